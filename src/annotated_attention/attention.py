@@ -75,8 +75,9 @@ def _readable(
         # A row of -inf would make the softmax, and every gradient behind it, NaN. Such a row is
         # made harmless before the softmax and zero after it.
         nothing_left = blocked.all(-1, keepdim=True)
-        scores = scores.masked_fill(blocked & ~nothing_left, -math.inf)  # (..., n, m)
-        weights = scores.softmax(-1).masked_fill(nothing_left, 0)  # (..., n, m)
+        scores = scores.masked_fill(blocked, -math.inf)  # (..., n, m)
+        weights = scores.masked_fill(nothing_left, 0).softmax(-1)  # (..., n, m)
+        weights = weights.masked_fill(nothing_left, 0)  # (..., n, m)
     weights = F.dropout(weights, dropout_p)  # (..., n, m)
     return weights @ value, weights  # (..., n, m) x (..., m, d_v) -> (..., n, d_v), (..., n, m)
 
