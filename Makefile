@@ -1,0 +1,80 @@
+# The only front door. `make` alone prints what there is.
+PYTHON ?= python3
+PORT ?= 8000
+# Another torch build: anything that pip installs as torch, e.g. TORCH=torch==2.13.0+cpu, a wheel
+# file, or the line that PyTorch's own "get started" page prints after "pip install". Remembered in
+# .venv until another is named.
+TORCH ?=
+
+py := .venv/bin/python
+chapters := $(sort $(wildcard notebooks/[0-9][0-9]_*.py))
+executed := $(chapters:notebooks/%.py=build/notebooks/%.ipynb)
+pairs := $(chapters:.py=.ipynb)
+sources := $(shell find src -name '*.py' -o -name '*.css' -o -path '*/data/*' -type f)
+pages := mkdocs.yml $(shell find docs -type f)
+
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.PHONY: help serve site test notebooks lab lint lock clean force
+
+help:  ## what there is
+	@echo 'make serve      the book, built and served: http://127.0.0.1:$(PORT)  (PORT=...)'
+	@echo 'make test       every test, on the chapters and the site as they are built here'
+	@echo 'make site       the book as a static site in site/'
+	@echo 'make notebooks  run the chapters that changed and rewrite their paired .ipynb'
+	@echo 'make lab        JupyterLab on the chapters'
+	@echo 'make lint       style, formatting and types'
+	@echo 'make lock       newest versions into requirements.lock'
+	@echo 'make clean      remove what was built; .venv stays'
+	@echo 'Python 3.11.5 or later (PYTHON=...); another torch build: TORCH=..., see the Makefile.'
+
+serve: .venv/.ready
+	@$(py) -m book.site check-port $(PORT)
+	@$(MAKE) --no-print-directory site
+	@$(py) -m book.site serve $(PORT)
+
+site: build/site.stamp
+
+test: lint build/site.stamp
+	@echo 'test: running pytest'
+	@$(py) -m pytest
+
+notebooks: $(executed) $(pairs)
+
+lab: .venv/.ready $(pairs)
+	@$(py) -m jupyter lab notebooks
+
+lint: .venv/.ready
+	@echo 'lint: ruff and mypy'
+	@$(py) -m ruff check --quiet .
+	@$(py) -m ruff format --check --quiet . || \
+	  { echo 'lint: not formatted; .venv/bin/ruff format . mends it'; exit 1; }
+	@$(py) -m mypy --no-error-summary
+
+lock:
+	@$(PYTHON) src/book/lock.py $(TORCH)
+
+clean:
+	rm -rf build site .mypy_cache .ruff_cache .pytest_cache
+
+.venv/.ready: requirements.lock pyproject.toml $(if $(TORCH),force)
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo 'There is no $(PYTHON) here. Install Python 3.11.5 or later, or name it: make PYTHON=...'; exit 1; }
+	@$(PYTHON) src/book/environment.py $(TORCH)
+	@touch $@
+
+.venv/requirements.lock: .venv/.ready
+	@:
+
+# A chapter is run again when its script, the package, or something that it loaded has changed.
+build/notebooks/%.ipynb: notebooks/%.py $(sources) .venv/requirements.lock
+	@$(py) -m book.execute $< $@
+
+-include $(executed:.ipynb=.d)
+
+notebooks/%.ipynb: notebooks/%.py src/book/scripts.py | .venv/.ready
+	@$(py) -m book.scripts $<
+
+build/site.stamp: $(executed) $(chapters) $(pages)
+	@$(py) -m book.site build
+	@touch $@

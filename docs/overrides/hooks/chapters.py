@@ -1,0 +1,104 @@
+"""Brings the executed chapters into the site: pages, navigation, downloads, the map of chapters.
+
+The list of chapters, built or not, stands once, in mkdocs.yml under ``extra.chapters``.
+"""
+
+import html
+import json
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs_jupyter.config import settings
+
+import annotated_attention.display
+from book import scripts
+
+EXECUTED = scripts.ROOT / "build" / "notebooks"
+OVERRIDES = Path(__file__).parents[1]
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Use our own notebook template, and put the chapters into the navigation."""
+    settings.templates_dir = str(OVERRIDES / "nbconvert")
+    listed = {chapter["file"]: chapter for chapter in config.extra["chapters"]}
+    for script in sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py")):
+        if script.stem not in listed:
+            raise PluginError(f"mkdocs.yml: extra.chapters does not list {script.stem}")
+    pages = [
+        {f"{number} · {chapter['title']}": f"notebooks/{chapter['file']}.ipynb"}
+        for number, chapter in enumerate(config.extra["chapters"], 1)
+        if _built(chapter["file"])
+    ]
+    assert config.nav is not None
+    config.nav = [{"Chapters": pages} if entry == "chapters" else entry for entry in config.nav]
+    return config
+
+
+@event_priority(100)  # before the notebook plugin, which takes over what it finds here
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add each executed chapter as a page, and its script and notebook as downloads."""
+    for chapter in config.extra["chapters"]:
+        name = chapter["file"]
+        if not _built(name):
+            continue
+        page = File(
+            f"notebooks/{name}.ipynb",
+            src_dir=str(EXECUTED.parent),
+            dest_dir=config.site_dir,
+            use_directory_urls=config.use_directory_urls,
+        )
+        files.append(page)
+        script = scripts.CHAPTERS / f"{name}.py"
+        for suffix, text in ((".py", script.read_text()), (".ipynb", scripts.pair_text(script))):
+            files.append(File.generated(config, f"downloads/{name}{suffix}", content=text))
+    css = Path(annotated_attention.display.__file__).with_name("display.css").read_text()
+    files.append(File.generated(config, "assets/display.css", content=css))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let pages link to chapters as they lie in the repository."""
+    return markdown.replace("](../notebooks/", "](notebooks/")
+
+
+def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fill in the map of chapters, and figures that a chapter has drawn."""
+    content = content.replace("<!-- chapters -->", _map_of_chapters(config))
+
+    def borrow(found: re.Match[str]) -> str:
+        return figure(found[1], found[2])
+
+    return re.sub(r"<!-- figure (\w+) ([\w-]+) -->", borrow, content)
+
+
+def figure(chapter: str, name: str) -> str:
+    """Give the HTML of the figure called ``name`` out of the executed chapter."""
+    path = EXECUTED / f"{chapter}.ipynb"
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"] if path.exists() else []
+    for cell in cells:
+        for output in cell.get("outputs", []):
+            text = "".join(output.get("data", {}).get("text/html", ""))
+            if f'id="fig-{name}"' in text:
+                return text[text.index("<figure") :]
+    raise PluginError(f"{chapter} draws no figure called {name}")
+
+
+def _built(name: str) -> bool:
+    return (scripts.CHAPTERS / f"{name}.py").exists() and (EXECUTED / f"{name}.ipynb").exists()
+
+
+def _map_of_chapters(config: MkDocsConfig) -> str:
+    rows = []
+    for number, chapter in enumerate(config.extra["chapters"], 1):
+        title, after = html.escape(chapter["title"]), html.escape(chapter["after"])
+        if _built(chapter["file"]):
+            title, state = f'<a href="notebooks/{chapter["file"]}/">{title}</a>', ""
+        else:
+            title, state = f"{title} <small>not written yet</small>", ' class="aa-later"'
+        rows.append(f"<li{state}><b>{number}</b><div><h3>{title}</h3><p>{after}</p></div></li>")
+    return f'<ol class="aa-chapters">{"".join(rows)}</ol>'

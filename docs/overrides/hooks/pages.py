@@ -1,0 +1,135 @@
+"""Mends the content of each page: headings, contents, links, code, call-outs.
+
+The notebook plugin leaves MkDocs without a chapter's headings, links and anchors. Here they are
+handed over, so that MkDocs' own strict checks see a chapter as they see any page.
+"""
+
+import logging
+import posixpath
+import re
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from bs4 import BeautifulSoup, Tag
+from markdown.extensions.toc import slugify
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.structure.toc import get_toc
+from mkdocs.utils import get_relative_url
+
+from annotated_attention.display.code import highlight
+from annotated_attention.display.shapes import colour_shapes
+
+log = logging.getLogger("mkdocs.pages")
+SVG = re.compile(r"<svg.*?</svg>", re.DOTALL)
+
+
+@event_priority(-100)  # last: everything that makes content has run
+def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Mend one page."""
+    # The parser would write SVG's mixed-case names in lower case; figures step aside meanwhile.
+    drawings = SVG.findall(content)
+    soup = BeautifulSoup(SVG.sub("<aa-svg></aa-svg>", content), "html.parser")
+    for style in soup.find_all("style"):
+        style.decompose()
+    if page.file.src_uri.endswith(".ipynb"):
+        _mend_chapter(soup, page, config, files)
+    for quote in soup.find_all("blockquote"):
+        _dress_callout(quote)
+    content = colour_shapes(str(soup))
+    for drawing in drawings:
+        content = content.replace("<aa-svg></aa-svg>", drawing, 1)
+    return content
+
+
+def _mend_chapter(soup: BeautifulSoup, page: Page, config: MkDocsConfig, files: Files) -> None:
+    for unknown in soup.select(".aa-unknown-output"):
+        log.warning(f"{page.file.src_uri}: an output that the site cannot show: {unknown.text}")
+    for source in soup.select("pre.aa-source"):
+        source.replace_with(BeautifulSoup(highlight(source.text), "html.parser"))
+    _mend_headings(soup, page)
+    _mend_links(soup, page, files)
+    _offer_downloads(soup, page, config)
+    page.present_anchor_ids = {str(tag["id"]) for tag in soup.find_all(id=True)}
+
+
+def _mend_headings(soup: BeautifulSoup, page: Page) -> None:
+    taken = {str(tag["id"]) for tag in soup.find_all(id=True) if not _level(tag)}
+    contents: list[dict[str, Any]] = []
+    for heading in soup.find_all(re.compile("^h[1-6]$")):
+        for link in heading.select("a.anchor-link"):
+            link.decompose()
+        if heading.select(".arithmatex"):
+            log.warning(f"{page.file.src_uri}: a formula in the heading {heading.text!r}")
+        title = heading.text.strip()
+        slug = anchor = slugify(title, "-")
+        count = 1
+        while anchor in taken:
+            count += 1
+            anchor = f"{slug}-{count}"
+        taken.add(anchor)
+        heading["id"] = anchor
+        link = soup.new_tag("a", href=f"#{anchor}", title="Permanent link")
+        link["class"] = "headerlink"
+        link.string = "¶"
+        heading.append(link)
+        level = _level(heading)
+        entry = {"level": level, "id": anchor, "name": title, "children": []}
+        if level == 1:
+            page.title = title
+            contents.append(entry)
+        elif level == 2 and contents:
+            contents[0]["children"].append(entry)
+        elif level == 3 and contents and contents[0]["children"]:
+            contents[0]["children"][-1]["children"].append(entry)
+    page.toc = get_toc(contents)
+
+
+def _level(tag: Tag) -> int:
+    return int(tag.name[1]) if re.fullmatch("h[1-6]", tag.name) else 0
+
+
+def _mend_links(soup: BeautifulSoup, page: Page, files: Files) -> None:
+    anchors: dict[File, dict[str, str]] = {}
+    for link in soup.find_all("a", href=True):
+        href = str(link["href"])
+        parts = urlsplit(href)
+        if parts.scheme or parts.netloc:
+            continue
+        target = page.file
+        if parts.path:
+            # As in the repository: chapters beside this one, other pages under ../docs.
+            path = posixpath.normpath(posixpath.join("notebooks", unquote(parts.path)))
+            found = files.get_file_from_path(path.removeprefix("docs/"))
+            if found is None:
+                log.warning(f"{page.file.src_uri}: the link {href!r} leads nowhere")
+                continue
+            target = found
+            relative = get_relative_url(target.url, page.url)
+            link["href"] = relative + (f"#{parts.fragment}" if parts.fragment else "")
+        if parts.fragment:
+            anchors.setdefault(target, {})[unquote(parts.fragment)] = href
+    page.links_to_anchors = anchors  # MkDocs checks them once every page is known
+
+
+def _offer_downloads(soup: BeautifulSoup, page: Page, config: MkDocsConfig) -> None:
+    name = posixpath.basename(page.file.src_uri).removesuffix(".ipynb")
+    title = soup.find("h1")
+    if title is None:
+        log.warning(f"{page.file.src_uri}: a chapter needs a heading of level 1")
+        return
+    links = " · ".join(
+        f'<a href="{get_relative_url(f"downloads/{name}{suffix}", page.url)}" download>{what}</a>'
+        for suffix, what in ((".ipynb", "notebook"), (".py", "script"))
+    )
+    minutes = next(c["minutes"] for c in config.extra["chapters"] if c["file"] == name)
+    line = f'<p class="aa-run">{minutes} minutes · run it yourself: {links}</p>'
+    title.insert_after(BeautifulSoup(line, "html.parser"))
+
+
+def _dress_callout(quote: Tag) -> None:
+    first = quote.select_one("p > strong:first-child")
+    if first is not None and first.text.endswith("."):
+        quote["class"] = ["aa-callout", f"aa-{slugify(first.text, '-')}"]

@@ -1,0 +1,401 @@
+# %% [markdown]
+# # One head
+#
+# *Which of these words matters to me?*
+#
+# > the cat drank milk because **it** was thirsty
+#
+# Who was thirsty? To answer, the word *it* has to look at the other words and take something
+# from them. Attention is that look. You compute it on paper, then as three lines of PyTorch,
+# then as a module with four matrices. At the end PyTorch's own attention gives the same numbers
+# and the same gradients.
+
+# %% tags=["hide-input"]
+from annotated_attention import display
+
+display.chapter_map("project in", "score", "softmax", "mix", "project out")
+
+# %% [markdown]
+# The strip is the map of the whole book, with the steps of this chapter lit. Its letters are
+# explained on the [notation page](../docs/notation.md).
+#
+# ## A sentence in numbers
+#
+# A model sees numbers, so each word gets four: how much it is a *thing*, *alive*, a *deed*, a
+# *state*. These are made by hand, small enough to follow with a pencil. A trained model learns
+# hundreds, and nobody can name them.
+
+# %%
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+WORDS = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
+ROWS = ["0000", "2200", "0120", "2000", "0001", "1100", "0011", "0102"]
+EMBEDDINGS = torch.tensor([[float(digit) for digit in row] for row in ROWS])
+
+print("         thing alive deed state")
+for word, (thing, alive, deed, state) in zip(WORDS, EMBEDDINGS):
+    print(f"{word:>8} {thing:5.0f} {alive:5.0f} {deed:4.0f} {state:5.0f}")
+
+# %% [markdown]
+# *Cat* is a thing and alive. *It* is a little of both: a pronoun stands for something, and does
+# not say what.
+#
+# ## Scores: how well does it fit?
+#
+# Multiply two words feature by feature and add up. The sum is large when both are large in the
+# same places. Do *it* with *cat*: $1 \cdot 2 + 1 \cdot 2 + 0 + 0 = 4$. The word that looks is the
+# **query**; the words it looks at are the **keys**.
+
+# %%
+query = EMBEDDINGS[WORDS.index("it")]  # (d,)
+scores = EMBEDDINGS @ query            # (m, d) x (d,) -> (m,)
+
+print({word: score.item() for word, score in zip(WORDS, scores)})
+
+# %% [markdown]
+# *Cat* fits best, *milk* half as well. Now turn fit into shares of one whole. First divide by
+# $\sqrt d$, here $\sqrt 4 = 2$; a section below measures why. Then the **softmax**: raise $e$ to
+# each score, and divide by the sum.
+#
+# $$\mathrm{weight}_j = \frac{e^{\mathrm{score}_j / \sqrt d}}{\sum_k e^{\mathrm{score}_k / \sqrt d}}$$
+#
+# On paper: $e^{4/2} = 7.39$ for *cat*; the eight add up to $19.12$; so *cat* gets
+# $7.39 / 19.12 = 0.39$.
+
+# %%
+powers = (scores / math.sqrt(4)).exp()  # (m,)
+weights = powers / powers.sum()         # (m,)
+
+print(f"sum of powers {powers.sum():.2f}")
+print({word: round(weight.item(), 2) for word, weight in zip(WORDS, weights)})
+
+# %% [markdown]
+# The weights are positive and sum to one. Now *it* takes from each word as much as its weight
+# says: a weighted sum of the words' numbers, which in this role are called **values**.
+
+# %%
+mixed = weights @ EMBEDDINGS  # (m,) x (m, d) -> (d,)
+
+print("it, before:", query.tolist())
+print("it, after: ", [round(number, 2) for number in mixed.tolist()])
+
+# %% [markdown]
+# *It* went in vague and comes out more of a thing, and still alive: mostly cat, with a little of
+# everything else. That is all attention does. The rest of the book does it often, and at once.
+#
+# ## All words at once
+#
+# Stack the queries as rows of $Q$, the keys as rows of $K$, the values as rows of $V$. Then every
+# pair of words is scored by one matrix product [[Vaswani et al., equation
+# 1](../docs/references.md#vaswani-2017)]:
+#
+# $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
+#
+# A comment such as `(n, m)` is the shape of what its line makes: n queries, m keys, width d. The
+# build of this page checks each of them.
+
+
+# %%
+def attend(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Mix the rows of ``value``, for each query with its own weights.
+
+    Args:
+        query: (n, d), one row per query.
+        key: (m, d), one row per key.
+        value: (m, d_v), one row per key.
+    """
+    scores = (query / math.sqrt(query.size(-1))) @ key.mT  # (n, d) x (d, m) -> (n, m)
+    weights = scores.softmax(-1)                           # (n, m)
+    return weights @ value, weights                        # (n, d_v), (n, m)
+
+
+output, weights = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (n, d), (n, m)
+torch.testing.assert_close(output[WORDS.index("it")], mixed)
+display.attention_lines(weights, WORDS, WORDS.index("it"), name="it-looks")
+
+# %% [markdown]
+# Below are the words that look, above the words they look at; a thicker line is a larger weight.
+# The orange lines are the row that you computed by hand, and the cell asserts that they are. Here
+# are all the rows.
+
+# %% jupyter={"source_hidden": true}
+display.attention_map(weights, WORDS, WORDS, name="first-map")
+
+# %% [markdown]
+# Read it row by row: each row sums to one. *The* is all zeros, fits everything equally badly, and
+# spreads its attention evenly.
+#
+# ## Why attention replaced recurrence
+#
+# A recurrent network reads one word after the other and carries what it has seen in a state. What
+# the last word knows of the first went through every step in between. Measure it: how strongly
+# does the last output react to the first input?
+
+
+# %%
+def reach(model, length: int) -> float:
+    x = torch.randn(length, 4, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    last = model(x)[-1]  # (d,)
+    return torch.autograd.grad(last.sum(), x)[0][0].norm().item()
+
+
+torch.manual_seed(1)
+rnn = nn.RNN(4, 4)
+print("distance   recurrent   attention")
+for length in (2, 10, 50, 250):
+    through_rnn = reach(lambda x: rnn(x)[0], length)
+    through_attention = reach(lambda x: attend(x, x, x)[0], length)
+    print(f"{length - 1:8} {through_rnn:11.1e} {through_attention:11.1e}")
+
+# %% [markdown]
+# Through the recurrence the signal dies by a constant factor per step. Attention has one step at
+# any distance; its reaction falls only because more words share the weights. And no row waits
+# for another: a query alone gets what it gets in company, so all can be computed at once.
+
+# %%
+alone, _ = attend(EMBEDDINGS[5:6], EMBEDDINGS, EMBEDDINGS)  # (1, d), (1, m)
+torch.testing.assert_close(alone[0], output[5])
+
+shuffle = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])
+moved, _ = attend(*[EMBEDDINGS[shuffle]] * 3)  # (n, d), (n, m)
+torch.testing.assert_close(moved, output[shuffle])
+print("alone or in company, near or far: the same row")
+
+# %% [markdown]
+# The second half of that cell is a warning, too: shuffle the words and each keeps its result.
+# Attention does not know the order of words; a later chapter gives it one.
+#
+# ## Why divide by √d
+#
+# A score adds up $d$ products. If query and key have independent entries of variance 1, so has
+# each product, and the sum has variance $d$: its standard deviation grows as $\sqrt d$. What does
+# that do to the softmax? Its derivative is a matrix, $\partial w_i / \partial s_j = w_i
+# (\delta_{ij} - w_j)$; take its size as how well the softmax can still learn.
+
+
+# %%
+def measure(d: int, divisor: float) -> tuple[float, float, float]:
+    """Measure the scores' deviation, the softmax's gradient and the largest weight."""
+    source = torch.Generator().manual_seed(d)
+    query, key = torch.randn(512, d, generator=source), torch.randn(16, d, generator=source)
+    scores = query @ key.mT / divisor  # (512, 16)
+    weights = scores.softmax(-1)       # (512, 16)
+    jacobian = weights.diag_embed() - weights[:, :, None] * weights[:, None, :]  # (512, 16, 16)
+    size = jacobian.flatten(1).norm(dim=1).mean()
+    return scores.std().item(), size.item(), weights.amax(-1).mean().item()
+
+
+print("        not divided            divided by √d")
+print("   d    std  gradient  max     std  gradient  max")
+for d in (4, 16, 64, 256, 1024):
+    print(f"{d:4}", *(("{:6.2f}{:8.3f}{:7.2f}  ").format(*measure(d, s)) for s in (1, d**0.5)))
+
+# %% [markdown]
+# Undivided, the deviation doubles each time $d$ is four times as large, one key takes nearly all
+# the weight, and the gradient fades: the head can no longer learn where to look. Divided by
+# $\sqrt d$, all three stay where they are.
+
+# %% jupyter={"source_hidden": true}
+widths = [2**power for power in range(1, 11)]
+drawing, (left, right) = display.panels(560, 230, columns=2)
+for divided, style, label in ((False, "--", "not divided"), (True, "-", "divided by √d")):
+    measured = [measure(d, math.sqrt(d) if divided else 1.0) for d in widths]
+    colour = display.COLOURS["d"] if divided else display.COLOURS["h"]
+    left.loglog(widths, [m[0] for m in measured], style, color=colour, base=2, label=label)
+    right.semilogx(widths, [m[1] for m in measured], style, color=colour, base=2)
+left.set(xlabel="width d", title="standard deviation of the scores")
+right.set(xlabel="width d", title="size of the softmax's gradient", ylim=(0, None))
+left.legend()
+display.finish(drawing, name="why-root-d", alt=(
+    "Two panels against the width d. Not divided, the deviation of the scores grows to "
+    f"{measure(1024, 1)[0]:.0f} and the gradient falls to {measure(1024, 1)[1]:.2f}; "
+    "divided by the root of d, both lines are flat."
+))
+
+# %% [markdown]
+# > **Why not √e?** With several heads the model width $e$ is larger than the head's width $d$, and
+# > some published code divides by $\sqrt e$. The sum still runs over $d$ products, so that divides
+# > too much. With $e = 256$ in 8 heads, $d$ is 32:
+
+# %%
+for name, divisor in (("√d", math.sqrt(32)), ("√e", math.sqrt(256))):
+    deviation, gradient, largest = measure(32, divisor)
+    print(f"divided by {name}: deviation {deviation:.2f}, largest weight {largest:.2f}")
+
+# %% [markdown]
+# A deviation of $1/\sqrt 8$ instead of 1, and weights close to the even $1/16$: the head barely
+# looks.
+#
+# ## Ask for something else than what you are
+#
+# So far a word finds words like itself. *Thirsty* finds *thirsty*. It should ask *who is alive
+# here?* A matrix between the word and its query can do that: this $W_Q$ turns *state* into a
+# wish for *alive*.
+
+# %%
+w_q = torch.zeros(4, 4)
+w_q[3, 1] = 3.0  # state asks for alive
+
+thirsty = WORDS.index("thirsty")
+for name, query in (("itself", EMBEDDINGS), ("with W_Q", EMBEDDINGS @ w_q)):
+    _, weights = attend(query, EMBEDDINGS, EMBEDDINGS)  # (n, d), (n, m)
+    best = weights[thirsty].argmax()
+    print(f"thirsty, {name}: looks at {WORDS[best]} ({weights[thirsty, best]:.2f})")
+
+# %% [markdown]
+# A head has four such matrices, all learned:
+#
+# | matrix | shape | decides |
+# |---|---|---|
+# | $W_Q$ | `(e, d)` | what a word asks for |
+# | $W_K$ | `(e, d)` | what a word can be found by |
+# | $W_V$ | `(e, d)` | what a word hands over when it is found |
+# | $W_O$ | `(d, e)` | how the catch is written back at the width of the model |
+#
+# With $X$ the words, one per row, $Q = XW_Q$, $K = XW_K$ and $V = XW_V$; when all three come from
+# one $X$ this is **self-attention**. Queries may also come from somewhere else: then it is
+# **cross-attention**, n queries over m keys.
+
+
+# %%
+class OneHead(nn.Module):
+    """Attention with one head of width ``head_dim``."""
+
+    def __init__(self, embed_dim: int, head_dim: int) -> None:
+        super().__init__()
+        self.w_q = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
+        self.w_k = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
+        self.w_v = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
+        self.w_o = nn.Parameter(torch.empty(head_dim, embed_dim))  # (d, e)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Attend from ``query`` (n, e) to ``key`` and ``value`` (m, e)."""
+        q = query @ self.w_q                 # (n, e) x (e, d) -> (n, d)
+        k = key @ self.w_k                   # (m, e) x (e, d) -> (m, d)
+        v = value @ self.w_v                 # (m, e) x (e, d) -> (m, d)
+        mixed, weights = attend(q, k, v)     # (n, d), (n, m)
+        return mixed @ self.w_o, weights     # (n, d) x (d, e) -> (n, e), (n, m)
+
+
+head = OneHead(embed_dim=4, head_dim=3)
+print({name: tuple(matrix.shape) for name, matrix in head.named_parameters()})
+
+# %% [markdown]
+# ## What is in the matrices at the start?
+#
+# `torch.empty` reserves memory and writes nothing into it: you get what the last user left
+# there. PyTorch can make that visible: in its deterministic mode it fills such memory with NaN.
+
+# %%
+torch.use_deterministic_algorithms(True)
+print(OneHead(embed_dim=4, head_dim=3)(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)[0][0])
+torch.use_deterministic_algorithms(False)
+
+# %% [markdown]
+# So choose the numbers. A product with a random matrix should neither blow up nor shrink what
+# goes through. Entries of variance $2 / (\text{rows} + \text{columns})$ do that in both
+# directions; they are named after Xavier Glorot [[Glorot and
+# Bengio](../docs/references.md#glorot-2010)]. Beside them, two obvious choices, at e = d = 512:
+
+# %%
+x = torch.randn(64, 512)  # (64, 512)
+choices = {
+    "deviation 1": lambda matrix: nn.init.normal_(matrix, std=1),
+    "deviation 0.001": lambda matrix: nn.init.normal_(matrix, std=0.001),
+    "Xavier": nn.init.xavier_uniform_,
+}
+print("                 query's deviation   largest weight")
+for name, fill in choices.items():
+    big = OneHead(512, 512)
+    for matrix in big.parameters():
+        fill(matrix)
+    query, (_, weights) = x @ big.w_q, big(x, x, x)  # (64, 512), (64, 512)
+    print(f"{name:>16} {query.std():18.3f} {weights.amax(-1).mean():16.3f}")
+
+# %% [markdown]
+# Too large, and one of 64 keys takes everything before training has begun; too small, and every
+# key gets $1/64$. With Xavier's choice a query is as large as what it was made from.
+#
+# ## The same as PyTorch
+#
+# Three lines of code are easily almost right, so compare them with two implementations that we
+# did not write. Equal outputs are not enough: training runs on gradients, so these must agree,
+# too. Every size differs, so that a swapped axis cannot hide.
+
+
+# %%
+def gradients(outputs: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
+    """Differentiate a fixed random mixture of ``outputs``, so that each of them counts."""
+    source = torch.Generator().manual_seed(2)
+    mixture = torch.randn(outputs.shape, generator=source, dtype=outputs.dtype)
+    return torch.autograd.grad((outputs * mixture).sum(), inputs)
+
+
+n, m, d = 3, 5, 6
+q = torch.randn(n, d, dtype=torch.float64, requires_grad=True)  # (n, d)
+k = torch.randn(m, d, dtype=torch.float64, requires_grad=True)  # (m, d)
+v = torch.randn(m, 7, dtype=torch.float64, requires_grad=True)  # (m, 7)
+
+ours, theirs = attend(q, k, v)[0], F.scaled_dot_product_attention(q, k, v)  # (n, 7)
+torch.testing.assert_close(ours, theirs)
+torch.testing.assert_close(gradients(ours, [q, k, v]), gradients(theirs, [q, k, v]))
+print(f"outputs differ by at most {(ours - theirs).abs().max():.0e}; the gradients agree, too")
+
+# %% [markdown]
+# `torch.nn.MultiheadAttention` with one head is our module, with the matrices stored
+# differently: $W_Q$, $W_K$ and $W_V$ stacked into one, and each transposed, since PyTorch's linear
+# layers compute $xW^\top$. Give both the same numbers.
+
+# %%
+head = OneHead(embed_dim=d, head_dim=d).double()
+for matrix in head.parameters():
+    nn.init.xavier_uniform_(matrix)
+
+torchs = nn.MultiheadAttention(embed_dim=d, num_heads=1, bias=False, dtype=torch.float64)
+with torch.no_grad():
+    torchs.in_proj_weight.copy_(torch.cat([head.w_q, head.w_k, head.w_v], dim=1).mT)
+    torchs.out_proj.weight.copy_(head.w_o.mT)
+
+x = torch.randn(m, d, dtype=torch.float64, requires_grad=True)  # (m, d)
+(out, weights), (their_out, their_weights) = head(q, x, x), torchs(q, x, x)
+torch.testing.assert_close((out, weights), (their_out, their_weights))
+
+# %% [markdown]
+# Outputs and weights agree. Now the gradients: of the inputs, and of all four matrices.
+
+# %%
+mine = gradients(out, [q, x, *head.parameters()])
+packed = [torchs.in_proj_weight, torchs.out_proj.weight]
+of_q, of_x, of_in_proj, of_out_proj = gradients(their_out, [q, x, *packed])
+theirs = (of_q, of_x, *(part.mT for part in of_in_proj.chunk(3)), of_out_proj.mT)
+torch.testing.assert_close(mine, theirs)
+for name, gradient in zip(("query", "key and value", "w_q", "w_k", "w_v", "w_o"), mine):
+    print(f"gradient of {name:>13}: {tuple(gradient.shape)}, equal")
+
+# %% [markdown]
+# > **Pitfall.** The softmax over the wrong axis. Both give an `(n, m)` matrix, and the loss falls
+# > with either. Over the queries, the keys no longer compete for a query: the queries compete for
+# > a key, and a word can end up with hardly any attention at all.
+
+# %%
+scores = EMBEDDINGS @ EMBEDDINGS.mT / 2                # (8, 8)
+right, wrong = scores.softmax(-1), scores.softmax(-2)  # (8, 8)
+print("each query's weights add up to")
+print("over the keys:   ", right.sum(-1))
+print("over the queries:", wrong.sum(-1))
+
+# %% [markdown]
+# Adding up the rows catches it; so does a comparison with n ≠ m.
+#
+# ## What you have now
+#
+# Attention scores each query against each key, divides by $\sqrt d$, turns scores into shares and
+# mixes the values by them. It reaches any distance in one step. Three matrices decide what is
+# asked, what is found and what is handed over; a fourth writes the result back.
+#
+# But one head has one set of weights. *It* cannot look at *cat* to learn who and at *thirsty* to
+# learn what about it, without blending the two. The next chapter gives it a second head.

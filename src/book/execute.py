@@ -1,0 +1,148 @@
+"""Runs one chapter and keeps the result for the site, or says which cell failed and why."""
+
+import ast
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
+
+from book import scripts
+
+SECONDS_A_CELL = 120
+
+
+class ChapterFailed(Exception):
+    """A chapter cannot be built; the message names the place and the cause."""
+
+
+class Client(NotebookClient):
+    """Runs a chapter's cells in a kernel of its own, and says how far it is."""
+
+    def __init__(self, script: Path) -> None:
+        """Prepare to run ``script``, which stays as it is."""
+        super().__init__(
+            scripts.notebook(script),
+            timeout=SECONDS_A_CELL,
+            kernel_name="python3",
+            record_timing=False,
+            resources={"metadata": {"path": str(script.parent)}},
+        )
+        self.script = script
+        self.cells = scripts.code_cells(script)
+        self.done = 0
+        self.said = time.monotonic()
+        self.on_cell_executed = self._say_progress
+
+    def _say_progress(self, **_: Any) -> None:
+        self.done += 1
+        if time.monotonic() - self.said > 5:
+            self.said = time.monotonic()
+            print(f"{self.script.stem}: cell {self.done} of {len(self.cells)}", flush=True)
+
+    def run(self) -> dict[str, list[str]]:
+        """Execute every cell; return what the kernel noted (see ``book.kernel.report``)."""
+        ipython_dir = tempfile.TemporaryDirectory(prefix="ipython")
+        environment = os.environ | {
+            "IPYTHONDIR": ipython_dir.name,  # a reader's start-up files are not part of the book
+            "PYTHONHASHSEED": "0",
+            "OMP_NUM_THREADS": "1",
+            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        }
+        with ipython_dir, self.setup_kernel(env=environment):
+            self._ask(f"import book.kernel; book.kernel.start({str(self.script)!r})")
+            for index, cell in enumerate(self.nb.cells):
+                if cell.cell_type == "code" and cell.source:
+                    self._run_cell(cell, index)
+            reply = self._ask("", report="book.kernel.report()")
+        answer = reply["user_expressions"]["report"]
+        if answer["status"] != "ok":
+            raise ChapterFailed(f"{self.script.stem}: no report from the kernel: {answer}")
+        return dict(json.loads(ast.literal_eval(answer["data"]["text/plain"])))
+
+    def _run_cell(self, cell: nbformat.NotebookNode, index: int) -> None:
+        number = self.done
+        try:
+            self.execute_cell(cell, index)
+        except CellExecutionError as error:
+            raise ChapterFailed(self._explain(number, error)) from None
+        except (TimeoutError, DeadKernelError) as error:
+            where = self._place(number, 0)
+            raise ChapterFailed(f"{where}\n{type(error).__name__}: {error}") from None
+        for output in cell.outputs:
+            if output.get("name") == "stderr":
+                raise ChapterFailed(
+                    f"{self._place(number, 0)}\nit writes to stderr, which a reader would see "
+                    f"on the page:\n{output.text.rstrip()}"
+                )
+
+    def _place(self, number: int, line: int) -> str:
+        cell = self.cells[number]
+        file = self.script.resolve().relative_to(scripts.ROOT)
+        text = cell.source.splitlines()[line].strip()
+        return (
+            f"{file}:{cell.line + line}: chapter {self.script.stem}, "
+            f"code cell {number + 1} of {len(self.cells)} failed at\n    {text}"
+        )
+
+    def _explain(self, number: int, error: CellExecutionError) -> str:
+        # The outermost frame of IPython's traceback is the cell itself.
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", error.traceback)
+        found = re.search(r"Cell In\s*\[\d+\], line (\d+)", plain)
+        last = len(self.cells[number].source.splitlines())
+        line = min(int(found[1]), last) - 1 if found else 0
+        return f"{self._place(number, line)}\n{error.ename}: {error.evalue}"
+
+    def _ask(self, code: str, **expressions: str) -> dict[str, Any]:
+        assert self.kc is not None
+        reply = self.kc.execute_interactive(
+            code,
+            silent=True,
+            user_expressions=expressions,
+            timeout=SECONDS_A_CELL,
+            output_hook=lambda message: None,
+        )
+        if reply["content"]["status"] != "ok":
+            trouble = "\n".join(reply["content"].get("traceback", []))
+            raise ChapterFailed(f"{self.script.stem}: the kernel did not start:\n{trouble}")
+        return dict(reply["content"])
+
+
+def execute(script: Path, result: Path) -> None:
+    """Run ``script``, write the executed notebook to ``result`` and what it loaded beside it."""
+    print(f"{script.stem}: executing", flush=True)
+    began = time.monotonic()
+    client = Client(script)
+    noted = client.run()
+    if noted["unreached"]:
+        raise ChapterFailed("\n".join(noted["unreached"]))
+    result.parent.mkdir(parents=True, exist_ok=True)
+    own = str(script.resolve().relative_to(scripts.ROOT))
+    loaded = [path for path in noted["opened"] if path != own]
+    # The empty rules let make go on when a file that was loaded is gone.
+    rules = [f"{result}: {' '.join(loaded)}", *(f"{path}:" for path in loaded)] if loaded else []
+    result.with_suffix(".d").write_text("\n".join(rules) + "\n", encoding="utf-8")
+    unfinished = result.with_suffix(".unfinished")
+    nbformat.write(client.nb, unfinished)
+    unfinished.replace(result)
+    seconds = time.monotonic() - began
+    print(f"{script.stem}: {len(client.cells)} cells in {seconds:.1f} s", flush=True)
+
+
+def main() -> None:
+    """Run the chapter named first, into the file named second."""
+    try:
+        execute(Path(sys.argv[1]), Path(sys.argv[2]))
+    except ChapterFailed as failure:
+        sys.exit(str(failure))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Builds the static site beside the last good one and swaps them; serves it."""
+
+import http.server
+import logging
+import shutil
+import socket
+import sys
+import time
+from functools import partial
+from typing import Any
+
+from mkdocs.commands.build import build as mkdocs_build
+from mkdocs.config import load_config
+from mkdocs.exceptions import Abort, MkDocsException
+
+from book import scripts
+
+SITE = scripts.ROOT / "site"
+BUILD = scripts.ROOT / "build"
+HOST = "127.0.0.1"
+
+
+class Complaints(logging.Handler):
+    """Collects what MkDocs warns of."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one warning."""
+        self.said.append(record.getMessage())
+
+
+def build() -> None:
+    """Build strictly into a folder beside ``site/``, which is replaced only by a whole one."""
+    print("site: building", flush=True)
+    began = time.monotonic()
+    fresh, old = BUILD / "site-new", BUILD / "site-old"
+    for folder in (fresh, old):
+        shutil.rmtree(folder, ignore_errors=True)
+    complaints = Complaints()
+    logging.getLogger("mkdocs").addHandler(complaints)
+    try:
+        config = load_config(
+            str(scripts.ROOT / "mkdocs.yml"), site_dir=str(fresh), strict=True
+        )
+        config.plugins.on_startup(command="build", dirty=False)
+        mkdocs_build(config)
+        config.plugins.on_shutdown()
+    except (Abort, MkDocsException) as error:
+        causes = complaints.said or [str(error)]
+        fail("the site was not built, the last one stays as it is:", *causes)
+    if SITE.exists():
+        SITE.rename(old)
+    fresh.rename(SITE)
+    shutil.rmtree(old, ignore_errors=True)
+    pages = len(list(SITE.rglob("*.html")))
+    print(f"site: {pages} pages in {time.monotonic() - began:.1f} s", flush=True)
+
+
+def check_port(port: int) -> None:
+    """Stop, before anything long begins, when ``port`` cannot be served on."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except (OSError, OverflowError) as error:
+            fail(f"port {port} cannot be used ({error}); name another: make serve PORT={port + 1}")
+
+
+def serve(port: int) -> None:
+    """Serve ``site/`` until interrupted; a site built meanwhile is seen at the next load."""
+    check_port(port)
+    handler: Any = partial(Quiet, directory=str(SITE))
+    with http.server.ThreadingHTTPServer((HOST, port), handler) as server:
+        print(f"serving the book at http://{HOST}:{port}/  (Ctrl-C ends it)", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files without a line for each."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+def fail(*lines: str) -> None:
+    """End with a message and a non-zero status."""
+    sys.exit("\n".join(lines))
+
+
+def main() -> None:
+    """Do what the first argument names."""
+    verb, *rest = sys.argv[1:]
+    if verb == "build":
+        build()
+    elif verb == "check-port":
+        check_port(int(rest[0]))
+    elif verb == "serve":
+        serve(int(rest[0]))
+
+
+if __name__ == "__main__":
+    main()
