@@ -1,0 +1,299 @@
+"""Chapters are imported by their definitions only, and say clearly when these do not hold up."""
+
+import inspect
+import linecache
+import pickle
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from annotated_attention import chapters
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Write a chapter into an empty notebooks folder; forget what was loaded from it."""
+    monkeypatch.setattr(chapters, "NOTEBOOKS", tmp_path)
+
+    def write(*cells: str, name: str = "01_one_head") -> Path:
+        path = tmp_path / f"{name}.py"
+        path.write_text("\n\n".join(f"# %% {cell}" for cell in cells) + "\n", encoding="utf-8")
+        return path
+
+    yield write
+    for name in [name for name in sys.modules if name.startswith("chapter_")]:
+        del sys.modules[name]
+
+
+def load(name: str = "01_one_head") -> ModuleType:
+    """Load the chapter that most tests write."""
+    return chapters.load(name)
+
+
+def problem(name: str = "01_one_head") -> str:
+    """Load a chapter that must be refused, and return the reason."""
+    with pytest.raises(chapters.ChapterError) as caught:
+        chapters.load(name)
+    return str(caught.value)
+
+
+def public(module: ModuleType) -> set[str]:
+    """List the names a chapter defines."""
+    return {name for name in vars(module) if not name.startswith("__")}
+
+
+def test_keeps_definitions_and_leaves_out_demonstrations(write: Write) -> None:
+    """Nothing that prints, asserts, loops or assigns a lower-case name is run."""
+    write(
+        "[markdown]\n# A title, and `code`",
+        "\nimport math\nfrom pathlib import Path as Place",
+        "\nWORDS = ['it']\nA, (B, *_C) = 1, (2, 3)\nSIZE: int = 4",
+        "\nclass Head:\n    size = SIZE\n\ndef scale(d): return math.sqrt(d)",
+        "\nasync def wait(): ...",
+        "\nx = 1 / 0\nx.y = 2\nx, BOTH = 3, 4\nEMPTY: int\nassert False\nprint(1 / 0)",
+        "\nfor I in [1]: raise SystemExit\nif True:\n    IF = 1\nwith open('no'): pass",
+    )
+    kept = {"math", "Place", "WORDS", "A", "B", "_C", "SIZE", "Head", "scale", "wait"}
+    assert public(load()) == kept
+
+
+def test_runs_in_the_order_of_the_page(write: Write) -> None:
+    """A constant may be made from a function above it."""
+    write("\ndef double(x): return 2 * x", "\nTWO = double(1)", "\nFOUR = double(TWO)")
+    assert load().FOUR == 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    ['tags=["exercise"]', 'a title tags=["wide", "solution"]', "[code] tags=['exercise']"],
+)
+def test_leaves_out_exercises_and_solutions(write: Write, options: str) -> None:
+    """A stub may share its name with the real class, and need not be complete."""
+    write(f"{options}\nclass Head: stub = True\n", "\nclass Head: stub = False")
+    assert load().Head.stub is False
+
+
+def test_other_tags_change_nothing(write: Write) -> None:
+    """Only whole tags count."""
+    write('tags=["exercises", "hide-input"]\nA = 1')
+    assert load().A == 1
+
+
+def test_magics_do_not_break_parsing(write: Write) -> None:
+    """A line for IPython is left out wherever it stands; what looks like one and is not, stays."""
+    write(
+        "\n%matplotlib inline\n!pip list | (head\nfiles = !ls\nHead?\n?Head\nA = 1",
+        "\nfor _ in range(2):\n    %time 1",
+        "\n%%bash\nfor x in *; do echo $x; done",
+        "\nB = (7\n  % 4)\nTEXT = '''\n%no magic\n!'''",
+    )
+    module = load()
+    assert public(module) == {"A", "B", "TEXT"}
+    assert (module.B, module.TEXT) == (3, "\n%no magic\n!")
+
+
+def test_a_syntax_error_names_file_and_line(write: Write) -> None:
+    """What is neither Python nor a magic is an error."""
+    path = write("\nA = 1\nis this code?\n")
+    assert f"{path}, line 3" in problem()
+
+
+def test_source_and_traceback_point_at_the_page(write: Write) -> None:
+    """File and line numbers are those of the script."""
+    exercise = 'tags=["exercise"]\n...\n'
+    path = write(exercise, "\nclass Head:\n    def call(self):\n        return 1 / 0\n")
+    head = load().Head
+    assert inspect.getsource(head) == "class Head:\n    def call(self):\n        return 1 / 0\n"
+    with pytest.raises(ZeroDivisionError) as caught:
+        head().call()
+    frame = traceback.extract_tb(caught.value.__traceback__)[-1]
+    assert (frame.filename, frame.lineno, frame.line) == (str(path), 8, "return 1 / 0")
+
+
+def test_the_same_module_until_the_file_changes(write: Write) -> None:
+    """A changed chapter is loaded anew, and its source is the new one."""
+    path = write("\ndef size(): return 1")
+    first = load()
+    assert load() is first
+    assert sys.modules["chapter_01_one_head"] is first
+    assert inspect.getsource(first.size) == "def size(): return 1\n"
+    write("\ndef size(): return 22")
+    second = load()
+    assert second is not first
+    assert second.size() == 22
+    assert inspect.getsource(second.size) == "def size(): return 22\n"
+    assert not list(path.parent.glob("__pycache__/*"))
+
+
+def test_a_failed_load_leaves_nothing_behind(write: Write) -> None:
+    """An error while the definitions run is the chapter's own, and the next load starts fresh."""
+    write("\nA = 1 / 0")
+    with pytest.raises(ZeroDivisionError):
+        load()
+    assert "chapter_01_one_head" not in sys.modules
+    write("\nA = 1 / 1")
+    assert load().A == 1
+
+
+def test_classes_pickle_here_and_in_another_process(write: Write) -> None:
+    """Another process only has to import the module that finds chapters."""
+    path = write("\nclass Head:\n    size = 6\n\ndef scale(): return 3")
+    module = load()
+    assert type(pickle.loads(pickle.dumps(module.Head()))) is module.Head
+    assert pickle.loads(pickle.dumps(module.scale)) is module.scale
+    program = f"""
+import pathlib, pickle
+from annotated_attention import chapters
+chapters.NOTEBOOKS = pathlib.Path({str(path.parent)!r})
+print(pickle.loads({pickle.dumps(module.Head())!r}).size)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "6\n"
+
+
+def test_a_chapter_may_load_another(write: Write) -> None:
+    """Assigning what another chapter defines is an import; every other `load` is not."""
+    write("\nclass OneHead: ...")
+    write(
+        "\nfrom annotated_attention import chapters",
+        "\nOneHead = chapters.load('01_one_head').OneHead\none = chapters.load('01_one_head')",
+        "\nclass TwoHeads(OneHead): ...\ndata = torch.load('x.pt')\nother = load('x')",
+        name="02_two_heads",
+    )
+    module = load("02_two_heads")
+    assert module.TwoHeads.__mro__[1] is load().OneHead is module.one.OneHead
+    assert public(module) == {"chapters", "OneHead", "one", "TwoHeads"}
+
+
+def test_unknown_chapter_lists_the_known(write: Write) -> None:
+    """A typing mistake is easy to mend, and a path is not a name."""
+    write("\nA = 1")
+    write("\nA = 1", name="02_two_heads")
+    assert chapters.names() == ["01_one_head", "02_two_heads"]
+    for name in ("01_one_heads", "", "../01_one_head", "01_one_head.py"):
+        assert repr(name) in problem(name)
+        assert "there are: 01_one_head, 02_two_heads" in problem(name)
+
+
+def test_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed wheel has no notebooks; the error says where they come from."""
+    monkeypatch.setattr(chapters, "NOTEBOOKS", tmp_path / "notebooks")
+    assert "clone the repository" in problem()
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("def f():\n    return size", "line 4: f uses size"),
+        ("class A:\n    def f(self):\n        return size", "line 5: A.f uses size"),
+        ("class A:\n    n = 1\n    def f(self):\n        return n", "line 6: A.f uses n"),
+        (
+            "def f():\n    def g():\n        return lambda: size\n    return g",
+            "line 5: f uses size",
+        ),
+        ("def f(xs):\n    return [x * size for x in xs]", "line 4: f uses size"),
+        ("A = [size for _ in range(2)]", "line 3: A uses size"),
+        ("def f(x=size): ...", "line 3: f uses size"),
+        ("@size\ndef f(): ...", "line 3: f uses size"),
+        ("class A(size): ...", "line 3: A uses size"),
+        ("class A:\n    n: int = size", "line 4: A uses size"),
+        ("def f(x: size): ...", "line 3: f uses size"),
+        ("def f() -> 'size': ...", "line 3: f uses size"),
+        ("def f(x: 'list[size]'): ...", "line 3: f uses size"),
+        ("def f():\n    global size\n    return size", "line 5: f uses size"),
+    ],
+)
+def test_free_names(write: Write, code: str, expected: str) -> None:
+    """A name of the demonstrations is free, wherever in a definition it is used."""
+    write("\nsize = 3\n" + code)
+    assert f"chapter 01_one_head cannot be imported:\n  {expected}," in problem()
+
+
+def test_what_only_a_kernel_defines_is_free(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chapter that loads in a notebook loads in a test as well."""
+    monkeypatch.setattr("builtins.display", print, raising=False)
+    write("\ndef f(): display(1)")
+    assert "line 2: f uses display" in problem()
+
+
+def test_free_names_under_the_annotations_import(write: Write) -> None:
+    """Annotations that are never evaluated are checked as well."""
+    write("\nfrom __future__ import annotations\ndef f(x: size): ...")
+    assert "line 3: f uses size" in problem()
+
+
+def test_every_free_name_is_listed_once(write: Write) -> None:
+    """One run shows all there is to mend."""
+    write("\ndef f():\n    return size + size\ndef g():\n    return width")
+    assert problem().count("which it does not define") == 2
+
+
+def test_names_that_are_not_free(write: Write) -> None:
+    """Builtins, later definitions, local and class-level names, dunders: all are defined."""
+    write(
+        "\ndef f(x: 'Late', y='text: no annotation') -> 'Late':\n"
+        "    z = [len(str(i)) for i in x]\n    return lambda: (z, LATER, __name__, y)",
+        "\nclass Late:\n    n = 1\n    m: int = n\n    def again(self) -> 'Late': return Late()\n"
+        "    def shape(self) -> 'b n d': return super().__init__()",
+        "\nLATER = 2",
+    )
+    assert load().f([10])()[:2] == ([2], 2)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("class A: ...", "class A: ..."),
+        ("def A(): ...", "A = 1"),
+        ("A = 1", "B, A = 2, 3"),
+        ("A = 1", "A: int = 2"),
+        ("A = [1]", "A += [2]"),
+        ("import math as A", "def A(): ..."),
+        ("from math import pi as A", "import math as A"),
+        ("import A", "import A"),
+    ],
+)
+def test_redefinitions(write: Write, first: str, second: str) -> None:
+    """Which of two definitions counts would depend on where the reader looks."""
+    write(f"\n{first}\n", f"\n{second}")
+    assert "A is defined on line 2 and on line 6" in problem()
+
+
+def test_what_is_no_redefinition(write: Write) -> None:
+    """Both imports bind the package, and a bare annotation binds nothing."""
+    write("\nimport os\nimport os.path\nSIZE: int\nSIZE = 3")
+    assert load().os.path
+    assert load().SIZE == 3
+
+
+def test_star_imports_are_refused(write: Write) -> None:
+    """They hide what is defined, so no free name could be found."""
+    write("\nfrom math import *")
+    assert "line 2: import *" in problem()
+
+
+def test_the_notebooks_are_found_beside_src() -> None:
+    """The constant that the other tests replace points into this checkout."""
+    assert Path(__file__).parents[1] / "notebooks" == chapters.NOTEBOOKS
+
+
+def test_linecache_holds_no_stale_text(write: Write) -> None:
+    """A traceback after a change shows the line that failed, not the line that was there."""
+    write("\ndef f(): return 1")
+    load().f()
+    linecache.getlines(str(chapters.NOTEBOOKS / "01_one_head.py"))
+    path = write("\n\ndef f(): return 1 / 0  # changed")
+    with pytest.raises(ZeroDivisionError) as caught:
+        load().f()
+    frame = traceback.extract_tb(caught.value.__traceback__)[-1]
+    assert frame.filename == str(path)
+    assert frame.line == "def f(): return 1 / 0  # changed"
