@@ -36,9 +36,9 @@ WORDS = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
 ROWS = ["0000", "2200", "0120", "2000", "0001", "1100", "0011", "0102"]
 EMBEDDINGS = torch.tensor([[float(digit) for digit in row] for row in ROWS])
 
-print("         thing alive deed state")
-for word, (thing, alive, deed, state) in zip(WORDS, EMBEDDINGS):
-    print(f"{word:>8} {thing:5.0f} {alive:5.0f} {deed:4.0f} {state:5.0f}")
+print("        ", "  thing  alive   deed  state")
+for word, numbers in zip(WORDS, EMBEDDINGS):
+    print(f"{word:>8} ", "  ".join(f"{number:5.0f}" for number in numbers))
 
 # %% [markdown]
 # *Cat* is a thing and alive. *It* is a little of both: a pronoun stands for something, and does
@@ -54,7 +54,14 @@ for word, (thing, alive, deed, state) in zip(WORDS, EMBEDDINGS):
 query = EMBEDDINGS[WORDS.index("it")]  # (d,)
 scores = EMBEDDINGS @ query            # (m, d) x (d,) -> (m,)
 
-print({word: score.item() for word, score in zip(WORDS, scores)})
+
+def show(numbers: Tensor) -> None:
+    """Print a number under each word."""
+    print("".join(f"{word:>9}" for word in WORDS))
+    print("".join(f"{number:9.2f}" for number in numbers))
+
+
+show(scores)
 
 # %% [markdown]
 # *Cat* fits best, *milk* half as well. Now turn fit into shares of one whole. First divide by
@@ -71,7 +78,7 @@ powers = (scores / math.sqrt(4)).exp()  # (m,)
 weights = powers / powers.sum()         # (m,)
 
 print(f"sum of powers {powers.sum():.2f}")
-print({word: round(weight.item(), 2) for word, weight in zip(WORDS, weights)})
+show(weights)
 
 # %% [markdown]
 # The weights are positive and sum to one. Now *it* takes from each word as much as its weight
@@ -80,8 +87,8 @@ print({word: round(weight.item(), 2) for word, weight in zip(WORDS, weights)})
 # %%
 mixed = weights @ EMBEDDINGS  # (m,) x (m, d) -> (d,)
 
-print("it, before:", query.tolist())
-print("it, after: ", [round(number, 2) for number in mixed.tolist()])
+print("it, before:", "  ".join(f"{number:.2f}" for number in query))
+print("it, after: ", "  ".join(f"{number:.2f}" for number in mixed))
 
 # %% [markdown]
 # *It* went in vague and comes out more of a thing, and still alive: mostly cat, with a little of
@@ -133,23 +140,29 @@ display.attention_map(weights, WORDS, WORDS, name="first-map")
 #
 # A recurrent network reads one word after the other and carries what it has seen in a state. What
 # the last word knows of the first went through every step in between. Measure it: how strongly
-# does the last output react to the first input?
+# does the last output react to the first input? [[Bengio et
+# al.](../docs/references.md#bengio-1994)] asked this of recurrent networks in 1994.
 
 
 # %%
 def reach(model, length: int) -> float:
-    x = torch.randn(length, 4, generator=torch.Generator().manual_seed(1), requires_grad=True)
-    last = model(x)[-1]  # (d,)
-    return torch.autograd.grad(last.sum(), x)[0][0].norm().item()
+    """Measure how the last output of ``model`` reacts to its first input, on average."""
+    sizes = []
+    for seed in range(20):
+        source = torch.Generator().manual_seed(seed)
+        x = torch.randn(length, 4, generator=source, dtype=torch.float64)  # (length, 4)
+        last = model(x.requires_grad_())[-1]                               # (4,)
+        sizes.append(torch.autograd.grad(last.sum(), x)[0][0].norm())
+    return torch.stack(sizes).mean().item()
 
 
 torch.manual_seed(1)
-rnn = nn.RNN(4, 4)
+rnn = nn.RNN(4, 4, dtype=torch.float64)
 print("distance   recurrent   attention")
 for length in (2, 10, 50, 250):
     through_rnn = reach(lambda x: rnn(x)[0], length)
     through_attention = reach(lambda x: attend(x, x, x)[0], length)
-    print(f"{length - 1:8} {through_rnn:11.1e} {through_attention:11.1e}")
+    print(f"{length - 1:8} {through_rnn:11.0e} {through_attention:11.0e}")
 
 # %% [markdown]
 # Through the recurrence the signal dies by a constant factor per step. Attention has one step at
@@ -181,18 +194,22 @@ print("alone or in company, near or far: the same row")
 def measure(d: int, divisor: float) -> tuple[float, float, float]:
     """Measure the scores' deviation, the softmax's gradient and the largest weight."""
     source = torch.Generator().manual_seed(d)
-    query, key = torch.randn(512, d, generator=source), torch.randn(16, d, generator=source)
-    scores = query @ key.mT / divisor  # (512, 16)
-    weights = scores.softmax(-1)       # (512, 16)
-    jacobian = weights.diag_embed() - weights[:, :, None] * weights[:, None, :]  # (512, 16, 16)
+    n, m = 512, 16
+    query = torch.randn(n, d, generator=source)         # (n, d)
+    key = torch.randn(m, d, generator=source)           # (m, d)
+    scores = query @ key.mT / divisor                   # (n, d) x (d, m) -> (n, m)
+    weights = scores.softmax(-1)                        # (n, m)
+    outer = weights[:, :, None] * weights[:, None, :]   # (n, m, 1) * (n, 1, m) -> (n, m, m)
+    jacobian = weights.diag_embed() - outer             # (n, m, m)
     size = jacobian.flatten(1).norm(dim=1).mean()
     return scores.std().item(), size.item(), weights.amax(-1).mean().item()
 
 
 print("        not divided            divided by √d")
 print("   d    std  gradient  max     std  gradient  max")
-for d in (4, 16, 64, 256, 1024):
-    print(f"{d:4}", *(("{:6.2f}{:8.3f}{:7.2f}  ").format(*measure(d, s)) for s in (1, d**0.5)))
+for width in (4, 16, 64, 256, 1024):
+    rows = [measure(width, divisor) for divisor in (1, math.sqrt(width))]
+    print(f"{width:4}", *(f"{std:6.2f}{size:9.3f}{top:6.2f}  " for std, size, top in rows))
 
 # %% [markdown]
 # Undivided, the deviation doubles each time $d$ is four times as large, one key takes nearly all
@@ -203,7 +220,7 @@ for d in (4, 16, 64, 256, 1024):
 widths = [2**power for power in range(1, 11)]
 drawing, (left, right) = display.panels(560, 230, columns=2)
 for divided, style, label in ((False, "--", "not divided"), (True, "-", "divided by √d")):
-    measured = [measure(d, math.sqrt(d) if divided else 1.0) for d in widths]
+    measured = [measure(width, math.sqrt(width) if divided else 1) for width in widths]
     colour = display.COLOURS["d"] if divided else display.COLOURS["h"]
     left.loglog(widths, [m[0] for m in measured], style, color=colour, base=2, label=label)
     right.semilogx(widths, [m[1] for m in measured], style, color=colour, base=2)
@@ -313,8 +330,8 @@ for name, fill in choices.items():
     big = OneHead(512, 512)
     for matrix in big.parameters():
         fill(matrix)
-    query, (_, weights) = x @ big.w_q, big(x, x, x)  # (64, 512), (64, 512)
-    print(f"{name:>16} {query.std():18.3f} {weights.amax(-1).mean():16.3f}")
+    _, weights = big(x, x, x)  # (64, 512), (64, 64)
+    print(f"{name:>16} {(x @ big.w_q).std():18.3f} {weights.amax(-1).mean():16.3f}")
 
 # %% [markdown]
 # Too large, and one of 64 keys takes everything before training has begun; too small, and every
@@ -377,16 +394,16 @@ for name, gradient in zip(("query", "key and value", "w_q", "w_k", "w_v", "w_o")
     print(f"gradient of {name:>13}: {tuple(gradient.shape)}, equal")
 
 # %% [markdown]
-# > **Pitfall.** The softmax over the wrong axis. Both give an `(n, m)` matrix, and the loss falls
-# > with either. Over the queries, the keys no longer compete for a query: the queries compete for
-# > a key, and a word can end up with hardly any attention at all.
+# > **Pitfall.** The softmax over the wrong axis. Both give an `(n, m)` matrix. But over the
+# > queries, the keys no longer compete for a query: the queries compete for a key, and one word
+# > has less than half of its attention to give, another almost twice.
 
 # %%
 scores = EMBEDDINGS @ EMBEDDINGS.mT / 2                # (8, 8)
 right, wrong = scores.softmax(-1), scores.softmax(-2)  # (8, 8)
-print("each query's weights add up to")
-print("over the keys:   ", right.sum(-1))
-print("over the queries:", wrong.sum(-1))
+print("each query's weights add up to, right and wrong:")
+show(right.sum(-1))
+show(wrong.sum(-1))
 
 # %% [markdown]
 # Adding up the rows catches it; so does a comparison with n ≠ m.

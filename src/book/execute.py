@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
@@ -28,13 +30,20 @@ class Client(NotebookClient):
 
     def __init__(self, script: Path) -> None:
         """Prepare to run ``script``, which stays as it is."""
+        self.folder = tempfile.TemporaryDirectory(prefix="chapter")
+        # Sockets in a folder of our own: nobody else on the machine can listen.
+        kernel = AsyncKernelManager(
+            kernel_name="python3", transport="ipc", ip=f"{self.folder.name}/kernel"
+        )
         super().__init__(
             scripts.notebook(script),
+            kernel,
             timeout=SECONDS_A_CELL,
-            kernel_name="python3",
+            coalesce_streams=True,
             record_timing=False,
             resources={"metadata": {"path": str(script.parent)}},
         )
+        self.owns_km = True  # it ends the kernel, too
         self.script = script
         self.cells = scripts.code_cells(script)
         self.done = 0
@@ -49,14 +58,13 @@ class Client(NotebookClient):
 
     def run(self) -> dict[str, list[str]]:
         """Execute every cell; return what the kernel noted (see ``book.kernel.report``)."""
-        ipython_dir = tempfile.TemporaryDirectory(prefix="ipython")
         environment = os.environ | {
-            "IPYTHONDIR": ipython_dir.name,  # a reader's start-up files are not part of the book
+            "IPYTHONDIR": self.folder.name,  # a reader's start-up files are not part of the book
             "PYTHONHASHSEED": "0",
             "OMP_NUM_THREADS": "1",
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         }
-        with ipython_dir, self.setup_kernel(env=environment):
+        with self.folder, self.setup_kernel(env=environment):
             self._ask(f"import book.kernel; book.kernel.start({str(self.script)!r})")
             for index, cell in enumerate(self.nb.cells):
                 if cell.cell_type == "code" and cell.source:
@@ -85,7 +93,7 @@ class Client(NotebookClient):
 
     def _place(self, number: int, line: int) -> str:
         cell = self.cells[number]
-        file = self.script.resolve().relative_to(scripts.ROOT)
+        file = self.script.relative_to(scripts.ROOT)
         text = cell.source.splitlines()[line].strip()
         return (
             f"{file}:{cell.line + line}: chapter {self.script.stem}, "
@@ -102,7 +110,7 @@ class Client(NotebookClient):
 
     def _ask(self, code: str, **expressions: str) -> dict[str, Any]:
         assert self.kc is not None
-        reply = self.kc.execute_interactive(
+        reply = run_sync(self.kc.execute_interactive)(
             code,
             silent=True,
             user_expressions=expressions,
@@ -110,8 +118,8 @@ class Client(NotebookClient):
             output_hook=lambda message: None,
         )
         if reply["content"]["status"] != "ok":
-            trouble = "\n".join(reply["content"].get("traceback", []))
-            raise ChapterFailed(f"{self.script.stem}: the kernel did not start:\n{trouble}")
+            ename, evalue = reply["content"]["ename"], reply["content"]["evalue"]
+            raise ChapterFailed(f"chapter {self.script.stem}, before its first cell\n{ename}: {evalue}")
         return dict(reply["content"])
 
 
@@ -124,7 +132,7 @@ def execute(script: Path, result: Path) -> None:
     if noted["unreached"]:
         raise ChapterFailed("\n".join(noted["unreached"]))
     result.parent.mkdir(parents=True, exist_ok=True)
-    own = str(script.resolve().relative_to(scripts.ROOT))
+    own = str(script.relative_to(scripts.ROOT))
     loaded = [path for path in noted["opened"] if path != own]
     # The empty rules let make go on when a file that was loaded is gone.
     rules = [f"{result}: {' '.join(loaded)}", *(f"{path}:" for path in loaded)] if loaded else []
@@ -139,7 +147,7 @@ def execute(script: Path, result: Path) -> None:
 def main() -> None:
     """Run the chapter named first, into the file named second."""
     try:
-        execute(Path(sys.argv[1]), Path(sys.argv[2]))
+        execute(Path(sys.argv[1]).resolve(), Path(sys.argv[2]))
     except ChapterFailed as failure:
         sys.exit(str(failure))
 

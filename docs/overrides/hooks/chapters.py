@@ -56,6 +56,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         script = scripts.CHAPTERS / f"{name}.py"
         for suffix, text in ((".py", script.read_text()), (".ipynb", scripts.pair_text(script))):
             files.append(File.generated(config, f"downloads/{name}{suffix}", content=text))
+    for file in list(files):
+        if file.src_uri.startswith("nbconvert/"):  # MkDocs takes it for a part of the theme
+            files.remove(file)
     css = Path(annotated_attention.display.__file__).with_name("display.css").read_text()
     files.append(File.generated(config, "assets/display.css", content=css))
     return files

@@ -50,7 +50,8 @@ def _mark(tex: str, extra: str) -> str:
 def katex(tex: str, display: bool) -> str:
     """Give the HTML of one formula; raises ``quickjs.JSException`` on bad TeX."""
     options = json.dumps({"displayMode": display, "throwOnError": True, "strict": "error"})
-    return str(_javascript().eval(f"katex.renderToString({json.dumps(tex)}, {options})"))
+    call = f"katex.renderToString({json.dumps(tex)}, {options})"
+    return str(_javascript().eval(f"{call}.normalize()"))  # as one flat string, not as a rope
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from mkdocs.structure.pages import Page
 from mkdocs.structure.toc import get_toc
 from mkdocs.utils import get_relative_url
 
-from annotated_attention.display.code import highlight
+from annotated_attention.display._html import code_block, highlight_lines
 from annotated_attention.display.shapes import colour_shapes
 
 log = logging.getLogger("mkdocs.pages")
@@ -48,7 +48,8 @@ def _mend_chapter(soup: BeautifulSoup, page: Page, config: MkDocsConfig, files: 
     for unknown in soup.select(".aa-unknown-output"):
         log.warning(f"{page.file.src_uri}: an output that the site cannot show: {unknown.text}")
     for source in soup.select("pre.aa-source"):
-        source.replace_with(BeautifulSoup(highlight(source.text), "html.parser"))
+        block = code_block("\n".join(highlight_lines(source.text)))
+        source.replace_with(BeautifulSoup(block, "html.parser"))
     _mend_headings(soup, page)
     _mend_links(soup, page, files)
     _offer_downloads(soup, page, config)
@@ -78,7 +79,6 @@ def _mend_headings(soup: BeautifulSoup, page: Page) -> None:
         level = _level(heading)
         entry = {"level": level, "id": anchor, "name": title, "children": []}
         if level == 1:
-            page.title = title
             contents.append(entry)
         elif level == 2 and contents:
             contents[0]["children"].append(entry)
@@ -130,6 +130,7 @@ def _offer_downloads(soup: BeautifulSoup, page: Page, config: MkDocsConfig) -> N
 
 
 def _dress_callout(quote: Tag) -> None:
-    first = quote.select_one("p > strong:first-child")
-    if first is not None and first.text.endswith("."):
-        quote["class"] = ["aa-callout", f"aa-{slugify(first.text, '-')}"]
+    first = next((part for part in quote.stripped_strings), "")
+    strong = quote.find("strong")
+    if strong is not None and strong.text.strip() == first and first[-1:] in {".", "?"}:
+        quote["class"] = ["aa-callout", f"aa-{slugify(first, '-')}"]

@@ -12,11 +12,12 @@ from html import escape
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as MplFigure
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from torch import Tensor
 
-from annotated_attention.display._html import with_style
+from annotated_attention.display._html import Output
 
 # The letters' colours on a light page; display.css has those of a dark one under the same names.
 COLOURS = {"b": "#5b6470", "n": "#0067a5", "m": "#007a5a", "h": "#b34700", "d": "#8a3f8f"}
@@ -37,31 +38,15 @@ _STYLE = {
 }
 
 
-class Figure:
-    """A finished figure, shown by Jupyter and on the site."""
-
-    def __init__(self, svg: str, name: str, alt: str, caption: str) -> None:
-        """Keep the parts; ``panels`` and the drawing functions below make them."""
-        self.svg, self.name, self.alt, self.caption = svg, name, alt, caption
-
-    def html(self) -> str:
-        """Give the figure as it stands in a page, without its stylesheet."""
-        caption = f"<figcaption>{self.caption}</figcaption>" if self.caption else ""
-        return f'<figure class="aa-figure" id="fig-{self.name}">{self.svg}{caption}</figure>'
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"text/html": with_style(self.html()), "text/plain": f"Figure: {self.alt}"}
-
-
-def panels(width: float, height: float, columns: int = 1) -> tuple[MplFigure, list[Axes]]:
+def panels(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
     """Start a figure of ``columns`` panels beside each other; sizes in CSS pixels."""
     with mpl.rc_context(_STYLE):
-        drawing = MplFigure(figsize=(width / 72, height / 72), layout="constrained")
+        drawing = Figure(figsize=(width / 72, height / 72), layout="constrained")
         axes = drawing.subplots(1, columns, squeeze=False)
     return drawing, list(axes[0])
 
 
-def finish(drawing: MplFigure, *, name: str, alt: str, caption: str = "") -> Figure:
+def finish(drawing: Figure, *, name: str, alt: str, caption: str = "") -> Output:
     """Turn a matplotlib figure into one for the page.
 
     Args:
@@ -80,12 +65,15 @@ def finish(drawing: MplFigure, *, name: str, alt: str, caption: str = "") -> Fig
     buffer = io.StringIO()
     with mpl.rc_context(_STYLE):
         drawing.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return Figure(_clean(buffer.getvalue(), name, alt), name, alt, caption)
+    svg = _clean(buffer.getvalue(), name, alt)
+    under = f"<figcaption>{caption}</figcaption>" if caption else ""
+    html = f'<figure class="aa-figure" id="fig-{name}">{svg}{under}</figure>'
+    return Output(f"Figure: {alt}", html)
 
 
 def attention_map(
     weights: Tensor, queries: Sequence[str], keys: Sequence[str], *, name: str, caption: str = ""
-) -> Figure:
+) -> Output:
     """Draw one or several weight matrices as maps, a row per query and a column per key.
 
     Args:
@@ -125,10 +113,8 @@ def _draw_map(
     for i in range(n):
         for j in range(m):
             weight = float(weights[i, j])
-            ax.add_patch(
-                Rectangle((j, i), 1, 1, facecolor=COLOURS["n"], alpha=0.6 * weight, linewidth=0)
-            )
-            ax.add_patch(Rectangle((j, i), 1, 1, fill=False, edgecolor=FAINT, linewidth=0.4))
+            fill = to_rgba(COLOURS["n"], 0.6 * weight)
+            ax.add_patch(Rectangle((j, i), 1, 1, facecolor=fill, edgecolor=FAINT, linewidth=0.4))
             shown = f"{weight:.2f}"[1:] if weight < 0.995 else f"{weight:.1f}"
             ax.text(j + 0.5, i + 0.5, shown, ha="center", va="center", fontsize=9)
     ax.set(xlim=(0, m), ylim=(n, 0), aspect="auto", title=title)
@@ -143,7 +129,7 @@ def _draw_map(
 
 def attention_lines(
     weights: Tensor, words: Sequence[str], query: int, *, name: str, caption: str = ""
-) -> Figure:
+) -> Output:
     """Draw a sentence that looks at itself: a line per pair of words, as thick as its weight.
 
     Args:
@@ -162,8 +148,8 @@ def attention_lines(
     if not 0 <= query < n:
         raise ValueError(f"query ({query}) must be the index of one of the {n} words")
     rows = weights.detach().tolist()
-    drawing, (ax,) = panels(80 * n, 230)
-    ax.set(xlim=(-0.5, n - 0.5), ylim=(-0.5, 1.32))
+    drawing, (ax,) = panels(80 * n, 220)
+    ax.set(xlim=(-0.5, n - 0.5), ylim=(-0.3, 1.36))
     ax.axis("off")
     lit_last = sorted(range(n), key=lambda i: i == query)
     for i in lit_last:
