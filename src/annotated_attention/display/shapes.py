@@ -1,0 +1,33 @@
+"""Give the dimension letters of shape comments their colours."""
+
+import re
+
+_FACTOR = r"(?:[A-Za-z_]\w*|\d+|\.\.\.|…)"
+_ITEM = rf"{_FACTOR}(?: *[*·] *{_FACTOR})*"
+# The comma tells a shape from an aside, and a name before the parenthesis makes it a call.
+_SHAPE = re.compile(rf"(?<![\w)\]])\( *{_ITEM} *,(?: *{_ITEM} *,)*(?: *{_ITEM})? *\)")
+_LETTER = re.compile(r"\b[bnmhd]\b")
+# Text without markup only: what has been coloured no longer matches, and a block of code is no
+# inline code.
+_MAY_HOLD_SHAPES = re.compile(
+    r'<span class="(?:c1|sd)">[^<]*</span>|(?<!<pre>)(?<!<span></span>)<code>[^<]*</code>'
+)
+
+
+def colour_shapes(html: str) -> str:
+    """Mark the letters b, n, m, h, d of every shape such as (b, n, h * d) with their class.
+
+    Args:
+        html: highlighted by Pygments, or prose with inline code.
+
+    Returns:
+        The same HTML, in which each of the five letters inside a shape is a
+        ``<b class="dim dim-n">n</b>``. Shapes are looked for in comments, in docstrings and in
+        inline code, nowhere else. Colouring twice changes nothing.
+    """
+    return _MAY_HOLD_SHAPES.sub(lambda found: _SHAPE.sub(_mark, found[0]), html)
+
+
+def _mark(shape: re.Match[str]) -> str:
+    """Wrap the letters of one shape."""
+    return _LETTER.sub(lambda letter: f'<b class="dim dim-{letter[0]}">{letter[0]}</b>', shape[0])
