@@ -1,0 +1,24 @@
+"""What notebooks show: the map, figures, source and what changed in it."""
+
+from annotated_attention.display.code import diff, source
+from annotated_attention.display.figures import (
+    COLOURS,
+    attention_lines,
+    attention_map,
+    finish,
+    panels,
+)
+from annotated_attention.display.map import chapter_map
+from annotated_attention.display.shapes import colour_shapes
+
+__all__ = [
+    "COLOURS",
+    "attention_lines",
+    "attention_map",
+    "chapter_map",
+    "colour_shapes",
+    "diff",
+    "finish",
+    "panels",
+    "source",
+]
