@@ -40,6 +40,7 @@ test: lint build/site.stamp
 	@$(py) -m pytest
 
 notebooks: $(executed) $(pairs)
+	@$(py) -m book.figures
 
 lab: .venv/.ready $(pairs)
 	@$(py) -m jupyter lab notebooks

@@ -195,21 +195,21 @@ def measure(d: int, divisor: float) -> tuple[float, float, float]:
     """Measure the scores' deviation, the softmax's gradient and the largest weight."""
     source = torch.Generator().manual_seed(d)
     n, m = 512, 16
-    query = torch.randn(n, d, generator=source)         # (n, d)
-    key = torch.randn(m, d, generator=source)           # (m, d)
-    scores = query @ key.mT / divisor                   # (n, d) x (d, m) -> (n, m)
-    weights = scores.softmax(-1)                        # (n, m)
-    outer = weights[:, :, None] * weights[:, None, :]   # (n, m, 1) * (n, 1, m) -> (n, m, m)
-    jacobian = weights.diag_embed() - outer             # (n, m, m)
+    query = torch.randn(n, d, generator=source)        # (n, d)
+    key = torch.randn(m, d, generator=source)          # (m, d)
+    scores = query @ key.mT / divisor                  # (n, d) x (d, m) -> (n, m)
+    weights = scores.softmax(-1)                       # (n, m)
+    outer = weights[:, :, None] * weights[:, None, :]  # (n, m, m)
+    jacobian = weights.diag_embed() - outer            # (n, m, m)
     size = jacobian.flatten(1).norm(dim=1).mean()
     return scores.std().item(), size.item(), weights.amax(-1).mean().item()
 
 
 print("        not divided            divided by √d")
-print("   d    std  gradient  max     std  gradient  max")
+print("   d     std gradient   max      std gradient   max")
 for width in (4, 16, 64, 256, 1024):
-    rows = [measure(width, divisor) for divisor in (1, math.sqrt(width))]
-    print(f"{width:4}", *(f"{std:6.2f}{size:9.3f}{top:6.2f}  " for std, size, top in rows))
+    plain, divided = measure(width, 1), measure(width, math.sqrt(width))
+    print(f"{width:4}", ("{:6.2f}{:9.3f}{:6.2f}  " * 2).format(*plain, *divided))
 
 # %% [markdown]
 # Undivided, the deviation doubles each time $d$ is four times as large, one key takes nearly all
@@ -222,8 +222,9 @@ drawing, (left, right) = display.panels(560, 230, columns=2)
 for divided, style, label in ((False, "--", "not divided"), (True, "-", "divided by √d")):
     measured = [measure(width, math.sqrt(width) if divided else 1) for width in widths]
     colour = display.COLOURS["d"] if divided else display.COLOURS["h"]
-    left.loglog(widths, [m[0] for m in measured], style, color=colour, base=2, label=label)
-    right.semilogx(widths, [m[1] for m in measured], style, color=colour, base=2)
+    deviations, sizes = [m[0] for m in measured], [m[1] for m in measured]
+    left.loglog(widths, deviations, style, color=colour, base=2, label=label)
+    right.semilogx(widths, sizes, style, color=colour, base=2)
 left.set(xlabel="width d", title="standard deviation of the scores")
 right.set(xlabel="width d", title="size of the softmax's gradient", ylim=(0, None))
 left.legend()
@@ -291,11 +292,11 @@ class OneHead(nn.Module):
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from ``query`` (n, e) to ``key`` and ``value`` (m, e)."""
-        q = query @ self.w_q                 # (n, e) x (e, d) -> (n, d)
-        k = key @ self.w_k                   # (m, e) x (e, d) -> (m, d)
-        v = value @ self.w_v                 # (m, e) x (e, d) -> (m, d)
-        mixed, weights = attend(q, k, v)     # (n, d), (n, m)
-        return mixed @ self.w_o, weights     # (n, d) x (d, e) -> (n, e), (n, m)
+        q = query @ self.w_q              # (n, e) x (e, d) -> (n, d)
+        k = key @ self.w_k                # (m, e) x (e, d) -> (m, d)
+        v = value @ self.w_v              # (m, e) x (e, d) -> (m, d)
+        mixed, weights = attend(q, k, v)  # (n, d), (n, m)
+        return mixed @ self.w_o, weights  # (n, d) x (d, e) -> (n, e), (n, m)
 
 
 head = OneHead(embed_dim=4, head_dim=3)
@@ -321,8 +322,8 @@ torch.use_deterministic_algorithms(False)
 # %%
 x = torch.randn(64, 512)  # (64, 512)
 choices = {
-    "deviation 1": lambda matrix: nn.init.normal_(matrix, std=1),
-    "deviation 0.001": lambda matrix: nn.init.normal_(matrix, std=0.001),
+    "deviation 1": lambda w: nn.init.normal_(w, std=1),
+    "deviation 0.001": lambda w: nn.init.normal_(w, std=0.001),
     "Xavier": nn.init.xavier_uniform_,
 }
 print("                 query's deviation   largest weight")

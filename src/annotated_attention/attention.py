@@ -75,11 +75,11 @@ def _readable(
         # A row of -inf would make the softmax, and every gradient behind it, NaN. Such a row is
         # made harmless before the softmax and zero after it.
         nothing_left = blocked.all(-1, keepdim=True)
-        scores = scores.masked_fill(blocked, -math.inf)  # (..., n, m)
+        scores = scores.masked_fill(blocked, -math.inf)            # (..., n, m)
         weights = scores.masked_fill(nothing_left, 0).softmax(-1)  # (..., n, m)
-        weights = weights.masked_fill(nothing_left, 0)  # (..., n, m)
-    weights = F.dropout(weights, dropout_p)  # (..., n, m)
-    return weights @ value, weights  # (..., n, m) x (..., m, d_v) -> (..., n, d_v), (..., n, m)
+        weights = weights.masked_fill(nothing_left, 0)             # (..., n, m)
+    weights = F.dropout(weights, dropout_p)                        # (..., n, m)
+    return weights @ value, weights                                # (..., n, d_v), (..., n, m)
 
 
 def _fused(
@@ -137,7 +137,13 @@ def _check(
         raise TypeError(f"blocked must be boolean, got {blocked.dtype}; floats go in bias")
     if bias is not None and bias.dtype != query.dtype:
         raise TypeError(f"bias ({bias.dtype}) must have query's dtype ({query.dtype})")
-    batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    try:
+        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    except RuntimeError:
+        raise ValueError(
+            f"the leading axes of query {tuple(query.shape)}, key {tuple(key.shape)} and value "
+            f"{tuple(value.shape)} must broadcast"
+        ) from None
     fits = (*batch, query.size(-2), key.size(-2))
     for name, mask in (("blocked", blocked), ("bias", bias)):
         if mask is not None and not _broadcasts(mask.shape, fits):
@@ -146,7 +152,5 @@ def _check(
 
 def _broadcasts(shape: torch.Size, target: tuple[int, ...]) -> bool:
     """Tell whether a tensor of ``shape`` can be expanded to ``target``."""
-    return len(shape) <= len(target) and all(
-        have in (1, want)
-        for have, want in zip(reversed(shape), reversed(target), strict=False)
-    )
+    ends = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(have in (1, want) for have, want in ends)

@@ -9,9 +9,7 @@ import sys
 if sys.version_info < (3, 11, 5):  # noqa: UP036 - this is where the floor is enforced
     sys.exit(
         "This needs Python 3.11.5 or later, and {} is {}.{}.{}.\n"
-        "Name a newer one: make PYTHON=python3.12 ...".format(
-            sys.executable, *sys.version_info[:3]
-        )
+        "Name a newer one: make PYTHON=python3.12 ...".format(sys.executable, *sys.version_info[:3])
     )
 
 import re

@@ -109,8 +109,8 @@ class Client(NotebookClient):
         return f"{self._place(number, line)}\n{error.ename}: {error.evalue}"
 
     def _ask(self, code: str, **expressions: str) -> dict[str, Any]:
-        assert self.kc is not None
-        reply = run_sync(self.kc.execute_interactive)(
+        client: Any = self.kc  # of the asynchronous kind, which its declared type is not
+        reply = run_sync(client.execute_interactive)(
             code,
             silent=True,
             user_expressions=expressions,
@@ -119,7 +119,8 @@ class Client(NotebookClient):
         )
         if reply["content"]["status"] != "ok":
             ename, evalue = reply["content"]["ename"], reply["content"]["evalue"]
-            raise ChapterFailed(f"chapter {self.script.stem}, before its first cell\n{ename}: {evalue}")
+            where = f"chapter {self.script.stem}, outside its cells"
+            raise ChapterFailed(f"{where}\n{ename}: {evalue}")
         return dict(reply["content"])
 
 

@@ -43,9 +43,7 @@ def build() -> None:
     complaints = Complaints()
     logging.getLogger("mkdocs").addHandler(complaints)
     try:
-        config = load_config(
-            str(scripts.ROOT / "mkdocs.yml"), site_dir=str(fresh), strict=True
-        )
+        config = load_config(str(scripts.ROOT / "mkdocs.yml"), site_dir=str(fresh), strict=True)
         config.plugins.on_startup(command="build", dirty=False)
         mkdocs_build(config)
         config.plugins.on_shutdown()

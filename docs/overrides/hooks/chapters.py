@@ -4,7 +4,6 @@ The list of chapters, built or not, stands once, in mkdocs.yml under ``extra.cha
 """
 
 import html
-import json
 import re
 from pathlib import Path
 
@@ -16,9 +15,9 @@ from mkdocs.structure.pages import Page
 from mkdocs_jupyter.config import settings
 
 import annotated_attention.display
-from book import scripts
+from book import figures, scripts
+from book.figures import EXECUTED
 
-EXECUTED = scripts.ROOT / "build" / "notebooks"
 OVERRIDES = Path(__file__).parents[1]
 
 
@@ -74,21 +73,12 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
     content = content.replace("<!-- chapters -->", _map_of_chapters(config))
 
     def borrow(found: re.Match[str]) -> str:
-        return figure(found[1], found[2])
+        try:
+            return figures.from_chapter(found[1], found[2])
+        except LookupError as error:
+            raise PluginError(f"{page.file.src_uri}: {error}") from None
 
     return re.sub(r"<!-- figure (\w+) ([\w-]+) -->", borrow, content)
-
-
-def figure(chapter: str, name: str) -> str:
-    """Give the HTML of the figure called ``name`` out of the executed chapter."""
-    path = EXECUTED / f"{chapter}.ipynb"
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"] if path.exists() else []
-    for cell in cells:
-        for output in cell.get("outputs", []):
-            text = "".join(output.get("data", {}).get("text/html", ""))
-            if f'id="fig-{name}"' in text:
-                return text[text.index("<figure") :]
-    raise PluginError(f"{chapter} draws no figure called {name}")
 
 
 def _built(name: str) -> bool:

@@ -58,7 +58,7 @@ def _mend_chapter(soup: BeautifulSoup, page: Page, config: MkDocsConfig, files: 
 
 def _mend_headings(soup: BeautifulSoup, page: Page) -> None:
     taken = {str(tag["id"]) for tag in soup.find_all(id=True) if not _level(tag)}
-    contents: list[dict[str, Any]] = []
+    contents: list[Any] = []
     for heading in soup.find_all(re.compile("^h[1-6]$")):
         for link in heading.select("a.anchor-link"):
             link.decompose()
@@ -133,4 +133,4 @@ def _dress_callout(quote: Tag) -> None:
     first = next((part for part in quote.stripped_strings), "")
     strong = quote.find("strong")
     if strong is not None and strong.text.strip() == first and first[-1:] in {".", "?"}:
-        quote["class"] = ["aa-callout", f"aa-{slugify(first, '-')}"]
+        quote["class"] = f"aa-callout aa-{slugify(first, '-')}"

@@ -9,6 +9,7 @@ import io
 import re
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -22,7 +23,7 @@ from annotated_attention.display._html import Output
 # The letters' colours on a light page; display.css has those of a dark one under the same names.
 COLOURS = {"b": "#5b6470", "n": "#0067a5", "m": "#007a5a", "h": "#b34700", "d": "#8a3f8f"}
 FAINT = "#808080"  # grid lines and weights near zero, readable on both schemes
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 10.0,
     "svg.fonttype": "none",
     "svg.hashsalt": "annotated attention",

@@ -1,0 +1,23 @@
+"""Each chapter ran to its end, as it stands now, and printed nothing to stderr."""
+
+import nbformat
+import pytest
+
+from book import scripts
+from book.figures import EXECUTED
+
+CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
+each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)
+
+
+@each_chapter
+def test_ran_without_error(script):
+    path = EXECUTED / f"{script.stem}.ipynb"
+    assert path.exists(), f"{script.stem} was not executed: `make notebooks` does it"
+    ran = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    assert [cell.source for cell in ran] == [cell.source for cell in scripts.code_cells(script)], (
+        f"{script.stem} has changed since it was executed: `make notebooks` does it again"
+    )
+    assert [cell.execution_count for cell in ran] == list(range(1, len(ran) + 1))
+    kinds = {(output.output_type, output.get("name")) for cell in ran for output in cell.outputs}
+    assert kinds <= {("stream", "stdout"), ("display_data", None), ("execute_result", None)}

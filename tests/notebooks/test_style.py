@@ -1,0 +1,56 @@
+"""What can be counted of the chapters' style."""
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from book import scripts
+
+CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
+each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)
+CORE = sorted((scripts.ROOT / "src" / "annotated_attention").glob("*.py"))
+SHAPE = re.compile(r"# .*\((?:[a-z0-9_.]+(?: \* [a-z0-9]+)*,? ?)+\)")
+
+
+def prose_and_code(script):
+    cells = scripts.notebook(script).cells
+    prose = " ".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    prose = re.sub(r"\$\$.*?\$\$|\$[^$]+\$|\]\([^)]*\)|<[^>]+>", " x ", prose, flags=re.DOTALL)
+    code = [line for cell in scripts.code_cells(script) for line in cell.source.splitlines()]
+    return len(re.findall(r"\w[\w'’-]*", prose)), sum(bool(line.strip()) for line in code)
+
+
+@each_chapter
+def test_words_and_code_are_in_balance(script):
+    words, lines = prose_and_code(script)
+    assert 4 <= words / lines <= 9, f"{words} words for {lines} lines of code"
+
+
+@each_chapter
+def test_cells_are_short(script):
+    for cell in scripts.code_cells(script):
+        lines = [line for line in cell.source.splitlines() if line.strip()]
+        in_docstrings = sum(
+            len(text.splitlines()) for text in re.findall(r'"""(.*?)"""', cell.source, re.DOTALL)
+        )
+        assert len(lines) - in_docstrings <= 20, f"{script.name}:{cell.line} is too long a cell"
+        for line in lines:
+            assert len(line) <= 90, f"{script.name}:{cell.line}: too wide for the page: {line}"
+
+
+@pytest.mark.parametrize("script", [*CHAPTERS, *CORE], ids=lambda script: script.stem)
+def test_shape_comments_stand_in_one_column(script):
+    lines = script.read_text(encoding="utf-8").splitlines()
+    for (number, line), (_, below) in pairwise(enumerate(lines, 1)):
+        columns = {
+            shape.start() for text in (line, below) if (shape := SHAPE.search(text)) and shape.start()
+        }
+        assert len(columns) <= 1, f"{script.name}:{number}: align the comments of these two lines"
+
+
+@each_chapter
+def test_no_formula_in_a_heading(script):
+    for cell in scripts.notebook(script).cells:
+        for heading in re.findall(r"^#+ .*$", cell.source, re.MULTILINE):
+            assert cell.cell_type == "code" or "$" not in heading

@@ -1,0 +1,225 @@
+"""The built pages, as files: what a reader's browser gets."""
+
+import gzip
+import json
+import re
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+
+import pytest
+from bs4 import BeautifulSoup
+
+from book import scripts
+from book.site import SITE
+
+assert SITE.exists(), "there is no site/: `make site` builds it"
+PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
+CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
+CHAPTER_PAGES = [f"notebooks/{script.stem}/index.html" for script in CHAPTERS]
+each_page = pytest.mark.parametrize("page", PAGES)
+each_chapter = pytest.mark.parametrize("page", CHAPTER_PAGES)
+ROOT = "http://book/"  # stands for wherever the site is served
+
+
+@cache
+def soup(page):
+    return BeautifulSoup((SITE / page).read_text(encoding="utf-8"), "html.parser")
+
+
+def content(page):
+    return soup(page).select_one("article")
+
+
+def address(page):
+    return ROOT + page.removesuffix("index.html")
+
+
+def file_behind(url):
+    path = unquote(urlsplit(url).path).lstrip("/")
+    found = SITE / path
+    return found / "index.html" if found.is_dir() else found
+
+
+def test_every_chapter_has_its_page():
+    assert set(CHAPTER_PAGES) <= set(PAGES)
+    for page in CHAPTER_PAGES:
+        assert content(page).select(".aa-cell"), f"{page} shows no cells"
+
+
+@each_page
+def test_asks_no_other_host(page):
+    own = soup(page).select_one('link[rel="canonical"]')
+    site = own["href"] if own else "http://127.0.0.1:8000/"
+    fetched = [
+        tag[name]
+        for selector, name in {
+            "script[src]": "src",
+            "img[src]": "src",
+            "iframe[src]": "src",
+            "source[src]": "src",
+            "image[href]": "href",
+            "use[href]": "href",
+            "link[href]": "href",
+        }.items()
+        for tag in soup(page).select(selector)
+    ]
+    assert fetched
+    for url in fetched:
+        assert urlsplit(url).netloc in {"", urlsplit(site).netloc}, f"{page} fetches {url}"
+    for url in re.findall(r"url\(([^)]+)\)", (SITE / page).read_text(encoding="utf-8")):
+        assert not urlsplit(url.strip("\"'")).netloc
+
+
+def test_stylesheets_and_scripts_ask_no_other_host():
+    for path in SITE.rglob("*.css"):
+        for url in re.findall(r"(?:url\(|@import )[\"']?([^\"')]+)", path.read_text()):
+            assert urlsplit(url).scheme in {"", "data"}, f"{path.name} fetches {url}"
+            assert not urlsplit(url).netloc, f"{path.name} fetches {url}"
+
+
+@each_page
+def test_no_script_or_style_in_the_content(page):
+    article = content(page)
+    assert article is not None or page == "404.html"
+    if article is not None:
+        assert not article.select("script, style, link, [onclick], [onload]")
+
+
+@each_page
+def test_ids_are_unique(page):
+    ids = [tag["id"] for tag in soup(page).select("[id]")]
+    assert len(ids) == len(set(ids)), {i for i in ids if ids.count(i) > 1}
+
+
+@each_page
+def test_links_and_anchors_lead_somewhere(page):
+    base = ROOT if page == "404.html" else address(page)
+    links = [tag["href"] for tag in soup(page).select("a[href]")]
+    assert links
+    for link in links:
+        url = urljoin(base, link)
+        if not url.startswith(ROOT):
+            assert urlsplit(url).scheme == "https", link
+            continue
+        target = file_behind(url)
+        assert target.is_file(), f"{page} links to {link}"
+        anchor = unquote(urlsplit(url).fragment)
+        if anchor and target.suffix == ".html":
+            names = soup(target.relative_to(SITE).as_posix())
+            assert names.find(id=anchor) or anchor == "__skip", f"{page} links to {link}"
+
+
+@each_page
+def test_assets_exist(page):
+    base = ROOT if page == "404.html" else address(page)
+    for tag in soup(page).select("script[src], img[src], link[rel=stylesheet], link[rel=icon]"):
+        url = tag.get("src") or tag["href"]
+        assert file_behind(urljoin(base, url)).is_file(), f"{page} needs {url}"
+
+
+@each_page
+def test_figures_have_a_text_alternative(page):
+    for picture in soup(page).select("article img"):
+        assert picture.get("alt", "").strip()
+    for svg in soup(page).select("article svg"):
+        if not svg.find_parent(attrs={"aria-hidden": "true"}):  # as KaTeX' roots are
+            assert svg["role"] == "img"
+            assert svg["aria-label"].strip()
+
+
+def test_there_are_figures_to_check():
+    assert all(content(page).select("figure svg") for page in CHAPTER_PAGES)
+    assert content("index.html").select("figure svg")
+
+
+@each_page
+def test_formulas_are_typeset(page):
+    article = content(page)
+    if article is None:
+        return
+    assert not article.select(".arithmatex, .katex-error")
+    for code in article.select("pre, code, .katex, svg"):
+        code.extract()
+    assert "$" not in article.text.replace("\\$", "")
+    soup.cache_clear()
+
+
+def test_there_are_formulas_to_check():
+    assert content(CHAPTER_PAGES[0]).select(".katex-display math")
+    assert content("notation/index.html").select(".katex math")
+
+
+@each_chapter
+def test_contents_match_headings(page):
+    headings = [
+        (heading["id"], heading.text.removesuffix("¶").strip())
+        for heading in content(page).select("h2, h3")
+    ]
+    listed = [
+        (link["href"].removeprefix("#"), link.text.strip())
+        for link in soup(page).select(".md-sidebar--secondary a.md-nav__link[href^='#']")
+    ]
+    assert headings
+    assert sorted(listed) == sorted(headings)
+
+
+@each_chapter
+def test_offers_script_and_notebook(page):
+    links = [link["href"] for link in content(page).select("a[download]")]
+    texts = [file_behind(urljoin(address(page), link)).read_text() for link in links]
+    script = scripts.CHAPTERS / f"{Path(page).parent.name}.py"
+    assert texts == [scripts.pair_text(script), script.read_text()]
+
+
+@each_page
+def test_shape_comments_are_coloured(page):
+    for comment in soup(page).select(".highlight .c1"):
+        if re.search(r"\((?:[bnmhd], )+[bnmhd]\)", comment.text):
+            assert comment.select(".dim"), comment.text
+
+
+def test_there_are_coloured_shapes():
+    letters = {tag["class"][1] for tag in content("notation/index.html").select("pre .dim")}
+    assert letters == {"dim-b", "dim-n", "dim-m", "dim-h", "dim-d"}
+
+
+def test_search_has_the_chapters_once_and_clean():
+    index = json.loads((SITE / "search" / "search_index.json").read_text())
+    entries = {entry["location"]: entry for entry in index["docs"]}
+    assert len(entries) == len(index["docs"])
+    for script, page in zip(CHAPTERS, CHAPTER_PAGES, strict=True):
+        location = page.removesuffix("index.html")
+        text = " ".join(e["text"] for k, e in entries.items() if k.startswith(location))
+        first = next(cell for cell in scripts.code_cells(script) if "import torch" in cell.source)
+        assert text.count(first.source.splitlines()[-1].strip()[:30].replace("&", "&amp;")) <= 1
+        assert "¶" not in text + " ".join(e["title"] for e in entries.values())
+        assert "katex" not in text
+        assert "<svg" not in text
+
+
+def test_landing_page_maps_every_chapter():
+    config = (scripts.ROOT / "mkdocs.yml").read_text()
+    listed = re.findall(r"- file: (\w+)", config)
+    entries = content("index.html").select("ol.aa-chapters > li")
+    assert len(entries) == len(listed) == 16
+    for name, entry in zip(listed, entries, strict=True):
+        written = (scripts.CHAPTERS / f"{name}.py").exists()
+        assert bool(entry.select("a")) == written
+        assert ("aa-later" in entry.get("class", [])) != written
+        assert entry.p.text.startswith("You can")
+
+
+@each_page
+def test_page_weight(page):
+    size = len(gzip.compress((SITE / page).read_bytes()))
+    assert size <= 60_000, f"{page}: {size} bytes gzipped"
+
+
+def test_nothing_of_the_workshop_is_published():
+    names = {path.relative_to(SITE).as_posix() for path in SITE.rglob("*") if path.is_file()}
+    stray = {n for n in names if n.endswith((".j2", "conf.json", "katex.min.js")) or "hooks" in n}
+    assert not stray
+    assert {name for name in names if name.endswith((".py", ".ipynb"))} == {
+        f"downloads/{script.stem}{suffix}" for script in CHAPTERS for suffix in (".py", ".ipynb")
+    }

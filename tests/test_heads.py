@@ -1,0 +1,51 @@
+"""Splitting and merging heads, cell by cell."""
+
+import pytest
+import torch
+
+from annotated_attention import merge_heads, split_heads
+
+B, H, N, D = 2, 4, 3, 6
+
+
+@pytest.mark.parametrize("batch", [(), (B,), (B, 5)], ids=str)
+def test_split_puts_every_feature_where_it_belongs(batch):
+    x = torch.arange(torch.Size((*batch, N, H * D)).numel()).view(*batch, N, H * D)
+    heads = split_heads(x, H)
+    assert heads.shape == (*batch, H, N, D)
+    for head in range(H):
+        assert torch.equal(heads[..., head, :, :], x[..., head * D : (head + 1) * D])
+
+
+@pytest.mark.parametrize("batch", [(), (B,), (B, 5)], ids=str)
+def test_merge_undoes_split(batch):
+    x = torch.randn(*batch, N, H * D, requires_grad=True)
+    merged = merge_heads(split_heads(x, H))
+    assert torch.equal(merged, x)
+    weight = torch.randn_like(merged)
+    (gradient,) = torch.autograd.grad((merged * weight).sum(), x)
+    assert torch.equal(gradient, weight)
+
+
+def test_merge_lines_the_heads_up_in_order():
+    heads = torch.randn(B, H, N, D)
+    assert torch.equal(merge_heads(heads), torch.cat(heads.unbind(1), dim=-1))
+
+
+def test_split_is_a_view():
+    x = torch.randn(N, H * D)
+    assert split_heads(x, H).data_ptr() == x.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: split_heads(torch.zeros(N, 10), 4), r"width of x \(10\).*num_heads \(4\)"),
+        (lambda: split_heads(torch.zeros(N, 10), 0), r"num_heads \(0\)"),
+        (lambda: split_heads(torch.zeros(10), 2), r"x must have .* got \(10,\)"),
+        (lambda: merge_heads(torch.zeros(N, D)), r"x must have .* got \(3, 6\)"),
+    ],
+)
+def test_what_does_not_fit_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
