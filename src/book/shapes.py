@@ -747,12 +747,9 @@ class _Kernel:
         self.cells = deque(cells)
         self.now: ast.Module | None = None
 
-    def pre_execute(self) -> None:
-        """Forget the last cell; this event also comes before silent code, the next one does not."""
-        self.now = None
-
     def pre_run_cell(self, info: Any) -> None:
-        """Take the next cell if this is the one. Another is none of the chapter's."""
+        """Take the next cell if this is the one; another is none of the chapter's."""
+        self.now = None
         if self.cells and info.raw_cell.strip() == self.cells[0][0]:
             self.now = self.cells.popleft()[1]
 
@@ -791,7 +788,6 @@ def install_in_kernel(
             trees.append((source.strip(), tree))
     shell.user_ns[CHECK] = shell.user_ns_hidden[CHECK] = _chapter.function
     kernel = _Kernel(trees)
-    shell.events.register("pre_execute", kernel.pre_execute)
     shell.events.register("pre_run_cell", kernel.pre_run_cell)
     shell.ast_transformers.append(kernel)
     return _chapter

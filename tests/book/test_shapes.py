@@ -178,6 +178,27 @@ PLANTED = {
         "code.py:5: the comment says (b, n, h, d) with b = 2, n = 3, h = 3, d = 6, "
         "but the shape is (2, 3, 3, 6), and h * d was 24 in line 3",
     ),
+    "a product whose factors come later": (
+        """
+        def f(x):
+            y = x + 0  # (b, n, h * d)
+            h = 4
+            torch.ones(h)  # (h,)
+            del h
+            return torch.ones(7)  # (d,)
+        """,
+        (WIDE,),
+        "code.py:7: the comment says (d,) with d = 6, but the shape is (7,)\n"
+        "    return torch.ones(7)  # (d,)\n    d is bound in line 5",
+    ),
+    "a product before its factors": (
+        """
+        def f(x):
+            return torch.ones(23, 4, 6)  # (h * d, h, d)
+        """,
+        (WIDE,),
+        "code.py:3: the comment says (h * d, h, d) with h = 4, d = 6, but the shape is (23, 4, 6)",
+    ),
     "a product that does not divide": (
         """
         def f(x, h):
@@ -407,7 +428,12 @@ def test_true_comments_pass_and_bind_for_one_call_only(code):
             wide = torch.ones(WIDTH, 5)  # (WIDTH, e)
             parts = [q, k]  # (n, d)
             torch.ones(2 * h + 1)  # (2 * h + 1,)
-            a = 1; w = q  # (n, d)
+            a = 1; u = q  # (n, d)
+            for w in (2, 3):
+                torch.ones(w)  # (w,)
+            class Small: part = torch.ones(2)  # (k,)
+            class Large: part = torch.ones(3)  # (k,)
+            # One head (h) at a time.
             if h: return y.transpose(-3, -2), wide  # (b, h, n, d), (24, e)
         """
     )
@@ -487,7 +513,11 @@ def test_argument_may_be_none_or_one_of_several_shapes(code):
             Args:
                 x: (b, n, d), one row per token.
                 mask: (n, d), or (b, n, d), True hides.
-                    (also, this) line is prose, (k, k) too.
+                    (also, this) line is prose, (k, k) too, and
+                    x: (k, k) as well.
+
+            Returns:
+                y: (k, k), not checked.
             '''
             return x if mask is None else x * mask
         """
@@ -569,7 +599,7 @@ def test_module_methods_are_checked(code):
         wrong["Net"](6)(Q)
 
 
-def test_nothing_is_evaluated_twice_and_tracebacks_are_right(code):
+def test_nothing_is_evaluated_twice(code):
     module = code(
         """
         seen = []
@@ -583,27 +613,33 @@ def test_nothing_is_evaluated_twice_and_tracebacks_are_right(code):
             y = note(x)  # (b, n, d)
             y += note(1)  # (b, n, d)
             return note(y)  # (b, n, d)
-        def g(x):
-            '''Fail.
-
-            Args:
-                x: (n, d), wrong.
-            '''
-            y = x + 0  # (b, n, d)
-            return (
-                1 / 0
-            )
         """
     )
     y = Q.clone()
     assert module["f"](y) is y
     assert len(module["seen"]) == 6
     assert inspect.getsource(module["note"]).startswith("def note(x):\n")
-    code(
-        "import pytest\ndef g(x):\n    y = x + 0  # (n,)\n    return (\n        1 / 0\n    )  # (n,)\n"
-        "with pytest.raises(ZeroDivisionError) as caught:\n    g(torch.ones(3))\n"
-        "assert caught.traceback[-1].lineno + 1 == 5\n"
+
+
+def test_traceback_names_the_line(code):
+    module = code(
+        """
+        def f(x):
+            '''Fail.
+
+            Args:
+                x: (n,), anything.
+            '''
+            y = x + 0  # (n,)
+            return (
+                y / (1 / 0)
+            )  # (n,)
+        """
     )
+    with pytest.raises(ZeroDivisionError) as caught:
+        module["f"](torch.ones(3))
+    last = caught.traceback[-1]
+    assert (last.path.name, last.lineno + 1) == ("code.py", 10)
 
 
 # --- torch.compile, export, vmap ------------------------------------------------------------
@@ -821,6 +857,16 @@ def test_partial_run_says_nothing_about_unreached_comments(session, arguments):
     status, output = session(*arguments)
     assert "shape comments" not in output
     assert status == 0
+
+
+def test_run_that_a_plugin_cuts_short_is_partial(session):
+    hook = "def pytest_collection_modifyitems(config, items):\n"
+    _, output = session(
+        **{"sub/conftest": hook + "    config.hook.pytest_deselected(items=[items.pop()])\n"},
+        **{"sub/test_g": REACHING},
+    )
+    assert "1 deselected" in output
+    assert "shape comments" not in output
 
 
 def test_failing_run_says_nothing_about_unreached_comments(session):
