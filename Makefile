@@ -28,7 +28,7 @@ help:  ## what there is
 	@echo 'make clean      remove what was built; .venv stays'
 	@echo 'Python 3.11.5 or later (PYTHON=...); another torch build: TORCH=..., see the Makefile.'
 
-serve: .venv/.ready
+serve: .venv/requirements.lock
 	@$(py) -m book.site check-port $(PORT)
 	@$(MAKE) --no-print-directory site
 	@$(py) -m book.site serve $(PORT)
@@ -42,10 +42,10 @@ test: lint build/site.stamp
 notebooks: $(executed) $(pairs)
 	@$(py) -m book.figures
 
-lab: .venv/.ready $(pairs)
+lab: .venv/requirements.lock $(pairs)
 	@$(py) -m jupyter lab notebooks
 
-lint: .venv/.ready
+lint: .venv/requirements.lock
 	@echo 'lint: ruff and mypy'
 	@$(py) -m ruff check --quiet .
 	@$(py) -m ruff format --check --quiet . || \
@@ -58,14 +58,10 @@ lock:
 clean:
 	rm -rf build site .mypy_cache .ruff_cache .pytest_cache
 
-.venv/.ready: requirements.lock pyproject.toml $(if $(TORCH),force)
-	@command -v $(PYTHON) >/dev/null || \
-	  { echo 'There is no $(PYTHON) here. Install Python 3.11.5 or later, or name it: make PYTHON=...'; exit 1; }
+.venv/requirements.lock: requirements.lock $(if $(TORCH),force)
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo 'There is no $(PYTHON) here. Install Python 3.11.5 or later, or: make PYTHON=...'; exit 1; }
 	@$(PYTHON) src/book/environment.py $(TORCH)
-	@touch $@
-
-.venv/requirements.lock: .venv/.ready
-	@:
 
 # A chapter is run again when its script, the package, or something that it loaded has changed.
 build/notebooks/%.ipynb: notebooks/%.py $(sources) .venv/requirements.lock
@@ -73,9 +69,9 @@ build/notebooks/%.ipynb: notebooks/%.py $(sources) .venv/requirements.lock
 
 -include $(executed:.ipynb=.d)
 
-notebooks/%.ipynb: notebooks/%.py src/book/scripts.py | .venv/.ready
+notebooks/%.ipynb: notebooks/%.py src/book/scripts.py | .venv/requirements.lock
 	@$(py) -m book.scripts $<
 
-build/site.stamp: $(executed) $(chapters) $(pages)
+build/site.stamp: $(executed) $(pages) | .venv/requirements.lock
 	@$(py) -m book.site build
 	@touch $@

@@ -156,6 +156,7 @@ def reach(model, length: int) -> float:
     return torch.stack(sizes).mean().item()
 
 
+# %%
 torch.manual_seed(1)
 rnn = nn.RNN(4, 4, dtype=torch.float64)
 print("distance   recurrent   attention")
@@ -317,22 +318,33 @@ torch.use_deterministic_algorithms(False)
 # So choose the numbers. A product with a random matrix should neither blow up nor shrink what
 # goes through. Entries of variance $2 / (\text{rows} + \text{columns})$ do that in both
 # directions; they are named after Xavier Glorot [[Glorot and
-# Bengio](../docs/references.md#glorot-2010)]. Beside them, two obvious choices, at e = d = 512:
+# Bengio](../docs/references.md#glorot-2010)].
+
+
+# %%
+def xavier(module: nn.Module) -> nn.Module:
+    """Initialise every matrix of ``module``, and return it."""
+    for matrix in module.parameters():
+        nn.init.xavier_uniform_(matrix)
+    return module
+
+
+print(xavier(OneHead(embed_dim=4, head_dim=3))(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)[0][5])
+
+# %% [markdown]
+# Numbers again. Beside them two obvious choices, normal with a fixed deviation, at e = d = 512:
 
 # %%
 x = torch.randn(64, 512)  # (64, 512)
-choices = {
-    "deviation 1": lambda w: nn.init.normal_(w, std=1),
-    "deviation 0.001": lambda w: nn.init.normal_(w, std=0.001),
-    "Xavier": nn.init.xavier_uniform_,
-}
-print("                 query's deviation   largest weight")
-for name, fill in choices.items():
-    big = OneHead(512, 512)
-    for matrix in big.parameters():
-        fill(matrix)
+choices = {"1": 1.0, "0.001": 0.001, "Xavier": None}
+print("deviation   of a query   largest weight")
+for name, deviation in choices.items():
+    big = xavier(OneHead(512, 512))
+    if deviation is not None:
+        for matrix in big.parameters():
+            nn.init.normal_(matrix, std=deviation)
     _, weights = big(x, x, x)  # (64, 512), (64, 64)
-    print(f"{name:>16} {(x @ big.w_q).std():18.3f} {weights.amax(-1).mean():16.3f}")
+    print(f"{name:>9} {(x @ big.w_q).std():12.3f} {weights.amax(-1).mean():16.3f}")
 
 # %% [markdown]
 # Too large, and one of 64 keys takes everything before training has begun; too small, and every
@@ -347,7 +359,7 @@ for name, fill in choices.items():
 
 # %%
 def gradients(outputs: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
-    """Differentiate a fixed random mixture of ``outputs``, so that each of them counts."""
+    """Differentiate a fixed random mixture of ``outputs``: each of them counts."""
     source = torch.Generator().manual_seed(2)
     mixture = torch.randn(outputs.shape, generator=source, dtype=outputs.dtype)
     return torch.autograd.grad((outputs * mixture).sum(), inputs)
@@ -361,7 +373,7 @@ v = torch.randn(m, 7, dtype=torch.float64, requires_grad=True)  # (m, 7)
 ours, theirs = attend(q, k, v)[0], F.scaled_dot_product_attention(q, k, v)  # (n, 7)
 torch.testing.assert_close(ours, theirs)
 torch.testing.assert_close(gradients(ours, [q, k, v]), gradients(theirs, [q, k, v]))
-print(f"outputs differ by at most {(ours - theirs).abs().max():.0e}; the gradients agree, too")
+print(f"outputs agree up to {(ours - theirs).abs().max():.0e}; the gradients agree, too")
 
 # %% [markdown]
 # `torch.nn.MultiheadAttention` with one head is our module, with the matrices stored
@@ -369,10 +381,7 @@ print(f"outputs differ by at most {(ours - theirs).abs().max():.0e}; the gradien
 # layers compute $xW^\top$. Give both the same numbers.
 
 # %%
-head = OneHead(embed_dim=d, head_dim=d).double()
-for matrix in head.parameters():
-    nn.init.xavier_uniform_(matrix)
-
+head = xavier(OneHead(embed_dim=d, head_dim=d).double())
 torchs = nn.MultiheadAttention(embed_dim=d, num_heads=1, bias=False, dtype=torch.float64)
 with torch.no_grad():
     torchs.in_proj_weight.copy_(torch.cat([head.w_q, head.w_k, head.w_v], dim=1).mT)
@@ -407,8 +416,114 @@ show(right.sum(-1))
 show(wrong.sum(-1))
 
 # %% [markdown]
-# Adding up the rows catches it; so does a comparison with n ≠ m.
+# Adding up the rows catches it.
+
+# %% [markdown]
+# ## Exercises
 #
+# Write your lines into the first cell, run it, then the next: it says whether you are right, and
+# if not, why. Hints are folded below it. The solution comes last.
+#
+# ### Attention from memory
+#
+# *Easy, 5 minutes.* Close the page above and write attention: `query` is `(n, d)`, `key` is
+# `(m, d)`, `value` is `(m, d_v)`. Return the output alone, `(n, d_v)`.
+
+
+# %% tags=["exercise"]
+def my_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Mix the rows of ``value``, for each query with its own weights."""
+    return None  # your lines here
+
+
+# %%
+from annotated_attention import exercises
+
+exercises.one_head.check_attend(my_attend)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Three steps: score each query against each key, turn each query's scores into shares, mix the
+# values by them.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# The scores are `(n, m)`. A score adds up d products: which argument's width do you divide by the
+# root of?
+#
+# </details>
+#
+# <details><summary>Hint 3</summary>
+#
+# `key.mT` is `(d, m)`. The keys are the last axis of the scores, and they compete for a query, so
+# the softmax runs over axis -1.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def my_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Mix the rows of ``value``, for each query with its own weights.
+
+    Args:
+        query: (n, d), one row per query.
+        key: (m, d), one row per key.
+        value: (m, d_v), one row per key.
+    """
+    scores = query @ key.mT / math.sqrt(query.size(-1))  # (n, d) x (d, m) -> (n, m)
+    return scores.softmax(-1) @ value                    # (n, m) x (m, d_v) -> (n, d_v)
+
+
+exercises.one_head.check_attend(my_attend)
+
+# %% [markdown]
+# ### What state are you in?
+#
+# *Medium, 10 minutes.* With the $W_Q$ above, *thirsty* asks who is alive and finds *cat*, and *it*
+# asks for nothing. Add to the matrix, so that *it* gives more than half of its attention to
+# *thirsty*, and *thirsty* still gives more than half of its own to *cat*. A row is a feature that
+# the word has, a column one that it asks for; both go thing, alive, deed, state.
+
+# %% tags=["exercise"]
+my_w_q = torch.zeros(4, 4)
+my_w_q[3, 1] = 3.0  # state asks for alive, as above
+# your lines here
+
+# %%
+exercises.one_head.check_w_q(my_w_q)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# *It* is `(1, 1, 0, 0)`, *thirsty* is `(0, 1, 0, 2)`. What has *thirsty* most of? *It* has to ask
+# for that.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# *It* is a thing and alive, and either could ask. *Thirsty* is alive, too: then it would ask for
+# the same.
+#
+# </details>
+#
+# <details><summary>Hint 3</summary>
+#
+# One more number is enough: in the row of *thing* and the column of *state*.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+my_w_q = torch.zeros(4, 4)  # (4, 4)
+my_w_q[3, 1] = 3.0  # state asks for alive
+my_w_q[0, 3] = 3.0  # a thing asks for state; thirsty is no thing, so it goes on as before
+
+exercises.one_head.check_w_q(my_w_q)
+
+# %% [markdown]
 # ## What you have now
 #
 # Attention scores each query against each key, divides by $\sqrt d$, turns scores into shares and

@@ -65,7 +65,19 @@ class Client(NotebookClient):
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         }
         with self.folder, self.setup_kernel(env=environment):
-            self._ask(f"import book.kernel; book.kernel.start({str(self.script)!r})")
+            cells = json.dumps(
+                [
+                    {
+                        "source": cell.source,
+                        "line": cell.line,
+                        "section": cell.section,
+                        "exempt": "exercise" in cell.tags,
+                    }
+                    for cell in self.cells
+                ]
+            )
+            arguments = f"{str(self.script)!r}, {str(scripts.ROOT)!r}, {cells!r}"
+            self._ask(f"import book.kernel; book.kernel.start({arguments})")
             for index, cell in enumerate(self.nb.cells):
                 if cell.cell_type == "code" and cell.source:
                     self._run_cell(cell, index)

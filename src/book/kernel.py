@@ -5,26 +5,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from book import scripts, shapes
+from book import shapes
 
 _opened: set[str] = set()
 _watching = True
+_root = Path()
 
 
-def start(script: str) -> None:
-    """Check the chapter's shape comments, and note which files of the checkout it opens."""
+def start(script: str, root: str, cells: str) -> None:
+    """Check the chapter's shape comments, and note which files of the checkout it opens.
+
+    Args:
+        script: the chapter's path.
+        root: the checkout's path.
+        cells: what ``shapes.install_in_kernel`` wants to know of each code cell, as JSON.
+    """
+    global _root
     from IPython import get_ipython
 
-    cells = [
-        {
-            "source": cell.source,
-            "line": cell.line,
-            "section": cell.section,
-            "exempt": "exercise" in cell.tags,
-        }
-        for cell in scripts.code_cells(Path(script))
-    ]
-    shapes.install_in_kernel(get_ipython(), cells, Path(script))
+    _root = Path(root)
+    shapes.install_in_kernel(get_ipython(), json.loads(cells), Path(script))
     sys.addaudithook(_note_open)
 
 
@@ -42,7 +42,7 @@ def _note_open(event: str, arguments: tuple[Any, ...]) -> None:
     path, mode = Path(arguments[0]).absolute(), arguments[1]
     if mode is not None and any(letter in mode for letter in "wax+"):
         return
-    if path.is_relative_to(scripts.ROOT):
-        relative = path.relative_to(scripts.ROOT)
+    if path.is_relative_to(_root):
+        relative = path.relative_to(_root)
         if relative.parts[0] not in {"src", "build", "site"} and relative.parts[0][0] != ".":
             _opened.add(str(relative))

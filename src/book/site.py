@@ -97,6 +97,8 @@ def main() -> None:
     verb, *rest = sys.argv[1:]
     if verb == "build":
         build()
+    elif not rest[0].isdecimal():
+        fail(f"port {rest[0]!r} is not a number: make serve PORT=8000")
     elif verb == "check-port":
         check_port(int(rest[0]))
     elif verb == "serve":

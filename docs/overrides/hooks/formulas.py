@@ -1,21 +1,22 @@
 """Formulas: TeX becomes HTML and MathML while the site is built, by the vendored KaTeX.
 
-Pages carry no math script, and a formula that KaTeX does not understand fails the build.
+Pages carry no math script, and a formula that KaTeX does not understand fails the strict build.
 """
 
 import functools
 import html
 import json
+import logging
 import re
 from pathlib import Path
 from typing import Any
 
 import quickjs
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import PluginError
 from mkdocs.structure.pages import Page
 from nbconvert.filters.markdown_mistune import IPythonRenderer
 
+log = logging.getLogger("mkdocs.formulas")
 KATEX = Path(__file__).parents[2] / "assets" / "katex" / "katex.min.js"
 FORMULA = re.compile(r'<(span|div) class="arithmatex( aa-display)?">(.*?)</\1>', re.DOTALL)
 
@@ -37,7 +38,8 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
             return katex(html.unescape(found[3]).strip(), display)
         except quickjs.JSException as error:
             cause = str(error).splitlines()[0]
-            raise PluginError(f"{page.file.src_uri}: {cause}\n    {found[3].strip()}") from None
+            log.warning(f"{page.file.src_uri}: {cause}\n    {found[3].strip()}")
+            return found[0]
 
     return FORMULA.sub(typeset, output)
 

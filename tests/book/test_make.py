@@ -1,0 +1,302 @@
+"""The front door, on a small book of its own: what is rebuilt when, and how it fails."""
+
+import http.client
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from book import scripts
+
+ONE = """\
+# %% [markdown]
+# # One
+#
+# ## First part
+#
+# A formula $x^2$ and a [link](02_two_heads.ipynb#second-part).
+
+# %%
+LIMIT = 3
+
+
+def double(x):
+    return 2 * x
+
+
+print(double(LIMIT))
+"""
+TWO = """\
+# %% [markdown]
+# # Two
+#
+# ## Second part
+
+# %%
+from annotated_attention import chapters
+
+one = chapters.load("01_one_head")
+print(one.double(one.LIMIT))
+print(open("../data.txt").read())
+"""
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    """Give a checkout with two short chapters, built once; tests put back what they change."""
+    root = tmp_path_factory.mktemp("checkout")
+    for name in ("Makefile", "mkdocs.yml", "pyproject.toml", "requirements.lock"):
+        shutil.copy2(scripts.ROOT / name, root / name)
+    for name in ("src", "docs"):
+        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(scripts.ROOT / name, root / name, ignore=ignore)
+    (root / ".venv").symlink_to(scripts.ROOT / ".venv")
+    (root / "docs" / "index.md").write_text("# Start\n\n<!-- chapters -->\n")
+    for name in ("notation.md", "references.md"):
+        (root / "docs" / name).write_text(f"# {name}\n\nText.\n")
+    (root / "notebooks").mkdir()
+    shutil.copy2(scripts.CHAPTERS / "jupytext.toml", root / "notebooks")
+    (root / "notebooks" / "01_one_head.py").write_text(ONE)
+    (root / "notebooks" / "02_two_heads.py").write_text(TWO)
+    (root / "data.txt").write_text("data")
+    built = make(root, "-j2", "site")
+    assert built.returncode == 0, built.stdout
+    assert executed(built) == {"01_one_head", "02_two_heads"}
+    return root
+
+
+def make(root, *goals):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    return subprocess.run(
+        ["make", *goals],
+        cwd=root,
+        env=environment | {"PYTHONPATH": str(root / "src")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def executed(run):
+    return set(re.findall(r"^(\w+): executing$", run.stdout, re.MULTILINE))
+
+
+@contextmanager
+def changed(path, *replacements):
+    """Change a file for the time of a block; both changes are news to make."""
+    text = path.read_text()
+    altered = text
+    for old, new in replacements:
+        assert old in altered
+        altered = altered.replace(old, new)
+    path.write_text(altered)
+    try:
+        yield
+    finally:
+        path.write_text(text)
+
+
+def fingerprint(root):
+    return {
+        path.relative_to(root): (path.stat().st_mtime_ns, path.stat().st_size)
+        for path in (root / "site").rglob("*")
+        if path.is_file()
+    }
+
+
+def test_nothing_changed_means_nothing_done(book):
+    before = fingerprint(book)
+    again = make(book, "site")
+    assert again.returncode == 0
+    assert not executed(again)
+    assert "building" not in again.stdout
+    assert fingerprint(book) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("notebooks/02_two_heads.py", {"02_two_heads"}),
+        ("notebooks/01_one_head.py", {"01_one_head", "02_two_heads"}),
+        ("data.txt", {"02_two_heads"}),
+        ("src/annotated_attention/heads.py", {"01_one_head", "02_two_heads"}),
+        ("docs/notation.md", set()),
+    ],
+)
+def test_what_is_executed_again(book, path, expected):
+    times = (book / path).stat()
+    (book / path).touch()
+    would = make(book, "-n", "site").stdout
+    os.utime(book / path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert set(re.findall(r"book\.execute notebooks/(\w+)\.py", would)) == expected
+    assert "book.site build" in would
+
+
+def test_a_file_no_longer_loaded_may_go(book):
+    chapter = book / "notebooks" / "02_two_heads.py"
+    with changed(chapter, ("data.txt", "pyproject.toml")):
+        (book / "data.txt").rename(book / "elsewhere.txt")
+        run = make(book, "site")
+        (book / "elsewhere.txt").rename(book / "data.txt")
+    assert run.returncode == 0, run.stdout
+    assert executed(run) == {"02_two_heads"}
+
+
+CELLS = {
+    "cell": (
+        ("print(double(LIMIT))", "print(double(LIMIT))\nprint(double(missing))"),
+        [
+            "notebooks/01_one_head.py:17: chapter 01_one_head, code cell 1 of 1 failed at",
+            "print(double(missing))",
+            "NameError: name 'missing' is not defined",
+        ],
+    ),
+    "syntax": (
+        ("return 2 * x", "return 2 * x)"),
+        ["notebooks/01_one_head.py:13: chapter 01_one_head", "return 2 * x)", "SyntaxError"],
+    ),
+    "deep inside": (
+        ("return 2 * x", "return 2 * x + undefined"),
+        ["notebooks/01_one_head.py:16: chapter 01_one_head", "NameError: name 'undefined'"],
+    ),
+    "stderr": (
+        ("print(double(LIMIT))", "import warnings; warnings.warn('old')"),
+        ["notebooks/01_one_head.py:9: chapter 01_one_head", "writes to stderr", "old"],
+    ),
+    "shape comment": (
+        ("print(double(LIMIT))", "import torch\nx = torch.ones(2, 3)  # (3, 2)"),
+        ["notebooks/01_one_head.py:17", "the comment says (3, 2)", "(2, 3)"],
+    ),
+    "unreached shape comment": (
+        ("return 2 * x", "if x > 9:\n        x = x.mT  # (3, 2)\n    return 2 * x"),
+        ["notebooks/01_one_head.py:14", "no run reaches"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CELLS.values(), ids=CELLS.keys())
+def test_failing_cell_is_named(book, case):
+    replacement, words = case
+    result = "build/notebooks/01_one_head.ipynb"
+    before = (book / result).read_bytes()
+    with changed(book / "notebooks" / "01_one_head.py", replacement):
+        run = subprocess.run(
+            [book / ".venv" / "bin" / "python", "-m", "book.execute", "notebooks/01_one_head.py", result],
+            cwd=book,
+            env=os.environ | {"PYTHONPATH": str(book / "src")},
+            capture_output=True,
+            text=True,
+        )
+    assert run.returncode != 0
+    for word in words:
+        assert word in run.stderr
+    assert "Traceback" not in run.stderr
+    assert (book / result).read_bytes() == before
+
+
+def test_failing_cell_keeps_the_last_site(book):
+    before = fingerprint(book)
+    with changed(book / "notebooks" / "02_two_heads.py", ("print(one", "print(two")):
+        run = make(book, "site")
+    assert run.returncode != 0
+    assert "notebooks/02_two_heads.py:10: chapter 02_two_heads" in run.stdout
+    assert "NameError: name 'two' is not defined" in run.stdout
+    assert fingerprint(book) == before
+
+
+def test_broken_pages_are_named_and_keep_the_last_site(book):
+    before = fingerprint(book)
+    one, two = (book / "notebooks" / f"{name}.py" for name in ("01_one_head", "02_two_heads"))
+    with (
+        changed(
+            one,
+            ("02_two_heads.ipynb#second-part", "03_none.ipynb) [x](02_two_heads.ipynb#third-part"),
+            ("$x^2$", "$\\frac{1$"),
+            ("## First part", "## First $x$"),
+        ),
+        changed(two, ("# # Two", "# Two")),
+        changed(book / "docs" / "notation.md", ("Text.", "[text](nowhere.md) $\\undefined$")),
+    ):
+        run = make(book, "site")
+    assert run.returncode != 0
+    for words in (
+        "the site was not built, the last one stays",
+        "01_one_head.ipynb: the link '03_none.ipynb' leads nowhere",
+        "01_one_head.ipynb' contains a link '02_two_heads.ipynb#third-part'",
+        "01_one_head.ipynb: KaTeX.ParseError",
+        "\\frac{1",
+        "01_one_head.ipynb: a formula in the heading 'First x'",
+        "02_two_heads.ipynb: a chapter needs a heading of level 1",
+        "'notation.md' contains a link 'nowhere.md'",
+        "notation.md: KaTeX.ParseError",
+        "\\undefined",
+    ):
+        assert words in run.stdout
+    assert "Traceback" not in run.stdout
+    assert fingerprint(book) == before
+
+
+def test_serves_and_says_where(book):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = ["make", "serve", f"PORT={port}"]
+    environment = os.environ | {"PYTHONPATH": str(book / "src")}
+    server = subprocess.Popen(
+        command, cwd=book, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        for line in server.stdout:
+            if f"http://127.0.0.1:{port}/" in line:
+                break
+        else:
+            pytest.fail("no address was printed")
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        connection.request("GET", "/notebooks/01_one_head/")
+        assert b"First part" in connection.getresponse().read()
+        busy = make(book, "serve", f"PORT={port}")
+        assert busy.returncode != 0
+        assert f"port {port} cannot be used" in busy.stdout
+        assert f"PORT={port + 1}" in busy.stdout
+    finally:
+        os.killpg(server.pid, 15)
+        server.communicate()
+
+
+def test_a_port_that_is_none_is_refused(book):
+    run = make(book, "serve", "PORT=http")
+    assert run.returncode != 0
+    assert "port 'http' is not a number" in run.stdout
+    assert "Traceback" not in run.stdout
+
+
+def test_help_names_every_target():
+    shown = make(scripts.ROOT).stdout
+    phony = re.search(r"^\.PHONY: (.*)$", (scripts.ROOT / "Makefile").read_text(), re.MULTILINE)
+    for target in set(phony[1].split()) - {"help", "force"}:
+        assert f"make {target} " in shown, target
+
+
+def test_old_python_is_refused():
+    path = str(scripts.ROOT / "src" / "book" / "environment.py")
+    code = f"import sys, runpy; sys.version_info = (3, 9, 2); runpy.run_path({path!r})"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 1
+    assert "needs Python 3.11.5 or later" in run.stderr
+    assert "is 3.9.2" in run.stderr
+    assert "make PYTHON=" in run.stderr
+
+
+def test_missing_python_is_named(tmp_path):
+    for name in ("Makefile", "mkdocs.yml", "requirements.lock"):
+        shutil.copy2(scripts.ROOT / name, tmp_path / name)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "docs").mkdir()
+    run = make(tmp_path, "site", "PYTHON=python3.99")
+    assert run.returncode != 0
+    assert "There is no python3.99 here" in run.stdout
