@@ -1,0 +1,56 @@
+"""What the tests of the exercises share: the verdict as one line, and the cells of a chapter."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from nbformat import NotebookNode
+
+Verdict = Callable[[Callable[[Any], None], Any], str]
+Groups = Callable[[str], list[list[NotebookNode]]]
+Printed = Callable[[str, str], tuple[str, str]]
+
+
+@pytest.fixture
+def verdict(capsys: pytest.CaptureFixture[str]) -> Verdict:
+    """Call a check, and return what it printed with every run of spaces made one."""
+
+    def verdict(check: Callable[[Any], None], answer: Any) -> str:
+        capsys.readouterr()
+        assert check(answer) is None
+        return re.sub(r"\s+", " ", capsys.readouterr().out)
+
+    return verdict
+
+
+@pytest.fixture
+def groups() -> Groups:
+    """List, for each exercise of a chapter, five cells: task, stub, check, hints, solution."""
+    from book import scripts
+
+    def groups(chapter: str) -> list[list[NotebookNode]]:
+        cells = scripts.notebook(scripts.CHAPTERS / f"{chapter}.py").cells
+        starts = [i for i, cell in enumerate(cells) if "exercise" in cell.metadata.get("tags", [])]
+        return [cells[start - 1 : start + 4] for start in starts]
+
+    return groups
+
+
+@pytest.fixture
+def printed(groups: Groups, capsys: pytest.CaptureFixture[str]) -> Printed:
+    """Run an exercise's cells as its chapter has them: what the stub gets, and the solution."""
+    # Imported at the top, the package would escape the checks of its shape comments.
+    from annotated_attention import chapters
+
+    def printed(chapter: str, check: str) -> tuple[str, str]:
+        namespace = dict(vars(chapters.load(chapter)))
+        _, stub, judge, _, solution = next(x for x in groups(chapter) if check in x[2].source)
+        texts = []
+        for source in (f"{stub.source}\n{judge.source}", solution.source):
+            capsys.readouterr()
+            exec(compile(source, f"<{chapter}>", "exec"), namespace)
+            texts.append(re.sub(r"\s+", " ", capsys.readouterr().out))
+        return texts[0], texts[1]
+
+    return printed

@@ -1,0 +1,178 @@
+"""Chapter 1's checks accept what is right and name what is wrong."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention.exercises.one_head import check_attend, check_w_q
+
+CHAPTER = "01_one_head"
+
+
+def test_attend_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_attend")
+    assert before == "✗ my_attend: not yet, it returns None. "
+    assert after.startswith("✓ my_attend: right, and so are the gradients")
+
+
+def in_two_lines(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    query = query * query.shape[1] ** -0.5
+    return torch.softmax(torch.einsum("nd,md->nm", query, key), dim=1).mm(value)
+
+
+def with_powers(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    # A float32 root in float64 numbers: less exact, and no mistake.
+    powers = (query @ key.T / torch.sqrt(torch.tensor(query.size(1)))).exp()
+    return powers / powers.sum(dim=1, keepdim=True) @ value
+
+
+def in_loops(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    rows = []
+    for q in query:
+        weights = torch.stack([q @ k for k in key]).div(len(q) ** 0.5).softmax(0)
+        rows.append(sum(w * v for w, v in zip(weights, value, strict=True)))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize(
+    "answer", [in_two_lines, with_powers, in_loops, F.scaled_dot_product_attention]
+)
+def test_attend_accepts_other_ways(verdict: Any, answer: Callable[..., Tensor]) -> None:
+    assert verdict(check_attend, answer).startswith("✓ my_attend")
+
+
+def divided_by(divisor: Callable[[Tensor, Tensor, Tensor], float]) -> Callable[..., Tensor]:
+    """Write attention with another divisor."""
+    return lambda q, k, v: torch.softmax(q @ k.T / divisor(q, k, v), dim=1) @ v
+
+
+def in_place(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    query /= math.sqrt(query.size(-1))
+    return (query @ key.T).softmax(1) @ value
+
+
+def detached(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    weights = (query @ key.T / math.sqrt(query.size(1))).softmax(1)
+    return weights.detach() @ value
+
+
+def through_numpy(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    right = F.scaled_dot_product_attention(query, key, value)
+    return torch.tensor(right.tolist(), dtype=torch.float64)
+
+
+def half_gradient(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    value = value / 2 + (value / 2).detach()
+    return F.scaled_dot_product_attention(query, key, value)
+
+
+def in_float32(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    output = torch.zeros(query.size(0), value.size(1), dtype=torch.float32)
+    output += F.scaled_dot_product_attention(query, key, value)
+    return output
+
+
+def root_d(query: Tensor) -> float:
+    return math.sqrt(query.size(1))
+
+
+WRONG_ATTEND: list[tuple[Callable[..., Any], str]] = [
+    (divided_by(lambda q, k, v: 1), "you do not scale"),
+    (divided_by(lambda q, k, v: q.size(1)), "you divide the scores by d, not by √d"),
+    (divided_by(lambda q, k, v: 1 / root_d(q)), "you multiply the scores by √d instead"),
+    (divided_by(lambda q, k, v: v.size(-1) ** 0.5), "√d_v, the root of value's width"),
+    (divided_by(lambda q, k, v: len(k) ** 0.5), "the number of keys, √m"),
+    (divided_by(lambda q, k, v: len(q) ** 0.5), "the number of queries, √n"),
+    (divided_by(lambda q, k, v: 2), "√d only for the chapter's sentence"),
+    (lambda q, k, v: (q @ k.T / root_d(q)).softmax(0) @ v, "softmax runs over the queries"),
+    (lambda q, k, v: (q @ k.T / root_d(q)).softmax(1) @ k, "you mix the keys"),
+    (lambda q, k, v: (q @ k.T / root_d(q)).softmax(1), "you return the weights"),
+    (lambda q, k, v: q @ k.T / root_d(q), "you return the scores"),
+    (lambda q, k, v: q @ k.T / root_d(q) @ v, "there is no softmax"),
+    (lambda q, k, v: (q @ k.T).softmax(1) / root_d(q) @ v, "you divide by √d after the softmax"),
+    (lambda q, k, v: ((q @ k.T / root_d(q)).softmax(1) @ v).T, "transposed"),
+    (lambda q, k, v: (q @ k.T).softmax(0) @ v, "you do not scale: divide the scores by √d before "
+     "the softmax. And your softmax runs over the queries"),
+    (in_place, "changes its argument query in place"),
+    (detached, "no gradient reaches query"),
+    (through_numpy, "no gradient reaches query"),
+    (half_gradient, "the gradient of value is not"),
+    (in_float32, "torch.float64 goes in and torch.float32 comes out"),
+    (lambda q, k, v: (v, k), "it returns a tuple of 2 things"),
+    (lambda q, k, v: q @ k.T, "shape (3, 5); what fits is (n, d_v), here (3, 7)"),
+    (lambda q, k, v: q.new_full((len(q), v.size(1)), math.nan), "21 of its 21 numbers are NaN"),
+    (lambda q, k, v: q.new_zeros(len(q), v.size(1)), "21 of its 21 numbers are not. Most"),
+    (divided_by(lambda q, k, v: math.sqrt(6)), "but not with n = 8, m = 2, d = 9, d_v = 5: "),
+    (lambda q, k, v: (q @ k).softmax(-1) @ v, "RuntimeError: mat1 and mat2 shapes cannot be"),
+    (lambda q: q, "TypeError: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "reason"), WRONG_ATTEND, ids=[r for _, r in WRONG_ATTEND])
+def test_attend_names_the_mistake(verdict: Any, answer: Callable[..., Any], reason: str) -> None:
+    said = verdict(check_attend, answer)
+    assert said.startswith("✗ my_attend: ")
+    assert reason in said
+
+
+def test_w_q_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_w_q")
+    assert before == (
+        '✗ my_w_q: not yet. "it" asks for nothing, and gives every word 0.12. '
+        '"thirsty" gives "cat" 0.86 of its attention. '
+    )
+    assert after.startswith('✓ my_w_q: "it" gives "thirsty" 0.59 of its attention. "thirsty" gives')
+
+
+def matrix(**entries: float) -> Tensor:
+    """Make a matrix from entries such as ``r3c1=3.0``."""
+    made = torch.zeros(4, 4)
+    for place, number in entries.items():
+        made[int(place[1]), int(place[3])] = number
+    return made
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        matrix(r3c1=3, r0c3=4).requires_grad_(),
+        nn.Parameter(matrix(r3c1=4, r0c3=3)),
+        matrix(r3c1=3, r0c3=3).to(torch.int64),
+        matrix(r3c1=6, r1c3=3),
+    ],
+)
+def test_w_q_accepts_other_ways(verdict: Any, answer: Tensor) -> None:
+    assert verdict(check_w_q, answer).startswith("✓ my_w_q")
+
+
+WRONG_W_Q: list[tuple[object, str]] = [
+    (torch.eye(4), '"it" looks most at "cat" (0.39), and gives "thirsty" only 0.09.'),
+    (torch.zeros(4, 4), '"thirsty" asks for nothing, and gives every word 0.12.'),
+    (matrix(r3c1=3, r0c3=3).T, "but transposed. A row is a feature that the word has"),
+    (matrix(r0c3=3, r1c3=3, r2c3=3, r3c3=3), 'every word that asks for anything now looks most at'),
+    (matrix(r3c1=3, r1c3=3), '"thirsty" gives "cat" 0.47, and "thirsty" as much: not more than'),
+    (matrix(r3c1=3, r0c3=2), '"it" gives "thirsty" 0.41: not more than half'),
+    (matrix(r3c1=3, r0c1=3), '"it" looks most at "cat" (0.54)'),
+    (torch.zeros(4, 3), "shape (4, 3); what fits is (e, d), here (4, 4)"),
+    (torch.zeros(16), "shape (16,); what fits is (e, d), here (4, 4)"),
+    (matrix(r3c1=3, r0c3=math.nan), "NaN or infinite"),
+    (matrix(r3c1=3, r0c3=math.inf), "NaN or infinite"),
+    (matrix(r3c1=3, r0c3=3).double() * 5e307, "so large that the scores overflow"),
+    ([[0.0] * 4] * 4, "it is a list of 4 things; one tensor is asked for"),
+    (torch.zeros(4, 4).numpy(), "an object of type ndarray; a tensor is asked for"),
+    (torch.zeros(4, 4, dtype=torch.complex64), "torch.complex64; real numbers are asked for"),
+    (None, "not yet, it is None"),
+    (..., "not yet, it is ..."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "reason"), WRONG_W_Q, ids=[r for _, r in WRONG_W_Q])
+def test_w_q_names_the_mistake(verdict: Any, answer: object, reason: str) -> None:
+    said = verdict(check_w_q, answer)
+    assert said.startswith("✗ my_w_q: ")
+    assert reason in said

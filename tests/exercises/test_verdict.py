@@ -1,0 +1,140 @@
+"""A check says something helpful whatever it is given, and leaves no trace."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from annotated_attention.exercises import _verdict
+from annotated_attention.exercises.one_head import check_attend, check_w_q
+from annotated_attention.exercises.two_heads import check_add_up, check_heads
+
+CHECKS = [check_attend, check_w_q, check_add_up, check_heads]
+
+
+class Mute(Exception):
+    """An exception that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+class Hostile:
+    """Raises whatever is done with it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Mute
+
+    def __call__(self, *args: object) -> object:
+        raise Mute
+
+    def __repr__(self) -> str:
+        raise Mute
+
+
+def boom(*args: object) -> object:
+    raise KeyError("w_q")
+
+
+def deep(*args: object) -> object:
+    return deep(*args)
+
+
+GARBAGE: list[Any] = [
+    None, ..., 0, "softmax", b"", object, object(), int, dict, {}, [], (), set(), Mute(), Hostile,
+    Hostile(), boom, deep, len, lambda: None, lambda *x: Hostile(), lambda *x: x, lambda *x: ...,
+    lambda *x: "text", lambda *x: True, lambda *x: 1.5, lambda *x: torch.zeros(()), nn.Module,
+    lambda *x: torch.zeros(0), lambda *x: torch.zeros(3, 7, device="meta"), nn.Linear,
+    nn.Linear(2, 2), lambda *x: torch.zeros(3, 7).to_sparse(), lambda *x: torch.ones(3, 7).bool(),
+    torch.zeros(4, 4, device="meta"), torch.eye(4).to_sparse(), torch,
+    torch.zeros(4, 4, dtype=torch.bool),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("index", range(len(GARBAGE)))
+def test_garbage_is_refused(verdict: Any, check: Callable[..., None], index: int) -> None:
+    assert verdict(check, GARBAGE[index]).startswith("✗ ")
+
+
+def test_an_interrupt_is_not_swallowed() -> None:
+    def interrupted(*args: object) -> object:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check_attend(interrupted)
+
+
+def test_a_placeholder_is_not_yet(verdict: Any) -> None:
+    def later(*args: object) -> object:
+        raise NotImplementedError
+
+    assert "not yet, your code raises NotImplementedError" in verdict(check_attend, later)
+    assert "not yet, it returns ..." in verdict(check_attend, lambda *x: ...)
+
+
+def test_no_function(verdict: Any) -> None:
+    for check in (check_attend, check_add_up, check_heads):
+        assert "not yet, it is None" in verdict(check, None)
+        assert "give the function or class itself; this is an object of type str" in verdict(
+            check, "it"
+        )
+
+
+def test_the_line_that_raised_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return query @ key
+
+    check_attend(answer)
+    lines = capsys.readouterr().out.splitlines()
+    at = answer.__code__.co_firstlineno + 1
+    assert lines[-3:] == [
+        f"in line {at}:",
+        "    return query @ key",
+        "It was given (3, 6), (5, 6), (5, 7).",
+    ]
+    assert lines[0].startswith("✗ my_attend: your code raises RuntimeError: mat1 and mat2")
+
+
+def test_long_reasons_are_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+    def verbose(*args: object) -> object:
+        raise ValueError("many words " * 500)
+
+    check_attend(verbose)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 15
+    assert max(map(len, lines)) <= 88
+
+
+def test_the_readers_state_stays(verdict: Any) -> None:
+    """Random numbers go on as if there had been no check, and a switch stays off or on."""
+
+    class Random(nn.Module):
+        def __init__(self, embed_dim: int, num_heads: int) -> None:
+            super().__init__()
+            self.w_o = nn.Parameter(torch.randn(embed_dim, embed_dim))
+
+    torch.manual_seed(3)
+    expected = torch.randn(2)
+    torch.manual_seed(3)
+    verdict(check_heads, Random)
+    assert torch.randn(2).equal(expected)
+
+    with torch.no_grad():
+        said = verdict(check_attend, nn.functional.scaled_dot_product_attention)
+        assert not torch.is_grad_enabled()
+    assert said.startswith("✓ ")
+
+
+def test_a_broken_check_says_so(verdict: Any) -> None:
+    @_verdict.check("answer")
+    def judge(answer: object) -> str:
+        raise OSError("no checkout")
+
+    assert verdict(judge, 1) == (
+        "✗ answer: this check cannot judge it. It stopped with OSError: no checkout "
+        f"in line {judge.__wrapped__.__code__.co_firstlineno + 2}: "
+        'raise OSError("no checkout") '
+    )
