@@ -292,7 +292,13 @@ class OneHead(nn.Module):
         self.w_o = nn.Parameter(torch.empty(head_dim, embed_dim))  # (d, e)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend from ``query`` (n, e) to ``key`` and ``value`` (m, e)."""
+        """Attend from each query to every key.
+
+        Args:
+            query: (n, e), the words that look.
+            key: (m, e), the words looked at.
+            value: (m, e), the same words, for what they hand over.
+        """
         q = query @ self.w_q              # (n, e) x (e, d) -> (n, d)
         k = key @ self.w_k                # (m, e) x (e, d) -> (m, d)
         v = value @ self.w_v              # (m, e) x (e, d) -> (m, d)

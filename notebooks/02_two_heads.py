@@ -18,8 +18,8 @@ display.chapter_map("project in", "score", "softmax", "mix", "merge", "project o
 # %% [markdown]
 # ## One head blends
 #
-# This chapter takes the sentence and `attend` from [chapter 1](01_one_head.ipynb). Let *it* look
-# half at *cat* and half at *thirsty*, the best that one head can do for two questions:
+# This chapter takes the sentence and `attend` from [chapter 1](01_one_head.ipynb). With one head,
+# *it* could look half at *cat* and half at *thirsty*. It would receive this:
 
 # %%
 import torch
@@ -34,8 +34,8 @@ blend = (one.EMBEDDINGS[cat] + one.EMBEDDINGS[thirsty]) / 2  # (4,)
 print("thing {:.1f}  alive {:.1f}  deed {:.1f}  state {:.1f}".format(*blend))
 
 # %% [markdown]
-# Every feature is halved, and the sum does not say what came from whom. A head could sharpen its
-# weights, but then it would drop one of the answers.
+# All that either word has is halved, and the sum does not say what came from whom. Sharper weights
+# would drop one of the answers: a head has one row of weights for a word, whatever it is about.
 #
 # ## Seven matrices
 #
@@ -123,13 +123,14 @@ class TwoHeads(nn.Module):
         self.w_o = nn.Parameter(torch.empty(e, e))   # (e, e)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend from ``query`` (n, e) to ``key`` and ``value`` (m, e)."""
+        """Attend from each query to every key."""
         mixed1, weights1 = one.attend(query @ self.w_q1, key @ self.w_k1, value @ self.w_v1)
         mixed2, weights2 = one.attend(query @ self.w_q2, key @ self.w_k2, value @ self.w_v2)
         mixed = torch.cat([mixed1, mixed2], dim=-1)                 # (n, 2 * d)
         return mixed @ self.w_o, torch.stack([weights1, weights2])  # (n, e), (2, n, m)
 
 
+# %%
 two = one.xavier(TwoHeads(embed_dim=8).double())
 print(sum(1 for _ in two.parameters()), "matrices")
 
@@ -184,9 +185,10 @@ class Head(nn.Module):
         self.w_q = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
         self.w_k = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
         self.w_v = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
+        one.xavier(self)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend from ``query`` (n, e) to ``key`` and ``value`` (m, e)."""
+        """Attend from each query to every key."""
         q = query @ self.w_q        # (n, e) x (e, d) -> (n, d)
         k = key @ self.w_k          # (m, e) x (e, d) -> (m, d)
         v = value @ self.w_v        # (m, e) x (e, d) -> (m, d)
@@ -199,21 +201,27 @@ class Head(nn.Module):
 
 # %%
 class HeadsInAList(nn.Module):
-    """Several heads in a plain list: a trap."""
+    """Several heads, one after the other."""
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__()
-        head_dim = embed_dim // num_heads
-        self.heads = [one.xavier(Head(embed_dim, head_dim)) for _ in range(num_heads)]
-        self.w_o = nn.Parameter(torch.eye(embed_dim))  # (e, e)
+        if embed_dim % num_heads:
+            raise ValueError(
+                f"embed_dim ({embed_dim}) must be divisible by num_heads ({num_heads})"
+            )
+        heads = [Head(embed_dim, embed_dim // num_heads) for _ in range(num_heads)]
+        self.heads = heads
+        self.w_o = nn.Parameter(torch.empty(embed_dim, embed_dim))  # (e, e)
+        nn.init.xavier_uniform_(self.w_o)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend from ``query`` (n, e) to ``key`` and ``value`` (m, e)."""
+        """Attend from each query to every key."""
         mixed, weights = zip(*(head(query, key, value) for head in self.heads))
         merged = torch.cat(mixed, dim=-1) @ self.w_o  # (n, e)
         return merged, torch.stack(weights)           # (n, e), (h, n, m)
 
 
+# %%
 trap = HeadsInAList(embed_dim=8, num_heads=4)
 output, weights = trap(torch.randn(3, 8), *[torch.randn(5, 8)] * 2)  # (3, 8), (4, 3, 5)
 print(output.isfinite().all().item(), "- it runs, and every shape is right")
@@ -242,14 +250,13 @@ class Heads(nn.Module):
             raise ValueError(
                 f"embed_dim ({embed_dim}) must be divisible by num_heads ({num_heads})"
             )
-        head_dim = embed_dim // num_heads
-        heads = [Head(embed_dim, head_dim) for _ in range(num_heads)]
+        heads = [Head(embed_dim, embed_dim // num_heads) for _ in range(num_heads)]
         self.heads = nn.ModuleList(heads)
         self.w_o = nn.Parameter(torch.empty(embed_dim, embed_dim))  # (e, e)
-        one.xavier(self)
+        nn.init.xavier_uniform_(self.w_o)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend from ``query`` (n, e) to ``key`` and ``value`` (m, e)."""
+        """Attend from each query to every key."""
         mixed, weights = zip(*(head(query, key, value) for head in self.heads))
         merged = torch.cat(mixed, dim=-1) @ self.w_o  # (n, e)
         return merged, torch.stack(weights)           # (n, e), (h, n, m)
@@ -258,13 +265,16 @@ class Heads(nn.Module):
 display.diff(HeadsInAList, Heads)
 
 # %% [markdown]
-# The same questions again; then the proof that two heads in a list are `TwoHeads`.
+# One line has changed. Ask the same questions again.
 
 # %%
 heads = Heads(embed_dim=8, num_heads=4)
 print("state_dict():    ", len(heads.state_dict()), "matrices")
 print("parameters():    ", sum(p.numel() for p in heads.parameters()), "of", 4 * 8 * 8)
 print("after .double(): ", heads.double().heads[0].w_q.dtype)
+
+# %% [markdown]
+# And two heads in a list, given the seven matrices, are `TwoHeads`:
 
 # %%
 listed = Heads(embed_dim=8, num_heads=2).double()
@@ -390,7 +400,7 @@ class MyHeads(nn.Module):
         # your lines here
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Attend from ``query`` (n, e) to ``key`` and ``value`` (m, e)."""
+        """Attend from each query to every key."""
         return None  # and here
 
 

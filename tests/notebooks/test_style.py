@@ -50,6 +50,15 @@ def test_shape_comments_stand_in_one_column(script):
 
 
 @each_chapter
+def test_shapes_in_docstrings_are_ones_that_are_checked(script):
+    for cell in scripts.code_cells(script):
+        for text in re.findall(r'"""(.*?)"""', cell.source, re.DOTALL):
+            for line in text.splitlines():
+                shape = re.search(r"\((?:[bnmhde], )+[bnmhde]\)|\([bnmhde],\)", line)
+                assert not shape or re.match(r"\s+\w+: \(", line), f"only Args are checked: {line}"
+
+
+@each_chapter
 def test_no_formula_in_a_heading(script):
     for cell in scripts.notebook(script).cells:
         for heading in re.findall(r"^#+ .*$", cell.source, re.MULTILINE):

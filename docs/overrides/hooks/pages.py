@@ -36,6 +36,8 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
         style.decompose()
     if page.file.src_uri.endswith(".ipynb"):
         _mend_chapter(soup, page, config, files)
+    for fold in soup.find_all("details"):
+        fold["class"] = "aa-fold"
     for quote in soup.find_all("blockquote"):
         _dress_callout(quote)
     content = colour_shapes(str(soup))
