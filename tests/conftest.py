@@ -1,7 +1,5 @@
 """Check the shape comments of ``src`` while the tests run."""
 
-from typing import Any
-
 import pytest
 
 from book.shapes import PytestPlugin, install_import_hook
@@ -13,9 +11,3 @@ def pytest_configure(config: pytest.Config) -> None:
     """Install the checker before a test imports the package, and let it judge the session."""
     checker = install_import_hook(root=config.rootpath)
     config.pluginmanager.register(PytestPlugin(checker), "shape-comments")
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Collect what one of pytest-xdist's workers has seen."""
-    node.config.pluginmanager.get_plugin("shape-comments").merge(node.workeroutput)

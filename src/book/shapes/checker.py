@@ -1,0 +1,144 @@
+"""The checker: it rewrites sources, checks what they compute, and knows what was reached."""
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from book.shapes.comments import Comment, ShapeCommentError, find_arguments, find_comments
+from book.shapes.letters import Letters
+from book.shapes.rewrite import rewrite
+from book.shapes.values import Found, find_shape, find_variables
+
+ROOT = Path(__file__).resolve().parents[3]
+Held = dict[str, Letters]  # the local that each call of a function has; Dynamo can make it, too
+
+
+class Checker:
+    """Checks sources that belong together: a package, or a chapter."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        """Start without comments; ``root`` is where the paths in messages begin."""
+        self.root = root
+        self.comments: list[Comment] = []
+        self.mismatches: list[str] = []  # every one raised, also where the caller swallowed it
+        self.files: set[Path] = set()  # read so far
+        self.packages: list[Path] = []  # folders whose files all count
+        self.sections: dict[object, Letters] = {}
+        self.traces: WeakKeyDictionary[Any, Letters] = WeakKeyDictionary()
+        self.function = self._make_function()
+
+    def read(self, path: Path) -> ast.Module:
+        """Instrument a file."""
+        self.files.add(path.resolve())
+        return self.instrument(importlib.util.decode_source(path.read_bytes()), path)
+
+    def instrument(
+        self, source: str, path: Path, *, line: int = 1, section: object = None
+    ) -> ast.Module:
+        """Parse a source and put the checks in.
+
+        Args:
+            source: the text.
+            path: the file that it comes from.
+            line: the number, in that file, of the first line of ``source``.
+            section: what stands outside functions shares its letters with the same section.
+
+        Raises:
+            ShapeCommentError: a comment is malformed, or stands where it cannot be checked.
+            SyntaxError: the source is no Python.
+        """
+        path = path.resolve()
+        name = path.relative_to(self.root) if path.is_relative_to(self.root) else path
+        tree = ast.parse(source, str(path))
+        comments = find_comments(source, name.as_posix(), line, (path, section))
+        arguments = find_arguments(tree, source, name.as_posix(), line)
+        return rewrite(tree, comments, arguments, self._number)
+
+    def unreached(self) -> list[str]:
+        """Say of each comment that nothing has reached where it stands."""
+        for path in (path for package in self.packages for path in sorted(package.rglob("*.py"))):
+            if path.resolve() not in self.files:
+                self.read(path)
+        reached = {x.where for x in self.comments if x.reached}
+        ordered = sorted(self.comments, key=lambda x: (x.path, x.line))
+        missed = {x.where: x.source for x in ordered if x.where not in reached}
+        return [f"{where}: no run reaches this shape comment: {x}" for where, x in missed.items()]
+
+    def _number(self, comment: Comment) -> int:
+        self.comments.append(comment)
+        return len(self.comments) - 1
+
+    def _make_function(self) -> Callable[..., Any]:
+        """Make the function that rewritten code calls. Dynamo traces it, so it holds little."""
+
+        def trace(ctx: Any) -> None:
+            self._check_traced(ctx)
+
+        def check(held: Held | None, number: int | None, value: Any, unpack: bool = False) -> Any:
+            if unpack and not isinstance(value, tuple | list):
+                value = tuple(value)
+            torch = sys.modules.get("torch")  # not imported for a chapter that does without
+            if torch and torch.compiler.is_dynamo_compiling():
+                from torch._dynamo.comptime import comptime
+
+                comptime(trace)
+            else:
+                self._check_now(held, number, value, sys._getframe(1))
+            return value
+
+        return check
+
+    def _check_now(
+        self, held: Held | None, number: int | None, value: object, frame: FrameType
+    ) -> None:
+        comment = None if number is None else self.comments[number]
+        if held is not None:
+            letters = held.setdefault("", Letters())
+        else:
+            letters = self.sections.setdefault(comment and comment.section, Letters())
+        if comment is None:
+            self._compare(letters)
+        else:
+            self._compare(letters, comment, find_shape(value), find_variables(comment, frame))
+
+    def _check_traced(self, ctx: Any) -> None:
+        """Check while Dynamo traces; nothing of it stays in the graph."""
+        from book.shapes.tracing import find_traced_shape, find_traced_variables
+
+        caller = ctx.parent()
+        tx = caller._i_will_not_complain_if_bc_breaks_InstructionTranslator()
+        if tx is None:  # Dynamo compiles the check alone, after a graph break: nothing is known
+            return
+        letters = self.traces.setdefault(tx, Letters())
+        number = ctx.get_local("number").as_python_constant()
+        if number is None:
+            self._compare(letters)
+            return
+        comment = self.comments[number]
+        value = ctx.get_local("value")._i_will_not_complain_if_bc_breaks_VariableTracker()
+        found = find_traced_shape(value, tx)
+        self._compare(letters, comment, found, find_traced_variables(comment, caller, tx))
+
+    def _compare(
+        self,
+        letters: Letters,
+        comment: Comment | None = None,
+        found: Found = "",
+        variables: Mapping[str, int] | None = None,
+    ) -> None:
+        if comment is not None and comment.argument and found == "NoneType":
+            return
+        try:
+            if comment is None:
+                letters.leave()
+            else:
+                comment.reached = True
+                letters.check(comment, found, variables or {})
+        except ShapeCommentError as error:
+            self.mismatches.append(str(error))
+            raise

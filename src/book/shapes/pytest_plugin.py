@@ -1,0 +1,44 @@
+"""Judge a test session by the shape comments of the code it ran."""
+
+from typing import Any
+
+from book.shapes.checker import Checker
+
+
+class PytestPlugin:
+    """Fails a session over a swallowed mismatch and, where everything ran, an unreached comment."""
+
+    def __init__(self, checker: Checker) -> None:
+        """Judge by what ``checker`` has seen."""
+        self.checker = checker
+        self.deselected = False
+        self.problems: list[str] = []
+
+    def pytest_deselected(self) -> None:
+        """Note that this is no full run."""
+        self.deselected = True
+
+    def pytest_sessionfinish(self, session: Any, exitstatus: int) -> None:
+        """Judge the session."""
+        self.problems = list(dict.fromkeys(self.checker.mismatches))
+        if exitstatus == 0 and not self.deselected and _is_full(session.config):
+            self.problems += self.checker.unreached()
+        if exitstatus == 0 and self.problems:
+            session.exitstatus = 1
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print what was found."""
+        if self.problems:
+            terminalreporter.section("shape comments", red=True)
+        for problem in self.problems:
+            terminalreporter.write_line(problem)
+
+
+def _is_full(config: Any) -> bool:
+    """Tell whether the command line leaves nothing out."""
+    options = ("collectonly", "keyword", "markexpr", "lf", "ignore", "ignore_glob", "deselect")
+    if any(getattr(config.option, name, None) for name in options):
+        return False
+    given = [(config.invocation_params.dir / arg).resolve() for arg in config.args]
+    tests = [(config.rootpath / path).resolve() for path in config.getini("testpaths")]
+    return all(any(test.is_relative_to(path) for path in given) for test in tests)

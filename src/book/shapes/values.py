@@ -1,0 +1,45 @@
+"""What shape a value has, and which letters are integer variables.
+
+Torch is not imported here: where nothing has imported it, no value is a symbolic integer.
+"""
+
+import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+from book.shapes.comments import Comment
+
+Sizes = tuple[int | None, ...]  # None: a size that is not known while tracing
+Found = Sizes | str | list[Sizes | str]  # a string names the type of a value without shape
+
+
+def find_shape(value: object, inside: bool = False) -> Any:
+    """Return the sizes of a value's axes; for a tuple or a list, those of each item."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple):
+        return tuple(_integer(size) for size in shape)
+    if isinstance(value, tuple | list) and not inside:
+        return [find_shape(item, inside=True) for item in value]
+    return type(value).__name__
+
+
+def find_variables(comment: Comment, frame: FrameType) -> dict[str, int]:
+    """Return the letters that are integer variables in the frame."""
+    if not comment.variables:
+        return {}
+    near, far = frame.f_locals, frame.f_globals
+    return integers({name: near.get(name, far.get(name)) for name in comment.variables})
+
+
+def integers(values: Mapping[str, object]) -> dict[str, int]:
+    """Keep what is an integer."""
+    return {name: size for name, x in values.items() if (size := _integer(x)) is not None}
+
+
+def _integer(value: object) -> int | None:
+    """Return an integer's value; a symbolic one's comes from its example and adds no guard."""
+    torch = sys.modules.get("torch")
+    if torch and isinstance(value, torch.SymInt):
+        value = value.node.hint if value.node.has_hint() else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,333 @@
+"""What is right passes and works as before: eager, compiled, exported, under vmap."""
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+from book.shapes import ShapeCommentError
+
+B, N, M, H, D = 2, 3, 5, 4, 6
+Q, K = torch.randn(B, N, D), torch.randn(B, M, D)
+
+
+def test_true_comments_pass_and_bind_for_one_call_only(code):
+    module = code(
+        """
+        WIDTH = 24
+        e = 7
+        def f(x, h):
+            '''Split.
+
+            Args:
+                x: (..., n, h * d), one row per token.
+                h: heads.
+            '''
+            y = z = x.unflatten(-1, (h, -1))  # (..., n, h * d) -> (..., n, h, d)
+            b, n, *_ = y.shape
+            first, second = y.unbind(0)  # (n, h, d)
+            tail = (
+                first + second
+            )  # (n, h, d)
+            q, k, v = torch.ones(3, n, 6)  # (n, d)
+            r, s = (t for t in (q, k))  # (n, d), (n, d)
+            cut: object = y[..., :-1]  # (b, n, h, d - 1)
+            one = y.sum()  # ()
+            one += 1  # ()
+            wide = torch.ones(WIDTH, 5)  # (WIDTH, e)
+            parts = [q, k]  # (n, d)
+            torch.ones(2 * h + 1)  # (2 * h + 1,)
+            a = 1; u = q  # (n, d)
+            for w in (2, 3):
+                torch.ones(w)  # (w,)
+            class Small: part = torch.ones(2)  # (k,)
+            class Large: part = torch.ones(3)  # (k,)
+            # One head (h) at a time.
+            if h: return y.transpose(-3, -2), wide  # (b, h, n, d), (24, e)
+        """
+    )
+    for n in (3, 5):
+        out, _ = module["f"](torch.randn(2, n, 24), 4)
+        assert out.shape == (2, 4, n, 6)
+    assert module.checker.unreached() == []
+
+
+def test_global_counts_only_where_the_code_uses_it(code):
+    module = code(
+        """
+        n, d = 9, 6
+        def free(x): return x + 0  # (b, n, d)
+        def used(x):
+            return x + 0 * d  # (b, n, d)
+        """
+    )
+    assert module["free"](K).shape == K.shape
+    assert module["used"](K).shape == K.shape
+    module.names["d"] = 7
+    assert module["free"](K).shape == K.shape
+    with pytest.raises(ShapeCommentError, match=r"d = 7, .*\n.*\n.*\n.*\n    d is a variable"):
+        module["used"](K)
+
+
+def test_true_and_false_are_no_sizes(code):
+    module = code("def f(x, b): return x + 0  # (b, n, d)\n")
+    assert module["f"](Q, True).shape == Q.shape
+
+
+def test_calls_do_not_share_letters(code):
+    module = code(
+        """
+        def f(x, deep):
+            y = x[1:] + 0  # (n, d)
+            if deep and len(y):
+                f(y, deep)
+            return y + 0  # (n, d)
+        def outer(x):
+            a = x + 0  # (n, d)
+            def inner(x):
+                return x + 0  # (n, d)
+            inner(x.mT)
+            return a + 0  # (n, d)
+        def many(x):
+            for i in range(2):
+                yield x + 0  # (n, d)
+        """
+    )
+    assert module["f"](torch.ones(5, 6), True).shape == (4, 6)
+    assert module["outer"](Q[0]).shape == (3, 6)
+    both = zip(module["many"](Q[0]), module["many"](K[0]), strict=True)
+    assert [(len(a), len(b)) for a, b in both] == [(3, 5), (3, 5)]
+
+
+def test_enclosing_variable_is_in_scope_where_used(code):
+    module = code(
+        """
+        def f(x, n):
+            def g():
+                return x[:n]  # (n, d)
+            return g()
+        """
+    )
+    assert module["f"](K[0], 3).shape == (3, 6)
+    with pytest.raises(ShapeCommentError, match="n = 9"):
+        module["f"](K[0], 9)
+
+
+def test_argument_may_be_none_or_one_of_several_shapes(code):
+    module = code(
+        """
+        def f(x, mask=None):
+            '''Mask.
+
+            Args:
+                x: (b, n, d), one row per token.
+                mask: (n, d), or (b, n, d), True hides.
+                    (also, this) line is prose, (k, k) too, and
+                    x: (k, k) as well.
+
+            Returns:
+                y: (k, k), not checked.
+            '''
+            return x if mask is None else x * mask
+        """
+    )
+    assert [len(c.shapes) for c in module.checker.comments] == [1, 2]
+    assert all(module["f"](Q, mask).shape == Q.shape for mask in (None, Q, Q[0]))
+    with pytest.raises(ShapeCommentError, match=r"code.py:7: the docstring says \(n, d\)"):
+        module["f"](Q, Q[0, 0])
+
+
+def test_argument_that_the_function_refuses_is_its_own_affair(code):
+    module = code(
+        """
+        def f(x):
+            '''Refuse.
+
+            Args:
+                x: (b, n, d), one row per token.
+            '''
+            if x.dim() != 3:
+                raise ValueError("three axes")
+        """
+    )
+    with pytest.raises(ValueError, match="three axes"):
+        module["f"](Q[0])
+    module["f"](Q)
+    assert module.checker.mismatches == []
+
+
+def test_wrong_argument_is_caught_where_the_function_just_ends(code):
+    module = code('def f(x):\n    """F.\n\n    Args:\n        x: (n, d).\n    """\n    x.sum()\n')
+    with pytest.raises(ShapeCommentError, match=r"code\.py:5: the docstring says"):
+        module["f"](Q)
+
+
+MODULE = """
+class Base(nn.Module):
+    def forward(self, x):
+        return self.proj(x)  # (b, n, 2 * e)
+
+class Net(Base):
+    size = torch.ones(3)  # (3,)
+
+    def __init__(self, e):
+        super().__init__()
+        self.proj = nn.Linear(e, 2 * e)
+        self.scale = nn.Parameter(torch.ones(e))  # (e,)
+
+    def forward(self, x):
+        '''Project.
+
+        Args:
+            x: (b, n, e), one row per token.
+        '''
+        y = super().forward(x)  # (b, n, e) -> (b, n, 2 * e)
+        first, second = y.chunk(2, -1)  # (b, n, e), (b, n, e)
+        total = first * self.scale  # (b, n, e)
+        total += second  # (b, n, e)
+        out = self.mix(total)  # (b, e, n)
+        return out, __class__.__name__
+
+    def mix(self, x):
+        h = 2
+
+        def parts():
+            return x.unflatten(-1, (h, -1))  # (b, n, h, d)
+
+        return parts().flatten(-2).mT  # (b, h * d, n)
+"""
+
+
+def test_module_methods_are_checked(code):
+    module = code(MODULE)
+    out, name = module["Net"](6)(Q)
+    assert (out.shape, name) == ((2, 6, 3), "Net")
+    assert module.checker.unreached() == []
+    wrong = code(MODULE.replace("(b, e, n)", "(b, n, e)"))
+    with pytest.raises(ShapeCommentError, match=r"code.py:24: .*e = 6, but the shape is \(2, 6, 3"):
+        wrong["Net"](6)(Q)
+
+
+def test_nothing_is_evaluated_twice(code):
+    module = code(
+        """
+        seen = []
+        def note(x):
+            seen.append(1)
+            return x
+        def f(x):
+            note(x)  # (b, n, d)
+            box = {}
+            box[note(0)] = note(x)  # (b, n, d)
+            y = note(x)  # (b, n, d)
+            y += note(1)  # (b, n, d)
+            return note(y)  # (b, n, d)
+        """
+    )
+    y = Q.clone()
+    assert module["f"](y) is y
+    assert len(module["seen"]) == 6
+    assert inspect.getsource(module["note"]).startswith("def note(x):\n")
+
+
+def test_traceback_names_the_line(code):
+    module = code(
+        """
+        def f(x):
+            '''Fail.
+
+            Args:
+                x: (n,), anything.
+            '''
+            y = x + 0  # (n,)
+            return (
+                y / (1 / 0)
+            )  # (n,)
+        """
+    )
+    with pytest.raises(ZeroDivisionError) as caught:
+        module["f"](torch.ones(3))
+    last = caught.traceback[-1]
+    assert (last.path.name, last.lineno + 1) == ("code.py", 10)
+
+
+# --- torch.compile, export, vmap ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiles_without_graph_break_and_checks_while_tracing(code, backend, dynamic):
+    torch.compiler.reset()
+    module = code(MODULE)
+    net = module["Net"](6)
+    compiled = torch.compile(net, fullgraph=True, backend=backend, dynamic=dynamic)
+    torch.testing.assert_close(compiled(Q)[0], net(Q)[0])
+    compiled(Q)[0].sum().backward()
+    assert net.scale.grad is not None
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("# (b, e, n)", "# (b, n, e)", r"code.py:24: the comment says \(b, n, e\)"),
+        (
+            "x: (b, n, e)",
+            "x: (b, e, n)",
+            r"code.py:20: .* with b = 2, n = 6, e = 3, but the shape is \(2, 3, 12\)",
+        ),
+        ("# (b, n, h, d)", "# (b, h, n, d)", r"code.py:31: .* with b = 2, h = 2, .*\(2, 3, 2, 3"),
+        ("# (b, n, e), (b, n, e)", "# (b, n, 7)", r"code.py:21: .* of value 1 is \(2, 3, 6\)"),
+    ],
+)
+def test_wrong_comment_in_compiled_code_is_caught(code, right, wrong, message, dynamic):
+    torch.compiler.reset()
+    module = code(MODULE.replace(right, wrong))
+    compiled = torch.compile(module["Net"](6), fullgraph=True, backend="eager", dynamic=dynamic)
+    with pytest.raises(Exception, match=message):
+        compiled(Q)
+    assert module.checker.mismatches
+
+
+def test_compiled_run_reaches_comments(code):
+    torch.compiler.reset()
+    module = code(MODULE)
+    torch.compile(module["Net"](6), fullgraph=True, backend="eager")(Q)
+    assert module.checker.unreached() == []
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_stays_dynamic_and_adds_nothing_to_the_graph(code, strict):
+    torch.compiler.reset()
+    plain = {"nn": nn, "torch": torch, "__name__": "plain"}
+    exec(MODULE, plain)
+    module = code(MODULE)
+    sizes = []
+    for names in (plain, module.names):
+        names["Net"].forward.__annotations__.clear()
+        net = names["Net"](6)
+        axes = {"x": {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", min=2)}}
+        program = torch.export.export(Only(net), (Q,), dynamic_shapes=axes, strict=strict)
+        sizes.append(len(program.graph.nodes))
+        assert program.module()(torch.randn(7, 9, 6)).shape == (7, 6, 9)
+    assert sizes[0] == sizes[1]
+
+
+class Only(nn.Module):
+    """The tensor alone, of what a module returns."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        """Return the first of the outputs."""
+        return self.net(x)[0]
+
+
+def test_vmap_and_autograd_work(code):
+    module = code("def f(x):\n    y = x * 2  # (n, d)\n    return y.sum()  # ()\n")
+    assert torch.vmap(module["f"])(Q).shape == (2,)
+    grad = torch.func.grad(module["f"])(Q[0])
+    torch.testing.assert_close(grad, torch.full((3, 6), 2.0))

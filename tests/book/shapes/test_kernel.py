@@ -1,0 +1,141 @@
+"""A chapter is checked as the kernel runs its cells."""
+
+import subprocess
+import sys
+
+import pytest
+
+from book import shapes
+from book.shapes import ShapeCommentError
+
+
+@pytest.fixture
+def shell(monkeypatch):
+    """Start an IPython shell that leaves nothing behind."""
+    from IPython.core.history import HistoryManager
+    from IPython.core.interactiveshell import InteractiveShell
+
+    monkeypatch.setattr(HistoryManager, "enabled", False)
+    monkeypatch.setattr(sys, "displayhook", sys.displayhook)
+    shell = InteractiveShell()
+    shell.displays = []
+    monkeypatch.setattr(
+        type(shell.displayhook), "__call__", lambda self, x: shell.displays.append(x)
+    )
+    return shell
+
+
+CHAPTER = [
+    ("import torch\nx = torch.ones(3, 6)  # (n, d)", 1, False),
+    ("%precision 3\n\nx = x + 0  # (n, d)\nx.shape", 1, False),
+    ("y = torch.zeros(1)  # (n, n, n)", 1, True),
+    ("x = torch.ones(5, 7)  # (n, d)\nx += 1  # (n, d)", 2, False),
+    ("def f(x):\n    return x + 0  # (n, d)\n\nf(x)[:2]  # (2, d)", 2, False),
+    ("def never(x):\n    return x  # (n, d)", 2, False),
+    ("f(torch.ones(4, 4));", 2, False),
+]
+
+
+def chapter(cells):
+    """Number the lines as a file would in which each cell has a marker line above."""
+    line, made = 1, []
+    for source, section, exempt in cells:
+        made.append({"source": source, "line": line + 1, "section": section, "exempt": exempt})
+        line += source.count("\n") + 2
+    return made
+
+
+def run(shell, cells):
+    """Run cells the way an executor does, with hidden code between them."""
+    results = []
+    for source, *_ in cells:
+        shell.run_cell("hidden = 1  # (n, d)", store_history=False, silent=True)
+        results.append(shell.run_cell(source, store_history=True))
+        shell.run_cell("hidden = 1  # (n, d)", store_history=False)
+    return results
+
+
+def test_chapter_is_checked_and_unreached_comments_are_reported(shell, tmp_path):
+    shapes.install_in_kernel(shell, chapter(CHAPTER), "notebooks/01_one_head.py", tmp_path)
+    for result in run(shell, CHAPTER):
+        result.raise_error()
+    assert shapes.unreached_report() == [
+        "notebooks/01_one_head.py:21: no run reaches this shape comment: return x  # (n, d)"
+    ]
+    # Only what each cell evaluates is shown; a check behind `x += 1` adds nothing.
+    assert [tuple(x.shape) for x in shell.displays if hasattr(x, "shape")] == [(2, 7), (4, 4)]
+
+
+def test_chapter_mismatch_surfaces_in_its_cell(shell, tmp_path, capsys):
+    cells = [*CHAPTER[:4], ("z = x * 2  # (d, n)", 2, False)]
+    shapes.install_in_kernel(shell, chapter(cells), "notebooks/01_one_head.py", tmp_path)
+    *_, last = run(shell, cells)
+    with pytest.raises(ShapeCommentError) as caught:
+        last.raise_error()
+    assert str(caught.value).startswith(
+        "notebooks/01_one_head.py:15: the comment says (d, n) with d = 7, n = 5, "
+        "but the shape is (5, 7)\n    z = x * 2  # (d, n)\n    d is bound in line 12"
+    )
+    assert "ShapeCommentError" in capsys.readouterr().out
+
+
+def test_chapter_letter_binds_once_per_section(shell, tmp_path):
+    cells = [CHAPTER[0], ("x = torch.ones(5, 7)  # (n, d)", 1, False)]
+    shapes.install_in_kernel(shell, chapter(cells), "notebooks/01_one_head.py", tmp_path)
+    with pytest.raises(ShapeCommentError, match=r"01_one_head.py:5: .* n = 3, d = 6, .* is .5, 7"):
+        run(shell, cells)[1].raise_error()
+
+
+def test_chapter_variables_count(shell, tmp_path):
+    cells = [("import torch\nn = 4\nx = torch.ones(3, 6)  # (n, d)", 1, False)]
+    shapes.install_in_kernel(shell, chapter(cells), "notebooks/01_one_head.py", tmp_path)
+    with pytest.raises(ShapeCommentError, match=r"01_one_head.py:4: .* n = 4.*\n.*\n    n is a v"):
+        run(shell, cells)[0].raise_error()
+
+
+def test_chapter_cells_that_run_out_of_order_stay_unreached(shell, tmp_path):
+    cells = [("x = 1", 1, False), *CHAPTER[:1]]
+    shapes.install_in_kernel(shell, chapter(cells), "notebooks/01_one_head.py", tmp_path)
+    shell.run_cell(CHAPTER[0][0], store_history=True).raise_error()
+    assert len(shapes.unreached_report()) == 1
+
+
+def test_malformed_comment_in_a_chapter_is_refused_before_it_runs(shell, tmp_path):
+    cells = chapter([("x = 1", 1, False), ("\ny = 2\n# (n, d)", 1, False)])
+    with pytest.raises(ShapeCommentError, match=r"^notebooks/01_one_head\.py:6: this shape"):
+        shapes.install_in_kernel(shell, cells, "notebooks/01_one_head.py", tmp_path)
+
+
+@pytest.mark.parametrize("source", ["y = x + (  # (n, d)", "%precision 3\ny = = x  # (n, d)"])
+def test_cell_with_a_syntax_error_is_left_to_ipython(shell, tmp_path, capsys, source):
+    cells = [CHAPTER[0], (source, 1, False), ("x + 0  # (d, n)", 1, False)]
+    shapes.install_in_kernel(shell, chapter(cells), "notebooks/01_one_head.py", tmp_path)
+    right, broken, wrong = run(shell, cells)
+    right.raise_error()
+    assert isinstance(broken.error_before_exec, SyntaxError)
+    assert source.splitlines()[-1] in capsys.readouterr().out
+    with pytest.raises(ShapeCommentError, match=r"the comment says \(d, n\) with d = 6, n = 3"):
+        wrong.raise_error()
+    assert shapes.unreached_report() == []
+
+
+WITHOUT_TORCH = """
+import sys
+from types import SimpleNamespace
+from IPython.core.history import HistoryManager
+from IPython.core.interactiveshell import InteractiveShell
+from book.shapes.kernel import install_in_kernel
+
+HistoryManager.enabled = False
+shell = InteractiveShell()
+cell = {"source": "x = X  # (2, n)", "line": 1, "section": 1, "exempt": False}
+checker = install_in_kernel(shell, [cell], "chapter.py")
+shell.user_ns["X"] = SimpleNamespace(shape=(2, 3))
+shell.run_cell(cell["source"]).raise_error()
+assert checker.unreached() == []
+assert not {"torch", "numpy"} & sys.modules.keys()
+"""
+
+
+def test_chapter_without_torch_does_not_wait_for_it():
+    subprocess.run([sys.executable, "-c", WITHOUT_TORCH], check=True)
