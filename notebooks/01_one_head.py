@@ -6,9 +6,9 @@
 # > the cat drank milk because **it** was thirsty
 #
 # Who was thirsty? To answer, the word *it* has to look at the other words and take something
-# from them. Attention is that look. You compute it on paper, then as three lines of PyTorch,
-# then as a module with four matrices. At the end PyTorch's own attention gives the same numbers
-# and the same gradients.
+# from them. Attention is that look, and one such look is called a **head**. You compute it on
+# paper, then as three lines of PyTorch, then as a module with four matrices. PyTorch's own
+# attention gives the same numbers and the same gradients.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -16,8 +16,10 @@ from annotated_attention import display
 display.chapter_map("project in", "score", "softmax", "mix", "project out")
 
 # %% [markdown]
-# The strip is the map of the whole book, with the steps of this chapter lit. Its letters are
-# explained on the [notation page](../docs/notation.md).
+# The strip is the map of the whole book, with the steps of this chapter lit; splitting and merging
+# is for several heads, masking for words that must not be seen. The letters are explained on the
+# [notation page](../docs/notation.md), where h is 1 for now. What draws, here and below, is
+# `annotated_attention.display`.
 #
 # ## A sentence in numbers
 #
@@ -64,20 +66,19 @@ def show(numbers: Tensor) -> None:
 show(scores)
 
 # %% [markdown]
-# *Cat* fits best, *milk* half as well. Now turn fit into shares of one whole. First divide by
-# $\sqrt d$, here $\sqrt 4 = 2$; a section below measures why. Then the **softmax**: raise $e$ to
-# each score, and divide by the sum.
+# *Cat* fits best; *milk*, and *it* itself, half as well. Now turn fit into shares of one whole.
+# First divide each score by $\sqrt d$, here $\sqrt 4 = 2$; the section after next measures why.
+# Then the **softmax**: take the exponential of each, and divide by their sum.
 #
-# $$\mathrm{weight}_j = \frac{e^{\mathrm{score}_j / \sqrt d}}{\sum_k e^{\mathrm{score}_k / \sqrt d}}$$
+# $$\mathrm{weight}_j = \frac{\exp(\mathrm{score}_j / \sqrt d)}{\sum_k \exp(\mathrm{score}_k / \sqrt d)}$$
 #
-# On paper: $e^{4/2} = 7.39$ for *cat*; the eight add up to $19.12$; so *cat* gets
-# $7.39 / 19.12 = 0.39$.
+# For *cat* that is $\exp(4 / 2)$, divided by the sum of all eight:
 
 # %%
 powers = (scores / math.sqrt(4)).exp()  # (m,)
 weights = powers / powers.sum()         # (m,)
 
-print(f"sum of powers {powers.sum():.2f}")
+print(f"cat: {powers[1]:.2f} / {powers.sum():.2f} = {weights[1]:.2f}")
 show(weights)
 
 # %% [markdown]
@@ -91,8 +92,8 @@ print("it, before:", "  ".join(f"{number:.2f}" for number in query))
 print("it, after: ", "  ".join(f"{number:.2f}" for number in mixed))
 
 # %% [markdown]
-# *It* went in vague and comes out more of a thing, and still alive: mostly cat, with a little of
-# everything else. That is all attention does. The rest of the book does it often, and at once.
+# *It* went in vague and comes out more of a thing, and alive: cat more than any other word, and a
+# little of everything. That is all attention does. The rest of the book does it often, and at once.
 #
 # ## All words at once
 #
@@ -134,66 +135,21 @@ display.attention_map(weights, WORDS, WORDS, name="first-map")
 
 # %% [markdown]
 # Read it row by row: each row sums to one. *The* is all zeros, fits everything equally badly, and
-# spreads its attention evenly.
-#
-# ## Why attention replaced recurrence
-#
-# A recurrent network reads one word after the other and carries what it has seen in a state. What
-# the last word knows of the first went through every step in between. Measure it: how strongly
-# does the last output react to the first input? [[Bengio et
-# al.](../docs/references.md#bengio-1994)] asked this of recurrent networks in 1994.
-
-
-# %%
-def reach(model, length: int) -> float:
-    """Measure how the last output of ``model`` reacts to its first input, on average."""
-    sizes = []
-    for seed in range(20):
-        source = torch.Generator().manual_seed(seed)
-        x = torch.randn(length, 4, generator=source, dtype=torch.float64)  # (length, 4)
-        last = model(x.requires_grad_())[-1]                               # (4,)
-        sizes.append(torch.autograd.grad(last.sum(), x)[0][0].norm())
-    return torch.stack(sizes).mean().item()
-
-
-# %%
-torch.manual_seed(1)
-rnn = nn.RNN(4, 4, dtype=torch.float64)
-print("distance   recurrent   attention")
-for length in (2, 10, 50, 250):
-    through_rnn = reach(lambda x: rnn(x)[0], length)
-    through_attention = reach(lambda x: attend(x, x, x)[0], length)
-    print(f"{length - 1:8} {through_rnn:11.0e} {through_attention:11.0e}")
-
-# %% [markdown]
-# Through the recurrence the signal dies by a constant factor per step. Attention has one step at
-# any distance; its reaction falls only because more words share the weights. And no row waits
-# for another: a query alone gets what it gets in company, so all can be computed at once.
-
-# %%
-alone, _ = attend(EMBEDDINGS[5:6], EMBEDDINGS, EMBEDDINGS)  # (1, d), (1, m)
-torch.testing.assert_close(alone[0], output[5])
-
-shuffle = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])
-moved, _ = attend(*[EMBEDDINGS[shuffle]] * 3)  # (n, d), (n, m)
-torch.testing.assert_close(moved, output[shuffle])
-print("alone or in company, near or far: the same row")
-
-# %% [markdown]
-# The second half of that cell is a warning, too: shuffle the words and each keeps its result.
-# Attention does not know the order of words; a later chapter gives it one.
+# spreads its attention evenly. Most words find themselves; you change that below. First the
+# promise from above.
 #
 # ## Why divide by √d
 #
-# A score adds up $d$ products. If query and key have independent entries of variance 1, so has
-# each product, and the sum has variance $d$: its standard deviation grows as $\sqrt d$. What does
-# that do to the softmax? Its derivative is a matrix, $\partial w_i / \partial s_j = w_i
-# (\delta_{ij} - w_j)$; take its size as how well the softmax can still learn.
+# A score adds up $d$ products. If the entries of query and key are independent, with mean 0 and
+# variance 1, each product has variance 1 and the sum has variance $d$: its standard deviation
+# grows as $\sqrt d$. What does that do to the softmax? Its derivative says how weight $w_i$ reacts
+# to score $s_j$: $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$, where $\delta_{ij}$ is 1 for
+# $i = j$ and else 0. Measure the size of that matrix, for the median of 512 queries.
 
 
 # %%
 def measure(d: int, divisor: float) -> tuple[float, float, float]:
-    """Measure the scores' deviation, the softmax's gradient and the largest weight."""
+    """Measure the scores' deviation, the softmax's derivative and the largest weight."""
     source = torch.Generator().manual_seed(d)
     n, m = 512, 16
     query = torch.randn(n, d, generator=source)        # (n, d)
@@ -202,20 +158,20 @@ def measure(d: int, divisor: float) -> tuple[float, float, float]:
     weights = scores.softmax(-1)                       # (n, m)
     outer = weights[:, :, None] * weights[:, None, :]  # (n, m, m)
     jacobian = weights.diag_embed() - outer            # (n, m, m)
-    size = jacobian.flatten(1).norm(dim=1).mean()
+    size = jacobian.flatten(1).norm(dim=1).median()
     return scores.std().item(), size.item(), weights.amax(-1).mean().item()
 
 
 print("        not divided            divided by √d")
-print("   d     std gradient   max      std gradient   max")
+print("   d     std    deriv.  max      std    deriv.  max")
 for width in (4, 16, 64, 256, 1024):
     plain, divided = measure(width, 1), measure(width, math.sqrt(width))
     print(f"{width:4}", ("{:6.2f}{:9.3f}{:6.2f}  " * 2).format(*plain, *divided))
 
 # %% [markdown]
-# Undivided, the deviation doubles each time $d$ is four times as large, one key takes nearly all
-# the weight, and the gradient fades: the head can no longer learn where to look. Divided by
-# $\sqrt d$, all three stay where they are.
+# Undivided, the deviation doubles each time $d$ is four times as large, and one key takes nearly all
+# the weight. For most queries the weights then no longer react to the scores: no gradient comes
+# back, and the head cannot learn to look elsewhere. Divided by $\sqrt d$, all three hardly move.
 
 # %% jupyter={"source_hidden": true}
 widths = [2**power for power in range(1, 11)]
@@ -227,28 +183,15 @@ for divided, style, label in ((False, "--", "not divided"), (True, "-", "divided
     left.loglog(widths, deviations, style, color=colour, base=2, label=label)
     right.semilogx(widths, sizes, style, color=colour, base=2)
 left.set(xlabel="width d", title="standard deviation of the scores")
-right.set(xlabel="width d", title="size of the softmax's gradient", ylim=(0, None))
+right.set(xlabel="width d", title="size of the softmax's derivative", ylim=(0, None))
 left.legend()
 display.finish(drawing, name="why-root-d", alt=(
     "Two panels against the width d. Not divided, the deviation of the scores grows to "
-    f"{measure(1024, 1)[0]:.0f} and the gradient falls to {measure(1024, 1)[1]:.2f}; "
+    f"{measure(1024, 1)[0]:.0f} and the derivative falls to {measure(1024, 1)[1]:.0e}; "
     "divided by the root of d, both lines are flat."
 ))
 
 # %% [markdown]
-# > **Why not √e?** With several heads the model width $e$ is larger than the head's width $d$, and
-# > some published code divides by $\sqrt e$. The sum still runs over $d$ products, so that divides
-# > too much. With $e = 256$ in 8 heads, $d$ is 32:
-
-# %%
-for name, divisor in (("√d", math.sqrt(32)), ("√e", math.sqrt(256))):
-    deviation, gradient, largest = measure(32, divisor)
-    print(f"divided by {name}: deviation {deviation:.2f}, largest weight {largest:.2f}")
-
-# %% [markdown]
-# A deviation of $1/\sqrt 8$ instead of 1, and weights close to the even $1/16$: the head barely
-# looks.
-#
 # ## Ask for something else than what you are
 #
 # So far a word finds words like itself. *Thirsty* finds *thirsty*. It should ask *who is alive
@@ -266,18 +209,36 @@ for name, query in (("itself", EMBEDDINGS), ("with W_Q", EMBEDDINGS @ w_q)):
     print(f"thirsty, {name}: looks at {WORDS[best]} ({weights[thirsty, best]:.2f})")
 
 # %% [markdown]
-# A head has four such matrices, all learned:
+# A head has four such matrices, all of them learned. e is the width of the words, d the width that
+# the head works at:
 #
 # | matrix | shape | decides |
 # |---|---|---|
 # | $W_Q$ | `(e, d)` | what a word asks for |
 # | $W_K$ | `(e, d)` | what a word can be found by |
 # | $W_V$ | `(e, d)` | what a word hands over when it is found |
-# | $W_O$ | `(d, e)` | how the catch is written back at the width of the model |
+# | $W_O$ | `(d, e)` | where in the asking word that is written |
+#
+# Watch all four in a head of width 1. A *state* asks; words are found by how *alive* they are, and
+# hand over how much of a *thing* they are, which is written under *thing*.
+
+# %%
+feature = torch.eye(4)                                   # (4, 4)
+asks, found_by = 3 * feature[:, 3:4], feature[:, 1:2]    # (4, 1)
+hands_over, written = feature[:, 0:1], feature[0:1]      # (4, 1), (1, 4)
+
+for by in (found_by, feature[:, 0:1]):
+    caught, weights = attend(EMBEDDINGS @ asks, EMBEDDINGS @ by, EMBEDDINGS @ hands_over)
+    show(weights[thirsty])
+    print("thirsty receives", [round(x, 1) for x in (caught @ written)[thirsty].tolist()])
+
+# %% [markdown]
+# *Thirsty* finds *cat* and learns that whoever is thirsty is a thing. In the second half only
+# $W_K$ differs: found by *thing*, *milk* fits as well as *cat*.
 #
 # With $X$ the words, one per row, $Q = XW_Q$, $K = XW_K$ and $V = XW_V$; when all three come from
-# one $X$ this is **self-attention**. Queries may also come from somewhere else: then it is
-# **cross-attention**, n queries over m keys.
+# one $X$ this is **self-attention**. Queries may also come from other words: then it is
+# **cross-attention**, n queries over m keys. One module does both.
 
 
 # %%
@@ -306,10 +267,27 @@ class OneHead(nn.Module):
         return mixed @ self.w_o, weights  # (n, d) x (d, e) -> (n, e), (n, m)
 
 
+# %%
 head = OneHead(embed_dim=4, head_dim=3)
 print({name: tuple(matrix.shape) for name, matrix in head.named_parameters()})
 
+for name, asking in (("self", EMBEDDINGS), ("cross", EMBEDDINGS[:2])):
+    output, weights = head(asking, EMBEDDINGS, EMBEDDINGS)
+    print(f"{name}-attention:", tuple(output.shape), "from weights", tuple(weights.shape))
+
 # %% [markdown]
+# > **Why not √e?** Where d is smaller than e, dividing by $\sqrt e$ is a tempting slip: it is the
+# > width that one sees. But a score still adds up $d$ products.
+
+# %%
+for name, divisor in (("√32", math.sqrt(32)), ("√256", math.sqrt(256))):
+    deviation, derivative, largest = measure(32, divisor)
+    print(f"d = 32, divided by {name}: deviation {deviation:.2f}, largest {largest:.2f}")
+print(f"an even share of 16 keys: {1 / 16:.2f}")
+
+# %% [markdown]
+# Divided by the root of 256, the scores are too small, and the weights too even.
+#
 # ## What is in the matrices at the start?
 #
 # `torch.empty` reserves memory and writes nothing into it: you get what the last user left
@@ -317,14 +295,14 @@ print({name: tuple(matrix.shape) for name, matrix in head.named_parameters()})
 
 # %%
 torch.use_deterministic_algorithms(True)
-print(OneHead(embed_dim=4, head_dim=3)(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)[0][0])
+print(OneHead(embed_dim=4, head_dim=3)(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)[0][thirsty])
 torch.use_deterministic_algorithms(False)
 
 # %% [markdown]
 # So choose the numbers. A product with a random matrix should neither blow up nor shrink what
-# goes through. Entries of variance $2 / (\text{rows} + \text{columns})$ do that in both
-# directions; they are named after Xavier Glorot [[Glorot and
-# Bengio](../docs/references.md#glorot-2010)].
+# goes through, forward as well as backward. Entries of variance $2 / (\text{rows} +
+# \text{columns})$ do that for square matrices and are a compromise for others; they are named
+# after Xavier Glorot [[Glorot and Bengio](../docs/references.md#glorot-2010)].
 
 
 # %%
@@ -335,7 +313,8 @@ def xavier(module: nn.Module) -> nn.Module:
     return module
 
 
-print(xavier(OneHead(embed_dim=4, head_dim=3))(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)[0][5])
+head = xavier(OneHead(embed_dim=4, head_dim=3))
+print(head(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)[0][thirsty])
 
 # %% [markdown]
 # Numbers again. Beside them two obvious choices, normal with a fixed deviation, at e = d = 512:
@@ -354,13 +333,13 @@ for name, deviation in choices.items():
 
 # %% [markdown]
 # Too large, and one of 64 keys takes everything before training has begun; too small, and every
-# key gets $1/64$. With Xavier's choice a query is as large as what it was made from.
+# key gets the same. With Xavier's choice a query is as large as the word it was made from.
 #
 # ## The same as PyTorch
 #
 # Three lines of code are easily almost right, so compare them with two implementations that we
 # did not write. Equal outputs are not enough: training runs on gradients, so these must agree,
-# too. Every size differs, so that a swapped axis cannot hide.
+# too. Here every size differs, so that a swapped axis cannot hide.
 
 
 # %%
@@ -410,6 +389,57 @@ for name, gradient in zip(("query", "key and value", "w_q", "w_k", "w_v", "w_o")
     print(f"gradient of {name:>13}: {tuple(gradient.shape)}, equal")
 
 # %% [markdown]
+# ## Why attention replaced recurrence
+#
+# Before attention, sentences were read by recurrent networks: word by word, with a memory that
+# each word updates. What the last word knows of the first went through every step in between.
+# How strongly does the last output react to the first input? [[Bengio et
+# al.](../docs/references.md#bengio-1994)] asked this of recurrent networks in 1994.
+
+
+# %%
+def reach(model, length: int) -> float:
+    """Measure how the last output of ``model`` reacts to its first input, on average."""
+    sizes = []
+    for seed in range(20):
+        source = torch.Generator().manual_seed(seed)
+        x = torch.randn(length, 4, generator=source, dtype=torch.float64)  # (length, 4)
+        last = model(x.requires_grad_())[-1]                               # (4,)
+        sizes.append(torch.autograd.grad(last.sum(), x)[0][0].norm())
+    return torch.stack(sizes).mean().item()
+
+
+# %%
+torch.manual_seed(1)
+rnn = nn.RNN(4, 4, dtype=torch.float64)
+print("distance   recurrent   attention")
+for length in (2, 10, 50, 250):
+    through_rnn = reach(lambda x: rnn(x)[0], length)
+    through_attention = reach(lambda x: attend(x, x, x)[0], length)
+    print(f"{length - 1:8} {through_rnn:11.0e} {through_attention:11.0e}")
+
+# %% [markdown]
+# Each step of this network passes on only a part of the signal, and the parts multiply. Attention
+# has one step at any distance; its reaction falls only because more words share the weights. And no
+# row waits for another: a query alone gets what it gets in company, so all can be computed at once.
+
+# %%
+in_company, _ = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
+alone, _ = attend(EMBEDDINGS[5:6], EMBEDDINGS, EMBEDDINGS)  # (1, 4), (1, 8)
+torch.testing.assert_close(alone[0], in_company[5])
+
+shuffle = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])
+shuffled = EMBEDDINGS[shuffle]                       # (8, 4)
+moved, _ = attend(shuffled, shuffled, shuffled)      # (8, 4), (8, 8)
+torch.testing.assert_close(moved, in_company[shuffle])
+print("alone or in company, near or far: the same row")
+
+# %% [markdown]
+# The second half of that cell is a warning, too: shuffle the words and each keeps its result.
+# Attention does not know the order of words; a later chapter gives it one.
+#
+# ## The mistake people make here
+#
 # > **Pitfall.** The softmax over the wrong axis. Both give an `(n, m)` matrix. But over the
 # > queries, the keys no longer compete for a query: the queries compete for a key, and one word
 # > has less than half of its attention to give, another almost twice.
@@ -534,7 +564,7 @@ exercises.one_head.check_w_q(my_w_q)
 #
 # Attention scores each query against each key, divides by $\sqrt d$, turns scores into shares and
 # mixes the values by them. It reaches any distance in one step. Three matrices decide what is
-# asked, what is found and what is handed over; a fourth writes the result back.
+# asked, what it is found by and what is handed over; a fourth decides where that is written.
 #
 # But one head has one set of weights. *It* cannot look at *cat* to learn who and at *thirsty* to
 # learn what about it, without blending the two. The next chapter gives it a second head.

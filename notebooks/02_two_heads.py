@@ -18,8 +18,9 @@ display.chapter_map("project in", "score", "softmax", "mix", "merge", "project o
 # %% [markdown]
 # ## One head blends
 #
-# This chapter takes the sentence and `attend` from [chapter 1](01_one_head.ipynb). With one head,
-# *it* could look half at *cat* and half at *thirsty*. It would receive this:
+# `chapters.load` imports what [chapter 1](01_one_head.ipynb) defines, and runs none of its
+# demonstrations. Make one head ask both questions at once: the $W_Q$ below turns *thing* and
+# *alive* into a wish for the same, and *alive* into a wish for *state*, too.
 
 # %%
 import torch
@@ -28,20 +29,26 @@ from torch import Tensor, nn
 from annotated_attention import chapters
 
 one = chapters.load("01_one_head")
+x = one.EMBEDDINGS  # (8, 4)
 cat, it, thirsty = (one.WORDS.index(word) for word in ("cat", "it", "thirsty"))
 
-blend = (one.EMBEDDINGS[cat] + one.EMBEDDINGS[thirsty]) / 2  # (4,)
-print("thing {:.1f}  alive {:.1f}  deed {:.1f}  state {:.1f}".format(*blend))
+w_q = torch.zeros(4, 4)
+w_q[:2] = torch.tensor([[2.0, 0, 0, 0], [0, 2, 0, 3]])
+blend, weights = one.attend(x @ w_q, x, x)  # (8, 4), (8, 8)
+print(f"it looks at cat {weights[it, cat]:.2f}, at thirsty {weights[it, thirsty]:.2f}")
+print("it gets thing {:.2f}  alive {:.2f}  deed {:.2f}  state {:.2f}".format(*blend[it]))
 
 # %% [markdown]
-# All that either word has is halved, and the sum does not say what came from whom. Sharper weights
-# would drop one of the answers: a head has one row of weights for a word, whatever it is about.
+# It found both. But each gave less than half of what it has, and the sum does not say what came
+# from whom. Sharper weights would drop one of the answers: a head has a single row of weights for
+# a word, whatever it is asked.
 #
 # ## Seven matrices
 #
 # Two heads, each half as wide as the model: e = 4, h = 2, d = 2. Each has its own $W_Q$, $W_K$ and
-# $W_V$ of shape `(e, d)`. The first head works with *thing* and *alive*, the second with *deed* and
-# *state*.
+# $W_V$ of shape `(e, d)`. The fourth matrix of chapter 1, $W_O$, they will share, which makes
+# $3 \cdot 2 + 1 = 7$. The first head looks for who is *thing* and *alive*; the second finds words by
+# *deed* and *state*.
 
 # %%
 thing, alive, deed, state = torch.eye(4)  # (4,)
@@ -56,11 +63,11 @@ w_q2 = 4 * torch.stack([nothing, alive], dim=1)  # (4, 2)
 print(w_q2)
 
 # %% [markdown]
-# Read `w_q2` by rows: who is *alive* (second row) asks for *state* (second column). Its keys and
-# values are what the words do and how they are. Now each head attends.
+# Read `w_q2` by rows: who is *alive* (second row) asks for what is in the second column, and since
+# the second column of `w_k2` is *state*, that is what is found. The factors 2 and 4 make the weights
+# sharp; a trained head finds such sizes by itself. Now each head attends.
 
 # %%
-x = one.EMBEDDINGS
 mixed1, weights1 = one.attend(x @ w_q1, x @ w_k1, x @ w_v1)  # (8, 2), (8, 8)
 mixed2, weights2 = one.attend(x @ w_q2, x @ w_k2, x @ w_v2)  # (8, 2), (8, 8)
 
@@ -76,35 +83,35 @@ weights = torch.stack([weights1, weights2])  # (2, 8, 8)
 display.attention_map(weights, one.WORDS, one.WORDS, name="two-maps")
 
 # %% [markdown]
-# Find the row of *it* in both. The heads of a trained model divide the work like this, too, though
-# rarely so neatly.
+# Find the row of *it* in both: two rows of weights for one word.
 #
 # ## Side by side, then one more matrix
 #
 # Each head hands back d numbers per word. Put them side by side, and the row is as wide as the
-# model again. A seventh matrix, $W_O$, may mix what the heads found [[Vaswani et al., section
+# again. The seventh matrix, $W_O$, may mix what the heads found [[Vaswani et al., section
 # 3.2.2](../docs/references.md#vaswani-2017)]:
 #
 # $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots, \mathrm{head}_h)\, W_O$$
 #
-# Here nothing needs mixing, so $W_O$ is the identity.
+# where $\mathrm{head}_i$ is the attention of chapter 1 with the matrices of head i. Here nothing
+# needs mixing, so $W_O$ is the identity.
 
 # %%
 w_o = torch.eye(4)                                  # (4, 4)
 output = torch.cat([mixed1, mixed2], dim=-1) @ w_o  # (8, 2 * 2) x (4, 4) -> (8, 4)
 
 print("                   thing  alive  deed  state")
-rows = {"it, before": x[it], "one head, blended": blend, "two heads": output[it]}
+rows = {"it, before": x[it], "one head, both": blend[it], "two heads": output[it]}
 for name, row in rows.items():
     print(f"{name:>17}", ("{:6.2f} " * 4).format(*row))
 
 # %% [markdown]
-# After two heads *it* is a thing, alive, and in a state: the thirsty cat. Neither answer was
-# watered down by the other.
+# After two heads *it* is a thing, alive, and in a state: the thirsty cat. The answers stand in
+# different columns, so neither is watered down by the other.
 #
 # ## The module
 #
-# Seven parameters and no cleverness:
+# Seven matrices and no cleverness:
 
 
 # %%
@@ -133,12 +140,6 @@ class TwoHeads(nn.Module):
 # %%
 two = one.xavier(TwoHeads(embed_dim=8).double())
 print(sum(1 for _ in two.parameters()), "matrices")
-
-# %% [markdown]
-# What changed since chapter 1, made by the machine from the two classes:
-
-# %%
-display.diff(one.OneHead, TwoHeads)
 
 # %% [markdown]
 # ## The same as PyTorch
@@ -173,7 +174,7 @@ print(f"output, both weight maps and {len(mine)} gradients agree")
 # %% [markdown]
 # ## A list of heads
 #
-# With eight heads nobody writes 25 matrices by hand. A head becomes a class, without $W_O$:
+# With eight heads nobody writes 25 matrices by hand. A head becomes a class of its own.
 
 
 # %%
@@ -194,6 +195,13 @@ class Head(nn.Module):
         v = value @ self.w_v        # (m, e) x (e, d) -> (m, d)
         return one.attend(q, k, v)  # (n, d), (n, m)
 
+
+# %% [markdown]
+# It is chapter 1's module without $W_O$, and initialised. What changed, made by the machine from
+# the two classes:
+
+# %%
+display.diff(one.OneHead, Head)
 
 # %% [markdown]
 # Several heads are a list of those.
@@ -227,20 +235,34 @@ output, weights = trap(torch.randn(3, 8), *[torch.randn(5, 8)] * 2)  # (3, 8), (
 print(output.isfinite().all().item(), "- it runs, and every shape is right")
 
 # %% [markdown]
-# It even learns a little, since $W_O$ is trained. But ask it what it is made of.
+# Nothing in the output gives it away. Ask the module what it is made of.
 
 # %%
 print("state_dict():    ", list(trap.state_dict()))
 print("parameters():    ", sum(p.numel() for p in trap.parameters()), "of", 4 * 8 * 8)
-print("after .double(): ", trap.w_o.dtype, "and", trap.double().heads[0].w_q.dtype)
+trap.double()
+print("after .double(): ", trap.w_o.dtype, "- a head's:", trap.heads[0].w_q.dtype)
+
+# %% [markdown]
+# One of thirteen matrices. Train it for one step, and see which of them move:
+
+# %%
+trap = HeadsInAList(embed_dim=8, num_heads=4)
+optimizer = torch.optim.SGD(trap.parameters(), lr=1.0)
+before = trap.w_o.clone(), trap.heads[0].w_q.clone()
+
+output, _ = trap(torch.randn(3, 8), *[torch.randn(5, 8)] * 2)  # (3, 8), (4, 3, 5)
+output.square().sum().backward()
+optimizer.step()
+print("w_o moved:     ", not torch.equal(trap.w_o, before[0]))
+print("a head's w_q:  ", not torch.equal(trap.heads[0].w_q, before[1]))
 
 # %% [markdown]
 # > **Pitfall.** A module finds its parts among its attributes, and does not look into a Python
-# > list. The twelve matrices of the heads are never trained, never saved, and stay behind when the
+# > list. The twelve matrices of the heads are not trained, not saved, and stay behind when the
 # > module moves to another dtype or device. `nn.ModuleList` is a list that a module looks into.
 
-
-# %%
+# %% jupyter={"source_hidden": true}
 class Heads(nn.Module):
     """Several heads, one after the other."""
 
@@ -271,7 +293,8 @@ display.diff(HeadsInAList, Heads)
 heads = Heads(embed_dim=8, num_heads=4)
 print("state_dict():    ", len(heads.state_dict()), "matrices")
 print("parameters():    ", sum(p.numel() for p in heads.parameters()), "of", 4 * 8 * 8)
-print("after .double(): ", heads.double().heads[0].w_q.dtype)
+heads.double()
+print("after .double(): ", heads.w_o.dtype, "- a head's:", heads.heads[0].w_q.dtype)
 
 # %% [markdown]
 # And two heads in a list, given the seven matrices, are `TwoHeads`:
@@ -293,10 +316,10 @@ print(f"outputs, weights and {len(theirs)} gradients agree")
 # %% [markdown]
 # ## What more heads cost
 #
-# Eight heads instead of one, at the same model width: how many more parameters? Count them, the
-# matrices, the matrix products of one call, and the work in them.
+# Eight heads instead of one, at the same model width: what does that cost? First something that
+# counts the matrix products of a call; PyTorch shows it every operation that runs.
 
-# %%
+# %% jupyter={"source_hidden": true}
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -311,21 +334,23 @@ class Products(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
+# %%
 x = torch.randn(64, 32)  # (64, 32)
-print("heads  parameters  matrices  products     FLOPs")
+print("heads  parameters  matrices  products  their FLOPs  weights")
 for count in (1, 2, 4, 8, 16):
     model = Heads(embed_dim=32, num_heads=count)
     sizes = [matrix.numel() for matrix in model.parameters()]
     with Products() as products, FlopCounterMode(display=False) as flops:
-        model(x, x, x)
-    row = (count, sum(sizes), len(sizes), products.calls, flops.get_total_flops())
-    print("{:5} {:11} {:9} {:9} {:9}".format(*row))
+        _, weights = model(x, x, x)  # (64, 32), (..., 64, 64)
+    counted = (products.calls, flops.get_total_flops(), weights.numel())
+    row = (count, sum(sizes), len(sizes), *counted)
+    print("{:5} {:11} {:9} {:9} {:12} {:8}".format(*row))
 
 # %% [markdown]
 # The parameters stay: h heads of width e / h have $3 \cdot h \cdot e \cdot \frac{e}{h} = 3e^2$, and
-# $W_O$ has $e^2$ more, so $4e^2$ whatever h. So does the arithmetic. What grows is the number of
-# pieces: $3h + 1$ matrices and $5h + 1$ products, each too small to keep a processor busy, and in
-# Python one after the other.
+# $W_O$ has $e^2$ more, so $4e^2$ whatever h. The arithmetic in the products (FLOPs, floating-point
+# operations) stays, too. What grows is the number of attention weights, and the number of pieces:
+# $3h + 1$ matrices and $5h + 1$ products, ever smaller and one after the other.
 
 # %% [markdown]
 # ## Exercises
@@ -462,5 +487,5 @@ exercises.two_heads.check_heads(MyHeads)
 # ## What you have now
 #
 # Several heads are several attentions over narrow projections of the same words, put side by side
-# and mixed by $W_O$. They cost no more numbers than one head, but h times the steps. The next
-# chapter finds all heads' matrices inside one.
+# and mixed by $W_O$. They need no more parameters than one head, but five more products for each.
+# The next chapter finds the matrices of all heads inside one.

@@ -21,9 +21,7 @@ NEED_WEIGHTS = pytest.mark.parametrize("need_weights", [True, False], ids=["read
 def inputs(*batch, dtype=torch.float64, seed=0):
     source = torch.Generator().manual_seed(seed)
     sizes = [(*batch, N, D), (*batch, M, D), (*batch, M, D_V)]
-    return [
-        torch.randn(size, generator=source, dtype=dtype).requires_grad_() for size in sizes
-    ]
+    return [torch.randn(size, generator=source, dtype=dtype).requires_grad_() for size in sizes]
 
 
 def random_blocked(*shape, seed=1):
@@ -86,7 +84,13 @@ def test_follows_the_formula(masks, is_causal, need_weights):
         hidden = future if blocked is None else future | blocked
     expected, expected_weights = by_hand(query, key, value, hidden, bias)
     output, weights = scaled_dot_product_attention(
-        query, key, value, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights
+        query,
+        key,
+        value,
+        blocked=blocked,
+        bias=bias,
+        is_causal=is_causal,
+        need_weights=need_weights,
     )
     torch.testing.assert_close(output, expected)
     if need_weights:
@@ -174,16 +178,24 @@ def test_rows_with_nothing_left_give_zeros_and_finite_gradients(
         assert (weights[:, :, 1] == 0).all()
     for gradient in gradients(output, tensors):
         assert gradient.isfinite().all()
-    assert (gradients(scaled_dot_product_attention(
-        *tensors[:3], blocked=blocked, bias=bias, need_weights=need_weights
-    )[0], tensors[:1])[0][:, :, 1] == 0).all()
+    assert (
+        gradients(
+            scaled_dot_product_attention(
+                *tensors[:3], blocked=blocked, bias=bias, need_weights=need_weights
+            )[0],
+            tensors[:1],
+        )[0][:, :, 1]
+        == 0
+    ).all()
 
 
 @NEED_WEIGHTS
 def test_all_rows_empty_and_causal_gives_zeros(need_weights):
     tensors = inputs(B)
     output, _ = scaled_dot_product_attention(
-        *tensors, blocked=torch.ones(N, M, dtype=torch.bool), is_causal=True,
+        *tensors,
+        blocked=torch.ones(N, M, dtype=torch.bool),
+        is_causal=True,
         need_weights=need_weights,
     )
     assert (output == 0).all()
@@ -243,7 +255,8 @@ WRONG = {
         lambda q, k, v: ((q[0], k, v), {}), ValueError, r"query must have .* two axes.*\(6,\)"
     ),
     "key width": (
-        lambda q, k, v: ((q, k[:, :4], v), {}), ValueError, r"key's width \(4\).*query's width \(6\)"
+        lambda q, k, v: ((q, k[:, :4], v), {}), ValueError,
+        r"key's width \(4\).*query's width \(6\)",
     ),
     "value length": (
         lambda q, k, v: ((q, k, v[:2]), {}), ValueError, r"value's length \(2\).*key's length \(5\)"

@@ -63,11 +63,8 @@ def code_cells(script: Path) -> list[CodeCell]:
         if cell.cell_type == "markdown":
             section += len(re.findall(r"^## ", cell.source, re.MULTILINE))
         elif cell.source:
-            first = start + 1
-            while not lines[first].strip():
-                first += 1
             tags = frozenset(cell.metadata.get("tags", []))
-            found.append(CodeCell(cell.source, first + 1, section, tags))
+            found.append(CodeCell(cell.source, start + 2, section, tags))
     return found
 
 

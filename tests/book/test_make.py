@@ -186,7 +186,13 @@ def test_failing_cell_is_named(book, case):
     before = (book / result).read_bytes()
     with changed(book / "notebooks" / "01_one_head.py", replacement):
         run = subprocess.run(
-            [book / ".venv" / "bin" / "python", "-m", "book.execute", "notebooks/01_one_head.py", result],
+            [
+                book / ".venv" / "bin" / "python",
+                "-m",
+                "book.execute",
+                "notebooks/01_one_head.py",
+                result,
+            ],
             cwd=book,
             env=os.environ | {"PYTHONPATH": str(book / "src")},
             capture_output=True,
@@ -248,7 +254,12 @@ def test_serves_and_says_where(book):
     command = ["make", "serve", f"PORT={port}"]
     environment = os.environ | {"PYTHONPATH": str(book / "src")}
     server = subprocess.Popen(
-        command, cwd=book, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=book,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
         for line in server.stdout:

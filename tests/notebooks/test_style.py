@@ -44,7 +44,9 @@ def test_shape_comments_stand_in_one_column(script):
     lines = script.read_text(encoding="utf-8").splitlines()
     for (number, line), (_, below) in pairwise(enumerate(lines, 1)):
         columns = {
-            shape.start() for text in (line, below) if (shape := SHAPE.search(text)) and shape.start()
+            shape.start()
+            for text in (line, below)
+            if (shape := SHAPE.search(text)) and shape.start()
         }
         assert len(columns) <= 1, f"{script.name}:{number}: align the comments of these two lines"
 

@@ -32,8 +32,6 @@ _STYLE: dict[Any, Any] = {
     "axes.edgecolor": FAINT,
     "xtick.color": FAINT,
     "ytick.color": FAINT,
-    "xtick.labelcolor": "black",
-    "ytick.labelcolor": "black",
     "legend.frameon": False,
     "lines.linewidth": 2.0,
 }
@@ -44,6 +42,8 @@ def panels(width: float, height: float, columns: int = 1) -> tuple[Figure, list[
     with mpl.rc_context(_STYLE):
         drawing = Figure(figsize=(width / 72, height / 72), layout="constrained")
         axes = drawing.subplots(1, columns, squeeze=False)
+    for ax in axes[0]:
+        ax.tick_params(labelcolor="black")
     return drawing, list(axes[0])
 
 
@@ -194,7 +194,7 @@ def _clean(svg: str, name: str, alt: str) -> str:
         svg = re.sub(colour, f"var(--aa-{letter}, {colour})", svg, flags=re.IGNORECASE)
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
     svg = re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", svg)
-    svg = re.sub(r"(font: [^;\"]*?px) [^;\"]+", r"\1 inherit", svg)
+    svg = re.sub(r";? ?font-family: [^;\"]+", "", svg)  # the page's own
     svg = re.sub(r">\s+<", "><", svg)
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     assert size is not None
