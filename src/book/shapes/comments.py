@@ -94,7 +94,7 @@ def _entries(lines: Sequence[str], first: int) -> Iterator[tuple[int, re.Match[s
     for row, text in enumerate(lines[first - 1 :], first):
         indent = len(text) - len(text.lstrip())
         if text.strip() == "Args:":
-            outer, inner = indent, None
+            outer = indent
         elif text.strip() and outer is not None:
             if indent <= outer:
                 return

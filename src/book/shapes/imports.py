@@ -55,7 +55,7 @@ class _Loader(SourceFileLoader):
     checker: Checker
 
     def get_code(self, fullname: str) -> CodeType:
-        return compile(self.checker.read(Path(self.path)), self.path, "exec", dont_inherit=True)
+        return compile(self.checker.read(Path(self.path)), self.path, "exec")
 
     def exec_module(self, module: ModuleType) -> None:
         vars(module)[CHECK] = self.checker.function

@@ -30,7 +30,7 @@ def install_in_kernel(
         for cell in cells
         if (source := cell["source"].strip())
     ]
-    shell.user_ns[CHECK] = shell.user_ns_hidden[CHECK] = _chapter.function
+    shell.user_ns[CHECK] = _chapter.function
     swap = _Swap(trees)
     shell.events.register("pre_run_cell", swap.pre_run_cell)
     shell.ast_transformers.append(swap)
@@ -63,7 +63,6 @@ class _Swap:
 
     def pre_run_cell(self, info: Any) -> None:
         """Take the next cell if this is the one; another is none of the chapter's."""
-        self.now = None
         if self.cells and info.raw_cell.strip() == self.cells[0][0]:
             self.now = self.cells.popleft()[1]
 

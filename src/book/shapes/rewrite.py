@@ -57,8 +57,7 @@ class _Rewriter(ast.NodeTransformer):
         self.scopes: list[ast.AST] = [tree]
         self.used: set[ast.AST] = set()  # functions that hold checks
         simple: list[Any] = [node for node in ast.walk(tree) if _is_simple(node)]
-        simple.sort(key=lambda node: (node.lineno, node.col_offset))
-        # The statement that a comment belongs to is the last one on its line.
+        # A comment belongs to the last statement on its line.
         self.owners = {line: node for node in simple for line in (node.lineno, node.end_lineno)}
 
     def visit(self, node: Any) -> Any:
@@ -68,7 +67,7 @@ class _Rewriter(ast.NodeTransformer):
         lines = sorted({node.lineno, node.end_lineno} & self.comments.keys())
         lines = [line for line in lines if self.owners[line] is node]
         added = [new for line in lines for new in self._attach(node, self.comments.pop(line))]
-        if isinstance(node, ast.Return) and not lines and self.scopes[-1] in self.arguments:
+        if isinstance(node, ast.Return) and self.scopes[-1] in self.arguments:
             node.value = self._call(None, node.value or ast.Constant(None), node)
         return [node, *added]
 
@@ -121,7 +120,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def _check_behind(self, node: ast.AugAssign, comment: Comment) -> ast.stmt:
         """Check what ``x += 1`` has left in x."""
-        if any(isinstance(x, ast.Call | ast.NamedExpr) for x in ast.walk(node.target)):
+        if any(isinstance(x, ast.Call) for x in ast.walk(node.target)):
             raise comment.error("the target would have to be evaluated twice; name it first")
         target = copy.deepcopy(node.target)
         target.ctx = ast.Load()

@@ -38,7 +38,11 @@ def test_true_comments_pass_and_bind_for_one_call_only(code):
             wide = torch.ones(WIDTH, 5)  # (WIDTH, e)
             parts = [q, k]  # (n, d)
             torch.ones(2 * h + 1)  # (2 * h + 1,)
+            whole = r, s = torch.ones(2, 6)  # (2, d)
+            whole += 1  # (2, d)
             a = 1; u = q  # (n, d)
+            match h:
+                case 4: u = k  # (n, d)
             for w in (2, 3):
                 torch.ones(w)  # (w,)
             class Small: part = torch.ones(2)  # (k,)
@@ -158,8 +162,20 @@ def test_argument_that_the_function_refuses_is_its_own_affair(code):
 
 
 def test_wrong_argument_is_caught_where_the_function_just_ends(code):
-    module = code('def f(x):\n    """F.\n\n    Args:\n        x: (n, d).\n    """\n    x.sum()\n')
-    with pytest.raises(ShapeCommentError, match=r"code\.py:5: the docstring says"):
+    module = code(
+        """
+        class A:
+            '''A class, whose docstring has nothing to do with the arguments below.'''
+        def f(x):
+            '''F.
+
+            Args:
+                x: (n, d).
+            '''
+            x.sum()
+        """
+    )
+    with pytest.raises(ShapeCommentError, match=r"code\.py:8: the docstring says"):
         module["f"](Q)
 
 
@@ -295,6 +311,20 @@ def test_compiled_run_reaches_comments(code):
     module = code(MODULE)
     torch.compile(module["Net"](6), fullgraph=True, backend="eager")(Q)
     assert module.checker.unreached() == []
+
+
+def test_comment_that_dynamo_hides_stays_unreached(code):
+    torch.compiler.reset()
+    module = code(
+        """
+        def f(x):
+            with open(__file__):  # a graph break: Dynamo compiles the check in here by itself
+                return x.mT  # (n, d)
+        """
+    )
+    module.names["__file__"] = __file__
+    assert torch.compile(module["f"], backend="eager")(Q[0]).shape == (6, 3)
+    assert len(module.checker.unreached()) == 1
 
 
 @pytest.mark.parametrize("strict", [False, True])

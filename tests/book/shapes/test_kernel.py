@@ -7,6 +7,7 @@ import pytest
 
 from book import shapes
 from book.shapes import ShapeCommentError
+from book.shapes.rewrite import CHECK
 
 
 @pytest.fixture
@@ -51,7 +52,9 @@ def run(shell, cells):
     for source, *_ in cells:
         shell.run_cell("hidden = 1  # (n, d)", store_history=False, silent=True)
         results.append(shell.run_cell(source, store_history=True))
-        shell.run_cell("hidden = 1  # (n, d)", store_history=False)
+        shell.run_cell("hidden = 2  # (n, d)", store_history=False, silent=True)
+        assert shell.user_ns["hidden"] == 2
+        shell.run_cell("hidden = 3  # (n, d)", store_history=False)
     return results
 
 
@@ -62,6 +65,7 @@ def test_chapter_is_checked_and_unreached_comments_are_reported(shell, tmp_path)
     assert shapes.unreached_report() == [
         "notebooks/01_one_head.py:21: no run reaches this shape comment: return x  # (n, d)"
     ]
+    assert CHECK not in shell.run_line_magic("who_ls", "")
     # Only what each cell evaluates is shown; a check behind `x += 1` adds nothing.
     assert [tuple(x.shape) for x in shell.displays if hasattr(x, "shape")] == [(2, 7), (4, 4)]
 
@@ -98,6 +102,13 @@ def test_chapter_cells_that_run_out_of_order_stay_unreached(shell, tmp_path):
     shapes.install_in_kernel(shell, chapter(cells), "notebooks/01_one_head.py", tmp_path)
     shell.run_cell(CHAPTER[0][0], store_history=True).raise_error()
     assert len(shapes.unreached_report()) == 1
+
+
+def test_blank_lines_and_blank_cells_do_not_matter(shell, tmp_path):
+    cells = [(" \n", 1, False), ("\nimport torch\nx = torch.ones(3, 6)  # (n, n)\n", 1, False)]
+    shapes.install_in_kernel(shell, chapter(cells), "notebooks/01_one_head.py", tmp_path)
+    with pytest.raises(ShapeCommentError, match=r"01_one_head\.py:7: the comment says"):
+        run(shell, cells[1:])[0].raise_error()
 
 
 def test_malformed_comment_in_a_chapter_is_refused_before_it_runs(shell, tmp_path):

@@ -57,6 +57,19 @@ PLANTED = {
         "code.py:6: the docstring says (b, d, n) with b = 2, d = 3, n = 3, "
         "but the shape is (2, 3, 6)\n    x: (b, d, n), one row per token.",
     ),
+    "a wrong argument, and then a wrong value": (
+        """
+        def f(x):
+            '''Copy.
+
+            Args:
+                x: (b, n), one row per token.
+            '''
+            return x + 0  # (b, n, 7)
+        """,
+        (Q,),
+        "code.py:6: the docstring says (b, n), but the shape is (2, 3, 6)",
+    ),
     "h * d and n exchanged": (
         """
         def f(x, h):
@@ -126,6 +139,15 @@ PLANTED = {
         """,
         (WIDE, 7),
         "code.py:3: the comment says (b, n, h * d) with b = 2, n = 3, h = 7, "
+        "but the shape is (2, 3, 24), and h * d cannot be 24",
+    ),
+    "a product with nothing": (
+        """
+        def f(x, h):
+            return x + 0  # (b, n, h * d)
+        """,
+        (WIDE, 0),
+        "code.py:3: the comment says (b, n, h * d) with b = 2, n = 3, h = 0, "
         "but the shape is (2, 3, 24), and h * d cannot be 24",
     ),
     "a letter with two values": (
