@@ -43,7 +43,8 @@ notebooks: $(executed) $(pairs)
 	@$(py) -m book.figures
 
 lab: .venv/requirements.lock $(pairs)
-	@$(py) -m jupyter lab notebooks
+	@$(py) -m jupyter lab notebooks --LabApp.news_url=None \
+	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
 
 lint: .venv/requirements.lock
 	@echo 'lint: ruff and mypy'

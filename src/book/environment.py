@@ -60,22 +60,24 @@ def make_venv() -> None:
 def pip(*arguments: str, total: int = 0) -> None:
     """Run pip in .venv, show how far it is, and stop with pip's own last words if it fails."""
     command = [str(VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-    process = subprocess.Popen(
-        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert process.stdout is not None
     lines, seen = [], 0
-    for line in process.stdout:
-        lines.append(line)
-        if total and re.match(r"Collecting |Requirement already satisfied: [^<>=!~\[ ]+==", line):
-            seen += 1
-            if seen % 20 == 0:
-                print(f"setting up: {min(seen, total)} of {total} packages found", flush=True)
-        elif size := re.search(r"Downloading (\S+) \((.*[MG]B)\)", line):
-            print(f"setting up: downloading {size[1].rsplit('/')[-1]}, {size[2]}", flush=True)
-        elif total and line.startswith("Installing collected packages"):
-            print("setting up: unpacking them (a minute or two)", flush=True)
-    if process.wait():
+    with subprocess.Popen(
+        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            if total and re.match(
+                r"(Collecting|Requirement already satisfied:) [^<>=!~\[ ]+==", line
+            ):
+                seen += 1
+                if seen % 20 == 0:
+                    print(f"setting up: {min(seen, total)} of {total} packages found", flush=True)
+            elif size := re.search(r"Downloading (\S+) \((.*[MG]B)\)", line):
+                print(f"setting up: downloading {size[1].rsplit('/')[-1]}, {size[2]}", flush=True)
+            elif total and line.startswith("Installing collected packages"):
+                print("setting up: unpacking them (a minute or two)", flush=True)
+    if process.returncode:
         sys.exit(f"pip failed:\n{''.join(lines[-12:])}Set-up stopped; .venv is not complete.")
 
 

@@ -1,0 +1,109 @@
+"""The built pages in a real browser: both schemes, wide and on a phone, without the network."""
+
+import functools
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from book.site import SITE
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PAGES = sorted(
+    path.relative_to(SITE).as_posix().removesuffix("index.html")
+    for path in SITE.rglob("index.html")
+)
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--virtual-time-budget=240000",
+    "--dump-dom",
+]
+HARNESS = Path(__file__).with_name("measure.html").read_text(encoding="utf-8")
+
+
+class Handler(SimpleHTTPRequestHandler):
+    def do_GET(self):
+        if self.path != "/harness":
+            return super().do_GET()
+        body = HARNESS.replace("of PAGES", f"of {json.dumps(PAGES)}").encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        reason = "no Chromium on the PATH: nothing was looked at in a browser"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    handler = functools.partial(Handler, directory=str(SITE))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        profile = f"--user-data-dir={tmp_path_factory.mktemp('profile')}"
+        address = f"http://127.0.0.1:{server.server_port}"
+        run = subprocess.run(
+            [browser, *FLAGS, profile, f"{address}/harness"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        server.shutdown()
+    report = re.search(r'<pre id="report">(.*?)</pre>', run.stdout, re.DOTALL)
+    assert report, f"the browser reported nothing: {run.stderr[-2000:]}"
+    assert report[1], "the browser was stopped before it had seen every page"
+    return address, json.loads(html.unescape(report[1]))
+
+
+def test_every_page_was_seen(measured):
+    _, results = measured
+    assert len(results) == 3 * len(PAGES)
+    assert all(result["text"] > 200 for result in results)
+
+
+def test_no_request_leaves_the_site(measured):
+    address, results = measured
+    assert all(result["hosts"] == [address.removeprefix("http://")] for result in results)
+
+
+def test_no_script_fails(measured):
+    assert not [result for result in measured[1] if result["errors"]]
+
+
+def test_nothing_is_wider_than_the_page(measured):
+    wide = [(r["page"], r["width"], r["overflow"]) for r in measured[1] if r["overflow"] > 0]
+    assert not wide
+
+
+def test_text_can_be_read(measured):
+    faint = {
+        f"{r['page']} {r['width']} {r['scheme']}: {t}" for r in measured[1] for t in r["faint"]
+    }
+    assert not faint, "\n".join(sorted(faint))
+
+
+def test_code_can_be_copied(measured):
+    chapters = [result for result in measured[1] if result["page"].startswith("notebooks/")]
+    assert chapters
+    assert all(result["copy"] > 5 for result in chapters)
