@@ -1,10 +1,14 @@
 """Scaled dot-product attention: a readable path that returns weights, and a fused path."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from annotated_attention.masks import block_future, merge_masks
 
 
 def scaled_dot_product_attention(
@@ -18,6 +22,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     scale: float | None = None,
     need_weights: bool = True,
+    score: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Mix the values, each query with its own weights: softmax(query keyᵀ · scale) value.
 
@@ -35,6 +40,9 @@ def scaled_dot_product_attention(
         scale: factor on the scores; None means 1 / sqrt(d).
         need_weights: True computes step by step and returns the weights, an (n, m) matrix for
             every leading index. False takes PyTorch's fused kernel, which never holds that matrix.
+        score: computes the scores, (..., n, m), from ``query`` and ``key``, in place of
+            :func:`scaled_scores`. The fused kernel knows no other scores than its own, so this
+            goes step by step whatever ``need_weights`` says.
 
     Returns:
         The output, (..., n, d_v), and the weights after dropout, (..., n, m), or None. A query
@@ -47,37 +55,41 @@ def scaled_dot_product_attention(
     Source: Vaswani et al. (2017), section 3.2.1, equation 1.
     """
     _check(query, key, value, blocked, bias, dropout_p)
-    scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
-    if need_weights:
-        blocked = _with_future(blocked, query, key) if is_causal else blocked
-        return _readable(query, key, value, blocked, bias, dropout_p, scale)
+    if need_weights or score is not None:
+        scores = (score or partial(scaled_scores, scale=scale))(query, key)  # (..., n, m)
+        added = _added(query, key, blocked, bias, is_causal)
+        output, weights = _readable(scores, value, added, dropout_p)
+        return output, weights if need_weights else None
     return _fused(query, key, value, blocked, bias, is_causal, dropout_p, scale), None
 
 
+def scaled_scores(query: Tensor, key: Tensor, scale: float | None = None) -> Tensor:
+    """Score each key against each query: query keyᵀ · scale.
+
+    Args:
+        query: (..., n, d), one row per query.
+        key: (..., m, d), one row per key.
+        scale: None means 1 / sqrt(d).
+
+    Returns:
+        (..., n, m). The scale goes into the query, which is smaller than the scores.
+    """
+    scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
+    return (query * scale) @ key.mT  # (..., n, d) x (..., d, m) -> (..., n, m)
+
+
 def _readable(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    blocked: Tensor | None,
-    bias: Tensor | None,
-    dropout_p: float,
-    scale: float,
+    scores: Tensor, value: Tensor, added: Tensor | None, dropout_p: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute attention the way the formula reads; the arguments are already checked."""
-    scores = (query * scale) @ key.mT  # (..., n, d) x (..., d, m) -> (..., n, m)
-    if bias is not None:
-        scores = scores + bias  # (..., n, m)
-        hidden = bias == -math.inf
-        blocked = hidden if blocked is None else hidden | blocked
-    if blocked is None:
+    """Compute attention from its scores, the way the formula reads."""
+    if added is None:
         weights = scores.softmax(-1)  # (..., n, m)
     else:
         # A row of -inf would make the softmax, and every gradient behind it, NaN. Such a row is
-        # made harmless before the softmax and zero after it.
-        nothing_left = blocked.all(-1, keepdim=True)
-        scores = scores.masked_fill(blocked, -math.inf)            # (..., n, m)
-        weights = scores.masked_fill(nothing_left, 0).softmax(-1)  # (..., n, m)
-        weights = weights.masked_fill(nothing_left, 0)             # (..., n, m)
+        # found in the mask, made harmless before the softmax, and zero after it.
+        nothing_left = (added == -math.inf).all(-1, keepdim=True)  # (..., 1)
+        scores = scores + added.masked_fill(nothing_left, 0)       # (..., n, m)
+        weights = scores.softmax(-1) * ~nothing_left               # (..., n, m)
     weights = F.dropout(weights, dropout_p)                        # (..., n, m)
     return weights @ value, weights                                # (..., n, d_v), (..., n, m)
 
@@ -90,25 +102,31 @@ def _fused(
     bias: Tensor | None,
     is_causal: bool,
     dropout_p: float,
-    scale: float,
+    scale: float | None,
 ) -> Tensor:
-    """Compute the same through PyTorch's kernel, whose boolean mask means the opposite of ours."""
-    if is_causal and not (blocked is None and bias is None):
+    """Compute the same through PyTorch's kernel."""
+    added = None
+    if not (blocked is None and bias is None):
         # Not every kernel takes its causal flag together with a mask.
-        blocked, is_causal = _with_future(blocked, query, key), False
-    attn_mask = None if blocked is None else ~blocked
-    if bias is not None:
-        attn_mask = bias if blocked is None else bias.masked_fill(blocked, -math.inf)
-    return F.scaled_dot_product_attention(
-        query, key, value, attn_mask, dropout_p, is_causal, scale=scale
-    )  # (..., n, d_v)
+        added, is_causal = _added(query, key, blocked, bias, is_causal), False
+    missing = max(0, 4 - max(x.dim() for x in (query, key, value)))
+    q, k, v = (x[(None,) * missing] for x in (query, key, value))  # fused for four axes alone
+    output = F.scaled_dot_product_attention(q, k, v, added, dropout_p, is_causal, scale=scale)
+    return output[(0,) * missing]  # (..., n, d_v)
 
 
-def _with_future(blocked: Tensor | None, query: Tensor, key: Tensor) -> Tensor:
-    """Block the keys behind each query's own position as well."""
-    n, m = query.size(-2), key.size(-2)
-    future = torch.ones(n, m, dtype=torch.bool, device=query.device).triu(1)  # (n, m)
-    return future if blocked is None else future | blocked
+def _added(
+    query: Tensor, key: Tensor, blocked: Tensor | None, bias: Tensor | None, is_causal: bool
+) -> Tensor | None:
+    """Return what all masks together add to the scores, in the smallest shape that holds it."""
+    if is_causal:
+        future = block_future(query.size(-2), key.size(-2), query.device)  # (n, m)
+        blocked, bias = merge_masks(future, blocked, bias)
+    if blocked is None:
+        return bias
+    if bias is None:
+        bias = torch.zeros(blocked.shape, dtype=query.dtype, device=query.device)
+    return bias.masked_fill(blocked, -math.inf)
 
 
 def _check(

@@ -1,0 +1,163 @@
+"""What :class:`MultiheadAttention` refuses, and the words in which it does.
+
+Every message names the argument, what was given and what fits. Only shapes, dtypes, devices and
+settings are looked at, never values: that would break ``torch.compile``, export and ``vmap``.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+Shapes = dict[str, tuple[int, ...]]  # by the letters in which they are written
+
+
+def check_settings(sizes: dict[str, int], dropout: float, dtype: torch.dtype | None) -> None:
+    """Refuse settings from which no module can be built.
+
+    Args:
+        sizes: ``embed_dim``, ``num_heads`` and all other sizes, by name.
+        dropout: probability of zeroing a weight.
+        dtype: of the parameters; None means torch's default.
+
+    Raises:
+        TypeError: a size is no integer, ``dropout`` no number, or ``dtype`` not floating point.
+        ValueError: a size is below 1, ``embed_dim`` is not divisible by ``num_heads``, or
+            ``dropout`` lies outside [0, 1].
+    """
+    for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool):
+            raise TypeError(f"{name} ({size!r}) must be an integer")
+        if size < 1:
+            raise ValueError(f"{name} ({size}) must be at least 1")
+    embed_dim, num_heads = sizes["embed_dim"], sizes["num_heads"]
+    if embed_dim % num_heads:
+        raise ValueError(f"embed_dim ({embed_dim}) must be divisible by num_heads ({num_heads})")
+    if not isinstance(dropout, int | float) or isinstance(dropout, bool):
+        raise TypeError(f"dropout ({dropout!r}) must be a number")
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"dropout ({dropout}) must be between 0 and 1")
+    if dtype is not None and not dtype.is_floating_point:
+        raise TypeError(f"dtype ({dtype}) must be floating point")
+
+
+def check_inputs(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    widths: Sequence[int],
+    batch_first: bool,
+    parameter: Tensor,
+) -> None:
+    """Refuse a query, key and value that do not fit the module or each other.
+
+    Args:
+        query: three axes, or two without a batch.
+        key: as many axes as ``query``.
+        value: as many axes as ``query``.
+        widths: those of ``query``, ``key`` and ``value``.
+        batch_first: whether the batch is axis 0 or axis 1 of three.
+        parameter: one of the module's, for dtype and device.
+
+    Raises:
+        TypeError: not a dense tensor, or not of the parameters' dtype (outside autocast).
+        ValueError: axes, widths, lengths, batch sizes or devices that do not fit.
+    """
+    given = {"query": query, "key": key, "value": value}
+    for (name, x), width in zip(given.items(), widths, strict=True):
+        _check_tensor(name, x, parameter)
+        if x.dim() != query.dim() or x.dim() not in (2, 3):
+            raise ValueError(
+                f"query, key and value must all have three axes, or two without a batch; "
+                f"{name} has shape {tuple(x.shape)}, query {tuple(query.shape)}"
+            )
+        if x.size(-1) != width:
+            raise ValueError(f"{name}'s width ({x.size(-1)}) must be {width}")
+    batch, length = (0, 1) if batch_first else (1, 0)
+    if query.dim() == 2:
+        length = 0
+    elif not query.size(batch) == key.size(batch) == value.size(batch):
+        sizes = ", ".join(str(x.size(batch)) for x in given.values())
+        raise ValueError(
+            f"query, key and value must have the same batch size, got {sizes} on axis {batch}, "
+            f"which is the batch with batch_first={batch_first}"
+        )
+    if key.size(length) != value.size(length):
+        raise ValueError(
+            f"value's length ({value.size(length)}) must equal key's length ({key.size(length)})"
+        )
+
+
+def _check_tensor(name: str, x: Tensor, parameter: Tensor) -> None:
+    """Refuse what the parameters cannot be multiplied with."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
+    if x.is_nested:
+        raise TypeError(
+            f"{name} must be a dense tensor, got a nested one; inside torch.nn.TransformerEncoder, "
+            f"set use_nested_tensor = False"
+        )
+    if not x.is_floating_point():
+        raise TypeError(f"{name} must be floating point, got {x.dtype}")
+    if x.device != parameter.device:
+        raise ValueError(f"{name} is on {x.device}, the parameters are on {parameter.device}")
+    if x.dtype != parameter.dtype and not _autocasts(x.device):
+        raise TypeError(f"{name} ({x.dtype}) must have the parameters' dtype ({parameter.dtype})")
+
+
+def _autocasts(device: torch.device) -> bool:
+    """Tell whether autocast will bring the dtypes together."""
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
+
+
+def check_masks(
+    attn_mask: Tensor | None,
+    key_padding_mask: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    num_heads: int,
+    batch_first: bool,
+) -> None:
+    """Refuse masks that do not fit the query and the key, which fit each other.
+
+    Args:
+        attn_mask: as in ``torch.nn.MultiheadAttention``.
+        key_padding_mask: as in ``torch.nn.MultiheadAttention``.
+        query: three axes, or two without a batch.
+        key: as many axes as ``query``.
+        num_heads: h.
+        batch_first: whether the batch is axis 0 or axis 1 of three.
+
+    Raises:
+        TypeError: a mask is no tensor, or neither boolean nor floating point.
+        ValueError: shapes or devices that do not fit.
+    """
+    h, length = num_heads, -2 if batch_first or query.dim() == 2 else 0
+    n, m = query.size(length), key.size(length)
+    attention: Shapes = {"(n, m)": (n, m)}
+    if query.dim() == 2:
+        attention["(h, n, m)"] = (h, n, m)
+        padding: Shapes = {"(m,)": (m,)}
+    else:
+        b = query.size(0 if batch_first else 1)
+        attention["(b * h, n, m)"] = (b * h, n, m)
+        padding = {"(b, m)": (b, m)}
+    _check_mask("attn_mask", attn_mask, attention, query.device)
+    _check_mask("key_padding_mask", key_padding_mask, padding, query.device)
+
+
+def _check_mask(name: str, mask: Tensor | None, shapes: Shapes, device: torch.device) -> None:
+    """Refuse one mask that has none of these shapes."""
+    if mask is None:
+        return
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(mask).__name__}")
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeError(
+            f"{name} must be boolean (True = blocked) or floating point (added), got {mask.dtype}"
+        )
+    if tuple(mask.shape) not in shapes.values():
+        fits = " or ".join(f"{letters} = {shape}" for letters, shape in shapes.items())
+        raise ValueError(f"{name} {tuple(mask.shape)} must have shape {fits}")
+    if mask.device != device:
+        raise ValueError(f"{name} is on {mask.device}, query is on {device}")

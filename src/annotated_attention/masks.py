@@ -1,0 +1,173 @@
+"""Masks: building them, merging them, and saying what True means.
+
+A boolean mask in this package is named for what True means: ``blocked`` is True where a query must
+not see a key, ``allowed`` is True where it may. Libraries disagree, and a mask that is read the
+wrong way round raises no error:
+
+| mask                                                            | True means | here it is |
+|-----------------------------------------------------------------|------------|------------|
+| ``torch.nn.MultiheadAttention``, its layers and stacks          | blocked    | blocked    |
+| ``torch.nn.functional.scaled_dot_product_attention``            | allowed    | ~blocked   |
+| tokenizers' ``attention_mask`` (1 for a token, 0 for padding)   | allowed    | ~blocked   |
+
+A floating-point mask is added to the scores: 0 changes nothing, ``-inf`` blocks.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def block_padding(lengths: Tensor, m: int) -> Tensor:
+    """Block what lies behind the end of each sequence.
+
+    Args:
+        lengths: (b,), integers, how many keys of each sequence are real.
+        m: the length that the sequences are padded to.
+
+    Returns:
+        blocked, (b, m): True for padding. It fits ``key_padding_mask``.
+
+    Raises:
+        TypeError: ``lengths`` does not hold integers.
+        ValueError: ``lengths`` does not have one axis, or ``m`` is negative.
+    """
+    if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
+        raise TypeError(f"lengths must hold integers, got {lengths.dtype}")
+    if lengths.dim() != 1:
+        raise ValueError(f"lengths must have shape (b,), got {tuple(lengths.shape)}")
+    if m < 0:
+        raise ValueError(f"m ({m}) must not be negative")
+    return torch.arange(m, device=lengths.device) >= lengths[:, None]  # (b, m)
+
+
+def block_future(n: int, m: int | None = None, device: torch.device | None = None) -> Tensor:
+    """Block key j for query i when j > i: no query looks ahead.
+
+    Args:
+        n: the number of queries.
+        m: the number of keys; None means as many as queries. Query 0 and key 0 stand at the same
+            position, whether there are more queries or more keys.
+        device: where the mask is to live.
+
+    Returns:
+        blocked, (n, m): True above the diagonal.
+
+    Raises:
+        ValueError: ``n`` or ``m`` is negative.
+    """
+    m = n if m is None else m
+    if n < 0 or m < 0:
+        raise ValueError(f"n ({n}) and m ({m}) must not be negative")
+    return torch.ones(n, m, dtype=torch.bool, device=device).triu(1)  # (n, m)
+
+
+def block_others(sizes: Sequence[int], device: torch.device | None = None) -> Tensor:
+    """Block everything outside a token's own block: several sequences packed into one row.
+
+    Args:
+        sizes: how many tokens each block holds, in order.
+        device: where the mask is to live.
+
+    Returns:
+        blocked, (n, n) with n = sum(sizes): False in the blocks along the diagonal, True elsewhere.
+
+    Raises:
+        ValueError: a size is negative.
+    """
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"sizes {tuple(sizes)} must not be negative")
+    inside = [torch.ones(size, size, dtype=torch.bool, device=device) for size in sizes]
+    return ~torch.block_diag(*inside) if inside else torch.ones(0, 0, dtype=torch.bool)
+
+
+def as_blocked(mask: Tensor, *, true_means: str) -> Tensor:
+    """Turn a mask from anywhere into one of ours, by saying what its True (or 1) means.
+
+    Args:
+        mask: boolean, or integers with 0 for False; of any shape.
+        true_means: ``"blocked"`` or ``"allowed"``.
+
+    Returns:
+        blocked, of the same shape: True means "this query must not see this key".
+
+    Raises:
+        TypeError: ``mask`` holds floating-point numbers, which are added and not read as True.
+        ValueError: ``true_means`` is neither of the two.
+    """
+    if mask.is_floating_point() or mask.is_complex():
+        raise TypeError(f"mask must be boolean or hold integers, got {mask.dtype}")
+    if true_means not in ("blocked", "allowed"):
+        raise ValueError(f'true_means ({true_means!r}) must be "blocked" or "allowed"')
+    return mask.bool() if true_means == "blocked" else ~mask.bool()
+
+
+def merge_masks(*masks: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Merge masks by broadcasting: blocked where one of them blocks, floats added up.
+
+    The result is as small as broadcasting allows: padding, (b, 1, 1, m), with an attention mask,
+    (n, m), gives (b, 1, n, m), with no copy for each head.
+
+    Args:
+        *masks: boolean (True = blocked) or floating point (added to the scores), with shapes that
+            broadcast to (b, h, n, m) from the right; None is skipped.
+
+    Returns:
+        The booleans merged into one ``blocked``, and the others into one ``bias``; None where
+        there is nothing to merge.
+    """
+    blocked: Tensor | None = None
+    bias: Tensor | None = None
+    for mask in masks:
+        if mask is None:
+            continue
+        if mask.dtype == torch.bool:
+            blocked = mask if blocked is None else blocked | mask
+        else:
+            bias = mask if bias is None else bias + mask
+    return blocked, bias
+
+
+def padding_to_heads(key_padding_mask: Tensor | None) -> Tensor | None:
+    """Give a padding mask the axes of the scores: the same for every head and every query.
+
+    Args:
+        key_padding_mask: (..., m), boolean or floating point, or None.
+
+    Returns:
+        (..., 1, 1, m), a view; or None.
+    """
+    return None if key_padding_mask is None else key_padding_mask[..., None, None, :]
+
+
+def attention_to_heads(attn_mask: Tensor | None, num_heads: int) -> Tensor | None:
+    """Give an attention mask the axes of the scores.
+
+    Args:
+        attn_mask: (n, m), or (b * h, n, m) where mask i * h + j is for sample i and head j: a mask
+            for each sample alone is repeated with ``repeat_interleave(h, 0)``; ``repeat`` has the
+            same shape and swaps samples.
+        num_heads: h.
+
+    Returns:
+        (n, m) or (b, h, n, m), a view; or None.
+    """
+    if attn_mask is None or attn_mask.dim() == 2:
+        return attn_mask
+    h = num_heads
+    return attn_mask.unflatten(0, (-1, h))  # (b * h, n, m) -> (b, h, n, m)
+
+
+def append_allowed(mask: Tensor | None, count: int) -> Tensor | None:
+    """Let every query see ``count`` more keys, appended behind the others.
+
+    Args:
+        mask: (..., m), boolean or floating point, or None.
+        count: how many keys there are more.
+
+    Returns:
+        (..., m + count); or None.
+    """
+    return None if mask is None else F.pad(mask, (0, count))

@@ -1,0 +1,327 @@
+"""Multi-head attention, the final class: it takes the place of ``torch.nn.MultiheadAttention``."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention.attention import scaled_dot_product_attention, scaled_scores
+from annotated_attention.checks import check_inputs, check_masks, check_settings
+from annotated_attention.heads import merge_heads, split_heads
+from annotated_attention.masks import (
+    append_allowed,
+    attention_to_heads,
+    block_future,
+    merge_masks,
+    padding_to_heads,
+)
+
+
+class MultiheadAttention(nn.Module):
+    """Let every query look at all keys several times at once, each head in its own way.
+
+    ``MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O`` with
+    ``head_i = Attention(Q W_Q_i, K W_K_i, V W_V_i)``.
+
+    It takes the place of ``torch.nn.MultiheadAttention`` in a model: the same arguments with the
+    same meanings and defaults, the same parameters under the same names, the same initial values
+    from the same seed, the same results and gradients. Where PyTorch's is inconsistent, this class
+    does one thing, whether the weights are asked for or not:
+
+    | where                                          | PyTorch                 | here              |
+    |------------------------------------------------|-------------------------|-------------------|
+    | a row with nothing left: all its keys blocked  | NaN with weights, zeros | zeros before      |
+    |                                                | without; NaN in         | ``out_proj``,     |
+    |                                                | evaluation              | finite gradients  |
+    | ``is_causal`` without a mask                   | an error, or nothing    | causal            |
+    |                                                | is hidden               |                   |
+    | ``is_causal`` with another ``attn_mask``       | one of them is ignored  | both apply        |
+    | ``is_causal`` with appended keys, no weights   | some queries do not see | all queries see   |
+    |                                                | the appended keys       | the appended keys |
+    | ``attn_mask`` of a wrong shape, ``is_causal``  | ignored                 | an error          |
+    | a boolean with a floating-point mask           | a warning               | both apply        |
+    | a floating-point mask of another dtype         | an error, or a promoted | cast to that of   |
+    |                                                | result                  | the scores        |
+    | ``out_proj``                                   | used by its weights:    | called: hooks and |
+    |                                                | hooks never fire        | wrappers work     |
+    | ``_qkv_same_embed_dim``                        | True for equal widths   | always False      |
+    | nested tensors, TorchScript                    | in part                 | no                |
+    | bad arguments                                  | ``AssertionError``,     | ``ValueError``,   |
+    |                                                | ``RuntimeError``        | ``TypeError``     |
+
+    Two methods are there to be overridden: :meth:`score` and :meth:`attend`. The weights are never
+    kept on the module.
+
+    Source: Vaswani et al. (2017), section 3.2.2.
+    """
+
+    # torch.nn.TransformerEncoderLayer reads this. True would let it take the parameters and
+    # compute its own way, past this module.
+    _qkv_same_embed_dim = False
+
+    in_proj_weight: nn.Parameter | None  # 3e x e: W_Q, W_K and W_V, where all widths are e
+    q_proj_weight: nn.Parameter | None  # e x e; these three where they are not
+    k_proj_weight: nn.Parameter | None  # e x kdim
+    v_proj_weight: nn.Parameter | None  # e x vdim
+    in_proj_bias: nn.Parameter | None  # 3e
+    bias_k: nn.Parameter | None  # 1 x 1 x e, the key and the value that are appended
+    bias_v: nn.Parameter | None  # 1 x 1 x e
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Create the parameters.
+
+        Args:
+            embed_dim: e, the width of the queries and of the output.
+            num_heads: h; must divide ``embed_dim``. Each head is d = e / h wide.
+            dropout: probability of zeroing a weight in training.
+            bias: give all four projections a bias.
+            add_bias_kv: append a learned key and value, which no mask hides.
+            add_zero_attn: append a key and value of zeros, which no mask hides.
+            kdim: the width of the keys; None means e.
+            vdim: the width of the values; None means e.
+            batch_first: input and output are (b, n, e) instead of (n, b, e).
+            device: where the parameters are to live.
+            dtype: theirs.
+
+        Raises:
+            TypeError: a setting of the wrong type, or ``dtype`` not floating point.
+            ValueError: a size below 1, ``embed_dim`` not divisible by ``num_heads``, or
+                ``dropout`` outside [0, 1].
+        """
+        super().__init__()
+        kdim, vdim = (embed_dim if width is None else width for width in (kdim, vdim))
+        sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "kdim": kdim, "vdim": vdim}
+        check_settings(sizes, dropout, dtype)
+        self.embed_dim, self.kdim, self.vdim = embed_dim, kdim, vdim
+        self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
+        self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
+
+        def create(name: str, exists: bool, *shape: int) -> None:
+            empty = torch.empty(shape, device=device, dtype=dtype) if exists else None
+            self.register_parameter(name, None if empty is None else nn.Parameter(empty))
+
+        e, packed = embed_dim, kdim == vdim == embed_dim
+        create("in_proj_weight", packed, 3 * e, e)  # W_Q, W_K and W_V, one below the other
+        create("q_proj_weight", not packed, e, e)
+        create("k_proj_weight", not packed, e, kdim)
+        create("v_proj_weight", not packed, e, vdim)
+        create("in_proj_bias", bias, 3 * e)
+        create("bias_k", add_bias_kv, 1, 1, e)
+        create("bias_v", add_bias_kv, 1, 1, e)
+        self.out_proj = nn.Linear(e, e, bias, device, dtype)
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        """Draw initial values in PyTorch's order; ``out_proj`` has drawn its weight itself."""
+        for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
+            if (weight := getattr(self, name)) is not None:
+                nn.init.xavier_uniform_(weight)
+        for bias in (self.in_proj_bias, self.out_proj.bias):
+            if bias is not None:
+                nn.init.zeros_(bias)
+        for extra in (self.bias_k, self.bias_v):
+            if extra is not None:
+                nn.init.xavier_normal_(extra)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Look at ``key`` from ``query``, and mix ``value``.
+
+        Args:
+            query: what looks: (n, b, e); with ``batch_first`` (b, n, e); without a batch (n, e).
+            key: what is looked at: (m, b, kdim), (b, m, kdim) or (m, kdim) likewise.
+            value: what is mixed: (m, b, vdim), (b, m, vdim) or (m, vdim) likewise.
+            key_padding_mask: which keys no query may see: (b, m), or (m,) without a batch.
+                Boolean, True = blocked; or floating point, added to the scores.
+            need_weights: also return the weights. False is faster, and without dropout takes
+                memory linear in n with no mask, ``is_causal`` alone or ``key_padding_mask`` alone.
+            attn_mask: which keys each query may not see: (n, m) for all, or (b * h, n, m) where
+                mask i * h + j is for sample i and head j. Boolean or floating point, as above;
+                the two masks may differ in that.
+            average_attn_weights: return the mean of the weights over the heads.
+            is_causal: also hide key j from query i when j > i, whatever ``attn_mask`` says.
+
+        Returns:
+            The output, in the layout of ``query``, and the weights or None. The weights are
+            (b, n, m) or, not averaged, (b, h, n, m), without b if there is no batch, with a column
+            for each appended key. They are what the values were mixed with: after dropout, as
+            PyTorch's, so their rows need not sum to 1 in training.
+
+        Raises:
+            TypeError: no tensor, a nested tensor, or a dtype that does not fit.
+            ValueError: a shape or a device that does not fit.
+        """
+        self._check(query, key, value, attn_mask, key_padding_mask)
+        h = self.num_heads
+        q, k, v = self._project(query, key, value)
+        q = split_heads(self._batch_first(q), h)  # (b, h, n, d)
+        k = split_heads(self._batch_first(k), h)  # (b, h, m, d)
+        v = split_heads(self._batch_first(v), h)  # (b, h, m, d)
+
+        masks = [attention_to_heads(attn_mask, h), padding_to_heads(key_padding_mask)]
+        appended = (self.bias_k is not None) + self.add_zero_attn
+        if appended:
+            masks += [block_future(q.size(2), k.size(2), q.device)] if is_causal else []
+            masks, is_causal = [append_allowed(mask, appended) for mask in masks], False
+            k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)
+        blocked, bias = merge_masks(*masks)
+        bias = None if bias is None else bias.to(q.dtype)
+
+        heads, weights = self.attend(
+            q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights
+        )
+        output = self._as_given(merge_heads(heads), query)
+        output = self.out_proj(output)
+        if weights is None or not need_weights:
+            return output, None
+        weights = weights.mean(1) if average_attn_weights else weights
+        return output, weights if query.dim() == 3 else weights.squeeze(0)
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        """Score each key against each query, before masks and softmax. Override to change it.
+
+        A class that overrides this attends step by step, with or without weights: the fused kernel
+        knows no scores but its own. A relative-position bias, a learned number for each head and
+        each distance:
+
+        >>> class RelativeAttention(MultiheadAttention):
+        ...     def __init__(self, embed_dim, num_heads, reach=8, **options):
+        ...         super().__init__(embed_dim, num_heads, **options)
+        ...         self.reach = reach
+        ...         self.relative = nn.Parameter(torch.zeros(num_heads, 2 * reach + 1))
+        ...
+        ...     def score(self, q, k):
+        ...         i = torch.arange(q.size(-2), device=q.device)[:, None]
+        ...         j = torch.arange(k.size(-2), device=q.device)
+        ...         distance = (j - i).clamp(-self.reach, self.reach)
+        ...         return super().score(q, k) + self.relative[:, distance + self.reach]
+        >>> x = torch.randn(5, 2, 24)
+        >>> RelativeAttention(24, 4)(x, x, x, is_causal=True)[0].shape
+        torch.Size([5, 2, 24])
+
+        Args:
+            q: (b, h, n, d), the projected queries of each head.
+            k: (b, h, m, d), the projected keys; the appended ones come last.
+
+        Returns:
+            The scores, (b, h, n, m), scaled.
+        """
+        return scaled_scores(q, k)  # (b, h, n, m)
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        blocked: Tensor | None,
+        bias: Tensor | None,
+        is_causal: bool,
+        need_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend within each head. Override to replace the whole step between the projections.
+
+        For instance with queries and keys of length 1 and one temperature for all:
+
+        >>> class CosineAttention(MultiheadAttention):
+        ...     def attend(self, q, k, v, **options):
+        ...         q = 10 * math.sqrt(self.head_dim) * F.normalize(q, dim=-1)
+        ...         return super().attend(q, F.normalize(k, dim=-1), v, **options)
+        >>> x = torch.randn(5, 2, 24)
+        >>> CosineAttention(24, 4)(x, x, x)[1].shape
+        torch.Size([2, 5, 5])
+
+        Args:
+            q: (b, h, n, d), the projected queries of each head.
+            k: (b, h, m, d), the projected keys; the appended ones come last.
+            v: (b, h, m, d), the projected values, likewise.
+            blocked: boolean, broadcastable to (b, h, n, m), or None; True = blocked.
+            bias: of ``q``'s dtype, broadcastable to (b, h, n, m), or None; added to the scores.
+            is_causal: also hide key j from query i when j > i; never with appended keys, which
+                are dealt with in ``blocked``.
+            need_weights: whether the weights are asked for.
+
+        Returns:
+            The heads' outputs, (b, h, n, d), and the weights after dropout, (b, h, n, m), or None.
+        """
+        overridden = getattr(self.score, "__func__", None) is not MultiheadAttention.score
+        return scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            blocked=blocked,
+            bias=bias,
+            is_causal=is_causal,
+            dropout_p=self.dropout if self.training else 0.0,
+            need_weights=need_weights,
+            score=self.score if overridden else None,
+        )
+
+    def _check(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None,
+        key_padding_mask: Tensor | None,
+    ) -> None:
+        """Refuse what does not fit this module."""
+        widths = (self.embed_dim, self.kdim, self.vdim)
+        parameter: Any = self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
+        check_inputs(query, key, value, widths, self.batch_first, parameter)
+        check_masks(attn_mask, key_padding_mask, query, key, self.num_heads, self.batch_first)
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        """Make queries, keys and values, in the layout that was given."""
+        weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        biases: Any = (None, None, None)
+        packed, bias = self.in_proj_weight, self.in_proj_bias
+        if packed is not None:
+            if query is key is value:
+                return F.linear(query, packed, bias).chunk(3, -1)  # one product instead of three
+            weights = packed.chunk(3)
+        if bias is not None:
+            biases = bias.chunk(3)
+        return tuple(map(F.linear, (query, key, value), weights, biases))
+
+    def _append(self, x: Tensor, learned: Tensor | None) -> Tensor:
+        """Append the learned key or value, then one of zeros, to every head."""
+        if learned is not None:
+            learned = split_heads(learned, self.num_heads).to(x.dtype)      # (1, h, 1, d)
+            x = torch.cat([x, learned.expand(x.size(0), -1, -1, -1)], -2)  # (b, h, m, d)
+        return F.pad(x, (0, 0, 0, 1)) if self.add_zero_attn else x         # (b, h, k, d)
+
+    def _batch_first(self, x: Tensor) -> Tensor:
+        """Bring one of the three layouts to (b, n, e)."""
+        if x.dim() == 2:
+            return x.unsqueeze(0)
+        return x if self.batch_first else x.transpose(0, 1)
+
+    def _as_given(self, x: Tensor, query: Tensor) -> Tensor:
+        """Bring (b, n, e) back to the layout of ``query``."""
+        if query.dim() == 2:
+            return x.squeeze(0)
+        return x if self.batch_first else x.transpose(0, 1)

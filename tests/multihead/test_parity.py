@@ -1,0 +1,244 @@
+"""Against PyTorch's: the product of options, masks, layouts and dtypes, and what is excepted."""
+
+import inspect
+import itertools
+import random
+import warnings
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import nn
+
+from annotated_attention import MultiheadAttention, block_future
+
+B, N, M, H, D = 2, 3, 5, 4, 6  # all different: a swapped axis cannot hide
+E, K_DIM, V_DIM = H * D, 10, 7
+TOLERANCE = {
+    torch.float64: {"rtol": 1e-9, "atol": 1e-11},
+    torch.float32: {"rtol": 1e-4, "atol": 1e-5},
+    torch.bfloat16: {"rtol": 5e-2, "atol": 5e-2},
+}
+LAYOUTS = ["sequence first", "batch first", "no batch"]
+INPUTS = ["self", "key is value", "distinct", "other widths"]
+APPENDED = ["nothing", "bias_kv", "zero", "both"]
+ATTENTION_MASKS = [None, "boolean", "boolean per head", "float", "float per head", "causal"]
+PADDING_MASKS = [None, "boolean", "float"]
+WEIGHTS = ["none", "averaged", "per head"]
+
+
+@dataclass(frozen=True)
+class Case:
+    layout: str = "batch first"
+    inputs: str = "distinct"
+    appended: str = "nothing"
+    bias: bool = True
+    attn_mask: str | None = None
+    key_padding_mask: str | None = None
+    is_causal: bool = False
+    nothing_left: bool = False
+    weights: str = "averaged"
+    dropout: float = 0.0
+    dtype: torch.dtype = torch.float64
+
+    def generator(self, seed):
+        return torch.Generator().manual_seed(seed)
+
+    @property
+    def m(self):
+        return N if self.inputs == "self" else M
+
+    def settings(self):
+        widths = {"kdim": K_DIM, "vdim": V_DIM} if self.inputs == "other widths" else {}
+        return {
+            "dropout": self.dropout,
+            "bias": self.bias,
+            "add_bias_kv": self.appended in ("bias_kv", "both"),
+            "add_zero_attn": self.appended in ("zero", "both"),
+            "batch_first": self.layout == "batch first",
+            "dtype": self.dtype,
+            **widths,
+        }
+
+    def tensors(self):
+        """Make query, key and value: one tensor, two or three, that carry gradients."""
+        source = self.generator(0)
+
+        def make(length, width):
+            batch = {
+                "sequence first": (length, B),
+                "batch first": (B, length),
+                "no batch": (length,),
+            }
+            shape = (*batch[self.layout], width)
+            return torch.randn(shape, generator=source, dtype=self.dtype).requires_grad_()
+
+        query = make(N, E)
+        if self.inputs == "self":
+            return query, query, query
+        if self.inputs == "key is value":
+            key = make(M, E)
+            return query, key, key
+        other = self.inputs == "other widths"
+        return query, make(M, K_DIM if other else E), make(M, V_DIM if other else E)
+
+    def masks(self):
+        """Make the two masks; no row loses all its keys, except one where nothing is left."""
+        source = self.generator(1)
+        attn_mask, key_padding_mask = None, None
+        if self.attn_mask == "causal":
+            attn_mask = block_future(N, self.m)
+        elif self.attn_mask is not None:
+            heads = (H if self.layout == "no batch" else B * H,) if "head" in self.attn_mask else ()
+            attn_mask = torch.rand(*heads, N, self.m, generator=source) < 0.3
+            attn_mask[..., 0] = False
+            if self.nothing_left:
+                attn_mask[..., 1, :] = True
+            if "float" in self.attn_mask:
+                attn_mask = self.added(attn_mask, source)
+        if self.key_padding_mask is not None:
+            batch = () if self.layout == "no batch" else (B,)
+            key_padding_mask = torch.rand(*batch, self.m, generator=source) < 0.3
+            key_padding_mask[..., 0] = False
+            if "float" in self.key_padding_mask:
+                key_padding_mask = self.added(key_padding_mask, source)
+        return attn_mask, key_padding_mask
+
+    def added(self, blocked, source):
+        added = torch.randn(blocked.shape, generator=source, dtype=self.dtype)
+        return added.masked_fill(blocked, -torch.inf).requires_grad_()
+
+
+# Where PyTorch's module does not do what its arguments say. The sweep then asks it for the same
+# thing in words that it does follow; test_differences.py holds a test of each by this name.
+EXCEPTIONS = {
+    "is_causal without a mask": lambda case: case.is_causal and case.attn_mask is None,
+    "is_causal with another mask": lambda case: (
+        case.is_causal and case.attn_mask not in (None, "causal")
+    ),
+    "is_causal with appended keys": lambda case: (
+        case.is_causal and case.attn_mask == "causal" and case.appended != "nothing"
+    ),
+    "nothing left": lambda case: case.nothing_left,
+    "masks of two kinds": lambda case: (
+        case.attn_mask is not None
+        and case.key_padding_mask is not None
+        and ("float" in case.attn_mask) != (case.key_padding_mask == "float")
+    ),
+}
+
+
+def run(module, case, tensors, masks, is_causal, dead=None):
+    """Return the output, the weights and every gradient, by name."""
+    attn_mask, key_padding_mask = masks
+    torch.manual_seed(5)  # of dropout
+    output, weights = module(
+        *tensors,
+        key_padding_mask=key_padding_mask,
+        need_weights=case.weights != "none",
+        attn_mask=attn_mask,
+        average_attn_weights=case.weights == "averaged",
+        is_causal=is_causal,
+    )
+    found = {"output": output}
+    if weights is not None:
+        found["weights"] = weights
+    if dead is not None:
+        axis = 0 if case.layout == "sequence first" else -2
+        found["output"] = output.index_select(axis, dead)
+        found |= {"weights": weights.index_select(-2, dead)} if weights is not None else {}
+    loss = 0.0
+    for i, x in enumerate(found.values()):
+        loss = loss + (x * torch.randn(x.shape, generator=case.generator(2 + i)).to(x.dtype)).sum()
+    sources = dict(module.named_parameters())
+    sources |= {f"input {i}": x for i, x in enumerate(tensors)}
+    sources |= {f"mask {i}": x for i, x in enumerate(masks) if x is not None and x.requires_grad}
+    gradients = torch.autograd.grad(loss, list(sources.values()), allow_unused=True)
+    found |= {f"gradient of {name}": g for name, g in zip(sources, gradients, strict=True)}
+    return found
+
+
+def reference(case, module, tensors):
+    """Call PyTorch's module; where it is excepted, in words that it follows."""
+    attn_mask, key_padding_mask = replace(case, nothing_left=False).masks()
+    is_causal = case.is_causal
+    if is_causal and (case.attn_mask != "causal" or case.appended != "nothing"):
+        future = block_future(N, case.m)
+        is_causal = False
+        if attn_mask is None:
+            attn_mask = future
+        elif attn_mask.dtype == torch.bool:
+            attn_mask = attn_mask | future
+        else:
+            attn_mask = attn_mask.detach().masked_fill(future, -torch.inf).requires_grad_()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Support for mismatched", UserWarning)
+        alive = torch.tensor([0, 2]) if case.nothing_left else None
+        return run(module, case, tensors, (attn_mask, key_padding_mask), is_causal, alive)
+
+
+def compare(case):
+    torch.manual_seed(6)
+    theirs = nn.MultiheadAttention(E, H, **case.settings())
+    with torch.no_grad():
+        for parameter in theirs.parameters():  # the biases start at 0, which would hide them
+            parameter.normal_(0, 0.3)
+    ours = MultiheadAttention(E, H, **case.settings())
+    ours.load_state_dict(theirs.state_dict())
+    tensors = case.tensors()
+    expected = reference(case, theirs, tensors)
+    alive = torch.tensor([0, 2]) if case.nothing_left else None
+    found = run(ours, case, tensors, case.masks(), case.is_causal, alive)
+    assert found.keys() == expected.keys(), case
+    for name, wanted in expected.items():
+        got = found[name]
+        if wanted is None:
+            assert got is None, (case, name)
+            continue
+        if case.nothing_left and name == "gradient of mask 0":
+            got, wanted = (x.index_select(-2, alive) for x in (got, wanted))
+        same_kind = got.shape == wanted.shape and got.dtype == wanted.dtype
+        if not (same_kind and torch.allclose(got, wanted, **TOLERANCE[case.dtype])):
+            message = f"{case}: {name}: "
+            torch.testing.assert_close(got, wanted, **TOLERANCE[case.dtype], msg=message.__add__)
+
+
+def cases(layout, inputs, appended):
+    """Yield the product of all other options; those that say nothing new are left out."""
+    masks = itertools.product(ATTENTION_MASKS, PADDING_MASKS, [False, True], [False, True])
+    for attn_mask, key_padding_mask, is_causal, nothing_left in masks:
+        if nothing_left and (attn_mask in (None, "causal") or appended != "nothing" or is_causal):
+            continue
+        for weights, dropout in itertools.product(WEIGHTS, [0.0, 0.4]):
+            if dropout and weights == "per head":
+                continue
+            bias = (attn_mask is None) or weights == "none"
+            yield Case(
+                layout, inputs, appended, bias, attn_mask, key_padding_mask, is_causal,
+                nothing_left, weights, dropout,
+            )  # fmt: skip
+
+
+ALL = {
+    group: list(cases(*group)) for group in itertools.product(LAYOUTS, INPUTS, APPENDED)
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("group", ALL, ids=", ".join)
+def test_is_pytorchs(group):
+    for case in ALL[group]:
+        compare(case)
+
+
+SAMPLE = random.Random(0).sample([case for group in ALL.values() for case in group], 250)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_is_pytorchs_in_other_precisions(dtype):
+    for case in SAMPLE:
+        compare(replace(case, dtype=dtype))
+
+
+def test_sweep_meets_every_exception():
+    for name, applies in EXCEPTIONS.items():
+        assert any(applies(case) for group in ALL.values() for case in group), name
