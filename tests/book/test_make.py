@@ -234,12 +234,12 @@ def test_broken_pages_are_named_and_keep_the_last_site(book):
         "the site was not built, the last one stays",
         "01_one_head.ipynb: the link '03_none.ipynb' leads nowhere",
         "01_one_head.ipynb' contains a link '02_two_heads.ipynb#third-part'",
-        "01_one_head.ipynb: KaTeX.ParseError",
+        "01_one_head.ipynb: ParseError: KaTeX parse error",
         "\\frac{1",
         "01_one_head.ipynb: a formula in the heading 'First x'",
         "02_two_heads.ipynb: a chapter needs a heading of level 1",
         "'notation.md' contains a link 'nowhere.md'",
-        "notation.md: KaTeX.ParseError",
+        "notation.md: ParseError: KaTeX parse error",
         "\\undefined",
     ):
         assert words in run.stdout
