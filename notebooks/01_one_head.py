@@ -184,7 +184,7 @@ for divided, style, label in ((False, "--", "not divided"), (True, "-", "divided
     right.semilogx(widths, sizes, style, color=colour, base=2)
 left.set(xlabel="width d", title="standard deviation of the scores")
 right.set(xlabel="width d", title="size of the softmax's derivative", ylim=(0, None))
-left.legend()
+left.legend(frameon=False)
 display.finish(drawing, name="why-root-d", alt=(
     "Two panels against the width d. Not divided, the deviation of the scores grows to "
     f"{measure(1024, 1)[0]:.0f} and the derivative falls to {measure(1024, 1)[1]:.0e}; "
@@ -227,14 +227,15 @@ feature = torch.eye(4)                                   # (4, 4)
 asks, found_by = 3 * feature[:, 3:4], feature[:, 1:2]    # (4, 1)
 hands_over, written = feature[:, 0:1], feature[0:1]      # (4, 1), (1, 4)
 
-for by in (found_by, feature[:, 0:1]):
+for name, by in (("alive", found_by), ("thing", feature[:, 0:1])):
     caught, weights = attend(EMBEDDINGS @ asks, EMBEDDINGS @ by, EMBEDDINGS @ hands_over)
     show(weights[thirsty])
-    print("thirsty receives", [round(x, 1) for x in (caught @ written)[thirsty].tolist()])
+    received = [round(number, 1) for number in (caught @ written)[thirsty].tolist()]
+    print(f"found by {name}, thirsty receives {received}\n")
 
 # %% [markdown]
-# *Thirsty* finds *cat* and learns that whoever is thirsty is a thing. In the second half only
-# $W_K$ differs: found by *thing*, *milk* fits as well as *cat*.
+# *Thirsty* finds *cat* and learns that whoever is thirsty is a thing. The second time only $W_K$
+# differs, and *milk* fits as well as *cat*.
 #
 # With $X$ the words, one per row, $Q = XW_Q$, $K = XW_K$ and $V = XW_V$; when all three come from
 # one $X$ this is **self-attention**. Queries may also come from other words: then it is
