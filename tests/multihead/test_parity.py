@@ -17,7 +17,7 @@ E, K_DIM, V_DIM = H * D, 10, 7
 TOLERANCE = {
     torch.float64: {"rtol": 1e-9, "atol": 1e-11},
     torch.float32: {"rtol": 1e-4, "atol": 1e-5},
-    torch.bfloat16: {"rtol": 5e-2, "atol": 5e-2},
+    torch.bfloat16: {"rtol": 5e-2, "atol": 4e-2},
 }
 LAYOUTS = ["sequence first", "batch first", "no batch"]
 INPUTS = ["self", "key is value", "distinct", "other widths"]
@@ -197,10 +197,11 @@ def compare(case):
             continue
         if case.nothing_left and name == "gradient of mask 0":
             got, wanted = (x.index_select(-2, alive) for x in (got, wanted))
+        limits = dict(TOLERANCE[case.dtype])
+        limits["atol"] *= max(1.0, float(wanted.detach().abs().max()))
         same_kind = got.shape == wanted.shape and got.dtype == wanted.dtype
-        if not (same_kind and torch.allclose(got, wanted, **TOLERANCE[case.dtype])):
-            message = f"{case}: {name}: "
-            torch.testing.assert_close(got, wanted, **TOLERANCE[case.dtype], msg=message.__add__)
+        if not (same_kind and torch.allclose(got, wanted, **limits)):  # this is faster
+            torch.testing.assert_close(got, wanted, **limits, msg=f"{case}: {name}: ".__add__)
 
 
 def cases(layout, inputs, appended):
@@ -210,18 +211,21 @@ def cases(layout, inputs, appended):
         if nothing_left and (attn_mask in (None, "causal") or appended != "nothing" or is_causal):
             continue
         for weights, dropout in itertools.product(WEIGHTS, [0.0, 0.4]):
-            if dropout and weights == "per head":
+            if dropout and (weights == "per head" or is_causal or nothing_left):
                 continue
-            bias = (attn_mask is None) or weights == "none"
+            bias = attn_mask is None or weights == "none"
             yield Case(
                 layout, inputs, appended, bias, attn_mask, key_padding_mask, is_causal,
                 nothing_left, weights, dropout,
             )  # fmt: skip
 
 
-ALL = {
-    group: list(cases(*group)) for group in itertools.product(LAYOUTS, INPUTS, APPENDED)
-}  # fmt: skip
+GROUPS = [
+    (layout, inputs, appended)
+    for layout, inputs, appended in itertools.product(LAYOUTS, INPUTS, APPENDED)
+    if layout == "batch first" or (inputs != "key is value" and appended in ("nothing", "both"))
+]
+ALL = {group: list(cases(*group)) for group in GROUPS}
 
 
 @pytest.mark.parametrize("group", ALL, ids=", ".join)
@@ -230,7 +234,8 @@ def test_is_pytorchs(group):
         compare(case)
 
 
-SAMPLE = random.Random(0).sample([case for group in ALL.values() for case in group], 250)
+EVERY = [case for group in ALL.values() for case in group]
+SAMPLE = random.Random(0).sample(EVERY, 200)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -241,4 +246,93 @@ def test_is_pytorchs_in_other_precisions(dtype):
 
 def test_sweep_meets_every_exception():
     for name, applies in EXCEPTIONS.items():
-        assert any(applies(case) for group in ALL.values() for case in group), name
+        assert any(applies(case) for case in EVERY), name
+
+
+def test_sweep_is_as_large_as_it_says():
+    assert len(EVERY) > 4000
+    assert len(set(EVERY)) == len(EVERY)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"bias": False},
+        {"add_bias_kv": True, "add_zero_attn": True},
+        {"kdim": K_DIM},
+        {"kdim": K_DIM, "vdim": V_DIM, "add_bias_kv": True, "dtype": torch.float64},
+        {"device": "meta", "dtype": torch.bfloat16},
+    ],
+    ids=str,
+)
+def test_same_parameters_from_the_same_seed(settings):
+    built = []
+    for kind in (nn.MultiheadAttention, MultiheadAttention):
+        torch.manual_seed(7)
+        built.append(kind(E, H, **settings))
+    theirs, ours = (module.state_dict() for module in built)
+    assert list(ours) == list(theirs)
+    order = [[name for name, _ in module.named_parameters()] for module in built]
+    assert order[0] == order[1]  # an optimizer's state goes by the order
+    for name, wanted in theirs.items():
+        assert (ours[name].shape, ours[name].dtype) == (wanted.shape, wanted.dtype)
+        assert ours[name].device == wanted.device
+        assert ours[name].is_meta or torch.equal(ours[name], wanted), name
+    built[0].load_state_dict(ours)
+    built[1].load_state_dict(theirs)
+    if "device" not in settings:
+        for module in built:
+            torch.manual_seed(8)
+            module._reset_parameters()
+        assert all(torch.equal(ours[name], wanted) for name, wanted in theirs.items())
+
+
+def test_same_signatures():
+    for method in ("__init__", "forward"):
+        theirs = inspect.signature(getattr(nn.MultiheadAttention, method)).parameters
+        ours = inspect.signature(getattr(MultiheadAttention, method)).parameters
+        assert list(ours) == list(theirs)
+        for name, parameter in ours.items():
+            assert parameter.default == theirs[name].default, name
+            assert parameter.kind == theirs[name].kind, name
+
+
+def test_same_attributes():
+    for settings in ({}, {"kdim": K_DIM, "vdim": V_DIM, "add_bias_kv": True, "bias": False}):
+        theirs = nn.MultiheadAttention(E, H, 0.3, **settings)
+        ours = MultiheadAttention(E, H, 0.3, **settings)
+        for name in ("embed_dim", "num_heads", "head_dim", "kdim", "vdim", "dropout",
+                     "batch_first", "add_zero_attn"):  # fmt: skip
+            assert getattr(ours, name) == getattr(theirs, name)
+        for name in theirs._parameters:
+            assert (getattr(ours, name) is None) == (getattr(theirs, name) is None), name
+        assert ours.bias_k is None or ours.bias_k.shape == theirs.bias_k.shape
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_output_lies_in_memory_as_pytorchs_where_it_is_in_one_piece(layout):
+    case = Case(layout, "self")
+    theirs = nn.MultiheadAttention(E, H, **case.settings())
+    ours = MultiheadAttention(E, H, **case.settings())
+    for need_weights in (False, True):
+        wanted = theirs(*case.tensors(), need_weights=need_weights)[0]
+        output = ours(*case.tensors(), need_weights=need_weights)[0]
+        assert output.is_contiguous() or not wanted.is_contiguous()
+
+
+@pytest.mark.parametrize("sizes", [(0, N, M), (B, 0, M), (B, N, 0)], ids=str)
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_nothing_to_compute(sizes, need_weights):
+    b, n, m = sizes
+    module = MultiheadAttention(E, H, batch_first=True)
+    nn.init.normal_(module.out_proj.bias)
+    key = torch.randn(b, m, E)
+    mask = torch.zeros(n, m, dtype=torch.bool)
+    output, weights = module(
+        torch.randn(b, n, E), key, key, attn_mask=mask, need_weights=need_weights
+    )
+    assert output.shape == (b, n, E)
+    assert weights is None or weights.shape == (b, n, m)
+    if m == 0:  # nothing to see is nothing left
+        assert torch.equal(output, module.out_proj.bias.expand_as(output))
