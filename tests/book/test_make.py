@@ -311,3 +311,9 @@ def test_missing_python_is_named(tmp_path):
     run = make(tmp_path, "site", "PYTHON=python3.99")
     assert run.returncode != 0
     assert "There is no python3.99 here" in run.stdout
+
+
+def test_another_torch_is_handed_to_pip_and_everything_follows(book):
+    would = make(book, "-n", "site", "TORCH=torch==2.13.0+other").stdout
+    assert "src/book/environment.py torch==2.13.0+other" in would
+    assert len(re.findall("book.execute", would)) == 2

@@ -1,0 +1,45 @@
+"""The package as it is installed: whole, typed, and with nothing but PyTorch behind its core."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+
+from book import scripts
+
+CORE = """
+import sys
+import annotated_attention
+extra = {"IPython", "matplotlib", "pygments", "jupytext", "mkdocs"} & set(sys.modules)
+rooms = [name for name in sys.modules if name.startswith("annotated_attention.")]
+print(sorted(extra), sorted(name.split(".")[1] for name in rooms))
+"""
+
+
+def test_core_needs_nothing_but_torch():
+    run = subprocess.run([sys.executable, "-c", CORE], capture_output=True, text=True, check=True)
+    extra, rooms = run.stdout.strip().split("] [")
+    assert extra == "["
+    for room in ("display", "exercises", "chapters", "doctor", "mistakes", "published"):
+        assert f"'{room}'" not in rooms
+
+
+def test_wheel_holds_the_package_and_not_the_workshop(tmp_path):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy2(scripts.ROOT / name, tmp_path)
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(scripts.ROOT / "src", tmp_path / "src", ignore=ignore)
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--quiet"]
+    subprocess.run([*pip, "-w", tmp_path / "wheel", tmp_path], check=True, capture_output=True)
+    (wheel,) = (tmp_path / "wheel").iterdir()
+    names = zipfile.ZipFile(wheel).namelist()
+    source = scripts.ROOT / "src"
+    wanted = {
+        path.relative_to(source).as_posix()
+        for path in (source / "annotated_attention").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert wanted <= set(names)
+    assert {"annotated_attention/py.typed", "annotated_attention/display/display.css"} <= wanted
+    assert not [name for name in names if name.startswith(("book/", "tests/", "notebooks/"))]
+    assert any(name.endswith("licenses/LICENSE") for name in names)
