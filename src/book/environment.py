@@ -68,7 +68,7 @@ def pip(*arguments: str, total: int = 0) -> None:
         for line in process.stdout:
             lines.append(line)
             if total and re.match(
-                r"(Collecting|Requirement already satisfied:) [^<>=!~\[ ]+==", line
+                r"Collecting |Processing |Requirement already satisfied: [^<>=!~ ]+==", line
             ):
                 seen += 1
                 if seen % 20 == 0:

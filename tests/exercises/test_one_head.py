@@ -156,6 +156,7 @@ WRONG_W_Q: list[tuple[object, str]] = [
     (matrix(r3c1=3, r0c3=3).T, "but transposed. A row is a feature that the word has"),
     (matrix(r0c3=3, r1c3=3, r2c3=3, r3c3=3), 'every word that asks for anything now looks most at'),
     (matrix(r3c1=3, r1c3=3), '"thirsty" gives "cat" 0.47, and "thirsty" as much: not more than'),
+    (matrix(r3c1=3, r0c3=5, r0c1=-5), '0.31, and "because" and "was" as much: not more than half'),
     (matrix(r3c1=3, r0c3=2), '"it" gives "thirsty" 0.41: not more than half'),
     (matrix(r3c1=3, r0c1=3), '"it" looks most at "cat" (0.54)'),
     (torch.zeros(4, 3), "shape (4, 3); what fits is (e, d), here (4, 4)"),

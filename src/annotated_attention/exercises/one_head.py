@@ -177,9 +177,10 @@ def _sentence(words: list[str], weights: Tensor, who: str, whom: str) -> tuple[b
         return True, f'"{who}" gives "{whom}" {given:.2f} of its attention.'
     if (row.amax() - row.amin()).item() < 1e-9:
         return False, f'"{who}" asks for nothing, and gives every word {given:.2f}.'
-    if given == row.amax():
-        rivals = [word for word, w in zip(words, row.tolist(), strict=True) if w == given]
-        shared = f', and "{rivals[-1]}" as much' if len(rivals) > 1 else ""
+    if row.amax().item() - given < 1e-6:
+        pairs = zip(words, row.tolist(), strict=True)
+        rivals = [f'"{word}"' for word, w in pairs if word != whom and given - w < 1e-6]
+        shared = f", and {' and '.join(rivals)} as much" if rivals else ""
         return False, f'"{who}" gives "{whom}" {given:.2f}{shared}: not more than half.'
     return False, (
         f'"{who}" looks most at "{words[most]}" ({row[most]:.2f}), and gives "{whom}" only '
