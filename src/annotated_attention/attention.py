@@ -56,7 +56,8 @@ def scaled_dot_product_attention(
     """
     _check(query, key, value, blocked, bias, dropout_p)
     if need_weights or score is not None:
-        scores = (score or partial(scaled_scores, scale=scale))(query, key)  # (..., n, m)
+        scores = (score or partial(scaled_scores, scale=scale))(query, key)
+        _check_scores(scores, query, key)
         added = _added(query, key, blocked, bias, is_causal)
         output, weights = _readable(scores, value, added, dropout_p)
         return output, weights if need_weights else None
@@ -166,6 +167,15 @@ def _check(
     for name, mask in (("blocked", blocked), ("bias", bias)):
         if mask is not None and not _broadcasts(mask.shape, fits):
             raise ValueError(f"{name} {tuple(mask.shape)} must broadcast to (..., n, m) = {fits}")
+
+
+def _check_scores(scores: Tensor, query: Tensor, key: Tensor) -> None:
+    """Refuse what a ``score`` from outside has made of query and key."""
+    n, m = query.size(-2), key.size(-2)
+    if scores.dim() < 2 or scores.shape[-2:] != (n, m):
+        raise ValueError(
+            f"score must return (..., n, m) = (..., {n}, {m}), got {tuple(scores.shape)}"
+        )
 
 
 def _broadcasts(shape: torch.Size, target: tuple[int, ...]) -> bool:

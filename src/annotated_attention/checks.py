@@ -37,8 +37,8 @@ def check_settings(sizes: dict[str, int], dropout: float, dtype: torch.dtype | N
         raise TypeError(f"dropout ({dropout!r}) must be a number")
     if not 0 <= dropout <= 1:
         raise ValueError(f"dropout ({dropout}) must be between 0 and 1")
-    if dtype is not None and not dtype.is_floating_point:
-        raise TypeError(f"dtype ({dtype}) must be floating point")
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TypeError(f"dtype ({dtype!r}) must be a floating-point dtype")
 
 
 def check_inputs(

@@ -207,11 +207,13 @@ class MultiheadAttention(nn.Module):
         knows no scores but its own. A relative-position bias, a learned number for each head and
         each distance:
 
+        >>> import torch
+        >>> from annotated_attention import MultiheadAttention
         >>> class RelativeAttention(MultiheadAttention):
         ...     def __init__(self, embed_dim, num_heads, reach=8, **options):
         ...         super().__init__(embed_dim, num_heads, **options)
         ...         self.reach = reach
-        ...         self.relative = nn.Parameter(torch.zeros(num_heads, 2 * reach + 1))
+        ...         self.relative = torch.nn.Parameter(torch.zeros(num_heads, 2 * reach + 1))
         ...
         ...     def score(self, q, k):
         ...         i = torch.arange(q.size(-2), device=q.device)[:, None]
@@ -244,12 +246,14 @@ class MultiheadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Attend within each head. Override to replace the whole step between the projections.
 
-        For instance with queries and keys of length 1 and one temperature for all:
+        For instance with scores that are ten times the cosine between query and key:
 
+        >>> import torch
+        >>> from annotated_attention import MultiheadAttention
         >>> class CosineAttention(MultiheadAttention):
         ...     def attend(self, q, k, v, **options):
-        ...         q = 10 * math.sqrt(self.head_dim) * F.normalize(q, dim=-1)
-        ...         return super().attend(q, F.normalize(k, dim=-1), v, **options)
+        ...         q, k = (torch.nn.functional.normalize(x, dim=-1) for x in (q, k))
+        ...         return super().attend(10 * self.head_dim**0.5 * q, k, v, **options)
         >>> x = torch.randn(5, 2, 24)
         >>> CosineAttention(24, 4)(x, x, x)[1].shape
         torch.Size([2, 5, 5])
