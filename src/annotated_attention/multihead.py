@@ -314,7 +314,7 @@ class MultiheadAttention(nn.Module):
     def _append(self, x: Tensor, learned: Tensor | None) -> Tensor:
         """Append the learned key or value, then one of zeros, to every head."""
         if learned is not None:
-            learned = split_heads(learned, self.num_heads).to(x.dtype)      # (1, h, 1, d)
+            learned = split_heads(learned, self.num_heads).to(x.dtype)     # (1, h, 1, d)
             x = torch.cat([x, learned.expand(x.size(0), -1, -1, -1)], -2)  # (b, h, m, d)
         return F.pad(x, (0, 0, 0, 1)) if self.add_zero_attn else x         # (b, h, k, d)
 

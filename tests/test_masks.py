@@ -1,0 +1,175 @@
+"""Masks, cell by cell."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from annotated_attention import (
+    as_blocked,
+    block_future,
+    block_others,
+    block_padding,
+    merge_masks,
+)
+from annotated_attention.masks import append_allowed, attention_to_heads, padding_to_heads
+
+B, N, M, H = 2, 3, 5, 4
+T, X = True, False  # blocked, free
+
+
+def test_padding_follows_the_lengths():
+    blocked = block_padding(torch.tensor([3, 5, 0]), M)
+    assert blocked.tolist() == [[X, X, X, T, T], [X] * 5, [T] * 5]
+
+
+def test_future_is_what_stands_right_of_the_diagonal():
+    assert block_future(3).tolist() == [[X, T, T], [X, X, T], [X, X, X]]
+    assert block_future(2, 4).tolist() == [[X, T, T, T], [X, X, T, T]]
+    assert block_future(4, 2).tolist() == [[X, T], [X, X], [X, X], [X, X]]
+    assert block_future(0).shape == (0, 0)
+    pytorchs = nn.Transformer.generate_square_subsequent_mask(N)
+    assert torch.equal(block_future(N), pytorchs == -torch.inf)
+
+
+def test_others_are_what_stands_outside_the_own_block():
+    blocked = block_others([2, 1])
+    assert blocked.tolist() == [[X, X, T], [X, X, T], [T, T, X]]
+    assert block_others([]).shape == (0, 0)
+    for sizes in ([3, 0, 2], [5], [1, 1, 1, 1, 1]):
+        owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+        assert torch.equal(block_others(sizes), owner[:, None] != owner)
+
+
+@pytest.mark.parametrize(
+    "make", [block_padding, block_future, block_others], ids=lambda f: f.__name__
+)
+def test_masks_are_boolean_and_live_where_they_are_wanted(make):
+    meta = torch.device("meta")
+    arguments = {
+        block_padding: (torch.zeros(B, dtype=torch.int64, device=meta), M),
+        block_future: (N, M, meta),
+        block_others: ([N, M], meta),
+    }
+    blocked = make(*arguments[make])
+    assert blocked.dtype == torch.bool
+    assert blocked.is_meta
+
+
+def test_what_true_means():
+    allowed = torch.tensor([[1, 1, 0]])
+    assert as_blocked(allowed, true_means="allowed").tolist() == [[X, X, T]]
+    assert as_blocked(allowed, true_means="blocked").tolist() == [[T, T, X]]
+    assert as_blocked(allowed.bool(), true_means="allowed").tolist() == [[X, X, T]]
+    query = torch.randn(1, H, N, 6)
+    blocked = block_future(N)
+    theirs = F.scaled_dot_product_attention(query, query, query, is_causal=True)
+    for_them = as_blocked(blocked, true_means="allowed")
+    torch.testing.assert_close(
+        F.scaled_dot_product_attention(query, query, query, for_them), theirs
+    )
+
+
+def random(*shape, kind=torch.bool, seed=0):
+    blocked = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.4
+    return blocked if kind == torch.bool else torch.zeros(shape).masked_fill(blocked, -torch.inf)
+
+
+SHAPES = [(N, M), (B, H, N, M), (B, 1, 1, M)]
+
+
+@pytest.mark.parametrize("shapes", list(itertools.combinations(SHAPES, 2)), ids=str)
+def test_merged_booleans_block_where_one_does(shapes):
+    masks = [random(*shape, seed=i) for i, shape in enumerate(shapes)]
+    blocked, bias = merge_masks(*masks)
+    assert bias is None
+    assert blocked.shape == torch.broadcast_shapes(*shapes)
+    full = [mask.expand(B, H, N, M) for mask in masks]
+    for index in itertools.product(range(B), range(H), range(N), range(M)):
+        assert blocked.expand(B, H, N, M)[index] == (full[0][index] or full[1][index])
+
+
+def test_merged_floats_are_added():
+    first, second = torch.randn(N, M), torch.randn(B, 1, 1, M)
+    blocked, bias = merge_masks(first, None, second)
+    assert blocked is None
+    assert bias.shape == (B, 1, N, M)
+    torch.testing.assert_close(bias, first + second)
+
+
+def test_the_two_kinds_stay_apart():
+    boolean, added = random(N, M), torch.randn(B, 1, 1, M)
+    blocked, bias = merge_masks(added, boolean)
+    assert blocked is boolean
+    assert bias is added
+    assert merge_masks(None, None) == (None, None)
+    assert merge_masks() == (None, None)
+
+
+def test_merging_takes_no_copy_for_each_head():
+    blocked, _ = merge_masks(random(N, M), padding_to_heads(random(B, M)))
+    assert blocked.shape == (B, 1, N, M)
+    assert blocked.untyped_storage().nbytes() == B * N * M
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32], ids=str)
+def test_padding_gets_axes_for_heads_and_queries(kind):
+    mask = random(B, M, kind=kind)
+    heads = padding_to_heads(mask)
+    assert heads.shape == (B, 1, 1, M)
+    assert heads.data_ptr() == mask.data_ptr()
+    assert torch.equal(heads[:, 0, 0], mask)
+    assert padding_to_heads(mask[0]).shape == (1, 1, M)
+    assert padding_to_heads(None) is None
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32], ids=str)
+def test_attention_mask_of_sample_i_and_head_j(kind):
+    mask = random(B * H, N, M, kind=kind)
+    heads = attention_to_heads(mask, H)
+    assert heads.shape == (B, H, N, M)
+    assert heads.data_ptr() == mask.data_ptr()
+    for i, j in itertools.product(range(B), range(H)):
+        assert torch.equal(heads[i, j], mask[i * H + j])
+    assert attention_to_heads(mask[0], H) is not None
+    assert attention_to_heads(mask[0], H).shape == (N, M)
+    assert attention_to_heads(None, H) is None
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32], ids=str)
+def test_appended_keys_are_free(kind):
+    mask = random(B, 1, N, M, kind=kind)
+    longer = append_allowed(mask, 2)
+    assert longer.shape == (B, 1, N, M + 2)
+    assert longer.dtype == kind
+    assert torch.equal(longer[..., :M], mask)
+    assert (longer[..., M:] == 0).all()
+    assert append_allowed(None, 2) is None
+
+
+WRONG = {
+    "float lengths": (
+        lambda: block_padding(torch.ones(2), M), TypeError, r"lengths .*integers.*torch.float32"),
+    "boolean lengths": (
+        lambda: block_padding(random(B), M), TypeError, r"lengths .*integers.*torch.bool"),
+    "lengths with two axes": (
+        lambda: block_padding(torch.ones(2, 1, dtype=torch.int64), M), ValueError, r"\(2, 1\)"),
+    "m below zero": (
+        lambda: block_padding(torch.ones(2, dtype=torch.int64), -1), ValueError, r"m \(-1\)"),
+    "n below zero": (lambda: block_future(-3), ValueError, r"n \(-3\) and m \(-3\)"),
+    "keys below zero": (lambda: block_future(3, -1), ValueError, r"n \(3\) and m \(-1\)"),
+    "size below zero": (lambda: block_others([2, -1]), ValueError, r"sizes \(2, -1\)"),
+    "floats have no True": (
+        lambda: as_blocked(torch.zeros(2), true_means="blocked"), TypeError, r"torch.float32"),
+    "True means something else": (
+        lambda: as_blocked(random(2), true_means="masked"), ValueError, r"true_means \('masked'\)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG.keys())
+def test_what_does_not_fit_is_named(case):
+    call, error, message = case
+    with pytest.raises(error, match=message):
+        call()
