@@ -19,8 +19,9 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Write a chapter into an empty notebooks folder; forget what was loaded from it."""
+    """Write a chapter into an empty notebooks folder; forget what was loaded, before and after."""
     monkeypatch.setattr(chapters, "NOTEBOOKS", tmp_path)
+    _forget()
 
     def write(*cells: str, name: str = "01_one_head") -> Path:
         path = tmp_path / f"{name}.py"
@@ -28,6 +29,10 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
         return path
 
     yield write
+    _forget()
+
+
+def _forget() -> None:
     for name in [name for name in sys.modules if name.startswith("chapter_")]:
         del sys.modules[name]
 
