@@ -54,7 +54,8 @@ def scaled_dot_product_attention(
 
     Source: Vaswani et al. (2017), section 3.2.1, equation 1.
     """
-    _check(query, key, value, blocked, bias, dropout_p)
+    _check(query, key, value, dropout_p)
+    _check_masks(query, key, value, blocked, bias)
     if need_weights or score is not None:
         scores = (score or partial(scaled_scores, scale=scale))(query, key)
         _check_scores(scores, query, key)
@@ -130,15 +131,8 @@ def _added(
     return bias.masked_fill(blocked, -math.inf)
 
 
-def _check(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    blocked: Tensor | None,
-    bias: Tensor | None,
-    dropout_p: float,
-) -> None:
-    """Refuse shapes, dtypes and settings that do not fit; values are never looked at."""
+def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float) -> None:
+    """Refuse shapes and settings that do not fit; values are never looked at."""
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.dim() < 2:
             raise ValueError(f"{name} must have at least two axes, got shape {tuple(x.shape)}")
@@ -152,6 +146,12 @@ def _check(
         )
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"dropout_p ({dropout_p}) must be between 0 and 1")
+
+
+def _check_masks(
+    query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None, bias: Tensor | None
+) -> None:
+    """Refuse masks that do not fit, and leading axes that do not fit each other."""
     if blocked is not None and blocked.dtype != torch.bool:
         raise TypeError(f"blocked must be boolean, got {blocked.dtype}; floats go in bias")
     if bias is not None and bias.dtype != query.dtype:

@@ -42,12 +42,8 @@ def check_settings(sizes: dict[str, int], dropout: float, dtype: torch.dtype | N
 
 
 def check_inputs(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    widths: Sequence[int],
-    batch_first: bool,
-    parameter: Tensor,
+    query: Tensor, key: Tensor, value: Tensor,
+    widths: Sequence[int], batch_first: bool, parameter: Tensor,
 ) -> None:
     """Refuse a query, key and value that do not fit the module or each other.
 
@@ -73,10 +69,8 @@ def check_inputs(
             )
         if x.size(-1) != width:
             raise ValueError(f"{name}'s width ({x.size(-1)}) must be {width}")
-    batch, length = (0, 1) if batch_first else (1, 0)
-    if query.dim() == 2:
-        length = 0
-    elif not query.size(batch) == key.size(batch) == value.size(batch):
+    batch, length = (0, -2) if batch_first else (1, 0)
+    if query.dim() == 3 and not query.size(batch) == key.size(batch) == value.size(batch):
         sizes = ", ".join(str(x.size(batch)) for x in given.values())
         raise ValueError(
             f"query, key and value must have the same batch size, got {sizes} on axis {batch}, "

@@ -104,7 +104,9 @@ def as_blocked(mask: Tensor, *, true_means: str) -> Tensor:
     return mask.bool() if true_means == "blocked" else ~mask.bool()
 
 
-def merge_masks(*masks: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+def merge_masks(
+    *masks: Tensor | None, dtype: torch.dtype | None = None
+) -> tuple[Tensor | None, Tensor | None]:
     """Merge masks by broadcasting: blocked where one of them blocks, floats added up.
 
     The result is as small as broadcasting allows: padding, (b, 1, 1, m), with an attention mask,
@@ -113,6 +115,7 @@ def merge_masks(*masks: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     Args:
         *masks: boolean (True = blocked) or floating point (added to the scores), with shapes that
             broadcast to (b, h, n, m) from the right; None is skipped.
+        dtype: what ``bias`` is to have; None leaves it as it is.
 
     Returns:
         The booleans merged into one ``blocked``, and the others into one ``bias``; None where
@@ -127,7 +130,7 @@ def merge_masks(*masks: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
             blocked = mask if blocked is None else blocked | mask
         else:
             bias = mask if bias is None else bias + mask
-    return blocked, bias
+    return blocked, bias if bias is None else bias.to(dtype or bias.dtype)
 
 
 def padding_to_heads(key_padding_mask: Tensor | None) -> Tensor | None:

@@ -175,26 +175,16 @@ class MultiheadAttention(nn.Module):
             ValueError: a shape or a device that does not fit.
         """
         self._check(query, key, value, attn_mask, key_padding_mask)
-        h = self.num_heads
         q, k, v = self._project(query, key, value)
-        q = split_heads(self._batch_first(q), h)  # (b, h, n, d)
-        k = split_heads(self._batch_first(k), h)  # (b, h, m, d)
-        v = split_heads(self._batch_first(v), h)  # (b, h, m, d)
-
-        masks = [attention_to_heads(attn_mask, h), padding_to_heads(key_padding_mask)]
-        appended = (self.bias_k is not None) + self.add_zero_attn
-        if appended:
-            masks += [block_future(q.size(2), k.size(2), q.device)] if is_causal else []
-            masks, is_causal = [append_allowed(mask, appended) for mask in masks], False
-            k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)
-        blocked, bias = merge_masks(*masks)
-        bias = None if bias is None else bias.to(q.dtype)
-
+        q = split_heads(self._batch_first(q), self.num_heads)  # (b, h, n, d)
+        k = split_heads(self._batch_first(k), self.num_heads)  # (b, h, m, d)
+        v = split_heads(self._batch_first(v), self.num_heads)  # (b, h, m, d)
+        blocked, bias, is_causal = self._merge(attn_mask, key_padding_mask, q, k, is_causal)
+        k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)
         heads, weights = self.attend(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights
         )
-        output = self._as_given(merge_heads(heads), query)
-        output = self.out_proj(output)
+        output = self.out_proj(self._as_given(merge_heads(heads), query))
         if weights is None or not need_weights:
             return output, None
         weights = weights.mean(1) if average_attn_weights else weights
@@ -273,24 +263,14 @@ class MultiheadAttention(nn.Module):
         """
         overridden = getattr(self.score, "__func__", None) is not MultiheadAttention.score
         return scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            blocked=blocked,
-            bias=bias,
-            is_causal=is_causal,
+            q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights,
             dropout_p=self.dropout if self.training else 0.0,
-            need_weights=need_weights,
             score=self.score if overridden else None,
         )
 
     def _check(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None,
-        key_padding_mask: Tensor | None,
+        self, query: Tensor, key: Tensor, value: Tensor,
+        attn_mask: Tensor | None, key_padding_mask: Tensor | None,
     ) -> None:
         """Refuse what does not fit this module."""
         widths = (self.embed_dim, self.kdim, self.vdim)
@@ -310,6 +290,18 @@ class MultiheadAttention(nn.Module):
         if bias is not None:
             biases = bias.chunk(3)
         return tuple(map(F.linear, (query, key, value), weights, biases))
+
+    def _merge(
+        self, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
+        q: Tensor, k: Tensor, is_causal: bool,
+    ) -> tuple[Tensor | None, Tensor | None, bool]:
+        """Merge the masks by broadcasting; none of them hides a key that will be appended."""
+        masks = [attention_to_heads(attn_mask, self.num_heads), padding_to_heads(key_padding_mask)]
+        appended = (self.bias_k is not None) + self.add_zero_attn
+        if appended:
+            masks += [block_future(q.size(2), k.size(2), q.device)] if is_causal else []
+            masks, is_causal = [append_allowed(mask, appended) for mask in masks], False
+        return *merge_masks(*masks, dtype=q.dtype), is_causal
 
     def _append(self, x: Tensor, learned: Tensor | None) -> Tensor:
         """Append the learned key or value, then one of zeros, to every head."""
