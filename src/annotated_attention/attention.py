@@ -60,7 +60,8 @@ def scaled_dot_product_attention(
         scores = (score or partial(scaled_scores, scale=scale))(query, key)
         _check_scores(scores, query, key)
         added = _added(query, key, blocked, bias, is_causal)
-        output, weights = _readable(scores, value, added, dropout_p)
+        masked = blocked is not None or bias is not None
+        output, weights = _readable(scores, value, added, dropout_p, masked)
         return output, weights if need_weights else None
     return _fused(query, key, value, blocked, bias, is_causal, dropout_p, scale), None
 
@@ -81,11 +82,13 @@ def scaled_scores(query: Tensor, key: Tensor, scale: float | None = None) -> Ten
 
 
 def _readable(
-    scores: Tensor, value: Tensor, added: Tensor | None, dropout_p: float
+    scores: Tensor, value: Tensor, added: Tensor | None, dropout_p: float, masked: bool
 ) -> tuple[Tensor, Tensor]:
     """Compute attention from its scores, the way the formula reads."""
     if added is None:
-        weights = scores.softmax(-1)  # (..., n, m)
+        weights = scores.softmax(-1)            # (..., n, m)
+    elif not masked:  # only the future is hidden, and that leaves key 0 to every query
+        weights = (scores + added).softmax(-1)  # (..., n, m)
     else:
         # A row of -inf would make the softmax, and every gradient behind it, NaN. Such a row is
         # found in the mask, made harmless before the softmax, and zero after it.
@@ -111,10 +114,13 @@ def _fused(
     if not (blocked is None and bias is None):
         # Not every kernel takes its causal flag together with a mask.
         added, is_causal = _added(query, key, blocked, bias, is_causal), False
-    missing = max(0, 4 - max(x.dim() for x in (query, key, value)))
-    q, k, v = (x[(None,) * missing] for x in (query, key, value))  # fused for four axes alone
-    output = F.scaled_dot_product_attention(q, k, v, added, dropout_p, is_causal, scale=scale)
-    return output[(0,) * missing]  # (..., n, d_v)
+    missing = max(0, 4 - max(query.dim(), key.dim(), value.dim()))
+    if missing:  # the fused kernel takes four axes, with fewer PyTorch goes step by step
+        query, key, value = (x[(None,) * missing] for x in (query, key, value))
+    output = F.scaled_dot_product_attention(
+        query, key, value, added, dropout_p, is_causal, scale=scale
+    )
+    return output[(0,) * missing] if missing else output  # (..., n, d_v)
 
 
 def _added(
@@ -156,17 +162,25 @@ def _check_masks(
         raise TypeError(f"blocked must be boolean, got {blocked.dtype}; floats go in bias")
     if bias is not None and bias.dtype != query.dtype:
         raise TypeError(f"bias ({bias.dtype}) must have query's dtype ({query.dtype})")
+    batch = _broadcast(query, key, value)
+    fits = (*batch, query.size(-2), key.size(-2))
+    for name, mask in (("blocked", blocked), ("bias", bias)):
+        if mask is not None and not _broadcasts(mask.shape, fits):
+            raise ValueError(f"{name} {tuple(mask.shape)} must broadcast to (..., n, m) = {fits}")
+
+
+def _broadcast(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
+    """Return what the leading axes broadcast to."""
+    batch = query.shape[:-2]
+    if batch == key.shape[:-2] == value.shape[:-2]:  # the other way is slow
+        return batch
     try:
-        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+        return torch.broadcast_shapes(batch, key.shape[:-2], value.shape[:-2])
     except RuntimeError:
         raise ValueError(
             f"the leading axes of query {tuple(query.shape)}, key {tuple(key.shape)} and value "
             f"{tuple(value.shape)} must broadcast"
         ) from None
-    fits = (*batch, query.size(-2), key.size(-2))
-    for name, mask in (("blocked", blocked), ("bias", bias)):
-        if mask is not None and not _broadcasts(mask.shape, fits):
-            raise ValueError(f"{name} {tuple(mask.shape)} must broadcast to (..., n, m) = {fits}")
 
 
 def _check_scores(scores: Tensor, query: Tensor, key: Tensor) -> None:
