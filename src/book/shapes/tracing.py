@@ -5,7 +5,7 @@ from typing import Any
 from torch._dynamo.variables import TensorVariable
 
 from book.shapes.comments import Comment
-from book.shapes.values import find_shape, integers
+from book.shapes.values import find_shape, integers, local_names
 
 
 def find_traced_shape(variable: Any, tx: Any, inside: bool = False) -> Any:
@@ -24,7 +24,8 @@ def find_traced_variables(comment: Comment, ctx: Any, tx: Any) -> dict[str, int]
     values: dict[str, object] = {}
     for name in comment.variables:
         if name not in tx.symbolic_locals:
-            values[name] = tx.f_globals.get(name)
+            if name not in local_names(tx.f_code):
+                values[name] = tx.f_globals.get(name)
             continue
         local = ctx.get_local(name)
         known = local._i_will_not_complain_if_bc_breaks_VariableTracker().realize()

@@ -57,6 +57,27 @@ def test_true_comments_pass_and_bind_for_one_call_only(code):
     assert module.checker.unreached() == []
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_local_without_a_value_yet_is_not_the_global_of_that_name(code, compiled):
+    module = code(
+        """
+        n = 3
+        def f(x):
+            '''Cut.
+
+            Args:
+                x: (n, d), one row per token.
+            '''
+            y = x + 1  # (n, d)
+            n, _ = x.shape
+            return y.reshape(n, -1)  # (n, d)
+        """
+    )
+    f = module["f"]
+    f = torch.compile(f, backend="eager", fullgraph=True) if compiled else f
+    assert f(torch.ones(5, 6)).shape == (5, 6)
+
+
 def test_global_counts_only_where_the_code_uses_it(code):
     module = code(
         """
