@@ -29,29 +29,26 @@ class MultiheadAttention(nn.Module):
     from the same seed, the same results and gradients. Where PyTorch's is inconsistent, this class
     does one thing, whether the weights are asked for or not:
 
-    | where                                          | PyTorch                 | here              |
-    |------------------------------------------------|-------------------------|-------------------|
-    | a row with nothing left: all its keys blocked  | NaN with weights, zeros | zeros before      |
-    |                                                | without; NaN in         | ``out_proj``,     |
-    |                                                | evaluation              | finite gradients  |
-    | ``is_causal`` without a mask                   | an error, or nothing    | causal            |
-    |                                                | is hidden               |                   |
-    | ``is_causal`` with another ``attn_mask``       | one of them is ignored  | both apply        |
-    | ``is_causal`` with appended keys, no weights   | some queries do not see | all queries see   |
-    |                                                | the appended keys       | the appended keys |
-    | ``attn_mask`` of a wrong shape, ``is_causal``  | ignored                 | an error          |
-    | a boolean with a floating-point mask           | a warning               | both apply        |
-    | a floating-point mask of another dtype         | an error, or a promoted | cast to that of   |
-    |                                                | result                  | the scores        |
-    | ``out_proj``                                   | used by its weights:    | called: hooks and |
-    |                                                | hooks never fire        | wrappers work     |
-    | ``_qkv_same_embed_dim``                        | True for equal widths   | always False      |
-    | nested tensors, TorchScript                    | in part                 | no                |
-    | bad arguments                                  | ``AssertionError``,     | ``ValueError``,   |
-    |                                                | ``RuntimeError``        | ``TypeError``     |
+    | where                            | PyTorch's                         | here                  |
+    |----------------------------------|-----------------------------------|-----------------------|
+    | rows with nothing left           | NaN; without weights zeros        | zeros                 |
+    | ``is_causal`` without a mask     | an error; unmasked in evaluation  | causal                |
+    | ``is_causal`` with another mask  | one of the two is ignored         | both apply            |
+    | ... of a wrong shape             | ignored, without weights          | an error              |
+    | ``is_causal`` with appended keys | hidden from some, without weights | seen by all           |
+    | masks of two kinds               | a warning                         | both apply            |
+    | a float mask of another dtype    | an error, or that dtype's result  | cast to the scores'   |
+    | ``out_proj``                     | not called: no hooks, no wrappers | called                |
+    | ``_qkv_same_embed_dim``          | True for equal widths             | False                 |
+    | nested tensors, TorchScript      | in part                           | no                    |
+    | a bad argument                   | AssertionError, RuntimeError      | ValueError, TypeError |
 
-    Two methods are there to be overridden: :meth:`score` and :meth:`attend`. The weights are never
-    kept on the module.
+    A row with nothing left is a query whose keys are all blocked: zeros go into ``out_proj``, and
+    gradients are finite. In evaluation PyTorch's may return NaN for it without weights, too. Masks
+    of two kinds are a boolean and a floating-point one.
+
+    Two methods are there to be overridden, :meth:`score` and :meth:`attend`, with an example each.
+    The weights are never kept on the module.
 
     Source: Vaswani et al. (2017), section 3.2.2.
     """

@@ -5,6 +5,7 @@ import itertools
 import random
 import warnings
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -119,7 +120,7 @@ EXCEPTIONS = {
     "is_causal with appended keys": lambda case: (
         case.is_causal and case.attn_mask == "causal" and case.appended != "nothing"
     ),
-    "nothing left": lambda case: case.nothing_left,
+    "rows with nothing left": lambda case: case.nothing_left,
     "masks of two kinds": lambda case: (
         case.attn_mask is not None
         and case.key_padding_mask is not None
@@ -244,9 +245,13 @@ def test_is_pytorchs_in_other_precisions(dtype):
         compare(replace(case, dtype=dtype))
 
 
-def test_sweep_meets_every_exception():
+def test_sweep_meets_every_exception_and_each_is_tested_and_told():
+    tests = Path(__file__).with_name("test_differences.py").read_text(encoding="utf-8")
+    told = inspect.getdoc(MultiheadAttention).replace("``", "")
     for name, applies in EXCEPTIONS.items():
         assert any(applies(case) for case in EVERY), name
+        assert f"\ndef test_{name.replace(' ', '_')}(" in tests
+        assert f"\n| {name} " in told
 
 
 def test_sweep_is_as_large_as_it_says():
