@@ -1,0 +1,491 @@
+# %% [markdown]
+# # The reshape trick
+#
+# *Can the heads be split without copying a number?*
+#
+# Splitting and stacking copies every number once, piece by piece. The same heads can be had by
+# looking at the same memory in another way: one reshape and one transpose, and no copy. It is the
+# most written line of multi-head attention, and the one most often written wrongly, in two ways
+# that keep every shape. You run both and learn how to catch them.
+
+# %% tags=["hide-input"]
+from annotated_attention import display
+
+display.chapter_map("split", "merge")
+
+# %% [markdown]
+# ## A tensor is a row of numbers and a way to walk it
+#
+# However many axes a tensor has, its numbers lie in one row in memory. The **strides** say how far
+# to walk for one step along each axis. Take n = 3 tokens, h = 2 heads of width d = 4.
+
+# %%
+import torch
+from torch import Tensor, nn
+
+from annotated_attention import chapters
+
+one = chapters.load("01_one_head")
+three = chapters.load("03_split_and_stack")
+n, h, d = 3, 2, 4
+
+
+def describe(name: str, x: Tensor) -> None:
+    """Print how ``x`` lies in memory."""
+    print(f"{name:12} {tuple(x.shape)!s:10} strides {x.stride()!s:10}", end="  ")
+    print("contiguous" if x.is_contiguous() else "not contiguous")
+
+
+x = torch.arange(n * h * d)      # (24,)
+describe("numbers", x)
+rows = x.view(n, h * d)          # (n, h * d)
+describe("(n, h·d)", rows)
+cut = rows.view(n, h, d)         # (n, h, d)
+describe("(n, h, d)", cut)
+heads = cut.transpose(0, 1)      # (h, n, d)
+describe("(h, n, d)", heads)
+print("same memory: ", x.data_ptr() == heads.data_ptr())
+
+# %% [markdown]
+# `view` cuts an axis in two: a step to the next head is a walk of d numbers, to the next token one
+# of h·d. `transpose` exchanges two strides. Neither moves a number; all four are one memory. In the
+# last, walking the axes in order no longer walks the memory in order: it is not *contiguous*.
+#
+# ## The trick
+#
+# So (n, h·d) → (n, h, d) → (h, n, d) splits the heads: first cut the features, then move the heads
+# in front. Backwards it merges them. The package has both, for any number of axes in front.
+
+# %%
+from annotated_attention import merge_heads, split_heads
+
+display.source(split_heads)
+
+# %%
+display.source(merge_heads)
+
+# %% [markdown]
+# Is it what splitting and stacking gives? Bit for bit, and the gradients, too.
+
+# %%
+x = torch.randn(3, 5 * 6, dtype=torch.float64, requires_grad=True)  # (3, 5 * 6)
+trick, stacked = split_heads(x, 5), three.split_and_stack(x, 5)     # (5, 3, 6)
+assert torch.equal(trick, stacked)
+assert torch.equal(*(one.gradients(way, [x])[0] for way in (trick, stacked)))
+
+back, joined = merge_heads(trick), three.unstack_and_concatenate(stacked)  # (3, 5 * 6)
+assert torch.equal(back, joined)
+assert torch.equal(*(one.gradients(way, [x])[0] for way in (back, joined)))
+print("split and merged: the same bits, the same gradients")
+
+# %% [markdown]
+# ## Which step copies
+#
+# Splitting is free. Merging is not: after attention the heads lie one after the other, and no
+# strides can walk that memory as rows of (n, h·d). `view` refuses; `reshape`, and so `flatten`,
+# copies into a new piece (as `.contiguous().view(...)` does).
+
+# %%
+mixed = torch.randn(h, n, d)                  # (h, n, d)
+describe("(h, n, d)", mixed)
+moved = mixed.transpose(0, 1)                 # (n, h, d)
+describe("(n, h, d)", moved)
+try:
+    moved.view(n, h * d)
+except RuntimeError as error:
+    print("view:", str(error).split(".")[0])
+merged = moved.reshape(n, h * d)              # (n, h * d)
+describe("(n, h·d)", merged)
+print("same memory: ", merged.data_ptr() == mixed.data_ptr())
+
+# %% [markdown]
+# One copy, where splitting and stacking makes four: queries, keys, values and the way back.
+#
+# ## The two famous mistakes
+#
+# The shapes are only numbers: (h, n, d) can be *reshaped* to (n, h·d) without any transpose, and
+# nothing complains. Nor does it when (n, h·d) is viewed as (h, n, d). Both are in the wild; here
+# they have a room of their own, `mistakes`.
+
+# %%
+from annotated_attention.mistakes.merge_without_transpose import (
+    merge_heads as merge_wrongly,
+)
+from annotated_attention.mistakes.split_without_transpose import (
+    split_heads as split_wrongly,
+)
+
+display.diff(merge_heads, merge_wrongly)
+
+# %% [markdown]
+# Follow single numbers to see what happens. Below, each cell of the input carries its origin, token
+# and feature, through the functions themselves. Right: a row stays with its token. Wrong: a row is
+# filled with whatever comes next in memory.
+
+# %% jupyter={"source_hidden": true}
+from matplotlib.patches import Rectangle
+
+
+def draw_cells(ax, origin: Tensor, title: str) -> None:
+    for i, row in enumerate(origin.tolist()):
+        for j, number in enumerate(row):
+            token, feature = divmod(number, 4)
+            shade = 0.12 + 0.26 * token
+            ax.add_patch(Rectangle((j, i), 1, 1, color=display.COLOURS["n"], alpha=shade))
+            label = f"{token + 1}{'abcd'[feature]}"
+            ax.text(j + 0.5, i + 0.5, label, ha="center", va="center")
+    ax.set(xlim=(0, 4), ylim=(len(origin) + 0.1, -0.1), aspect="equal")
+    ax.set_title(title, fontsize=10)
+    ax.axis("off")
+
+
+def draw_ways(name: str, panels: dict[str, Tensor], alt: str):
+    drawing, axes = display.panels(150 * len(panels), 150, columns=len(panels))
+    for ax, (title, origin) in zip(axes, panels.items()):
+        draw_cells(ax, origin, title)
+    return display.finish(drawing, name=name, alt=alt)
+
+
+# %% jupyter={"source_hidden": true}
+cells = torch.arange(3 * 4).view(3, 4)                         # (3, 4)
+right, wrong = split_heads(cells, 2), split_wrongly(cells, 2)  # (2, 3, 2)
+draw_ways(
+    "two-splits",
+    {
+        "input, (n, h·d)": cells,
+        "head 1": right[0],
+        "head 2": right[1],
+        "head 1, wrong": wrong[0],
+        "head 2, wrong": wrong[1],
+    },
+    "Three tokens with features a to d. Split rightly, row 1 of head 1 holds 1a and 1b, row "
+    "2 holds 2a and 2b. Split wrongly, head 1 holds 1a to 2b and head 2 holds 2c to 3d.",
+)
+
+# %% [markdown]
+# Split rightly, head 1 has features a and b of every token. Split wrongly, head 1 has all of token
+# 1 and half of token 2, and never sees the end. Now the way back:
+
+# %% jupyter={"source_hidden": true}
+merged, mixed_up = merge_heads(right), merge_wrongly(right)  # (3, 4)
+draw_ways(
+    "two-merges",
+    {
+        "head 1": right[0],
+        "head 2": right[1],
+        "merged": merged,
+        "merged, wrong": mixed_up,
+    },
+    "Two heads of three tokens. Merged rightly, row 1 is 1a 1b 1c 1d. Merged wrongly, row "
+    "1 is 1a 1b 2a 2b: two tokens of one head.",
+)
+
+# %% [markdown]
+# Merged wrongly, the row of token 1 holds token 2. And a wrong split followed by a wrong merge is
+# its own undoing, so the usual sanity check, split and merge back, passes:
+
+# %%
+undone = merge_wrongly(wrong)  # (3, 4)
+print("wrong there and wrong back gives the input:", torch.equal(undone, cells))
+
+# %% [markdown]
+# ## Both train
+#
+# Build a module that takes the two steps as settings, and the three combinations that people
+# write.
+
+
+# %%
+from annotated_attention import scaled_dot_product_attention
+
+
+class Reshaped(nn.Module):
+    """Self-attention with several heads; how to split and merge them is a setting."""
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, split=split_heads, merge=merge_heads
+    ) -> None:
+        super().__init__()
+        self.num_heads, self.split, self.merge = num_heads, split, merge
+        for name in ("w_q", "w_k", "w_v", "w_o"):
+            self.register_parameter(name, nn.Parameter(torch.empty(embed_dim, embed_dim)))
+        one.xavier(self)
+
+    def forward(self, x: Tensor, is_causal: bool = False) -> Tensor:
+        """Attend from every token to all; ``is_causal`` hides those that come after."""
+        matrices = (self.w_q, self.w_k, self.w_v)
+        q, k, v = (self.split(x @ matrix, self.num_heads) for matrix in matrices)
+        mixed, _ = scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+        return self.merge(mixed) @ self.w_o  # (..., n, h * d)
+
+
+# %%
+WAYS = {
+    "right": (split_heads, merge_heads),
+    "wrong merge": (split_heads, merge_wrongly),
+    "wrong split": (split_wrongly, merge_wrongly),
+}
+for name, (split, merge) in WAYS.items():
+    model = Reshaped(24, 4, split, merge)
+    print(f"{name:>12}:", tuple(model(torch.randn(6, 24)).shape))
+
+# %% [markdown]
+# Same shapes. Give each the same small task: of six random letters, name at each place the letter
+# before it. A causal mask hides what comes after.
+
+
+# %%
+def train(attention: Reshaped, steps: int = 150) -> tuple[float, float]:
+    """Train to name the letter before; return the last loss and the accuracy."""
+    torch.manual_seed(4)
+    letter, place = nn.Embedding(10, 24), nn.Embedding(6, 24)
+    out = nn.Sequential(nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 10))
+    parts = nn.ModuleList([letter, place, attention, out])
+    optimizer = torch.optim.Adam(parts.parameters(), lr=0.01)
+    for _ in range(steps):
+        given = torch.randint(10, (64, 6))                     # (64, 6)
+        wanted = given.roll(1, dims=1)                         # (64, 6)
+        x = letter(given) + place.weight                       # (64, 6, 24)
+        logits = out(x + attention(x, is_causal=True))[:, 1:]  # (64, 5, 10)
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), wanted[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return loss.item(), (logits.argmax(-1) == wanted[:, 1:]).float().mean().item()
+
+
+# %%
+torch.manual_seed(4)
+print(f"guessing one of 10: loss {torch.tensor(10.0).log():.2f}, accuracy {1 / 10:.2f}")
+for name, (split, merge) in WAYS.items():
+    loss, accuracy = train(Reshaped(24, 4, split, merge))
+    print(f"{name:>12}: loss {loss:.2f}, accuracy {accuracy:.2f}")
+
+# %% [markdown]
+# The wrong merge learns the task as well as the right version. The wrong split learns most of it,
+# and you would blame the task. Neither shape nor loss tells; three questions do.
+#
+# ## How to catch them
+#
+# **Does the future leak?** Under a causal mask, output i must not react to input j when j > i. The
+# Jacobian says how it reacts; take the largest entry for each pair of tokens.
+
+
+# %%
+def reactions(model: nn.Module, length: int) -> Tensor:
+    """Measure how strongly output i reacts to input j under a causal mask."""
+    source = torch.Generator().manual_seed(4)
+    x = torch.randn(length, 24, generator=source, dtype=torch.float64)  # (length, 24)
+    jacobian = torch.autograd.functional.jacobian(lambda x: model(x, is_causal=True), x)
+    return jacobian.abs().amax((1, 3))                                  # (length, length)
+
+
+LENGTH = 6
+torch.manual_seed(4)
+models = {name: Reshaped(24, 4, *way).double() for name, way in WAYS.items()}
+for name, model in models.items():
+    leaks = reactions(model, LENGTH).triu(1) > 0  # (6, 6)
+    print(f"{name:>12}: {leaks.sum():2} of {6 * 5 // 2} future cells react")
+
+# %% jupyter={"source_hidden": true}
+drawing, axes = display.panels(630, 230, columns=3)
+for ax, (name, model) in zip(axes, models.items()):
+    strength = reactions(model, LENGTH)  # (6, 6)
+    for i in range(LENGTH):
+        for j in range(LENGTH):
+            alpha = 0.15 + 0.7 * (strength[i, j] / strength.max()).item()
+            colour = display.COLOURS["h" if j > i else "n"]
+            if strength[i, j] > 0:
+                ax.add_patch(Rectangle((j, i), 1, 1, color=colour, alpha=alpha))
+                text = "leak" if j > i else ""
+                ax.text(j + 0.5, i + 0.5, text, ha="center", va="center")
+    ax.set(xlim=(0, LENGTH), ylim=(LENGTH, 0), aspect="equal", title=name)
+    ax.set(xlabel="input token", ylabel="output token", xticks=[], yticks=[])
+display.finish(drawing, name="leak-matrix", alt="; ".join(
+    f"{name}: {(reactions(model, LENGTH).triu(1) > 0).sum()} future cells react"
+    for name, model in models.items()
+))
+
+# %% [markdown]
+# The wrong merge shows each token some of its future: in training it can copy the answer, and when
+# it has to generate, there is none. The wrong split leaks nothing. Ask it two other things.
+#
+# **Does the beginning stay the same when the text goes on?** Under a causal mask it must. **Do the
+# results move with the tokens?** Without a mask and without positions, they must.
+
+
+# %%
+def prefix_gap(model: nn.Module) -> float:
+    """Compare the first four outputs of six tokens with those of the four alone."""
+    x = torch.randn(6, 24, generator=torch.Generator().manual_seed(5)).double()  # (6, 24)
+    longer, alone = model(x, is_causal=True)[:4], model(x[:4], is_causal=True)   # (4, 24)
+    return (longer - alone).abs().max().item()
+
+
+def permutation_gap(model: nn.Module) -> float:
+    """Compare the outputs of shuffled tokens with the shuffled outputs."""
+    x = torch.randn(6, 24, generator=torch.Generator().manual_seed(6)).double()  # (6, 24)
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    return (model(x[order]) - model(x)[order]).abs().max().item()
+
+
+print("              leaks   prefix gap   permutation gap")
+for name, model in models.items():
+    leaks = (reactions(model, LENGTH).triu(1) > 0).any().item()
+    gaps = prefix_gap(model), permutation_gap(model)
+    print(f"{name:>12} {leaks!s:>6}", "{:12.0e} {:17.0e}".format(*gaps))
+
+# %% [markdown]
+# > **Pitfall.** Testing shapes, a falling loss, and that splitting and merging gives back the input.
+# > All three pass for wrong code. The three questions above look at nothing but inputs and outputs,
+# > so you can ask them of any attention, your own included.
+#
+# ## The same as before
+#
+# Put the trick into the module of chapter 3, in place of splitting and stacking, and compare:
+# outputs, and the gradients of the input and of all four matrices.
+
+# %%
+reshaped, stacked = models["right"], three.SplitAndStack(24, 4).double()
+stacked.load_state_dict(reshaped.state_dict())
+x = torch.randn(6, 24, dtype=torch.float64, requires_grad=True)  # (6, 24)
+
+ours, theirs = reshaped(x), stacked(x, x, x)[0]                  # (6, 24)
+torch.testing.assert_close(ours, theirs)
+mine = one.gradients(ours, [x, *reshaped.parameters()])
+torch.testing.assert_close(mine, one.gradients(theirs, [x, *stacked.parameters()]))
+print(f"chapter 3: the output and {len(mine)} gradients agree")
+
+# %%
+torchs = nn.MultiheadAttention(24, 4, bias=False, dtype=torch.float64)
+packed = [torchs.in_proj_weight, torchs.out_proj.weight]
+with torch.no_grad():
+    packed[0].copy_(torch.cat([reshaped.w_q, reshaped.w_k, reshaped.w_v], dim=1).mT)
+    packed[1].copy_(reshaped.w_o.mT)
+
+ours, (theirs, _) = reshaped(x), torchs(x, x, x)
+torch.testing.assert_close(ours, theirs)
+of_x, of_in, of_out = one.gradients(theirs, [x, *packed])
+expected = (of_x, *(part.mT for part in of_in.chunk(3)), of_out.mT)
+mine = one.gradients(ours, [x, *reshaped.parameters()])
+torch.testing.assert_close(mine, expected)
+print(f"PyTorch: the output and {len(mine)} gradients agree")
+
+# %% [markdown]
+# ## Exercises
+#
+# ### Where does it land?
+#
+# *Easy, 5 minutes.* Predict before you run. `x` is `(n, h * d)`, and its heads, split rightly, have
+# the `shape` (h, n, d). Where among the heads is `x[token, feature]`? Return its index, three whole
+# numbers, all counted from 0.
+
+
+# %% tags=["exercise"]
+def landing(token: int, feature: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Say where a cell of the input stands among the heads."""
+    return None  # your lines here
+
+
+# %%
+from annotated_attention import exercises
+
+exercises.reshape_trick.check_landing(landing)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# A split keeps every number with its token. What it decides is the head, and the place in it.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# The first d features are head 0, the next d are head 1. With d = 6, feature 8 is the one at 2 in
+# head 1.
+#
+# </details>
+#
+# <details><summary>Hint 3</summary>
+#
+# `feature // d` counts whole heads, `feature % d` is the rest. The index goes in the order of the
+# axes.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def landing(token: int, feature: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Say where a cell of the input stands among the heads.
+
+    Args:
+        token: its row, counted from 0.
+        feature: its column, counted from 0.
+        shape: that of the heads: how many, how many tokens, how wide.
+    """
+    *_, d = shape
+    return feature // d, token, feature % d
+
+
+exercises.reshape_trick.check_landing(landing)
+
+# %% [markdown]
+# ### Repair a split
+#
+# *Medium, 10 minutes.* The shape that this function gives is right, and its numbers are those of
+# `x`. What does row 1 of head 0 hold, counted from 0? Repair it: `x` is `(n, h * d)`, and the
+# result, `(h, n, d)`, is to equal `torch.stack(x.split(d, dim=-1))`.
+
+
+# %% tags=["exercise"]
+def repaired(x: Tensor, num_heads: int) -> Tensor:
+    """Split the features into heads."""
+    return x.reshape(num_heads, -1, x.size(-1) // num_heads)  # repair this
+
+
+# %%
+exercises.reshape_trick.check_repaired(repaired)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# A reshape reads the numbers in the order of memory: token by token. The first head fills up with
+# the first tokens.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Cut the features only, and leave the tokens where they are: `(n, h, d)`. Which of the two parts of
+# the features comes first?
+#
+# </details>
+#
+# <details><summary>Hint 3</summary>
+#
+# Then change the order of the axes. That takes `transpose` or `permute`, not another reshape.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def repaired(x: Tensor, num_heads: int) -> Tensor:
+    """Split the features into heads.
+
+    Args:
+        x: (n, h * d), one row per token.
+        num_heads: how many.
+    """
+    cut = x.view(x.size(0), num_heads, -1)  # (n, h, d)
+    return cut.transpose(0, 1)              # (h, n, d)
+
+
+exercises.reshape_trick.check_repaired(repaired)
+
+# %% [markdown]
+# ## What you have now
+#
+# Splitting is `view` and `transpose` and free; merging is the same backwards and makes one copy.
+# Leave out a transpose and every shape stays, the round trip works, the loss falls. What catches it
+# is asking what the outputs depend on. The next chapter adds the axis that is still missing: the
+# batch.
