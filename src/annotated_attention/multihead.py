@@ -277,15 +277,13 @@ class MultiheadAttention(nn.Module):
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Make queries, keys and values, in the layout that was given."""
+        bias = None if self.in_proj_bias is None else self.in_proj_bias.to(query.dtype)
         weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        biases: Any = (None, None, None)
-        packed, bias = self.in_proj_weight, self.in_proj_bias
-        if packed is not None:
-            if query is key is value:
-                return F.linear(query, packed, bias).chunk(3, -1)  # one product instead of three
-            weights = packed.chunk(3)
-        if bias is not None:
-            biases = bias.chunk(3)
+        if self.in_proj_weight is not None:
+            if query is key is value:  # one product instead of three
+                return F.linear(query, self.in_proj_weight, bias).chunk(3, -1)
+            weights = self.in_proj_weight.chunk(3)
+        biases: Any = (None, None, None) if bias is None else bias.chunk(3)
         return tuple(map(F.linear, (query, key, value), weights, biases))
 
     def _merge(

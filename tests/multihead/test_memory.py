@@ -5,7 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from annotated_attention import MultiheadAttention
+from annotated_attention import MultiheadAttention, scaled_dot_product_attention
 
 E, H, B = 16, 4, 2
 
@@ -58,6 +58,14 @@ def test_memory_is_linear_without_weights(options, batch_first):
     assert "_scaled_dot_product_flash_attention_for_cpu" in seen[0].names
     assert "_softmax" not in seen[0].names
     assert seen[1].size == 2 * seen[0].size
+
+
+@pytest.mark.parametrize("shape", [(8, 4), (3, 8, 4), (2, 3, 8, 4)], ids=str)
+def test_fused_kernel_serves_any_number_of_axes_up_to_four(shape):
+    x = torch.randn(shape)
+    with Largest() as seen:
+        scaled_dot_product_attention(x, x, x, need_weights=False)
+    assert "_scaled_dot_product_flash_attention_for_cpu" in seen.names
 
 
 def test_score_size_is_seen_where_weights_are_asked_for():

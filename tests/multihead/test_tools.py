@@ -138,6 +138,16 @@ def test_runs_under_autocast(call, dtype, need_weights):
         assert all(g.isfinite().all() for g in gradients(output.float(), module))
 
 
+def test_bias_of_another_dtype_is_taken_as_pytorchs_takes_it():
+    module = make(dtype=torch.float64)
+    nn.init.normal_(module.in_proj_bias)
+    halved = copy.deepcopy(module)
+    halved.in_proj_bias = nn.Parameter(module.in_proj_bias.half())
+    x = inputs()[1].double()
+    torch.testing.assert_close(halved(x, x, x), module(x, x, x), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(halved(x, x + 0, x), halved(x, x, x))
+
+
 def test_weights_under_autocast_have_pytorchs_dtype():
     theirs = nn.MultiheadAttention(E, H, batch_first=True)
     with torch.autocast("cpu", torch.bfloat16):
