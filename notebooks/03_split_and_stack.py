@@ -79,7 +79,7 @@ for ax, (title, matrix, heads) in zip(axes, shown):
     draw_matrix(ax, matrix, f"{title}, {matrix.size(0)} × {matrix.size(1)}", heads)
 display.finish(drawing, name="columns-by-head", alt=(
     f"Three matrices: X, W_Q and their product Q. The {h * d} columns of W_Q are cut "
-    f"into {h} blocks of {d}, one per head, and Q has the same blocks, each made from its own."
+    f"into {h} blocks of {d}, one per head, and Q has the same blocks."
 ))
 
 # %% [markdown]
@@ -224,6 +224,10 @@ class SplitAndStack(nn.Module):
         return output, weights                                 # (n, h * d), (h, n, m)
 
 
+# %% [markdown]
+# What changed since chapter 2:
+
+# %%
 display.diff(two.Heads, SplitAndStack)
 
 # %% [markdown]

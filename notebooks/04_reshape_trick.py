@@ -53,8 +53,8 @@ print("same memory: ", x.data_ptr() == heads.data_ptr())
 #
 # ## The trick
 #
-# So (n, h·d) → (n, h, d) → (h, n, d) splits the heads: first cut the features, then move the heads
-# in front. Backwards it merges them. The package has both, for any number of axes in front.
+# So `(n, h * d)` → `(n, h, d)` → `(h, n, d)` splits the heads: first cut the features, then move the
+# heads in front. Backwards it merges them. The package has both, for any number of axes in front.
 
 # %%
 from annotated_attention import merge_heads, split_heads
@@ -103,8 +103,8 @@ print("same memory: ", merged.data_ptr() == mixed.data_ptr())
 #
 # ## The two famous mistakes
 #
-# The shapes are only numbers: (h, n, d) can be *reshaped* to (n, h·d) without any transpose, and
-# nothing complains. Nor does it when (n, h·d) is viewed as (h, n, d). Both are in the wild; here
+# A reshape asks for nothing but the right number of numbers: `(h, n, d)` goes to `(n, h * d)` without
+# any transpose, and nothing complains. Nor does it when `(n, h * d)` is viewed as `(h, n, d)`. Here
 # they have a room of their own, `mistakes`.
 
 # %%
@@ -115,7 +115,10 @@ from annotated_attention.mistakes.split_without_transpose import (
     split_heads as split_wrongly,
 )
 
-display.diff(merge_heads, merge_wrongly)
+display.source(merge_wrongly)
+
+# %%
+display.source(split_wrongly)
 
 # %% [markdown]
 # Follow single numbers to see what happens. Below, each cell of the input carries its origin, token
@@ -134,7 +137,7 @@ def draw_cells(ax, origin: Tensor, title: str) -> None:
             ax.add_patch(Rectangle((j, i), 1, 1, color=display.COLOURS["n"], alpha=shade))
             label = f"{token + 1}{'abcd'[feature]}"
             ax.text(j + 0.5, i + 0.5, label, ha="center", va="center")
-    ax.set(xlim=(0, 4), ylim=(len(origin) + 0.1, -0.1), aspect="equal")
+    ax.set(xlim=(-0.2, 4.4), ylim=(len(origin) + 0.1, -0.1), aspect="equal")
     ax.set_title(title, fontsize=10)
     ax.axis("off")
 
@@ -158,8 +161,8 @@ draw_ways(
         "head 1, wrong": wrong[0],
         "head 2, wrong": wrong[1],
     },
-    "Three tokens with features a to d. Split rightly, row 1 of head 1 holds 1a and 1b, row "
-    "2 holds 2a and 2b. Split wrongly, head 1 holds 1a to 2b and head 2 holds 2c to 3d.",
+    "Three tokens with features a to d. Split rightly, row 1 of head 1 holds 1a and 1b, "
+    "row 2 holds 2a and 2b. Split wrongly, head 1 holds 1a to 2b, head 2 holds 2c to 3d.",
 )
 
 # %% [markdown]
@@ -176,8 +179,8 @@ draw_ways(
         "merged": merged,
         "merged, wrong": mixed_up,
     },
-    "Two heads of three tokens. Merged rightly, row 1 is 1a 1b 1c 1d. Merged wrongly, row "
-    "1 is 1a 1b 2a 2b: two tokens of one head.",
+    "Two heads of three tokens. Merged rightly, row 1 is 1a 1b 1c 1d. Merged wrongly, "
+    "row 1 is 1a 1b 2a 2b: two tokens of one head.",
 )
 
 # %% [markdown]

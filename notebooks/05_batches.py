@@ -84,8 +84,8 @@ def four_axes(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 # ## Folded
 #
 # If samples and heads are alike, one axis can hold both. Sequence-first this is one `view`:
-# (n, b, h·d) → (n, b·h, d), since in memory the heads of a sample lie side by side; then the new
-# axis goes to the front, (b·h, n, d).
+# `(n, b, h * d)` → `(n, b * h, d)`, since in memory the heads of a sample lie side by side; then the
+# new axis goes to the front, `(b * h, n, d)`.
 
 
 # %%
@@ -136,10 +136,8 @@ for ax, width, title in zip(axes, (4, 8), ("samples × heads", "folded: slice r 
     ax.set(xlim=(0, width), ylim=(2, 0), title=title)
     ax.axis("off")
 folded_order = ", ".join(f"{i},{j}" for i, j in (divmod(number, 10) for number in order))
-display.finish(drawing, name="the-fold", alt=(
-    "Left, a table of samples i and heads j. Right, the folded axis, in this order: "
-    f"{folded_order}."
-))
+alt = f"Left, samples i and heads j. Right, the folded axis, in this order: {folded_order}."
+display.finish(drawing, name="the-fold", alt=alt)
 
 # %% [markdown]
 # ## By name
@@ -315,6 +313,115 @@ for batch_first in (True, False):
     ours, _ = module(*given)
     ours = ours if batch_first else ours.transpose(0, 1)  # (b, n, h * d)
     torch.testing.assert_close(ours, slow)
+
+# %% [markdown]
+# ## Exercises
+#
+# ### The fold in words
+#
+# *Easy, 5 minutes.* The library einops takes an axis operation as a sentence: `"n b e -> b n e"`
+# exchanges two axes, and `(h d)` is one axis made of two, where h counts the outer steps and d the
+# inner ones. Write the fold of this chapter, from sequence-first with all heads side by side to one
+# batch of heads. Use the letters n, b, h and d. The check reads the sentence itself, so einops need
+# not be installed.
+
+# %% tags=["exercise"]
+pattern = ""  # your sentence here
+
+# %%
+from annotated_attention import exercises
+
+exercises.batches.check_pattern(pattern)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Left of the arrow stands what comes in: three axes, and the last is made of heads and their
+# features.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# In Q, the d features of a head are neighbours. So d is the inner one of the two.
+#
+# </details>
+#
+# <details><summary>Hint 3</summary>
+#
+# Right of the arrow stand three axes, too: slices, tokens, features. Slice 1 is the second head of
+# the first sample.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+pattern = "n b (h d) -> (b h) n d"
+
+exercises.batches.check_pattern(pattern)
+
+# %% [markdown]
+# ### What self-attention does not tell
+#
+# *Hard, 15 minutes.* This function is batch-first and has no projections: query is `(b, n, e)`, key
+# and value are `(b, m, e)`. It passes every test of self-attention, and it is still wrong. Find out
+# what such tests cannot see, then repair it, so that it returns `(b, n, e)` for any n and m.
+
+
+# %% tags=["exercise"]
+def attend_heads(query: Tensor, key: Tensor, value: Tensor, num_heads: int) -> Tensor:
+    """Attend with several heads, without projections."""
+    b, n, e = query.shape
+    q, k, v = (x.reshape(b, n, num_heads, -1).transpose(1, 2) for x in (query, key, value))
+    mixed, _ = one.attend(q, k, v)
+    return mixed.transpose(1, 2).reshape(b, n, e)  # repair this, or a line above
+
+
+# %%
+exercises.batches.check_attend_heads(attend_heads)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# In self-attention n = m. Call it with 3 queries and 5 keys, and print the shapes of `q`, `k` and
+# `v`.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# A reshape with -1 fits almost anything. Which number is wrong for the key, and what does -1 turn
+# into because of it?
+#
+# </details>
+#
+# <details><summary>Hint 3</summary>
+#
+# The width of a head is e / h, for all three. Say that, and leave the number of tokens to each
+# tensor. The output has a row for each query.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def attend_heads(query: Tensor, key: Tensor, value: Tensor, num_heads: int) -> Tensor:
+    """Attend with several heads, without projections.
+
+    Args:
+        query: (b, n, e), batch-first.
+        key: (b, m, e), batch-first.
+        value: (b, m, e), batch-first.
+        num_heads: how many.
+    """
+    b, n, e = query.shape
+    d = e // num_heads
+    q = query.reshape(b, -1, num_heads, d).transpose(1, 2)  # (b, h, n, d)
+    k = key.reshape(b, -1, num_heads, d).transpose(1, 2)    # (b, h, m, d)
+    v = value.reshape(b, -1, num_heads, d).transpose(1, 2)  # (b, h, m, d)
+    mixed, _ = one.attend(q, k, v)                          # (b, h, n, d), (b, h, n, m)
+    return mixed.transpose(1, 2).reshape(b, n, e)           # (b, n, e)
+
+
+exercises.batches.check_attend_heads(attend_heads)
 
 # %% [markdown]
 # ## What you have now
