@@ -1,7 +1,7 @@
 """Measure the final class against PyTorch's and against the bare minimum.
 
     python -m annotated_attention.measure            # prints a table, rewrites data/multihead.json
-    python -m annotated_attention.measure --rounds 3 --output /tmp/x.json   # a quick look
+    python -m annotated_attention.measure --seconds 1 --output x.json    # a quick look
 
 All contenders take turns in one process, and each ratio is taken within a round, so that what
 slows the machine slows them all. A number is a median over the rounds, with the quartiles beside
@@ -33,9 +33,10 @@ from annotated_attention.masks import block_future, block_padding
 from annotated_attention.multihead import MultiheadAttention
 
 DATA = Path(__file__).parent / "data" / "multihead.json"
-SIZES = ((8, 128, 256, 8), (4, 512, 512, 8), (1, 2048, 512, 8))  # (b, n, e, h)
+SIZES = ((8, 128, 256, 8), (4, 512, 512, 8), (1, 2048, 512, 8))  # b, n, e, h
 MASKS = ("none", "causal", "padded")
 MODES = ("forward", "forward + backward", "inference")
+ROUNDS = 7  # at least
 LENGTHS = (2048, 4096, 8192)  # of one sequence, for the memory
 
 Contender = Callable[[Tensor], tuple[Tensor, Tensor | None]]
@@ -95,23 +96,25 @@ def run(attend: Contender, x: Tensor, mode: str) -> float:
 
 
 def compare(
-    size: Sequence[int], mask: str, need_weights: bool, mode: str, rounds: int
+    size: Sequence[int], mask: str, need_weights: bool, mode: str, seconds: float
 ) -> dict[str, Any]:
     """Time all contenders in turns, and return what ours takes of the others' time."""
     made = contenders(size, mask, need_weights, training=mode != "inference")
     x = torch.randn(*size[:3], requires_grad=True)
+    for attend in made.values():  # warm up
+        run(attend, x, mode)
     times: dict[str, list[float]] = {name: [] for name in made}
-    for i in range(-2, rounds):  # the first two warm up
-        names = list(made)[i % len(made) :] + list(made)[: i % len(made)]
+    rounds, start = 0, time.perf_counter()
+    while rounds < ROUNDS or time.perf_counter() - start < seconds:
+        names = list(made)[rounds % len(made) :] + list(made)[: rounds % len(made)]
         for name in names:
-            seconds = run(made[name], x, mode)
-            if i >= 0:
-                times[name].append(seconds)
+            times[name].append(run(made[name], x, mode))
+        rounds += 1
     row: dict[str, Any] = {
-        "size": list(size), "mask": mask, "weights": need_weights, "mode": mode,
+        "size": list(size), "mask": mask, "weights": need_weights, "mode": mode, "rounds": rounds,
         "milliseconds": {name: round(1e3 * statistics.median(t), 3) for name, t in times.items()},
     }  # fmt: skip
-    for name in made.keys() - {"ours"}:
+    for name in list(made)[1:]:
         ratios = [a / b for a, b in zip(times["ours"], times[name], strict=True)]
         quartiles = statistics.quantiles(ratios, n=4, method="inclusive")
         row[f"ours / {name}"] = [round(ratio, 3) for ratio in quartiles]
@@ -180,10 +183,18 @@ def line(row: dict[str, Any]) -> str:
     return f"{row['size']!s:20} {row['mask']:7} {weights:8} {row['mode']:19} {ratios}"
 
 
+def line_of_memory(row: dict[str, Any]) -> str:
+    """Write a row for the terminal."""
+    points = zip(row["lengths"], row["bytes"], strict=True)
+    return f"memory, {row['mask']}: " + ", ".join(
+        f"{x / 2**20:.0f} MiB at n = {n}" for n, x in points
+    )
+
+
 def main(arguments: Sequence[str]) -> None:
     """Measure everything, print it and keep it."""
     parser = argparse.ArgumentParser(prog="python -m annotated_attention.measure")
-    parser.add_argument("--rounds", type=int, default=40, help="calls of each contender")
+    parser.add_argument("--seconds", type=float, default=6, help="for each row of the table")
     parser.add_argument("--output", type=Path, default=DATA, help="the file that is rewritten")
     options = parser.parse_args(arguments)
     found: dict[str, Any] = {"provenance": provenance(arguments), "times": [], "memory": []}
@@ -191,17 +202,13 @@ def main(arguments: Sequence[str]) -> None:
         for need_weights in (False, True):
             for mask in MASKS:
                 for mode in MODES:
-                    found["times"].append(compare(size, mask, need_weights, mode, options.rounds))
+                    found["times"].append(compare(size, mask, need_weights, mode, options.seconds))
                     print(line(found["times"][-1]), flush=True)
     for mask in MASKS:
         found["memory"].append(memory(mask))
-        print(mask, *(f"n = {n}: {x / 2**20:.0f} MiB" for n, x in _points(found["memory"][-1])))
+        print(line_of_memory(found["memory"][-1]), flush=True)
     options.output.parent.mkdir(exist_ok=True)
     options.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
-
-def _points(row: dict[str, Any]) -> list[tuple[int, int]]:
-    return list(zip(row["lengths"], row["bytes"], strict=True))
 
 
 if __name__ == "__main__":
