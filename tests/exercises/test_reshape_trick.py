@@ -1,0 +1,136 @@
+"""Chapter 4's checks accept what is right and name what is wrong."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from annotated_attention import split_heads
+from annotated_attention.exercises.reshape_trick import check_landing, check_repaired
+
+CHAPTER = "04_reshape_trick"
+
+
+def test_landing_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_landing")
+    assert before == "✗ landing: not yet, it returns None. "
+    assert after.startswith("✓ landing: right for every token and feature")
+
+
+def looked_up(token: int, feature: int, shape: tuple[int, int, int]) -> Any:
+    h, n, d = shape
+    heads = torch.stack(torch.arange(n * h * d).view(n, h * d).split(d, dim=1))
+    return (heads == token * h * d + feature).nonzero()[0]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        looked_up,
+        lambda token, feature, shape: list(looked_up(token, feature, shape)),
+        lambda token, feature, shape: [feature // shape[2], token, feature % shape[2]],
+    ],
+)
+def test_landing_accepts_other_ways(verdict: Any, answer: Callable[..., Any]) -> None:
+    assert verdict(check_landing, answer).startswith("✓ landing")
+
+
+def straight(token: int, feature: int, shape: tuple[int, int, int]) -> Any:
+    h, _, d = shape
+    return torch.unravel_index(torch.tensor(token * h * d + feature), shape)
+
+
+WRONG_LANDING: list[tuple[Callable[..., Any], str]] = [
+    (lambda t, f, s: (t, f // s[2], f % s[2]), "you give (token, head, feature)"),
+    (lambda t, f, s: (f // s[2], f % s[2], t), "you give (head, feature, token)"),
+    (straight, "that is where a straight reshape puts it"),
+    (lambda t, f, s: (f % s[0], t, f // s[0]), "you deal the features out to the heads in turn"),
+    (lambda t, f, s: (f // s[0], t, f % s[0]), "you divide by h"),
+    (lambda t, f, s: (f % s[2], t, f // s[2]), "head and feature are in each other's place"),
+    (lambda t, f, s: (f // s[2], t, f), "the last number is still the feature in x"),
+    (lambda t, f, s: (f // s[2] + 1, t, f % s[2]), "you count the heads from 1"),
+    (lambda t, f, s: (f // s[2] + 1, t + 1, f % s[2] + 1), "you count everything from 1"),
+    (lambda t, f, s: (f // 6, t, f % 6), "right at first, but not with h = 3, n = 5, d = 2: "),
+    (lambda t, f, s: (f // s[2], t, 0), "60 of 72 places are wrong. The first is x[0, 1]: you say "
+     "(0, 0, 0), but it is at (0, 0, 1)"),
+    (lambda t, f, s: (f / s[2], t, f % s[2]), "it returns (float, int, int); an index is three"),
+    (lambda t, f, s: torch.tensor([f / s[2], t, f % s[2]]), "it returns (float, float, float)"),
+    (lambda t, f, s: (f // s[2], f % s[2]), "it returns 2 numbers; the heads have three axes"),
+    (lambda t, f, s: f // s[2], "an object of type int; an index of three is asked for"),
+    (lambda t, f, s: ..., "not yet, it returns ..."),
+    (lambda t, f, s: s[3], "IndexError: tuple index out of range"),
+    (lambda t, f: (f, t, f), "It was given 0, 0, (4, 3, 6)."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "reason"), WRONG_LANDING, ids=[r for _, r in WRONG_LANDING])
+def test_landing_names_the_mistake(verdict: Any, answer: Callable[..., Any], reason: str) -> None:
+    said = verdict(check_landing, answer)
+    assert said.startswith("✗ landing: ")
+    assert reason in said
+
+
+def test_repaired_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_repaired")
+    assert before == (
+        "✗ repaired: it mixes tokens: row 1 of head 0 holds features of token 0, all counted from "
+        "0. Row 1 of every head belongs to token 1. "
+    )
+    assert after.startswith("✓ repaired: right, and so are the gradients")
+
+
+def by_stacking(x: Tensor, num_heads: int) -> Tensor:
+    return torch.stack(x.split(x.size(1) // num_heads, dim=1))
+
+
+def transposed_first(x: Tensor, num_heads: int) -> Tensor:
+    return x.T.reshape(num_heads, -1, len(x)).mT
+
+
+def by_einsum(x: Tensor, num_heads: int) -> Tensor:
+    return torch.einsum("nhd->hnd", x.unflatten(1, (num_heads, -1)))
+
+
+@pytest.mark.parametrize("answer", [by_stacking, transposed_first, by_einsum, split_heads])
+def test_repaired_accepts_other_ways(verdict: Any, answer: Callable[..., Tensor]) -> None:
+    assert verdict(check_repaired, answer).startswith("✓ repaired")
+
+
+def in_place(x: Tensor, num_heads: int) -> Tensor:
+    heads = by_stacking(x, num_heads)
+    x.zero_()
+    return heads
+
+
+WRONG_REPAIRED: list[tuple[Callable[..., Any], str]] = [
+    (lambda x, h: x.reshape(h, len(x), -1), "row 1 of head 0 holds features of token 0, all"),
+    (lambda x, h: x.view(len(x), h, -1).reshape(h, len(x), -1), "it mixes tokens: row 1 of head"),
+    (lambda x, h: x.view(len(x), -1, h).permute(2, 0, 1), "the heads are interleaved"),
+    (lambda x, h: x.view(len(x), h, -1), "the tokens still come first: (n, h, d)"),
+    (lambda x, h: x.view(h, -1, len(x)).mT, "row 1 of head 0 holds features of token 0"),
+    (lambda x, h: x.view(h, -1, len(x)).mT.flip(0), "row 0 of head 0 holds features of token 2"),
+    (lambda x, h: x.T.reshape(h, len(x), -1), "row 0 of head 0 holds features of token 0 and 1"),
+    (lambda x, h: x.T.reshape(h, -1, len(x)), "each head is right but transposed: (h, d, n)"),
+    (lambda x, h: by_stacking(x, h).flip(0), "head 0 has its features [18, 19, 20, 21, 22, 23]; "
+     "right is 0 to 5"),
+    (lambda x, h: by_stacking(x, h).flip(1), "row 0 of head 0 holds features of token 2"),
+    (lambda x, h: by_stacking(x, 4) if h == 4 else x.reshape(h, len(x), -1),
+     "right at first, but not with h = 3, n = 5, d = 2: it mixes tokens"),
+    (lambda x, h: x.chunk(h, 1), "it returns a tuple of 4 things"),
+    (lambda x, h: x.view(len(x), -1, h), "shape (3, 6, 4); what fits is (h, n, d), here (4, 3, 6)"),
+    (lambda x, h: by_stacking(x, h) * 2, "the shape is right, but 72 of its 72 numbers are not"),
+    (lambda x, h: x.view(h, -1, h), "RuntimeError: shape '[4, -1, 4]' is invalid"),
+    (in_place, "changes its argument x in place"),
+    (lambda x, h: by_stacking(x, h).detach(), "no gradient reaches x"),
+    (lambda x, h: by_stacking(2 * x - x.detach(), h), "the gradient of x is not"),
+    (lambda x, h: by_stacking(x, h).float(), "torch.float64 goes in and torch.float32 comes out"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "reason"), WRONG_REPAIRED, ids=[r for _, r in WRONG_REPAIRED])
+def test_repaired_names_the_mistake(verdict: Any, answer: Callable[..., Any], reason: str) -> None:
+    said = verdict(check_repaired, answer)
+    assert said.startswith("✗ repaired: ")
+    assert reason in said
