@@ -7,7 +7,9 @@ import pytest
 
 from annotated_attention import chapters
 
-WITH_EXERCISES = {"01_one_head": 2, "02_two_heads": 2}
+WITH_EXERCISES = dict.fromkeys(
+    ["01_one_head", "02_two_heads", "03_split_and_stack", "04_reshape_trick", "05_batches"], 2
+)
 
 
 @pytest.mark.parametrize("chapter", WITH_EXERCISES)
