@@ -303,7 +303,7 @@ class MultiheadAttention(nn.Module):
         if learned is not None:
             learned = split_heads(learned, self.num_heads).to(x.dtype)     # (1, h, 1, d)
             x = torch.cat([x, learned.expand(x.size(0), -1, -1, -1)], -2)  # (b, h, m, d)
-        return F.pad(x, (0, 0, 0, 1)) if self.add_zero_attn else x         # (b, h, k, d)
+        return F.pad(x, (0, 0, 0, 1)) if self.add_zero_attn else x         # (b, h, ..., d)
 
     def _batch_first(self, x: Tensor) -> Tensor:
         """Bring one of the three layouts to (b, n, e)."""
