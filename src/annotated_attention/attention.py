@@ -41,7 +41,7 @@ def scaled_dot_product_attention(
         need_weights: True computes step by step and returns the weights, an (n, m) matrix for
             every leading index. False takes PyTorch's fused kernel, which never holds that matrix.
         score: computes the scores, (..., n, m), from ``query`` and ``key``, in place of
-            :func:`scaled_scores`. The fused kernel knows no other scores than its own, so this
+            ``scaled_scores``. The fused kernel knows no other scores than its own, so this
             goes step by step whatever ``need_weights`` says.
 
     Returns:

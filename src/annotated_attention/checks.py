@@ -1,4 +1,4 @@
-"""What :class:`MultiheadAttention` refuses, and the words in which it does.
+"""What ``MultiheadAttention`` refuses, and the words in which it does.
 
 Every message names the argument, what was given and what fits. Only shapes, dtypes, devices and
 settings are looked at, never values: that would break ``torch.compile``, export and ``vmap``.

@@ -30,7 +30,7 @@ def split_heads(x: Tensor, num_heads: int) -> Tensor:
 
 
 def merge_heads(x: Tensor) -> Tensor:
-    """Put the heads back side by side, the inverse of :func:`split_heads`.
+    """Put the heads back side by side, the inverse of ``split_heads``.
 
     Args:
         x: (..., h, n, d), one slice per head.

@@ -47,7 +47,7 @@ class MultiheadAttention(nn.Module):
     gradients are finite. In evaluation PyTorch's may return NaN for it without weights, too. Masks
     of two kinds are a boolean and a floating-point one.
 
-    Two methods are there to be overridden, :meth:`score` and :meth:`attend`, with an example each.
+    Two methods are there to be overridden, ``score`` and ``attend``, with an example each.
     The weights are never kept on the module.
 
     Source: Vaswani et al. (2017), section 3.2.2.
@@ -191,25 +191,7 @@ class MultiheadAttention(nn.Module):
         """Score each key against each query, before masks and softmax. Override to change it.
 
         A class that overrides this attends step by step, with or without weights: the fused kernel
-        knows no scores but its own. A relative-position bias, a learned number for each head and
-        each distance:
-
-        >>> import torch
-        >>> from annotated_attention import MultiheadAttention
-        >>> class RelativeAttention(MultiheadAttention):
-        ...     def __init__(self, embed_dim, num_heads, reach=8, **options):
-        ...         super().__init__(embed_dim, num_heads, **options)
-        ...         self.reach = reach
-        ...         self.relative = torch.nn.Parameter(torch.zeros(num_heads, 2 * reach + 1))
-        ...
-        ...     def score(self, q, k):
-        ...         i = torch.arange(q.size(-2), device=q.device)[:, None]
-        ...         j = torch.arange(k.size(-2), device=q.device)
-        ...         distance = (j - i).clamp(-self.reach, self.reach)
-        ...         return super().score(q, k) + self.relative[:, distance + self.reach]
-        >>> x = torch.randn(5, 2, 24)
-        >>> RelativeAttention(24, 4)(x, x, x, is_causal=True)[0].shape
-        torch.Size([5, 2, 24])
+        knows no scores but its own.
 
         Args:
             q: (b, h, n, d), the projected queries of each head.
@@ -217,6 +199,26 @@ class MultiheadAttention(nn.Module):
 
         Returns:
             The scores, (b, h, n, m), scaled.
+
+        Examples:
+            A relative-position bias, a learned number for each head and each distance:
+
+            >>> import torch
+            >>> from annotated_attention import MultiheadAttention
+            >>> class RelativeAttention(MultiheadAttention):
+            ...     def __init__(self, embed_dim, num_heads, reach=8, **options):
+            ...         super().__init__(embed_dim, num_heads, **options)
+            ...         self.reach = reach
+            ...         self.relative = torch.nn.Parameter(torch.zeros(num_heads, 2 * reach + 1))
+            ...
+            ...     def score(self, q, k):
+            ...         i = torch.arange(q.size(-2), device=q.device)[:, None]
+            ...         j = torch.arange(k.size(-2), device=q.device)
+            ...         distance = (j - i).clamp(-self.reach, self.reach)
+            ...         return super().score(q, k) + self.relative[:, distance + self.reach]
+            >>> x = torch.randn(5, 2, 24)
+            >>> RelativeAttention(24, 4)(x, x, x, is_causal=True)[0].shape
+            torch.Size([5, 2, 24])
         """
         return scaled_scores(q, k)  # (b, h, n, m)
 
@@ -233,18 +235,6 @@ class MultiheadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Attend within each head. Override to replace the whole step between the projections.
 
-        For instance with scores that are ten times the cosine between query and key:
-
-        >>> import torch
-        >>> from annotated_attention import MultiheadAttention
-        >>> class CosineAttention(MultiheadAttention):
-        ...     def attend(self, q, k, v, **options):
-        ...         q, k = (torch.nn.functional.normalize(x, dim=-1) for x in (q, k))
-        ...         return super().attend(10 * self.head_dim**0.5 * q, k, v, **options)
-        >>> x = torch.randn(5, 2, 24)
-        >>> CosineAttention(24, 4)(x, x, x)[1].shape
-        torch.Size([2, 5, 5])
-
         Args:
             q: (b, h, n, d), the projected queries of each head.
             k: (b, h, m, d), the projected keys; the appended ones come last.
@@ -257,6 +247,19 @@ class MultiheadAttention(nn.Module):
 
         Returns:
             The heads' outputs, (b, h, n, d), and the weights after dropout, (b, h, n, m), or None.
+
+        Examples:
+            Scores that are ten times the cosine between query and key:
+
+            >>> import torch
+            >>> from annotated_attention import MultiheadAttention
+            >>> class CosineAttention(MultiheadAttention):
+            ...     def attend(self, q, k, v, **options):
+            ...         q, k = (torch.nn.functional.normalize(x, dim=-1) for x in (q, k))
+            ...         return super().attend(10 * self.head_dim**0.5 * q, k, v, **options)
+            >>> x = torch.randn(5, 2, 24)
+            >>> CosineAttention(24, 4)(x, x, x)[1].shape
+            torch.Size([2, 5, 5])
         """
         overridden = getattr(self.score, "__func__", None) is not MultiheadAttention.score
         return scaled_dot_product_attention(

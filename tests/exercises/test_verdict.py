@@ -8,10 +8,24 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.exercises import _verdict
+from annotated_attention.exercises.batches import check_attend_heads, check_pattern
 from annotated_attention.exercises.one_head import check_attend, check_w_q
+from annotated_attention.exercises.reshape_trick import check_landing, check_repaired
+from annotated_attention.exercises.split_and_stack import check_pack, check_silence
 from annotated_attention.exercises.two_heads import check_add_up, check_heads
 
-CHECKS = [check_attend, check_w_q, check_add_up, check_heads]
+CHECKS = [
+    check_attend,
+    check_w_q,
+    check_add_up,
+    check_heads,
+    check_silence,
+    check_pack,
+    check_landing,
+    check_repaired,
+    check_pattern,
+    check_attend_heads,
+]
 
 
 class Mute(Exception):

@@ -27,7 +27,7 @@ def check(name: str) -> Callable[[Callable[[Any], str]], Callable[[object], None
 
     Returns:
         A decorator for a judge: a function of the answer that returns what is right about it, or
-        raises :class:`Refused`.
+        raises ``Refused``.
     """
 
     def decorate(judge: Callable[[Any], str]) -> Callable[[object], None]:

@@ -1,4 +1,4 @@
-"""The features are split into heads by a straight reshape, without the tokens keeping their rows."""
+"""The features are split into heads by a straight reshape; the tokens lose their rows."""
 
 from torch import Tensor
 
