@@ -15,7 +15,7 @@ pages := mkdocs.yml $(shell find docs -type f)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help serve site test notebooks lab lint lock clean force
+.PHONY: help serve site test notebooks lab lint bench lock clean force
 
 help:  ## what there is
 	@echo 'make serve      the book, built and served: http://127.0.0.1:$(PORT)  (PORT=...)'
@@ -24,6 +24,7 @@ help:  ## what there is
 	@echo 'make notebooks  run the chapters that changed and rewrite their paired .ipynb'
 	@echo 'make lab        JupyterLab on the chapters'
 	@echo 'make lint       style, formatting and types'
+	@echo 'make bench      time the final class; rewrites the committed results'
 	@echo 'make lock       newest versions into requirements.lock'
 	@echo 'make clean      remove what was built; .venv stays'
 	@echo 'Python 3.11.5 or later (PYTHON=...); another torch build: TORCH=..., see the Makefile.'
@@ -52,6 +53,9 @@ lint: .venv/requirements.lock
 	@$(py) -m ruff format --check --quiet . || \
 	  { echo 'lint: not formatted; .venv/bin/ruff format . mends it'; exit 1; }
 	@$(py) -m mypy --no-error-summary
+
+bench: .venv/requirements.lock
+	@$(py) -m annotated_attention.measure
 
 lock:
 	@$(PYTHON) src/book/lock.py $(TORCH)
