@@ -198,9 +198,12 @@ def _clean(svg: str, name: str, alt: str) -> str:
     svg = re.sub(r">\s+<", "><", svg)
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     assert size is not None
+    width = float(size[1])
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'viewBox="0 0 {size[1]} {size[2]}" width="{float(size[1]):.0f}" role="img" '
-        f'aria-label="{escape(alt)}" fill="currentColor" stroke-linejoin="round">'
+        f'viewBox="0 0 {size[1]} {size[2]}" width="{width:.0f}" role="img" '
+        f'aria-label="{escape(alt)}" fill="currentColor" stroke-linejoin="round" '
+        # Text stays readable on a phone: a wide figure scrolls before it shrinks further.
+        f'style="min-width: {0.9 * width:.0f}px">'
     )
     return head + svg[svg.index(">") + 1 :]
