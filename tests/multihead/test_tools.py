@@ -138,6 +138,17 @@ def test_runs_under_autocast(call, dtype, need_weights):
         assert all(g.isfinite().all() for g in gradients(output.float(), module))
 
 
+def test_attend_gets_one_dtype_under_autocast():
+    class Watching(MultiheadAttention):
+        def attend(self, q, k, v, *, bias, **options):
+            assert {x.dtype for x in (q, k, v, bias)} == {torch.bfloat16}
+            return super().attend(q, k, v, bias=bias, **options)
+
+    module = Watching(E, H, add_bias_kv=True, add_zero_attn=True, batch_first=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        module(*inputs(), **CALLS["all"])
+
+
 def test_bias_of_another_dtype_is_taken_as_pytorchs_takes_it():
     module = make(dtype=torch.float64)
     nn.init.normal_(module.in_proj_bias)
