@@ -5,8 +5,8 @@
 #
 # Chapter 2 ended with $3h + 1$ matrices and $5h + 1$ products. You now put the matrices of all heads
 # side by side into one, multiply once, cut the result into heads, and let one batched product
-# score all of them. Four matrices and six products are left, whatever h is, and the numbers are
-# those of chapter 2.
+# score all of them. The arithmetic stays; it is done in four matrices and six calls, whatever h is,
+# and with the matrices of chapter 2 it gives the numbers of chapter 2.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -180,8 +180,8 @@ assert torch.equal(unstack_and_concatenate(split_and_stack(x, h)), x)
 print(tuple(mixed.shape), "->", tuple(merged.shape))
 
 # %% [markdown]
-# Then comes $W_O$. Without it, head i could write into columns $i \cdot d$ to $(i+1) \cdot d$ of the
-# output and nowhere else. Disturb one head, and count the columns that change:
+# Then comes $W_O$. Without it, a head could write into its own d columns of the output and nowhere
+# else. Disturb one head, and count the columns that change:
 
 # %%
 disturbed = mixed.clone()
@@ -273,12 +273,12 @@ torch.testing.assert_close(mine, expected)
 print(f"PyTorch: outputs, weights and {len(mine)} gradients agree")
 
 # %% [markdown]
-# The reshuffling that chapter 2 needed for PyTorch is gone: its one matrix *is* $W_Q$, $W_K$ and
-# $W_V$, each holding all heads side by side.
+# The heads need no sorting for PyTorch any more: its one matrix is our $W_Q$, $W_K$ and $W_V$, each
+# holding all heads side by side, transposed.
 #
 # ## What is left
 #
-# Count again, with the counter of chapter 2.
+# Count again, with the counter of chapter 2. A batched product is one call that does the work of h.
 
 # %%
 long = torch.randn(64, 32)  # (64, 32)
@@ -291,6 +291,15 @@ for count in (1, 2, 4, 8, 16):
             model(long, long, long)
         row += [sum(1 for _ in model.parameters()), products.calls]
     print("{:5} {:9} {:9} {:21} {:9}".format(*row))
+
+# %% [markdown]
+# One thing does change. Xavier's choice looks at rows and columns, and sees one `(e, e)` matrix where
+# it saw h narrow ones. So a fresh module starts with smaller numbers:
+
+# %%
+fresh, old = SplitAndStack(512, 8), two.Heads(512, 8)
+print(f"deviation of W_Q, all heads in one: {fresh.w_q.std():.3f}")
+print(f"deviation of W_Q, head by head:     {old.heads[0].w_q.std():.3f}")
 
 # %% [markdown]
 # ## Exercises

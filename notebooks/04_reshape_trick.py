@@ -4,9 +4,9 @@
 # *Can the heads be split without copying a number?*
 #
 # Splitting and stacking copies every number once, piece by piece. The same heads can be had by
-# looking at the same memory in another way: one reshape and one transpose, and no copy. It is the
-# most written line of multi-head attention, and the one most often written wrongly, in two ways
-# that keep every shape. You run both and learn how to catch them.
+# looking at the same memory in another way: one reshape and one transpose, and no copy. There are
+# two famous ways to get it wrong, and both keep every shape. You run them, see them train, and
+# learn how to catch them.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -81,9 +81,9 @@ print("split and merged: the same bits, the same gradients")
 # %% [markdown]
 # ## Which step copies
 #
-# Splitting is free. Merging is not: after attention the heads lie one after the other, and no
-# strides can walk that memory as rows of (n, h·d). `view` refuses; `reshape`, and so `flatten`,
-# copies into a new piece (as `.contiguous().view(...)` does).
+# Splitting is free. Merging is not, where the heads lie one after the other: no strides can walk
+# that memory as rows of `(n, h * d)`. `view` refuses; `reshape`, and so `flatten`, copies into a new
+# piece (as `.contiguous().view(...)` does).
 
 # %%
 mixed = torch.randn(h, n, d)                  # (h, n, d)
@@ -99,7 +99,7 @@ describe("(n, h·d)", merged)
 print("same memory: ", merged.data_ptr() == mixed.data_ptr())
 
 # %% [markdown]
-# One copy, where splitting and stacking makes four: queries, keys, values and the way back.
+# That is the price of merging. Chapter 5 counts what a whole attention copies.
 #
 # ## The two famous mistakes
 #
@@ -184,18 +184,27 @@ draw_ways(
 )
 
 # %% [markdown]
-# Merged wrongly, the row of token 1 holds token 2. And a wrong split followed by a wrong merge is
-# its own undoing, so the usual sanity check, split and merge back, passes:
+# Merged wrongly, the row of token 1 holds token 2. Each step can be right or wrong, so there are
+# four combinations. The usual sanity check is to split and merge back:
 
 # %%
-undone = merge_wrongly(wrong)  # (3, 4)
-print("wrong there and wrong back gives the input:", torch.equal(undone, cells))
+WAYS = {
+    "right": (split_heads, merge_heads),
+    "wrong merge": (split_heads, merge_wrongly),
+    "wrong split": (split_wrongly, merge_heads),
+    "both wrong": (split_wrongly, merge_wrongly),
+}
+for name, (split, merge) in WAYS.items():
+    same = torch.equal(merge(split(cells, 2)), cells)
+    print(f"{name:>12}: {'gives the input back' if same else 'does not'}")
 
 # %% [markdown]
-# ## Both train
+# Two wrongs undo each other, and the check passes: this is the combination to be afraid of.
 #
-# Build a module that takes the two steps as settings, and the three combinations that people
-# write.
+# ## They train
+#
+# Build a module that takes the two steps as settings. Its attention is the package's, which can
+# hide from each token all tokens after it: a **causal mask**, `is_causal=True`.
 
 
 # %%
@@ -222,51 +231,47 @@ class Reshaped(nn.Module):
         return self.merge(mixed) @ self.w_o  # (..., n, h * d)
 
 
-# %%
-WAYS = {
-    "right": (split_heads, merge_heads),
-    "wrong merge": (split_heads, merge_wrongly),
-    "wrong split": (split_wrongly, merge_wrongly),
-}
-for name, (split, merge) in WAYS.items():
-    model = Reshaped(24, 4, split, merge)
-    print(f"{name:>12}:", tuple(model(torch.randn(6, 24)).shape))
-
 # %% [markdown]
-# Same shapes. Give each the same small task: of six random letters, name at each place the letter
-# before it. A causal mask hides what comes after.
+# Give each the same small task: six random letters, and at each place the letter *before* it is
+# wanted. Then one that nobody can do: the letter *after* it, which the mask hides.
 
 
 # %%
-def train(attention: Reshaped, steps: int = 150) -> tuple[float, float]:
-    """Train to name the letter before; return the last loss and the accuracy."""
+def train(attention: Reshaped, shift: int, steps: int = 150) -> list[float]:
+    """Train to name the letter ``shift`` places before; return accuracy by place."""
     torch.manual_seed(4)
     letter, place = nn.Embedding(10, 24), nn.Embedding(6, 24)
     out = nn.Sequential(nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 10))
     parts = nn.ModuleList([letter, place, attention, out])
     optimizer = torch.optim.Adam(parts.parameters(), lr=0.01)
     for _ in range(steps):
-        given = torch.randint(10, (64, 6))                     # (64, 6)
-        wanted = given.roll(1, dims=1)                         # (64, 6)
-        x = letter(given) + place.weight                       # (64, 6, 24)
-        logits = out(x + attention(x, is_causal=True))[:, 1:]  # (64, 5, 10)
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), wanted[:, 1:].flatten())
+        given = torch.randint(10, (64, 6))                 # (64, 6)
+        wanted = given.roll(shift, dims=1)                 # (64, 6)
+        x = letter(given) + place.weight                   # (64, 6, 24)
+        logits = out(x + attention(x, is_causal=True))     # (64, 6, 10)
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return loss.item(), (logits.argmax(-1) == wanted[:, 1:]).float().mean().item()
+    return (logits.argmax(-1) == wanted).float().mean(0).tolist()
 
 
 # %%
-torch.manual_seed(4)
-print(f"guessing one of 10: loss {torch.tensor(10.0).log():.2f}, accuracy {1 / 10:.2f}")
-for name, (split, merge) in WAYS.items():
-    loss, accuracy = train(Reshaped(24, 4, split, merge))
-    print(f"{name:>12}: loss {loss:.2f}, accuracy {accuracy:.2f}")
+print("accuracy at places 1 to 6; at the ends the text goes round in a circle")
+for task, shift in (("before", 1), ("after", -1)):
+    for name, way in WAYS.items():
+        torch.manual_seed(4)
+        places = train(Reshaped(24, 4, *way), shift)
+        print(f"the letter {task:>6}, {name:>11}:", "  ".join(f"{p:.2f}" for p in places))
 
 # %% [markdown]
-# The wrong merge learns the task as well as the right version. The wrong split learns most of it,
-# and you would blame the task. Neither shape nor loss tells; three questions do.
+# Place 1 wants the last letter, which lies in its future: nobody can know it. Elsewhere nothing in
+# the first task gives one wrong step away. Two wrong steps learn all places but one, which never gets
+# to see the letter before it, and you would blame the task.
+#
+# The second task cannot be done but at the last place: guessing gives 0.10, and the right version
+# guesses. One wrong step does far better. It has seen the answer, and when it has to generate text,
+# there will be none to see.
 #
 # ## How to catch them
 #
@@ -291,7 +296,7 @@ for name, model in models.items():
     print(f"{name:>12}: {leaks.sum():2} of {6 * 5 // 2} future cells react")
 
 # %% jupyter={"source_hidden": true}
-drawing, axes = display.panels(630, 230, columns=3)
+drawing, axes = display.panels(800, 230, columns=4)
 for ax, (name, model) in zip(axes, models.items()):
     strength = reactions(model, LENGTH)  # (6, 6)
     for i in range(LENGTH):
@@ -310,11 +315,11 @@ display.finish(drawing, name="leak-matrix", alt="; ".join(
 ))
 
 # %% [markdown]
-# The wrong merge shows each token some of its future: in training it can copy the answer, and when
-# it has to generate, there is none. The wrong split leaks nothing. Ask it two other things.
+# One wrong step leaks, two do not. Ask two other things, which catch them all.
 #
 # **Does the beginning stay the same when the text goes on?** Under a causal mask it must. **Do the
-# results move with the tokens?** Without a mask and without positions, they must.
+# results move with the tokens?** Without a mask, and with nothing that says where a token stands,
+# they must.
 
 
 # %%
@@ -339,9 +344,9 @@ for name, model in models.items():
     print(f"{name:>12} {leaks!s:>6}", "{:12.0e} {:17.0e}".format(*gaps))
 
 # %% [markdown]
-# > **Pitfall.** Testing shapes, a falling loss, and that splitting and merging gives back the input.
-# > All three pass for wrong code. The three questions above look at nothing but inputs and outputs,
-# > so you can ask them of any attention, your own included.
+# > **Pitfall.** Trusting shapes, a falling loss, or the way there and back. The first two pass with
+# > any of the mistakes, the third with both at once. The questions above look at nothing but inputs
+# > and outputs, so you can ask them of any attention, your own included.
 #
 # ## The same as before
 #
@@ -436,8 +441,8 @@ exercises.reshape_trick.check_landing(landing)
 # ### Repair a split
 #
 # *Medium, 10 minutes.* The shape that this function gives is right, and its numbers are those of
-# `x`. What does row 1 of head 0 hold, counted from 0? Repair it: `x` is `(n, h * d)`, and the
-# result, `(h, n, d)`, is to equal `torch.stack(x.split(d, dim=-1))`.
+# `x`. What does row 1 of head 0 hold, counted from 0? Repair it: `x` is `(n, h * d)`, and in the
+# result, `(h, n, d)`, every head has its own features of every token.
 
 
 # %% tags=["exercise"]
@@ -488,7 +493,7 @@ exercises.reshape_trick.check_repaired(repaired)
 # %% [markdown]
 # ## What you have now
 #
-# Splitting is `view` and `transpose` and free; merging is the same backwards and makes one copy.
-# Leave out a transpose and every shape stays, the round trip works, the loss falls. What catches it
-# is asking what the outputs depend on. The next chapter adds the axis that is still missing: the
+# Splitting is `view` and `transpose` and free; merging is the same backwards, and copies where the
+# memory does not fit. Leave out a transpose and every shape stays and the loss falls; leave out both
+# and even the way there and back works. What catches it is asking what the outputs depend on. The next chapter adds the axis that is still missing: the
 # batch.

@@ -83,7 +83,7 @@ def four_axes(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 # %% [markdown]
 # ## Folded
 #
-# If samples and heads are alike, one axis can hold both. Sequence-first this is one `view`:
+# If samples and heads are alike, one axis can hold both. In sequence-first memory this is one view:
 # `(n, b, h * d)` → `(n, b * h, d)`, since in memory the heads of a sample lie side by side; then the
 # new axis goes to the front, `(b * h, n, d)`.
 
@@ -115,8 +115,8 @@ print("sequence-first", tuple(first[0].shape), "->", tuple(fold(first[0], h).sha
 print("and back      ", tuple(folded(*first, h).shape))
 
 # %% [markdown]
-# In which order? Slice $r = i \cdot h + j$ is sample i, head j: all heads of the first sample come
-# first. A mask for each slice has to follow the same order; chapter 6 comes back to that. Here the
+# In which order? Counted from 0, slice $r = i \cdot h + j$ is sample i, head j: all heads of the first
+# sample come first. A mask for each slice has to follow the same order; chapter 6 comes back to that. Here the
 # function has folded a tensor whose cells say where they come from:
 
 # %% jupyter={"source_hidden": true}
@@ -207,27 +207,27 @@ for sentence, row in enumerate(reaction.T.tolist(), 1):
     print(f"  the words of sentence {sentence}:", [round(number, 2) for number in row])
 
 # %% [markdown]
-# Sentence 1 reacts to sentence 2, and word 1 to no other word. Cross-attention with sizes that all
-# differ shows the same mistake at once. With equal sizes it stays silent there, too:
+# Sentence 1 reacts to sentence 2, and word 1 to no other word. Cross-attention shows the same mistake
+# at once, if n and m differ and neither is 1, which would be stretched to fit:
 
 # %%
-for sizes in ({"b": 4, "n": 4, "m": 4}, {"b": 2, "n": 3, "m": 5}):
-    query = torch.randn(sizes["n"], sizes["b"], 24)  # (..., 24)
-    key = torch.randn(sizes["m"], sizes["b"], 24)    # (..., 24)
+for samples, queries, keys in ((4, 4, 4), (2, 1, 5), (2, 3, 5)):
+    query = torch.randn(queries, samples, 24)  # (..., 24)
+    key = torch.randn(keys, samples, 24)       # (..., 24)
+    print(f"b = {samples}, n = {queries}, m = {keys}", end=" ")
     try:
-        shape = tuple(by_name(query, key, key, h).shape)
-        print(sizes, "runs, and gives", shape)
+        print("runs, and gives", tuple(by_name(query, key, key, h).shape))
     except RuntimeError as error:
-        print(sizes, "stops:", str(error).split(":")[0])
+        print("stops:", str(error)[:66])
 
 # %% [markdown]
-# That is why the sizes on these pages all differ, and why a test of self-attention alone is not
-# enough.
+# The second runs and gives the wrong shape. That is why the sizes in our comparisons all differ, and
+# why a test of self-attention alone is not enough.
 #
 # ## What each copies
 #
-# Count the numbers that are copied on the way, with a counter like that of chapter 2. PyTorch calls
-# a copy `clone`.
+# Count the numbers that are copied because memory does not fit, with a counter like that of chapter
+# 2. PyTorch calls such a copy `clone`.
 
 
 # %%
@@ -262,13 +262,13 @@ for name, (form, given) in ways.items():
 
 # %% [markdown]
 # Sequence-first, the fold gives `@` something that it can walk by strides: only the merge at the end
-# copies. Batch-first, samples and heads are not neighbours in memory, and queries, keys and values
-# are copied on the way into the product, however they are written.
+# copies. Batch-first, samples and heads are not neighbours in memory, and in all three ways queries,
+# keys and values are copied once.
 #
 # ## Which form the final class uses
 #
-# PyTorch's fused kernel takes `(b, h, n, d)` and walks it by strides. So with four axes the copies go
-# away, too, and masks of a sample or of a head need no repeating, since each has its own axis.
+# PyTorch has a **fused kernel**: one routine from queries, keys and values to the output, which never
+# stores the weights. It takes `(b, h, n, d)` and walks it by strides, so the copies go away.
 
 
 # %%
@@ -291,8 +291,9 @@ print(f"four axes, fused: equal, and {copies.numbers} copied")
 
 
 # %% [markdown]
-# That is what `MultiheadAttention` does inside, in both conventions. Its attention step can be
-# overridden; this one only tells what it is given.
+# So the package's own `MultiheadAttention` works on `(b, h, n, d)` in both conventions. Its attention
+# step can be overridden; this one only tells what it is given. Weights are asked for by default, and
+# cost the copies, since the fused kernel has none to give:
 
 
 # %%
@@ -309,10 +310,13 @@ for batch_first in (True, False):
     with torch.no_grad():
         module.in_proj_weight.copy_(torch.eye(h * d).repeat(3, 1))
         module.out_proj.weight.copy_(torch.eye(h * d))
-    given = [x if batch_first else x.transpose(0, 1) for x in (q, k, v)]
-    ours, _ = module(*given)
-    ours = ours if batch_first else ours.transpose(0, 1)  # (b, n, h * d)
-    torch.testing.assert_close(ours, slow)
+    given = inputs if batch_first else sequence_first
+    for need_weights in (True, False):
+        with Copies() as copies:
+            ours, _ = module(*given, need_weights=need_weights)
+        print(f"    need_weights={need_weights}: {copies.numbers} copied")
+        ours = ours if batch_first else ours.transpose(0, 1)  # (b, n, h * d)
+        torch.testing.assert_close(ours, slow)
 
 # %% [markdown]
 # ## Exercises
@@ -362,7 +366,7 @@ exercises.batches.check_pattern(pattern)
 # %% [markdown]
 # ### What self-attention does not tell
 #
-# *Hard, 15 minutes.* This function is batch-first and has no projections: query is `(b, n, e)`, key
+# *Medium, 15 minutes.* This function is batch-first and has no projections: query is `(b, n, e)`, key
 # and value are `(b, m, e)`. It passes every test of self-attention, and it is still wrong. Find out
 # what such tests cannot see, then repair it, so that it returns `(b, n, e)` for any n and m.
 

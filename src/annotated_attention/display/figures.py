@@ -149,7 +149,7 @@ def attention_lines(
     if not 0 <= query < n:
         raise ValueError(f"query ({query}) must be the index of one of the {n} words")
     rows = weights.detach().tolist()
-    drawing, (ax,) = panels(80 * n, 220)
+    drawing, (ax,) = panels(62 * n, 210)
     ax.set(xlim=(-0.5, n - 0.5), ylim=(-0.3, 1.36))
     ax.axis("off")
     lit_last = sorted(range(n), key=lambda i: i == query)
@@ -204,6 +204,6 @@ def _clean(svg: str, name: str, alt: str) -> str:
         f'viewBox="0 0 {size[1]} {size[2]}" width="{width:.0f}" role="img" '
         f'aria-label="{escape(alt)}" fill="currentColor" stroke-linejoin="round" '
         # Text stays readable on a phone: a wide figure scrolls before it shrinks further.
-        f'style="min-width: {0.9 * width:.0f}px">'
+        f'style="min-width: {0.72 * width:.0f}px">'
     )
     return head + svg[svg.index(">") + 1 :]
