@@ -18,7 +18,7 @@ display.chapter_map("project in", "score", "softmax", "mix", "project out")
 # %% [markdown]
 # The strip is the map of the whole book, with the steps of this chapter lit; splitting and merging
 # is for several heads, masking for words that must not be seen. The letters are explained on the
-# [notation page](../docs/notation.md), where h is 1 for now. What draws, here and below, is
+# [notation page](../docs/notation.md), where h is still 1. What draws, here and below, is
 # `annotated_attention.display`.
 #
 # ## A sentence in numbers

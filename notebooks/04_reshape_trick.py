@@ -350,8 +350,13 @@ for name, model in models.items():
 #
 # ## The same as before
 #
-# Put the trick into the module of chapter 3, in place of splitting and stacking, and compare:
-# outputs, and the gradients of the input and of all four matrices.
+# The module is that of chapter 3, with the trick in place of splitting and stacking:
+
+# %%
+display.diff(three.SplitAndStack, Reshaped)
+
+# %% [markdown]
+# Compare them with the same matrices: outputs, and the gradients of the input and of all four.
 
 # %%
 reshaped, stacked = models["right"], three.SplitAndStack(24, 4).double()

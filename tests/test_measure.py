@@ -86,7 +86,6 @@ def test_memory_is_measured_in_processes_of_their_own(monkeypatch):
     assert 2048 * 512 * 4 < found["bytes"][0] < scores / 2
 
 
-@pytest.mark.skipif(not measure.DATA.exists(), reason="not measured yet")
 def test_committed_results_are_whole():
     found = json.loads(measure.DATA.read_text(encoding="utf-8"))
     check(found)
