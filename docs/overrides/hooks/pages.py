@@ -7,6 +7,7 @@ handed over, so that MkDocs' own strict checks see a chapter as they see any pag
 import logging
 import posixpath
 import re
+from html import unescape
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -23,15 +24,18 @@ from annotated_attention.display._html import code_block, highlight_lines
 from annotated_attention.display.shapes import colour_shapes
 
 log = logging.getLogger("mkdocs.pages")
-SVG = re.compile(r"<svg.*?</svg>", re.DOTALL)
+# Set aside while a page is parsed: the parser would write SVG's mixed-case names in lower case, and
+# take as long for the thousand elements of highlighted code as for all the rest.
+ASIDE = re.compile(r"<svg.*?</svg>|<pre.*?</pre>", re.DOTALL)
+SOURCE = '<pre class="aa-source">'
+PLACE = "<aa-aside></aa-aside>"
 
 
 @event_priority(-100)  # last: everything that makes content has run
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Mend one page."""
-    # The parser would write SVG's mixed-case names in lower case; figures step aside meanwhile.
-    drawings = SVG.findall(content)
-    soup = BeautifulSoup(SVG.sub("<aa-svg></aa-svg>", content), "html.parser")
+    aside = [_finish(part) for part in ASIDE.findall(content)]
+    soup = BeautifulSoup(ASIDE.sub(PLACE, content), "html.parser")
     for style in soup.find_all("style"):
         style.decompose()
     if page.file.src_uri.endswith(".ipynb"):
@@ -40,18 +44,21 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
         fold["class"] = "aa-fold"
     for quote in soup.find_all("blockquote"):
         _dress_callout(quote)
-    content = colour_shapes(str(soup))
-    for drawing in drawings:
-        content = content.replace("<aa-svg></aa-svg>", drawing, 1)
-    return content
+    first, *rest = str(soup).split(PLACE)
+    return colour_shapes(first + "".join(map("".join, zip(aside, rest, strict=True))))
+
+
+def _finish(part: str) -> str:
+    """Highlight a cell's source; leave everything else that was set aside as it is."""
+    if not part.startswith(SOURCE):
+        return part
+    source = unescape(part.removeprefix(SOURCE).removesuffix("</pre>"))
+    return code_block("\n".join(highlight_lines(source)))
 
 
 def _mend_chapter(soup: BeautifulSoup, page: Page, config: MkDocsConfig, files: Files) -> None:
     for unknown in soup.select(".aa-unknown-output"):
         log.warning(f"{page.file.src_uri}: an output that the site cannot show: {unknown.text}")
-    for source in soup.select("pre.aa-source"):
-        block = code_block("\n".join(highlight_lines(source.text)))
-        source.replace_with(BeautifulSoup(block, "html.parser"))
     _mend_headings(soup, page)
     _mend_links(soup, page, files)
     _offer_downloads(soup, page, config)
