@@ -108,12 +108,8 @@ print("same memory: ", merged.data_ptr() == mixed.data_ptr())
 # they have a room of their own, `mistakes`.
 
 # %%
-from annotated_attention.mistakes.merge_without_transpose import (
-    merge_heads as merge_wrongly,
-)
-from annotated_attention.mistakes.split_without_transpose import (
-    split_heads as split_wrongly,
-)
+from annotated_attention.mistakes.reshapes import merge_without_transpose as merge_wrongly
+from annotated_attention.mistakes.reshapes import split_without_transpose as split_wrongly
 
 display.source(merge_wrongly)
 

@@ -4,13 +4,18 @@ import pytest
 import torch
 
 from annotated_attention import merge_heads, scaled_dot_product_attention, split_heads
-from annotated_attention.mistakes import merge_without_transpose, split_without_transpose
+from annotated_attention.mistakes.reshapes import (
+    MergeWithoutTranspose,
+    SplitWithoutTranspose,
+    merge_without_transpose,
+    split_without_transpose,
+)
 
 B, H, N, D = 2, 4, 6, 5
 WAYS = {
     "right": (split_heads, merge_heads),
-    "wrong merge": (split_heads, merge_without_transpose.merge_heads),
-    "wrong split": (split_without_transpose.split_heads, merge_without_transpose.merge_heads),
+    "wrong merge": (split_heads, merge_without_transpose),
+    "wrong split": (split_without_transpose, merge_without_transpose),
 }
 
 
@@ -35,11 +40,11 @@ def tokens(*shape):
 @pytest.mark.parametrize("batch", [(), (B,), (B, 3)], ids=str)
 def test_shapes_and_numbers_are_those_of_the_right_version(batch):
     x = tokens(*batch, N, H * D)
-    right, wrong = split_heads(x, H), split_without_transpose.split_heads(x, H)
+    right, wrong = split_heads(x, H), split_without_transpose(x, H)
     assert right.shape == wrong.shape
     assert torch.equal(right.flatten().sort().values, wrong.flatten().sort().values)
     assert not torch.equal(right, wrong)
-    merged, mixed_up = merge_heads(right), merge_without_transpose.merge_heads(right)
+    merged, mixed_up = merge_heads(right), merge_without_transpose(right)
     assert merged.shape == mixed_up.shape
     assert torch.equal(merged.flatten().sort().values, mixed_up.flatten().sort().values)
     assert not torch.equal(merged, mixed_up)
@@ -48,16 +53,16 @@ def test_shapes_and_numbers_are_those_of_the_right_version(batch):
 def test_samples_of_a_batch_stay_apart():
     x = tokens(B, N, H * D)
     for function in (
-        lambda x: split_without_transpose.split_heads(x, H),
-        lambda x: merge_without_transpose.merge_heads(split_heads(x, H)),
+        lambda x: split_without_transpose(x, H),
+        lambda x: merge_without_transpose(split_heads(x, H)),
     ):
         assert torch.equal(function(x)[1], function(x[1]))
 
 
 def test_wrong_there_and_wrong_back_is_nothing():
     x = tokens(N, H * D)
-    there = split_without_transpose.split_heads(x, H)
-    assert torch.equal(merge_without_transpose.merge_heads(there), x)
+    there = split_without_transpose(x, H)
+    assert torch.equal(merge_without_transpose(there), x)
 
 
 @pytest.mark.parametrize(("way", "leaks"), [("right", 0), ("wrong merge", 11), ("wrong split", 0)])
@@ -76,3 +81,18 @@ def test_prefix_and_permutation(way):
         assert max(prefix, moved) < 1e-12
     else:
         assert min(prefix, moved) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "way"),
+    [(MergeWithoutTranspose, "wrong merge"), (SplitWithoutTranspose, "wrong split")],
+)
+def test_classes_make_the_mistake_of_the_functions(wrong, way):
+    torch.manual_seed(3)
+    module = wrong(H * D, H, bias=False, batch_first=True, dtype=torch.float64)
+    split, merge = (split_without_transpose, merge_heads) if way == "wrong split" else WAYS[way]
+    x = tokens(B, N, H * D)
+    q, k, v = (split(x @ matrix.mT, H) for matrix in module.in_proj_weight.chunk(3))
+    heads, _ = scaled_dot_product_attention(q, k, v, is_causal=True)
+    found, _ = module(x, x, x, is_causal=True)
+    torch.testing.assert_close(found, merge(heads) @ module.out_proj.weight.mT)
