@@ -1,0 +1,62 @@
+"""The list of all mistakes, which the doctor, the chapters and the tests share."""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from annotated_attention.multihead import MultiheadAttention
+
+Version = TypeVar("Version", bound=type[MultiheadAttention])
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One wrong version, and what to change in it.
+
+    Attributes:
+        code: its stable name, such as ``merge-without-transpose``.
+        version: the class that makes it.
+        wrong: the line as people write it.
+        right: the line to write instead.
+    """
+
+    code: str
+    version: type[MultiheadAttention]
+    wrong: str
+    right: str
+
+    @property
+    def title(self) -> str:
+        """What is done wrongly, in one sentence."""
+        return inspect.cleandoc(self.version.__doc__ or "").split("\n")[0].rstrip(".")
+
+    @property
+    def explanation(self) -> str:
+        """What happens then, and why it is not noticed: one paragraph."""
+        return " ".join(inspect.cleandoc(self.version.__doc__ or "").split("\n")[2:])
+
+    @property
+    def remedy(self) -> str:
+        """The change that repairs it."""
+        return f"Write `{self.right}` in place of `{self.wrong}`."
+
+
+MISTAKES: dict[str, Mistake] = {}
+
+
+def mistake(*, wrong: str, right: str) -> Callable[[Version], Version]:
+    """Enter a class in the list, under its own name in lower case with hyphens.
+
+    Args:
+        wrong: the line as people write it.
+        right: the line to write instead.
+    """
+
+    def enter(version: Version) -> Version:
+        code = re.sub(r"(?<!^)(?=[A-Z])", "-", version.__name__).lower()
+        MISTAKES[code] = Mistake(code, version, wrong, right)
+        return version
+
+    return enter

@@ -1,0 +1,168 @@
+"""Projections that are read, shared, stored or applied wrongly."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention.mistakes._registry import mistake
+from annotated_attention.multihead import MultiheadAttention
+
+
+class _OtherRows(MultiheadAttention):
+    """Reads other rows of the packed ``in_proj_weight`` (so all widths must be e)."""
+
+    def _rows(self, rows: Tensor) -> Tensor:
+        """Say which row stands where.
+
+        Args:
+            rows: (3, h, d), the index of each row: of W_Q, W_K, W_V, by head.
+        """
+        raise NotImplementedError
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        weight: Any = self.in_proj_weight
+        rows = torch.arange(len(weight), device=weight.device).view(3, self.num_heads, -1)
+        rows = self._rows(rows).reshape(3, -1)
+        biases = [None] * 3 if self.in_proj_bias is None else self.in_proj_bias[rows]
+        return tuple(map(F.linear, (query, key, value), weight[rows], biases))
+
+
+@mistake(
+    wrong="k, q, v = in_proj_weight.chunk(3)",
+    right="q, k, v = in_proj_weight.chunk(3)",
+)
+class ChunksInTheWrongOrder(_OtherRows):
+    """The packed projection is taken for K, Q, V, and it holds Q, K, V.
+
+    All three are alike until they are trained, so that nothing fails and training from scratch
+    works as well. With weights that somebody else trained, queries look with what was made to be
+    looked at. The shapes agree, and loading them raises no error.
+    """
+
+    def _rows(self, rows: Tensor) -> Tensor:
+        return rows[[1, 0, 2]]
+
+
+@mistake(
+    wrong="q, k, v = qkv.view(b, n, h, 3, d).unbind(3)",
+    right="q, k, v = qkv.view(b, n, 3, h, d).unbind(2)",
+)
+class InterleavedPerHead(_OtherRows):
+    """The packed projection is read head by head, and it holds all of Q, then all of K and V.
+
+    Some libraries pack (h, 3, d), PyTorch packs (3, h, d); both have 3e rows. Training from scratch
+    works either way. With weights from the other side, what one head takes for its query is a piece
+    of another head's, and loading them raises no error.
+    """
+
+    def _rows(self, rows: Tensor) -> Tensor:
+        return rows.reshape(self.num_heads, 3, -1).transpose(0, 1)
+
+
+@mistake(
+    wrong="W_q = nn.Linear(e, d)  # and k and v, used by every head",
+    right="W_q = nn.Linear(e, h * d)  # and k and v",
+)
+class SharedHeads(_OtherRows):
+    """All heads use the projection of the first one.
+
+    Every head then computes the same, and h heads know no more than one. The output has its full
+    width, and the model trains, if worse than it could; the rows of the other heads, where there
+    are any, never get a gradient.
+    """
+
+    def _rows(self, rows: Tensor) -> Tensor:
+        return rows[:, :1].expand_as(rows)
+
+
+@mistake(
+    wrong="attend(q, v, k)",
+    right="attend(q, k, v)",
+)
+class KeysAndValuesSwapped(MultiheadAttention):
+    """Keys and values change places: the values are scored, and the keys are mixed.
+
+    Both come from the same tokens and have the same shape, so that everything runs, and in
+    self-attention that is trained from scratch only two names are wrong. With trained weights, or
+    where key and value are different tensors, it computes something else.
+    """
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
+        """Hand them on in the wrong order."""
+        return super().attend(q, v, k, **options)
+
+
+class _Unused(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return input
+
+
+@mistake(
+    wrong="return merge_heads(heads)",
+    right="return out_proj(merge_heads(heads))",
+)
+class OutputProjectionMissing(MultiheadAttention):
+    """The output projection exists and is never applied.
+
+    The heads' results stay side by side, and no feature of the output can use two heads. Width and
+    shape are right, and the layers behind can make up for much of it. The projection's parameters
+    are counted, saved and loaded; only that they never get a gradient.
+    """
+
+    def __init__(self, *settings: Any, **options: Any) -> None:
+        """Create all parameters, and see to it that these are not used."""
+        super().__init__(*settings, **options)
+        self.out_proj.__class__ = _Unused
+
+
+class _Twice(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(super().forward(input))
+
+
+@mistake(
+    wrong="return out_proj(out_proj(merge_heads(heads)))",
+    right="return out_proj(merge_heads(heads))",
+)
+class OutputProjectionDoubled(MultiheadAttention):
+    """The output projection is applied twice, once inside the attention and once by its caller.
+
+    Two linear maps in a row are one, so that the model can learn what it needs, and every question
+    about inputs and outputs gets the right answer. What differs is the result with given weights,
+    and its size.
+    """
+
+    def __init__(self, *settings: Any, **options: Any) -> None:
+        """Create all parameters, and see to it that these are used twice."""
+        super().__init__(*settings, **options)
+        self.out_proj.__class__ = _Twice
+
+
+@mistake(
+    wrong="self.heads = [nn.Linear(e, d) for _ in range(h)]",
+    right="self.heads = nn.ModuleList(nn.Linear(e, d) for _ in range(h))",
+)
+class HeadsInAPlainList(MultiheadAttention):
+    """The heads' projections lie in a plain Python list, where a module does not look for them.
+
+    The forward pass is right. But `parameters()` and `state_dict()` know nothing of them, so that
+    the optimizer never changes them, a checkpoint does not hold them, and `to()` does not move
+    them. The other parameters train, and the loss falls.
+    """
+
+    def __init__(self, *settings: Any, **options: Any) -> None:
+        """Create all parameters, and move the rows of each head into a list."""
+        super().__init__(*settings, **options)
+        rows: Any = self.in_proj_weight
+        self.heads = [nn.Parameter(head) for head in rows.detach().split(self.head_dim)]
+        del self.in_proj_weight
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        """Put the rows together for as long as they are needed."""
+        self.__dict__["in_proj_weight"] = torch.cat([*self.heads])  # (3 * e, e)
+        try:
+            return super().forward(*inputs, **options)
+        finally:
+            del self.__dict__["in_proj_weight"]

@@ -1,0 +1,218 @@
+"""Every mistake stays wrong, and is nothing but its mistake: it differs nowhere else."""
+
+import copy
+import doctest
+import functools
+import inspect
+
+import pytest
+import torch
+
+import annotated_attention.mistakes
+from annotated_attention import MultiheadAttention, block_future
+from annotated_attention.mistakes import MISTAKES, StepByStep
+
+H, D = 4, 6
+E = H * D
+
+
+def tokens(*shape):
+    source = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, E, generator=source, dtype=torch.float64)
+
+
+def cross(b=2, **options):
+    return (tokens(b, 3), tokens(b, 5), tokens(b, 5) * 2), options
+
+
+def itself(b, n, **options):
+    return (tokens(b, n),) * 3, options
+
+
+def some(*shape):
+    """Block some of them, and the first never."""
+    return (torch.rand(shape, generator=torch.Generator().manual_seed(3)) < 0.4).index_fill(
+        -1, torch.tensor(0), False
+    )
+
+
+PADDING = torch.tensor([[False, False, False], [False, True, True], [False, False, True]])
+LEFT = torch.tensor([[False] * 5, [True] * 5, [False] * 5])
+SITUATIONS = {
+    "free": cross(),
+    "one sample": cross(1),
+    "self": itself(2, 5),
+    "padding": itself(3, 3, key_padding_mask=PADDING),
+    "padding of one": itself(1, 3, key_padding_mask=PADDING[2:]),
+    "mask": itself(2, 5, attn_mask=some(5, 5)),
+    "masks": itself(2, 5, attn_mask=some(2, 1, 5, 5).expand(-1, H, -1, -1).flatten(0, 1)),
+    "causal": itself(2, 5, is_causal=True),
+    "nothing left": cross(attn_mask=LEFT),
+}
+HALF, TRAINING, EVALUATION = "half precision", "training", "evaluation"
+MASKED = {"padding", "padding of one", "mask", "masks", "causal", "nothing left"}
+EVERYWHERE = {*SITUATIONS, TRAINING, EVALUATION, HALF}
+SEVERAL = EVERYWHERE - {"one sample", "padding of one"}
+
+# Where each differs from the right version with the same weights; nowhere else.
+DIFFERS = {
+    "input-changed-in-place": {"padding", "padding of one"},  # self-attention: its queries go, too
+    "call-instead-of-forward": set(),
+    "mask-inverted": MASKED | {HALF},
+    "mask-ignored": MASKED | {HALF},
+    "mask-after-softmax": (MASKED - {"nothing left"}) | {HALF},
+    "mask-multiplied": MASKED | {HALF},
+    "padding-mask-on-queries": {"padding", "padding of one"},
+    "mask-on-the-wrong-axis": {"padding"},
+    "mask-in-the-wrong-order": {"masks"},
+    "mask-transposed": MASKED | {HALF},
+    "causal-off-by-one": {"causal"},
+    "causal-hides-itself": {"causal"},
+    "finite-fill-in-half": {"nothing left", HALF},
+    "nan-row": {"nothing left"},
+    "chunks-in-the-wrong-order": EVERYWHERE,
+    "interleaved-per-head": EVERYWHERE,
+    "shared-heads": EVERYWHERE,
+    "keys-and-values-swapped": EVERYWHERE,
+    "output-projection-missing": EVERYWHERE,
+    "output-projection-doubled": EVERYWHERE,
+    "heads-in-a-plain-list": {HALF},  # `half()` does not find them
+    "merge-without-transpose": EVERYWHERE,
+    "split-without-transpose": EVERYWHERE,
+    "split-and-merge-without-transpose": EVERYWHERE,
+    "batch-mixed-into-sequence": SEVERAL,
+    "heads-of-other-samples": SEVERAL,
+    "no-scale": EVERYWHERE,
+    "scale-by-model-width": EVERYWHERE,
+    "scale-twice": EVERYWHERE,
+    "softmax-over-queries": EVERYWHERE,
+    "softmax-over-heads": EVERYWHERE,
+    "dropout-before-softmax": {TRAINING},
+    "dropout-in-evaluation": {EVALUATION},
+}
+BY_CODE = pytest.mark.parametrize("code", MISTAKES)
+
+
+def made(version, dropout=0.0):
+    """Make a version, with the same weights as every other."""
+    torch.manual_seed(0)
+    return version(E, H, dropout, batch_first=True, dtype=torch.float64).eval()
+
+
+@functools.cache
+def output(version, situation):
+    """Run a version; None where it stops with an error."""
+    inputs, options = SITUATIONS.get(situation, cross())
+    module = made(version, 0.5 if situation in (TRAINING, EVALUATION) else 0.0)
+    module.train(situation == TRAINING)
+    if situation == HALF:
+        inputs, options = [x.half() for x in itself(2, 5)[0]], {"attn_mask": some(5, 5)}
+        module.half()
+    torch.manual_seed(1)
+    try:
+        return module(*copy.deepcopy(inputs), **options)[0].detach()
+    except (RuntimeError, TypeError):
+        return None
+
+
+def same(version, situation):
+    """Tell whether a version gives what the right one gives; an error is not the same."""
+    found, expected = output(version, situation), output(MultiheadAttention, situation)
+    if found is None:
+        return False
+    assert found.shape == expected.shape
+    assert found.dtype == expected.dtype
+    return torch.allclose(found, expected, rtol=0, atol=0.02 if situation == HALF else 1e-9)
+
+
+@BY_CODE
+def test_differs_where_it_should_and_only_there(code):
+    found = {where for where in EVERYWHERE if not same(MISTAKES[code].version, where)}
+    assert found == DIFFERS[code]
+
+
+def test_taken_apart_the_right_version_is_right():
+    assert [where for where in EVERYWHERE if not same(StepByStep, where)] == []
+
+
+@BY_CODE
+def test_is_described(code):
+    mistake = MISTAKES[code]
+    assert list(MISTAKES) == list(DIFFERS)
+    assert mistake.title
+    assert not mistake.title.endswith(".")
+    assert 100 < len(mistake.explanation) < 500
+    assert "\n\n" not in inspect.cleandoc(mistake.version.__doc__).split("\n", 2)[2]
+    assert mistake.wrong != mistake.right
+    assert mistake.right in mistake.remedy
+    assert mistake.wrong in mistake.remedy
+    assert mistake.version.__name__ in annotated_attention.mistakes.__all__
+
+
+@pytest.mark.parametrize("code", sorted(set(DIFFERS) - {"heads-in-a-plain-list"}))
+def test_parameters_are_those_of_the_right_version(code):
+    module = made(MISTAKES[code].version)
+    module.load_state_dict(made(MultiheadAttention).state_dict())
+
+
+def test_heads_in_a_plain_list_are_not_registered():
+    module = made(MISTAKES["heads-in-a-plain-list"].version)
+    assert set(dict(module.named_parameters())) == {
+        "in_proj_bias",
+        "out_proj.weight",
+        "out_proj.bias",
+    }
+    module(*cross()[0])[0].sum().backward()
+    assert all(head.grad.abs().sum() > 0 for head in module.heads)  # they count, unregistered
+
+
+def test_call_instead_of_forward_runs_no_hooks():
+    seen = []
+    for module in (made(MultiheadAttention), made(MISTAKES["call-instead-of-forward"].version)):
+        module.register_forward_hook(lambda module, *_: seen.append(type(module).__name__))
+        module(*cross()[0])
+    assert seen == ["MultiheadAttention"]
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_input_is_changed_in_place(batch_first):
+    module = made(MISTAKES["input-changed-in-place"].version)
+    module.batch_first = batch_first
+    query, key, value = (x if batch_first else x.transpose(0, 1) for x in cross()[0])
+    padding = torch.tensor([[False] * 4 + [True], [False] * 5])
+    given = value.clone()
+    output, _ = module(query, key, value, padding)
+    reference = made(MultiheadAttention)
+    reference.batch_first = batch_first
+    torch.testing.assert_close(output, reference(query, key, given, padding)[0])
+    assert not torch.equal(value, given)
+    samples = value if batch_first else value.transpose(0, 1)
+    assert (samples[padding] == 0).all()
+
+
+def test_dead_rows_of_shared_heads_and_of_the_missing_projection():
+    shared = made(MISTAKES["shared-heads"].version)
+    shared(*cross()[0])[0].sum().backward()
+    used = shared.in_proj_weight.grad.abs().sum(1).view(3, H, D) > 0
+    assert used[:, 0].all()
+    assert not used[:, 1:].any()
+    missing = made(MISTAKES["output-projection-missing"].version)
+    missing(*cross()[0])[0].sum().backward()
+    assert missing.out_proj.weight.grad is None
+
+
+def test_causal_masks_see_one_token_too_many_and_one_too_few():
+    def seen(module):
+        x = itself(1, 5)[0][0]
+        return module(x, x, x, is_causal=True)[1][0] > 0
+
+    assert torch.equal(seen(made(MultiheadAttention)), ~block_future(5))
+    too_many = seen(made(MISTAKES["causal-off-by-one"].version))
+    assert torch.equal(too_many, torch.ones(5, 5).tril(1) > 0)
+    assert not seen(made(MISTAKES["causal-hides-itself"].version)).diagonal().any()
+
+
+def test_examples_in_docstrings_run():
+    results = doctest.testmod(annotated_attention.mistakes, globs={})
+    assert results.attempted == 2
+    assert results.failed == 0
