@@ -10,7 +10,7 @@ py := .venv/bin/python
 chapters := $(sort $(wildcard notebooks/[0-9][0-9]_*.py))
 executed := $(chapters:notebooks/%.py=build/notebooks/%.ipynb)
 pairs := $(chapters:.py=.ipynb)
-sources := $(shell find src -name '*.py' -o -name '*.css' -o -path '*/data/*' -type f)
+sources := $(shell find src -name '*.py' -o -name '*.css' -o -name '*.js' -o -path '*/data/*' -type f)
 pages := mkdocs.yml $(shell find docs -type f)
 
 .DELETE_ON_ERROR:

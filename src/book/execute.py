@@ -41,6 +41,7 @@ class Client(NotebookClient):
             timeout=SECONDS_A_CELL,
             coalesce_streams=True,
             record_timing=False,
+            store_widget_state=False,
             resources={"metadata": {"path": str(script.parent)}},
         )
         self.owns_km = True  # it ends the kernel, too
@@ -102,6 +103,8 @@ class Client(NotebookClient):
                     f"{self._place(number, 0)}\nit writes to stderr, which a reader would see "
                     f"on the page:\n{output.text.rstrip()}"
                 )
+            # It names a kernel that is gone, differently each time; the HTML beside it stays.
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
 
     def _place(self, number: int, line: int) -> str:
         cell = self.cells[number]

@@ -1,21 +1,15 @@
 """The built pages in a real browser: both schemes, wide and on a phone, without the network."""
 
-import functools
 import html
 import json
-import os
 import re
-import shutil
 import subprocess
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from book.site import SITE
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PAGES = sorted(
     path.relative_to(SITE).as_posix().removesuffix("index.html")
     for path in SITE.rglob("index.html")
@@ -35,41 +29,17 @@ FLAGS = [
 HARNESS = Path(__file__).with_name("measure.html").read_text(encoding="utf-8")
 
 
-class Handler(SimpleHTTPRequestHandler):
-    def do_GET(self):
-        if self.path != "/harness":
-            return super().do_GET()
-        body = HARNESS.replace("of PAGES", f"of {json.dumps(PAGES)}").encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        reason = "no Chromium on the PATH: nothing was looked at in a browser"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    handler = functools.partial(Handler, directory=str(SITE))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        profile = f"--user-data-dir={tmp_path_factory.mktemp('profile')}"
-        address = f"http://127.0.0.1:{server.server_port}"
-        run = subprocess.run(
-            [browser, *FLAGS, profile, f"{address}/harness"],
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        server.shutdown()
+def measured(chromium, served, tmp_path_factory):
+    address, extra = served
+    extra["/harness"] = HARNESS.replace("of PAGES", f"of {json.dumps(PAGES)}")
+    profile = f"--user-data-dir={tmp_path_factory.mktemp('profile')}"
+    run = subprocess.run(
+        [chromium, *FLAGS, profile, f"{address}/harness"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     report = re.search(r'<pre id="report">(.*?)</pre>', run.stdout, re.DOTALL)
     assert report, f"the browser reported nothing: {run.stderr[-2000:]}"
     assert report[1], "the browser was stopped before it had seen every page"

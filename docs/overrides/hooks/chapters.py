@@ -15,6 +15,7 @@ from mkdocs.structure.pages import Page
 from mkdocs_jupyter.config import settings
 
 import annotated_attention.display
+from annotated_attention.display import _live
 from book import figures, scripts
 from book.figures import EXECUTED
 
@@ -52,14 +53,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             use_directory_urls=config.use_directory_urls,
         )
         files.append(page)
-        script = scripts.CHAPTERS / f"{name}.py"
-        for suffix, text in ((".py", script.read_text()), (".ipynb", scripts.pair_text(script))):
+        source = scripts.CHAPTERS / f"{name}.py"
+        for suffix, text in ((".py", source.read_text()), (".ipynb", scripts.pair_text(source))):
             files.append(File.generated(config, f"downloads/{name}{suffix}", content=text))
     for file in list(files):
         if file.src_uri.startswith("nbconvert/"):  # MkDocs takes it for a part of the theme
             files.remove(file)
     css = Path(annotated_attention.display.__file__).with_name("display.css").read_text()
     files.append(File.generated(config, "assets/display.css", content=css))
+    for path, script in _live.files().items():
+        if path != "host/jupyter.js":
+            files.append(File.generated(config, f"assets/live/{path}", content=script))
     return files
 
 

@@ -1,5 +1,6 @@
 """What notebooks show: the map, figures, source and what changed in it."""
 
+from annotated_attention.display._live import live
 from annotated_attention.display.code import diff, source
 from annotated_attention.display.figures import (
     COLOURS,
@@ -19,6 +20,7 @@ __all__ = [
     "colour_shapes",
     "diff",
     "finish",
+    "live",
     "panels",
     "source",
 ]

@@ -1,0 +1,105 @@
+"""Live figures: a static figure, complete in itself, and the module that can bring it to life.
+
+The site finds the figure's element and starts the module on it (``live/host/site.js``); JupyterLab
+starts the same module through anywidget, where that is installed. Everywhere else, and wherever a
+script does not run, the static figure stands.
+"""
+
+import base64
+import html
+import json
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from annotated_attention.display._html import Output, with_style
+
+_IMPORT = re.compile(r'(?<=from )"(\.[^"]+)"')
+
+
+@dataclass(frozen=True, repr=False)
+class Live(Output):
+    """A figure that a notebook shows alive if it can, and else as it was drawn."""
+
+    static: Output
+    module: str
+    data: Mapping[str, Any]
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        return super()._repr_mimebundle_() | self._widget()
+
+    def _widget(self) -> dict[str, Any]:
+        """Give what makes Jupyter show the figure alive; a front end shows this or the HTML."""
+        try:
+            import anywidget
+            import traitlets
+        except ImportError:
+            return {}
+        values = {**self.data, "frame": with_style(_frame(self.static.html, self.module))}
+        traits = {name: traitlets.Any().tag(sync=True) for name in values}
+        figure = type("Figure", (anywidget.AnyWidget,), {"_esm": bundle(self.module), **traits})
+        view = figure(**values)._repr_mimebundle_()
+        bundled = view[0] if isinstance(view, tuple) else view
+        return {key: value for key, value in bundled.items() if key.endswith("widget-view+json")}
+
+
+def live(static: Output, module: str, data: Mapping[str, Any]) -> Live:
+    """Let ``module`` bring a static figure to life.
+
+    Args:
+        static: the figure as ``finish`` gives it, complete without the module.
+        module: a file in ``display/live``, without its ending.
+        data: what the module draws: numbers, text, lists and dictionaries of them. The module
+            reads each entry with ``model.get(name)``.
+
+    Raises:
+        ValueError: there is no such module, or ``static`` holds no figure.
+        TypeError: ``data`` holds something that JSON does not.
+    """
+    if module not in modules():
+        raise ValueError(f"module ({module!r}) must be one of {', '.join(modules())}")
+    if "<figure" not in static.html:
+        raise ValueError("static must be a figure, as display.finish gives it")
+    state = json.dumps(dict(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    frame = _frame(static.html, module, state)
+    return Live(static.text, frame, static, module, data)
+
+
+def _frame(figure: str, module: str, state: str = "") -> str:
+    """Put the element around a figure that its module is started on."""
+    kept = f" data-state='{html.escape(state, quote=False).replace(chr(39), '&#39;')}'"
+    return f'<div class="aa-live" data-live="{module}"{kept if state else ""}>{figure}</div>'
+
+
+@cache
+def files() -> dict[str, str]:
+    """Give every script of the live figures, its text under its path."""
+    folder = resources.files(__package__) / "live"
+    host = {f"host/{file.name}": file for file in (folder / "host").iterdir()}
+    found = {file.name: file for file in folder.iterdir() if file.name.endswith(".js")} | host
+    return {path: found[path].read_text(encoding="utf-8") for path in sorted(found)}
+
+
+def modules() -> list[str]:
+    """Give the names of the live figures that there are."""
+    return [path.removesuffix(".js") for path in files() if "/" not in path]
+
+
+def bundle(module: str) -> str:
+    """Give one script, with all that it imports inside, for hosts that take a single file."""
+    return _inline("host/jupyter.js", files()["host/jupyter.js"].replace("MODULE", module))
+
+
+def _inline(path: str, text: str) -> str:
+    """Replace what ``text`` imports by addresses that hold the imported script themselves."""
+
+    def address(found: re.Match[str]) -> str:
+        other = posixpath.normpath(posixpath.join(posixpath.dirname(path), found[1]))
+        script = base64.b64encode(_inline(other, files()[other]).encode()).decode()
+        return f'"data:text/javascript;base64,{script}"'
+
+    return _IMPORT.sub(address, text)

@@ -1,0 +1,55 @@
+"""What the tests in a browser share: the browser, and the site served to it."""
+
+import functools
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from book.site import SITE
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Serves the site, and pages that a test has put beside it."""
+
+    extra: dict[str, str] = {}  # noqa: RUF012
+
+    def do_GET(self):
+        if self.path not in self.extra:
+            return super().do_GET()
+        body = self.extra[self.path].encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Give the path of the browser; without one, say so, which in CI is a failure."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        reason = "no Chromium on the PATH: nothing was looked at in a browser"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return browser
+
+
+@pytest.fixture(scope="session")
+def served(chromium: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Serve the site; give its address, and a dictionary for further pages."""
+    handler = functools.partial(Handler, directory=str(SITE))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", Handler.extra
+        server.shutdown()
