@@ -23,8 +23,9 @@ class Handler(SimpleHTTPRequestHandler):
         if self.path not in self.extra:
             return super().do_GET()
         body = self.extra[self.path].encode()
+        kind = "text/xml" if self.path.endswith(".xml") else "text/html"
         self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -1,0 +1,192 @@
+"""Live figures in a real browser: complete without scripts, usable by mouse and by keyboard.
+
+A built page is given two figures, one in view and one far below, whatever the chapters draw.
+"""
+
+import re
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from annotated_attention import display
+from book.site import SITE
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
+STEPS, LAST = [0, 20, 50], "step 50 · loss 0.1"
+DATA = {
+    "steps": STEPS,
+    "maps": [[[50, 50, 0], [50, 0, 50]], [[20, 80, 0], [10, 10, 80]], [[0, 100, 0], [3, 1, 96]]],
+    "queries": ["<a", "b'\""],
+    "keys": ["x", "y", "z"],
+    "readings": {"loss": ["2.3", "0.9", "0.1"]},
+}
+
+
+def figure(name):
+    drawing, _ = display.panels(300, 200)
+    static = display.finish(drawing, name=name, alt="Still.", caption="The caption.")
+    return display.live(static, "attention_over_training", DATA).html
+
+
+def with_figures(page, *, instant):
+    """Give a built page the two figures, and instant navigation if asked."""
+    text = (SITE / page / "index.html").read_text(encoding="utf-8")
+    assert '"navigation.instant"' not in text, "both kinds of navigation are tested: see below"
+    if instant:
+        text = text.replace('"features": [', '"features": ["navigation.instant", ', 1)
+        assert '"navigation.instant"' in text
+    far = '<div style="height: 4000px"></div>'
+    return re.sub(r"(<article[^>]*>)", rf"\1{figure('near')}{far}{figure('far')}", text, count=1)
+
+
+@pytest.fixture(scope="module")
+def browser(chromium):
+    with sync_playwright() as driver:
+        yield driver.chromium.launch(executable_path=chromium, args=FLAGS)
+
+
+@pytest.fixture(params=[False, True], ids=["loading", "instant"])
+def address(served, request):
+    address, extra = served
+    pages = {f"/{page}/": with_figures(page, instant=request.param) for page in ("notation", "api")}
+    # The theme swaps pages that the sitemap knows; ours is written for another port.
+    sitemap = (SITE / "sitemap.xml").read_text(encoding="utf-8")
+    pages["/sitemap.xml"] = re.sub(r"(?<=<loc>)http://[^/]+", address, sitemap)
+    extra.update(pages)
+    yield address
+    for page in pages:
+        del extra[page]
+
+
+@pytest.fixture
+def visit(browser, address):
+    """Open the page with figures; afterwards, check that nothing failed or left the site."""
+    contexts, problems, hosts = [], [], set()
+
+    def visit(scripts_fail=False, **options):
+        context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
+        if not scripts_fail:
+            page.on("pageerror", lambda error: problems.append(str(error)))
+            page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+        else:
+            page.route(
+                "**/attention_over_training.js",
+                lambda route: route.fulfill(
+                    content_type="text/javascript", body="export default { render() { throw 1 } }"
+                ),
+            )
+        page.goto(f"{address}/notation/")
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert problems == []
+    assert hosts == {urlsplit(address).netloc}
+
+
+def near(page):
+    return page.locator(".aa-live").first
+
+
+def assert_alive_once(page):
+    expect(near(page).locator(".aa-stage")).to_have_count(1)
+    expect(near(page).get_by_role("status")).to_have_text(LAST)
+    expect(page.locator("#fig-near > svg")).to_be_hidden()
+    expect(page.locator("#fig-near > figcaption")).to_be_visible()
+
+
+@pytest.mark.parametrize("address", [False], indirect=True)
+def test_complete_without_scripts(visit):
+    page = visit(java_script_enabled=False)
+    for name in ("near", "far"):
+        expect(page.locator(f"#fig-{name} > svg")).to_be_visible()
+    expect(page.locator(".aa-stage")).to_have_count(0)
+
+
+@pytest.mark.parametrize("address", [False], indirect=True)
+def test_stands_still_when_its_module_fails(visit):
+    page = visit(scripts_fail=True)
+    page.wait_for_event("console", lambda m: "did not start" in m.text)
+    expect(page.locator("#fig-near > svg")).to_be_visible()
+    expect(page.locator(".aa-stage")).to_have_count(0)
+
+
+@pytest.mark.parametrize("address", [False], indirect=True)
+def test_comes_to_life_when_it_comes_into_view(visit):
+    page = visit()
+    assert_alive_once(page)
+    assert page.locator(".aa-stage").count() == 1
+    page.locator("#fig-far").scroll_into_view_if_needed()
+    expect(page.locator(".aa-stage")).to_have_count(2)
+
+
+@pytest.mark.parametrize("address", [False], indirect=True)
+def test_answers_to_mouse_and_keyboard(visit):
+    page = visit()
+    figure, status = near(page), near(page).get_by_role("status")
+    slider = figure.get_by_role("slider", name="training step")
+    picture = figure.get_by_role("img", name="Attention at step")
+    box = slider.bounding_box()
+    slider.click(position={"x": 3, "y": box["height"] / 2})
+    expect(status).to_have_text("step 0 · loss 2.3")
+    slider.press("ArrowRight")
+    expect(status).to_have_text("step 20 · loss 0.9")
+    expect(slider).to_have_attribute("aria-valuetext", "20")
+    expect(picture).to_have_attribute(
+        "aria-label",
+        "Attention at step 20. <a looks at y (0.80); b'\" looks at z (0.80).",
+    )
+    shown = [text for text in picture.locator("text").all_text_contents() if text.startswith(".")]
+    assert shown == [".20", ".80", ".10", ".10", ".80"]
+    slider.press("Home")
+    figure.get_by_role("button", name="Play").click()
+    expect(figure.get_by_role("button", name="Pause")).to_be_visible()
+    expect(status).to_have_text(LAST)
+    expect(figure.get_by_role("button", name="Play")).to_be_visible()
+    slider.press("Tab")
+    page.keyboard.press("Enter")
+    expect(status).to_have_text("step 0 · loss 2.3")
+    page.keyboard.press("Enter")
+    expect(figure.get_by_role("button", name="Play")).to_be_focused()
+
+
+def test_one_of_each_after_moving_away_and_back(visit, request):
+    page = visit()
+    page.evaluate("window.mark = 1")
+    assert_alive_once(page)
+    for _ in range(2):
+        page.locator(".md-sidebar a[href$='api/']").first.click()
+        page.wait_for_url("**/api/")
+        assert_alive_once(page)
+        page.go_back()
+        page.wait_for_url("**/notation/")
+        assert_alive_once(page)
+    near(page).get_by_role("slider").press("Home")
+    expect(near(page).get_by_role("status")).to_have_text("step 0 · loss 2.3")
+    page.go_forward()
+    page.wait_for_url("**/api/")
+    assert_alive_once(page)
+    if "instant" in request.node.name:
+        assert page.evaluate("window.mark") == 1, "the document was loaded anew"
+
+
+@pytest.mark.parametrize("address", [False], indirect=True)
+def test_less_movement_and_paper(visit):
+    page = visit(reduced_motion="reduce")
+    assert_alive_once(page)
+    expect(near(page).get_by_role("button")).to_have_count(0)
+    cell = near(page).locator(".aa-weight").first
+    assert cell.evaluate("cell => getComputedStyle(cell).transitionDuration") == "0s"
+    page.emulate_media(media="print")
+    expect(near(page).locator(".aa-stage")).to_be_hidden()
+    expect(page.locator("#fig-near > svg")).to_be_visible()
+
+
+def test_weight_of_the_scripts():
+    assert sum(path.stat().st_size for path in (SITE / "assets" / "live").rglob("*")) <= 60_000
