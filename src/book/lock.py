@@ -30,7 +30,9 @@ def main() -> None:
         pip = [f"{folder}/bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "install", "--upgrade", "pip"], check=True)
         subprocess.run([*pip, "install", *torch], check=True)
-        subprocess.run([*pip, "install", f"{ROOT}[book,trained]", "--group", "dev"], check=True, cwd=ROOT)
+        subprocess.run(
+            [*pip, "install", f"{ROOT}[book,trained]", "--group", "dev"], check=True, cwd=ROOT
+        )
         frozen = subprocess.run(
             [*pip, "freeze", "--all", "--exclude", "pip", "--exclude", "annotated-attention"],
             check=True,
