@@ -10,9 +10,30 @@ from annotated_attention.masks import (
     merge_masks,
 )
 from annotated_attention.multihead import MultiheadAttention
+from annotated_attention.positions import (
+    LearnedPositionalEncoding,
+    PositionalEncoding,
+    sinusoidal_code,
+)
+from annotated_attention.seq2seq import Seq2SeqTransformer
+from annotated_attention.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 
 __all__ = [
+    "LearnedPositionalEncoding",
     "MultiheadAttention",
+    "PositionalEncoding",
+    "Seq2SeqTransformer",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "as_blocked",
     "block_future",
     "block_others",
@@ -20,5 +41,6 @@ __all__ = [
     "merge_heads",
     "merge_masks",
     "scaled_dot_product_attention",
+    "sinusoidal_code",
     "split_heads",
 ]

@@ -1,4 +1,4 @@
-"""What ``MultiheadAttention`` refuses, and the words in which it does.
+"""What the modules refuse, and the words in which they do.
 
 Every message names the argument, what was given and what fits. Only shapes, dtypes, devices and
 settings are looked at, never values: that would break ``torch.compile``, export and ``vmap``.
@@ -16,23 +16,23 @@ def check_settings(sizes: dict[str, int], dropout: float, dtype: torch.dtype | N
     """Refuse settings from which no module can be built.
 
     Args:
-        sizes: ``embed_dim``, ``num_heads`` and all other sizes, by name.
+        sizes: by name; the first is the width of the model, the second the number of heads.
         dropout: probability of zeroing a weight.
         dtype: of the parameters; None means torch's default.
 
     Raises:
         TypeError: a size is no integer, ``dropout`` no number, or ``dtype`` not floating point.
-        ValueError: a size is below 1, ``embed_dim`` is not divisible by ``num_heads``, or
-            ``dropout`` lies outside [0, 1].
+        ValueError: a size is below 1, the first is not divisible by the second, or ``dropout``
+            lies outside [0, 1].
     """
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool):
             raise TypeError(f"{name} ({size!r}) must be an integer")
         if size < 1:
             raise ValueError(f"{name} ({size}) must be at least 1")
-    embed_dim, num_heads = sizes["embed_dim"], sizes["num_heads"]
-    if embed_dim % num_heads:
-        raise ValueError(f"embed_dim ({embed_dim}) must be divisible by num_heads ({num_heads})")
+    (width, e), (heads, h), *_ = sizes.items()
+    if e % h:
+        raise ValueError(f"{width} ({e}) must be divisible by {heads} ({h})")
     if not isinstance(dropout, int | float) or isinstance(dropout, bool):
         raise TypeError(f"dropout ({dropout!r}) must be a number")
     if not 0 <= dropout <= 1:
@@ -60,29 +60,57 @@ def check_inputs(
         ValueError: axes, widths, lengths, batch sizes or devices that do not fit.
     """
     given = {"query": query, "key": key, "value": value}
-    for (name, x), width in zip(given.items(), widths, strict=True):
-        _check_tensor(name, x, parameter)
-        if x.dim() != query.dim() or x.dim() not in (2, 3):
-            raise ValueError(
-                f"query, key and value must all have three axes, or two without a batch; "
-                f"{name} has shape {tuple(x.shape)}, query {tuple(query.shape)}"
-            )
-        if x.size(-1) != width:
-            raise ValueError(f"{name}'s width ({x.size(-1)}) must be {width}")
-    batch, length = (0, -2) if batch_first else (1, 0)
-    if query.dim() == 3 and not query.size(batch) == key.size(batch) == value.size(batch):
-        sizes = ", ".join(str(x.size(batch)) for x in given.values())
-        raise ValueError(
-            f"query, key and value must have the same batch size, got {sizes} on axis {batch}, "
-            f"which is the batch with batch_first={batch_first}"
-        )
+    check_sequences(given, widths, batch_first, parameter)
+    length = -2 if batch_first or query.dim() == 2 else 0
     if key.size(length) != value.size(length):
         raise ValueError(
             f"value's length ({value.size(length)}) must equal key's length ({key.size(length)})"
         )
 
 
-def _check_tensor(name: str, x: Tensor, parameter: Tensor) -> None:
+def check_sequences(
+    given: dict[str, Tensor], widths: Sequence[int], batch_first: bool,
+    parameter: Tensor | None = None,
+) -> None:
+    """Refuse sequences that do not fit the module, or do not belong to one batch.
+
+    Args:
+        given: the sequences by name: three axes, or two without a batch.
+        widths: what they must be.
+        batch_first: whether the batch is axis 0 or axis 1 of three.
+        parameter: one of the module's, for dtype and device; None leaves these to others.
+
+    Raises:
+        TypeError: not a dense tensor, or not of the parameters' dtype (outside autocast).
+        ValueError: axes, widths, batch sizes or devices that do not fit.
+    """
+    for name, x in given.items():
+        _check_tensor(name, x, parameter)
+    axes = {x.dim() for x in given.values()}
+    if axes not in ({2}, {3}):
+        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in given.items())
+        raise ValueError(
+            f"{_all(given)} must have three axes, or two without a batch, got {shapes}"
+        )
+    for (name, x), width in zip(given.items(), widths, strict=True):
+        if x.size(-1) != width:
+            raise ValueError(f"{name}'s width ({x.size(-1)}) must be {width}")
+    batch = 0 if batch_first else 1
+    sizes = [x.size(batch) for x in given.values()]
+    if axes == {3} and any(size != sizes[0] for size in sizes):
+        raise ValueError(
+            f"{_all(given)} must have the same batch size, got {', '.join(map(str, sizes))} on "
+            f"axis {batch}, which is the batch with batch_first={batch_first}"
+        )
+
+
+def _all(given: dict[str, Tensor]) -> str:
+    """Name all the sequences."""
+    *others, last = given
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _check_tensor(name: str, x: Tensor, parameter: Tensor | None) -> None:
     """Refuse what the parameters cannot be multiplied with."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
@@ -93,6 +121,8 @@ def _check_tensor(name: str, x: Tensor, parameter: Tensor) -> None:
         )
     if not x.is_floating_point():
         raise TypeError(f"{name} must be floating point, got {x.dtype}")
+    if parameter is None:
+        return
     if x.device != parameter.device:
         raise ValueError(f"{name} is on {x.device}, the parameters are on {parameter.device}")
     if x.dtype != parameter.dtype and not _autocasts(x.device):
@@ -111,6 +141,7 @@ def check_masks(
     key: Tensor,
     num_heads: int,
     batch_first: bool,
+    names: tuple[str, str] = ("attn_mask", "key_padding_mask"),
 ) -> None:
     """Refuse masks that do not fit the query and the key, which fit each other.
 
@@ -121,6 +152,7 @@ def check_masks(
         key: as many axes as ``query``.
         num_heads: h.
         batch_first: whether the batch is axis 0 or axis 1 of three.
+        names: what the two masks are called.
 
     Raises:
         TypeError: a mask is no tensor, or neither boolean nor floating point.
@@ -136,8 +168,8 @@ def check_masks(
         b = query.size(0 if batch_first else 1)
         attention["(b * h, n, m)"] = (b * h, n, m)
         padding = {"(b, m)": (b, m)}
-    _check_mask("attn_mask", attn_mask, attention, query.device)
-    _check_mask("key_padding_mask", key_padding_mask, padding, query.device)
+    _check_mask(names[0], attn_mask, attention, query.device)
+    _check_mask(names[1], key_padding_mask, padding, query.device)
 
 
 def _check_mask(name: str, mask: Tensor | None, shapes: Shapes, device: torch.device) -> None:

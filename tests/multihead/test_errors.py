@@ -63,15 +63,15 @@ CALLS = {
     "key's width": ({"key": tensor(B, M, 20)}, ValueError, r"key's width \(20\) must be 24"),
     "value's width": ({"value": tensor(B, M, 1)}, ValueError, r"value's width \(1\) must be 24"),
     "query with one axis": (
-        {"query": tensor(E)}, ValueError, r"three axes, or two .*query has shape \(24,\)"),
+        {"query": tensor(E)}, ValueError, r"three axes, or two .*query \(24,\)"),
     "query with four axes": (
-        {"query": tensor(1, B, N, E)}, ValueError, r"three axes.*query has shape \(1, 2, 3, 24\)"),
+        {"query": tensor(1, B, N, E)}, ValueError, r"three axes.*query \(1, 2, 3, 24\)"),
     "query without a batch": (
-        {"query": tensor(N, E)}, ValueError, r"key has shape \(2, 5, 24\), query \(3, 24\)"),
+        {"query": tensor(N, E)}, ValueError, r"got query \(3, 24\), key \(2, 5, 24\)"),
     "key without a batch": (
-        {"key": tensor(M, E)}, ValueError, r"key has shape \(5, 24\), query \(2, 3, 24\)"),
+        {"key": tensor(M, E)}, ValueError, r"query \(2, 3, 24\), key \(5, 24\)"),
     "value without a batch": (
-        {"value": tensor(M, E)}, ValueError, r"value has shape \(5, 24\), query \(2, 3, 24\)"),
+        {"value": tensor(M, E)}, ValueError, r"got query \(2, 3, 24\), .*value \(5, 24\)"),
     "key's batch": (
         {"key": tensor(7, M, E)}, ValueError, r"same batch size, got 2, 7, 2 on axis 0.*True"),
     "value's batch": (

@@ -1,0 +1,121 @@
+"""Positions: attention cannot tell order, so each token carries where it stands."""
+
+import torch
+from torch import Tensor, nn
+
+
+def sinusoidal_code(n: int, e: int) -> Tensor:
+    """Write each position as the sines and cosines of e / 2 clocks of different speed.
+
+    Args:
+        n: how many positions.
+        e: how many numbers for each; an odd one leaves the last sine without its cosine.
+
+    Returns:
+        (n, e), float64: column 2i is sin(position / 10000^(2i / e)), column 2i + 1 the cosine.
+
+    Source: Vaswani et al. (2017), section 3.5.
+    """
+    position = torch.arange(n, dtype=torch.float64)                  # (n,)
+    period = 10000 ** (torch.arange(0, e, 2, dtype=torch.float64) / e)
+    angle = position[:, None] / period                               # (n, ...)
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :e]  # (n, e)
+
+
+class _Positions(nn.Module):
+    """Add row i of ``table`` to token i."""
+
+    table: Tensor  # max_len x e
+
+    def __init__(self, d_model: int, dropout: float, max_len: int, batch_first: bool) -> None:
+        super().__init__()
+        for name, size in (("d_model", d_model), ("max_len", max_len)):
+            if size < 1:
+                raise ValueError(f"{name} ({size}) must be at least 1")
+        self.d_model, self.max_len, self.batch_first = d_model, max_len, batch_first
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add the positions.
+
+        Args:
+            x: embeddings: (n, b, e); with ``batch_first`` (b, n, e); without a batch (n, e).
+
+        Returns:
+            Embeddings that know where they stand, in the shape of ``x``, after dropout.
+
+        Raises:
+            ValueError: ``x`` has another width or number of axes, or is longer than ``max_len``.
+        """
+        if x.dim() not in (2, 3) or x.size(-1) != self.d_model:
+            raise ValueError(
+                f"x must have three axes, or two without a batch, the last of them "
+                f"{self.d_model} wide, got shape {tuple(x.shape)}"
+            )
+        n = x.size(-2 if self.batch_first or x.dim() == 2 else 0)
+        if n > self.max_len:
+            raise ValueError(f"x is {n} tokens long; there are max_len ({self.max_len}) positions")
+        table = self.table[:n]                                       # (n, e)
+        if x.dim() == 3 and not self.batch_first:
+            table = table.unsqueeze(1)                               # (n, 1, e)
+        return self.dropout(x + table)
+
+
+class PositionalEncoding(_Positions):
+    """Add sines and cosines of the position; nothing is learned.
+
+    ``table`` is a buffer: it moves with the module and gets no gradient. It is not in the
+    ``state_dict``, since a formula gives it: a checkpoint fits whatever ``max_len`` was.
+
+    Source: Vaswani et al. (2017), section 3.5.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        dropout: float = 0.1,
+        max_len: int = 5000,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Compute the table.
+
+        Args:
+            d_model: e, the width of the embeddings, even or odd.
+            dropout: probability of zeroing a number of the sum in training.
+            max_len: the length of the longest sequence.
+            batch_first: input and output are (b, n, e) instead of (n, b, e).
+            device: where the table is to live.
+            dtype: its; None means torch's default.
+
+        Raises:
+            ValueError: a size below 1, or ``dropout`` outside [0, 1].
+        """
+        super().__init__(d_model, dropout, max_len, batch_first)
+        table = sinusoidal_code(max_len, d_model).to(device, dtype or torch.get_default_dtype())
+        self.register_buffer("table", table, persistent=False)
+
+
+class LearnedPositionalEncoding(_Positions):
+    """Add a vector to each position that is learned like the rest of the model.
+
+    ``table`` is a parameter, and starts about as large as sines and cosines are. A position that
+    never occurs in training keeps the noise it started with.
+
+    Source: Vaswani et al. (2017), section 3.5, which finds both kinds nearly equal.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        dropout: float = 0.1,
+        max_len: int = 5000,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Create the table; the arguments and errors are those of ``PositionalEncoding``."""
+        super().__init__(d_model, dropout, max_len, batch_first)
+        self.table = nn.Parameter(torch.empty(max_len, d_model, device=device, dtype=dtype))
+        nn.init.normal_(self.table, std=0.5**0.5)  # the mean square of a sine

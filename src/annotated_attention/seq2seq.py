@@ -1,0 +1,192 @@
+"""A whole model: from the token ids of one sequence to those of another."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from annotated_attention.positions import PositionalEncoding
+from annotated_attention.transformer import Transformer
+
+
+class Seq2SeqTransformer(nn.Module):
+    """Read a sequence of token ids, and predict another, each token from those before it.
+
+    Embeddings times sqrt(e), plus positions, through the ``Transformer``, to a score for each token
+    of the target vocabulary. Everything is batch first. The model makes its own masks: what is
+    padding, from the ids, and that no target token sees a later one.
+
+    Source: Vaswani et al. (2017), sections 3.1, 3.4 and 3.5.
+    """
+
+    def __init__(
+        self,
+        src_vocab: int,
+        tgt_vocab: int,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        *,
+        pad: int | None = None,
+        max_len: int = 5000,
+        positions: nn.Module | None = None,
+        share_embeddings: bool = False,
+        **settings: Any,
+    ) -> None:
+        """Create the parameters.
+
+        Args:
+            src_vocab: how many tokens there are to read; their ids are 0 to src_vocab - 1.
+            tgt_vocab: how many tokens there are to write.
+            d_model: e, the width of embeddings and layers.
+            nhead: h; must divide ``d_model``.
+            num_encoder_layers: how many layers the encoder has.
+            num_decoder_layers: how many layers the decoder has.
+            dim_feedforward: the width inside the feed-forward networks.
+            dropout: as in ``TransformerEncoderLayer``, and on embeddings with positions.
+            pad: the id that fills up short sequences on both sides; None means that none does.
+            max_len: the length of the longest sequence.
+            positions: what adds positions to embeddings, (b, n, e), in place of a
+                ``PositionalEncoding``.
+            share_embeddings: one matrix embeds both sides and scores the output.
+            **settings: for ``Transformer``: ``activation``, ``norm_first``, ``attention``, ...
+
+        Raises:
+            TypeError: as ``Transformer`` does.
+            ValueError: as ``Transformer`` does; a vocabulary below 1; or vocabularies of two sizes
+                that are to share a matrix.
+        """
+        super().__init__()
+        for name, size in (("src_vocab", src_vocab), ("tgt_vocab", tgt_vocab)):
+            if size < 1:
+                raise ValueError(f"{name} ({size}) must be at least 1")
+        if share_embeddings and src_vocab != tgt_vocab:
+            raise ValueError(
+                f"src_vocab ({src_vocab}) and tgt_vocab ({tgt_vocab}) must be equal to share"
+            )
+        self.transformer = Transformer(
+            d_model, nhead, num_encoder_layers, num_decoder_layers, dim_feedforward, dropout,
+            batch_first=True, **settings,
+        )
+        made: Any = {name: settings.get(name) for name in ("device", "dtype")}
+        self.pad, self.scale = pad, math.sqrt(d_model)
+        self.embed_src = nn.Embedding(src_vocab, d_model, **made)
+        self.embed_tgt = nn.Embedding(tgt_vocab, d_model, **made)
+        sinusoidal = PositionalEncoding(d_model, dropout, max_len, True, **made)
+        self.positions = sinusoidal if positions is None else positions
+        self.project = nn.Linear(d_model, tgt_vocab, bias=False, **made)
+        if share_embeddings:
+            self.embed_src.weight = self.project.weight = self.embed_tgt.weight
+        for embedding in (self.embed_src, self.embed_tgt):
+            nn.init.normal_(embedding.weight, std=1 / self.scale)  # times sqrt(e): 1, as positions
+        if not share_embeddings:
+            nn.init.xavier_uniform_(self.project.weight)
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        """Score every token of the vocabulary as the one that follows, at each place of ``tgt``.
+
+        Args:
+            src: (b, m), the ids to read.
+            tgt: (b, n), the ids written so far, which begin with a start token.
+
+        Returns:
+            Scores (logits), (b, n, tgt_vocab): row i is about token i + 1, and has seen 0 to i.
+
+        Raises:
+            TypeError: ids that are no integers.
+            ValueError: shapes that do not fit, an empty batch or sequence, a sequence longer than
+                there are positions, or an id that the vocabulary does not have.
+        """
+        memory = self.encode(src)  # (b, m, e)
+        if tgt.dim() == 2 and src.size(0) != tgt.size(0):
+            raise ValueError(
+                f"src and tgt must have the same batch size, got {src.size(0)} and {tgt.size(0)}"
+            )
+        return self.decode(tgt, memory, self._padding(src))
+
+    def encode(self, src: Tensor) -> Tensor:
+        """Read ``src``, (b, m): one row for each token, (b, m, e); errors are those of a call."""
+        x = self._embed("src", src, self.embed_src)                                # (b, m, e)
+        return self.transformer.encoder(x, src_key_padding_mask=self._padding(src))  # (b, m, e)
+
+    def decode(self, tgt: Tensor, memory: Tensor, padding: Tensor | None = None) -> Tensor:
+        """Score what follows each token of ``tgt``, given what ``encode`` made of the source.
+
+        Args:
+            tgt: (b, n), the ids written so far.
+            memory: (b, m, e), what ``encode`` returned.
+            padding: (b, m), True where ``src`` is padding, or None.
+
+        Returns:
+            Scores (logits), (b, n, tgt_vocab).
+
+        Raises:
+            TypeError: ids that are no integers.
+            ValueError: as a call does.
+        """
+        x = self.transformer.decoder(
+            self._embed("tgt", tgt, self.embed_tgt), memory, tgt_is_causal=True,
+            tgt_key_padding_mask=self._padding(tgt), memory_key_padding_mask=padding,
+        )  # (b, n, e)
+        return self.project(x)  # (b, n, ...)
+
+    @torch.no_grad()
+    def greedy(self, src: Tensor, start: int, end: int, max_new: int) -> Tensor:
+        """Write the likeliest token again and again, each time with all that is written.
+
+        Call ``eval()`` first: with dropout, the result is random. The whole prefix is computed
+        anew for each token, which is the shortest way to write it and not the fastest.
+
+        Args:
+            src: (b, m), the ids to read.
+            start: the id that every target sequence begins with.
+            end: the id after which a sequence is complete.
+            max_new: how many tokens to write at most, ``end`` included.
+
+        Returns:
+            The ids, (b, n) with n at most 1 + max_new: ``start``, what was written, and after the
+            first ``end`` only ``pad``, or ``end`` again where there is no ``pad``.
+
+        Raises:
+            TypeError: ids that are no integers.
+            ValueError: as a call does; ``max_new`` longer than the positions fails on the way.
+        """
+        memory, padding = self.encode(src), self._padding(src)
+        written = src.new_full((src.size(0), 1), start)                # (b, 1)
+        complete = torch.zeros_like(written, dtype=torch.bool)         # (b, 1)
+        for _ in range(max_new):
+            scores = self.decode(written, memory, padding)[:, -1:]     # (b, 1, ...)
+            following = scores.argmax(-1)                              # (b, 1)
+            fill = end if self.pad is None else self.pad
+            following = following.masked_fill(complete, fill)          # (b, 1)
+            written = torch.cat([written, following], 1)               # (b, ...)
+            complete = complete | (following == end)                   # (b, 1)
+            if complete.all():
+                break
+        return written
+
+    def _padding(self, ids: Tensor) -> Tensor | None:
+        """Tell which ids are padding, in the shape of ``ids``."""
+        return None if self.pad is None else ids == self.pad
+
+    def _embed(self, name: str, ids: Tensor, embedding: nn.Embedding) -> Tensor:
+        """Turn ids into vectors that know where they stand."""
+        if ids.dtype not in (torch.int64, torch.int32):
+            raise TypeError(f"{name} must hold token ids, int64 or int32, got {ids.dtype}")
+        if ids.dim() != 2 or 0 in ids.shape:
+            raise ValueError(
+                f"{name} must have shape (b, n), with at least one sequence and one token, "
+                f"got {tuple(ids.shape)}"
+            )
+        try:
+            x = embedding(ids)
+        except IndexError:  # on a CPU, the embedding looks; nothing else here looks at values
+            raise ValueError(
+                f"{name} holds ids from {ids.min()} to {ids.max()}; its vocabulary ends at "
+                f"{embedding.num_embeddings - 1}"
+            ) from None
+        return self.positions(x * self.scale)

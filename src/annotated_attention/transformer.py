@@ -1,0 +1,519 @@
+"""Encoder and decoder layers, their stacks, and the Transformer.
+
+Each class takes the place of the one in ``torch.nn`` that has its name: the same arguments with the
+same meanings, the same parameters under the same names, the same results and gradients. What
+differs:
+
+| where                       | PyTorch's                      | here                            |
+|-----------------------------|--------------------------------|---------------------------------|
+| ``Transformer``: last norms | always                         | with ``norm_first``, or as told |
+| the layers of a stack       | start as equal copies          | start different                 |
+| a trained layer in a stack  | is copied with its weights     | with ``reset_parameters=False`` |
+| initial values of a layer   | Xavier in the attention only   | Xavier, and biases of zero      |
+| a custom stack's matrices   | are drawn again                | stay as they are                |
+| a causal mask               | is recognised by its values    | is a mask like others           |
+| ``is_causal``               | a hint; the mask must come too | hides the future by itself      |
+| padded rows of the result   | zeros on the fast path         | computed like others            |
+| a bad argument              | RuntimeError, AssertionError   | ValueError, TypeError           |
+
+Masks: a boolean is True where a query must not see a key, a floating-point mask is added to the
+scores. In all signatures n is the length of ``tgt``, m that of ``src`` and ``memory``.
+"""
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention.checks import check_masks, check_sequences, check_settings
+from annotated_attention.masks import block_future
+from annotated_attention.multihead import MultiheadAttention
+
+Activation = str | Callable[[Tensor], Tensor]
+
+
+class _Layer(nn.Module):
+    """What both kinds of layer have: a feed-forward network, residuals, and where the norm goes."""
+
+    activation: Callable[[Tensor], Tensor]
+
+    linear1: nn.Linear
+    linear2: nn.Linear
+    dropout: nn.Dropout
+
+    def __init__(
+        self, d_model: int, nhead: int, dim_feedforward: int, dropout: float,
+        activation: Activation, batch_first: bool, norm_first: bool, dtype: torch.dtype | None,
+    ) -> None:
+        """Keep the settings, refusing those from which no layer can be built."""
+        super().__init__()
+        sizes = {"d_model": d_model, "nhead": nhead, "dim_feedforward": dim_feedforward}
+        check_settings(sizes, dropout, dtype)
+        self.d_model, self.nhead = d_model, nhead
+        self.batch_first, self.norm_first = batch_first, norm_first
+        named: dict[Any, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+        if not callable(activation) and activation not in named:
+            raise ValueError(f'activation ({activation!r}) must be "relu", "gelu" or a function')
+        self.activation = activation if callable(activation) else named[activation]
+
+    def reset_parameters(self) -> None:
+        """Draw every matrix anew (Xavier); biases start at 0, the scales of norms at 1."""
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+            else:
+                nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
+
+    def _residual(
+        self, x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: nn.Module, dropout: nn.Module
+    ) -> Tensor:
+        """Add to ``x`` what ``sublayer`` makes of it, and normalise: before, or after."""
+        if self.norm_first:
+            return x + dropout(sublayer(norm(x)))
+        return norm(x + dropout(sublayer(x)))
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        """Change each token on its own: widen, bend, narrow."""
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+    def _check(self, **sequences: Tensor) -> None:
+        """Refuse sequences that do not fit the layer or each other."""
+        widths = [self.d_model] * len(sequences)
+        check_sequences(sequences, widths, self.batch_first, self.linear1.weight)
+
+
+class TransformerEncoderLayer(_Layer):
+    """Let the tokens of a sequence look at each other, then change each on its own.
+
+    ``x = norm1(x + self_attn(x))``, then ``x = norm2(x + feed_forward(x))``; with ``norm_first``
+    ``x = x + self_attn(norm1(x))``, then ``x = x + feed_forward(norm2(x))``.
+
+    Source: Vaswani et al. (2017), section 3.1; ``norm_first`` is Xiong et al. (2020), figure 1.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Activation = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        attention: Callable[..., nn.Module] = MultiheadAttention,
+    ) -> None:
+        """Create the parameters.
+
+        Args:
+            d_model: e, the width of input and output.
+            nhead: h; must divide ``d_model``.
+            dim_feedforward: the width inside the feed-forward network.
+            dropout: probability of zeroing, in training: an attention weight, a number inside the
+                feed-forward network, a number that a sublayer adds.
+            activation: ``"relu"``, ``"gelu"`` or a function of one tensor.
+            layer_norm_eps: what a norm adds to the variance.
+            batch_first: input and output are (b, n, e) instead of (n, b, e).
+            norm_first: normalise what goes into a sublayer (pre-LN) instead of the sum (post-LN).
+            bias: give projections and norms a bias.
+            device: where the parameters are to live.
+            dtype: theirs.
+            attention: the class that attends, called as ``MultiheadAttention`` is.
+
+        Raises:
+            TypeError: a setting of the wrong type, or ``dtype`` not floating point.
+            ValueError: a size below 1, ``d_model`` not divisible by ``nhead``, ``dropout`` outside
+                [0, 1], or an unknown ``activation``.
+        """
+        super().__init__(
+            d_model, nhead, dim_feedforward, dropout, activation, batch_first, norm_first, dtype
+        )
+        eps, made = layer_norm_eps, (bias, device, dtype)
+        options: Any = {"batch_first": batch_first, "device": device, "dtype": dtype}
+        self.self_attn = attention(d_model, nhead, dropout, bias, **options)
+        self.linear1 = nn.Linear(d_model, dim_feedforward, *made)
+        self.linear2 = nn.Linear(dim_feedforward, d_model, *made)
+        self.norm1, self.norm2 = (nn.LayerNorm(d_model, eps, True, *made) for _ in range(2))
+        self.dropout, self.dropout1, self.dropout2 = (nn.Dropout(dropout) for _ in range(3))
+        self.reset_parameters()
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Look around, then change each token.
+
+        Args:
+            src: the sequence: (m, b, e); with ``batch_first`` (b, m, e); without a batch (m, e).
+            src_mask: which tokens each token may not see, (m, m) or (b * h, m, m).
+            src_key_padding_mask: which tokens no token may see, (b, m), or (m,) without a batch.
+            is_causal: also hide token j from token i when j > i.
+
+        Returns:
+            The sequence, in the shape of ``src``.
+
+        Raises:
+            TypeError: no tensor, or a dtype that does not fit.
+            ValueError: a shape or a device that does not fit.
+        """
+        self._check(src=src)
+        names = ("src_mask", "src_key_padding_mask")
+        masks = (src_mask, src_key_padding_mask)
+        check_masks(*masks, src, src, self.nhead, self.batch_first, names)
+
+        def look_around(x: Tensor) -> Tensor:
+            return self.self_attn(
+                x, x, x, src_key_padding_mask,
+                need_weights=False, attn_mask=src_mask, is_causal=is_causal,
+            )[0]
+
+        x = self._residual(src, look_around, self.norm1, self.dropout1)
+        return self._residual(x, self._feed_forward, self.norm2, self.dropout2)
+
+
+class TransformerDecoderLayer(_Layer):
+    """Let the tokens look at each other, then at the encoder's result, then change each on its own.
+
+    Three sublayers, each with its residual and its norm, as in ``TransformerEncoderLayer``:
+    ``self_attn``, ``multihead_attn`` (cross-attention) and the feed-forward network.
+
+    Source: Vaswani et al. (2017), section 3.1.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Activation = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        attention: Callable[..., nn.Module] = MultiheadAttention,
+    ) -> None:
+        """Create the parameters; arguments and errors are those of ``TransformerEncoderLayer``."""
+        super().__init__(
+            d_model, nhead, dim_feedforward, dropout, activation, batch_first, norm_first, dtype
+        )
+        eps, made = layer_norm_eps, (bias, device, dtype)
+        options: Any = {"batch_first": batch_first, "device": device, "dtype": dtype}
+        self.self_attn = attention(d_model, nhead, dropout, bias, **options)
+        self.multihead_attn = attention(d_model, nhead, dropout, bias, **options)
+        self.linear1 = nn.Linear(d_model, dim_feedforward, *made)
+        self.linear2 = nn.Linear(dim_feedforward, d_model, *made)
+        norms = (nn.LayerNorm(d_model, eps, True, *made) for _ in range(3))
+        self.norm1, self.norm2, self.norm3 = norms
+        drops = (nn.Dropout(dropout) for _ in range(4))
+        self.dropout, self.dropout1, self.dropout2, self.dropout3 = drops
+        self.reset_parameters()
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """Look back, look across, then change each token.
+
+        Args:
+            tgt: the sequence: (n, b, e); with ``batch_first`` (b, n, e); without a batch (n, e).
+            memory: the encoder's result: (m, b, e), (b, m, e) or (m, e) likewise.
+            tgt_mask: which tokens each token may not see, (n, n) or (b * h, n, n).
+            memory_mask: which rows of ``memory`` each token may not see, (n, m) or (b * h, n, m).
+            tgt_key_padding_mask: which tokens no token may see, (b, n), or (n,) without a batch.
+            memory_key_padding_mask: which rows of ``memory`` no token may see, (b, m) or (m,).
+            tgt_is_causal: also hide token j from token i when j > i.
+            memory_is_causal: also hide row j of ``memory`` from token i when j > i.
+
+        Returns:
+            The sequence, in the shape of ``tgt``.
+
+        Raises:
+            TypeError: no tensor, or a dtype that does not fit.
+            ValueError: a shape or a device that does not fit.
+        """
+        self._check(tgt=tgt, memory=memory)
+        h, names = self.nhead, ("tgt_mask", "tgt_key_padding_mask")
+        check_masks(tgt_mask, tgt_key_padding_mask, tgt, tgt, h, self.batch_first, names)
+        names = ("memory_mask", "memory_key_padding_mask")
+        check_masks(memory_mask, memory_key_padding_mask, tgt, memory, h, self.batch_first, names)
+
+        def look_back(x: Tensor) -> Tensor:
+            return self.self_attn(
+                x, x, x, tgt_key_padding_mask,
+                need_weights=False, attn_mask=tgt_mask, is_causal=tgt_is_causal,
+            )[0]
+
+        def look_across(x: Tensor) -> Tensor:
+            return self.multihead_attn(
+                x, memory, memory, memory_key_padding_mask,
+                need_weights=False, attn_mask=memory_mask, is_causal=memory_is_causal,
+            )[0]
+
+        x = self._residual(tgt, look_back, self.norm1, self.dropout1)
+        x = self._residual(x, look_across, self.norm2, self.dropout2)
+        return self._residual(x, self._feed_forward, self.norm3, self.dropout3)
+
+
+def _copies(name: str, layer: nn.Module, num_layers: int, reset: bool) -> nn.ModuleList:
+    """Copy a layer, and draw the parameters of each copy anew: equal copies would stay alike."""
+    if not isinstance(num_layers, int) or isinstance(num_layers, bool) or num_layers < 0:
+        raise ValueError(f"num_layers ({num_layers!r}) must be an integer, 0 or more")
+    layers = [copy.deepcopy(layer) for _ in range(num_layers)]
+    for each in layers if reset else []:
+        if not callable(getattr(each, "reset_parameters", None)):
+            raise TypeError(
+                f"{name} ({type(layer).__name__}) must have a method reset_parameters(); "
+                f"reset_parameters=False copies it as it is"
+            )
+        each.reset_parameters()  # type: ignore[operator]
+    return nn.ModuleList(layers)
+
+
+class TransformerEncoder(nn.Module):
+    """Put encoder layers on top of each other.
+
+    Source: Vaswani et al. (2017), section 3.1.
+    """
+
+    def __init__(
+        self,
+        encoder_layer: nn.Module,
+        num_layers: int,
+        norm: nn.Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+        *,
+        reset_parameters: bool = True,
+    ) -> None:
+        """Copy the layer.
+
+        Args:
+            encoder_layer: the pattern; it is copied and not used itself.
+            num_layers: how many copies.
+            norm: what the result goes through at the end; pre-LN layers need one.
+            enable_nested_tensor: taken and not read; it chooses a way of PyTorch's to compute.
+            mask_check: likewise.
+            reset_parameters: draw new parameters for every copy. False keeps those of
+                ``encoder_layer``: for layers that were trained.
+
+        Raises:
+            TypeError: parameters are to be drawn, and ``encoder_layer`` does not say how.
+            ValueError: ``num_layers`` is no integer or below 0.
+        """
+        super().__init__()
+        self.layers = _copies("encoder_layer", encoder_layer, num_layers, reset_parameters)
+        self.num_layers, self.norm = num_layers, norm
+
+    def forward(
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:
+        """Pass ``src`` through all layers; ``mask`` is what a layer calls ``src_mask``."""
+        for layer in self.layers:
+            src = layer(
+                src, src_mask=mask, src_key_padding_mask=src_key_padding_mask,
+                is_causal=bool(is_causal),
+            )
+        return src if self.norm is None else self.norm(src)
+
+
+class TransformerDecoder(nn.Module):
+    """Put decoder layers on top of each other; each looks at the same ``memory``.
+
+    Source: Vaswani et al. (2017), section 3.1.
+    """
+
+    def __init__(
+        self,
+        decoder_layer: nn.Module,
+        num_layers: int,
+        norm: nn.Module | None = None,
+        *,
+        reset_parameters: bool = True,
+    ) -> None:
+        """Copy the layer; arguments and errors are those of ``TransformerEncoder``."""
+        super().__init__()
+        self.layers = _copies("decoder_layer", decoder_layer, num_layers, reset_parameters)
+        self.num_layers, self.norm = num_layers, norm
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """Pass ``tgt`` through all layers; the arguments are those of a layer."""
+        for layer in self.layers:
+            tgt = layer(
+                tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+                tgt_is_causal=bool(tgt_is_causal), memory_is_causal=memory_is_causal,
+            )
+        return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(nn.Module):
+    """Encode one sequence, and decode another while looking at it.
+
+    Source: Vaswani et al. (2017), section 3 and figure 1, between embeddings and projection.
+    """
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Activation = F.relu,
+        custom_encoder: nn.Module | None = None,
+        custom_decoder: nn.Module | None = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        final_norm: bool | None = None,
+        attention: Callable[..., nn.Module] = MultiheadAttention,
+    ) -> None:
+        """Create both stacks.
+
+        Args:
+            d_model: e, the width of everything that goes from layer to layer.
+            nhead: h; must divide ``d_model``.
+            num_encoder_layers: how many layers the encoder has.
+            num_decoder_layers: how many layers the decoder has.
+            dim_feedforward: the width inside the feed-forward networks.
+            dropout: as in ``TransformerEncoderLayer``.
+            activation: ``"relu"``, ``"gelu"`` or a function of one tensor.
+            custom_encoder: what encodes instead, called as ``TransformerEncoder`` is.
+            custom_decoder: what decodes instead, called as ``TransformerDecoder`` is.
+            layer_norm_eps: what a norm adds to the variance.
+            batch_first: sequences are (b, n, e) instead of (n, b, e).
+            norm_first: pre-LN layers instead of post-LN.
+            bias: give projections and norms a bias.
+            device: where the parameters are to live.
+            dtype: theirs.
+            final_norm: end each stack with a norm. None means with ``norm_first``, whose layers
+                end in a sum; post-LN layers end in a norm. PyTorch's always has it: True.
+            attention: the class that attends, called as ``MultiheadAttention`` is.
+
+        Raises:
+            TypeError: as ``TransformerEncoderLayer`` does.
+            ValueError: as ``TransformerEncoderLayer`` and ``TransformerEncoder`` do.
+        """
+        super().__init__()
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+        settings: Any = (
+            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps,
+            batch_first, norm_first, bias, device, dtype,
+        )
+
+        def norm() -> nn.LayerNorm | None:
+            wanted = norm_first if final_norm is None else final_norm
+            made: Any = (d_model, layer_norm_eps, True, bias, device, dtype)
+            return nn.LayerNorm(*made) if wanted else None
+
+        if custom_encoder is None:
+            encoder_layer = TransformerEncoderLayer(*settings, attention=attention)
+            custom_encoder = TransformerEncoder(encoder_layer, num_encoder_layers, norm())
+        if custom_decoder is None:
+            decoder_layer = TransformerDecoderLayer(*settings, attention=attention)
+            custom_decoder = TransformerDecoder(decoder_layer, num_decoder_layers, norm())
+        self.encoder, self.decoder = custom_encoder, custom_decoder
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """Encode ``src``, and decode ``tgt`` while looking at the result.
+
+        No mask is made here: a decoder that must not look ahead needs ``tgt_is_causal=True``, and
+        padding in ``src`` is hidden twice, by ``src_key_padding_mask`` and by
+        ``memory_key_padding_mask``.
+
+        Args:
+            src: what is encoded: (m, b, e); with ``batch_first`` (b, m, e); or (m, e).
+            tgt: what is decoded: (n, b, e), (b, n, e) or (n, e) likewise.
+            src_mask: which tokens of ``src`` each of them may not see, (m, m) or (b * h, m, m).
+            tgt_mask: which tokens of ``tgt`` each of them may not see, (n, n) or (b * h, n, n).
+            memory_mask: what of the encoder's result each token of ``tgt`` may not see, (n, m) or
+                (b * h, n, m).
+            src_key_padding_mask: what no token of ``src`` may see of it, (b, m) or (m,).
+            tgt_key_padding_mask: what no token of ``tgt`` may see of it, (b, n) or (n,).
+            memory_key_padding_mask: what no token of ``tgt`` may see of the encoder's result,
+                (b, m) or (m,).
+            src_is_causal: also hide token j of ``src`` from token i when j > i.
+            tgt_is_causal: also hide token j of ``tgt`` from token i when j > i.
+            memory_is_causal: also hide row j of the encoder's result from token i when j > i.
+
+        Returns:
+            One row for each token of ``tgt``, in its shape.
+
+        Raises:
+            TypeError: no tensor, or a dtype that does not fit.
+            ValueError: a shape or a device that does not fit.
+        """
+        widths = [self.d_model, self.d_model]
+        check_sequences({"src": src, "tgt": tgt}, widths, self.batch_first)
+        memory = self.encoder(
+            src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
+        )
+        return self.decoder(
+            tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=tgt_is_causal, memory_is_causal=memory_is_causal,
+        )
+
+    @staticmethod
+    def generate_square_subsequent_mask(
+        sz: int, device: torch.device | None = None, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        """Return the causal mask to be added to scores, (sz, sz): ``-inf`` above the diagonal."""
+        blocked = block_future(sz, device=device)
+        return torch.zeros(sz, sz, device=device, dtype=dtype).masked_fill(blocked, -math.inf)

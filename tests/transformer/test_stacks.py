@@ -1,0 +1,248 @@
+"""How layers and stacks start, what they can be built from, and what PyTorch's tools do to them."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from annotated_attention import (
+    MultiheadAttention,
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+    block_padding,
+)
+
+B, N, M, H, D = 2, 3, 5, 4, 6
+E, WIDE = H * D, 7
+BOTH = pytest.mark.parametrize(
+    ("layer", "stack"),
+    [
+        (TransformerEncoderLayer, TransformerEncoder),
+        (TransformerDecoderLayer, TransformerDecoder),
+    ],
+    ids=["encoder", "decoder"],
+)
+
+
+def make(**settings):
+    torch.manual_seed(0)
+    settings = {
+        "num_encoder_layers": 2,
+        "num_decoder_layers": 2,
+        "dim_feedforward": WIDE,
+    } | settings
+    return Transformer(E, H, batch_first=True, **settings)
+
+
+def inputs():
+    torch.manual_seed(1)
+    return torch.randn(B, M, E), torch.randn(B, N, E)
+
+
+@BOTH
+def test_layers_of_a_stack_start_different(layer, stack):
+    first, second = stack(layer(E, H, WIDE), 2).layers
+    for (name, a), b in zip(first.named_parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b) == (a.dim() == 1), name
+
+
+@BOTH
+def test_a_trained_layer_is_copied_when_asked(layer, stack):
+    pattern = layer(E, H, WIDE)
+    with torch.no_grad():
+        for parameter in pattern.parameters():
+            parameter.normal_()
+    before = copy.deepcopy(pattern.state_dict())
+    kept = stack(pattern, 2, reset_parameters=False)
+    for each in kept.layers:
+        torch.testing.assert_close(each.state_dict(), before)
+    drawn = stack(pattern, 2)
+    for each in drawn.layers:
+        for name, parameter in each.named_parameters():
+            assert not torch.allclose(parameter, before[name]), name
+    torch.testing.assert_close(pattern.state_dict(), before)  # the pattern itself is not touched
+
+
+@BOTH
+def test_every_matrix_starts_as_xavier_says(layer, stack):
+    torch.manual_seed(0)
+    for each in stack(layer(64, H, 96), 2).layers:
+        for name, parameter in each.named_parameters():
+            if parameter.dim() == 2:
+                bound = (6 / sum(parameter.shape)) ** 0.5
+                assert bound * 0.98 < parameter.abs().max() <= bound, name
+                assert parameter.std().item() == pytest.approx(bound / 3**0.5, rel=0.05), name
+            elif name.endswith("bias"):
+                assert not parameter.any(), name
+            else:
+                assert parameter.eq(1).all(), name
+
+
+def test_final_norms_are_there_for_pre_ln_or_as_asked():
+    def norms(**settings):
+        model = make(**settings)
+        return [model.encoder.norm is not None, model.decoder.norm is not None]
+
+    assert norms() == [False, False]
+    assert norms(norm_first=True) == [True, True]
+    assert norms(final_norm=True) == [True, True]
+    assert norms(norm_first=True, final_norm=False) == [False, False]
+
+
+def test_custom_stacks_are_used_as_they_are():
+    layer = TransformerEncoderLayer(E, H, WIDE, batch_first=True)
+    encoder = TransformerEncoder(layer, 1)
+    before = copy.deepcopy(encoder.state_dict())
+    model = make(custom_encoder=encoder, dropout=0.0)
+    assert model.encoder is encoder
+    torch.testing.assert_close(encoder.state_dict(), before)
+    src, tgt = inputs()
+    model.eval()
+    torch.testing.assert_close(model(src, tgt), model.decoder(tgt, encoder(src)))
+    decoder = nn.TransformerDecoder(
+        nn.TransformerDecoderLayer(E, H, WIDE, batch_first=True), num_layers=1
+    )
+    assert make(custom_decoder=decoder)(src, tgt).shape == tgt.shape
+
+
+def test_another_attention_takes_part():
+    class Doubled(MultiheadAttention):
+        def score(self, q, k):
+            return 2 * super().score(q, k)
+
+    model, doubled = make(dropout=0.0), make(dropout=0.0, attention=Doubled)
+    kinds = [type(module) for module in doubled.modules() if isinstance(module, MultiheadAttention)]
+    assert kinds == [Doubled] * 6
+    doubled.load_state_dict(model.state_dict())
+    assert not torch.allclose(model(*inputs()), doubled(*inputs()))
+
+
+def test_weights_can_be_had_through_a_hook():
+    model = make().eval()
+    attention = model.decoder.layers[-1].multihead_attn
+    found = []
+
+    def ask(module, args, kwargs):
+        return args, kwargs | {"need_weights": True}
+
+    attention.register_forward_pre_hook(ask, with_kwargs=True)
+    attention.register_forward_hook(lambda module, args, output: found.append(output[1]))
+    model(*inputs())
+    assert found[0].shape == (B, N, M)
+
+
+def test_a_stack_can_be_empty():
+    (x, _), layer = inputs(), TransformerEncoderLayer(E, H, WIDE)
+    assert TransformerEncoder(layer, 0)(x) is x
+
+
+ALL = {
+    "src_is_causal": True,
+    "tgt_mask": torch.zeros(N, N),
+    "memory_key_padding_mask": block_padding(torch.tensor([2, M]), M),
+}
+
+
+@pytest.mark.parametrize(("norm_first", "call"), [(False, ALL), (True, {})], ids=["all", "plain"])
+def test_compiles_whole(norm_first, call):
+    torch.compiler.reset()
+    model = make(norm_first=norm_first, dropout=0.0, num_encoder_layers=1, num_decoder_layers=1)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    found, expected = compiled(*inputs(), **call), model(*inputs(), **call)
+    torch.testing.assert_close(found, expected)
+    gradients = [
+        torch.autograd.grad(output.sin().sum(), list(model.parameters()))
+        for output in (found, expected)
+    ]
+    torch.testing.assert_close(*gradients)
+
+
+def test_pickles_copies_saves_and_loads():
+    model = make().eval()
+    expected = model(*inputs())
+    torch.testing.assert_close(pickle.loads(pickle.dumps(model))(*inputs()), expected)
+    torch.testing.assert_close(copy.deepcopy(model)(*inputs()), expected)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    other = make()
+    other.load_state_dict(torch.load(file, weights_only=True))
+    torch.testing.assert_close(other.eval()(*inputs()), expected)
+
+
+def test_an_empty_batch_comes_out_empty():
+    assert make()(torch.empty(0, M, E), torch.empty(0, N, E)).shape == (0, N, E)
+
+
+LAYERS = {
+    "heads that do not divide": (
+        {"nhead": 5}, ValueError, r"^d_model \(24\) must be divisible by nhead \(5\)$"),
+    "a width of zero": ({"dim_feedforward": 0}, ValueError, r"dim_feedforward \(0\)"),
+    "dropout above 1": ({"dropout": 1.5}, ValueError, r"dropout \(1.5\)"),
+    "an unknown activation": ({"activation": "swish"}, ValueError, r"activation \('swish'\).*relu"),
+    "no activation": ({"activation": None}, ValueError, r"activation \(None\)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LAYERS.values(), ids=LAYERS.keys())
+@pytest.mark.parametrize("layer", [TransformerEncoderLayer, TransformerDecoderLayer])
+def test_settings_that_do_not_fit_are_named(layer, case):
+    change, error, message = case
+    with pytest.raises(error, match=message):
+        layer(**{"d_model": E, "nhead": H, "dim_feedforward": WIDE} | change)
+
+
+@BOTH
+def test_stacks_name_what_does_not_fit(layer, stack):
+    for number in (-1, 1.5, True):
+        with pytest.raises(ValueError, match=rf"num_layers \({number}\)"):
+            stack(layer(E, H, WIDE), number)
+    with pytest.raises(TypeError, match=r"coder_layer \(Identity\) must have .*reset_parameters"):
+        stack(nn.Identity(), 1)
+
+
+def blocked(*shape, dtype=torch.bool):
+    return torch.zeros(shape, dtype=dtype)
+
+
+CALLED = {  # what is changed in a call that is fine: src (2, 5, 24), tgt (2, 3, 24)
+    "src of another width": ({"src": torch.zeros(B, M, 23)}, ValueError, r"^src's width \(23\)"),
+    "tgt of another width": ({"tgt": torch.zeros(B, N, 23)}, ValueError, r"^tgt's width \(23\)"),
+    "no tensor": ({"src": [1.0]}, TypeError, r"^src must be a tensor, got list"),
+    "ids": ({"src": torch.zeros(B, M, E, dtype=torch.int64)}, TypeError, r"^src .*int64"),
+    "another dtype": ({"tgt": torch.zeros(B, N, E).double()}, TypeError, r"^tgt .*float64"),
+    "two batch sizes": (
+        {"src": torch.zeros(3, M, E)}, ValueError, r"src and tgt .* same batch size, got 3, 2"),
+    "axes that differ": (
+        {"src": torch.zeros(M, E)},
+        ValueError, r"src and tgt must have three axes.*got src \(5, 24\), tgt \(2, 3, 24\)"),
+    "src_mask": ({"src_mask": blocked(M, N)}, ValueError, r"^src_mask \(5, 3\).*\(5, 5\)"),
+    "tgt_mask": ({"tgt_mask": blocked(M, M)}, ValueError, r"^tgt_mask \(5, 5\).*\(3, 3\)"),
+    "tgt_mask per sample": (
+        {"tgt_mask": blocked(B, N, N)}, ValueError, r"^tgt_mask \(2, 3, 3\).*\(8, 3, 3\)"),
+    "memory_mask": ({"memory_mask": blocked(M, N)}, ValueError, r"^memory_mask .*\(3, 5\)"),
+    "a mask of integers": (
+        {"src_mask": blocked(M, M, dtype=torch.int64)}, TypeError, r"^src_mask must be boolean"),
+    "src padding": (
+        {"src_key_padding_mask": blocked(M, B)}, ValueError, r"^src_key_padding_mask .*\(2, 5\)"),
+    "tgt padding": (
+        {"tgt_key_padding_mask": blocked(B, M)}, ValueError, r"^tgt_key_padding_mask .*\(2, 3\)"),
+    "memory padding": (
+        {"memory_key_padding_mask": blocked(B, N)},
+        ValueError, r"^memory_key_padding_mask .*\(2, 5\)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("case", CALLED.values(), ids=CALLED.keys())
+def test_calls_that_do_not_fit_are_named(case, norm_first):
+    change, error, message = case
+    model = make(norm_first=norm_first, num_encoder_layers=1, num_decoder_layers=1)
+    with pytest.raises(error, match=message):
+        model(**dict(zip(("src", "tgt"), inputs(), strict=True)) | change)
