@@ -101,7 +101,7 @@ class Seq2SeqTransformer(nn.Module):
             ValueError: shapes that do not fit, an empty batch or sequence, a sequence longer than
                 there are positions, or an id that the vocabulary does not have.
         """
-        memory = self.encode(src)  # (b, m, e)
+        memory = self.encode(src)
         if tgt.dim() == 2 and src.size(0) != tgt.size(0):
             raise ValueError(
                 f"src and tgt must have the same batch size, got {src.size(0)} and {tgt.size(0)}"
