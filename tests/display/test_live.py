@@ -11,7 +11,7 @@ from bs4 import BeautifulSoup
 from annotated_attention import display
 from annotated_attention.display import _live
 
-DATA = {"words": ["<b>", "'\"&", "ok"], "numbers": [[1, 2.5], []], "texts": {"loss": ["0.1"]}}
+DATA = {"keys": ["<b>", "'\"&", "ok"], "numbers": [[1, 2.5], []], "texts": {"loss": ["0.1"]}}
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
@@ -54,7 +54,7 @@ def test_the_widget_has_data_frame_and_script(monkeypatch):
     )
     figure()._repr_mimebundle_()
     state = made[0].get_state()
-    assert {name: state[name] for name in DATA} == DATA
+    assert state["data"] == DATA
     assert still().html in state["frame"]
     assert "data-state" not in state["frame"], "the data would be sent twice"
     assert state["_esm"] == _live.bundle("attention_over_training")

@@ -39,10 +39,10 @@ class Live(Output):
             import traitlets
         except ImportError:
             return {}
-        values = {**self.data, "frame": with_style(_frame(self.static.html, self.module))}
-        traits = {name: traitlets.Any().tag(sync=True) for name in values}
+        traits = {name: traitlets.Any().tag(sync=True) for name in ("data", "frame")}
         figure = type("Figure", (anywidget.AnyWidget,), {"_esm": bundle(self.module), **traits})
-        view = figure(**values)._repr_mimebundle_()
+        frame = with_style(_frame(self.static.html, self.module))
+        view = figure(data=dict(self.data), frame=frame)._repr_mimebundle_()
         bundled = view[0] if isinstance(view, tuple) else view
         return {key: value for key, value in bundled.items() if key.endswith("widget-view+json")}
 
@@ -53,8 +53,8 @@ def live(static: Output, module: str, data: Mapping[str, Any]) -> Live:
     Args:
         static: the figure as ``finish`` gives it, complete without the module.
         module: a file in ``display/live``, without its ending.
-        data: what the module draws: numbers, text, lists and dictionaries of them. The module
-            reads each entry with ``model.get(name)``.
+        data: what the module draws: numbers, text, lists and dictionaries of them, which it reads
+            with ``model.get("data")``.
 
     Raises:
         ValueError: there is no such module, or ``static`` holds no figure.

@@ -13,16 +13,15 @@ const PAUSE = 300; // milliseconds between two steps when playing
 
 export default {
   render({ model, el }) {
-    const [steps, maps] = [model.get("steps"), model.get("maps")];
-    const [queries, keys] = [model.get("queries"), model.get("keys")];
+    const { steps, maps, queries, keys, readings } = model.get("data");
     const drawing = draw(queries, keys);
     const said = readout();
     let timer = null;
 
     const show = (index) => {
       drawing.show(maps[index], `Attention at step ${steps[index]}. ${sayRows(maps[index], queries, keys)}`);
-      const readings = Object.entries(model.get("readings")).map(([name, texts]) => `${name} ${texts[index]}`);
-      said.textContent = [`step ${steps[index]}`, ...readings].join(" · ");
+      const values = Object.entries(readings).map(([name, texts]) => `${name} ${texts[index]}`);
+      said.textContent = [`step ${steps[index]}`, ...values].join(" · ");
     };
     const stop = () => {
       clearInterval(timer);

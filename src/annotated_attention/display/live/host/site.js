@@ -19,7 +19,7 @@ async function start(frame) {
   try {
     const { default: module } = await import(new URL(`../${frame.dataset.live}.js`, import.meta.url));
     if (!frame.isConnected) return;
-    running.set(frame, await mount(frame, module, new Model(JSON.parse(frame.dataset.state))));
+    running.set(frame, await mount(frame, module, new Model({ data: JSON.parse(frame.dataset.state) })));
   } catch (error) {
     console.error(`the live figure ${frame.dataset.live} did not start`, error);
   }
