@@ -25,20 +25,30 @@ def check_settings(sizes: dict[str, int], dropout: float, dtype: torch.dtype | N
         ValueError: a size is below 1, the first is not divisible by the second, or ``dropout``
             lies outside [0, 1].
     """
+    check_sizes(sizes)
+    (width, e), (heads, h), *_ = sizes.items()
+    if e % h:
+        raise ValueError(f"{width} ({e}) must be divisible by {heads} ({h})")
+    check_dropout(dropout)
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TypeError(f"dtype ({dtype!r}) must be a floating-point dtype")
+
+
+def check_sizes(sizes: dict[str, int]) -> None:
+    """Refuse sizes, given by name, that are no integers (TypeError) or below 1 (ValueError)."""
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool):
             raise TypeError(f"{name} ({size!r}) must be an integer")
         if size < 1:
             raise ValueError(f"{name} ({size}) must be at least 1")
-    (width, e), (heads, h), *_ = sizes.items()
-    if e % h:
-        raise ValueError(f"{width} ({e}) must be divisible by {heads} ({h})")
+
+
+def check_dropout(dropout: float) -> None:
+    """Refuse a probability that is no number (TypeError) or outside [0, 1] (ValueError)."""
     if not isinstance(dropout, int | float) or isinstance(dropout, bool):
         raise TypeError(f"dropout ({dropout!r}) must be a number")
     if not 0 <= dropout <= 1:
         raise ValueError(f"dropout ({dropout}) must be between 0 and 1")
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise TypeError(f"dtype ({dtype!r}) must be a floating-point dtype")
 
 
 def check_inputs(

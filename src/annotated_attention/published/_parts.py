@@ -1,0 +1,124 @@
+"""What the designs share: the softmax, what they refuse, and the weights of a reference."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from annotated_attention.checks import check_inputs
+from annotated_attention.masks import as_blocked
+from annotated_attention.multihead import MultiheadAttention
+
+Projection = tuple[Tensor, Tensor | None]  # a weight and its bias, as a linear layer has them
+
+
+def softmax_or_zero(scores: Tensor, axis: int = -1) -> Tensor:
+    """Turn masked scores into weights; a row with nothing left gets zeros, and a zero gradient.
+
+    Args:
+        scores: of any shape, ``-inf`` where blocked.
+        axis: the keys.
+
+    Returns:
+        The weights, of the same shape.
+    """
+    nothing_left = (scores == -math.inf).all(axis, keepdim=True)
+    return scores.masked_fill(nothing_left, 0).softmax(axis).masked_fill(nothing_left, 0)
+
+
+def check_batches(
+    query: Tensor, key: Tensor, value: Tensor, embed_dim: int, parameter: Tensor,
+    batch_first: bool = True,
+) -> None:
+    """Refuse what is not three batches of width ``embed_dim`` that fit each other.
+
+    Raises:
+        TypeError: not a dense tensor, or not of the parameters' dtype.
+        ValueError: axes, widths, lengths, batch sizes or devices that do not fit.
+    """
+    check_inputs(query, key, value, [embed_dim] * 3, batch_first, parameter)
+    if query.dim() != 3:
+        raise ValueError(f"query must have three axes, got shape {tuple(query.shape)}")
+
+
+def read_mask(name: str, mask: Tensor, true_means: str, letters: str, *sizes: int) -> Tensor:
+    """Turn a design's mask into one that is True where a query must not see a key.
+
+    The number of axes has to be right: broadcasting would take the b of a (b, n, m) mask for the
+    h of the scores. A size may be 1.
+
+    Args:
+        name: what the design calls it.
+        mask: boolean; where True means "allowed", integers will do.
+        true_means: ``"blocked"`` or ``"allowed"``.
+        letters: the axes, for the message.
+        *sizes: theirs.
+
+    Raises:
+        TypeError: not a tensor, or of another dtype.
+        ValueError: another shape.
+    """
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(mask).__name__}")
+    if mask.is_floating_point() or (true_means == "blocked" and mask.dtype != torch.bool):
+        integers = " or hold integers" * (true_means == "allowed")
+        raise TypeError(f"{name} must be boolean{integers}, True = {true_means}, got {mask.dtype}")
+    fits = len(mask.shape) == len(sizes) and all(
+        have in (1, want) for have, want in zip(mask.shape, sizes, strict=True)
+    )
+    if not fits:
+        raise ValueError(
+            f"{name} {tuple(mask.shape)} must have shape {letters} = {sizes}; a size may be 1"
+        )
+    return as_blocked(mask, true_means=true_means)
+
+
+def projections(
+    reference: MultiheadAttention | nn.MultiheadAttention,
+    embed_dim: int,
+    num_heads: int,
+    bias: bool = True,
+) -> tuple[Projection, Projection, Projection, Projection]:
+    """Return the projections of ``reference`` for query, key, value and output.
+
+    Args:
+        reference: the weights' owner.
+        embed_dim: the width that it must have.
+        num_heads: the number of heads that it must have.
+        bias: whether there is a place for its biases.
+
+    Raises:
+        TypeError: ``reference`` is no multi-head attention.
+        ValueError: its settings do not fit.
+    """
+    if not isinstance(reference, MultiheadAttention | nn.MultiheadAttention):
+        kind = type(reference).__name__
+        raise TypeError(f"reference must be a MultiheadAttention, got an object of type {kind}")
+    for name, want in (("embed_dim", embed_dim), ("num_heads", num_heads)):
+        if getattr(reference, name) != want:
+            raise ValueError(f"reference's {name} ({getattr(reference, name)}) must be {want}")
+    if reference.in_proj_weight is None:
+        raise ValueError(
+            f"reference must have kdim = vdim = embed_dim ({embed_dim}), "
+            f"got {reference.kdim} and {reference.vdim}"
+        )
+    if reference.bias_k is not None or reference.add_zero_attn:
+        raise ValueError("reference must have neither add_bias_kv nor add_zero_attn")
+    if reference.in_proj_bias is None:
+        biases: tuple[Tensor | None, ...] = (None, None, None)
+    elif not bias:
+        raise ValueError("reference must have bias=False: there is no place for its biases here")
+    else:
+        biases = reference.in_proj_bias.detach().chunk(3)
+    weights = reference.in_proj_weight.detach().chunk(3)
+    q, k, v = zip(weights, biases, strict=True)
+    return q, k, v, (reference.out_proj.weight.detach(), reference.out_proj.bias)
+
+
+def copy_projection(linear: nn.Linear, projection: Projection) -> None:
+    """Give a linear layer these numbers; where there is no bias, zeros."""
+    weight, bias = projection
+    with torch.no_grad():
+        linear.weight.copy_(weight)
+        if linear.bias is not None:
+            linear.bias.copy_(torch.zeros_like(linear.bias) if bias is None else bias)

@@ -1,0 +1,58 @@
+"""What there is to know about a published design, so that all of them can be run alike."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from annotated_attention.multihead import MultiheadAttention
+
+Call = Callable[[Any, Tensor, Tensor, Tensor, Tensor | None], Tensor]
+
+
+@dataclass(frozen=True)
+class Design:
+    """A published design, and how to call it like any other.
+
+    Attributes:
+        module: its class.
+        build: makes one from ``embed_dim`` and ``num_heads``.
+        call: takes a module, ``query`` (b, n, e), ``key`` and ``value`` (b, m, e), and ``blocked``,
+            boolean (b, n, m) with True = blocked, or None; passes them on in the design's own
+            layout, order and convention, and returns (b, n, e).
+        layout: the axes of its query.
+        mask: the axes of its mask.
+        true_means: what True, or 1, means in its mask: ``"blocked"`` or ``"allowed"``.
+        kind: ``"cross"``, or ``"self"`` where query, key and value have to be one tensor.
+    """
+
+    module: type[nn.Module]
+    build: Callable[[int, int], nn.Module]
+    call: Call
+    layout: str
+    mask: str
+    true_means: str
+    kind: str = "cross"
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of what its ``forward`` takes, in order."""
+        return tuple(inspect.signature(self.module.forward).parameters)[1:]
+
+    def pair(self, embed_dim: int, num_heads: int) -> tuple[nn.Module, MultiheadAttention]:
+        """Make a module, and the batch-first multi-head attention that it equals.
+
+        The module loads the reference's weights where it can. A design that is not multi-head
+        attention with any weights whatever builds the one that it equals.
+        """
+        module: Any = self.build(embed_dim, num_heads)
+        if not hasattr(module, "load_from"):
+            return module, module.as_multihead()
+        reference = MultiheadAttention(embed_dim, num_heads, batch_first=True)
+        for bias in (reference.in_proj_bias, reference.out_proj.bias):
+            if bias is not None:
+                nn.init.normal_(bias)  # at zero, a bias that is left out would go unnoticed
+        module.load_from(reference)
+        return module, reference

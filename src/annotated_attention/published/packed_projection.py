@@ -1,0 +1,213 @@
+"""Packed projections, as PyTorch stores them, and a base class whose attention is overridden."""
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention.checks import check_masks, check_settings
+from annotated_attention.multihead import MultiheadAttention
+from annotated_attention.published._parts import (
+    check_batches,
+    copy_projection,
+    projections,
+    softmax_or_zero,
+)
+from annotated_attention.published.design import Design
+
+
+class PackedBase(nn.Module, ABC):
+    """What any attention with heads needs: projections, masks, the fold and its way back.
+
+    Sequence-first; masks in which True is blocked. Batch and heads are folded into one axis. A
+    subclass says in ``attention`` what happens in between.
+
+    Source: chapter 14, and Vaswani et al. (2017), section 3.2.2.
+    """
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True
+    ) -> None:
+        """Create the projections, with initial values.
+
+        Args:
+            embed_dim: e, the width of all inputs and of the output.
+            num_heads: h; must divide ``embed_dim``. Each head is d = e / h wide.
+            dropout: probability of zeroing a weight in training.
+            bias: give all four projections a bias.
+
+        Raises:
+            TypeError: a setting of the wrong type.
+            ValueError: a size below 1, ``embed_dim`` not divisible by ``num_heads``, or
+                ``dropout`` outside [0, 1].
+        """
+        super().__init__()
+        check_settings({"embed_dim": embed_dim, "num_heads": num_heads}, dropout, None)
+        e = embed_dim
+        self.embed_dim, self.num_heads, self.dropout, self.bias = e, num_heads, dropout, bias
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * e, e))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * e)) if bias else None
+        self.out_proj = nn.Linear(e, e, bias)
+        nn.init.xavier_uniform_(self.in_proj_weight)
+        if bias:
+            nn.init.zeros_(self.out_proj.bias)
+
+    @abstractmethod
+    def attention(
+        self, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Attend within each head of each sample.
+
+        Args:
+            q: (b * h, n, d), the projected queries.
+            k: (b * h, m, d), the projected keys.
+            v: (b * h, m, d), the projected values.
+            added: (b * h, n, m), 0 or ``-inf``, what the masks add to the scores, or None.
+
+        Returns:
+            The heads' outputs, (b * h, n, d), and the weights, (b * h, n, m).
+        """
+
+    def merge_masks(
+        self,
+        key_padding_mask: Tensor | None,
+        attn_mask: Tensor | None,
+        query: Tensor,
+        key: Tensor,
+    ) -> Tensor | None:
+        """Merge both masks into one that is added to the scores.
+
+        Args:
+            key_padding_mask: boolean, (b, m), or None; True = blocked.
+            attn_mask: boolean, (n, m) or (b * h, n, m), or None; True = blocked.
+            query: (n, b, e), for its sizes and its dtype.
+            key: (m, b, e), for its sizes.
+
+        Returns:
+            (b * h, n, m), 0 or ``-inf``; None without masks.
+
+        Raises:
+            TypeError: a mask that is not boolean.
+            ValueError: another shape.
+        """
+        if key_padding_mask is None and attn_mask is None:
+            return None
+        h, (n, b), m = self.num_heads, query.shape[:2], key.size(0)
+        check_masks(attn_mask, key_padding_mask, query, key, h, batch_first=False)
+        for name, mask in (("key_padding_mask", key_padding_mask), ("attn_mask", attn_mask)):
+            if mask is not None and mask.dtype != torch.bool:
+                raise TypeError(f"{name} must be boolean, True = blocked, got {mask.dtype}")
+        blocked = torch.zeros(b * h, n, m, dtype=torch.bool, device=query.device)
+        if key_padding_mask is not None:
+            padding = key_padding_mask[:, None, None].expand(-1, h, -1, -1)  # (b, h, 1, m)
+            blocked = blocked | padding.flatten(0, 1)                        # (b * h, n, m)
+        if attn_mask is not None:
+            blocked = blocked | attn_mask  # (b * h, n, m)
+        return torch.zeros_like(blocked, dtype=query.dtype).masked_fill(blocked, -math.inf)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Project, fold, attend, and go back.
+
+        Args:
+            query: (n, b, e), one row per query.
+            key: (m, b, e), one row per key.
+            value: (m, b, e), one row per key.
+            key_padding_mask: boolean, (b, m), or None; True means "must not see".
+            attn_mask: boolean, (n, m) or (b * h, n, m), or None; True means "must not see". A query
+                with nothing left gets zeros from that head.
+
+        Returns:
+            The output, (n, b, e), and the weights of every head before dropout, (b, h, n, m).
+
+        Raises:
+            TypeError: a dtype that does not fit.
+            ValueError: shapes that do not fit.
+        """
+        check_batches(query, key, value, self.embed_dim, self.in_proj_weight, batch_first=False)
+        n, b, e = query.shape
+        added = self.merge_masks(key_padding_mask, attn_mask, query, key)
+        q, k, v = self._project(query, key, value)
+        mixed, weights = self.attention(q, k, v, added)
+        mixed = mixed.transpose(0, 1).reshape(n, b, e)  # (n, b, e)
+        weights = weights.unflatten(0, (b, -1))         # (b, h, n, m)
+        return self.out_proj(mixed), weights            # (n, b, e), (b, h, n, m)
+
+    def _project(self, *inputs: Tensor) -> list[Tensor]:
+        """Project each input with its third of the packed weight, and fold batch and heads."""
+        weights = self.in_proj_weight.chunk(3)
+        biases = [None] * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        folded = []
+        for x, weight, bias in zip(inputs, weights, biases, strict=True):
+            wide = F.linear(x, weight, bias)                  # (..., b, e)
+            heads = wide.unflatten(-1, (self.num_heads, -1))  # (..., b, h, d)
+            folded.append(heads.flatten(1, 2).transpose(0, 1))
+        return folded
+
+    def load_from(self, reference: MultiheadAttention) -> None:
+        """Take the weights of ``reference``, and with them its results.
+
+        Args:
+            reference: of the same ``embed_dim`` and ``num_heads``.
+
+        Raises:
+            TypeError: ``reference`` is no multi-head attention.
+            ValueError: its settings do not fit; it has biases and this module has none.
+        """
+        *inner, outer = projections(reference, self.embed_dim, self.num_heads, self.bias)
+        zero = torch.zeros_like(inner[0][0][0])
+        with torch.no_grad():
+            self.in_proj_weight.copy_(torch.cat([weight for weight, _ in inner]))
+            if self.in_proj_bias is not None:
+                biases = [zero if bias is None else bias for _, bias in inner]
+                self.in_proj_bias.copy_(torch.cat(biases))
+        copy_projection(self.out_proj, outer)
+
+
+class PackedProjection(PackedBase):
+    """Ordinary multi-head attention on the base: the scaled dot product, softmax over the keys."""
+
+    def attention(
+        self, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Attend within each head of each sample.
+
+        Args:
+            q: (b * h, n, d), the projected queries.
+            k: (b * h, m, d), the projected keys.
+            v: (b * h, m, d), the projected values.
+            added: (b * h, n, m), 0 or ``-inf``, what the masks add to the scores, or None.
+
+        Returns:
+            The heads' outputs, (b * h, n, d), and the weights before dropout, (b * h, n, m).
+        """
+        scores = q @ k.mT / math.sqrt(q.size(-1))  # (b * h, n, m)
+        weights = scores.softmax(-1) if added is None else softmax_or_zero(scores + added)
+        kept = F.dropout(weights, self.dropout, self.training)  # (b * h, n, m)
+        return kept @ v, weights                                # (b * h, n, d), (b * h, n, m)
+
+
+def _call(
+    module: PackedProjection, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None
+) -> Tensor:
+    q, k, v = (x.transpose(0, 1) for x in (query, key, value))
+    mask = None if blocked is None else blocked.repeat_interleave(module.num_heads, 0)
+    return module(q, k, v, attn_mask=mask)[0].transpose(0, 1)
+
+
+DESIGN = Design(
+    module=PackedProjection,
+    build=PackedProjection,
+    call=_call,
+    layout="(n, b, e)",
+    mask="(b * h, n, m)",
+    true_means="blocked",
+)

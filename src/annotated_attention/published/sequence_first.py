@@ -1,0 +1,182 @@
+"""Sequence-first, with a method for the scores that is there to be overridden."""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention.checks import check_settings
+from annotated_attention.multihead import MultiheadAttention
+from annotated_attention.published._parts import (
+    check_batches,
+    copy_projection,
+    projections,
+    read_mask,
+    softmax_or_zero,
+)
+from annotated_attention.published.design import Design
+
+
+class PrepareHeads(nn.Module):
+    """A projection whose last axis is then cut into heads; the axes in front may be any."""
+
+    def __init__(self, embed_dim: int, num_heads: int, head_dim: int, bias: bool) -> None:
+        """Create the projection.
+
+        Args:
+            embed_dim: e, the width of what comes in.
+            num_heads: h.
+            head_dim: d.
+            bias: give the projection a bias.
+        """
+        super().__init__()
+        self.linear = nn.Linear(embed_dim, num_heads * head_dim, bias)
+        self.num_heads = num_heads
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Project and cut.
+
+        Args:
+            x: (..., e), such as (n, b, e), or (b, e) for one token of each sequence.
+
+        Returns:
+            (..., h, d).
+        """
+        return self.linear(x).unflatten(-1, (self.num_heads, -1))  # (..., h, d)
+
+
+class SequenceFirst(nn.Module):
+    """Multi-head attention on (n, b, e), called by keyword, with a mask in which 1 is allowed.
+
+    ``get_scores`` is there to be overridden; relative attention is one method away. The weights of
+    the last call can be looked at: ``on_weights`` is called with them, and ``last_weights`` keeps
+    them, which holds a tensor of n * m * b * h numbers until the next call.
+
+    Source: chapter 14, and Vaswani et al. (2017), section 3.2.2.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        embed_dim: int,
+        dropout: float = 0.1,
+        bias: bool = True,
+        keep_weights: bool = True,
+        on_weights: Callable[[Tensor], object] | None = None,
+    ) -> None:
+        """Create the projections.
+
+        Args:
+            num_heads: h; must divide ``embed_dim``. Each head is d = e / h wide.
+            embed_dim: e, the width of all inputs and of the output.
+            dropout: probability of zeroing a weight in training.
+            bias: give the projections of query and key a bias; value and output always have one.
+            keep_weights: leave the last weights, detached, in ``last_weights``.
+            on_weights: called with the weights, (n, m, b, h), detached, before dropout.
+
+        Raises:
+            TypeError: a setting of the wrong type.
+            ValueError: a size below 1, ``embed_dim`` not divisible by ``num_heads``, or
+                ``dropout`` outside [0, 1].
+        """
+        super().__init__()
+        check_settings({"embed_dim": embed_dim, "num_heads": num_heads}, dropout, None)
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.dropout, self.bias = dropout, bias
+        self.keep_weights, self.on_weights = keep_weights, on_weights
+        self.query = PrepareHeads(embed_dim, num_heads, self.head_dim, bias)
+        self.key = PrepareHeads(embed_dim, num_heads, self.head_dim, bias)
+        self.value = PrepareHeads(embed_dim, num_heads, self.head_dim, True)
+        self.output = nn.Linear(embed_dim, embed_dim)
+        self.last_weights: Tensor | None = None
+
+    def get_scores(self, query: Tensor, key: Tensor) -> Tensor:
+        """Score each key against each query, before scaling. Override for other scores.
+
+        Args:
+            query: (n, b, h, d), the projected queries.
+            key: (m, b, h, d), the projected keys.
+
+        Returns:
+            (n, m, b, h).
+        """
+        return torch.einsum("nbhd,mbhd->nmbh", query, key)  # (n, m, b, h)
+
+    def forward(
+        self, *, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """Attend with all heads at once.
+
+        Args:
+            query: (n, b, e), one row per query.
+            key: (m, b, e), one row per key.
+            value: (m, b, e), one row per key.
+            mask: boolean or integers, (n, m, b), where n and b may be 1; 0 means "must not see". A
+                query with nothing left gets zeros from every head.
+
+        Returns:
+            (n, b, e).
+
+        Raises:
+            TypeError: a dtype that does not fit.
+            ValueError: shapes that do not fit.
+        """
+        check_batches(query, key, value, self.embed_dim, self.output.weight, batch_first=False)
+        q, k, v = self.query(query), self.key(key), self.value(value)
+        scores = self.get_scores(q, k) / math.sqrt(self.head_dim)  # (n, m, b, h)
+        n, m, b, _ = scores.shape
+        if mask is None:
+            weights = scores.softmax(1)  # (n, m, b, h)
+        else:
+            blocked = read_mask("mask", mask, "allowed", "(n, m, b)", n, m, b)[..., None]
+            weights = softmax_or_zero(scores.masked_fill(blocked, -math.inf), axis=1)
+        self._show(weights.detach())
+        weights = F.dropout(weights, self.dropout, self.training)  # (n, m, b, h)
+        mixed = torch.einsum("nmbh,mbhd->nbhd", weights, v)        # (n, b, h, d)
+        return self.output(mixed.flatten(2))                       # (n, b, e)
+
+    def _show(self, weights: Tensor) -> None:
+        """Hand the weights to whoever wants to see them."""
+        self.last_weights = weights if self.keep_weights else None
+        if self.on_weights is not None:
+            self.on_weights(weights)
+
+    def load_from(self, reference: MultiheadAttention) -> None:
+        """Take the weights of ``reference``, and with them its results.
+
+        Args:
+            reference: of the same ``embed_dim`` and ``num_heads``.
+
+        Raises:
+            TypeError: ``reference`` is no multi-head attention.
+            ValueError: its settings do not fit; it has biases and this module's query and key
+                have none.
+        """
+        own = (self.query.linear, self.key.linear, self.value.linear, self.output)
+        theirs = projections(reference, self.embed_dim, self.num_heads, self.bias)
+        for linear, projection in zip(own, theirs, strict=True):
+            copy_projection(linear, projection)
+
+
+def _build(embed_dim: int, num_heads: int) -> SequenceFirst:
+    return SequenceFirst(num_heads, embed_dim, dropout=0.0)
+
+
+def _call(
+    module: SequenceFirst, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None
+) -> Tensor:
+    q, k, v = (x.transpose(0, 1) for x in (query, key, value))
+    mask = None if blocked is None else ~blocked.permute(1, 2, 0)
+    return module(query=q, key=k, value=v, mask=mask).transpose(0, 1)
+
+
+DESIGN = Design(
+    module=SequenceFirst,
+    build=_build,
+    call=_call,
+    layout="(n, b, e)",
+    mask="(n, m, b)",
+    true_means="allowed",
+)

@@ -1,0 +1,113 @@
+"""One small projection shared by all heads, and every axis by its name."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from annotated_attention.checks import check_settings
+from annotated_attention.multihead import MultiheadAttention
+from annotated_attention.published._parts import check_batches, read_mask, softmax_or_zero
+from annotated_attention.published.design import Design
+
+
+class SharedProjection(nn.Module):
+    """Attention in slices: the heads share one d x d matrix each for queries, keys and values.
+
+    The input is cut into h slices of width d *before* it is projected, so that a head sees its own
+    slice of the embedding and nothing else. That is less than multi-head attention: it has d * d
+    parameters where that has e * e. It equals the multi-head attention whose projections are
+    block-diagonal with the same block h times; ``as_multihead`` builds it.
+
+    Scores are divided by the root of d, not of e as published: a score adds up d products.
+
+    Source: chapter 14.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        """Create the projections.
+
+        Args:
+            embed_dim: e, the width of all inputs and of the output.
+            num_heads: h; must divide ``embed_dim``. Each slice is d = e / h wide.
+
+        Raises:
+            TypeError: a size is no integer.
+            ValueError: a size is below 1, or ``embed_dim`` is not divisible by ``num_heads``.
+        """
+        super().__init__()
+        check_settings({"embed_dim": embed_dim, "num_heads": num_heads}, 0.0, None)
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        d = embed_dim // num_heads
+        self.to_value = nn.Linear(d, d, bias=False)
+        self.to_key = nn.Linear(d, d, bias=False)
+        self.to_query = nn.Linear(d, d, bias=False)
+        self.output = nn.Linear(embed_dim, embed_dim)
+
+    def forward(
+        self, values: Tensor, keys: Tensor, query: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """Attend within each slice. Mind the order: values come first.
+
+        Args:
+            values: (b, m, e), one row per key.
+            keys: (b, m, e), one row per key.
+            query: (b, n, e), one row per query.
+            mask: boolean or integers, (b, h, n, m) or with sizes of 1; 0 means "must not see". A
+                query with nothing left gets zeros from every slice.
+
+        Returns:
+            (b, n, e).
+
+        Raises:
+            TypeError: a dtype that does not fit.
+            ValueError: shapes that do not fit.
+        """
+        check_batches(query, keys, values, self.embed_dim, self.output.weight)
+        h, (b, n, e), m = self.num_heads, query.shape, keys.size(1)
+        v = self.to_value(values.reshape(b, m, h, e // h))  # (b, m, h, d)
+        k = self.to_key(keys.reshape(b, m, h, e // h))      # (b, m, h, d)
+        q = self.to_query(query.reshape(b, n, h, e // h))   # (b, n, h, d)
+        scores = torch.einsum("bnhd,bmhd->bhnm", q, k)      # (b, h, n, m)
+        scores = scores / math.sqrt(q.size(-1))             # (b, h, n, m)
+        if mask is None:
+            weights = scores.softmax(-1)  # (b, h, n, m)
+        else:
+            blocked = read_mask("mask", mask, "allowed", "(b, h, n, m)", b, h, n, m)
+            weights = softmax_or_zero(scores.masked_fill(blocked, -math.inf))
+        mixed = torch.einsum("bhnm,bmhd->bnhd", weights, v)  # (b, n, h, d)
+        return self.output(mixed.flatten(2))                 # (b, n, e)
+
+    def as_multihead(self) -> MultiheadAttention:
+        """Build the multi-head attention that this is: its blocks are copies, tied here alone.
+
+        Returns:
+            A batch-first module with block-diagonal projections, of the same dtype and device.
+        """
+        like = self.output.weight
+        full = MultiheadAttention(
+            self.embed_dim, self.num_heads, batch_first=True, device=like.device, dtype=like.dtype
+        )
+        shared = (self.to_query.weight, self.to_key.weight, self.to_value.weight)
+        with torch.no_grad():
+            parts = full.get_parameter("in_proj_weight").chunk(3)
+            for part, block in zip(parts, shared, strict=True):
+                part.copy_(torch.block_diag(*[block] * self.num_heads))
+            full.out_proj.load_state_dict(self.output.state_dict())
+        return full
+
+
+def _call(
+    module: SharedProjection, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None
+) -> Tensor:
+    return module(value, key, query, None if blocked is None else ~blocked[:, None])
+
+
+DESIGN = Design(
+    module=SharedProjection,
+    build=SharedProjection,
+    call=_call,
+    layout="(b, n, e)",
+    mask="(b, h, n, m)",
+    true_means="allowed",
+)

@@ -1,0 +1,195 @@
+"""Key and value widths of their own, and weights that multiply the scores."""
+
+import math
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention.checks import check_dropout, check_settings, check_sizes
+from annotated_attention.multihead import MultiheadAttention
+from annotated_attention.published._parts import (
+    check_batches,
+    copy_projection,
+    projections,
+    read_mask,
+    softmax_or_zero,
+)
+from annotated_attention.published.design import Design
+
+
+def attend_weighted(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attention_weights: Tensor | None,
+    attention_mask: Tensor | None,
+    dropout_p: float,
+) -> Tensor:
+    """Attend, with the scaled scores multiplied by weights from outside.
+
+    Args:
+        q: (b, h, n, d), the queries of each head.
+        k: (b, h, d, m), the keys of each head, laid out so that no transpose is needed.
+        v: (b, h, m, d_v), the values of each head.
+        attention_weights: floating point, (b, h, n, m) or with sizes of 1, or None.
+        attention_mask: boolean, (b, h, n, m) or with sizes of 1, or None; True = blocked.
+        dropout_p: probability of zeroing a weight.
+
+    Returns:
+        (b, n, h * d_v).
+    """
+    scores = q @ k / math.sqrt(q.size(-1))  # (b, h, n, m)
+    b, h, n, m = scores.shape
+    if attention_weights is not None:
+        check_factors(attention_weights, b, h, n, m)
+        scores = scores * attention_weights  # (b, h, n, m)
+    if attention_mask is None:
+        weights = scores.softmax(-1)  # (b, h, n, m)
+    else:
+        letters = "(b, h, n, m)"
+        blocked = read_mask("attention_mask", attention_mask, "blocked", letters, b, h, n, m)
+        weights = softmax_or_zero(scores.masked_fill(blocked, -math.inf))
+    weights = F.dropout(weights, dropout_p)              # (b, h, n, m)
+    return (weights @ v).permute(0, 2, 1, 3).flatten(2)  # (b, n, h * d_v)
+
+
+def check_factors(factors: Tensor, *sizes: int) -> None:
+    """Refuse what the scores cannot be multiplied with.
+
+    Raises:
+        TypeError: ``factors`` is no tensor of floating-point numbers.
+        ValueError: another shape.
+    """
+    if not isinstance(factors, Tensor) or not factors.is_floating_point():
+        kind = factors.dtype if isinstance(factors, Tensor) else type(factors).__name__
+        raise TypeError(f"attention_weights must be a floating-point tensor, got {kind}")
+    wanted = zip(factors.shape, sizes, strict=False)
+    if factors.dim() != len(sizes) or any(have not in (1, want) for have, want in wanted):
+        raise ValueError(
+            f"attention_weights {tuple(factors.shape)} must have shape (b, h, n, m) = {sizes}; "
+            "a size may be 1"
+        )
+
+
+class WeightedScores(nn.Module):
+    """Multi-head attention with any d_k and d_v, and a mask in which True is blocked.
+
+    ``softmax(A * (Q W_Q_i)(K W_K_i)^T / sqrt(d_k)) (V W_V_i)`` for head i, where A multiplies the
+    scores: a factor of 0 makes a score 0, which is no block. The heads are h * d_v wide together,
+    and one more projection brings that back to e. With h * d_k = h * d_v = e, and without A, it is
+    ordinary multi-head attention.
+
+    Initial weights are Xavier's, not the tiny ones of the published version, with which every key
+    gets the same weight.
+
+    Source: chapter 14, and Vaswani et al. (2017), section 3.2.2, which has d_k and d_v, too.
+    """
+
+    def __init__(
+        self, embed_dim: int, key_dim: int, value_dim: int, num_heads: int, dropout: float = 0.1
+    ) -> None:
+        """Create the projections.
+
+        Args:
+            embed_dim: e, the width of all inputs and of the output.
+            key_dim: d_k, the width of a query and a key in one head.
+            value_dim: d_v, the width of a value in one head.
+            num_heads: h.
+            dropout: probability of zeroing a weight in training.
+
+        Raises:
+            TypeError: a setting of the wrong type.
+            ValueError: a size below 1, or ``dropout`` outside [0, 1].
+        """
+        super().__init__()
+        sizes = {"embed_dim": embed_dim, "key_dim": key_dim, "value_dim": value_dim}
+        check_sizes({**sizes, "num_heads": num_heads})  # any number of heads fits any width
+        check_dropout(dropout)
+        self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
+        self.key_dim, self.value_dim = key_dim, value_dim
+        self.to_query = nn.Linear(embed_dim, num_heads * key_dim)
+        self.to_key = nn.Linear(embed_dim, num_heads * key_dim)
+        self.to_value = nn.Linear(embed_dim, num_heads * value_dim)
+        self.output = nn.Linear(num_heads * value_dim, embed_dim)
+        for linear in (self.to_query, self.to_key, self.to_value, self.output):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        attention_weights: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Attend with all heads at once.
+
+        Args:
+            queries: (b, n, e), one row per query.
+            keys: (b, m, e), one row per key.
+            values: (b, m, e), one row per key.
+            attention_weights: floating point, (b, h, n, m) or with sizes of 1, or None; multiplies
+                the scaled scores.
+            attention_mask: boolean, (b, h, n, m) or with sizes of 1, or None; True means "must not
+                see". A query with nothing left gets zeros from every head.
+
+        Returns:
+            (b, n, e).
+
+        Raises:
+            TypeError: a dtype that does not fit.
+            ValueError: shapes that do not fit.
+        """
+        check_batches(queries, keys, values, self.embed_dim, self.output.weight)
+        heads = (self.num_heads, -1)
+        q = self.to_query(queries).unflatten(-1, heads).permute(0, 2, 1, 3)  # (b, h, n, d)
+        k = self.to_key(keys).unflatten(-1, heads).permute(0, 2, 3, 1)       # (b, h, d, m)
+        v = self.to_value(values).unflatten(-1, heads).permute(0, 2, 1, 3)   # (b, h, m, d_v)
+        dropout_p = self.dropout if self.training else 0.0
+        mixed = attend_weighted(q, k, v, attention_weights, attention_mask, dropout_p)
+        return self.output(mixed)  # (b, n, e)
+
+    def load_from(self, reference: MultiheadAttention) -> None:
+        """Take the weights of ``reference``, and with them its results.
+
+        Args:
+            reference: of the same ``embed_dim`` and ``num_heads``.
+
+        Raises:
+            TypeError: ``reference`` is no multi-head attention.
+            ValueError: its settings do not fit, or h * d_k or h * d_v is not e.
+        """
+        h, e = self.num_heads, self.embed_dim
+        for name, width in (("key_dim", self.key_dim), ("value_dim", self.value_dim)):
+            if h * width != e:
+                raise ValueError(
+                    f"num_heads * {name} ({h * width}) must be embed_dim ({e}): with other widths "
+                    "this is another function than ordinary multi-head attention"
+                )
+        own = (self.to_query, self.to_key, self.to_value, self.output)
+        for linear, projection in zip(own, projections(reference, e, h), strict=True):
+            copy_projection(linear, projection)
+
+
+def _build(embed_dim: int, num_heads: int) -> WeightedScores:
+    check_settings({"embed_dim": embed_dim, "num_heads": num_heads}, 0.0, None)
+    d = embed_dim // num_heads
+    return WeightedScores(embed_dim, d, d, num_heads, dropout=0.0)
+
+
+def _call(
+    module: WeightedScores, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None
+) -> Tensor:
+    mask = None if blocked is None else blocked[:, None]
+    return module(query, key, value, attention_mask=mask)
+
+
+DESIGN = Design(
+    module=WeightedScores,
+    build=_build,
+    call=_call,
+    layout="(b, n, e)",
+    mask="(b, h, n, m)",
+    true_means="blocked",
+)
