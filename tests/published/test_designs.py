@@ -190,6 +190,7 @@ BAD: list[tuple[str, Any, type[Exception], str]] = [
     ("mask", lambda x: x.tolist(), TypeError, "must be a tensor"),
     ("mask", lambda x: torch.cat([x, x], -1), ValueError, "must have shape"),
     ("mask", lambda x: x[None, None], ValueError, "must have shape"),
+    ("mask", lambda x: x.flatten()[:1], ValueError, "must have shape"),
 ]
 BAD_CALLS = [
     (name, *bad)
