@@ -179,7 +179,7 @@ def test_layout_and_mask_are_as_described(name: str) -> None:
 
 
 BAD: list[tuple[str, Any, type[Exception], str]] = [
-    ("query", lambda x: x[0], ValueError, "query must have three axes|all have three axes"),
+    ("query", lambda x: x[0], ValueError, r"query must have three axes, got shape \(., 24\)"),
     ("query", lambda x: x[..., :7], ValueError, r"width \(7\) must be 24"),
     ("query", lambda x: x.tolist(), TypeError, "must be a tensor, got list"),
     ("query", lambda x: x.float(), TypeError, r"torch.float32\) must have the parameters' dtype"),

@@ -36,9 +36,10 @@ def check_batches(
         TypeError: not a dense tensor, or not of the parameters' dtype.
         ValueError: axes, widths, lengths, batch sizes or devices that do not fit.
     """
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if isinstance(x, Tensor) and x.dim() != 3:
+            raise ValueError(f"{name} must have three axes, got shape {tuple(x.shape)}")
     check_inputs(query, key, value, [embed_dim] * 3, batch_first, parameter)
-    if query.dim() != 3:
-        raise ValueError(f"query must have three axes, got shape {tuple(query.shape)}")
 
 
 def read_mask(name: str, mask: Tensor, true_means: str, letters: str, *sizes: int) -> Tensor:
