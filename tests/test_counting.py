@@ -255,6 +255,9 @@ def test_parts_of_a_model() -> None:
     norms = [m for m in module.modules() if isinstance(m, nn.LayerNorm)]
     assert model.parameters()["norms"] == sum(map(numel, norms))
     assert found["embeddings, output"] == counting.product_flops(b * n, 24, 11)
+    attentions = model.layers + 2 * model.decoder_layers
+    for fused, m in ((False, n), (True, 1)):
+        assert model.kept(n, b, fused=fused)["scores and mix"] == attentions * b * 4 * n * m
 
 
 def test_generating_with_a_cache() -> None:
@@ -335,8 +338,9 @@ def test_presets_with_public_code(name: str) -> None:
 @pytest.mark.parametrize("name", ["transformer-base", "transformer-big"])
 def test_presets_with_pytorchs_transformer(name: str) -> None:
     model = PRESETS[name]
-    e, f = model.embed_dim, model.feedforward
-    reference = nn.Transformer(e, model.num_heads, 6, 6, f, batch_first=True, device="meta")
+    e, h, f = {"transformer-base": (512, 8, 2048), "transformer-big": (1024, 16, 4096)}[name]
+    assert (model.embed_dim, model.num_heads, model.feedforward) == (e, h, f)
+    reference = nn.Transformer(e, h, 6, 6, f, batch_first=True, device="meta")
     final_norms = 2 * counting.norm_parameters(e)  # the paper's model has none
     embeddings = model.vocabulary * e
     assert sum(model.parameters().values()) == numel(reference) - final_norms + embeddings

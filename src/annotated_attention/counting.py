@@ -185,13 +185,14 @@ class Model:
         layers: how many layers have self-attention and a feed-forward network: an encoder's, or,
             with a causal mask, those of a model that is only a decoder.
         decoder_layers: how many have cross-attention, too, and look at the output of ``layers``.
-        vocabulary: how many tokens the embeddings know; all embeddings are one matrix.
+        vocabulary: how many tokens the embeddings know.
         positions: how many rows other learned tables have together, such as one for positions.
         norms: how many layer norms there are outside the layers.
         output: what turns the last layer's output into a number for each token of the vocabulary:
             "tied", the embeddings again; "own", a matrix without bias; or "none", nothing.
         activation: between the linear maps of the feed-forward network, "relu" or "gelu".
         bias: whether projections, feed-forward networks and norms have biases.
+        embeddings: how many matrices embed: 1, or 2 where source and target have one each.
 
     Raises:
         TypeError: a size is no integer.
@@ -210,12 +211,13 @@ class Model:
     output: str = "tied"
     activation: str = "relu"
     bias: bool = True
+    embeddings: int = 1
 
     def __post_init__(self) -> None:
         """Refuse sizes from which no model can be built."""
         widths = ("embed_dim", "num_heads", "feedforward", "vocabulary")
         check_settings({name: getattr(self, name) for name in widths}, 0.0, None)
-        for name in ("layers", "decoder_layers", "positions", "norms"):
+        for name in ("layers", "decoder_layers", "positions", "norms", "embeddings"):
             _check_at_least(0, name, getattr(self, name))
         if not self.layers + self.decoder_layers:
             raise ValueError("layers (0) and decoder_layers (0) must not both be 0")
@@ -227,7 +229,7 @@ class Model:
         """Count the learned numbers."""
         e, bias = self.embed_dim, self.bias
         attentions, networks, norms = self._parts()
-        tables = self.vocabulary * (2 if self.output == "own" else 1) + self.positions
+        tables = self.vocabulary * (self.embeddings + (self.output == "own")) + self.positions
         return _by_part(
             attentions * attention_parameters(e, bias=bias),
             0,
@@ -389,8 +391,8 @@ def notes(model: Model, length: int, batch: int = 1, width: int = 4) -> list[str
         f"{total:,} parameters take {short(total * width, 'B')}; with gradients and Adam's two "
         f"averages {short(4 * total * width, 'B')}.",
         f"Forward and backward: {short(forward + backward_flops(forward), 'FLOP')}.",
-        f"Scores and mixing overtake the projections at length 2e = {model.crossover():,}; here "
-        f"they take {share(scores, projections)} of the projections' FLOPs.",
+        f"Scores and mix take {share(scores, projections)} of the projections' FLOPs, and overtake "
+        f"them at length 2e = {model.crossover():,}.",
     ]
     if model.output != "none":
         step, cache = sum(model.step_flops(length, batch).values()), model.cache(length, batch)

@@ -8,7 +8,15 @@ import pytest
 from annotated_attention import chapters
 
 WITH_EXERCISES = dict.fromkeys(
-    ["01_one_head", "02_two_heads", "03_split_and_stack", "04_reshape_trick", "05_batches"], 2
+    [
+        "01_one_head",
+        "02_two_heads",
+        "03_split_and_stack",
+        "04_reshape_trick",
+        "05_batches",
+        "12_counting",
+    ],
+    2,
 )
 
 

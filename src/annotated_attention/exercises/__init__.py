@@ -7,10 +7,11 @@ A check never raises, whatever it is given, and returns None: a cell shows the v
 
 from annotated_attention.exercises import (
     batches,
+    counting,
     one_head,
     reshape_trick,
     split_and_stack,
     two_heads,
 )
 
-__all__ = ["batches", "one_head", "reshape_trick", "split_and_stack", "two_heads"]
+__all__ = ["batches", "counting", "one_head", "reshape_trick", "split_and_stack", "two_heads"]

@@ -1,0 +1,612 @@
+# %% [markdown]
+# # Counting
+#
+# *What does it cost, before I run it?*
+#
+# How many parameters, how much arithmetic, how much memory: all three follow from the sizes, and the
+# formulas are short. You derive them from a single matrix product, and hold each against what
+# PyTorch counts. They must be equal, to the last digit.
+
+# %% tags=["hide-input"]
+from annotated_attention import display
+
+display.chapter_map("project in", "score", "mix", "project out")
+
+# %% [markdown]
+# The four lit steps are matrix products. Nearly all the arithmetic is in them.
+#
+# ## One product
+#
+# Multiply `(n, d)` by `(d, m)`. The result has $nm$ numbers, and each is a sum of $d$ products. A
+# sum of $d$ numbers takes only $d - 1$ additions. To see it, here are numbers that count what is
+# done with them.
+
+
+# %%
+class Number:
+    """A number that counts how often numbers are multiplied and added."""
+
+    multiplied = added = 0
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __mul__(self, other: "Number") -> "Number":
+        Number.multiplied += 1
+        return Number(self.value * other.value)
+
+    def __add__(self, other: "Number") -> "Number":
+        Number.added += 1
+        return Number(self.value + other.value)
+
+
+# %%
+import functools
+import operator
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+b, n, m, h, d = 2, 3, 5, 4, 6
+left, right = torch.randn(n, d), torch.randn(d, m)  # (n, d), (d, m)
+rows = [[Number(x) for x in row] for row in left.tolist()]
+columns = [[Number(x) for x in column] for column in right.T.tolist()]
+for row in rows:
+    for column in columns:
+        functools.reduce(operator.add, map(operator.mul, row, column))
+
+print(Number.multiplied, "multiplications and", Number.added, "additions")
+print("nmd =", n * m * d, "and nm(d - 1) =", n * m * (d - 1))
+
+# %% [markdown]
+# Together that is $nm(2d - 1)$. The usual count is rounder, $2nmd$: one addition for each
+# multiplication. That is what PyTorch's own counter says, and what this chapter counts:
+
+# %%
+with FlopCounterMode(display=False) as counter:
+    left @ right
+
+print("PyTorch counts", counter.get_total_flops(), "and 2nmd is", 2 * n * m * d)
+
+# %% [markdown]
+# The difference is one addition for each number of the result. A linear layer with a bias spends
+# exactly one more on it, so there $2nmd$ is exact.
+#
+# Such an operation is a **FLOP**, a floating-point operation, and **FLOPs** are an amount. **FLOPS**,
+# with a capital S, are FLOPs per second: the speed of a machine at some task. You can know the
+# amount in advance, never the speed. Here are three amounts, and the speeds at which one machine
+# did them, taken from [the measurements](13_speed.ipynb) that this book keeps.
+
+# %%
+import json
+
+from annotated_attention import counting, measure
+
+measured = json.loads(measure.DATA.read_text())
+for row in measured["times"]:
+    if (row["mask"], row["weights"], row["mode"]) == ("none", False, "forward"):
+        samples, length, width, _ = row["size"]
+        flops = counting.attention_flops(length, length, width, b=samples)
+        speed = flops / row["milliseconds"]["ours"] / 1e6
+        print(f"{length:5} tokens: {flops / 1e9:5.2f} GFLOPs at {speed:4.0f} GFLOPS")
+
+# %% [markdown]
+# You will read that time is proportional to FLOPs, or to half of them, since a machine may multiply
+# and add in one step. In big-O notation, $O(\text{FLOPs} / 2)$ *is* $O(\text{FLOPs})$: it hides
+# every constant, the half included. And the same machine has more than one speed.
+#
+# ## Attention, product by product
+#
+# b samples, n queries, m keys, and all heads together as wide as the model, $e = hd$. The function
+# lists each product of multi-head attention: how many, and the three sizes of one.
+
+
+# %%
+def products(b: int, n: int, m: int, h: int, d: int) -> dict[str, int]:
+    """Count the FLOPs of attention, product by product."""
+    e = h * d
+    return {
+        "project queries": 2 * (b * n) * e * e,
+        "project keys": 2 * (b * m) * e * e,
+        "project values": 2 * (b * m) * e * e,
+        "score": b * h * 2 * n * d * m,
+        "mix": b * h * 2 * n * m * d,
+        "project out": 2 * (b * n) * e * e,
+    }
+
+
+for name, flops in products(b, n, m, h, d).items():
+    print(f"{name:>16} {flops:6,}")
+print(f"{'together':>16} {sum(products(b, n, m, h, d).values()):6,}")
+
+# %% [markdown]
+# In self-attention the queries are the keys, so $m = n$, and the six lines add up to
+#
+# $$6bne^2 + 2bn^2e + 2bn^2e + 2bne^2 = 4bne\,(2e + n).$$
+#
+# The number of heads is gone: h products of width d are as much as one of width e. Now the test,
+# with the final class of chapter 7, forward and backward.
+
+
+# %%
+from annotated_attention import MultiheadAttention
+
+
+def count(module: nn.Module, *inputs: Tensor, **options) -> tuple[int, int]:
+    """Let PyTorch count the FLOPs of a call, and those of its backward pass."""
+    with FlopCounterMode(display=False) as counter:
+        output, _ = module(*inputs, **options)
+        forward = counter.get_total_flops()
+        output.sum().backward()
+    return forward, counter.get_total_flops() - forward
+
+
+print("               self-attention                 cross-attention")
+print("  sizes        forward  4bne(2e+n)  backward  forward  formula  backward")
+for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 6, 1, 3)):
+    e = h * d
+    module = MultiheadAttention(e, h, batch_first=True)
+    x = torch.randn(b, n, e, requires_grad=True)                      # (b, n, e)
+    y = torch.randn(b, m, e, requires_grad=True)                      # (b, m, e)
+    found, formula = count(module, x, x, x), 4 * b * n * e * (2 * e + n)
+    crossed, listed = count(module, x, y, y), sum(products(b, n, m, h, d).values())
+    assert (found, crossed) == ((formula, 2 * formula), (listed, 2 * listed))
+    sizes = f"{b},{n},{m},{h},{d}"
+    print(f"{sizes:>11} {found[0]:10} {formula:11} {found[1]:9}"
+          f" {crossed[0]:8} {listed:8} {crossed[1]:9}")
+
+# %% [markdown]
+# Equal everywhere. The backward pass is always twice the forward pass: $Y = XW$ has two gradients,
+# $\partial X = \partial Y\, W^\top$ and $\partial W = X^\top \partial Y$, and each is a product of
+# the same three sizes. A first layer does less, since data needs no gradient.
+#
+# > **Pitfall.** The counter reads the names of operations. It knows no fused kernel of the CPU, and
+# > counts nothing for it.
+
+# %%
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+b, n, h, d = 2, 64, 4, 8
+x = torch.randn(b, n, h * d)  # (b, n, h * d)
+for module in (MultiheadAttention(h * d, h, batch_first=True),
+               nn.MultiheadAttention(h * d, h, batch_first=True)):
+    step_by_step, _ = count(module, x, x, x)
+    fused, _ = count(module, x, x, x, need_weights=False)
+    with sdpa_kernel(SDPBackend.MATH):
+        opened, _ = count(module, x, x, x, need_weights=False)
+    print(f"{step_by_step:9,} step by step, {fused:9,} fused, {opened:9,} with the kernel off")
+
+# %% [markdown]
+# The work is done in either case. Count on the path that you can read, or switch the kernel off.
+#
+# ## Where the scores overtake the projections
+#
+# $4bne(2e + n)$ has two parts: the projections, $8bne^2$, and the scores with the mix, $4bn^2e$. The
+# second grows with the square of the length. They are equal where
+#
+# $$4bn^2e = 8bne^2, \quad\text{that is}\quad n = 2e,$$
+#
+# whatever the batch and the heads. PyTorch counts on the device `meta`, too, where tensors have
+# shapes and no numbers. So the longest of these costs nothing:
+
+
+# %%
+def measure_parts(n: int, e: int) -> tuple[int, int]:
+    """Let PyTorch count projections, which have a bias to add, and the products of the heads."""
+    module = MultiheadAttention(e, 8, batch_first=True, device="meta")
+    x = torch.empty(1, n, e, device="meta")  # (1, n, e)
+    with FlopCounterMode(display=False) as counter:
+        module(x, x, x)
+    counts = counter.get_flop_counts()["Global"]
+    return counts[torch.ops.aten.addmm], counts[torch.ops.aten.bmm]
+
+
+e = 512
+print("     n     projections  scores and mix   ratio")
+for n in (64, 256, e, 2 * e - 1, 2 * e, 2 * e + 1, 4096, 16384):
+    projections, scores = measure_parts(n, e)
+    print(f"{n:6} {projections:15,} {scores:15,} {scores / projections:7.3f}")
+
+# %% jupyter={"source_hidden": true}
+lengths = [2**power for power in range(5, 15)]
+parts = {n: measure_parts(n, e) for n in lengths}
+drawing, (ax,) = display.panels(460, 260)
+for i, (name, style, letter) in enumerate((("projections", "--", "d"), ("scores and mix", "-", "n"))):
+    counts = [parts[n][i] / n for n in lengths]
+    ax.loglog(lengths, counts, style, color=display.COLOURS[letter], base=2)
+    ax.text(lengths[-1] * 1.15, counts[-1], name, color=display.COLOURS[letter], va="center")
+ax.axvline(2 * e, color="black", linewidth=0.8)
+ax.text(2 * e * 0.9, parts[32][1] / 32, "n = 2e", ha="right")
+ax.set(xlabel=f"length n, at e = {e}", title="FLOPs for each token")
+equal = parts[2 * e][0] / (2 * e) / 1e6
+display.finish(drawing, name="crossover", alt=(
+    "FLOPs for each token against the length n, both on logarithmic axes. The projections are a "
+    f"flat line, scores and mix a rising one; they cross at n = {2 * e}, at {equal:.1f} million."
+))
+
+# %% [markdown]
+# So what is the complexity of attention? $4bne(2e + n)$ is $O(bne^2 + bn^2e)$. For one sample, and
+# e much smaller than n, the second term is all that counts: $O(n^2e)$. That is also the entry for
+# self-attention in the table that compares layers in [[Vaswani et al., table
+# 1](../docs/references.md#vaswani-2017)]. It leaves out the projections, which are the larger part
+# up to $n = 2e$, and in the first row above nearly everything.
+#
+# ## Parameters
+#
+# Four matrices of $(e, e)$ and four biases of e numbers: $4e^2 + 4e$. Keys and values of other widths
+# change their own matrix, and an appended key and value are 2e more.
+
+# %%
+e = 24
+cases = [{}, {"bias": False}, {"kdim": 7}, {"kdim": 7, "vdim": 5}, {"add_bias_kv": True}]
+for options in cases:
+    formula = counting.attention_parameters(e, **options)
+    for heads in (1, 4, 24):
+        module = MultiheadAttention(e, heads, **options)
+        assert sum(p.numel() for p in module.parameters()) == formula
+    print(f"{formula}  {options}")
+print("4e² + 4e =", 4 * e**2 + 4 * e)
+
+# %% [markdown]
+# Each formula was held against modules of 1, 4 and 24 heads: all three have the same parameters.
+#
+# ## What heads do change
+#
+# Neither parameters nor FLOPs know h, because h heads share the width e. What they do change, at
+# $n = 48$ and $e = 64$:
+
+# %%
+b, n, e = 1, 48, 64
+x = torch.randn(b, n, e, dtype=torch.float64)  # (b, n, e)
+
+
+class Scores(MultiheadAttention):
+    """Remembers the rank of the first head's scores."""
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        scores = super().score(q, k)
+        self.rank = int(torch.linalg.matrix_rank(scores[0, 0]))
+        return scores
+
+
+print(" h   d   parameters     FLOPs   weights   rank of the scores")
+for h in (1, 2, 4, 8, 16, 64):
+    module = Scores(e, h, batch_first=True, dtype=torch.float64)
+    flops, _ = count(module, x, x, x)
+    _, weights = module(x, x, x, average_attn_weights=False)  # (b, n, e), (b, h, n, n)
+    size = sum(p.numel() for p in module.parameters())
+    print(f"{h:2} {e // h:3} {size:12,} {flops:9,} {weights.numel():9,} {module.rank:8}")
+
+# %% [markdown]
+# Each head has an n × m matrix of weights of its own: memory, and as many exponentials in the
+# softmax, which the FLOPs above leave out. And a head's scores are a product of `(n, d)` and `(d, m)`,
+# so their rank is at most d: many narrow heads look in many ways, each of them a simple one.
+#
+# ## What the backward pass needs
+#
+# Training keeps results of the forward pass until the backward pass has used them. PyTorch lets you
+# watch what it saves. Several saved tensors can be views of one **storage**, the memory itself,
+# so count each storage once, and leave out the parameters, which exist anyway.
+
+
+# %%
+class Kept(torch.autograd.graph.saved_tensors_hooks):
+    """Counts the numbers that are kept for the backward pass, each storage once."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(self.save, lambda x: x)
+        self.known = {p.untyped_storage().data_ptr() for p in module.parameters()}
+        self.saved: list[Tensor] = []
+
+    def __enter__(self) -> "Kept":
+        super().__enter__()
+        return self
+
+    def save(self, x: Tensor) -> Tensor:
+        storage = x.untyped_storage().data_ptr()
+        if storage not in self.known and x.is_floating_point():
+            self.known.add(storage)
+            self.saved.append(x)
+        return x
+
+    def sizes(self) -> list[int]:
+        """Give the size of each storage, in numbers."""
+        return [x.untyped_storage().nbytes() // x.element_size() for x in self.saved]
+
+
+# %%
+b, n, m, h, d = 2, 7, 5, 4, 6
+module = MultiheadAttention(h * d, h, batch_first=True)
+x = torch.randn(b, n, h * d, requires_grad=True)  # (b, n, h * d)
+for need_weights in (True, False):
+    with Kept(module) as kept:
+        module(x, x, x, need_weights=need_weights)
+    print(f"need_weights={need_weights}: {sum(kept.sizes())} =", *kept.sizes())
+print("bne =", b * n * h * d, " bhn² =", b * h * n * n, " bhn =", b * h * n)
+
+# %% [markdown]
+# Step by step, in this order: the input, keys, queries, the weights, values, and the merged heads
+# that go into $W_O$. Five are as large as the input, $5bne$ together; the weights are $bhn^2$. The
+# fused kernel keeps the same five, queries, keys and values in one piece, but no weights: it
+# computes them anew in the backward pass, from one number for each query and head, the
+# logarithm of the softmax's sum. A sweep, with cross-attention, where queries have n and keys m:
+
+# %%
+for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (2, 1, 8, 3, 4)):
+    e = h * d
+    module = MultiheadAttention(e, h, batch_first=True)
+    x = torch.randn(b, n, e, requires_grad=True)  # (b, n, e)
+    y = torch.randn(b, m, e, requires_grad=True)  # (b, m, e)
+    for need_weights in (True, False):
+        with Kept(module) as one_input:
+            module(x, x, x, need_weights=need_weights)
+        with Kept(module) as two_inputs:
+            module(x, y, y, need_weights=need_weights)
+        each = (n, m) if need_weights else (1, 1)
+        assert sum(one_input.sizes()) == 5 * b * n * e + b * h * n * each[0]
+        assert sum(two_inputs.sizes()) == 3 * b * (n + m) * e + b * h * n * each[1]
+        print(f"need_weights={need_weights!s:5}: {sum(one_input.sizes()):5} in self-attention,"
+              f" {sum(two_inputs.sizes()):4} in cross-attention")
+
+# %% [markdown]
+# > **Pitfall.** A view keeps its whole storage. With one sample, or one head, the products read keys
+# > and values where the packed projection has written them. The queries lie beside them, and stay,
+# > though what is needed of them is a scaled copy.
+
+# %%
+module = MultiheadAttention(24, 4, batch_first=True)
+for b in (2, 1):
+    x = torch.randn(b, 7, 24, requires_grad=True)  # (b, 7, 24)
+    with Kept(module) as kept:
+        module(x, x, x)
+    print(f"b = {b}:", *kept.sizes(), "together", sum(kept.sizes()) // b, "for each sample")
+
+# %% [markdown]
+# Without weights the memory is linear in n, and with them it is not. At the sizes of the original
+# model, in float32:
+
+# %%
+e, h = 512, 8
+for n in (256, 1024, 4096, 16384):
+    numbers = [counting.attention_kept(n, n, e, h, b=2, fused=fused) for fused in (False, True)]
+    readable, fused = (counting.short(4 * number, "B") for number in numbers)
+    print(f"n = {n:5}: {readable:>7} with weights, {fused:>7} without")
+
+# %% [markdown]
+# ## One token at a time
+#
+# A model that writes computes one token, then the next. Each new query looks at all keys and values
+# so far, and these do not change any more, since under a causal mask no token sees what comes after
+# it. So keep them: that is the **KV cache**. First attention as you know it, then the same for the
+# last token alone.
+
+
+# %%
+import torch.nn.functional as F
+
+from annotated_attention import merge_heads, scaled_dot_product_attention, split_heads
+
+
+def write_all(module: MultiheadAttention, x: Tensor, cache: None = None) -> Tensor:
+    """Attend from every token to itself and those before it.
+
+    Args:
+        module: batch-first, with biases.
+        x: (b, n, e), all tokens.
+        cache: nothing is kept.
+    """
+    q, k, v = F.linear(x, module.in_proj_weight, module.in_proj_bias).chunk(3, -1)
+    q, k, v = (split_heads(part, module.num_heads) for part in (q, k, v))
+    heads, _ = scaled_dot_product_attention(q, k, v, is_causal=True)  # (b, h, n, d), (b, h, n, n)
+    return module.out_proj(merge_heads(heads))                        # (b, n, e)
+
+
+# %% jupyter={"source_hidden": true}
+def write_next(module: MultiheadAttention, x: Tensor, cache: list[Tensor]) -> Tensor:
+    """Attend from one more token to itself and those before it.
+
+    Args:
+        module: batch-first, with biases.
+        x: (b, 1, e), the new token.
+        cache: keys and values so far; those of the new token are appended.
+    """
+    q, k, v = F.linear(x, module.in_proj_weight, module.in_proj_bias).chunk(3, -1)
+    q, k, v = (split_heads(part, module.num_heads) for part in (q, k, v))
+    cache[:] = [torch.cat(pair, -2) for pair in zip(cache, (k, v))] if cache else [k, v]
+    heads, _ = scaled_dot_product_attention(q, *cache)  # (b, h, 1, d), (b, h, 1, ...)
+    return module.out_proj(merge_heads(heads))          # (b, 1, e)
+
+
+display.diff(write_all, write_next)
+
+# %% [markdown]
+# No mask is left: what comes later is not there yet. Token by token it gives the same, and the same
+# gradients.
+
+# %%
+from annotated_attention import chapters
+
+one = chapters.load("01_one_head")
+
+b, n, h, d = 2, 7, 4, 6
+module = MultiheadAttention(h * d, h, batch_first=True, dtype=torch.float64)
+x = torch.randn(b, n, h * d, dtype=torch.float64, requires_grad=True)  # (b, n, h * d)
+cache: list[Tensor] = []
+steps = torch.cat([write_next(module, x[:, [i]], cache) for i in range(n)], 1)  # (b, n, h * d)
+whole, _ = module(x, x, x, is_causal=True)                                      # (b, n, h * d), (b, n, n)
+torch.testing.assert_close(steps, whole)
+torch.testing.assert_close(write_all(module, x), whole)
+inputs = [x, *module.parameters()]
+torch.testing.assert_close(one.gradients(steps, inputs), one.gradients(whole, inputs))
+print(f"{n} steps: the same output, the same {len(inputs)} gradients")
+
+# %% [markdown]
+# A step with m keys costs the projections of one token, $8be^2$, and the scores of one query,
+# $4bme$. The cache holds $2bme$ numbers, for each layer.
+
+# %%
+e, cache, total = h * d, [], 0
+for m in range(1, n + 1):
+    with FlopCounterMode(display=False) as counter:
+        write_next(module, x[:, [m - 1]], cache)
+    assert counter.get_total_flops() == 8 * b * e**2 + 4 * b * m * e
+    assert sum(part.numel() for part in cache) == counting.cache_numbers(m, e, b=b)
+    total += counter.get_total_flops()
+
+anew = sum(counting.attention_flops(m, m, e, b=b) for m in range(1, n + 1))
+at_once = counting.attention_flops(n, n, e, b=b)
+print(f"{n} tokens: {total:,} FLOPs with a cache, {anew:,} when all is computed anew each time;")
+print(f"all at once with a mask, as in training: {at_once:,}")
+
+# %% [markdown]
+# The cache even costs less than computing all tokens at once. A mask hides scores that were
+# computed; a step computes no score that it will not use.
+#
+# ## Whole models
+#
+# The rest of a Transformer is as easy to count: a feed-forward network from e to f and back has $2ef
+# + f + e$ parameters and $4bnef$ FLOPs, a norm has 2e parameters and no product. `counting.Model`
+# adds up layers, embeddings and output. Below are published sizes. The third column is what the
+# authors say, in millions.
+
+# %%
+SAID = {
+    "transformer-base": 65, "transformer-big": 213, "bert-base": 110, "bert-large": 340,
+    "gpt2": 117, "gpt2-xl": 1542,
+}
+print("model               counted  published")
+for name, model in counting.PRESETS.items():
+    print(f"{name:16} {sum(model.parameters().values()):13,} {SAID[name]:6} million")
+
+# %% [markdown]
+# The two sizes of the original model [[Vaswani et al., table
+# 3](../docs/references.md#vaswani-2017)] have one matrix for both embeddings and the output, with
+# about 37,000 rows. BERT [[Devlin et al., section 3](../docs/references.md#devlin-2019)] has a
+# further layer of $e^2 + e$ for one of its training tasks, left out here; with it, both counts round
+# to the published tens of millions. GPT-2's figures [[Radford et al., table
+# 2](../docs/references.md#radford-2019)] were wrong, as its authors note beside their code. And the
+# first two? They would need a vocabulary of two sizes at once:
+
+# %%
+for name in ("transformer-base", "transformer-big"):
+    counts, e = counting.PRESETS[name].parameters(), counting.PRESETS[name].embed_dim
+    layers = sum(counts.values()) - counts["embeddings, output"]
+    least, most = ((SAID[name] + change) * 10**6 - layers for change in (-0.5, 0.5))
+    print(f"{name}: {SAID[name]} million need {least / e:,.0f} to {most / e:,.0f} tokens")
+
+# %% [markdown]
+# ## The calculator
+#
+# All of this for sizes of your choice. **Kept** is what one training step holds for its backward
+# pass, in float32 and without dropout; **fused** is the same without weights. Source and target are
+# both of the same length.
+
+# %%
+print(counting.table(counting.PRESETS["transformer-base"], length=1024))
+
+# %% [markdown]
+# A terminal prints the same table:
+#
+# ```
+# python -m annotated_attention.counting --preset transformer-base --length 1024
+# python -m annotated_attention.counting --embed-dim 768 --num-heads 12 --layers 12 --length 4096
+# ```
+#
+# ## Exercises
+#
+# ### One decoder layer
+#
+# *Medium, 10 minutes.* Derive the FLOPs of one decoder layer, forward, in matrix products. It has
+# causal self-attention over n tokens, cross-attention from these n to m others, and a feed-forward
+# network from e to f and back. Everything is for b samples, and masked scores are computed, too.
+
+
+# %% tags=["exercise"]
+def decoder_layer(b: int, n: int, m: int, e: int, f: int) -> int:
+    """Count the FLOPs of one decoder layer."""
+    return None  # your formula here
+
+
+# %%
+from annotated_attention import exercises
+
+exercises.counting.check_decoder_layer(decoder_layer)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Four parts: self-attention is $4bne(2e + n)$. What of cross-attention depends on n, what on m?
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# In cross-attention, queries and output have n rows, keys and values have m. There are n × m scores.
+#
+# </details>
+#
+# <details><summary>Hint 3</summary>
+#
+# The feed-forward network is two products, $(bn, e)(e, f)$ and $(bn, f)(f, e)$.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def decoder_layer(b: int, n: int, m: int, e: int, f: int) -> int:
+    """Count the FLOPs of one decoder layer."""
+    looks_back = 4 * b * n * e * (2 * e + n)
+    looks_across = 4 * b * n * e * e + 4 * b * m * e * e + 4 * b * n * m * e
+    network = 4 * b * n * e * f
+    return looks_back + looks_across + network
+
+
+exercises.counting.check_decoder_layer(decoder_layer)
+
+# %% [markdown]
+# ### How long can it get?
+#
+# *Easy, 5 minutes.* A machine has some bytes left for the KV cache. How many tokens fit, for each of
+# b sequences, in a model that is `layers` deep and e wide? Its numbers are `width` bytes each. The
+# layers have self-attention only.
+
+
+# %% tags=["exercise"]
+def longest(left: int, b: int, e: int, layers: int, width: int) -> int:
+    """Count the tokens whose keys and values fit into ``left`` bytes."""
+    return None  # your formula here
+
+
+# %%
+exercises.counting.check_longest(longest)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# How many bytes does one token take, in one layer of one sequence? It has a key and a value.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# A part of a token does not fit: divide with `//`.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def longest(left: int, b: int, e: int, layers: int, width: int) -> int:
+    """Count the tokens whose keys and values fit into ``left`` bytes."""
+    return left // (2 * b * e * layers * width)
+
+
+exercises.counting.check_longest(longest)
+
+# %% [markdown]
+# ## What you have now
+#
+# Costs follow from sizes: $4e^2 + 4e$ parameters, $4bne(2e + n)$ FLOPs forward and twice that
+# backward, $5bne$ numbers kept and $bhn^2$ more if the weights are stored. Heads cost nothing but
+# weights; length costs little until $n = 2e$, and then its square. What none of it tells is how long
+# it takes. The next chapter measures.
