@@ -76,7 +76,7 @@ print("PyTorch counts", counter.get_total_flops(), "and 2nmd is", 2 * n * m * d)
 # Such an operation is a **FLOP**, a floating-point operation, and **FLOPs** are an amount. **FLOPS**,
 # with a capital S, are FLOPs per second: the speed of a machine at some task. You can know the
 # amount in advance, never the speed. Here are three amounts, and the speeds at which one machine
-# did them, taken from [the measurements](13_speed.ipynb) that this book keeps.
+# did them, taken from the measurements that this book keeps.
 
 # %%
 import json
@@ -142,6 +142,7 @@ def count(module: nn.Module, *inputs: Tensor, **options) -> tuple[int, int]:
     return forward, counter.get_total_flops() - forward
 
 
+# %%
 print("               self-attention                 cross-attention")
 print("  sizes        forward  4bne(2e+n)  backward  forward  formula  backward")
 for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 6, 1, 3)):
@@ -175,7 +176,7 @@ for module in (MultiheadAttention(h * d, h, batch_first=True),
     fused, _ = count(module, x, x, x, need_weights=False)
     with sdpa_kernel(SDPBackend.MATH):
         opened, _ = count(module, x, x, x, need_weights=False)
-    print(f"{step_by_step:9,} step by step, {fused:9,} fused, {opened:9,} with the kernel off")
+    print(f"{step_by_step:9,} step by step, {fused:9,} fused, {opened:9,} kernel off")
 
 # %% [markdown]
 # The work is done in either case. Count on the path that you can read, or switch the kernel off.
@@ -494,6 +495,29 @@ for name in ("transformer-base", "transformer-big"):
     layers = sum(counts.values()) - counts["embeddings, output"]
     least, most = ((SAID[name] + change) * 10**6 - layers for change in (-0.5, 0.5))
     print(f"{name}: {SAID[name]} million need {least / e:,.0f} to {most / e:,.0f} tokens")
+
+# %% [markdown]
+# The formulas are right nevertheless. Here is the model of chapter 9 at the
+# first of these sizes, on the device that stores no numbers, and then a small one that runs:
+
+# %%
+from annotated_attention import Seq2SeqTransformer
+
+base = sum(counting.PRESETS["transformer-base"].parameters().values())
+built = Seq2SeqTransformer(37000, 37000, share_embeddings=True, device="meta")
+print(f"{base:,} parameters counted, {sum(p.numel() for p in built.parameters()):,} built")
+
+# %%
+small = counting.Model(24, 4, 7, layers=2, decoder_layers=3, vocabulary=11)
+built = Seq2SeqTransformer(11, 11, 24, 4, 2, 3, 7, dropout=0.0, share_embeddings=True)
+source, target = torch.randint(11, (2, 2, 5))  # (2, 5), (2, 5)
+with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+    built(source, target)
+with Kept(built) as kept:
+    built(source, target)
+
+print(f"FLOPs: {sum(small.flops(5, 2).values()):,} and {counter.get_total_flops():,}")
+print(f"kept:  {sum(small.kept(5, 2, fused=True).values()):,} and {sum(kept.sizes()):,}")
 
 # %% [markdown]
 # ## The calculator

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from annotated_attention import MultiheadAttention, counting
+from annotated_attention import MultiheadAttention, Seq2SeqTransformer, counting
 from annotated_attention.counting import PRESETS, Model, share, short
 
 # b, n, m, h, d, f; the last ones are where products can read what others must copy
@@ -231,6 +232,24 @@ def test_whole_models(model: Model, norm_first: bool) -> None:
         forward = sum(model.flops(n, b).values())
         found = flops(module, source, target)
         assert found == (forward, counting.backward_flops(forward))
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_books_own_model(shared: bool, norm_first: bool) -> None:
+    model = Model(24, 4, 7, 2, 3, 11, norms=2 * norm_first, embeddings=2 - shared)
+    model = replace(model, output="tied" if shared else "own")
+    b, n = 2, 5
+    source, target = torch.randint(model.vocabulary, (2, b, n))
+    for fused, attention in ((False, Readable), (True, MultiheadAttention)):
+        module = Seq2SeqTransformer(
+            11, 11, 24, 4, 2, 3, 7, 0.0,
+            share_embeddings=shared, norm_first=norm_first, attention=attention,
+        )  # fmt: skip
+        assert kept(module, source, target) == sum(model.kept(n, b, fused=fused).values())
+    assert numel(module) == sum(model.parameters().values())
+    forward = sum(model.flops(n, b).values())
+    assert flops(module, source, target) == (forward, counting.backward_flops(forward))
 
 
 def test_parts_of_a_model() -> None:
