@@ -1,0 +1,91 @@
+"""Small checkpoints with random weights, written by ``transformers``, and the trained one."""
+
+import json
+import os
+import shutil
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+WORDS = ["[PAD]", "the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quiet():
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+def save(model, folder):
+    with torch.no_grad():  # norms and biases start at 1 and 0, which would hide a mistake
+        for name, parameter in model.named_parameters():
+            parameter.normal_(std=0.1 if "bias" in name else 0.6)
+    model.double().eval().save_pretrained(folder)
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.enable_padding(length=11)
+    tokenizer.enable_truncation(3)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return model, folder
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory):
+    """Give a small BertModel and its folder."""
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(3)
+    config = BertConfig(
+        vocab_size=len(WORDS), hidden_size=24, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=10, max_position_embeddings=13, hidden_dropout_prob=0.5,
+    )  # fmt: skip
+    return save(BertModel(config), tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="session")
+def gpt2(tmp_path_factory):
+    """Give a small GPT2LMHeadModel and its folder."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(4)
+    config = GPT2Config(
+        vocab_size=len(WORDS), n_embd=24, n_layer=3, n_head=4, n_positions=13, n_inner=10,
+        bos_token_id=1, eos_token_id=1,
+    )  # fmt: skip
+    return save(GPT2LMHeadModel(config), tmp_path_factory.mktemp("gpt2"))
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """Copy a checkpoint's folder, with other fields or tensors."""
+    from safetensors.torch import load_file, save_file
+
+    def copy(folder, *, fields=(), tensors=None):
+        made = tmp_path / "copy"
+        shutil.copytree(folder, made)
+        if fields:
+            config = json.loads((made / "config.json").read_text())
+            (made / "config.json").write_text(json.dumps(config | dict(fields)))
+        if tensors is not None:
+            stored = load_file(made / "model.safetensors")
+            save_file(tensors(stored), made / "model.safetensors")
+        return made
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def trained():
+    """Give the folder of the trained weights; where they are asked for they must be there."""
+    from annotated_attention.pretrained import NoWeights, find_weights
+
+    try:
+        return find_weights()
+    except NoWeights:
+        reason = "no trained weights: nothing was tested on them (`make TRAINED=1 test` does)"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
