@@ -20,7 +20,16 @@ def test_core_needs_nothing_but_torch():
     run = subprocess.run([sys.executable, "-c", CORE], capture_output=True, text=True, check=True)
     extra, rooms = run.stdout.strip().split("] [")
     assert extra == "["
-    for room in ("display", "exercises", "chapters", "doctor", "mistakes", "published"):
+    for room in (
+        "display",
+        "exercises",
+        "chapters",
+        "checkpoints",
+        "pretrained",
+        "doctor",
+        "mistakes",
+        "published",
+    ):
         assert f"'{room}'" not in rooms
 
 

@@ -223,9 +223,9 @@ class SentenceEncoder(nn.Module):
             ValueError: as ``forward``.
         """
         _check_tokens(tokens, self.positions)
-        positions = self.positions.weight[: tokens.size(1)]  # (n, e)
+        positions = self.positions.weight[: tokens.size(1)]        # (n, e)
         x = self.words(tokens) + positions + self.kinds.weight[0]  # (b, n, e)
-        return self.norm(x)  # (b, n, e)
+        return self.norm(x)
 
     def tokenize(self, sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Cut sentences into tokens, and fill the shorter ones up.
@@ -245,8 +245,8 @@ class SentenceEncoder(nn.Module):
         if not sentences:
             raise ValueError("sentences is empty: there must be at least one")
         rows = [torch.tensor(self.tokenizer.encode(text).ids) for text in sentences]
-        tokens = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.pad)  # (b, n)
-        blocked = block_padding(torch.tensor([len(row) for row in rows]), tokens.size(1))  # (b, n)
+        tokens = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.pad)
+        blocked = block_padding(torch.tensor([len(row) for row in rows]), tokens.size(1))
         device = self.words.weight.device
         return tokens.to(device), blocked.to(device)
 
@@ -266,7 +266,7 @@ class SentenceEncoder(nn.Module):
         with torch.no_grad():
             tokens, blocked = self.tokenize(sentences)
             pooled = mean_pool(self(tokens, blocked), blocked)  # (b, e)
-            return F.normalize(pooled, dim=-1)  # (b, e)
+            return F.normalize(pooled, dim=-1)
 
 
 def mean_pool(states: Tensor, blocked: Tensor) -> Tensor:
@@ -280,7 +280,7 @@ def mean_pool(states: Tensor, blocked: Tensor) -> Tensor:
         (b, e).
     """
     real = (~blocked)[..., None].to(states.dtype)  # (b, n, 1)
-    return (states * real).sum(1) / real.sum(1)  # (b, e)
+    return (states * real).sum(1) / real.sum(1)    # (b, e)
 
 
 class CausalDecoder(nn.Module):
@@ -321,9 +321,8 @@ class CausalDecoder(nn.Module):
             ValueError: ``tokens`` has not two axes, or is longer than the model has positions.
         """
         _check_tokens(tokens, self.positions)
-        positions = self.positions.weight[: tokens.size(1)]  # (n, e)
-        x = self.words(tokens) + positions  # (b, n, e)
-        x = self.decoder(x, src_key_padding_mask=key_padding_mask, is_causal=True)  # (b, n, e)
+        x = self.words(tokens) + self.positions.weight[: tokens.size(1)]  # (b, n, e)
+        x = self.decoder(x, src_key_padding_mask=key_padding_mask, is_causal=True)
         return x @ self.words.weight.mT
 
     def continue_greedily(self, tokens: Tensor, steps: int) -> Tensor:

@@ -71,7 +71,9 @@ def book(tmp_path_factory):
 
 
 def make(root, *goals):
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "TRAINED"))}
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "TRAINED"))
+    }
     return subprocess.run(
         ["make", *goals],
         cwd=root,
