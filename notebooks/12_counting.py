@@ -194,7 +194,7 @@ for module in (MultiheadAttention(h * d, h, batch_first=True),
 
 # %%
 def measure_parts(n: int, e: int) -> tuple[int, int]:
-    """Let PyTorch count projections, which have a bias to add, and the products of the heads."""
+    """Let PyTorch count the projections, which have a bias, and the heads' products."""
     module = MultiheadAttention(e, 8, batch_first=True, device="meta")
     x = torch.empty(1, n, e, device="meta")  # (1, n, e)
     with FlopCounterMode(display=False) as counter:
@@ -213,17 +213,22 @@ for n in (64, 256, e, 2 * e - 1, 2 * e, 2 * e + 1, 4096, 16384):
 lengths = [2**power for power in range(5, 15)]
 parts = {n: measure_parts(n, e) for n in lengths}
 drawing, (ax,) = display.panels(460, 260)
-for i, (name, style, letter) in enumerate((("projections", "--", "d"), ("scores and mix", "-", "n"))):
+lines = (("projections", "--", "d"), ("scores and mix", "-", "n"))
+for i, (name, style, letter) in enumerate(lines):
     counts = [parts[n][i] / n for n in lengths]
-    ax.loglog(lengths, counts, style, color=display.COLOURS[letter], base=2)
-    ax.text(lengths[-1] * 1.15, counts[-1], name, color=display.COLOURS[letter], va="center")
+    colour = display.COLOURS[letter]
+    ax.plot(lengths, counts, style, color=colour)
+    ax.text(lengths[-1] * 1.15, counts[-1], name, color=colour, va="center")
+ax.set_xscale("log", base=2)
+ax.set_yscale("log")
 ax.axvline(2 * e, color="black", linewidth=0.8)
 ax.text(2 * e * 0.9, parts[32][1] / 32, "n = 2e", ha="right")
 ax.set(xlabel=f"length n, at e = {e}", title="FLOPs for each token")
 equal = parts[2 * e][0] / (2 * e) / 1e6
 display.finish(drawing, name="crossover", alt=(
-    "FLOPs for each token against the length n, both on logarithmic axes. The projections are a "
-    f"flat line, scores and mix a rising one; they cross at n = {2 * e}, at {equal:.1f} million."
+    "FLOPs for each token against the length n, both on logarithmic axes. The projections are "
+    "a flat line, scores and mix a rising one; "
+    f"they cross at n = {2 * e}, at {equal:.1f} million."
 ))
 
 # %% [markdown]
@@ -344,11 +349,12 @@ for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (2, 1, 8, 3, 4)):
             module(x, x, x, need_weights=need_weights)
         with Kept(module) as two_inputs:
             module(x, y, y, need_weights=need_weights)
+        itself, across = sum(one_input.sizes()), sum(two_inputs.sizes())
         each = (n, m) if need_weights else (1, 1)
-        assert sum(one_input.sizes()) == 5 * b * n * e + b * h * n * each[0]
-        assert sum(two_inputs.sizes()) == 3 * b * (n + m) * e + b * h * n * each[1]
-        print(f"need_weights={need_weights!s:5}: {sum(one_input.sizes()):5} in self-attention,"
-              f" {sum(two_inputs.sizes()):4} in cross-attention")
+        assert itself == 5 * b * n * e + b * h * n * each[0]
+        assert across == 3 * b * (n + m) * e + b * h * n * each[1]
+        print(f"need_weights={need_weights!s:5}: {itself:5} in self-attention,",
+              f"{across:4} in cross-attention")
 
 # %% [markdown]
 # > **Pitfall.** A view keeps its whole storage. With one sample, or one head, the products read keys
@@ -370,9 +376,10 @@ for b in (2, 1):
 # %%
 e, h = 512, 8
 for n in (256, 1024, 4096, 16384):
-    numbers = [counting.attention_kept(n, n, e, h, b=2, fused=fused) for fused in (False, True)]
-    readable, fused = (counting.short(4 * number, "B") for number in numbers)
-    print(f"n = {n:5}: {readable:>7} with weights, {fused:>7} without")
+    stored = counting.attention_kept(n, n, e, h, b=2)
+    fused = counting.attention_kept(n, n, e, h, b=2, fused=True)
+    stored, fused = (counting.short(4 * numbers, "B") for numbers in (stored, fused))
+    print(f"n = {n:5}: {stored:>7} with weights, {fused:>7} without")
 
 # %% [markdown]
 # ## One token at a time
@@ -399,7 +406,7 @@ def write_all(module: MultiheadAttention, x: Tensor, cache: None = None) -> Tens
     """
     q, k, v = F.linear(x, module.in_proj_weight, module.in_proj_bias).chunk(3, -1)
     q, k, v = (split_heads(part, module.num_heads) for part in (q, k, v))
-    heads, _ = scaled_dot_product_attention(q, k, v, is_causal=True)  # (b, h, n, d), (b, h, n, n)
+    heads = scaled_dot_product_attention(q, k, v, is_causal=True)[0]  # (b, h, n, d)
     return module.out_proj(merge_heads(heads))                        # (b, n, e)
 
 
@@ -415,7 +422,7 @@ def write_next(module: MultiheadAttention, x: Tensor, cache: list[Tensor]) -> Te
     q, k, v = F.linear(x, module.in_proj_weight, module.in_proj_bias).chunk(3, -1)
     q, k, v = (split_heads(part, module.num_heads) for part in (q, k, v))
     cache[:] = [torch.cat(pair, -2) for pair in zip(cache, (k, v))] if cache else [k, v]
-    heads, _ = scaled_dot_product_attention(q, *cache)  # (b, h, 1, d), (b, h, 1, ...)
+    heads = scaled_dot_product_attention(q, *cache)[0]  # (b, h, 1, d)
     return module.out_proj(merge_heads(heads))          # (b, 1, e)
 
 
@@ -434,8 +441,9 @@ b, n, h, d = 2, 7, 4, 6
 module = MultiheadAttention(h * d, h, batch_first=True, dtype=torch.float64)
 x = torch.randn(b, n, h * d, dtype=torch.float64, requires_grad=True)  # (b, n, h * d)
 cache: list[Tensor] = []
-steps = torch.cat([write_next(module, x[:, [i]], cache) for i in range(n)], 1)  # (b, n, h * d)
-whole, _ = module(x, x, x, is_causal=True)                                      # (b, n, h * d), (b, n, n)
+written = [write_next(module, x[:, [i]], cache) for i in range(n)]
+steps = torch.cat(written, 1)               # (b, n, h * d)
+whole = module(x, x, x, is_causal=True)[0]  # (b, n, h * d)
 torch.testing.assert_close(steps, whole)
 torch.testing.assert_close(write_all(module, x), whole)
 inputs = [x, *module.parameters()]
@@ -457,8 +465,9 @@ for m in range(1, n + 1):
 
 anew = sum(counting.attention_flops(m, m, e, b=b) for m in range(1, n + 1))
 at_once = counting.attention_flops(n, n, e, b=b)
-print(f"{n} tokens: {total:,} FLOPs with a cache, {anew:,} when all is computed anew each time;")
-print(f"all at once with a mask, as in training: {at_once:,}")
+print(f"{n} tokens, FLOPs: {total:7,} one by one, with a cache")
+print(f"{anew:24,} one by one, all computed anew each time")
+print(f"{at_once:24,} all at once with a mask, as in training")
 
 # %% [markdown]
 # The cache even costs less than computing all tokens at once. A mask hides scores that were

@@ -413,6 +413,31 @@ def test_short_numbers() -> None:
     assert [share(part, 8) for part in (0, 1, 4, 8)] == ["0 %", "13 %", "50 %", "100 %"]
 
 
+def test_what_the_table_says() -> None:
+    model, n, b, width = MODELS[0], 500, 3, 2
+    total = {
+        "parameters": sum(model.parameters().values()),
+        "forward": sum(model.flops(n, b).values()),
+        "kept": width * sum(model.kept(n, b).values()),
+        "kept, fused": width * sum(model.kept(n, b, fused=True).values()),
+    }
+    units = {"parameters": "", "forward": "FLOP", "kept": "B", "kept, fused": "B"}
+    header, *_, last = counting.rows(model, n, b, width)
+    found = dict(zip(header, last, strict=True))
+    assert {name: found[name] for name in total} == {
+        name: short(number, units[name]) for name, number in total.items()
+    }
+    said = " ".join(counting.notes(model, n, b, width))
+    weights = total["parameters"] * width
+    assert f"take {short(weights, 'B')}; with gradients" in said
+    assert f"averages {short(4 * weights, 'B')}." in said
+    assert f"backward: {short(3 * total['forward'], 'FLOP')}." in said
+    assert "length 2e = 48." in said
+    assert f"a cache: {short(sum(model.step_flops(n, b).values()), 'FLOP')};" in said
+    assert f"holds {short(width * model.cache(n, b), 'B')}." in said
+    assert "cache" not in " ".join(counting.notes(MODELS[-1], n))
+
+
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     counting.main(["--embed-dim", "24", "--num-heads", "4", "--layers", "0", "--length", "7"])
     printed = capsys.readouterr().out
