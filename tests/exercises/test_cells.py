@@ -14,6 +14,7 @@ WITH_EXERCISES = dict.fromkeys(
         "03_split_and_stack",
         "04_reshape_trick",
         "05_batches",
+        "06_masks",
         "12_counting",
     ],
     2,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from annotated_attention.exercises import _verdict
 from annotated_attention.exercises.batches import check_attend_heads, check_pattern
 from annotated_attention.exercises.counting import check_decoder_layer, check_longest
+from annotated_attention.exercises.masks import check_find_leaks, check_merged
 from annotated_attention.exercises.one_head import check_attend, check_w_q
 from annotated_attention.exercises.reshape_trick import check_landing, check_repaired
 from annotated_attention.exercises.split_and_stack import check_pack, check_silence
@@ -28,6 +29,8 @@ CHECKS = [
     check_attend_heads,
     check_decoder_layer,
     check_longest,
+    check_merged,
+    check_find_leaks,
 ]
 
 

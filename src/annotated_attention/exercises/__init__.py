@@ -8,10 +8,19 @@ A check never raises, whatever it is given, and returns None: a cell shows the v
 from annotated_attention.exercises import (
     batches,
     counting,
+    masks,
     one_head,
     reshape_trick,
     split_and_stack,
     two_heads,
 )
 
-__all__ = ["batches", "counting", "one_head", "reshape_trick", "split_and_stack", "two_heads"]
+__all__ = [
+    "batches",
+    "counting",
+    "masks",
+    "one_head",
+    "reshape_trick",
+    "split_and_stack",
+    "two_heads",
+]

@@ -1,0 +1,325 @@
+"""The exercises of chapter 6: masks merged by hand, and models that attend to padding."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from annotated_attention.attention import scaled_scores
+from annotated_attention.exercises._verdict import (
+    Refused,
+    call,
+    check,
+    random,
+    require_function,
+)
+from annotated_attention.heads import merge_heads, split_heads
+from annotated_attention.masks import block_padding
+
+Model = Callable[[Tensor, Tensor], Tensor]  # of the tokens and of blocked
+Call = tuple[str, Tensor, Tensor]  # which model was given what
+
+_PAIRS = ("...xx", "x...x", "xx...")  # what each query may see
+_LENGTHS = (5, 2)
+_WIDTH, _HEADS = 12, 3
+
+
+@check("merged_by_hand")
+def check_merged(answer: object) -> str:
+    """Judge two masks merged by hand, and print the verdict.
+
+    Args:
+        answer: for each of two sentences three texts of five characters, a row for each query: "x"
+            where a key is blocked, "." where it may be seen.
+    """
+    found = _read(answer)
+    pairs = _cells(_PAIRS).expand(2, 3, 5)
+    padding = block_padding(torch.tensor(_LENGTHS), 5)[:, None, :].expand(2, 3, 5)
+    right = pairs | padding
+    if not found.equal(right):
+        for reason, wrong in _wrong_merges(pairs, padding):
+            if found.equal(wrong):
+                raise Refused(reason)
+        raise Refused(_first_difference(found, pairs, padding))
+    return (
+        "right: a key is blocked if either mask blocks it. Query 3 of sentence 2 has nothing left: "
+        "the keys that it may look at are all padding."
+    )
+
+
+def _read(answer: object) -> Tensor:
+    """Turn the reader's texts into blocked, (2, 3, 5)."""
+    if answer is None or answer is ...:
+        raise Refused(f"not yet, it is {answer if answer is None else '...'}.")
+    if not isinstance(answer, list | tuple):
+        kind = type(answer).__name__
+        raise Refused(f"it is an object of type {kind}; a list of two lists of texts is asked for.")
+    if len(answer) != 2:
+        raise Refused(f"it holds {len(answer)} sentences; there are two.")
+    for number, rows in enumerate(answer, 1):
+        if not isinstance(rows, list | tuple) or not all(isinstance(row, str) for row in rows):
+            raise Refused(f"sentence {number} must be a list of texts, one for each query.")
+        if len(rows) != 3 or any(len(row) != 5 for row in rows):
+            widths = ", ".join(str(len(row)) for row in rows)
+            raise Refused(
+                f"sentence {number} has {len(rows)} rows, with {widths} characters. There are 3 "
+                "queries and 5 keys: 3 rows of 5. A row belongs to a query, a column to a key."
+            )
+    strange = sorted(set("".join(row for rows in answer for row in rows)) - set("x."))
+    if "?" in strange:
+        raise Refused('not yet, some cells are still "?".')
+    if strange:
+        raise Refused(f'"{strange[0]}" is not read. Write x for blocked and . for may be seen.')
+    return torch.stack([_cells(rows) for rows in answer])
+
+
+def _cells(rows: Any) -> Tensor:
+    """Turn texts into a boolean matrix, True for "x"."""
+    return torch.tensor([[cell == "x" for cell in row] for row in rows])
+
+
+def _wrong_merges(pairs: Tensor, padding: Tensor) -> list[tuple[str, Tensor]]:
+    """List reasons with the answer that each leads to."""
+    right = pairs | padding
+    shorter = block_padding(torch.tensor(_LENGTHS) - 1, 5)[:, None, :]
+    longer = block_padding(torch.tensor(_LENGTHS) + 1, 5)[:, None, :]
+    off = "the length is one off: sentence 2 has two words, so keys 1 and 2 are words."
+    return [
+        ("it is inverted: x means blocked here.", ~right),
+        (
+            "you have merged with “and”: a cell is blocked only if both masks block it. One is "
+            "enough.",
+            pairs & padding,
+        ),
+        ("that is the mask for the pairs alone: the padding of sentence 2 is seen.", pairs),
+        ("that is the padding alone: which query it is does not count.", padding),
+        ("the two sentences are in each other's place.", right.flip(0)),
+        (off, pairs | shorter),
+        (off, pairs | longer),
+        (
+            "both sentences have the padding of sentence 2: it belongs to that one alone.",
+            pairs | padding[1],
+        ),
+    ]
+
+
+def _first_difference(found: Tensor, pairs: Tensor, padding: Tensor) -> str:
+    """Say which cell is wrong first, and why."""
+    wrong = found != (pairs | padding)
+    sentence, query, key = wrong.nonzero()[0].tolist()
+    why = (
+        "it is padding"
+        if padding[sentence, query, key]
+        else "this pair is blocked"
+        if pairs[sentence, query, key]
+        else "it is a word, and this pair is not blocked"
+    )
+    said = "blocked" if found[sentence, query, key] else "may be seen"
+    return (
+        f"{int(wrong.sum())} of the 30 cells are wrong. The first is in sentence {sentence + 1}, "
+        f"query {query + 1}, key {key + 1}: you say {said}, but {why}."
+    )
+
+
+def four_models() -> dict[str, Model]:
+    """Make the four models of the exercise; one of them attends to padding.
+
+    Returns:
+        Functions of x (b, m, 12), floating point, and of blocked (b, m), boolean with True for
+        padding, that return (b, m, 12).
+    """
+    ways = {"north": _right, "east": _queries_too, "south": _repeated, "west": _finite}
+    return {name: _build(seed, way) for seed, (name, way) in enumerate(ways.items())}
+
+
+def _build(seed: int, way: Callable[[Tensor, Tensor], Tensor]) -> Model:
+    """Make self-attention with three heads that makes its weights in some way."""
+    projections = random(seed, *[(_WIDTH, _WIDTH)] * 4)
+
+    def model(x: Tensor, blocked: Tensor) -> Tensor:
+        if x.dim() != 3 or x.size(-1) != _WIDTH:
+            raise ValueError(f"x must have shape (b, m, {_WIDTH}), got {tuple(x.shape)}")
+        if blocked.dtype != torch.bool or blocked.shape != x.shape[:2]:
+            raise ValueError(
+                f"blocked must be boolean and (b, m) = {tuple(x.shape[:2])}, got {blocked.dtype} "
+                f"and {tuple(blocked.shape)}"
+            )
+        w_q, w_k, w_v, w_o = (matrix.to(x.dtype) / _WIDTH**0.5 for matrix in projections)
+        q, k, v = (split_heads(x @ matrix, _HEADS) for matrix in (w_q, w_k, w_v))
+        weights = way(scaled_scores(q, k), blocked)  # (b, h, n, m)
+        return merge_heads(weights @ v) @ w_o  # (b, n, e)
+
+    return model
+
+
+def _filled(scores: Tensor, blocked: Tensor) -> Tensor:
+    """Fill scores, (b, h, n, m), where blocked, and give weights; zero where nothing is left."""
+    return scores.masked_fill(blocked, -torch.inf).softmax(-1).nan_to_num(0)
+
+
+def _right(scores: Tensor, blocked: Tensor) -> Tensor:
+    return _filled(scores, blocked[:, None, None, :])
+
+
+def _finite(scores: Tensor, blocked: Tensor) -> Tensor:
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(blocked[:, None, None, :], lowest).softmax(-1)
+
+
+def _queries_too(scores: Tensor, blocked: Tensor) -> Tensor:
+    return _filled(scores, blocked[:, None, None, :] | blocked[:, None, :, None])
+
+
+def _repeated(scores: Tensor, blocked: Tensor) -> Tensor:
+    b, h, _, m = scores.shape
+    return _filled(scores, blocked.repeat(h, 1).reshape(b, h, 1, m))
+
+
+def _ignored(scores: Tensor, blocked: Tensor) -> Tensor:
+    return scores.softmax(-1)
+
+
+def _inverted(scores: Tensor, blocked: Tensor) -> Tensor:
+    return _right(scores, ~blocked)
+
+
+def _after_softmax(scores: Tensor, blocked: Tensor) -> Tensor:
+    return scores.softmax(-1).masked_fill(blocked[:, None, None, :], 0)
+
+
+def _queries_only(scores: Tensor, blocked: Tensor) -> Tensor:
+    return _filled(scores, blocked[:, None, :, None])
+
+
+def _one_late(scores: Tensor, blocked: Tensor) -> Tensor:
+    before = torch.cat([blocked.new_zeros(len(blocked), 1), blocked[:, :-1]], 1)
+    return _right(scores, blocked & before)
+
+
+def _one_head_free(scores: Tensor, blocked: Tensor) -> Tensor:
+    busy = torch.arange(scores.size(1)) > 0
+    return _filled(scores, blocked[:, None, None, :] & busy[:, None, None])
+
+
+def _discouraged(scores: Tensor, blocked: Tensor) -> Tensor:
+    return (scores - 4 * blocked[:, None, None, :]).softmax(-1)
+
+
+# What each new candidate does, and whether its words react to padding.
+_CANDIDATES: tuple[tuple[Callable[[Tensor, Tensor], Tensor], bool, str], ...] = (
+    (_after_softmax, True, "masks after the softmax, so padding counts in the sum"),
+    (_queries_too, False, "also blocks padded queries, and gives them zeros; words are untouched"),
+    (_one_late, True, "lets the first padded key of each sentence through"),
+    (_inverted, True, "reads the mask the wrong way round"),
+    (_right, False, "masks as it should"),
+    (_queries_only, True, "blocks padding as queries, and not as keys"),
+    (_one_head_free, True, "forgets the mask in its first head"),
+    (_discouraged, True, "takes 4 off the scores of padding, which is little and not infinite"),
+    (_finite, False, "fills with the lowest finite number, whose exponential is 0"),
+    (_ignored, True, "does not look at the mask"),
+)
+
+
+@check("find_leaks")
+def check_find_leaks(answer: Callable[..., Any]) -> str:
+    """Judge ``find_leaks(models)``, and print the verdict.
+
+    Args:
+        answer: the reader's function of a dictionary of models, by name, that returns a list of
+            the names of those whose words react to padding.
+    """
+    require_function(answer)
+    calls: list[Call] = []
+    found = _ask(answer, four_models(), calls)
+    _judge_the_four(found, calls)
+    calls.clear()
+    models = {f"model {i}": _build(10 + i, way) for i, (way, *_) in enumerate(_CANDIDATES, 1)}
+    found = _ask(answer, models, calls)
+    for name, (_, leaks, what) in zip(models, _CANDIDATES, strict=True):
+        if (name in found) != leaks:
+            said = "named" if name in found else "not named"
+            where = "of the four it names the right one"
+            raise Refused(
+                f"{where}, but of ten new ones, {name} is {said}: it {what}.{_hint(calls)}"
+            )
+    return (
+        "right: it is south. It repeats the mask for its heads with repeat, so samples get each "
+        "other's. Of ten new models your probe finds all seven that leak, and only those."
+    )
+
+
+def _ask(answer: Callable[..., Any], models: Mapping[str, Model], calls: list[Call]) -> set[str]:
+    """Let the reader's function judge models, and note what it gives them."""
+
+    def noting(name: str, model: Model) -> Model:
+        def noted(x: Tensor, blocked: Tensor) -> Tensor:
+            calls.append((name, x.detach().clone(), blocked.clone()))
+            return model(x, blocked)
+
+        return noted
+
+    found = call("your code", answer, {name: noting(name, model) for name, model in models.items()})
+    if found is None or found is ...:
+        raise Refused(f"not yet, it returns {found if found is None else '...'}.")
+    if not isinstance(found, list | tuple | set | frozenset):
+        raise Refused(f"it returns an object of type {type(found).__name__}; return a list.")
+    for name in found:
+        if not isinstance(name, str) or name not in models:
+            kind = f'"{name}"' if isinstance(name, str) else f"a {type(name).__name__}"
+            raise Refused(f"it returns {kind}, which is not the name of a model.")
+    return set(found)
+
+
+def _judge_the_four(found: set[str], calls: list[Call]) -> None:
+    """Refuse a wrong answer about the four models, with the likeliest reason."""
+    if found == {"south"}:
+        return
+    if not calls:
+        raise Refused(f"not yet: it names {_listed(found)}, and has not called any model.")
+    false = found - {"south"}
+    if false:
+        why = _hint(calls) or (
+            " Which rows do you compare? A padded row is made from its own token, so it changes "
+            "with it. Only the rows of words say something."
+        )
+        raise Refused(
+            f"it names {_listed(found)}, but in {_listed(false)} no word reacts to padding.{why}"
+        )
+    raise Refused(f"it names none of the four, but one attends to padding.{_hint(calls)}")
+
+
+def _listed(names: set[str]) -> str:
+    return " and ".join(sorted(names)) if names else "none"
+
+
+def _hint(calls: list[Call]) -> str:
+    """Say what the probe's inputs cannot show."""
+    if not calls:
+        return " Your function has not called any of them."
+    if any(not x.isfinite().all() for _, x, _ in calls):
+        return (
+            " You put NaN or infinity into the padding: 0 times NaN is NaN, so a right mask does "
+            "not stop it. Use finite numbers."
+        )
+    if not any(blocked.any() for *_, blocked in calls):
+        return " Nothing was blocked in any of your calls."
+    if all(len(x) == 1 for _, x, _ in calls):
+        return " You give one sample at a time. What if samples get each other's mask?"
+    if all(blocked.equal(blocked[:1].expand_as(blocked)) for *_, blocked in calls):
+        return " All your samples have the same length. What if samples get each other's mask?"
+    return _changed(calls)
+
+
+def _changed(calls: list[Call]) -> str:
+    """Say what the probe should have changed between two calls of a model, or should not have."""
+    name, first, blocked = calls[0]
+    moved = torch.zeros_like(blocked)
+    for other, x, mask in calls[1:]:
+        if other == name and x.shape == first.shape and mask.equal(blocked):
+            moved |= (x != first).any(-1)
+    if (moved & ~blocked).any():
+        return " Between your calls words change, too: change padding, and nothing else."
+    if moved.any() and (blocked & ~moved).any():
+        return " Some of the padding is the same in all your calls: change all of it."
+    return ""

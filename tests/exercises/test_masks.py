@@ -1,0 +1,187 @@
+"""Chapter 6's checks accept what is right and name what is wrong."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from annotated_attention.exercises import masks
+from annotated_attention.exercises.masks import check_find_leaks, check_merged, four_models
+from annotated_attention.masks import block_padding
+
+CHAPTER = "06_masks"
+RIGHT = [["...xx", "x...x", "xx..."], ["..xxx", "x.xxx", "xxxxx"]]
+
+
+def test_merged_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_merged")
+    assert before == '✗ merged_by_hand: not yet, some cells are still "?". '
+    assert after.startswith("✓ merged_by_hand: right: a key is blocked if either mask blocks it.")
+    assert "Query 3 of sentence 2 has nothing left" in after
+
+
+def test_merged_accepts_tuples(verdict: Any) -> None:
+    assert verdict(check_merged, tuple(map(tuple, RIGHT))).startswith("✓")
+
+
+def flip(rows: list[str]) -> list[str]:
+    return [row.translate(str.maketrans("x.", ".x")) for row in rows]
+
+
+WRONG_MERGED: list[tuple[object, str]] = [
+    ([flip(rows) for rows in RIGHT], "it is inverted"),
+    ([["....."] * 3, ["...xx", "....x", "..x.."]],
+     "The first is in sentence 1, query 1, key 4: you say may be seen, but this pair"),
+    ([["....."] * 3, ["...xx", "....x", "....."][:2]], "sentence 2 has 2 rows"),
+    ([["....."] * 3, ["..xxx"] * 3], "that is the padding alone"),
+    ([RIGHT[0], RIGHT[0]], "that is the mask for the pairs alone"),
+    (RIGHT[::-1], "the two sentences are in each other's place"),
+    ([RIGHT[0], ["...xx", "x..xx", "xx.xx"]], "the length is one off"),
+    ([["...xx", "x...x", "xx..x"], [".xxxx", "xxxxx", "xxxxx"]], "the length is one off"),
+    ([RIGHT[1], RIGHT[1]], "both sentences have the padding of sentence 2"),
+    ([RIGHT[0], ["..xxx", "x.xxx", "..xxx"]], "sentence 2, query 3, key 1: you say may be seen"),
+    ([RIGHT[0], ["..xxx", "x.xxx", "xxx.."]], "query 3, key 4: you say may be seen, but it is pa"),
+    ([["...xx", "xx..x", "xx..."], RIGHT[1]], "you say blocked, but it is a word, and this pair"),
+    ([["...", "x..", "xxx", "x.x", "xx."], RIGHT[1]], "has 5 rows, with 3, 3, 3, 3, 3 characters"),
+    ([["...xx", "x...x"], RIGHT[1]], "sentence 1 has 2 rows"),
+    ([["...11", "x...x", "xx..."], RIGHT[1]], '"1" is not read'),
+    (RIGHT[0], "it holds 3 sentences"),
+    ([torch.zeros(3, 5), torch.zeros(3, 5)], "sentence 1 must be a list of texts"),
+    ("...xx", "an object of type str"),
+    (None, "not yet, it is None"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "reason"), WRONG_MERGED)
+def test_merged_names_the_mistake(verdict: Any, answer: object, reason: str) -> None:
+    said = verdict(check_merged, answer)
+    assert said.startswith("✗ merged_by_hand: ")
+    assert reason in said
+
+
+def test_merged_knows_the_mistake_of_and(verdict: Any) -> None:
+    """Blocked only where both masks block."""
+    both = [["....."] * 3, ["...xx", "....x", "....."]]
+    assert "merged with “and”" in verdict(check_merged, both)
+
+
+def test_find_leaks_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_find_leaks")
+    assert before == "✗ find_leaks: not yet: it names none, and has not called any model. "
+    assert after.startswith("✓ find_leaks: right: it is south.")
+
+
+Models = dict[str, Callable[[Tensor, Tensor], Tensor]]
+
+
+def probe(
+    lengths: tuple[int, ...] = (2, 6, 4),
+    m: int = 6,
+    rows: str = "words",
+    change: str = "padding",
+    value: float | None = None,
+) -> Callable[[Models], list[str]]:
+    """Make a probe that compares two runs, well or badly."""
+
+    def answer(models: Models) -> list[str]:
+        source = torch.Generator().manual_seed(4)
+        blocked = block_padding(torch.tensor(lengths), m)
+        x = torch.randn(len(lengths), m, 12, generator=source)
+        y = x.clone()
+        if change == "padding":
+            y[blocked] = torch.randn(y[blocked].shape, generator=source)
+        elif change == "last":
+            y[blocked[:, -1], -1] = torch.randn(12, generator=source)
+        else:
+            y = torch.randn(x.shape, generator=source)
+        if value is not None:
+            y[blocked] = value
+        chosen = ~blocked if rows == "words" else torch.ones_like(blocked)
+        return [
+            name
+            for name, model in models.items()
+            if not torch.allclose(model(x, blocked)[chosen], model(y, blocked)[chosen])
+        ]
+
+    return answer
+
+
+def by_gradient(models: Models) -> list[str]:
+    names = []
+    blocked = block_padding(torch.tensor([3, 5]), 5)
+    for name, model in models.items():
+        x = torch.randn(2, 5, 12, dtype=torch.float64, requires_grad=True)
+        output = model(x, blocked)[~blocked]
+        (gradient,) = torch.autograd.grad((output * torch.randn_like(output)).sum(), x)
+        if gradient[blocked].abs().max() > 1e-9:
+            names.append(name)
+    return names
+
+
+def against_alone(models: Models) -> set[str]:
+    x = torch.randn(2, 7, 12, dtype=torch.float64)
+    lengths = torch.tensor([7, 4])
+    blocked = block_padding(lengths, 7)
+    names = set()
+    for name, model in models.items():
+        padded = model(x, blocked)
+        for i, length in enumerate(lengths.tolist()):
+            alone = model(x[i : i + 1, :length], blocked[i : i + 1, :length])
+            if not torch.allclose(padded[i, :length], alone[0]):
+                names.add(name)
+    return names
+
+
+@pytest.mark.parametrize(
+    "answer", [probe(), probe((2, 5), 5), probe(value=3.0), by_gradient, against_alone]
+)
+def test_find_leaks_accepts_other_ways(verdict: Any, answer: Callable[..., Any]) -> None:
+    assert verdict(check_find_leaks, answer).startswith("✓ find_leaks")
+
+
+def at_most_two(models: Models) -> list[str]:
+    return probe()(models)[:2]
+
+
+FOUR = "of the four it names the right one, but of ten new ones, "
+
+WRONG_PROBES: list[tuple[Callable[..., Any], str]] = [
+    (probe(rows="all"), "Only the rows of words say something"),
+    (probe(change="everything"), "change padding, and nothing else"),
+    (probe(value=torch.nan), "You put NaN or infinity into the padding"),
+    (probe((3,)), "names none of the four, but one attends to padding. You give one sample"),
+    (probe((4, 4)), "All your samples have the same length"),
+    (probe((6, 6, 6)), "Nothing was blocked in any of your calls"),
+    (probe((2, 4, 6), change="last"), f"{FOUR}model 3 is not named: it lets the first padded key"),
+    (probe((2, 4, 3), change="last"), "Some of the padding is the same in all your calls"),
+    (lambda models: ["south"], "it returns \"south\", which is not the name of a model"),
+    (lambda models: [name for name in models if name == "south"],
+     f"{FOUR}model 1 is not named: it masks after the softmax, so padding counts in the sum. Your "
+     "function has not called any of them."),
+    (lambda models: list(models), "it names east and north and south and west, and has not called"),
+    (at_most_two, f"{FOUR}model 4 is not named: it reads the mask the wrong way round"),
+    (lambda models: "south", "it returns an object of type str; return a list"),
+    (lambda models: [3], "it returns a int, which is not the name"),
+    (lambda models: models["north"](torch.zeros(2, 3), torch.zeros(2, 3)), "x must have shape (b,"),
+    (lambda models: models["north"](torch.zeros(2, 3, 12), torch.zeros(2, 3)), "must be boolean"),
+    (lambda models: None, "not yet, it returns None"),
+    (lambda: [], "TypeError: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "reason"), WRONG_PROBES, ids=[r for _, r in WRONG_PROBES])
+def test_find_leaks_names_the_mistake(
+    verdict: Any, answer: Callable[..., Any], reason: str
+) -> None:
+    said = verdict(check_find_leaks, answer)
+    assert said.startswith("✗ find_leaks: ")
+    assert reason in said
+
+
+def test_what_the_check_says_of_its_candidates_is_true() -> None:
+    """By gradients, apart from what any probe here does."""
+    for way, leaks, _ in masks._CANDIDATES:
+        assert bool(by_gradient({"it": masks._build(3, way)})) == leaks
+    assert by_gradient(dict(four_models())) == ["south"]
