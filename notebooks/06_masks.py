@@ -233,17 +233,16 @@ for i in range(2):
     grid(ax, 14, 6 * i, padding[i].expand(5, 5), future)
     ax.text(2.5, 1.6 + 6 * i, f"sample {i + 1}", ha="center", fontsize=9)
 grid(ax, 7, 3, none, future)
-titles = ((2.5, "(b, 1, 1, m)"), (9.5, "(n, m)"), (16.5, "(b, 1, n, m)"))
-signs = ((6, "or"), (13, "="))
-for place, text in (*titles, *signs):
-    ax.text(place, 5.5 if (place, text) in signs else -0.5, text, ha="center", va="center")
+texts = ("(b, 1, 1, m)", "or", "(n, m)", "=", "(b, 1, n, m)")
+for i, text in enumerate(texts):
+    ax.text(2.5 + 3.5 * i, 5.5 if i % 2 else -0.5, text, ha="center", va="center")
 ax.set(xlim=(-0.2, 19.2), ylim=(11.2, -1), aspect="equal")
 ax.axis("off")
 counts = [int(sample.sum()) for sample in merged]
 display.finish(drawing, name="mask-merger", alt=(
-    "Left, a strip of five keys per sample, where p marks padding. Middle, five queries by five "
-    "keys, where f marks the future. Right, both merged for each sample: a cell is blocked if "
-    f"either says so, {counts[0]} of 25 cells in sample 1 and {counts[1]} in sample 2."
+    "Left, a strip of five keys per sample, p marks padding. Middle, five queries by five "
+    "keys, f marks the future. Right, both merged for each sample: a cell is blocked if "
+    f"either blocks it, {counts[0]} of 25 cells in sample 1 and {counts[1]} in sample 2."
 ), caption="p: blocked as padding. f: blocked as future. An empty cell may be seen.")
 
 # %% [markdown]

@@ -182,6 +182,6 @@ def test_find_leaks_names_the_mistake(
 
 def test_what_the_check_says_of_its_candidates_is_true() -> None:
     """By gradients, apart from what any probe here does."""
-    for way, leaks, _ in masks._CANDIDATES:
-        assert bool(by_gradient({"it": masks._build(3, way)})) == leaks
+    for *kind, leaks, what in masks._CANDIDATES:
+        assert bool(by_gradient({"it": masks._build(*kind)})) == leaks, what
     assert by_gradient(dict(four_models())) == ["south"]

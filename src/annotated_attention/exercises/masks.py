@@ -6,18 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_attention.attention import scaled_scores
+from annotated_attention import mistakes
 from annotated_attention.exercises._verdict import (
     Refused,
     call,
     check,
-    random,
     require_function,
 )
-from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import block_padding
+from annotated_attention.multihead import MultiheadAttention
 
 Model = Callable[[Tensor, Tensor], Tensor]  # of the tokens and of blocked
+Masks = Callable[[Tensor], dict[str, Tensor]]  # arguments of a module, made from blocked
 Call = tuple[str, Tensor, Tensor]  # which model was given what
 
 _PAIRS = ("...xx", "x...x", "xx...")  # what each query may see
@@ -129,13 +129,20 @@ def four_models() -> dict[str, Model]:
         Functions of x (b, m, 12), floating point, and of blocked (b, m), boolean with True for
         padding, that return (b, m, 12).
     """
-    ways = {"north": _right, "east": _queries_too, "south": _repeated, "west": _finite}
-    return {name: _build(seed, way) for seed, (name, way) in enumerate(ways.items())}
+    kinds: dict[str, tuple[type[MultiheadAttention], Masks]] = {
+        "north": (MultiheadAttention, _as_padding),
+        "east": (MultiheadAttention, _queries_too),
+        "south": (mistakes.MaskInTheWrongOrder, _for_each_head),
+        "west": (mistakes.FiniteFillInHalf, _as_padding),
+    }
+    return {name: _build(*kind) for name, kind in kinds.items()}
 
 
-def _build(seed: int, way: Callable[[Tensor, Tensor], Tensor]) -> Model:
-    """Make self-attention with three heads that makes its weights in some way."""
-    projections = random(seed, *[(_WIDTH, _WIDTH)] * 4)
+def _build(version: type[MultiheadAttention], masks: Masks) -> Model:
+    """Make a function of self-attention in float64 that is given its masks in some way."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(6)
+        module = version(_WIDTH, _HEADS, batch_first=True, dtype=torch.float64).eval()
 
     def model(x: Tensor, blocked: Tensor) -> Tensor:
         if x.dim() != 3 or x.size(-1) != _WIDTH:
@@ -145,80 +152,61 @@ def _build(seed: int, way: Callable[[Tensor, Tensor], Tensor]) -> Model:
                 f"blocked must be boolean and (b, m) = {tuple(x.shape[:2])}, got {blocked.dtype} "
                 f"and {tuple(blocked.shape)}"
             )
-        w_q, w_k, w_v, w_o = (matrix.to(x.dtype) / _WIDTH**0.5 for matrix in projections)
-        q, k, v = (split_heads(x @ matrix, _HEADS) for matrix in (w_q, w_k, w_v))
-        weights = way(scaled_scores(q, k), blocked)  # (b, h, n, m)
-        return merge_heads(weights @ v) @ w_o  # (b, n, e)
+        wide = x.double()
+        output, _ = module(wide, wide, wide, **masks(blocked))
+        return output.to(x.dtype)  # (b, m, 12)
 
     return model
 
 
-def _filled(scores: Tensor, blocked: Tensor) -> Tensor:
-    """Fill scores, (b, h, n, m), where blocked, and give weights; zero where nothing is left."""
-    return scores.masked_fill(blocked, -torch.inf).softmax(-1).nan_to_num(0)
+def _as_padding(blocked: Tensor) -> dict[str, Tensor]:
+    return {"key_padding_mask": blocked}
 
 
-def _right(scores: Tensor, blocked: Tensor) -> Tensor:
-    return _filled(scores, blocked[:, None, None, :])
+def _for_each_head(blocked: Tensor) -> dict[str, Tensor]:
+    """Repeat the padding, (b, m), for every head and query."""
+    b, m = blocked.shape
+    each = blocked[:, None, :].expand(b, m, m).repeat_interleave(_HEADS, 0)  # (b * h, m, m)
+    return {"attn_mask": each}
 
 
-def _finite(scores: Tensor, blocked: Tensor) -> Tensor:
-    lowest = torch.finfo(scores.dtype).min
-    return scores.masked_fill(blocked[:, None, None, :], lowest).softmax(-1)
+def _queries_too(blocked: Tensor) -> dict[str, Tensor]:
+    each = _for_each_head(blocked)["attn_mask"]  # (b * h, m, m)
+    return {"attn_mask": each | each.mT}
 
 
-def _queries_too(scores: Tensor, blocked: Tensor) -> Tensor:
-    return _filled(scores, blocked[:, None, None, :] | blocked[:, None, :, None])
+def _one_head_free(blocked: Tensor) -> dict[str, Tensor]:
+    each = _for_each_head(blocked)["attn_mask"].clone()  # (b * h, m, m)
+    each[::_HEADS] = False
+    return {"attn_mask": each}
 
 
-def _repeated(scores: Tensor, blocked: Tensor) -> Tensor:
-    b, h, _, m = scores.shape
-    return _filled(scores, blocked.repeat(h, 1).reshape(b, h, 1, m))
-
-
-def _ignored(scores: Tensor, blocked: Tensor) -> Tensor:
-    return scores.softmax(-1)
-
-
-def _inverted(scores: Tensor, blocked: Tensor) -> Tensor:
-    return _right(scores, ~blocked)
-
-
-def _after_softmax(scores: Tensor, blocked: Tensor) -> Tensor:
-    return scores.softmax(-1).masked_fill(blocked[:, None, None, :], 0)
-
-
-def _queries_only(scores: Tensor, blocked: Tensor) -> Tensor:
-    return _filled(scores, blocked[:, None, :, None])
-
-
-def _one_late(scores: Tensor, blocked: Tensor) -> Tensor:
+def _one_late(blocked: Tensor) -> dict[str, Tensor]:
     before = torch.cat([blocked.new_zeros(len(blocked), 1), blocked[:, :-1]], 1)
-    return _right(scores, blocked & before)
+    return {"key_padding_mask": blocked & before}
 
 
-def _one_head_free(scores: Tensor, blocked: Tensor) -> Tensor:
-    busy = torch.arange(scores.size(1)) > 0
-    return _filled(scores, blocked[:, None, None, :] & busy[:, None, None])
-
-
-def _discouraged(scores: Tensor, blocked: Tensor) -> Tensor:
-    return (scores - 4 * blocked[:, None, None, :]).softmax(-1)
+def _discouraged(blocked: Tensor) -> dict[str, Tensor]:
+    return {"key_padding_mask": -4 * blocked.double()}
 
 
 # What each new candidate does, and whether its words react to padding.
-_CANDIDATES: tuple[tuple[Callable[[Tensor, Tensor], Tensor], bool, str], ...] = (
-    (_after_softmax, True, "masks after the softmax, so padding counts in the sum"),
-    (_queries_too, False, "also blocks padded queries, and gives them zeros; words are untouched"),
-    (_one_late, True, "lets the first padded key of each sentence through"),
-    (_inverted, True, "reads the mask the wrong way round"),
-    (_right, False, "masks as it should"),
-    (_queries_only, True, "blocks padding as queries, and not as keys"),
-    (_one_head_free, True, "forgets the mask in its first head"),
-    (_discouraged, True, "takes 4 off the scores of padding, which is little and not infinite"),
-    (_finite, False, "fills with the lowest finite number, whose exponential is 0"),
-    (_ignored, True, "does not look at the mask"),
-)
+_CANDIDATES: tuple[tuple[type[MultiheadAttention], Masks, bool, str], ...] = (
+    (mistakes.MaskAfterSoftmax, _as_padding, True,
+     "masks after the softmax, so padding counts in the sum"),
+    (MultiheadAttention, _queries_too, False,
+     "also blocks padded queries, and gives them zeros; words are untouched"),
+    (MultiheadAttention, _one_late, True, "lets the first padded key of each sentence through"),
+    (mistakes.MaskInverted, _as_padding, True, "reads the mask the wrong way round"),
+    (MultiheadAttention, _as_padding, False, "masks as it should"),
+    (mistakes.PaddingMaskOnQueries, _as_padding, True, "blocks padding as queries, not as keys"),
+    (MultiheadAttention, _one_head_free, True, "forgets the mask in its first head"),
+    (MultiheadAttention, _discouraged, True,
+     "takes 4 off the scores of padding, which is much and not infinite"),
+    (mistakes.FiniteFillInHalf, _as_padding, False,
+     "fills with -1e9, whose exponential is 0"),
+    (mistakes.MaskIgnored, _as_padding, True, "does not look at the mask"),
+)  # fmt: skip
 
 
 @check("find_leaks")
@@ -234,9 +222,9 @@ def check_find_leaks(answer: Callable[..., Any]) -> str:
     found = _ask(answer, four_models(), calls)
     _judge_the_four(found, calls)
     calls.clear()
-    models = {f"model {i}": _build(10 + i, way) for i, (way, *_) in enumerate(_CANDIDATES, 1)}
+    models = {f"model {i}": _build(a, b) for i, (a, b, *_) in enumerate(_CANDIDATES, 1)}
     found = _ask(answer, models, calls)
-    for name, (_, leaks, what) in zip(models, _CANDIDATES, strict=True):
+    for name, (*_, leaks, what) in zip(models, _CANDIDATES, strict=True):
         if (name in found) != leaks:
             said = "named" if name in found else "not named"
             where = "of the four it names the right one"
@@ -249,6 +237,13 @@ def check_find_leaks(answer: Callable[..., Any]) -> str:
     )
 
 
+class _Models(dict[str, Model]):
+    """Models by name, which a refusal shows by their names alone."""
+
+    def __repr__(self) -> str:
+        return f"the models {', '.join(self)}"
+
+
 def _ask(answer: Callable[..., Any], models: Mapping[str, Model], calls: list[Call]) -> set[str]:
     """Let the reader's function judge models, and note what it gives them."""
 
@@ -259,7 +254,8 @@ def _ask(answer: Callable[..., Any], models: Mapping[str, Model], calls: list[Ca
 
         return noted
 
-    found = call("your code", answer, {name: noting(name, model) for name, model in models.items()})
+    noted_models = _Models({name: noting(name, model) for name, model in models.items()})
+    found = call("your code", answer, noted_models)
     if found is None or found is ...:
         raise Refused(f"not yet, it returns {found if found is None else '...'}.")
     if not isinstance(found, list | tuple | set | frozenset):
