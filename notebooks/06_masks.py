@@ -151,7 +151,39 @@ for name, call in rows.items():
     print(f"{name:>41}: True means {true_means(call)}")
 
 # %% [markdown]
-# So name a mask for what True means, `blocked` or `allowed`, and never only `mask`. What comes from
+# Each row has been run. And the code that others publish? Chapter 14 reads seven designs; here each
+# is given the same mask, in the order and with the axes that it documents.
+
+# %%
+from functools import partial
+
+from annotated_attention.published import DESIGNS
+
+
+def first(call, x: Tensor) -> Tensor:
+    """Call sequence-first code with batch-first x."""
+    return call(x.transpose(0, 1)).transpose(0, 1)
+
+
+calls = {
+    "module per head": lambda f, x, mask: f(x, x, x, mask[None]),
+    "wide projection": lambda f, x, mask: f(x, mask[None, None]),
+    "shared projection": lambda f, x, mask: f(x, x, x, mask[None, None]),
+    "sequence first": lambda f, x, mask: first(
+        lambda t: f(query=t, key=t, value=t, mask=mask[:, :, None]), x),
+    "weighted scores": lambda f, x, mask: f(x, x, x, attention_mask=mask[None, None]),
+    "no projection": lambda f, x, mask: f(x, x, x, attention_mask=mask[None, None]),
+    "packed projection": lambda f, x, mask: first(lambda t: f(t, t, t, None, mask)[0], x),
+}
+
+# %%
+for name, design in DESIGNS.items():
+    means = true_means(partial(calls[name], design.build(8, 2)))
+    assert means == design.true_means
+    print(f"{name:>17}, {design.mask:>14}: True means {means}")
+
+# %% [markdown]
+# Both conventions are in everyday use, so do not guess. So name a mask for what True means, `blocked` or `allowed`, and never only `mask`. What comes from
 # outside is turned once, at the door. Tokenizers, for example, write 1 for a word:
 
 # %%
@@ -430,8 +462,8 @@ def poisoned(x: Tensor, blocked: Tensor, way: str, repair: str) -> str:
     output = weights @ (x @ w_v)                                           # (b, n, d)
     output = output.nan_to_num(0) if repair == "output" else output        # (b, n, d)
     gradients = one.gradients(output[~blocked.all(-1)], [w_q, w_k, w_v])
-    bad = [name for name, grad in zip(("W_Q", "W_K", "W_V"), gradients) if grad.isnan().any()]
-    return " ".join(bad) or "none"
+    bad = (matrix.isnan().any() for matrix in gradients)
+    return " ".join(name for name, nan in zip(("W_Q", "W_K", "W_V"), bad) if nan) or "none"
 
 
 # %%
@@ -493,7 +525,7 @@ def bad_row(module, need_weights: bool, training: bool = True) -> str:
     nothing_for_1 = torch.arange(5)[:, None].expand(5, 5) == 1
     with torch.set_grad_enabled(training):
         output, _ = module(x, x, x, attn_mask=nothing_for_1, need_weights=need_weights)
-    row = "NaN " if output[0, 1].isnan().any() else "zero"
+    row = "NaN" if output[0, 1].isnan().any() else "zero"
     if not training:
         return row
     (gradient,) = one.gradients(output[:, 0], [x])
@@ -504,8 +536,9 @@ def bad_row(module, need_weights: bool, training: bool = True) -> str:
 ours = MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 for name, module in (("nn.MultiheadAttention", torchs), ("ours", ours)):
     for need_weights in (True, False):
-        print(f"{name:>21}, need_weights={need_weights!s:5}:", bad_row(module, need_weights))
-    print(f"{name:>21}, in evaluation     :", bad_row(module, False, training=False))
+        how = f"need_weights={need_weights}"
+        print(f"{name:>21}, {how:>18}: {bad_row(module, need_weights)}")
+    print(f"{name:>21}, {'in evaluation':>18}: {bad_row(module, False, training=False)}")
 
 # %% [markdown]
 # ## A large negative number instead
@@ -736,14 +769,15 @@ exercises.masks.check_find_leaks(find_leaks)
 # %% tags=["solution"] jupyter={"source_hidden": true}
 def find_leaks(models: dict) -> list[str]:
     """Name the models whose words react to padding."""
-    blocked = masks.block_padding(torch.tensor([3, 6]), 7)   # (2, 7)
-    first, other = torch.randn(2, 2, 7, 12)                  # (2, 7, 12)
-    second = torch.where(blocked[:, :, None], other, first)  # (2, 7, 12)
-    return [
-        name
-        for name, model in models.items()
-        if not torch.allclose(model(first, blocked)[~blocked], model(second, blocked)[~blocked])
-    ]
+    blocked = masks.block_padding(torch.tensor([3, 6]), 7)          # (2, 7)
+    x, other = torch.randn(2, 2, 7, 12)                             # (2, 7, 12)
+    changed = torch.where(blocked[:, :, None], other, x)            # (2, 7, 12)
+    names = []
+    for name, model in models.items():
+        before, after = model(x, blocked), model(changed, blocked)  # (2, 7, 12)
+        if not torch.allclose(before[~blocked], after[~blocked]):
+            names.append(name)
+    return names
 
 
 exercises.masks.check_find_leaks(find_leaks)
