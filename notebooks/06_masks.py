@@ -5,8 +5,8 @@
 #
 # A batch is a rectangle, and sentences are not equally long: the short ones are filled up with
 # **padding**. And a model that writes word by word must not look at words that are not written yet.
-# A **mask** hides keys from queries. It is one line of code, and it goes wrong without an error
-# more often than any other line of attention.
+# A **mask** hides keys from queries. It is one line of code, and most ways to get it wrong raise no
+# error: this chapter runs them, and shows what catches each.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -54,14 +54,15 @@ def attend(
     query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Mix the rows of ``value``; no query sees a key where ``blocked`` is True."""
-    scores = (query / math.sqrt(query.size(-1))) @ key.mT  # (..., n, m)
+    scores = (query / math.sqrt(query.size(-1))) @ key.mT            # (..., n, m)
     if blocked is not None:
-        scores = scores.masked_fill(blocked, -math.inf)    # (..., n, m)
-    weights = scores.softmax(-1)                           # (..., n, m)
-    return weights @ value, weights                        # (..., d), (..., n, m)
+        scores = scores.masked_fill(blocked, -math.inf)              # (..., n, m)
+    weights = scores.softmax(-1)                                     # (..., n, m)
+    return weights @ value, weights                                  # (..., d), (..., n, m)
 
 
-display.diff(one.attend, attend)
+torch.testing.assert_close(attend(x, x, x), one.attend(x, x, x))
+print("without a mask, it is what it was")
 
 # %% [markdown]
 # The mask comes from the lengths: key j is padding if j is not below the length of its sentence.
@@ -94,8 +95,8 @@ print("padded and masked = alone, and so are the gradients")
 #
 # We called the mask `blocked`, and that is half of the answer: the other half of the world has it
 # the other way round. `nn.MultiheadAttention` ignores where its masks are True;
-# `F.scaled_dot_product_attention`, in the same library, attends there. Give the second one what is
-# made for the first:
+# `F.scaled_dot_product_attention`, in the same library, attends there
+# [[PyTorch](../docs/references.md#pytorch)]. Give the second one what is made for the first:
 
 # %%
 for name, mask in (("blocked", blocked), ("~blocked", ~blocked)):
@@ -151,8 +152,8 @@ for name, call in rows.items():
     print(f"{name:>41}: True means {true_means(call)}")
 
 # %% [markdown]
-# Each row has been run. And the code that others publish? Chapter 14 reads seven designs; here each
-# is given the same mask, in the order and with the axes that it documents.
+# And the code that others publish? Chapter 14 reads some designs; here each is given the same mask,
+# in the order and with the axes that it documents.
 
 # %%
 from functools import partial
@@ -180,10 +181,11 @@ calls = {
 for name, design in DESIGNS.items():
     means = true_means(partial(calls[name], design.build(8, 2)))
     assert means == design.true_means
-    print(f"{name:>17}, {design.mask:>14}: True means {means}")
+    print(f"{name:>17}, mask {design.mask:13} True means {means}")
 
 # %% [markdown]
-# Both conventions are in everyday use, so do not guess. So name a mask for what True means, `blocked` or `allowed`, and never only `mask`. What comes from
+# Both conventions are in everyday use, and a wrong guess raises nothing. So name a mask for what True
+# means, `blocked` or `allowed`, and never only `mask`. What comes from
 # outside is turned once, at the door. Tokenizers, for example, write 1 for a word:
 
 # %%
@@ -202,8 +204,9 @@ assert masks.as_blocked(attention_mask, true_means="allowed").equal(blocked)
 # ## Hiding the future
 #
 # The other mask is about pairs. A model that writes sees the words up to the present one, so query i
-# must not see a key j > i. That is a matrix `(n, m)`, the same for all samples, and is called the
-# **causal** mask.
+# must not see a key j > i [[Vaswani et al., section
+# 3.2.3](../docs/references.md#vaswani-2017)]. That is a matrix `(n, m)`, the same for all samples, and
+# is called the **causal** mask.
 
 # %%
 future = torch.ones(8, 8, dtype=torch.bool).triu(1)     # (n, m)
@@ -225,9 +228,17 @@ for length in range(1, 9):
 print("every beginning of the sentence gives what it gives inside the sentence")
 
 # %% [markdown]
-# Any other matrix does as well. `masks.block_others([5, 3])` puts two short texts into one row and
-# keeps them apart; an arbitrary pattern is whatever you write into a boolean tensor.
-#
+# Any other matrix does as well. This one keeps two texts apart that share a row, as if each were
+# alone:
+
+# %%
+apart = masks.block_others([5, 3])              # (n, m)
+packed, _ = attend(words, words, words, apart)  # (n, d), (n, m)
+second = words[5:]
+torch.testing.assert_close(packed[5:], attend(second, second, second)[0])
+print(apart.int())
+
+# %% [markdown]
 # ## Merging the two
 #
 # A key is blocked if it is padding *or* in the future. Give both masks the axes of the scores,
@@ -249,16 +260,16 @@ def grid(ax, left: float, top: float, of_padding: Tensor, of_future: Tensor) -> 
     """Draw cells that say why they are blocked."""
     for i, row in enumerate(zip(of_padding.tolist(), of_future.tolist())):
         for j, why in enumerate(zip(*row)):
-            colour = display.COLOURS["m"] if why[0] else display.COLOURS["n"]
-            box = Rectangle((left + j, top + i), 1, 1, facecolor=colour, linewidth=0.6)
-            box.set(edgecolor=display.COLOURS["b"], alpha=0.35 if any(why) else 0.08)
-            ax.add_patch(box)
             text = "p" * why[0] + "f" * why[1]
-            ax.text(left + j + 0.5, top + i + 0.5, text, ha="center", va="center")
+            colour = display.COLOURS[{"p": "m", "f": "n", "pf": "h"}.get(text, "b")]
+            box = Rectangle((left + j, top + i), 1, 1, facecolor=colour, linewidth=0.6)
+            box.set(edgecolor=display.COLOURS["b"], alpha=0.35 if text else 0.08)
+            ax.add_patch(box)
+            ax.text(left + j + 0.5, top + i + 0.5, text, ha="center", va="center", size=11)
 
 
 # %% jupyter={"source_hidden": true}
-drawing, (ax,) = display.panels(620, 330)
+drawing, (ax,) = display.panels(560, 350)
 none = torch.zeros(5, 5, dtype=torch.bool)
 for i in range(2):
     grid(ax, 0, 2 + 6 * i, padding[i : i + 1], none)
@@ -275,7 +286,7 @@ display.finish(drawing, name="mask-merger", alt=(
     "Left, a strip of five keys per sample, p marks padding. Middle, five queries by five "
     "keys, f marks the future. Right, both merged for each sample: a cell is blocked if "
     f"either blocks it, {counts[0]} of 25 cells in sample 1 and {counts[1]} in sample 2."
-), caption="p: blocked as padding. f: blocked as future. An empty cell may be seen.")
+), caption="p: blocked as padding. f: as future. pf: as both. An empty cell may be seen.")
 
 # %% [markdown]
 # Each strip is laid under every row; the triangle is laid over every sample. The axis of the heads
@@ -390,7 +401,8 @@ assert fast.equal(as_boolean)
 assert not torch.allclose(fast, slow)
 
 # %% [markdown]
-# Each word, one step off, was blocked: the fast path let every word see itself alone.
+# `distance` is 0 on the diagonal alone. All the rest became True, blocked: on the fast path each word
+# saw nothing but itself.
 #
 # ## Should padded queries be masked, too?
 #
@@ -443,9 +455,9 @@ print(f"{gradient.isnan().sum()} of {gradient.numel()}")
 assert gradient.isnan().all()
 
 # %% [markdown]
-# One bad row, and after one step of training the matrix is NaN for everyone. The repair that comes to mind is
-# `nan_to_num`, behind the softmax or behind the output. Try both, for a mask that is filled in and
-# for one that is added, and list whose gradient is NaN:
+# One bad row, and after one step of training the matrix is NaN for everyone. A repair that comes to
+# mind is `nan_to_num`, for the output or for the weights. Try both, with a mask that is filled in and
+# with one that is added, and list the matrices whose gradient is NaN:
 
 
 # %%
@@ -670,7 +682,8 @@ for name, corner in (("top left", top_left), ("bottom right", bottom_right)):
     output, _ = attend(last, words, words, corner)  # (1, d), (1, 8)
     print(f"{name:>12}: blocks {int(corner.sum())} of 8, ", end="")
     print("equals the whole sentence's last row:", torch.allclose(output[0], written[-1]))
-torch.testing.assert_close(by_flag, attend(last, words, words, top_left)[0])
+ours, _ = scaled_dot_product_attention(last, words, words, is_causal=True)  # (1, d), (1, 8)
+torch.testing.assert_close((by_flag, ours), (attend(last, words, words, top_left)[0],) * 2)
 torch.testing.assert_close(attend(last, words, words, bottom_right)[0][0], written[-1])
 
 # %% [markdown]
@@ -732,7 +745,7 @@ exercises.masks.check_merged(merged_by_hand)
 # *Medium, 15 minutes.* `exercises.masks.four_models()` gives four models, by name, that you cannot
 # see into. Call one as `model(x, blocked)`, with any x `(b, m, 12)` and a boolean `blocked` `(b, m)`,
 # True for padding; it returns `(b, m, 12)`. One of them attends to padding. Write a probe that names
-# it. The check then gives your probe ten new models, and some of them are wrong in other ways.
+# it. The check then gives your probe new models, and some of them are wrong in other ways.
 
 
 # %% tags=["exercise"]

@@ -145,7 +145,7 @@ def at_most_two(models: Models) -> list[str]:
     return probe()(models)[:2]
 
 
-FOUR = "of the four it names the right one, but of ten new ones, "
+FOUR = "of the four it names the right one, but of 10 new ones, "
 
 WRONG_PROBES: list[tuple[Callable[..., Any], str]] = [
     (probe(rows="all"), "Only the rows of words say something"),

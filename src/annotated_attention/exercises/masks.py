@@ -227,13 +227,14 @@ def check_find_leaks(answer: Callable[..., Any]) -> str:
     for name, (*_, leaks, what) in zip(models, _CANDIDATES, strict=True):
         if (name in found) != leaks:
             said = "named" if name in found else "not named"
-            where = "of the four it names the right one"
             raise Refused(
-                f"{where}, but of ten new ones, {name} is {said}: it {what}.{_hint(calls)}"
+                f"of the four it names the right one, but of {len(models)} new ones, {name} is "
+                f"{said}: it {what}.{_hint(calls)}"
             )
     return (
         "right: it is south. It repeats the mask for its heads with repeat, so samples get each "
-        "other's. Of ten new models your probe finds all seven that leak, and only those."
+        f"other's. Of {len(models)} new models your probe finds all {len(found)} that leak, and "
+        "only those."
     )
 
 
