@@ -216,19 +216,15 @@ drawing, (ax,) = display.panels(460, 260)
 lines = (("projections", "--", "d"), ("scores and mix", "-", "n"))
 for i, (name, style, letter) in enumerate(lines):
     counts = [parts[n][i] / n for n in lengths]
-    colour = display.COLOURS[letter]
-    ax.plot(lengths, counts, style, color=colour)
-    ax.text(lengths[-1] * 1.15, counts[-1], name, color=colour, va="center")
+    ax.plot(lengths, counts, style, color=display.COLOURS[letter])
+    ax.text(lengths[-1] * 1.15, counts[-1], name, va="center")
 ax.set_xscale("log", base=2)
-ax.set_yscale("log")
 ax.axvline(2 * e, color="black", linewidth=0.8)
 ax.text(2 * e * 0.9, parts[32][1] / 32, "n = 2e", ha="right")
-ax.set(xlabel=f"length n, at e = {e}", title="FLOPs for each token")
-equal = parts[2 * e][0] / (2 * e) / 1e6
+ax.set(yscale="log", xlabel=f"length n, at e = {e}", title="FLOPs for each token")
 display.finish(drawing, name="crossover", alt=(
-    "FLOPs for each token against the length n, both on logarithmic axes. The projections are "
-    "a flat line, scores and mix a rising one; "
-    f"they cross at n = {2 * e}, at {equal:.1f} million."
+    "FLOPs for each token against the length n, on logarithmic axes. The projections are "
+    f"a flat line, scores and mix a rising one; they cross at n = {2 * e}."
 ))
 
 # %% [markdown]
@@ -531,12 +527,13 @@ print(f"kept:  {sum(small.kept(5, 2, fused=True).values()):,} and {sum(kept.size
 # %% [markdown]
 # ## The calculator
 #
-# All of this for sizes of your choice. **Kept** is what one training step holds for its backward
-# pass, in float32 and without dropout; **fused** is the same without weights. Source and target are
-# both of the same length.
+# All of this for sizes of your choice. **Forward** is a forward pass; **kept** is what a training
+# step holds for its backward pass, without dropout; **fused** is the same without weights. A model
+# that is only an encoder or only a decoder has no *decoder layers*, which are those with
+# cross-attention. Source and target are of the same length.
 
 # %%
-print(counting.table(counting.PRESETS["transformer-base"], length=1024))
+display.calculator("transformer-base", length=1024)
 
 # %% [markdown]
 # A terminal prints the same table:

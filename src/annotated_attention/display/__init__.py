@@ -1,5 +1,6 @@
 """What notebooks show: the map, figures, source and what changed in it."""
 
+from annotated_attention.display._calculator import calculator
 from annotated_attention.display._live import live
 from annotated_attention.display.code import diff, source
 from annotated_attention.display.figures import (
@@ -16,6 +17,7 @@ __all__ = [
     "COLOURS",
     "attention_lines",
     "attention_map",
+    "calculator",
     "chapter_map",
     "colour_shapes",
     "diff",

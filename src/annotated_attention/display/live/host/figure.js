@@ -13,7 +13,7 @@
  */
 export async function mount(frame, module, model) {
   frame.querySelectorAll(".aa-stage").forEach((stage) => stage.remove());
-  const picture = frame.querySelector("figure > svg");
+  const picture = frame.querySelector("figure").firstElementChild;
   const stage = element("div", { class: "aa-stage" });
   picture.before(stage);
   let cleanup;
