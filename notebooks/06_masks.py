@@ -76,6 +76,7 @@ print(blocked.int())
 
 _, weights = attend(x, x, x, blocked[:, None, :])  # (b, n, d), (b, n, m)
 print("was looks at:", [round(weight, 2) for weight in weights[1, 2].tolist()])
+assert not weights[1, :, 4:].any()
 
 # %% [markdown]
 # `[:, None, :]` makes `(b, m)` into `(b, 1, m)`: the 1 is stretched to all queries, since padding is
@@ -105,6 +106,7 @@ for name, mask in (("blocked", blocked), ("~blocked", ~blocked)):
     moved = reaction[1].norm(dim=-1) > 0                                # (m,)
     print(f"{name:>8}: the words react to:", *(labels[j] for j in moved.nonzero()))
     assert moved.tolist() == (blocked if name == "blocked" else ~blocked)[1].tolist()
+    assert output.isfinite().all()
 
 # %% [markdown]
 # > **Pitfall.** The inverted mask. No error, no NaN, and every shape is right. The words see the
@@ -213,6 +215,7 @@ future = torch.ones(8, 8, dtype=torch.bool).triu(1)     # (n, m)
 assert future.equal(masks.block_future(8))
 words = one.EMBEDDINGS.double()                         # (n, d)
 written, weights = attend(words, words, words, future)  # (n, d), (n, m)
+assert not weights[future].any()
 display.attention_map(weights, one.WORDS, one.WORDS, name="causal-map")
 
 # %% [markdown]
@@ -379,9 +382,15 @@ conversions = {
     "blocked * -math.inf": blocked * -math.inf,
     "masked_fill": torch.zeros(2, 8).masked_fill(blocked, -math.inf),
 }
+received = {}
 for name, added in conversions.items():
     weights = (scores + added[1]).softmax(-1)  # (m,)
-    print(f"{name:>19}: padding gets {weights[4:].sum():.2f}")
+    received[name] = weights[4:].sum().item()
+    print(f"{name:>19}: padding gets {received[name]:.2f}")
+as_one, as_nan, as_zero = received.values()
+assert as_one > scores.softmax(-1)[4:].sum()
+assert as_zero == 0
+assert math.isnan(as_nan)
 
 # %% [markdown]
 # The first *adds one* to what it should hide. In the second, $0 \cdot -\infty$ is NaN, not a number.
@@ -415,6 +424,7 @@ words_only = output[~blocked]                           # (12, d)
 reaction = torch.autograd.grad(words_only.square().sum(), output, retain_graph=True)[0]
 print("gradient at the rows of sentence 2:", reaction[1].norm(dim=-1).bool().tolist())
 print("and the padded rows hold", [round(number, 2) for number in output[1, 7].tolist()])
+assert reaction.any(-1).equal(~blocked)
 
 # %% [markdown]
 # So no: as keys they are hidden, so no word sees them; as queries they compute something that
@@ -425,6 +435,7 @@ print("and the padded rows hold", [round(number, 2) for number in output[1, 7].t
 both = blocked[:, None, :] | blocked[:, :, None]  # (b, n, m)
 hidden, _ = attend(x, x, x, both)                 # (b, n, d), (b, n, m)
 torch.testing.assert_close(hidden[~blocked], words_only)
+assert hidden[blocked].isnan().all()
 print("words: the same. padded rows:", hidden[1, 7].tolist())
 
 # %% [markdown]
@@ -439,6 +450,7 @@ print("words: the same. padded rows:", hidden[1, 7].tolist())
 print("the loss reads words only; NaN in the gradient of each word?")
 for sentence, numbers in enumerate(gradient.isnan().any(-1).tolist(), 1):
     print(f"  sentence {sentence}:", numbers)
+assert gradient.isnan().all(-1).tolist() == [[False] * 8, [True] * 8]
 
 # %% [markdown]
 # Forward it does. Backward it does not: the loss never reads a bad row, so the gradient there is 0,
@@ -549,8 +561,12 @@ ours = MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 for name, module in (("nn.MultiheadAttention", torchs), ("ours", ours)):
     for need_weights in (True, False):
         how = f"need_weights={need_weights}"
-        print(f"{name:>21}, {how:>18}: {bad_row(module, need_weights)}")
-    print(f"{name:>21}, {'in evaluation':>18}: {bad_row(module, False, training=False)}")
+        said = bad_row(module, need_weights)
+        print(f"{name:>21}, {how:>18}: {said}")
+        assert ("NaN" in said) == (module is torchs and need_weights)
+    evaluated = bad_row(module, False, training=False)
+    assert evaluated == ("NaN" if module is torchs else "zero")
+    print(f"{name:>21}, {'in evaluation':>18}: {evaluated}")
 
 # %% [markdown]
 # ## A large negative number instead
@@ -578,6 +594,9 @@ for name, keys in (("one of three keys is blocked", sees_two), ("all are", sees_
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         results = [fill_with(number, keys, dtype) for number in FILLS.values()]
         print(f"{str(dtype)[6:]:>8}" + "".join(f"{result:>13}" for result in results))
+        assert results.count("overflow") == (3 if dtype is torch.float16 else 0)
+        shares = ".50 .50 .00" if keys is sees_two else ".33 .33 .33"
+        assert set(results[:-1]) - {"overflow"} == {shares}
 
 # %% [markdown]
 # With one key blocked, every fill that fits does the same. With all of them blocked, a finite fill
@@ -593,6 +612,8 @@ print(lowest, "twice:", twice.tolist(), "softmax:", twice.softmax(-1).tolist())
 half = torch.randn(1, 3, 4, dtype=torch.float16)                # (1, 3, 4)
 nothing, _ = scaled_dot_product_attention(half, half, half, blocked=sees_none)
 print("ours, nothing left, float16:", nothing[0, 0].tolist())
+assert twice.isneginf().all()
+assert not nothing.any()
 
 # %% [markdown]
 # ## The same as PyTorch
@@ -641,6 +662,8 @@ print("its weight:", weights[1, 0, 7].item(), " the output:", output[1, 0].tolis
 cleaned = broken.masked_fill(blocked[:, :, None], 0)
 repaired = attend_safely(cleaned, cleaned, cleaned, blocked[:, None, :])[0]  # (b, n, d)
 print("zeroed before:", repaired[1, 0].tolist())
+assert output[1].isnan().all()
+assert repaired.isfinite().all()
 
 # %% [markdown]
 # > **Pitfall.** Masking after the softmax. The blocked weights are zero, as they should be; but they
@@ -666,6 +689,8 @@ for offset in (0, 1, 2):
     seen = [word for word, row in zip(one.WORDS, reaction[0]) if row.any()]
     empty = int(mask.all(-1).sum())
     print(f"triu({offset}): rows with nothing left: {empty}. drank sees:", *seen)
+    assert empty == (offset == 0)
+    assert seen == one.WORDS[: 2 + offset]
 
 # %% [markdown]
 # > **Pitfall.** The wrong corner. With fewer queries than keys, where does the diagonal begin?
@@ -681,10 +706,11 @@ by_flag = F.scaled_dot_product_attention(last, words, words, is_causal=True)  # 
 for name, corner in (("top left", top_left), ("bottom right", bottom_right)):
     output, _ = attend(last, words, words, corner)  # (1, d), (1, 8)
     print(f"{name:>12}: blocks {int(corner.sum())} of 8, ", end="")
-    print("equals the whole sentence's last row:", torch.allclose(output[0], written[-1]))
+    equal = torch.allclose(output[0], written[-1])
+    print("equals the whole sentence's last row:", equal)
+    assert equal == (name == "bottom right")
 ours, _ = scaled_dot_product_attention(last, words, words, is_causal=True)  # (1, d), (1, 8)
 torch.testing.assert_close((by_flag, ours), (attend(last, words, words, top_left)[0],) * 2)
-torch.testing.assert_close(attend(last, words, words, bottom_right)[0][0], written[-1])
 
 # %% [markdown]
 # `is_causal=True` is aligned top left, in PyTorch as in this package. With more keys than queries,
