@@ -57,6 +57,8 @@ class MultiheadAttention(nn.Module):
     # compute its own way, past this module.
     _qkv_same_embed_dim = False
 
+    # PyTorch's names and shapes, so that a ``state_dict`` fits both. None where a setting leaves a
+    # parameter out.
     in_proj_weight: nn.Parameter | None  # 3e x e: W_Q, W_K and W_V, where all widths are e
     q_proj_weight: nn.Parameter | None  # e x e; these three where they are not
     k_proj_weight: nn.Parameter | None  # e x kdim
@@ -100,6 +102,7 @@ class MultiheadAttention(nn.Module):
                 ``dropout`` outside [0, 1].
         """
         super().__init__()
+        # Settings are refused here, by name, and not by whichever line first cannot do with them.
         kdim, vdim = (embed_dim if width is None else width for width in (kdim, vdim))
         sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "kdim": kdim, "vdim": vdim}
         check_settings(sizes, dropout, dtype)
@@ -107,10 +110,14 @@ class MultiheadAttention(nn.Module):
         self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
         self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
 
+        # A parameter that is left out is registered as None: the attribute is there, and the
+        # ``state_dict`` has no entry.
         def create(name: str, exists: bool, *shape: int) -> None:
             empty = torch.empty(shape, device=device, dtype=dtype) if exists else None
             self.register_parameter(name, None if empty is None else nn.Parameter(empty))
 
+        # Three matrices in one where the widths allow it, as in PyTorch's. Not only for storage:
+        # Xavier's deviation depends on the shape, and one product can make q, k and v.
         e, packed = embed_dim, kdim == vdim == embed_dim
         create("in_proj_weight", packed, 3 * e, e)  # W_Q, W_K and W_V, one below the other
         create("q_proj_weight", not packed, e, e)
@@ -172,16 +179,22 @@ class MultiheadAttention(nn.Module):
             ValueError: a shape or a device that does not fit.
         """
         self._check(query, key, value, attn_mask, key_padding_mask)
+        # Projected in the layout that was given, which is one product in self-attention; then a
+        # slice for each sample and head, whatever the layout was.
         q, k, v = self._project(query, key, value)
         q = split_heads(self._batch_first(q), self.num_heads)  # (b, h, n, d)
         k = split_heads(self._batch_first(k), self.num_heads)  # (b, h, m, d)
         v = split_heads(self._batch_first(v), self.num_heads)  # (b, h, m, d)
+        # Masks first, appended keys second: so no mask can hide what is appended.
         blocked, bias, is_causal = self._merge(attn_mask, key_padding_mask, q, k, is_causal)
         k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)
+        # Everything between the projections. It may be overridden, so it is told what is wanted.
         heads, weights = self.attend(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights
         )
+        # Called as a module, so that hooks fire and what wraps or replaces it takes effect.
         output = self.out_proj(self._as_given(merge_heads(heads), query))
+        # An overridden step may return weights that nobody asked for.
         if weights is None or not need_weights:
             return output, None
         weights = weights.mean(1) if average_attn_weights else weights
@@ -261,6 +274,8 @@ class MultiheadAttention(nn.Module):
             >>> CosineAttention(24, 4)(x, x, x)[1].shape
             torch.Size([2, 5, 5])
         """
+        # The fused kernel must not run past a score that is not its own, and a subclass that leaves
+        # ``score`` alone must not lose it.
         overridden = getattr(self.score, "__func__", None) is not MultiheadAttention.score
         return scaled_dot_product_attention(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights,
@@ -280,6 +295,7 @@ class MultiheadAttention(nn.Module):
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Make queries, keys and values, in the layout that was given."""
+        # Under autocast, parameters and inputs may differ in dtype.
         bias = None if self.in_proj_bias is None else self.in_proj_bias.to(query.dtype)
         weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:
@@ -295,6 +311,8 @@ class MultiheadAttention(nn.Module):
     ) -> tuple[Tensor | None, Tensor | None, bool]:
         """Merge the masks by broadcasting; none of them hides a key that will be appended."""
         masks = [attention_to_heads(attn_mask, self.num_heads), padding_to_heads(key_padding_mask)]
+        # Causal alone stays a flag, which the fused kernel takes and no memory is needed for. With
+        # appended keys it becomes a mask: the kernel would hide some of them.
         appended = (self.bias_k is not None) + self.add_zero_attn
         if appended:
             masks += [block_future(q.size(2), k.size(2), q.device)] if is_causal else []

@@ -2,6 +2,7 @@
 
 from annotated_attention.display._calculator import calculator
 from annotated_attention.display._live import live
+from annotated_attention.display.annotated import annotated
 from annotated_attention.display.code import diff, source
 from annotated_attention.display.figures import (
     COLOURS,
@@ -15,6 +16,7 @@ from annotated_attention.display.shapes import colour_shapes
 
 __all__ = [
     "COLOURS",
+    "annotated",
     "attention_lines",
     "attention_map",
     "calculator",

@@ -17,25 +17,28 @@ class Output:
 
     text: str
     html: str
+    stylesheets: tuple[str, ...] = ("display.css",)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return {"text/plain": self.text, "text/html": with_style(self.html)}
+        return {"text/plain": self.text, "text/html": with_style(self.html, *self.stylesheets)}
 
     def __repr__(self) -> str:
         return self.text
 
 
-def with_style(html: str) -> str:
-    """Put the stylesheet before ``html``: a notebook has no page that could link it.
+def with_style(html: str, *stylesheets: str) -> str:
+    """Put stylesheets before ``html``, display.css if none is named: a notebook cannot link them.
 
     The element's class, ``aa-style``, is how the site, which links the file, finds it and drops it.
     """
-    return f'<style class="aa-style">{_stylesheet()}</style>{html}'
+    css = "\n".join(map(stylesheet, stylesheets or ("display.css",)))
+    return f'<style class="aa-style">{css}</style>{html}'
 
 
 @functools.cache
-def _stylesheet() -> str:
-    return resources.files(__package__).joinpath("display.css").read_text(encoding="utf-8")
+def stylesheet(name: str) -> str:
+    """Read one of this room's stylesheets."""
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def highlight_lines(code: str) -> list[str]:

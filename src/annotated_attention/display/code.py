@@ -84,20 +84,32 @@ def _as_text(version: object) -> str:
 
 
 def _source_text(obj: object) -> str:
-    """Return the source of a class, function or module, without common indentation."""
+    return located_source(obj)[0]
+
+
+def located_source(obj: object) -> tuple[str, int]:
+    """Return the source of a class, function or module, and the line that it begins on.
+
+    The source has no common indentation. The line is counted from 1, in the file or in the cell.
+
+    Raises:
+        TypeError: ``obj`` is something else.
+        OSError: the source cannot be found.
+    """
     if isinstance(obj, type):
-        text = _class_text(obj)
+        text, line = _class_text(obj)
     else:
         unwrapped = inspect.unwrap(obj) if callable(obj) else obj
         if not isinstance(unwrapped, FunctionType | MethodType | ModuleType):
             kinds = "a class, a function or a module"
             raise TypeError(f"obj must be {kinds}, got an object of type {type(obj).__name__}")
-        text = inspect.getsource(unwrapped)
-    return textwrap.dedent(text).rstrip("\n")
+        lines, line = inspect.getsourcelines(unwrapped)
+        text = "".join(lines)
+    return textwrap.dedent(text).rstrip("\n"), max(line, 1)
 
 
-def _class_text(cls: type) -> str:
-    """Return the source of a class.
+def _class_text(cls: type) -> tuple[str, int]:
+    """Return the source of a class, and the line that it begins on.
 
     ``inspect.getsource`` looks for the file of the class's module, which a notebook does not have;
     a method knows the cell, and the line, that it comes from.
@@ -105,12 +117,13 @@ def _class_text(cls: type) -> str:
     for code in _methods(cls):
         linecache.checkcache(code.co_filename)
         cell = "".join(linecache.getlines(code.co_filename))
-        if text := _class_in(cell, cls.__name__, code.co_firstlineno):
-            return text
-    if text := _class_in_history(cls):
-        return text
+        if found := _class_in(cell, cls.__name__, code.co_firstlineno):
+            return found
+    if found := _class_in_history(cls):
+        return found
     try:
-        return inspect.getsource(cls)
+        lines, line = inspect.getsourcelines(cls)
+        return "".join(lines), line
     except (OSError, TypeError) as error:
         raise OSError(
             f"no source found for class {cls.__qualname__}: it has no method written in Python, "
@@ -128,8 +141,8 @@ def _methods(cls: type) -> Iterator[CodeType]:
             yield code
 
 
-def _class_in(cell: str, name: str, line: int | None = None) -> str | None:
-    """Return the innermost class ``name`` around ``line``, or the last of all, from a cell."""
+def _class_in(cell: str, name: str, line: int | None = None) -> tuple[str, int] | None:
+    """Find the innermost class ``name`` around ``line``, or the last of all, in a cell."""
     try:
         nodes = [node for node in ast.walk(ast.parse(cell)) if isinstance(node, ast.ClassDef)]
     except SyntaxError:
@@ -139,11 +152,11 @@ def _class_in(cell: str, name: str, line: int | None = None) -> str | None:
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
         last = node.end_lineno or node.lineno
         if node.name == name and (line is None or first <= line <= last):
-            found = "".join(cell.splitlines(keepends=True)[first - 1 : last])
+            found = "".join(cell.splitlines(keepends=True)[first - 1 : last]), first
     return found
 
 
-def _class_in_history(cls: type) -> str | None:
+def _class_in_history(cls: type) -> tuple[str, int] | None:
     """Return the latest definition of a class without methods, if ``cls`` is what it defined."""
     from IPython.core.getipython import get_ipython
 

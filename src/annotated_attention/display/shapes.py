@@ -28,6 +28,19 @@ def colour_shapes(html: str) -> str:
     return _MAY_HOLD_SHAPES.sub(lambda found: _SHAPE.sub(_mark, found[0]), html)
 
 
+def as_code(prose: str) -> str:
+    """Put each shape that stands in ``prose`` as plain words, such as (b, n, e), into ``<code>``.
+
+    Args:
+        prose: escaped for HTML, without elements.
+    """
+    return _SHAPE.sub(lambda found: _code(found[0]), prose)
+
+
+def _code(shape: str) -> str:
+    return f"<code>{shape}</code>" if _LETTER.search(shape) else shape
+
+
 def _mark(shape: re.Match[str]) -> str:
     """Wrap the letters of one shape."""
     return _LETTER.sub(lambda letter: f'<b class="dim dim-{letter[0]}">{letter[0]}</b>', shape[0])
