@@ -1,0 +1,768 @@
+# %% [markdown]
+# # Multi-head attention
+#
+# *What is inside a class that can take PyTorch's place?*
+#
+# Six chapters have built the parts. Here is the whole: the class of the package, every line of it,
+# with its notes beside the code. Then you put it in PyTorch's place in a model, ask it for weights and see what
+# they cost, give it other widths and a place to look when nothing matters, change its
+# score, and run every difference from PyTorch's that its documentation admits.
+
+# %% tags=["hide-input"]
+from annotated_attention import display
+
+display.chapter_map(
+    "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
+)
+
+# %% [markdown]
+# ## The class
+#
+# Read the code at the right (on a phone: below), and the note beside it where you want to know why.
+# The notes are the docstrings and comments of the real file, the numbers are its lines, and ¶ is a link
+# to a block. Begin with `forward`: ten statements, each of which you have written in an earlier
+# chapter. What is new is around them.
+
+# %%
+from annotated_attention import MultiheadAttention
+
+display.annotated(MultiheadAttention)
+
+# %% [markdown]
+# ## The step between the projections
+#
+# `attend` hands over to one function. It has two ways: step by step, which returns the weights, and
+# PyTorch's fused kernel, which never holds them. `_readable` is chapter 1 with the masks of
+# chapter 6.
+
+# %%
+from annotated_attention import attention, scaled_dot_product_attention
+
+display.annotated(scaled_dot_product_attention, attention.scaled_scores, attention._readable)
+
+# %% [markdown]
+# ## What flows through it
+#
+# Run it once and let a subclass write down what passes: n = 3 queries look at m = 5 keys, two samples,
+# four heads of width 6.
+
+# %%
+import torch
+from torch import Tensor, nn
+
+b, n, m, h, d = 2, 3, 5, 4, 6
+e = h * d
+SEEN: dict[str, tuple[int, ...]] = {}
+
+
+def note(**tensors: Tensor) -> None:
+    """Write down shapes."""
+    SEEN.update({name: tuple(x.shape) for name, x in tensors.items()})
+
+
+class Noting(MultiheadAttention):
+    """Writes down what its two steps are given, and what they return."""
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        note(q=q, k=k, scores=super().score(q, k))
+        return super().score(q, k)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **options):
+        heads, weights = super().attend(q, k, v, **options)
+        note(v=v, blocked=options["blocked"], weights=weights, heads=heads)
+        return heads, weights
+
+
+# %%
+torch.manual_seed(7)
+query = torch.randn(n, b, e)  # (n, b, e)
+key = torch.randn(m, b, e)    # (m, b, e)
+padding = torch.zeros(b, m, dtype=torch.bool)
+padding[1, 3:] = True
+
+noting = Noting(e, h)
+noting.out_proj.register_forward_hook(lambda _, given, made: note(merged=given[0], output=made))
+output, returned = noting(query, key, key, padding)
+note(query=query, key=key, value=key, returned=returned)
+print(SEEN)
+
+# %% jupyter={"source_hidden": true}
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+PLACES = {
+    "query": (0, 0), "key": (1, 0), "value": (2, 0), "q": (0, 1), "k": (1, 1), "v": (2, 1),
+    "scores": (0.5, 2), "blocked": (2, 2), "weights": (0.5, 3), "heads": (1, 4), "merged": (1, 5),
+    "output": (1, 6), "returned": (2, 6),
+}
+ARROWS = [
+    ("query", "q", "project, split"), ("key", "k", ""), ("value", "v", ""), ("q", "scores", "score"),
+    ("k", "scores", ""), ("scores", "weights", "mask, softmax"), ("blocked", "weights", ""),
+    ("weights", "heads", "mix"), ("v", "heads", ""), ("heads", "merged", "merge"),
+    ("merged", "output", "project out"), ("weights", "returned", "mean over heads"),
+]
+LETTERS = {b: "b", n: "n", m: "m", h: "h", d: "d", e: "h·d", 1: "1"}
+
+
+def letters(shape: tuple[int, ...]) -> str:
+    """Write a shape in letters: every size here has its own."""
+    return f"({', '.join(LETTERS[size] for size in shape)})"
+
+
+drawing, (ax,) = display.panels(560, 520)
+ax.set(xlim=(-0.5, 2.5), ylim=(6.35, -0.35))
+ax.axis("off")
+for start, end, label in ARROWS:
+    (x0, y0), (x1, y1) = PLACES[start], PLACES[end]
+    ends = ((x0, y0 + 0.27), (x1, y1 - 0.27))
+    ax.add_patch(FancyArrowPatch(*ends, arrowstyle="->", mutation_scale=10, color="#808080"))
+    if label:
+        ax.text((x0 + x1) / 2 - 0.05, (y0 + y1) / 2, label, ha="right", va="center", fontsize=9)
+for name, (x, y) in PLACES.items():
+    side = "n" if name in ("query", "q") else "m" if name in ("key", "value", "k", "v") else "b"
+    style = {"edgecolor": display.COLOURS[side], "facecolor": "none"}
+    ax.add_patch(FancyBboxPatch((x - 0.34, y - 0.22), 0.68, 0.44, "round,pad=0.04", **style))
+    ax.text(x, y - 0.1, name, ha="center", va="center", fontsize=10)
+    ax.text(x, y + 0.12, letters(SEEN[name]), ha="center", va="center", fontsize=9)
+alt = "; ".join(f"{name} is {letters(shape)} = {shape}" for name, shape in SEEN.items())
+display.finish(drawing, name="data-flow", alt=f"What flows through the class: {alt}.")
+
+# %% [markdown]
+# Every shape in the figure comes from that run. The padding has become `(b, 1, 1, m)`: one row for all heads
+# and all queries, and no copy. Only two tensors have both n and m, the scores and the weights; the
+# section after next counts them.
+#
+# ## In PyTorch's place
+#
+# The same seed gives the same parameters under the same names. Equal outputs, equal weights, equal
+# gradients of inputs and parameters, for four settings:
+
+# %%
+from annotated_attention import chapters
+
+one = chapters.load("01_one_head")
+SETTINGS = {
+    "defaults": {},
+    "no bias": {"bias": False},
+    "other widths": {"kdim": 10, "vdim": 14},
+    "appended keys": {"add_bias_kv": True, "add_zero_attn": True},
+}
+
+
+def made(kind: type[nn.Module], **options) -> nn.Module:
+    """Make a module from a fixed seed."""
+    torch.manual_seed(3)
+    return kind(24, 4, dtype=torch.float64, **options)
+
+
+def of_width(*shape: int) -> Tensor:
+    """Make float64 inputs that need gradients."""
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+# %%
+for name, options in SETTINGS.items():
+    ours, theirs = made(MultiheadAttention, **options), made(nn.MultiheadAttention, **options)
+    torch.testing.assert_close(dict(ours.state_dict()), dict(theirs.state_dict()))
+    given = [of_width(n, b, e), of_width(m, b, ours.kdim), of_width(m, b, ours.vdim)]
+    found, expected = ours(*given), theirs(*given)
+    torch.testing.assert_close(found, expected)
+    mine = one.gradients(found[0], [*given, *ours.parameters()])
+    torch.testing.assert_close(
+        mine, one.gradients(expected[0], [*given, *theirs.parameters()])
+    )
+    print(f"{name:>13}: {len(ours.state_dict())} entries and {len(mine)} gradients, equal")
+
+# %% [markdown]
+# So in a model that somebody else has written, one line replaces the module. The `state_dict` of
+# the model, a checkpoint for example, still fits.
+
+# %%
+torch.manual_seed(4)
+x = of_width(b, n, e)  # (b, n, e)
+layer = nn.TransformerEncoderLayer(e, h, 30, dropout=0, batch_first=True, dtype=torch.float64)
+printed = str(layer)
+before = layer(x)      # (b, n, e)
+expected = one.gradients(before, [x, *layer.parameters()])
+checkpoint = layer.state_dict()
+
+layer.self_attn = MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
+layer.load_state_dict(checkpoint)
+after = layer(x)       # (b, n, e)
+torch.testing.assert_close(after, before)
+torch.testing.assert_close(one.gradients(after, [x, *layer.parameters()]), expected)
+print(f"swapped: {len(checkpoint)} entries loaded, output and {len(expected)} gradients equal")
+
+# %% [markdown]
+# What has changed in the model? Compare how it prints:
+
+# %%
+display.diff(printed, str(layer))
+
+# %% [markdown]
+# One module. PyTorch's `out_proj` is of a class that its quantisation needs; ours is a plain `Linear`.
+#
+# > **Pitfall.** A `state_dict` holds parameters, and no settings. Leave out `batch_first=True`, and
+# > everything loads, every shape fits, and sentences attend to each other, as in
+# > [chapter 5](05_batches.ipynb#what-equal-sizes-hide).
+
+# %%
+layer.self_attn = MultiheadAttention(e, h, dtype=torch.float64)
+print(layer.load_state_dict(checkpoint), tuple(layer(x).shape))
+print(f"and off by up to {(layer(x) - before).abs().max():.2f}")
+
+# %% [markdown]
+# ## The weights, and what they cost
+#
+# Back to the sentence, with the two heads that [chapter 2](02_two_heads.ipynb) made by hand: the first asks who is
+# meant, the second what is said of it. Here they are in one module; a row of a weight
+# in PyTorch is a column of ours there.
+
+
+# %%
+def by_hand(**options) -> MultiheadAttention:
+    """Make chapter 2's two heads."""
+    thing, alive, _, _ = torch.eye(4)                                     # (4,)
+    w_q = torch.stack([2 * thing, 2 * alive, torch.zeros(4), 4 * alive])  # (4, 4)
+    module = MultiheadAttention(4, 2, bias=False, **options)
+    with torch.no_grad():
+        module.in_proj_weight.copy_(torch.cat([w_q, torch.eye(4), torch.eye(4)]))
+        module.out_proj.weight.copy_(torch.eye(4))
+    return module
+
+
+words = one.EMBEDDINGS  # (8, 4)
+it = one.WORDS.index("it")
+_, mean = by_hand()(words, words, words)                                   # (8, 4), (8, 8)
+_, each = by_hand()(words, words, words, average_attn_weights=False)       # (8, 4), (2, 8, 8)
+for name, row in {"head 1": each[0, it], "head 2": each[1, it], "mean": mean[it]}.items():
+    first, second = row.topk(2).indices.tolist()
+    print(f"{name}: {one.WORDS[first]} {row[first]:.2f}, {one.WORDS[second]} {row[second]:.2f}")
+
+# %% [markdown]
+# By default you get the mean over the heads, and it hides that there were two
+# questions. Ask for each head with `average_attn_weights=False`.
+#
+# Returning weights is the default, too, and it has a price. Count the bytes that one call
+# keeps for its gradient:
+
+
+# %%
+def kept(n: int, need_weights: bool) -> int:
+    """Count the bytes that a call on n tokens keeps for the backward pass, each memory once."""
+    sizes: dict[int, int] = {}
+
+    def count(x: Tensor) -> Tensor:
+        sizes[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    module = MultiheadAttention(64, 8)
+    x = torch.randn(n, 1, 64)
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
+        module(x, x, x, need_weights=need_weights)
+    return sum(sizes.values())
+
+
+print("   n   with weights   without")
+for length in (64, 128, 256, 512, 1024):
+    print(f"{length:4} {kept(length, True):14,} {kept(length, False):9,}")
+
+# %% [markdown]
+# Without weights, twice the length keeps twice the bytes. With them it is four times, in the end.
+# The time, from the package's own measurements:
+
+# %%
+import json
+
+from annotated_attention import measure
+
+results = json.loads(measure.DATA.read_text())
+times = {
+    (tuple(row["size"]), row["weights"]): row["milliseconds"]["ours"]
+    for row in results["times"]
+    if row["mask"] == "none" and row["mode"] == "forward + backward"
+}
+for size in measure.SIZES:
+    slower = times[size, True] / times[size, False]
+    print(f"b, n, e, h = {size}: with weights {slower:.2f}x the time")
+print("measured on", results["provenance"]["cpu"], "with torch", results["provenance"]["torch"])
+
+# %% [markdown]
+# So ask with `need_weights=False` unless you look at them.
+#
+# ## Dropout
+#
+# In training, **dropout** sets each weight to zero with probability p, and divides the others by
+# 1 − p. The weights that you get back are those that mixed the values, so their rows need not sum
+# to one: only on average, over many draws.
+
+# %%
+torch.manual_seed(5)
+dropping = by_hand(dropout=0.5)
+_, dropped = dropping(words, words, words, average_attn_weights=False)  # (8, 4), (2, 8, 8)
+kept_ones = dropped > 0                                                 # (2, 8, 8)
+torch.testing.assert_close(dropped[kept_ones], 2 * each[kept_ones])
+print("sums in training:  ", [f"{total:.2f}" for total in dropped[0].sum(-1)])
+
+many = words[:, None].expand(-1, 4000, -1)  # (8, 4000, 4)
+_, draws = dropping(many, many, many)       # (8, 4000, 4), (4000, 8, 8)
+print("mean of 4000 draws:", [f"{total:.2f}" for total in draws.mean(0).sum(-1)])
+_, still = dropping.eval()(words, words, words)
+print("sums in evaluation:", [f"{total:.2f}" for total in still.sum(-1)])
+
+# %% [markdown]
+# > **Why.** PyTorch's module does the same, and so does the fused kernel inside. Weights without
+# > dropout would look better in a figure, and would not be those that made the output.
+#
+# ## Other widths
+#
+# In cross-attention, what is looked at may come from elsewhere and have another width: `kdim` for
+# keys, `vdim` for values. The output keeps the width of the queries. Eight words look at five
+# patches of a picture:
+
+# %%
+torch.manual_seed(6)
+looking = MultiheadAttention(4, 2, kdim=7, vdim=3)
+where, what = torch.randn(5, 7), torch.randn(5, 3)  # (5, 7), (5, 3)
+output, weights = looking(words, where, what)       # (8, 4), (8, 5)
+print("output", tuple(output.shape), "weights", tuple(weights.shape))
+for name, matrix in looking.state_dict().items():
+    print(f"{name:>15} {tuple(matrix.shape)}")
+
+# %% [markdown]
+# Widths that differ cannot lie in one matrix, so there are three, and that changes more than names.
+# Xavier's deviation depends on the shape, and a matrix of three blocks is taller:
+
+# %%
+packed = MultiheadAttention(512, 8).in_proj_weight
+apart = MultiheadAttention(512, 8, kdim=500).q_proj_weight
+print(f"deviation at e = 512: packed {packed.std():.4f}, apart {apart.std():.4f}")
+
+# %% [markdown]
+# ## A place to attend when nothing matters
+#
+# Weights sum to one, so a query takes something from somebody, whether or not anybody has what it
+# wants. `add_zero_attn` appends a key and value of zeros to every sequence, `add_bias_kv` a learned pair:
+# somewhere to look that says nothing. No mask hides it.
+#
+# A task that needs it: five tokens, each with a number; in half of the sequences one token is
+# marked. Return its number, and zero where none is.
+
+
+# %%
+def draw_task() -> tuple[Tensor, Tensor]:
+    """Draw sequences and answers; feature 0 is the mark, feature 1 the number."""
+    x = torch.zeros(256, 5, 8)                  # (256, 5, 8)
+    x[..., 1] = torch.randn(256, 5)
+    marked = torch.arange(256) % 2 == 0
+    x[marked, torch.randint(5, (128,)), 0] = 1
+    return x, (x[..., 0] * x[..., 1]).sum(1)    # (256, 5, 8), (256,)
+
+
+def learn(steps: int = 300, **options) -> tuple[float, Tensor]:
+    """Train one head on the task; return the loss and the mean weights where none is marked."""
+    torch.manual_seed(0)
+    module = MultiheadAttention(8, 1, batch_first=True, **options)
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.02)
+    for _ in range(steps):
+        x, answers = draw_task()
+        output, weights = module(torch.ones(256, 1, 8), x, x)  # (256, 1, 8), (256, 1, ...)
+        loss = (output[:, 0, 0] - answers).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return loss.item(), weights[1::2].detach().mean((0, 1))
+
+
+# %%
+for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
+    loss, weights = learn(**options)
+    print(f"{next(iter(options), 'nothing appended'):>16}: loss {loss:.6f}, unmarked:", end=" ")
+    print(" ".join(f"{weight:.2f}" for weight in weights))
+
+# %% [markdown]
+# Without it the best that can be done is the mean of five numbers that mean nothing. With it, the
+# last column, which is the appended key, takes the attention of unmarked sequences.
+#
+# ## A score of your own
+#
+# `score` is the line to change for a variant. This one scores by distance: a key is worth more the
+# closer it is to the query, $-\lVert q - k \rVert^2 / (2 \sqrt d)$.
+
+
+# %%
+class DistanceAttention(MultiheadAttention):
+    """Attends to the keys that are nearest."""
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        squares = (q[..., :, None, :] - k[..., None, :, :]).square().sum(-1)  # (b, h, n, m)
+        return -squares / (2 * self.head_dim**0.5)                            # (b, h, n, m)
+
+
+
+for kind in (MultiheadAttention, DistanceAttention):
+    module = kind(4, 1, bias=False)
+    module.load_state_dict({**module.state_dict(), "in_proj_weight": torch.eye(4).repeat(3, 1)})
+    _, weights = module(words, words, words)                           # (8, 4), (8, 8)
+    row = "  ".join(f"{one.WORDS[j]} {weights[it, j]:.2f}" for j in weights[it].topk(3).indices)
+    print(f"{kind.__name__:>18}, it looks at: {row}")
+
+# %% [markdown]
+# Masks, dropout, weights and the rest stay as they are. How does it differ from the product? Since
+# $-\lVert q - k\rVert^2 / 2 = qk^\top - \lVert q \rVert^2 / 2 - \lVert k \rVert^2 / 2$, and
+# the softmax ignores what is the same for all keys, only $\lVert k \rVert^2$ is left: long keys lose
+# their advantage. Say so to the ordinary class as a mask that is added, and it must agree:
+
+# %%
+torch.manual_seed(8)
+near = DistanceAttention(e, h, batch_first=True, dtype=torch.float64)
+plain = MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
+plain.load_state_dict(near.state_dict())
+
+query, key = of_width(b, n, e), of_width(b, m, e)                    # (b, n, e), (b, m, e)
+w_k, b_k = near.in_proj_weight.chunk(3)[1], near.in_proj_bias.chunk(3)[1]
+k = (key @ w_k.mT + b_k).unflatten(-1, (h, d))                       # (b, m, h, d)
+lengths = -k.square().sum(-1).mT / (2 * d**0.5)                      # (b, h, m)
+mask = lengths[:, :, None].expand(b, h, n, m).flatten(0, 1)          # (b * h, n, m)
+expected, _ = plain(query, key, key, attn_mask=mask, is_causal=True)  # (b, n, e)
+expected_gradients = one.gradients(expected, [query, key])
+for need_weights in (True, False):
+    found, _ = near(query, key, key, is_causal=True, need_weights=need_weights)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(one.gradients(found, [query, key]), expected_gradients)
+    print(f"need_weights={need_weights}: output and gradients agree")
+
+# %% [markdown]
+# Without weights it agrees, too: a class that overrides `score` never takes the fused kernel, which
+# would have ignored it.
+#
+# ## Where it differs from PyTorch's, row by row
+#
+# The table at the top of the class promises differences. A table can be wrong, so read
+# it from the docstring and run each row: what PyTorch's module does, and what ours does, with and
+# without weights where that matters. Both get the same parameters. What happened is found by comparing
+# the output with known ones.
+
+# %%
+import inspect
+import warnings
+from collections.abc import Callable
+
+from annotated_attention import block_future
+
+table = [line for line in inspect.getdoc(MultiheadAttention).split("\n") if line.startswith("|")]
+cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+promised = {row: (theirs, ours) for row, theirs, ours in cells}
+RUNS: dict[str, tuple[Callable[[], list], str, str]] = {}
+
+
+def runs(row: str, theirs: str, ours: str) -> Callable:
+    """Register a function as the run of one row, and what it must find."""
+    return lambda run: RUNS.setdefault(row, (run, theirs, ours))
+
+
+print(len(promised), "rows, the first:", next(iter(promised.items())))
+
+# %% [markdown]
+# First the tools. A run returns what happened with PyTorch's module and with ours. `outcome` says in
+# a word what one call did, by comparing its output with known ones.
+
+
+# %%
+def both(**options) -> list[nn.Module]:
+    """Make PyTorch's module and ours, alike."""
+    return [made(kind, **options) for kind in (nn.MultiheadAttention, MultiheadAttention)]
+
+
+def outcome(module: nn.Module, known: dict[str, Tensor], given=None, **options) -> str:
+    """Say what a call gives: an error, or which of the known outputs."""
+    try:
+        output, _ = module(*(given or QKV), **options)
+    except Exception as error:
+        return type(error).__name__
+    same = [name for name, x in known.items() if output.allclose(x, equal_nan=True)]
+    return [*same, "something else" if known else "runs"][0]
+
+
+def twice(module: nn.Module, known: dict[str, Tensor], **options) -> list[str]:
+    """Call with weights and without."""
+    return [outcome(module, known, need_weights=need, **options) for need in (True, False)]
+
+
+# %%
+torch.manual_seed(9)
+QUERY = torch.randn(4, 2, 24, dtype=torch.float64)  # (4, 2, 24)
+KEY = torch.randn(3, 2, 24, dtype=torch.float64)    # (3, 2, 24)
+QKV = (QUERY, KEY, KEY)
+FUTURE = block_future(4, 3)                         # (4, 3)
+OTHER = torch.zeros(4, 3, dtype=torch.bool)         # (4, 3)
+OTHER[3, 0] = True
+theirs, ours = both()
+print([outcome(module, {"unmasked": theirs(*QKV)[0]}) for module in (theirs, ours)])
+
+# %% [markdown]
+# Both give what they should where nothing is special. Now the rows about masks.
+
+
+# %%
+@runs("rows with nothing left", "NaN, zeros", "zeros, zeros")
+def nothing_left() -> list:
+    blocked, modules = torch.ones(4, 3, dtype=torch.bool), both()
+    zeros = modules[1].out_proj.bias.expand(4, 2, 24)  # (4, 2, 24)
+    known = {"zeros": zeros, "NaN": torch.full_like(zeros, torch.nan)}
+    return [twice(module, known, attn_mask=blocked) for module in modules]
+
+
+@runs("``is_causal`` without a mask", "RuntimeError, unmasked", "causal, causal")
+def causal_alone() -> list:
+    theirs, ours = both(batch_first=True)
+    x = QUERY.transpose(0, 1)
+    future = theirs(x, x, x, attn_mask=block_future(4))[0]
+    known = {"causal": future, "unmasked": theirs(x, x, x)[0]}
+    found = [[outcome(module, known, (x, x, x), is_causal=True)] for module in (theirs, ours)]
+    with torch.no_grad():
+        for module, row in zip((theirs.eval(), ours.eval()), found):
+            row.append(outcome(module, known, (x, x, x), is_causal=True))
+    return found
+
+
+# %%
+@runs("``is_causal`` with another mask", "the other, causal", "both, both")
+def causal_with_another() -> list:
+    theirs, ours = both()
+    masks = {"both": OTHER | FUTURE, "the other": OTHER, "causal": FUTURE}
+    known = {name: theirs(*QKV, attn_mask=mask)[0] for name, mask in masks.items()}
+    return [twice(module, known, attn_mask=OTHER, is_causal=True) for module in (theirs, ours)]
+
+
+@runs("... of a wrong shape", "RuntimeError, ignored", "ValueError, ValueError")
+def wrong_shape() -> list:
+    theirs, ours = both()
+    known = {"ignored": theirs(*QKV, attn_mask=FUTURE)[0]}
+    wrong = {"attn_mask": torch.zeros(7, 8, dtype=torch.bool), "is_causal": True}
+    return [twice(module, known, **wrong) for module in (theirs, ours)]
+
+
+# %%
+@runs(
+    "``is_causal`` with appended keys", "seen by all, hidden from some", "seen by all, seen by all"
+)
+def causal_with_appended() -> list:
+    theirs, ours = both(add_zero_attn=True)
+    seen = theirs(*QKV, attn_mask=FUTURE)[0]              # (4, 2, 24)
+    unseen = both()[0](*QKV, attn_mask=FUTURE)[0]         # (4, 2, 24)
+    known = {"seen by all": seen, "hidden from some": torch.cat([unseen[:3], seen[3:]])}
+    return [twice(module, known, attn_mask=FUTURE, is_causal=True) for module in (theirs, ours)]
+
+
+@runs("masks of two kinds", "both apply + a warning", "both apply")
+def two_kinds() -> list:
+    theirs, ours = both()
+    padding = torch.tensor([[0, -torch.inf, 0], [0, 0, 0]], dtype=torch.float64)  # (2, 3)
+    added = torch.zeros(4, 3, dtype=torch.float64).masked_fill(OTHER, -torch.inf)  # (4, 3)
+    known = {"both apply": theirs(*QKV, padding, attn_mask=added)[0]}
+    found = []
+    for module in (theirs, ours):
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            what = outcome(module, known, key_padding_mask=padding, attn_mask=OTHER)
+        found.append([what + " + a warning" * bool(warned)])
+    return found
+
+
+@runs("a float mask of another dtype", "RuntimeError, RuntimeError", "cast, cast")
+def other_dtype() -> list:
+    theirs, ours = both()
+    added = torch.linspace(-1, 1, 12).view(4, 3)  # (4, 3)
+    known = {"cast": theirs(*QKV, attn_mask=added.half().double())[0]}
+    return [twice(module, known, attn_mask=added.half()) for module in (theirs, ours)]
+
+
+# %% [markdown]
+# Then the rest: what is called, what is announced, what is refused.
+
+
+# %%
+@runs("``out_proj``", "called 0 times", "called 1 times")
+def out_proj_called() -> list:
+    found = []
+    for module in both():
+        calls = []
+        module.out_proj.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+        module(*QKV)
+        found.append([f"called {len(calls)} times"])
+    return found
+
+
+@runs("``_qkv_same_embed_dim``", "True", "False")
+def announced() -> list:
+    return [[str(module._qkv_same_embed_dim)] for module in both()]
+
+
+@runs("a bad argument", "AssertionError, RuntimeError", "ValueError, TypeError")
+def bad_argument() -> list:
+    narrow, single = (QUERY[..., :23], KEY, KEY), (QUERY.float(), KEY, KEY)
+    return [[outcome(module, {}, given) for given in (narrow, single)] for module in both()]
+
+
+# %%
+@runs(
+    "nested tensors, TorchScript", "AssertionError, runs, scripted", "TypeError, TypeError, RuntimeError"
+)
+def nested_and_script() -> list:
+    found = []
+    for module in both(batch_first=True):
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            nested = [torch.nested.nested_tensor([QUERY[:, 0], QUERY[:2, 1]])] * 3
+            row = [outcome(module, {}, nested, need_weights=False)]
+            row.append(outcome(module.eval(), {}, nested, need_weights=False))
+            try:
+                torch.jit.script(module)
+                row.append("scripted")
+            except Exception as error:
+                row.append(type(error).__name__)
+        found.append(row)
+    return found
+
+
+# %%
+assert RUNS.keys() == promised.keys(), "a row without a run"
+print(" " * 33 + "PyTorch's".ljust(32) + "ours")
+for row in promised:
+    run, *expected = RUNS[row]
+    found = [", ".join(happened) for happened in run()]
+    assert found == expected, (row, found)
+    print(f"{row.replace('`', ''):33}{found[0]:32}{found[1]}")
+
+# %% [markdown]
+# Two words stand for two calls: with weights and without; in the second row in training and in
+# evaluation. Read it against the table above: what it says of PyTorch's module is what happened,
+# and one thing happens here in every case. A row of the docstring that nobody runs stops the build
+# of this page; so does a run that finds something else.
+#
+# ## Exercises
+#
+# ### ALiBi
+#
+# *Medium, 15 minutes.* Attention as such does not know where a word stands. ALiBi tells it by taking off
+# from each score a little for each word in between [[Press et
+# al.](../docs/references.md#press-2022)]: query i and key j get their scaled score **minus**
+# $s \cdot |i - j|$, with a slope $s$ of its own for each head. Of h heads (a power of two), head number
+# 1, 2, 3 … has the slopes $2^{-8/h}, 2^{-16/h}, 2^{-24/h}, \ldots$, so that the last has $2^{-8}$.
+# Nothing of it is learned. Write it as a class that overrides `score`.
+
+
+# %% tags=["exercise"]
+class AlibiAttention(MultiheadAttention):
+    """Attends less to what is further away, each head by a slope of its own."""
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        return super().score(q, k)  # change this
+
+
+# %%
+from annotated_attention import exercises
+
+exercises.multihead_attention.check_alibi(AlibiAttention)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# The distances are a matrix of shape `(n, m)`: `torch.arange(n)[:, None] - torch.arange(m)`, without
+# the sign. n and m are the lengths of q and k, on axis -2.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# The scores are `(b, h, n, m)`. Slopes of shape `(h, 1, 1)` meet a head each. For h = 4 they are
+# 1/4, 1/16, 1/64, 1/256.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+class AlibiAttention(MultiheadAttention):
+    """Attends less to what is further away, each head by a slope of its own."""
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        h, n, m = self.num_heads, q.size(-2), k.size(-2)
+        slopes = 2.0 ** (-8 / h * torch.arange(1, h + 1, dtype=q.dtype))  # (h,)
+        i, j = torch.arange(n)[:, None], torch.arange(m)                  # (n, 1), (m,)
+        return super().score(q, k) - slopes[:, None, None] * (i - j).abs()  # (b, h, n, m)
+
+
+exercises.multihead_attention.check_alibi(AlibiAttention)
+
+# %% [markdown]
+# ### What a state_dict does not know
+#
+# *Easy, 10 minutes.* Replace any `nn.MultiheadAttention` by ours: write a function that takes a module of
+# PyTorch's and returns one of this package that does the same in every respect. This one copies the
+# parameters of a module with default settings.
+
+
+# %% tags=["exercise"]
+def take_over(theirs: nn.MultiheadAttention) -> MultiheadAttention:
+    """Make our module from PyTorch's."""
+    ours = MultiheadAttention(theirs.embed_dim, theirs.num_heads)  # and what else?
+    ours.load_state_dict(theirs.state_dict())
+    return ours
+
+
+# %%
+exercises.multihead_attention.check_take_over(take_over)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Look at what `__init__` is given, and for each setting ask: would loading fail if it were wrong?
+# Those for which it would not are the dangerous ones.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# PyTorch's module keeps most settings under their own names: `theirs.batch_first`, for example. It has
+# no `bias`: look whether `in_proj_bias` is None. For `bias_k` likewise.
+#
+# </details>
+#
+# <details><summary>Hint 3</summary>
+#
+# Two things are in no `__init__` argument of a setting: the dtype of the parameters, and whether the
+# module is training, `theirs.training`.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def take_over(theirs: nn.MultiheadAttention) -> MultiheadAttention:
+    """Make our module from PyTorch's."""
+    weight = theirs.out_proj.weight
+    ours = MultiheadAttention(
+        theirs.embed_dim,
+        theirs.num_heads,
+        dropout=theirs.dropout,
+        bias=theirs.in_proj_bias is not None,
+        add_bias_kv=theirs.bias_k is not None,
+        add_zero_attn=theirs.add_zero_attn,
+        kdim=theirs.kdim,
+        vdim=theirs.vdim,
+        batch_first=theirs.batch_first,
+        device=weight.device,
+        dtype=weight.dtype,
+    )
+    ours.load_state_dict(theirs.state_dict())
+    return ours.train(theirs.training)
+
+
+exercises.multihead_attention.check_take_over(take_over)
+
+# %% [markdown]
+# ## What you have now
+#
+# A class that you have read to its last line, that fits into models written for PyTorch's, and that
+# you can change in one place: its score, or its whole attention step. Weights cost, so ask for them
+# only to look at them; settings are not in a `state_dict`. Attention alone is not yet a model. The next
+# chapter wraps it in layers: norms, shortcuts, and a network for each token.
