@@ -18,10 +18,11 @@ display.chapter_map(
 # %% [markdown]
 # ## The class
 #
-# Read the code at the right (on a phone: below), and the note beside it where you want to know why.
-# The notes are the docstrings and comments of the real file, the numbers are its lines, and ¶ is a link
-# to a block. Begin with `forward`: ten statements, each of which you have written in an earlier
-# chapter. What is new is around them.
+# Code at the right (on a phone, below), and at the left what it does or why. The notes are the docstrings
+# and comments of the real file, the numbers are its lines, and the ¶ of a block is a link to it. Begin with
+# [`forward`](#code-MultiheadAttention.forward): check, project, split, merge the masks, append, attend, merge the
+# heads, project. You have written each of these. What is new stands around them: settings, three
+# layouts of the input, and names that PyTorch has chosen.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -31,14 +32,15 @@ display.annotated(MultiheadAttention)
 # %% [markdown]
 # ## The step between the projections
 #
-# `attend` hands over to one function. It has two ways: step by step, which returns the weights, and
-# PyTorch's fused kernel, which never holds them. `_readable` is chapter 1 with the masks of
-# chapter 6.
+# `attend` hands over to one function, which has two ways: PyTorch's fused kernel, which never holds
+# the weights, and `_readable`, step by step, which returns them. The latter is chapter 1 with the
+# masks of chapter 6. In its last branch, see where the repair of a row with nothing left
+# stands: half of it before the softmax.
 
 # %%
-from annotated_attention import attention, scaled_dot_product_attention
+from annotated_attention import attention
 
-display.annotated(scaled_dot_product_attention, attention.scaled_scores, attention._readable)
+display.annotated(attention.scaled_dot_product_attention, attention._readable)
 
 # %% [markdown]
 # ## What flows through it
@@ -81,55 +83,32 @@ padding = torch.zeros(b, m, dtype=torch.bool)
 padding[1, 3:] = True
 
 noting = Noting(e, h)
-noting.out_proj.register_forward_hook(lambda _, given, made: note(merged=given[0], output=made))
+noting.out_proj.register_forward_hook(lambda _, x, made: note(merged=x[0], output=made))
 output, returned = noting(query, key, key, padding)
 note(query=query, key=key, value=key, returned=returned)
 print(SEEN)
 
 # %% jupyter={"source_hidden": true}
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
-
 PLACES = {
     "query": (0, 0), "key": (1, 0), "value": (2, 0), "q": (0, 1), "k": (1, 1), "v": (2, 1),
-    "scores": (0.5, 2), "blocked": (2, 2), "weights": (0.5, 3), "heads": (1, 4), "merged": (1, 5),
-    "output": (1, 6), "returned": (2, 6),
+    "scores": (0.5, 2), "blocked": (2, 2), "weights": (0.5, 3), "heads": (1, 4),
+    "merged": (1, 5), "output": (1, 6), "returned": (0, 4),
 }
 ARROWS = [
-    ("query", "q", "project, split"), ("key", "k", ""), ("value", "v", ""), ("q", "scores", "score"),
-    ("k", "scores", ""), ("scores", "weights", "mask, softmax"), ("blocked", "weights", ""),
-    ("weights", "heads", "mix"), ("v", "heads", ""), ("heads", "merged", "merge"),
-    ("merged", "output", "project out"), ("weights", "returned", "mean over heads"),
+    ("query", "q", "project, split"), ("key", "k", ""), ("value", "v", ""),
+    ("q", "scores", "score"), ("k", "scores", ""), ("scores", "weights", "softmax"),
+    ("blocked", "weights", "mask"),
+    ("weights", "heads", ""), ("v", "heads", "mix"), ("heads", "merged", "merge"),
+    ("merged", "output", "project out"), ("weights", "returned", "mean"),
 ]
-LETTERS = {b: "b", n: "n", m: "m", h: "h", d: "d", e: "h·d", 1: "1"}
-
-
-def letters(shape: tuple[int, ...]) -> str:
-    """Write a shape in letters: every size here has its own."""
-    return f"({', '.join(LETTERS[size] for size in shape)})"
-
-
-drawing, (ax,) = display.panels(560, 520)
-ax.set(xlim=(-0.5, 2.5), ylim=(6.35, -0.35))
-ax.axis("off")
-for start, end, label in ARROWS:
-    (x0, y0), (x1, y1) = PLACES[start], PLACES[end]
-    ends = ((x0, y0 + 0.27), (x1, y1 - 0.27))
-    ax.add_patch(FancyArrowPatch(*ends, arrowstyle="->", mutation_scale=10, color="#808080"))
-    if label:
-        ax.text((x0 + x1) / 2 - 0.05, (y0 + y1) / 2, label, ha="right", va="center", fontsize=9)
-for name, (x, y) in PLACES.items():
-    side = "n" if name in ("query", "q") else "m" if name in ("key", "value", "k", "v") else "b"
-    style = {"edgecolor": display.COLOURS[side], "facecolor": "none"}
-    ax.add_patch(FancyBboxPatch((x - 0.34, y - 0.22), 0.68, 0.44, "round,pad=0.04", **style))
-    ax.text(x, y - 0.1, name, ha="center", va="center", fontsize=10)
-    ax.text(x, y + 0.12, letters(SEEN[name]), ha="center", va="center", fontsize=9)
-alt = "; ".join(f"{name} is {letters(shape)} = {shape}" for name, shape in SEEN.items())
-display.finish(drawing, name="data-flow", alt=f"What flows through the class: {alt}.")
+LETTERS = {2: "b", 3: "n", 5: "m", 4: "h", 6: "d", 24: "h·d", 1: "1"}
+display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")
 
 # %% [markdown]
-# Every shape in the figure comes from that run. The padding has become `(b, 1, 1, m)`: one row for all heads
-# and all queries, and no copy. Only two tensors have both n and m, the scores and the weights; the
-# section after next counts them.
+# Blue has a row for each query, green one for each key. The sizes come from the run, and each has its
+# letter because all differ. The padding has become `(b, 1, 1, m)`: one row for all heads and all
+# queries, and no copy. Grey below it are the two tensors that have both n and m, scores and weights; a
+# section below counts what they cost.
 #
 # ## In PyTorch's place
 #
@@ -161,7 +140,7 @@ def of_width(*shape: int) -> Tensor:
 
 # %%
 for name, options in SETTINGS.items():
-    ours, theirs = made(MultiheadAttention, **options), made(nn.MultiheadAttention, **options)
+    ours, theirs = (made(x, **options) for x in (MultiheadAttention, nn.MultiheadAttention))
     torch.testing.assert_close(dict(ours.state_dict()), dict(theirs.state_dict()))
     given = [of_width(n, b, e), of_width(m, b, ours.kdim), of_width(m, b, ours.vdim)]
     found, expected = ours(*given), theirs(*given)
@@ -310,8 +289,11 @@ _, still = dropping.eval()(words, words, words)
 print("sums in evaluation:", [f"{total:.2f}" for total in still.sum(-1)])
 
 # %% [markdown]
-# > **Why.** PyTorch's module does the same, and so does the fused kernel inside. Weights without
-# > dropout would look better in a figure, and would not be those that made the output.
+# Each word got another sum in that one draw; over many draws they meet at one. In evaluation nothing
+# is dropped.
+#
+# > **Why.** PyTorch's module does the same. Weights without dropout would look better in a figure,
+# > and would not be those that made the output. Look at weights after `.eval()`.
 #
 # ## Other widths
 #
@@ -329,8 +311,9 @@ for name, matrix in looking.state_dict().items():
     print(f"{name:>15} {tuple(matrix.shape)}")
 
 # %% [markdown]
-# Widths that differ cannot lie in one matrix, so there are three, and that changes more than names.
-# Xavier's deviation depends on the shape, and a matrix of three blocks is taller:
+# A weight of PyTorch's has a row for each output, so `kdim` is a number of columns. Widths that differ
+# cannot lie in one matrix, so there are three, and that changes more than names.
+# Xavier's deviation depends on the shape, and a matrix of three blocks is taller than one of them:
 
 # %%
 packed = MultiheadAttention(512, 8).in_proj_weight
@@ -380,8 +363,9 @@ for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
     print(" ".join(f"{weight:.2f}" for weight in weights))
 
 # %% [markdown]
-# Without it the best that can be done is the mean of five numbers that mean nothing. With it, the
-# last column, which is the appended key, takes the attention of unmarked sequences.
+# Without it, the best that a head can do with an unmarked sequence is to spread its attention, and the
+# mean of five meaningless numbers is not zero. With it, the last column, which is the appended key,
+# takes nearly all, and the loss all but vanishes.
 #
 # ## A score of your own
 #
@@ -407,7 +391,8 @@ for kind in (MultiheadAttention, DistanceAttention):
     print(f"{kind.__name__:>18}, it looks at: {row}")
 
 # %% [markdown]
-# Masks, dropout, weights and the rest stay as they are. How does it differ from the product? Since
+# With every projection the identity, *it* scored *cat* highest by the product, since *cat* is a long vector. By
+# distance it finds itself. Masks, dropout and the rest stay as they are. What exactly has changed? Since
 # $-\lVert q - k\rVert^2 / 2 = qk^\top - \lVert q \rVert^2 / 2 - \lVert k \rVert^2 / 2$, and
 # the softmax ignores what is the same for all keys, only $\lVert k \rVert^2$ is left: long keys lose
 # their advantage. Say so to the ordinary class as a mask that is added, and it must agree:
@@ -423,7 +408,9 @@ w_k, b_k = near.in_proj_weight.chunk(3)[1], near.in_proj_bias.chunk(3)[1]
 k = (key @ w_k.mT + b_k).unflatten(-1, (h, d))                       # (b, m, h, d)
 lengths = -k.square().sum(-1).mT / (2 * d**0.5)                      # (b, h, m)
 mask = lengths[:, :, None].expand(b, h, n, m).flatten(0, 1)          # (b * h, n, m)
-expected, _ = plain(query, key, key, attn_mask=mask, is_causal=True)  # (b, n, e)
+
+# %%
+expected, _ = plain(query, key, key, attn_mask=mask, is_causal=True)
 expected_gradients = one.gradients(expected, [query, key])
 for need_weights in (True, False):
     found, _ = near(query, key, key, is_causal=True, need_weights=need_weights)
@@ -437,208 +424,171 @@ for need_weights in (True, False):
 #
 # ## Where it differs from PyTorch's, row by row
 #
-# The table at the top of the class promises differences. A table can be wrong, so read
-# it from the docstring and run each row: what PyTorch's module does, and what ours does, with and
-# without weights where that matters. Both get the same parameters. What happened is found by comparing
-# the output with known ones.
+# The table at the top of the class promises differences. A table can be wrong, so read it from the
+# docstring and run each row, with PyTorch's module and with ours, which have the same parameters.
 
 # %%
 import inspect
-import warnings
-from collections.abc import Callable
-
-from annotated_attention import block_future
 
 table = [line for line in inspect.getdoc(MultiheadAttention).split("\n") if line.startswith("|")]
-cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
-promised = {row: (theirs, ours) for row, theirs, ours in cells}
-RUNS: dict[str, tuple[Callable[[], list], str, str]] = {}
-
-
-def runs(row: str, theirs: str, ours: str) -> Callable:
-    """Register a function as the run of one row, and what it must find."""
-    return lambda run: RUNS.setdefault(row, (run, theirs, ours))
-
-
-print(len(promised), "rows, the first:", next(iter(promised.items())))
+promised = [line.replace("`", "").split("|")[1].strip() for line in table[2:]]
+print(len(promised), "rows:", "; ".join(promised))
 
 # %% [markdown]
-# First the tools. A run returns what happened with PyTorch's module and with ours. `outcome` says in
-# a word what one call did, by comparing its output with known ones.
-
-
-# %%
-def both(**options) -> list[nn.Module]:
-    """Make PyTorch's module and ours, alike."""
-    return [made(kind, **options) for kind in (nn.MultiheadAttention, MultiheadAttention)]
-
-
-def outcome(module: nn.Module, known: dict[str, Tensor], given=None, **options) -> str:
-    """Say what a call gives: an error, or which of the known outputs."""
-    try:
-        output, _ = module(*(given or QKV), **options)
-    except Exception as error:
-        return type(error).__name__
-    same = [name for name, x in known.items() if output.allclose(x, equal_nan=True)]
-    return [*same, "something else" if known else "runs"][0]
-
-
-def twice(module: nn.Module, known: dict[str, Tensor], **options) -> list[str]:
-    """Call with weights and without."""
-    return [outcome(module, known, need_weights=need, **options) for need in (True, False)]
-
+# To say in a word what a call did, compare its output with known ones. PyTorch's module computes
+# them from masks that nobody misreads.
 
 # %%
+from annotated_attention import block_future
+
 torch.manual_seed(9)
 QUERY = torch.randn(4, 2, 24, dtype=torch.float64)  # (4, 2, 24)
 KEY = torch.randn(3, 2, 24, dtype=torch.float64)    # (3, 2, 24)
-QKV = (QUERY, KEY, KEY)
-FUTURE = block_future(4, 3)                         # (4, 3)
-OTHER = torch.zeros(4, 3, dtype=torch.bool)         # (4, 3)
-OTHER[3, 0] = True
-theirs, ours = both()
-print([outcome(module, {"unmasked": theirs(*QKV)[0]}) for module in (theirs, ours)])
+BATCH_FIRST = QUERY.transpose(0, 1)                 # (2, 4, 24)
 
-# %% [markdown]
-# Both give what they should where nothing is special. Now the rows about masks.
+FUTURE, OTHER = block_future(4, 3), torch.arange(12).view(4, 3) == 9  # (4, 3)
+PADDING = torch.tensor([[0, -torch.inf, 0], [0, 0, 0]]).double()      # (2, 3)
+FLOATS = torch.linspace(-1, 1, 12).view(4, 3).half()                  # (4, 3)
 
 
 # %%
-@runs("rows with nothing left", "NaN, zeros", "zeros, zeros")
-def nothing_left() -> list:
-    blocked, modules = torch.ones(4, 3, dtype=torch.bool), both()
-    zeros = modules[1].out_proj.bias.expand(4, 2, 24)  # (4, 2, 24)
-    known = {"zeros": zeros, "NaN": torch.full_like(zeros, torch.nan)}
-    return [twice(module, known, attn_mask=blocked) for module in modules]
+def known() -> list[tuple[str, Tensor]]:
+    """Compute what a call may turn out to give."""
+    theirs, zero = (made(nn.MultiheadAttention, add_zero_attn=x) for x in (False, True))
+    first = made(nn.MultiheadAttention, batch_first=True)
+    plain = [None, FUTURE, OTHER, OTHER | FUTURE, FLOATS.double()]
+    outputs = [theirs(QUERY, KEY, KEY, attn_mask=mask)[0] for mask in plain]
+    seen = zero(QUERY, KEY, KEY, attn_mask=FUTURE)[0]                   # (4, 2, 24)
+    floats = torch.zeros(4, 3).double().masked_fill(OTHER, -torch.inf)  # (4, 3)
+    return [
+        *zip(("unmasked", "causal", "the other", "both", "cast"), outputs),
+        ("seen by all", seen),
+        ("hidden from some", torch.cat([outputs[1][:3], seen[3:]])),
+        ("both", theirs(QUERY, KEY, KEY, PADDING, attn_mask=floats)[0]),
+        ("unmasked", first(*[BATCH_FIRST] * 3)[0]),
+        ("causal", first(*[BATCH_FIRST] * 3, attn_mask=block_future(4))[0]),
+        ("zeros", theirs.out_proj.bias.expand(4, 2, 24)),
+        ("NaN", torch.full((4, 2, 24), torch.nan).double()),
+    ]
 
 
-@runs("``is_causal`` without a mask", "RuntimeError, unmasked", "causal, causal")
-def causal_alone() -> list:
-    theirs, ours = both(batch_first=True)
-    x = QUERY.transpose(0, 1)
-    future = theirs(x, x, x, attn_mask=block_future(4))[0]
-    known = {"causal": future, "unmasked": theirs(x, x, x)[0]}
-    found = [[outcome(module, known, (x, x, x), is_causal=True)] for module in (theirs, ours)]
+KNOWN = known()
+print("known:", ", ".join(name for name, _ in KNOWN))
+
+# %%
+import warnings
+
+
+def outcome(module: nn.Module, *given: Tensor, **options) -> str:
+    """Say what a call gives: an error, or which of the known outputs."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            output, _ = module(*(given or (QUERY, KEY, KEY)), **options)
+        except Exception as error:
+            return type(error).__name__
+    fits = [x for x in KNOWN if not output.is_nested and x[1].shape == output.shape]
+    same = (name for name, other in fits if output.allclose(other, equal_nan=True))
+    return next(same, "runs") + " + a warning" * bool(warned)
+
+
+# %%
+def twice(kind: type[nn.Module], zero: bool = False, **options) -> list[str]:
+    """Call with weights, and without."""
+    module = made(kind, add_zero_attn=zero)
+    return [outcome(module, need_weights=need, **options) for need in (True, False)]
+
+
+def modes(kind: type[nn.Module], x: Tensor, **options) -> list[str]:
+    """Call in training, and in evaluation."""
+    module = made(kind, batch_first=True)
     with torch.no_grad():
-        for module, row in zip((theirs.eval(), ours.eval()), found):
-            row.append(outcome(module, known, (x, x, x), is_causal=True))
-    return found
-
-
-# %%
-@runs("``is_causal`` with another mask", "the other, causal", "both, both")
-def causal_with_another() -> list:
-    theirs, ours = both()
-    masks = {"both": OTHER | FUTURE, "the other": OTHER, "causal": FUTURE}
-    known = {name: theirs(*QKV, attn_mask=mask)[0] for name, mask in masks.items()}
-    return [twice(module, known, attn_mask=OTHER, is_causal=True) for module in (theirs, ours)]
-
-
-@runs("... of a wrong shape", "RuntimeError, ignored", "ValueError, ValueError")
-def wrong_shape() -> list:
-    theirs, ours = both()
-    known = {"ignored": theirs(*QKV, attn_mask=FUTURE)[0]}
-    wrong = {"attn_mask": torch.zeros(7, 8, dtype=torch.bool), "is_causal": True}
-    return [twice(module, known, **wrong) for module in (theirs, ours)]
-
-
-# %%
-@runs(
-    "``is_causal`` with appended keys", "seen by all, hidden from some", "seen by all, seen by all"
-)
-def causal_with_appended() -> list:
-    theirs, ours = both(add_zero_attn=True)
-    seen = theirs(*QKV, attn_mask=FUTURE)[0]              # (4, 2, 24)
-    unseen = both()[0](*QKV, attn_mask=FUTURE)[0]         # (4, 2, 24)
-    known = {"seen by all": seen, "hidden from some": torch.cat([unseen[:3], seen[3:]])}
-    return [twice(module, known, attn_mask=FUTURE, is_causal=True) for module in (theirs, ours)]
-
-
-@runs("masks of two kinds", "both apply + a warning", "both apply")
-def two_kinds() -> list:
-    theirs, ours = both()
-    padding = torch.tensor([[0, -torch.inf, 0], [0, 0, 0]], dtype=torch.float64)  # (2, 3)
-    added = torch.zeros(4, 3, dtype=torch.float64).masked_fill(OTHER, -torch.inf)  # (4, 3)
-    known = {"both apply": theirs(*QKV, padding, attn_mask=added)[0]}
-    found = []
-    for module in (theirs, ours):
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
-            what = outcome(module, known, key_padding_mask=padding, attn_mask=OTHER)
-        found.append([what + " + a warning" * bool(warned)])
-    return found
-
-
-@runs("a float mask of another dtype", "RuntimeError, RuntimeError", "cast, cast")
-def other_dtype() -> list:
-    theirs, ours = both()
-    added = torch.linspace(-1, 1, 12).view(4, 3)  # (4, 3)
-    known = {"cast": theirs(*QKV, attn_mask=added.half().double())[0]}
-    return [twice(module, known, attn_mask=added.half()) for module in (theirs, ours)]
+        return [outcome(module.train(mode), x, x, x, **options) for mode in (True, False)]
 
 
 # %% [markdown]
-# Then the rest: what is called, what is announced, what is refused.
+# Now the runs, by row. Two outcomes are those with weights and without, or in training and in
+# evaluation.
+
+# %%
+def calls(kind: type[nn.Module]) -> list[str]:
+    """Count the calls of out_proj."""
+    module, seen = made(kind), []
+    module.out_proj.register_forward_hook(lambda *_: seen.append(1))
+    module(QUERY, KEY, KEY)
+    return [f"{len(seen)} calls"]
+
+
+def scripted(kind: type[nn.Module]) -> str:
+    """Say whether TorchScript takes the module."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return torch.jit.script(made(kind)) and "scripted"
+        except Exception as error:
+            return type(error).__name__
+
+
+def nested() -> Tensor:
+    """Make a nested tensor: two sequences of different lengths."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.nested.nested_tensor([QUERY[:, 0], QUERY[:2, 1]])
 
 
 # %%
-@runs("``out_proj``", "called 0 times", "called 1 times")
-def out_proj_called() -> list:
-    found = []
-    for module in both():
-        calls = []
-        module.out_proj.register_forward_hook(lambda *_, calls=calls: calls.append(1))
-        module(*QKV)
-        found.append([f"called {len(calls)} times"])
-    return found
-
-
-@runs("``_qkv_same_embed_dim``", "True", "False")
-def announced() -> list:
-    return [[str(module._qkv_same_embed_dim)] for module in both()]
-
-
-@runs("a bad argument", "AssertionError, RuntimeError", "ValueError, TypeError")
-def bad_argument() -> list:
-    narrow, single = (QUERY[..., :23], KEY, KEY), (QUERY.float(), KEY, KEY)
-    return [[outcome(module, {}, given) for given in (narrow, single)] for module in both()]
-
+RUNS = {
+    "rows with nothing left": lambda kind: twice(kind, attn_mask=FUTURE | True),
+    "is_causal without a mask": lambda kind: modes(kind, BATCH_FIRST, is_causal=True),
+    "is_causal with another mask": lambda kind: twice(kind, attn_mask=OTHER, is_causal=True),
+    "... of a wrong shape": lambda kind: twice(kind, attn_mask=OTHER[:, :2], is_causal=True),
+    "is_causal with appended keys": lambda kind: twice(
+        kind, zero=True, attn_mask=FUTURE, is_causal=True
+    ),
+    "masks of two kinds": lambda kind: twice(kind, attn_mask=OTHER, key_padding_mask=PADDING),
+    "a float mask of another dtype": lambda kind: twice(kind, attn_mask=FLOATS),
+    "out_proj": calls,
+    "_qkv_same_embed_dim": lambda kind: [str(made(kind)._qkv_same_embed_dim)],
+    "nested tensors, TorchScript": lambda kind: [
+        *modes(kind, nested(), need_weights=False), scripted(kind)
+    ],
+    "a bad argument": lambda kind: [
+        outcome(made(kind), QUERY[..., 1:], KEY, KEY), outcome(made(kind), QUERY.float(), KEY, KEY)
+    ],
+}
 
 # %%
-@runs(
-    "nested tensors, TorchScript", "AssertionError, runs, scripted", "TypeError, TypeError, RuntimeError"
-)
-def nested_and_script() -> list:
-    found = []
-    for module in both(batch_first=True):
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
-            nested = [torch.nested.nested_tensor([QUERY[:, 0], QUERY[:2, 1]])] * 3
-            row = [outcome(module, {}, nested, need_weights=False)]
-            row.append(outcome(module.eval(), {}, nested, need_weights=False))
-            try:
-                torch.jit.script(module)
-                row.append("scripted")
-            except Exception as error:
-                row.append(type(error).__name__)
-        found.append(row)
-    return found
-
-
-# %%
-assert RUNS.keys() == promised.keys(), "a row without a run"
-print(" " * 33 + "PyTorch's".ljust(32) + "ours")
-for row in promised:
-    run, *expected = RUNS[row]
-    found = [", ".join(happened) for happened in run()]
-    assert found == expected, (row, found)
-    print(f"{row.replace('`', ''):33}{found[0]:32}{found[1]}")
+assert RUNS.keys() == set(promised), "a row without a run"
+found = {
+    row: [", ".join(RUNS[row](kind)) for kind in (nn.MultiheadAttention, MultiheadAttention)]
+    for row in promised
+}
+print(" " * 31 + "PyTorch's".ljust(35) + "ours")
+for row, (theirs, ours) in found.items():
+    print(f"{row:31}{theirs:35}{ours}")
 
 # %% [markdown]
-# Two words stand for two calls: with weights and without; in the second row in training and in
-# evaluation. Read it against the table above: what it says of PyTorch's module is what happened,
-# and one thing happens here in every case. A row of the docstring that nobody runs stops the build
-# of this page; so does a run that finds something else.
+# The build stops if a row has no run, or if a run finds something else than it does today:
+
+# %%
+theirs, ours = zip(*found.values())
+assert theirs == (
+    "NaN, zeros", "RuntimeError, unmasked", "the other, causal", "RuntimeError, causal",
+    "seen by all, hidden from some", "both + a warning, both + a warning",
+    "RuntimeError, RuntimeError", "0 calls", "True", "AssertionError, runs, scripted",
+    "AssertionError, RuntimeError",
+)
+assert ours == (
+    "zeros, zeros", "causal, causal", "both, both", "ValueError, ValueError",
+    "seen by all, seen by all", "both, both", "cast, cast", "1 calls", "False",
+    "TypeError, TypeError, RuntimeError", "ValueError, TypeError",
+)
+print(len(theirs) + len(ours), "entries, as expected")
+
+# %% [markdown]
+# So the table stands: what it says of PyTorch's module is what happened, and with ours the same
+# happens in every case. The wrong shape that PyTorch ignores, it ignores together with everything
+# that such a mask might have blocked: the output is that of a causal mask alone.
 #
 # ## Exercises
 #
@@ -687,8 +637,8 @@ class AlibiAttention(MultiheadAttention):
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
         h, n, m = self.num_heads, q.size(-2), k.size(-2)
-        slopes = 2.0 ** (-8 / h * torch.arange(1, h + 1, dtype=q.dtype))  # (h,)
-        i, j = torch.arange(n)[:, None], torch.arange(m)                  # (n, 1), (m,)
+        slopes = 2.0 ** (-8 / h * torch.arange(1, h + 1, dtype=q.dtype))    # (h,)
+        i, j = torch.arange(n)[:, None], torch.arange(m)                    # (n, 1), (m,)
         return super().score(q, k) - slopes[:, None, None] * (i - j).abs()  # (b, h, n, m)
 
 

@@ -53,7 +53,7 @@ class MultiheadAttention(nn.Module):
     Source: Vaswani et al. (2017), section 3.2.2.
     """
 
-    # torch.nn.TransformerEncoderLayer reads this. True would let it take the parameters and
+    # ``torch.nn.TransformerEncoderLayer`` reads this. True would let it take the parameters and
     # compute its own way, past this module.
     _qkv_same_embed_dim = False
 
@@ -102,7 +102,7 @@ class MultiheadAttention(nn.Module):
                 ``dropout`` outside [0, 1].
         """
         super().__init__()
-        # Settings are refused here, by name, and not by whichever line first cannot do with them.
+        # A setting that does not fit is refused here, by name, before anything is made of it.
         kdim, vdim = (embed_dim if width is None else width for width in (kdim, vdim))
         sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "kdim": kdim, "vdim": vdim}
         check_settings(sizes, dropout, dtype)

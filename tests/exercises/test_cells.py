@@ -15,6 +15,7 @@ WITH_EXERCISES = dict.fromkeys(
         "04_reshape_trick",
         "05_batches",
         "06_masks",
+        "07_multihead_attention",
         "12_counting",
     ],
     2,

@@ -11,6 +11,7 @@ from annotated_attention.exercises import _verdict
 from annotated_attention.exercises.batches import check_attend_heads, check_pattern
 from annotated_attention.exercises.counting import check_decoder_layer, check_longest
 from annotated_attention.exercises.masks import check_find_leaks, check_merged
+from annotated_attention.exercises.multihead_attention import check_alibi, check_take_over
 from annotated_attention.exercises.one_head import check_attend, check_w_q
 from annotated_attention.exercises.reshape_trick import check_landing, check_repaired
 from annotated_attention.exercises.split_and_stack import check_pack, check_silence
@@ -31,6 +32,8 @@ CHECKS = [
     check_longest,
     check_merged,
     check_find_leaks,
+    check_alibi,
+    check_take_over,
 ]
 
 

@@ -11,6 +11,7 @@ from annotated_attention.display.figures import (
     finish,
     panels,
 )
+from annotated_attention.display.flow import flow
 from annotated_attention.display.map import chapter_map
 from annotated_attention.display.shapes import colour_shapes
 
@@ -24,6 +25,7 @@ __all__ = [
     "colour_shapes",
     "diff",
     "finish",
+    "flow",
     "live",
     "panels",
     "source",

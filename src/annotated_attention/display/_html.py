@@ -3,6 +3,7 @@
 import functools
 from dataclasses import dataclass
 from importlib import resources
+from typing import ClassVar
 
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -17,7 +18,7 @@ class Output:
 
     text: str
     html: str
-    stylesheets: tuple[str, ...] = ("display.css",)
+    stylesheets: ClassVar[tuple[str, ...]] = ("display.css",)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": self.text, "text/html": with_style(self.html, *self.stylesheets)}

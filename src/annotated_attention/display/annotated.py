@@ -47,7 +47,11 @@ def annotated(*objects: object) -> Output:
     shown = [(located_source(one), one) for one in objects]
     html = "".join(_section(text, first, one) for (text, first), one in shown)
     text = "\n\n\n".join(text for (text, _), _ in shown)
-    return Output(text, html, ("display.css", "annotated.css"))
+    return _Annotated(text, html)
+
+
+class _Annotated(Output):
+    stylesheets = ("display.css", "annotated.css")
 
 
 def _section(text: str, first: int, obj: object) -> str:

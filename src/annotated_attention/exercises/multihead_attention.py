@@ -38,8 +38,8 @@ def check_alibi(answer: object) -> str:
         with at_sizes(not number, **dict(zip("bnmhd", sizes, strict=True))):
             _judge_alibi(answer, *sizes)
     return (
-        "right, with and without weights, and so are the gradients. It learns nothing, so PyTorch's "
-        "parameters still fit."
+        "right, with and without weights, and so are the gradients. It learns nothing, so "
+        "PyTorch's parameters still fit."
     )
 
 
@@ -58,11 +58,11 @@ def _judge_alibi(answer: Callable[..., Any], b: int, n: int, m: int, h: int, d: 
         _compare_weights(mine, plain, query, key, is_causal)
         for need_weights in (True, False):
             inputs = {"query": query.clone().requires_grad_(), "key": key.clone().requires_grad_()}
-            given = (*inputs.values(), value)
+            given = [*inputs.values(), value]
             output, _ = call("your module", _run, mine, *given, is_causal, need_weights)
-            right = _attend(plain, *given, is_causal, _penalty(h, n, m))
-            wrong = [("the weights are right, but they are not what the values are mixed with.", x)
-                     for x in (_attend(plain, *given, is_causal, None),)]  # fmt: skip
+            right = _attend(plain, given, is_causal, _penalty(h, n, m))
+            reason = "the weights are right, but other ones have mixed the values."
+            wrong = [(reason, _attend(plain, given, is_causal, None))]
             compare(output, right, "(b, n, e)", wrong)
             compare_gradients(output, right, inputs)
 
@@ -109,11 +109,11 @@ def _projected(module: MultiheadAttention, query: Tensor, key: Tensor) -> tuple[
 
 
 def _attend(
-    module: MultiheadAttention, query: Tensor, key: Tensor, value: Tensor, is_causal: bool,
-    penalty: Tensor | None,
-) -> Tensor:  # fmt: skip
+    module: MultiheadAttention, given: list[Tensor], is_causal: bool, penalty: Tensor | None
+) -> Tensor:
     """Compute the right output, apart from the class."""
     assert module.in_proj_weight is not None
+    query, key, value = given
     q, k = _projected(module, query, key)
     scores = scaled_scores(q, k) if penalty is None else scaled_scores(q, k) - penalty
     if is_causal:
@@ -148,8 +148,8 @@ def _wrong_scores(q: Tensor, k: Tensor) -> Iterator[tuple[str, Tensor]]:
         scores + slopes * far,
     )
     signed = (
-        "the distance has a sign: keys behind the query get more, the further away they are. With a "
-        "causal mask nobody sees it. Take |i - j|."
+        "the distance has a sign: keys on one side of the query get more, the further away they "
+        "are. With a causal mask nobody may see it. Take |i - j|."
     )
     yield signed, scores - slopes * distance
     yield signed, scores + slopes * distance
@@ -215,8 +215,8 @@ def check_take_over(answer: Callable[..., Any]) -> str:
                 nn.init.normal_(parameter, 0, 0.3)
             _judge_taken(answer, theirs, name)
     return (
-        f"right, for {len(_MODULES)} kinds of modules, in training and in evaluation. Settings that "
-        "no parameter shows, such as batch_first, are the ones to remember."
+        f"right, for {len(_MODULES)} kinds of modules, in training and in evaluation. Settings "
+        "that no parameter shows, such as batch_first, are the ones to remember."
     )
 
 
@@ -228,7 +228,8 @@ def _judge_taken(answer: Callable[..., Any], theirs: nn.MultiheadAttention, name
     if ours is None or ours is ...:
         raise Refused(f"not yet, it returns {ours if ours is None else '...'}.")
     if not isinstance(ours, MultiheadAttention):
-        kind = "PyTorch's own module" if ours is theirs else f"an object of type {type(ours).__name__}"
+        kind = f"an object of type {type(ours).__name__}"
+        kind = "PyTorch's own module" if ours is theirs else kind
         raise Refused(f"it returns {kind}; a MultiheadAttention of this package is asked for.")
     if theirs.training != training or any(
         not before[key].equal(x) for key, x in theirs.state_dict().items()
