@@ -34,7 +34,7 @@ display.annotated(MultiheadAttention)
 #
 # `attend` hands over to one function, which has two ways: PyTorch's fused kernel, which never holds
 # the weights, and `_readable`, step by step, which returns them. The latter is chapter 1 with the
-# masks of chapter 6. In its last branch, see where the repair of a row with nothing left
+# masks of [chapter 6](06_masks.ipynb). In its last branch, see where the repair of a row with nothing left
 # stands: half of it before the softmax.
 
 # %%
@@ -158,7 +158,7 @@ for name, options in SETTINGS.items():
 # %%
 torch.manual_seed(4)
 x = of_width(b, n, e)  # (b, n, e)
-layer = nn.TransformerEncoderLayer(e, h, 30, dropout=0, batch_first=True, dtype=torch.float64)
+layer = nn.TransformerEncoderLayer(e, h, 30, dropout=0, batch_first=True).double()
 printed = str(layer)
 before = layer(x)      # (b, n, e)
 expected = one.gradients(before, [x, *layer.parameters()])

@@ -47,8 +47,8 @@ def flow(
         # Blue where it has queries and no keys, green the other way round, grey for both or none.
         sides = [side for side in "nm" if f" {side}," in f" {written[box][1:-1]},"]
         edge = COLOURS[sides[0]] if len(sides) == 1 else FAINT
-        outline = {"edgecolor": edge, "facecolor": "none", "linewidth": 1.5}
-        ax.add_patch(FancyBboxPatch((x - 0.36, y - 0.2), 0.72, 0.4, "round,pad=0.04", **outline))
+        corner, style = (x - 0.36, y - 0.2), "round,pad=0.04"
+        ax.add_patch(FancyBboxPatch(corner, 0.72, 0.4, style, ec=edge, fc="none", linewidth=1.5))
         ax.text(x, y - 0.1, box, ha="center", va="center")
         ax.text(x, y + 0.12, written[box], ha="center", va="center", fontsize=9, color=edge)
     boxes = "; ".join(f"{box} {shape}" for box, shape in written.items())
