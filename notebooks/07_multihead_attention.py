@@ -86,20 +86,20 @@ noting = Noting(e, h)
 noting.out_proj.register_forward_hook(lambda _, x, made: note(merged=x[0], output=made))
 output, returned = noting(query, key, key, padding)
 note(query=query, key=key, value=key, returned=returned)
-print(SEEN)
+print(len(SEEN), "tensors written down; q is", SEEN["q"])
 
 # %% jupyter={"source_hidden": true}
 PLACES = {
     "query": (0, 0), "key": (1, 0), "value": (2, 0), "q": (0, 1), "k": (1, 1), "v": (2, 1),
-    "scores": (0.5, 2), "blocked": (2, 2), "weights": (0.5, 3), "heads": (1, 4),
-    "merged": (1, 5), "output": (1, 6), "returned": (0, 4),
+    "blocked": (0, 2), "scores": (1, 2), "weights": (1, 3), "returned": (1, 4),
+    "heads": (2, 4), "merged": (2, 5), "output": (2, 6),
 }
 ARROWS = [
     ("query", "q", "project, split"), ("key", "k", ""), ("value", "v", ""),
-    ("q", "scores", "score"), ("k", "scores", ""), ("scores", "weights", "softmax"),
-    ("blocked", "weights", "mask"),
-    ("weights", "heads", ""), ("v", "heads", "mix"), ("heads", "merged", "merge"),
-    ("merged", "output", "project out"), ("weights", "returned", "mean"),
+    ("q", "scores", ""), ("k", "scores", "score"), ("scores", "weights", "mask, softmax"),
+    ("blocked", "weights", ""),
+    ("weights", "heads", ""), ("v", "heads", "mix"), ("weights", "returned", "mean"),
+    ("heads", "merged", "merge"), ("merged", "output", "project out"),
 ]
 LETTERS = {2: "b", 3: "n", 5: "m", 4: "h", 6: "d", 24: "h·d", 1: "1"}
 display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")
@@ -107,8 +107,8 @@ display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")
 # %% [markdown]
 # Blue has a row for each query, green one for each key. The sizes come from the run, and each has its
 # letter because all differ. The padding has become `(b, 1, 1, m)`: one row for all heads and all
-# queries, and no copy. Grey below it are the two tensors that have both n and m, scores and weights; a
-# section below counts what they cost.
+# queries, and no copy. Grey boxes have both n and m. A section below
+# counts what they cost.
 #
 # ## In PyTorch's place
 #
@@ -169,7 +169,7 @@ layer.load_state_dict(checkpoint)
 after = layer(x)       # (b, n, e)
 torch.testing.assert_close(after, before)
 torch.testing.assert_close(one.gradients(after, [x, *layer.parameters()]), expected)
-print(f"swapped: {len(checkpoint)} entries loaded, output and {len(expected)} gradients equal")
+print(f"{len(checkpoint)} entries loaded; output and {len(expected)} gradients are equal")
 
 # %% [markdown]
 # What has changed in the model? Compare how it prints:
@@ -211,11 +211,13 @@ def by_hand(**options) -> MultiheadAttention:
 
 words = one.EMBEDDINGS  # (8, 4)
 it = one.WORDS.index("it")
-_, mean = by_hand()(words, words, words)                                   # (8, 4), (8, 8)
-_, each = by_hand()(words, words, words, average_attn_weights=False)       # (8, 4), (2, 8, 8)
+xxx = (words, words, words)
+_, mean = by_hand()(*xxx)                              # (8, 4), (8, 8)
+_, each = by_hand()(*xxx, average_attn_weights=False)  # (8, 4), (2, 8, 8)
 for name, row in {"head 1": each[0, it], "head 2": each[1, it], "mean": mean[it]}.items():
     first, second = row.topk(2).indices.tolist()
-    print(f"{name}: {one.WORDS[first]} {row[first]:.2f}, {one.WORDS[second]} {row[second]:.2f}")
+    found = ", ".join(f"{one.WORDS[i]} {row[i]:.2f}" for i in (first, second))
+    print(f"{name}: {found}")
 
 # %% [markdown]
 # By default you get the mean over the heads, and it hides that there were two
@@ -227,7 +229,7 @@ for name, row in {"head 1": each[0, it], "head 2": each[1, it], "mean": mean[it]
 
 # %%
 def kept(n: int, need_weights: bool) -> int:
-    """Count the bytes that a call on n tokens keeps for the backward pass, each memory once."""
+    """Count the bytes that a call on n tokens keeps for its gradient."""
     sizes: dict[int, int] = {}
 
     def count(x: Tensor) -> Tensor:
@@ -263,7 +265,8 @@ times = {
 for size in measure.SIZES:
     slower = times[size, True] / times[size, False]
     print(f"b, n, e, h = {size}: with weights {slower:.2f}x the time")
-print("measured on", results["provenance"]["cpu"], "with torch", results["provenance"]["torch"])
+origin = results["provenance"]
+print("measured on", origin["cpu"], "with torch", origin["torch"])
 
 # %% [markdown]
 # So ask with `need_weights=False` unless you look at them.
@@ -277,15 +280,15 @@ print("measured on", results["provenance"]["cpu"], "with torch", results["proven
 # %%
 torch.manual_seed(5)
 dropping = by_hand(dropout=0.5)
-_, dropped = dropping(words, words, words, average_attn_weights=False)  # (8, 4), (2, 8, 8)
-kept_ones = dropped > 0                                                 # (2, 8, 8)
+_, dropped = dropping(*xxx, average_attn_weights=False)  # (8, 4), (2, 8, 8)
+kept_ones = dropped > 0                                  # (2, 8, 8)
 torch.testing.assert_close(dropped[kept_ones], 2 * each[kept_ones])
 print("sums in training:  ", [f"{total:.2f}" for total in dropped[0].sum(-1)])
 
 many = words[:, None].expand(-1, 4000, -1)  # (8, 4000, 4)
 _, draws = dropping(many, many, many)       # (8, 4000, 4), (4000, 8, 8)
 print("mean of 4000 draws:", [f"{total:.2f}" for total in draws.mean(0).sum(-1)])
-_, still = dropping.eval()(words, words, words)
+_, still = dropping.eval()(*xxx)
 print("sums in evaluation:", [f"{total:.2f}" for total in still.sum(-1)])
 
 # %% [markdown]
@@ -342,7 +345,7 @@ def draw_task() -> tuple[Tensor, Tensor]:
 
 
 def learn(steps: int = 300, **options) -> tuple[float, Tensor]:
-    """Train one head on the task; return the loss and the mean weights where none is marked."""
+    """Train one head; return the loss and the mean weights where none is marked."""
     torch.manual_seed(0)
     module = MultiheadAttention(8, 1, batch_first=True, **options)
     optimizer = torch.optim.Adam(module.parameters(), lr=0.02)
@@ -359,8 +362,9 @@ def learn(steps: int = 300, **options) -> tuple[float, Tensor]:
 # %%
 for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
     loss, weights = learn(**options)
-    print(f"{next(iter(options), 'nothing appended'):>16}: loss {loss:.6f}, unmarked:", end=" ")
-    print(" ".join(f"{weight:.2f}" for weight in weights))
+    shown = " ".join(f"{weight:.2f}" for weight in weights)
+    name = next(iter(options), "nothing appended")
+    print(f"{name:>16}: loss {loss:.6f}, unmarked: {shown}")
 
 # %% [markdown]
 # Without it, the best that a head can do with an unmarked sequence is to spread its attention, and the
@@ -385,9 +389,11 @@ class DistanceAttention(MultiheadAttention):
 
 for kind in (MultiheadAttention, DistanceAttention):
     module = kind(4, 1, bias=False)
-    module.load_state_dict({**module.state_dict(), "in_proj_weight": torch.eye(4).repeat(3, 1)})
+    with torch.no_grad():
+        module.in_proj_weight.copy_(torch.eye(4).repeat(3, 1))
     _, weights = module(words, words, words)                           # (8, 4), (8, 8)
-    row = "  ".join(f"{one.WORDS[j]} {weights[it, j]:.2f}" for j in weights[it].topk(3).indices)
+    best = weights[it].topk(3).indices
+    row = "  ".join(f"{one.WORDS[j]} {weights[it, j]:.2f}" for j in best)
     print(f"{kind.__name__:>18}, it looks at: {row}")
 
 # %% [markdown]
@@ -430,7 +436,8 @@ for need_weights in (True, False):
 # %%
 import inspect
 
-table = [line for line in inspect.getdoc(MultiheadAttention).split("\n") if line.startswith("|")]
+lines = inspect.getdoc(MultiheadAttention).split("\n")
+table = [line for line in lines if line.startswith("|")]
 promised = [line.replace("`", "").split("|")[1].strip() for line in table[2:]]
 print(len(promised), "rows:", "; ".join(promised))
 
@@ -537,30 +544,29 @@ def nested() -> Tensor:
 
 
 # %%
+HINT = {"is_causal": True}
 RUNS = {
-    "rows with nothing left": lambda kind: twice(kind, attn_mask=FUTURE | True),
-    "is_causal without a mask": lambda kind: modes(kind, BATCH_FIRST, is_causal=True),
-    "is_causal with another mask": lambda kind: twice(kind, attn_mask=OTHER, is_causal=True),
-    "... of a wrong shape": lambda kind: twice(kind, attn_mask=OTHER[:, :2], is_causal=True),
-    "is_causal with appended keys": lambda kind: twice(
-        kind, zero=True, attn_mask=FUTURE, is_causal=True
-    ),
-    "masks of two kinds": lambda kind: twice(kind, attn_mask=OTHER, key_padding_mask=PADDING),
-    "a float mask of another dtype": lambda kind: twice(kind, attn_mask=FLOATS),
+    "rows with nothing left": lambda x: twice(x, attn_mask=FUTURE | True),
+    "is_causal without a mask": lambda x: modes(x, BATCH_FIRST, **HINT),
+    "is_causal with another mask": lambda x: twice(x, attn_mask=OTHER, **HINT),
+    "... of a wrong shape": lambda x: twice(x, attn_mask=OTHER[:, :2], **HINT),
+    "is_causal with appended keys": lambda x: twice(x, zero=True, attn_mask=FUTURE, **HINT),
+    "masks of two kinds": lambda x: twice(x, attn_mask=OTHER, key_padding_mask=PADDING),
+    "a float mask of another dtype": lambda x: twice(x, attn_mask=FLOATS),
     "out_proj": calls,
-    "_qkv_same_embed_dim": lambda kind: [str(made(kind)._qkv_same_embed_dim)],
-    "nested tensors, TorchScript": lambda kind: [
-        *modes(kind, nested(), need_weights=False), scripted(kind)
+    "_qkv_same_embed_dim": lambda x: [str(made(x)._qkv_same_embed_dim)],
+    "nested tensors, TorchScript": lambda x: [
+        *modes(x, nested(), need_weights=False), scripted(x)
     ],
-    "a bad argument": lambda kind: [
-        outcome(made(kind), QUERY[..., 1:], KEY, KEY), outcome(made(kind), QUERY.float(), KEY, KEY)
+    "a bad argument": lambda x: [
+        outcome(made(x), bad, KEY, KEY) for bad in (QUERY[..., 1:], QUERY.float())
     ],
 }
 
 # %%
 assert RUNS.keys() == set(promised), "a row without a run"
 found = {
-    row: [", ".join(RUNS[row](kind)) for kind in (nn.MultiheadAttention, MultiheadAttention)]
+    row: [", ".join(RUNS[row](x)) for x in (nn.MultiheadAttention, MultiheadAttention)]
     for row in promised
 }
 print(" " * 31 + "PyTorch's".ljust(35) + "ours")

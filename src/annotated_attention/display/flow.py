@@ -7,7 +7,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from annotated_attention.display._html import Output
 from annotated_attention.display.figures import COLOURS, FAINT, finish, panels
 
-_WIDTH, _HEIGHT = 185, 74  # of a place, in CSS pixels
+_WIDTH, _HEIGHT = 180, 66  # of a place, in CSS pixels
 
 
 def flow(
@@ -47,10 +47,11 @@ def flow(
         # Blue where it has queries and no keys, green the other way round, grey for both or none.
         sides = [side for side in "nm" if f" {side}," in f" {written[box][1:-1]},"]
         edge = COLOURS[sides[0]] if len(sides) == 1 else FAINT
+        ink = "black" if edge == FAINT else edge
         corner, style = (x - 0.36, y - 0.2), "round,pad=0.04"
         ax.add_patch(FancyBboxPatch(corner, 0.72, 0.4, style, ec=edge, fc="none", linewidth=1.5))
         ax.text(x, y - 0.1, box, ha="center", va="center")
-        ax.text(x, y + 0.12, written[box], ha="center", va="center", fontsize=9, color=edge)
+        ax.text(x, y + 0.12, written[box], ha="center", va="center", fontsize=9, color=ink)
     boxes = "; ".join(f"{box} {shape}" for box, shape in written.items())
     steps = "; ".join(f"{start} to {end}{': ' * bool(step)}{step}" for start, end, step in arrows)
     alt = f"Boxes, with their shapes: {boxes}. Arrows: {steps}."
