@@ -479,6 +479,7 @@ def known() -> list[tuple[str, Tensor]]:
     ]
 
 
+# %%
 KNOWN = known()
 print("known:", ", ".join(name for name, _ in KNOWN))
 
