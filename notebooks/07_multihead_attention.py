@@ -211,9 +211,9 @@ def by_hand(**options) -> MultiheadAttention:
 
 words = one.EMBEDDINGS  # (8, 4)
 it = one.WORDS.index("it")
-xxx = (words, words, words)
-_, mean = by_hand()(*xxx)                              # (8, 4), (8, 8)
-_, each = by_hand()(*xxx, average_attn_weights=False)  # (8, 4), (2, 8, 8)
+sentence = (words, words, words)
+_, mean = by_hand()(*sentence)                              # (8, 4), (8, 8)
+_, each = by_hand()(*sentence, average_attn_weights=False)  # (8, 4), (2, 8, 8)
 for name, row in {"head 1": each[0, it], "head 2": each[1, it], "mean": mean[it]}.items():
     first, second = row.topk(2).indices.tolist()
     found = ", ".join(f"{one.WORDS[i]} {row[i]:.2f}" for i in (first, second))
@@ -280,7 +280,7 @@ print("measured on", origin["cpu"], "with torch", origin["torch"])
 # %%
 torch.manual_seed(5)
 dropping = by_hand(dropout=0.5)
-_, dropped = dropping(*xxx, average_attn_weights=False)  # (8, 4), (2, 8, 8)
+_, dropped = dropping(*sentence, average_attn_weights=False)  # (8, 4), (2, 8, 8)
 kept_ones = dropped > 0                                  # (2, 8, 8)
 torch.testing.assert_close(dropped[kept_ones], 2 * each[kept_ones])
 print("sums in training:  ", [f"{total:.2f}" for total in dropped[0].sum(-1)])
@@ -288,7 +288,7 @@ print("sums in training:  ", [f"{total:.2f}" for total in dropped[0].sum(-1)])
 many = words[:, None].expand(-1, 4000, -1)  # (8, 4000, 4)
 _, draws = dropping(many, many, many)       # (8, 4000, 4), (4000, 8, 8)
 print("mean of 4000 draws:", [f"{total:.2f}" for total in draws.mean(0).sum(-1)])
-_, still = dropping.eval()(*xxx)
+_, still = dropping.eval()(*sentence)
 print("sums in evaluation:", [f"{total:.2f}" for total in still.sum(-1)])
 
 # %% [markdown]
@@ -439,7 +439,7 @@ import inspect
 lines = inspect.getdoc(MultiheadAttention).split("\n")
 table = [line for line in lines if line.startswith("|")]
 promised = [line.replace("`", "").split("|")[1].strip() for line in table[2:]]
-print(len(promised), "rows:", "; ".join(promised))
+print(f"{len(promised)} rows, from “{promised[0]}” to “{promised[-1]}”")
 
 # %% [markdown]
 # To say in a word what a call did, compare its output with known ones. PyTorch's module computes
@@ -481,7 +481,7 @@ def known() -> list[tuple[str, Tensor]]:
 
 # %%
 KNOWN = known()
-print("known:", ", ".join(name for name, _ in KNOWN))
+print("known:", ", ".join(sorted({name for name, _ in KNOWN})))
 
 # %%
 import warnings
