@@ -281,7 +281,7 @@ print("measured on", origin["cpu"], "with torch", origin["torch"])
 torch.manual_seed(5)
 dropping = by_hand(dropout=0.5)
 _, dropped = dropping(*sentence, average_attn_weights=False)  # (8, 4), (2, 8, 8)
-kept_ones = dropped > 0                                  # (2, 8, 8)
+kept_ones = dropped > 0                                       # (2, 8, 8)
 torch.testing.assert_close(dropped[kept_ones], 2 * each[kept_ones])
 print("sums in training:  ", [f"{total:.2f}" for total in dropped[0].sum(-1)])
 
