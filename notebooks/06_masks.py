@@ -827,5 +827,5 @@ exercises.masks.check_find_leaks(find_leaks)
 # One boolean, named for what True means; padding `(b, 1, 1, m)` and pairs `(n, m)`, merged by
 # broadcasting into the scores before the softmax; and rows with nothing left made harmless before it,
 # too. From outside, one question tests all of this: what does the output react to? With projections,
-# heads, batches and masks, every part is there. The next
-# chapter puts them into one class.
+# heads, batches and masks, every part is there. [The next
+# chapter](07_multihead_attention.ipynb) puts them into one class.
