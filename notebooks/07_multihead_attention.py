@@ -19,7 +19,7 @@ display.chapter_map(
 # ## The class
 #
 # Code at the right (on a phone, below), and at the left what it does or why. The notes are the docstrings
-# and comments of the real file, the numbers are its lines, and the ¶ of a block is a link to it. Begin with
+# and comments of the real file, the numbers are its lines, and each block has a link to itself, which shows when you point at it. Begin with
 # [`forward`](#code-MultiheadAttention.forward): check, project, split, merge the masks, append, attend, merge the
 # heads, project. You have written each of these. What is new stands around them: settings, three
 # layouts of the input, and names that PyTorch has chosen.
