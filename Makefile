@@ -53,7 +53,7 @@ site: build/site.stamp
 
 test: lint build/site.stamp
 	@echo 'test: running pytest'
-	@$(py) -m pytest
+	@$(py) -m pytest -n logical --dist loadgroup
 
 notebooks: $(executed) $(pairs)
 	@$(py) -m book.figures

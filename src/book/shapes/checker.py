@@ -26,6 +26,7 @@ class Checker:
         self.root = root
         self.comments: list[Comment] = []
         self.mismatches: list[str] = []  # every one raised, also where the caller swallowed it
+        self.reached_elsewhere: set[str] = set()  # in other processes of the same test run
         self.files: set[Path] = set()  # read so far
         self.packages: list[Path] = []  # folders whose files all count
         self.sections: dict[object, Letters] = {}
@@ -59,12 +60,16 @@ class Checker:
         arguments = find_arguments(tree, source, name.as_posix(), line)
         return rewrite(tree, comments, arguments, self._number)
 
+    def reached(self) -> set[str]:
+        """Say where the comments stand that something has reached in this process."""
+        return {x.where for x in self.comments if x.reached}
+
     def unreached(self) -> list[str]:
         """Say of each comment that nothing has reached where it stands."""
         for path in (path for package in self.packages for path in sorted(package.rglob("*.py"))):
             if path.resolve() not in self.files:
                 self.read(path)
-        reached = {x.where for x in self.comments if x.reached}
+        reached = self.reached() | self.reached_elsewhere
         ordered = sorted(self.comments, key=lambda x: (x.path, x.line))
         missed = {x.where: x.source for x in ordered if x.where not in reached}
         return [f"{where}: no run reaches this shape comment: {x}" for where, x in missed.items()]

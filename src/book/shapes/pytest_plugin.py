@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from book.shapes.checker import Checker
+
+HANDED_OVER = "shape comments"
 
 
 class PytestPlugin:
@@ -19,12 +23,24 @@ class PytestPlugin:
         self.deselected = True
 
     def pytest_sessionfinish(self, session: Any, exitstatus: int) -> None:
-        """Judge the session."""
+        """Judge the session; a worker of pytest-xdist hands what it saw to its controller."""
+        if (handed_over := getattr(session.config, "workeroutput", None)) is not None:
+            reached = sorted(self.checker.reached())
+            handed_over[HANDED_OVER] = (self.checker.mismatches, reached, self.deselected)
+            return
         self.problems = list(dict.fromkeys(self.checker.mismatches))
         if exitstatus == 0 and not self.deselected and _is_full(session.config):
             self.problems += self.checker.unreached()
         if exitstatus == 0 and self.problems:
             session.exitstatus = 1
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take over what a worker saw. One that crashed has nothing, and fails the session."""
+        mismatches, reached, deselected = node.workeroutput.get(HANDED_OVER, ((), (), True))
+        self.checker.mismatches += mismatches
+        self.checker.reached_elsewhere |= set(reached)
+        self.deselected |= deselected
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print what was found."""

@@ -72,7 +72,7 @@ def session(pytester, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("arguments", [[], ["."], ["tests"]])
+@pytest.mark.parametrize("arguments", [[], ["."], ["tests"], ["-n2"]])
 def test_full_run_fails_over_an_unreached_comment(session, arguments):
     status, output = session(*arguments)
     assert "1 passed" in output
@@ -115,7 +115,7 @@ def test_full_run_passes_where_all_is_reached(session):
     assert status == 0
 
 
-@pytest.mark.parametrize("arguments", [[], ["-k", "swallowed"]])
+@pytest.mark.parametrize("arguments", [[], ["-k", "swallowed"], ["-n2"]])
 def test_swallowed_mismatch_fails_any_run(session, arguments):
     status, output = session(*arguments, test_g=SWALLOWING)
     assert "failed" not in output
