@@ -48,16 +48,22 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-b, n, m, h, d = 2, 3, 5, 4, 6
-left, right = torch.randn(n, d), torch.randn(d, m)  # (n, d), (d, m)
-rows = [[Number(x) for x in row] for row in left.tolist()]
-columns = [[Number(x) for x in column] for column in right.T.tolist()]
-for row in rows:
-    for column in columns:
-        functools.reduce(operator.add, map(operator.mul, row, column))
 
-print(Number.multiplied, "multiplications and", Number.added, "additions")
-print("nmd =", n * m * d, "and nm(d - 1) =", n * m * (d - 1))
+def by_hand(left: Tensor, right: Tensor, bias: list[Number]) -> None:
+    """Multiply two matrices number by number, and print what it took."""
+    Number.multiplied = Number.added = 0
+    for row in left.tolist():
+        for column in right.T.tolist():
+            terms = [Number(x) * Number(y) for x, y in zip(row, column)]
+            functools.reduce(operator.add, terms + bias)
+    print(Number.multiplied, "multiplications and", Number.added, "additions")
+
+
+# %%
+n, m, d = 3, 5, 6
+left, right = torch.randn(n, d), torch.randn(d, m)  # (n, d), (d, m)
+by_hand(left, right, bias=[])
+print(n * m * d, "is nmd, and", n * m * (d - 1), "is nm(d - 1)")
 
 # %% [markdown]
 # Together that is $nm(2d - 1)$. The usual count is rounder, $2nmd$: one addition for each
@@ -71,12 +77,16 @@ print("PyTorch counts", counter.get_total_flops(), "and 2nmd is", 2 * n * m * d)
 
 # %% [markdown]
 # The difference is one addition for each number of the result. A linear layer with a bias spends
-# exactly one more on it, so there $2nmd$ is exact.
-#
+# exactly one more on each, so there $2nmd$ is exact:
+
+# %%
+by_hand(left, right, bias=[Number(0.1)])
+
+# %% [markdown]
 # Such an operation is a **FLOP**, a floating-point operation, and **FLOPs** are an amount. **FLOPS**,
 # with a capital S, are FLOPs per second: the speed of a machine at some task. You can know the
 # amount in advance, never the speed. Here are three amounts, and the speeds at which one machine
-# did them, taken from the measurements that this book keeps.
+# did them, from the measurements that this book keeps.
 
 # %%
 import json
@@ -84,17 +94,18 @@ import json
 from annotated_attention import counting, measure
 
 measured = json.loads(measure.DATA.read_text())
+print("{cpu}, {threads} threads".format(**measured["provenance"]))
 for row in measured["times"]:
     if (row["mask"], row["weights"], row["mode"]) == ("none", False, "forward"):
-        samples, length, width, _ = row["size"]
-        flops = counting.attention_flops(length, length, width, b=samples)
+        b, n, e, _ = row["size"]
+        flops = counting.attention_flops(n, n, e, b=b)
         speed = flops / row["milliseconds"]["ours"] / 1e6
-        print(f"{length:5} tokens: {flops / 1e9:5.2f} GFLOPs at {speed:4.0f} GFLOPS")
+        print(f"{b = }, {n = :4}, {e = }: {flops / 1e9:5.2f} GFLOPs at {speed:.0f} GFLOPS")
 
 # %% [markdown]
 # You will read that time is proportional to FLOPs, or to half of them, since a machine may multiply
 # and add in one step. In big-O notation, $O(\text{FLOPs} / 2)$ *is* $O(\text{FLOPs})$: it hides
-# every constant, the half included. And the same machine has more than one speed.
+# every constant, the half included. And the same machine has more than one speed, as you see.
 #
 # ## Attention, product by product
 #
@@ -116,9 +127,10 @@ def products(b: int, n: int, m: int, h: int, d: int) -> dict[str, int]:
     }
 
 
-for name, flops in products(b, n, m, h, d).items():
+listed = products(b=2, n=3, m=5, h=4, d=6)
+for name, flops in listed.items():
     print(f"{name:>16} {flops:6,}")
-print(f"{'together':>16} {sum(products(b, n, m, h, d).values()):6,}")
+print(f"{'together':>16} {sum(listed.values()):6,}")
 
 # %% [markdown]
 # In self-attention the queries are the keys, so $m = n$, and the six lines add up to
@@ -179,7 +191,8 @@ for module in (MultiheadAttention(h * d, h, batch_first=True),
     print(f"{step_by_step:9,} step by step, {fused:9,} fused, {opened:9,} kernel off")
 
 # %% [markdown]
-# The work is done in either case. Count on the path that you can read, or switch the kernel off.
+# Fused, half of the work is missing from the count, and none from the machine. Count on the path that
+# you can read, or switch the kernel off.
 #
 # ## Where the scores overtake the projections
 #
@@ -188,8 +201,8 @@ for module in (MultiheadAttention(h * d, h, batch_first=True),
 #
 # $$4bn^2e = 8bne^2, \quad\text{that is}\quad n = 2e,$$
 #
-# whatever the batch and the heads. PyTorch counts on the device `meta`, too, where tensors have
-# shapes and no numbers. So the longest of these costs nothing:
+# whatever the batch and the heads. To see it, let PyTorch count on the device `meta`, where tensors
+# have shapes and no numbers: nothing is computed, however long the sequence.
 
 
 # %%
@@ -247,7 +260,7 @@ for options in cases:
     for heads in (1, 4, 24):
         module = MultiheadAttention(e, heads, **options)
         assert sum(p.numel() for p in module.parameters()) == formula
-    print(f"{formula}  {options}")
+    print(f"{formula}  {options or 'as usual'}")
 print("4e² + 4e =", 4 * e**2 + 4 * e)
 
 # %% [markdown]
@@ -332,7 +345,9 @@ print("bne =", b * n * h * d, " bhn² =", b * h * n * n, " bhn =", b * h * n)
 # that go into $W_O$. Five are as large as the input, $5bne$ together; the weights are $bhn^2$. The
 # fused kernel keeps the same five, queries, keys and values in one piece, but no weights: it
 # computes them anew in the backward pass, from one number for each query and head, the
-# logarithm of the softmax's sum. A sweep, with cross-attention, where queries have n and keys m:
+# logarithm of the softmax's sum.
+# In cross-attention, three tensors of n rows and three of m are kept, $3be(n + m)$, and weights of
+# $bhnm$. The next cell asserts all of this at several sizes.
 
 # %%
 for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (2, 1, 8, 3, 4)):
@@ -341,16 +356,16 @@ for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (2, 1, 8, 3, 4)):
     x = torch.randn(b, n, e, requires_grad=True)  # (b, n, e)
     y = torch.randn(b, m, e, requires_grad=True)  # (b, m, e)
     for need_weights in (True, False):
-        with Kept(module) as one_input:
+        with Kept(module) as itself:
             module(x, x, x, need_weights=need_weights)
-        with Kept(module) as two_inputs:
+        with Kept(module) as across:
             module(x, y, y, need_weights=need_weights)
-        itself, across = sum(one_input.sizes()), sum(two_inputs.sizes())
         each = (n, m) if need_weights else (1, 1)
-        assert itself == 5 * b * n * e + b * h * n * each[0]
-        assert across == 3 * b * (n + m) * e + b * h * n * each[1]
-        print(f"need_weights={need_weights!s:5}: {itself:5} in self-attention,",
-              f"{across:4} in cross-attention")
+        assert sum(itself.sizes()) == 5 * b * n * e + b * h * n * each[0]
+        assert sum(across.sizes()) == 3 * b * e * (n + m) + b * h * n * each[1]
+        kind = "with weights" if need_weights else "fused"
+        print(f"{kind:>12}: {sum(itself.sizes()):5} in self-attention,",
+              f"{sum(across.sizes()):5} in cross-attention")
 
 # %% [markdown]
 # > **Pitfall.** A view keeps its whole storage. With one sample, or one head, the products read keys
@@ -392,13 +407,12 @@ import torch.nn.functional as F
 from annotated_attention import merge_heads, scaled_dot_product_attention, split_heads
 
 
-def write_all(module: MultiheadAttention, x: Tensor, cache: None = None) -> Tensor:
+def write_all(module: MultiheadAttention, x: Tensor) -> Tensor:
     """Attend from every token to itself and those before it.
 
     Args:
         module: batch-first, with biases.
         x: (b, n, e), all tokens.
-        cache: nothing is kept.
     """
     q, k, v = F.linear(x, module.in_proj_weight, module.in_proj_bias).chunk(3, -1)
     q, k, v = (split_heads(part, module.num_heads) for part in (q, k, v))
@@ -471,10 +485,10 @@ print(f"{at_once:24,} all at once with a mask, as in training")
 #
 # ## Whole models
 #
-# The rest of a Transformer is as easy to count: a feed-forward network from e to f and back has $2ef
-# + f + e$ parameters and $4bnef$ FLOPs, a norm has 2e parameters and no product. `counting.Model`
-# adds up layers, embeddings and output. Below are published sizes. The third column is what the
-# authors say, in millions.
+# The rest of a Transformer is as easy to count. A feed-forward network from e to f and back has
+# $2ef$ parameters, $f + e$ more for its biases, and $4bnef$ FLOPs; a norm has 2e parameters and no
+# product. `counting.Model` adds up layers, embeddings and output. Below are published sizes, and in
+# the last column what their authors say.
 
 # %%
 SAID = {
@@ -492,7 +506,7 @@ for name, model in counting.PRESETS.items():
 # further layer of $e^2 + e$ for one of its training tasks, left out here; with it, both counts round
 # to the published tens of millions. GPT-2's figures [[Radford et al., table
 # 2](../docs/references.md#radford-2019)] were wrong, as its authors note beside their code. And the
-# first two? They would need a vocabulary of two sizes at once:
+# first two? If they are rounded to millions, the vocabulary would have to be of two sizes at once:
 
 # %%
 for name in ("transformer-base", "transformer-big"):
@@ -521,8 +535,9 @@ with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
 with Kept(built) as kept:
     built(source, target)
 
-print(f"FLOPs: {sum(small.flops(5, 2).values()):,} and {counter.get_total_flops():,}")
-print(f"kept:  {sum(small.kept(5, 2, fused=True).values()):,} and {sum(kept.sizes()):,}")
+flops, numbers = small.flops(length=5, batch=2), small.kept(length=5, batch=2, fused=True)
+print(f"FLOPs {sum(flops.values()):8,} counted {counter.get_total_flops():8,} by PyTorch")
+print(f"kept  {sum(numbers.values()):8,} counted {sum(kept.sizes()):8,} by PyTorch")
 
 # %% [markdown]
 # ## The calculator
