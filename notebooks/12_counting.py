@@ -172,8 +172,16 @@ for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 
 # %% [markdown]
 # Equal everywhere. The backward pass is always twice the forward pass: $Y = XW$ has two gradients,
 # $\partial X = \partial Y\, W^\top$ and $\partial W = X^\top \partial Y$, and each is a product of
-# the same three sizes. A first layer does less, since data needs no gradient.
-#
+# the same three sizes. A first layer does less: data needs no gradient, so queries, keys and values
+# are projected back into no $\partial X$.
+
+# %%
+data = x.detach()
+forward, backward = count(module, data, data, data)
+saved = 3 * 2 * b * n * e * e
+print(f"forward {forward}, backward {backward}, and 2 · {forward} - {saved} = {2 * forward - saved}")
+
+# %% [markdown]
 # > **Pitfall.** The counter reads the names of operations. It knows no fused kernel of the CPU, and
 # > counts nothing for it.
 
@@ -502,11 +510,20 @@ for name, model in counting.PRESETS.items():
 # %% [markdown]
 # The two sizes of the original model [[Vaswani et al., table
 # 3](../docs/references.md#vaswani-2017)] have one matrix for both embeddings and the output, with
-# about 37,000 rows. BERT [[Devlin et al., section 3](../docs/references.md#devlin-2019)] has a
-# further layer of $e^2 + e$ for one of its training tasks, left out here; with it, both counts round
-# to the published tens of millions. GPT-2's figures [[Radford et al., table
-# 2](../docs/references.md#radford-2019)] were wrong, as its authors note beside their code. And the
-# first two? If they are rounded to millions, the vocabulary would have to be of two sizes at once:
+# about 37,000 rows. GPT-2's figures [[Radford et al., table
+# 2](../docs/references.md#radford-2019)] were wrong, as its authors note beside their code. BERT
+# [[Devlin et al., section 3](../docs/references.md#devlin-2019)] has a further layer of $e^2 + e$ for
+# one of its training tasks, left out above. With it, both counts round to the published tens of
+# millions:
+
+# %%
+for name in ("bert-base", "bert-large"):
+    model = counting.PRESETS[name]
+    layer = model.embed_dim**2 + model.embed_dim
+    print(f"{name:10} {sum(model.parameters().values()) + layer:11,}")
+
+# %% [markdown]
+# And the first two? If they are rounded to millions, the vocabulary would have to be of two sizes:
 
 # %%
 for name in ("transformer-base", "transformer-big"):
