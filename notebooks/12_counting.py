@@ -179,7 +179,7 @@ for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 
 data = x.detach()
 forward, backward = count(module, data, data, data)
 saved = 3 * 2 * b * n * e * e
-print(f"forward {forward}, backward {backward}, and 2 · {forward} - {saved} = {2 * forward - saved}")
+print(f"backward {backward} = 2 · {forward} - {saved}: {backward == 2 * forward - saved}")
 
 # %% [markdown]
 # > **Pitfall.** The counter reads the names of operations. It knows no fused kernel of the CPU, and
@@ -353,9 +353,8 @@ print("bne =", b * n * h * d, " bhn² =", b * h * n * n, " bhn =", b * h * n)
 # that go into $W_O$. Five are as large as the input, $5bne$ together; the weights are $bhn^2$. The
 # fused kernel keeps the same five, queries, keys and values in one piece, but no weights: it
 # computes them anew in the backward pass, from one number for each query and head, the
-# logarithm of the softmax's sum.
-# In cross-attention, three tensors of n rows and three of m are kept, $3be(n + m)$, and weights of
-# $bhnm$. The next cell asserts all of this at several sizes.
+# logarithm of the softmax's sum. In cross-attention, three tensors of n rows and three of m are kept,
+# $3be(n + m)$, and weights of $bhnm$. The next cell asserts all of this at several sizes.
 
 # %%
 for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (2, 1, 8, 3, 4)):
@@ -523,7 +522,7 @@ for name in ("bert-base", "bert-large"):
     print(f"{name:10} {sum(model.parameters().values()) + layer:11,}")
 
 # %% [markdown]
-# And the first two? If they are rounded to millions, the vocabulary would have to be of two sizes:
+# And the first two? If they were rounded to millions, the vocabulary would have to be of two sizes:
 
 # %%
 for name in ("transformer-base", "transformer-big"):
