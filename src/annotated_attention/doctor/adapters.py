@@ -1,0 +1,215 @@
+"""Turn attention with other arguments, layouts and masks into what the doctor asks.
+
+Each takes something callable and returns something callable, so that they can be put around each
+other, the one that stands nearest to the module innermost:
+
+    sequence_first(allowed(module))
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from annotated_attention.masks import block_future
+
+MASKS = ("any", "shared", "padding", "none")
+
+
+class Adapted:
+    """A callable that knows its module and which masks it takes.
+
+    Attributes:
+        module: where parameters, hooks and modes are; None if there is no module.
+        masks: ``"any"``, a mask for every sample and query; ``"shared"``, the same for all samples;
+            ``"padding"``, the same for all queries; ``"none"``.
+    """
+
+    def __init__(self, attend: Callable[..., Any], inner: object, masks: str | None = None) -> None:
+        """Take a function, and module and masks from what it is built around."""
+        self.attend = attend
+        self.module = module_of(inner)
+        self.masks = masks or masks_of(inner)
+        self.name = name_of(inner)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Ask."""
+        return self.attend(*inputs)
+
+
+def module_of(attend: object) -> nn.Module | None:
+    """Give the module behind a callable."""
+    found = attend if isinstance(attend, nn.Module) else getattr(attend, "module", None)
+    found = getattr(attend, "__self__", None) if found is None else found  # a bound method
+    return found if isinstance(found, nn.Module) else None
+
+
+def masks_of(attend: object) -> str:
+    """Give the masks that a callable takes; any, if it does not say."""
+    masks = getattr(attend, "masks", None)
+    return masks if masks in MASKS else "any"
+
+
+def name_of(attend: object) -> str:
+    """Give a callable a name to report under."""
+    for found in (getattr(attend, "name", None), getattr(attend, "__name__", None)):
+        if isinstance(found, str):
+            return found
+    return type(attend).__name__
+
+
+def torch_like(module: nn.Module, kind: str = "cross", **options: Any) -> Adapted:
+    """Adapt a module with the arguments of ``torch.nn.MultiheadAttention``, in either layout.
+
+    A mask that is the same for all queries goes in as ``key_padding_mask``, any other as
+    ``attn_mask``, so that both are examined. Kind ``"causal"`` passes ``is_causal=True`` alone.
+
+    Args:
+        module: has ``num_heads`` and may have ``batch_first``.
+        kind: as in ``examine``.
+        **options: passed on, such as ``need_weights=False``.
+    """
+    batch_first = getattr(module, "batch_first", False)
+
+    def turn(x: Tensor) -> Tensor:
+        return x if batch_first else x.transpose(0, 1)
+
+    def call(query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None) -> Any:
+        same = query is key is value
+        query, key, value = (query,) * 3 if same else (query, key, value)
+        given = [turn(query)] * 3 if same else [turn(x) for x in (query, key, value)]
+        output, *rest = module(*given, **_torch_masks(module, blocked), **options)
+        return turn(output), *rest
+
+    if kind == "cross":
+        return Adapted(call, module)
+    if kind == "self":
+        return Adapted(lambda x, blocked: call(x, x, x, blocked), module)
+    options = {"is_causal": True, **options}
+    return Adapted(lambda x: call(x, x, x), module, "none")
+
+
+def _torch_masks(module: Any, blocked: Tensor | None) -> dict[str, Tensor]:
+    if blocked is None:
+        return {}
+    if bool((blocked == blocked[:, :1]).all()):
+        return {"key_padding_mask": blocked[:, 0]}
+    if bool((blocked == blocked[:1]).all()):
+        return {"attn_mask": blocked[0]}
+    return {"attn_mask": blocked.repeat_interleave(module.num_heads, 0)}
+
+
+def sequence_first(attend: Callable[..., Any]) -> Adapted:
+    """Adapt what takes (n, b, e) and (m, b, e) and returns (n, b, e); masks stay as they are."""
+
+    def call(*inputs: Any) -> Any:
+        given = [x.transpose(0, 1) if _is_tokens(x) else x for x in inputs]
+        result = attend(*given)
+        if isinstance(result, tuple):
+            return result[0].transpose(0, 1), *result[1:]
+        return result.transpose(0, 1)
+
+    return Adapted(call, attend)
+
+
+def _is_tokens(x: object) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 3
+
+
+def allowed(attend: Callable[..., Any]) -> Adapted:
+    """Adapt what takes a mask that is True where a query may look."""
+    return with_mask(attend, lambda blocked: ~blocked)
+
+
+def additive(attend: Callable[..., Any]) -> Adapted:
+    """Adapt what adds a mask to the scores: 0 for what is allowed, minus infinity for the rest."""
+
+    def call(*inputs: Any) -> Any:
+        *tokens, blocked = inputs
+        if blocked is not None:
+            blocked = tokens[0].new_zeros(blocked.shape).masked_fill(blocked, float("-inf"))
+        return attend(*tokens, blocked)
+
+    return Adapted(call, attend)
+
+
+def for_each_head(attend: Callable[..., Any]) -> Adapted:
+    """Adapt what takes a mask of (b, 1, n, m), broadcast over the heads."""
+    return with_mask(attend, lambda mask: mask.unsqueeze(1))
+
+
+def folded(attend: Callable[..., Any], num_heads: int) -> Adapted:
+    """Adapt what takes a mask of (b * h, n, m), samples first."""
+    return with_mask(attend, lambda mask: mask.repeat_interleave(num_heads, 0))
+
+
+def for_all_samples(attend: Callable[..., Any]) -> Adapted:
+    """Adapt what takes no mask but (n, m), the same for all samples."""
+    return with_mask(attend, lambda mask: mask[0], "shared")
+
+
+def for_all_queries(attend: Callable[..., Any]) -> Adapted:
+    """Adapt what takes no mask but padding, (b, m), the same for all queries."""
+    return with_mask(attend, lambda mask: mask[:, 0], "padding")
+
+
+def with_mask(
+    attend: Callable[..., Any], change: Callable[[Tensor], Tensor], masks: str | None = None
+) -> Adapted:
+    """Adapt what takes another mask: ``change`` makes it from (b, n, m); None stays None."""
+
+    def call(*inputs: Any) -> Any:
+        *tokens, blocked = inputs
+        return attend(*tokens, None if blocked is None else change(blocked))
+
+    return Adapted(call, attend, masks)
+
+
+def always_masked(attend: Callable[..., Any]) -> Adapted:
+    """Adapt what must be given a mask: where there is none, one that blocks nothing."""
+
+    def call(*inputs: Any) -> Any:
+        *tokens, blocked = inputs
+        if blocked is None:
+            shape = (*tokens[0].shape[:2], tokens[-1].size(1))
+            blocked = torch.zeros(shape, dtype=torch.bool, device=tokens[0].device)
+        return attend(*tokens, blocked)
+
+    return Adapted(call, attend)
+
+
+def without_mask(attend: Callable[..., Any]) -> Adapted:
+    """Adapt what takes no mask at all; what would need one is reported as not examined."""
+    return Adapted(lambda *inputs: attend(*inputs[:-1]), attend, "none")
+
+
+def keywords(attend: Callable[..., Any], *names: str, **options: Any) -> Adapted:
+    """Adapt what is called with keywords: ``keywords(module, "q", "k", "v", "mask")``.
+
+    Args:
+        attend: what to call.
+        *names: of the arguments, in the doctor's order; a mask that is None is left out.
+        **options: passed on as they are.
+    """
+
+    def call(*inputs: Any) -> Any:
+        given = dict(zip(names, inputs, strict=False))
+        return attend(**{name: x for name, x in given.items() if x is not None}, **options)
+
+    return Adapted(call, attend)
+
+
+def causal(attend: Callable[..., Any], inputs: int = 3) -> Adapted:
+    """Adapt what takes ``blocked`` to kind ``"causal"``, by blocking the future.
+
+    Args:
+        attend: takes ``inputs`` tensors and ``blocked``.
+        inputs: 3 for query, key and value, 1 for x alone.
+    """
+
+    def call(x: Tensor) -> Any:
+        blocked = block_future(x.size(1), device=x.device).expand(x.size(0), -1, -1)
+        return attend(*(x,) * inputs, blocked)
+
+    return Adapted(call, attend, "none")

@@ -1,0 +1,289 @@
+"""Stage one, continued: how an implementation behaves as a module."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from annotated_attention.doctor import situations
+from annotated_attention.doctor.patient import Failed, Inputs, NotAsked, Patient
+from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
+
+_DROPOUT = 0.5
+_TRIES = 6
+_FAR = 0.3  # what half precision may be off by: this looks for overflow, not for rounding
+
+
+def _module(patient: Patient) -> nn.Module:
+    if patient.module is None:
+        raise NotAsked("no module is given")
+    return patient.module
+
+
+def evaluation(patient: Patient) -> Iterator[Finding]:
+    """In evaluation mode, the same question gets the same answer."""
+    inputs = patient.draw(1)
+    with patient.dropping(_DROPOUT):
+        first, *more = (patient.ask(inputs) for _ in range(_TRIES))
+        graph = patient.ask(inputs, gradient=True)
+    gap = max(patient.gap(x, first) for x in more)
+    if gap > patient.tolerance:
+        yield Finding(
+            "dropout-in-evaluation",
+            WRONG,
+            "in evaluation mode the same input gives other results each time",
+            f"{_TRIES} calls differ by up to {gap:.0%} of their size, with dropout at {_DROPOUT}",
+        )
+    elif not patient.same(graph, first):
+        yield Finding(
+            "gradient-mode-matters",
+            WRONG,
+            "the result is another one where gradients are recorded",
+            f"it differs by {patient.gap(graph, first):.0%} of its size",
+            "a shortcut that is taken without gradients",
+        )
+
+
+def dropout(patient: Patient) -> Iterator[Finding]:
+    """In training mode, dropout drops weights, not scores."""
+    module = _module(patient)
+    with patient.dropping(_DROPOUT) as count:
+        if not count:
+            raise NotAsked("no dropout setting is found")
+        module.train()
+        try:
+            inputs = patient.draw(1)
+            varied = _variation(patient, inputs)
+            length = 1 if patient.kind != "cross" else patient.m
+            flat = Inputs(inputs.query, inputs.key, inputs.value[:, :1].expand(-1, length, -1))
+            if patient.kind != "cross":
+                flat = inputs.map(lambda x: x[:, :1].expand_as(x))
+            constant = _variation(patient, flat)
+        finally:
+            module.eval()
+    if varied <= patient.tolerance:
+        yield Finding(
+            "dropout-without-effect",
+            WRONG,
+            "dropout is set, and nothing is random in training",
+            f"{_TRIES} calls agree, with dropout at {_DROPOUT}",
+            "the setting is stored and not used",
+            "Apply dropout to the weights, after the softmax.",
+        )
+    elif constant <= patient.tolerance:
+        yield Finding(
+            "dropout-before-softmax",
+            WRONG,
+            "with dropout, the weights still sum to one",
+            f"in training results vary by {varied:.0%}, and not at all where all values are equal",
+        )
+
+
+def _variation(patient: Patient, inputs: Inputs) -> float:
+    first, *more = (patient.ask(inputs) for _ in range(_TRIES))
+    return max(patient.gap(x, first) for x in more)
+
+
+def weights(patient: Patient) -> Iterator[Finding]:
+    """Weights that are returned sum to one over the keys."""
+    inputs = patient.draw(1)
+    sums = _sums(patient, inputs)
+    if sums is None:
+        raise NotAsked("it returns no weights of shape (b, n, m) or (b, h, n, m)")
+    gap = (sums - 1).abs().max().item()
+    if gap > 100 * patient.tolerance:
+        yield Finding(
+            "weights-are-no-weights",
+            CONVENTION,
+            "what is returned besides the output does not sum to one over the keys",
+            f"sums are from {sums.min():.2f} to {sums.max():.2f}",
+            "scores, or weights before or after another step, are returned",
+        )
+        return
+    if patient.module is None:
+        return
+    with patient.dropping(_DROPOUT):
+        patient.module.train()
+        try:
+            sums = _sums(patient, inputs)
+        finally:
+            patient.module.eval()
+    if sums is not None and (sums - 1).abs().max() > 0.01:
+        yield Finding(
+            "weights-after-dropout",
+            CONVENTION,
+            "in training, weights are returned as they are after dropout",
+            f"with dropout at {_DROPOUT}, sums are from {sums.min():.2f} to {sums.max():.2f}",
+        )
+
+
+def _sums(patient: Patient, inputs: Inputs) -> Tensor | None:
+    patient.ask(inputs)
+    found = patient.weights
+    b, n, m = inputs.query.size(0), inputs.query.size(1), inputs.key.size(1)
+    if found is None or found.shape not in ((b, n, m), (b, patient.num_heads, n, m)):
+        return None
+    return found.double().sum(-1)
+
+
+def registration(patient: Patient) -> Iterator[Finding]:
+    """Every parameter is registered."""
+    module = _module(patient)
+    lost = unregistered(module)
+    if lost:
+        count = sum(x.numel() for x in lost.values())
+        yield Finding(
+            "heads-in-a-plain-list",
+            WRONG,
+            "parameters exist that the module does not know of",
+            f"{count} numbers in {', '.join(list(lost)[:4])}{' …' if len(lost) > 4 else ''}",
+        )
+
+
+def unregistered(module: nn.Module) -> dict[str, Tensor]:
+    """Find parameters in lists, dictionaries and attributes where a module does not look."""
+    known = {id(x) for x in module.parameters()}
+    found: dict[str, Tensor] = {}
+
+    def look(name: str, value: object) -> None:
+        if isinstance(value, nn.Module):
+            for inner, x in value.named_parameters():
+                look(f"{name}.{inner}", x)
+        elif isinstance(value, Tensor):
+            if value.is_leaf and value.requires_grad and id(value) not in known:
+                found[name] = value
+        elif isinstance(value, list | tuple | dict):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, item in items:
+                look(f"{name}.{key}", item)
+
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            if name not in ("_parameters", "_buffers", "_modules"):
+                look(f"{path}.{name}".lstrip("."), value)
+    return found
+
+
+def gradients(patient: Patient) -> Iterator[Finding]:
+    """Gradients reach the inputs and every parameter, and are finite."""
+    inputs = patient.draw(1).map(lambda x: x.requires_grad_())
+    output = patient.ask(inputs, gradient=True)
+    named = {} if patient.module is None else dict(patient.module.named_parameters())
+    named = {name: x for name, x in named.items() if x.requires_grad}
+    if not output.requires_grad:
+        yield Finding(
+            "no-gradient",
+            WRONG,
+            "no gradient flows",
+            "the output has no graph",
+            "`no_grad`, `detach`, `.data`, `item` or numpy on the way",
+            "Compute with tensors from end to end.",
+        )
+        return
+    direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(17))
+    tensors = [inputs.query, *named.values()]
+    found = torch.autograd.grad((output * direction.to(output)).sum(), tensors, allow_unused=True)
+    dead = [
+        name
+        for (name, x), grad in zip(named.items(), found[1:], strict=True)
+        # The bias of the keys moves all scores of a query alike: its gradient is zero.
+        if grad is None or (x.dim() > 1 and not grad.any())
+    ]
+    if dead:
+        yield Finding(
+            "parameters-without-gradient",
+            WRONG,
+            "no gradient reaches some parameters",
+            f"{len(dead)} of {len(named)}: {', '.join(dead[:5])}{' …' if len(dead) > 5 else ''}",
+            "they are created and never used, as an output projection that is not applied",
+            "Use them, or do not create them.",
+        )
+    if any(grad is not None and not grad.isfinite().all() for grad in found):
+        yield Finding("gradient-not-finite", WRONG, "gradients are NaN or infinite")
+
+
+def hooks(patient: Patient) -> Iterator[Finding]:
+    """Hooks on the module run."""
+    module = _module(patient)
+    ran: list[bool] = []
+    handle = module.register_forward_hook(lambda *_: ran.append(True))
+    try:
+        patient.ask(patient.draw(1))
+    finally:
+        handle.remove()
+    if ran:
+        return
+    if type(module).__call__ is nn.Module.__call__:
+        raise NotAsked("it is asked past its module's call, so that hooks cannot run")
+    yield Finding(
+        "call-instead-of-forward",
+        WRONG,
+        "hooks on the module never run",
+        f"{type(module).__name__} defines `__call__`",
+    )
+
+
+def half_precision(patient: Patient) -> Iterator[Finding]:
+    """In float16 and bfloat16 it computes the same, with and without a mask."""
+    if patient.module is not None and unregistered(patient.module):
+        raise NotAsked("parameters that are not registered stay in their dtype")
+    cases = [situations.free(patient), *situations.masked(patient)]
+    for dtype in (torch.float16, torch.bfloat16):
+        for case in cases:
+            finding = _in_half(patient, case, dtype)
+            if finding is not None:
+                yield finding
+                return
+
+
+def _in_half(patient: Patient, case: situations.Situation, dtype: torch.dtype) -> Finding | None:
+    name = str(dtype).removeprefix("torch.")
+    try:
+        expected = patient.ask(case.inputs, case.blocked)
+    except Failed:
+        return None  # not for its precision
+    try:
+        with patient.converted(dtype):
+            found = patient.ask(case.inputs.map(lambda x: x.to(dtype)), case.blocked)
+    except Failed as failure:
+        if "not implemented for" in str(failure):
+            raise NotAsked(f"in {name}: {failure}") from None
+        if "overflow" in str(failure):
+            return Finding(
+                "finite-fill-in-half",
+                WRONG,
+                f"with {case.name}, it fails in {name}",
+                str(failure),
+            )
+        return Finding(
+            "fails-in-half",
+            CONVENTION,
+            f"with {case.name}, it fails in {name}",
+            str(failure),
+            "tensors that are made in float32 meet others in half precision; autocast may help",
+            "Make new tensors with the dtype of an input.",
+        )
+    gap = patient.gap(found, expected)
+    if gap <= _FAR:
+        return None
+    return Finding(
+        "half-differs",
+        WRONG,
+        f"with {case.name}, {name} gives something else",
+        f"the result has NaN or infinity in it: {not found.isfinite().all()}; else it differs by "
+        f"up to {min(gap, 9.99):.0%} of its size",
+        "a number that half precision does not hold, such as a large fill or two of them added up",
+        "Fill with minus infinity, or with `torch.finfo(scores.dtype).min`.",
+    )
+
+
+def inputs_untouched(patient: Patient) -> Iterator[Finding]:
+    """Arguments are what they were before; asked last, about all calls before."""
+    if patient.changed:
+        names = ", ".join(sorted(patient.changed))
+        yield Finding(
+            "input-changed-in-place",
+            WRONG,
+            "an argument is another tensor after the call",
+            f"changed: {names}",
+        )

@@ -1,0 +1,185 @@
+"""Stage two: the same weights in the right version, and in every wrong one."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from annotated_attention.doctor import situations
+from annotated_attention.doctor.adapters import torch_like
+from annotated_attention.doctor.patient import Failed, Patient
+from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
+from annotated_attention.doctor.situations import Situation
+from annotated_attention.doctor.weights import Projections, find
+from annotated_attention.mistakes import MISTAKES
+from annotated_attention.multihead import MultiheadAttention
+
+Answers = Sequence[tuple[Situation, Tensor]]
+
+_AT_LEAST = 1e-4  # a difference that small between two versions proves nothing
+
+
+class Diagnosis:
+    """What the outputs agree with.
+
+    Attributes:
+        finding: the mistake that gives the same outputs, if there is one.
+        agreement: what they agree with, in one sentence.
+        reason: why there is no diagnosis, if there is none.
+        appended: whether keys are appended, so that weights over the others need not sum to one.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing known."""
+        self.finding: Finding | None = None
+        self.agreement = ""
+        self.reason = ""
+        self.appended = False
+
+
+def diagnose(patient: Patient) -> Diagnosis:
+    """Put the weights that can be found into our own versions, and compare outputs."""
+    result = Diagnosis()
+    if patient.module is None:
+        result.reason = "no module is given, so that there are no weights to compare with"
+        return result
+    readings = list(find(patient.module, patient.embed_dim, patient.num_heads))
+    if not readings:
+        result.reason = "no projections are found among the parameters, by name or by shape"
+        return result
+    answers = list(_answers(patient))
+    if not answers:
+        result.reason = "no question is answered"
+        return result
+    usual = [reading for reading in readings if not reading.code]
+    for reading in usual:
+        if _agrees(patient, answers, MultiheadAttention, reading):
+            result.agreement = _say(answers, "the right version", reading)
+            result.appended = bool(_appended(patient))
+            return result
+    for reading in usual:
+        found = [
+            mistake
+            for mistake in MISTAKES.values()
+            if mistake.code not in _skipped(patient, reading)
+            and _agrees(patient, answers, mistake.version, reading)
+        ]
+        if found:
+            result.finding = Finding(
+                found[0].code,
+                WRONG,
+                "",
+                f"with the same weights, its outputs are those of {found[0].version.__name__}",
+            )
+            result.agreement = _say(answers, f"`{found[0].code}`", reading)
+            return result
+    for reading in readings:
+        if reading.code and _agrees(patient, answers, MultiheadAttention, reading):
+            if reading.basis != "order":
+                result.finding = _layout(reading)
+            result.agreement = _say(answers, "the right version", reading)
+            return result
+    result.reason = (
+        f"projections are found ({usual[0].how}), but neither the right version nor a mistake "
+        "gives these outputs with them: it may do more than attention, have positions inside, "
+        "or make two mistakes at once"
+    )
+    return result
+
+
+def _skipped(patient: Patient, reading: Projections) -> set[str]:
+    """Leave out mistakes of order: other readings are about them, and a guess proves none."""
+    order = {"chunks-in-the-wrong-order", "interleaved-per-head"}
+    if reading.basis != "names" and patient.kind != "cross":
+        order.add("keys-and-values-swapped")
+    return order
+
+
+def _say(answers: Answers, version: str, reading: Projections) -> str:
+    return f"with {version}, in all of {len(answers)} situations; weights: {reading.how}"
+
+
+def _layout(reading: Projections) -> Finding:
+    """Say that the projections are read in another order."""
+    packed = reading.basis == "shape"
+    said = "packed in another way than PyTorch's" if packed else "not what they are called"
+    return Finding(
+        reading.code,
+        CONVENTION if packed else WRONG,
+        f"the projections are {said}",
+        f"it agrees with the right version with {reading.how}",
+    )
+
+
+def _questions(patient: Patient) -> Iterator[Situation]:
+    """Choose situations that tell the versions apart."""
+    yield situations.free(patient, 21)
+    yield Situation("two tokens", patient.draw(22, n=2, m=2), None)
+    if patient.kind != "causal":
+        yield from situations.masked(patient)
+        yield from situations.masked(patient, square=True)
+        case = situations.future(patient)
+        if case is not None:
+            yield case
+
+
+def _answers(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
+    """Ask; what fails says nothing here."""
+    for case in _questions(patient):
+        try:
+            output = patient.ask(case.inputs, case.blocked)
+        except Failed:
+            continue
+        yield case, output
+
+
+def _appended(patient: Patient) -> dict[str, Any]:
+    """Give the settings of a module that appends keys, as PyTorch's may."""
+    module: Any = patient.module
+    learned = isinstance(getattr(module, "bias_k", None), Tensor)
+    zeros = getattr(module, "add_zero_attn", False) is True
+    return {"add_bias_kv": learned, "add_zero_attn": zeros} if learned or zeros else {}
+
+
+def _agrees(
+    patient: Patient, answers: Answers, version: type[MultiheadAttention], reading: Projections
+) -> bool:
+    """Tell whether a version with these weights gives the same answers."""
+    module = _built(patient, version, reading)
+    ours = Patient(
+        torch_like(module, patient.kind),
+        patient.embed_dim,
+        patient.num_heads,
+        patient.kind,
+        module,
+        patient.max_length,
+    )
+    ours.dtype = patient.dtype
+    for case, answer in answers:
+        try:
+            output = ours.ask(case.inputs, case.blocked)
+        except Failed:
+            return False
+        if not patient.same(answer, output):
+            return False
+    return True
+
+
+def _built(
+    patient: Patient, version: type[MultiheadAttention], reading: Projections
+) -> MultiheadAttention:
+    """Make a version with these weights."""
+    settings = _appended(patient)
+    module = version(patient.embed_dim, patient.num_heads, batch_first=True, **settings)
+    state = {
+        "in_proj_weight": torch.cat(reading.weights[:3]),
+        "in_proj_bias": torch.cat(reading.biases[:3]),
+        "out_proj.weight": reading.weights[3],
+        "out_proj.bias": reading.biases[3],
+    }
+    if settings.get("add_bias_kv"):
+        theirs: Any = patient.module
+        state |= {"bias_k": theirs.bias_k, "bias_v": theirs.bias_v}
+    module.load_state_dict(state, strict=False)
+    return module.to(patient.dtype).eval()

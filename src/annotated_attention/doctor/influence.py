@@ -1,0 +1,77 @@
+"""Which token of the input changes which token of the output."""
+
+import torch
+from torch import Tensor
+
+from annotated_attention.doctor.patient import Inputs, Patient
+
+_COUNTS = 1e-6  # of the largest reaction; a smaller one is rounding
+
+
+def reactions(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> dict[str, Tensor]:
+    """Measure how strongly each output token reacts to each input token, by the Jacobian.
+
+    Args:
+        patient: what is asked.
+        inputs: what it is asked about.
+        blocked: (b, n, m), or None.
+
+    Returns:
+        For ``query``, ``key`` and ``value``, or for ``query`` alone where all are one tensor: the
+        largest reaction, [sample, query, sample, token]. Zeros where no gradient flows.
+    """
+    leaves = inputs.map(lambda x: x.clone().requires_grad_())
+    names = ["query", "key", "value"] if patient.kind == "cross" else ["query"]
+    tensors = [getattr(leaves, name) for name in names]
+    output = patient.ask(leaves, blocked, gradient=True)
+    b, n, _ = output.shape
+    found = {name: x.new_zeros(b, n, b, x.size(1)) for name, x in zip(names, tensors, strict=True)}
+    if not output.requires_grad:
+        return found
+    source = torch.Generator().manual_seed(7)
+    direction = torch.randn(output.size(-1), generator=source, dtype=torch.float64).to(output)
+    for i in range(b * n):
+        reaction = torch.autograd.grad(
+            output[i // n, i % n] @ direction, tensors, retain_graph=True, allow_unused=True
+        )
+        for name, gradient in zip(names, reaction, strict=True):
+            if gradient is not None:
+                found[name][i // n, i % n] = gradient.abs().amax(-1)
+    return found
+
+
+def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Tensor:
+    """Tell which output moves when a key and its value are replaced, all samples at once.
+
+    Args:
+        patient: what is asked.
+        inputs: what it is asked about.
+        blocked: (b, n, m), or None.
+
+    Returns:
+        (b, n, m), by how much, relative to the size of the output.
+    """
+    before = patient.ask(inputs, blocked)
+    size = before.abs().max().clamp(min=1e-30)
+    other = patient.draw(11, len(before), inputs.query.size(1), inputs.key.size(1))
+    columns = []
+    for j in range(inputs.key.size(1)):
+        after = patient.ask(_replaced(patient, inputs, other, j), blocked)
+        columns.append((after - before).abs().amax(-1) / size)
+    return torch.stack(columns, -1)
+
+
+def _replaced(patient: Patient, inputs: Inputs, other: Inputs, j: int) -> Inputs:
+    def replace(x: Tensor, y: Tensor) -> Tensor:
+        return torch.cat([x[:, :j], 3 * y[:, j : j + 1], x[:, j + 1 :]], 1)
+
+    if patient.kind != "cross":
+        return Inputs(*(replace(inputs.query, other.query),) * 3)
+    return Inputs(inputs.query, replace(inputs.key, other.key), replace(inputs.value, other.value))
+
+
+def counts(reaction: Tensor) -> Tensor:
+    """Tell which reactions are more than rounding."""
+    reaction = reaction.nan_to_num(nan=torch.inf)
+    largest = reaction[reaction.isfinite()]
+    return reaction > _COUNTS * (largest.max() if largest.numel() else 0)

@@ -1,0 +1,253 @@
+"""The implementation under examination: how it is asked, and how it is left as it was."""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from annotated_attention.doctor.adapters import masks_of, module_of, name_of
+
+# How far two results may be apart that should be the same, relative to their size. Some code
+# computes its softmax in float32, whatever it is given.
+_TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4}
+_IN_HALF = 0.1
+_LONGEST = 300
+
+
+class Failed(Exception):
+    """The implementation raised, or returned something of a wrong kind or shape."""
+
+
+class NotAsked(Exception):
+    """A question does not apply, or cannot be asked; the text says why."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What attention is asked about: in self-attention all three are one tensor."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
+        """Change each tensor, one that is used thrice only once."""
+        if self.query is self.key is self.value:
+            return Inputs(*(change(self.query),) * 3)
+        return Inputs(change(self.query), change(self.key), change(self.value))
+
+    def cut(self, start: int, end: int) -> "Inputs":
+        """Keep the tokens from ``start`` to ``end``."""
+        return self.map(lambda x: x[:, start:end])
+
+
+class Patient:
+    """Asks an implementation, in a known state, and notes what it does to its surroundings."""
+
+    def __init__(
+        self,
+        attend: Callable[..., Any],
+        embed_dim: int,
+        num_heads: int,
+        kind: str,
+        module: nn.Module | None,
+        max_length: int,
+    ) -> None:
+        """Take what ``examine`` was given."""
+        self.attend, self.kind = attend, kind
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.module = module_of(attend) if module is None else module
+        self.name = name_of(attend)
+        self.masks = "none" if kind == "causal" else masks_of(attend)
+        self.max_length = max_length
+        self.dtype = torch.float64
+        self.weights: Tensor | None = None  # what the last answer returned besides the output
+        self.changed: set[str] = set()  # arguments that were changed in place
+        self.b = 3 if num_heads == 2 else 2
+        self.n, self.m = min(5, max_length), min(5 if kind != "cross" else 7, max_length)
+
+    @property
+    def tolerance(self) -> float:
+        """How far apart two results may be that should be the same."""
+        return _TOLERANCES.get(self.dtype, _IN_HALF)
+
+    def draw(self, seed: int, b: int = 0, n: int = 0, m: int = 0) -> Inputs:
+        """Draw inputs of standard normal numbers; 0 means the usual size."""
+        source = torch.Generator().manual_seed(seed)
+
+        def tokens(length: int) -> Tensor:
+            shape = (b or self.b, length, self.embed_dim)
+            return torch.randn(shape, generator=source, dtype=torch.float64).to(self.dtype)
+
+        if self.kind != "cross":
+            return Inputs(*(tokens(n or self.n),) * 3)
+        return Inputs(tokens(n or self.n), tokens(m or self.m), tokens(m or self.m))
+
+    def ask(self, inputs: Inputs, blocked: Tensor | None = None, gradient: bool = False) -> Tensor:
+        """Give the output, (b, n, e).
+
+        Args:
+            inputs: what to attend with.
+            blocked: (b, n, m), or None.
+            gradient: keep the graph.
+
+        Raises:
+            Failed: it raised, or returned something else.
+        """
+        with torch.set_grad_enabled(gradient):
+            # A leaf that needs a gradient cannot be changed in place; what goes in is a copy of it.
+            given = inputs.map(torch.clone)
+            mask = None if blocked is None else blocked.clone()
+            arguments: list[Tensor | None] = [given.query]
+            arguments += [given.key, given.value] if self.kind == "cross" else []
+            arguments += [mask] if self.kind != "causal" else []
+            try:
+                result = self.attend(*arguments)
+            except Exception as error:
+                raise Failed(describe(error)) from error
+        for name in ("query", "key", "value"):
+            if not torch.equal(getattr(given, name).detach(), getattr(inputs, name).detach()):
+                self.changed.add("x" if self.kind != "cross" else name)
+        if mask is not None and blocked is not None and not torch.equal(mask, blocked):
+            self.changed.add("blocked")
+        return self._output(result, inputs)
+
+    def _output(self, result: object, inputs: Inputs) -> Tensor:
+        """Take the output from what was returned."""
+        self.weights = None
+        if isinstance(result, tuple | list) and result:
+            rest = [x for x in result[1:] if isinstance(x, Tensor)]
+            self.weights = rest[0].detach() if rest else None
+            result = result[0]
+        if not isinstance(result, Tensor):
+            raise Failed(f"it returns an object of type {type(result).__name__}, not a tensor")
+        if result.shape != inputs.query.shape:
+            raise Failed(
+                f"it returns shape {tuple(result.shape)}; (b, n, e) = {tuple(inputs.query.shape)} "
+                "is expected"
+            )
+        return result
+
+    def gap(self, found: Tensor, expected: Tensor) -> float:
+        """Say how far two results are apart, relative to their size; NaN counts as infinite."""
+        found, expected = found.detach().double(), expected.detach().double()
+        if not (found.isfinite().all() and expected.isfinite().all()):
+            return math.inf
+        if not found.numel():
+            return 0.0
+        size = max(expected.abs().max().item(), found.abs().max().item(), 1e-30)
+        return (found - expected).abs().max().item() / size
+
+    def same(self, found: Tensor, expected: Tensor) -> bool:
+        """Tell whether two results are the same, but for rounding."""
+        return self.gap(found, expected) <= self.tolerance
+
+    @contextlib.contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Examine in evaluation mode, in float64 if it can be; put everything back afterwards."""
+        with torch.random.fork_rng(devices=[]), _left_as_it_was(self.module):
+            torch.manual_seed(0)
+            if self.module is not None:
+                self.module.eval()
+                own = next((x.dtype for x in self.module.parameters()), torch.float32)
+                _give_size(self.module)
+            else:
+                own = torch.float32
+            with self.converted(torch.float64):
+                if self.works():
+                    yield
+                    return
+            self.dtype = own
+            yield
+
+    def works(self) -> bool:
+        """Tell whether it answers at all, in the dtype that it is asked in."""
+        try:
+            return self.ask(self.draw(0)).dtype == self.dtype
+        except Failed:
+            return False
+
+    @contextlib.contextmanager
+    def converted(self, dtype: torch.dtype) -> Iterator[None]:
+        """Ask in another dtype for a while."""
+        before, self.dtype = self.dtype, dtype
+        try:
+            with _left_as_it_was(self.module):
+                if self.module is not None:
+                    self.module.to(dtype)
+                yield
+        finally:
+            self.dtype = before
+
+    @contextlib.contextmanager
+    def dropping(self, probability: float) -> Iterator[int]:
+        """Set every dropout that can be found; gives how many there are."""
+        found: list[tuple[nn.Module, str, float]] = []
+        for part in self.module.modules() if self.module is not None else ():
+            for name, value in vars(part).items():
+                named = "drop" in name.lower() or (name == "p" and "Dropout" in type(part).__name__)
+                if named and isinstance(value, float) and 0 <= value < 1:
+                    found.append((part, name, value))
+        try:
+            for part, name, _ in found:
+                setattr(part, name, probability)
+            yield len(found)
+        finally:
+            for part, name, value in found:
+                setattr(part, name, value)
+
+
+@contextlib.contextmanager
+def _left_as_it_was(module: nn.Module | None) -> Iterator[None]:
+    """Put back parameters, their gradients, buffers and modes, the very same tensors."""
+    if module is None:
+        yield
+        return
+    parts = list(module.modules())
+    modes = [part.training for part in parts]
+    tensors = [(x, x.data, x.grad) for x in module.parameters()]
+    buffers = [(part, name, x) for part in parts for name, x in part._buffers.items()]
+    values = [None if x is None else x.clone() for _, _, x in buffers]
+    try:
+        yield
+    finally:
+        for x, data, grad in tensors:
+            x.grad = None
+            x.data = data
+            x.grad = grad
+        for (part, name, buffer), value in zip(buffers, values, strict=True):
+            part._buffers[name] = buffer
+            if buffer is not None and value is not None:
+                buffer.data.copy_(value)
+        for part, mode in zip(parts, modes, strict=True):
+            part.training = mode
+
+
+def _give_size(module: nn.Module) -> None:
+    """Make weights that are zero or tiny as large as usual: an effect that is zero shows nothing.
+
+    Runs inside ``_left_as_it_was``, on new tensors.
+    """
+    source = torch.Generator().manual_seed(0)
+    for x in module.parameters():
+        if not x.is_floating_point() or not x.numel():
+            continue
+        usual = x.shape[-1] ** -0.5 if x.dim() > 1 else 0.1
+        size = x.data.double().square().mean().sqrt().item()
+        if size == 0:
+            drawn = torch.randn(x.shape, generator=source, dtype=torch.float64)
+            x.data = (drawn * usual).to(x)
+        elif x.dim() > 1 and size < usual / 3:
+            x.data = x.data * (usual / size)
+
+
+def describe(error: Exception) -> str:
+    """Give an exception's type and the beginning of its message, on one line."""
+    message = " ".join(str(error).split())
+    if len(message) > _LONGEST:
+        message = message[:_LONGEST] + " …"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

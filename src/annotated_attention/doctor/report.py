@@ -1,0 +1,120 @@
+"""What an examination found, as text for a terminal and as HTML for a notebook or a page."""
+
+import textwrap
+from dataclasses import dataclass, field
+from html import escape
+
+WRONG, CONVENTION = "wrong", "convention"
+_PARTS = ("symptom", "evidence", "cause", "remedy")
+_WIDTH = 92
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that an examination found.
+
+    Attributes:
+        code: a stable name, that of the mistake in ``annotated_attention.mistakes`` if it is one.
+        severity: ``"wrong"``, or ``"convention"`` for what respectable code does differently.
+        symptom: what was seen, in one sentence.
+        evidence: the numbers.
+        cause: what probably leads to it.
+        remedy: what to change.
+        test: the part of the examination that found it.
+    """
+
+    code: str
+    severity: str
+    symptom: str
+    evidence: str = ""
+    cause: str = ""
+    remedy: str = ""
+    test: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of an examination.
+
+    It prints as text, and shows itself as HTML in a notebook.
+
+    Attributes:
+        name: what was examined.
+        findings: what was found, the worst first.
+        not_examined: what could not be asked, and why.
+        examined: the parts of the examination that took place.
+        agreement: what the outputs agree with, if the projections' weights were found.
+    """
+
+    name: str
+    findings: tuple[Finding, ...] = ()
+    not_examined: tuple[str, ...] = ()
+    examined: tuple[str, ...] = ()
+    agreement: str = field(default="")
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong; conventions do not count."""
+        return all(finding.severity != WRONG for finding in self.findings)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of all findings."""
+        return tuple(finding.code for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """The result in one line."""
+        wrong = sum(finding.severity == WRONG for finding in self.findings)
+        conventions = len(self.findings) - wrong
+        parts = [f"{wrong} wrong" if wrong else "nothing wrong"]
+        parts += [f"{conventions} by convention"] if conventions else []
+        parts += [f"{len(self.examined)} tests"]
+        parts += [f"{len(self.not_examined)} not examined"] if self.not_examined else []
+        return f"{'✓' if self.ok else '✗'} {self.name}: {', '.join(parts)}"
+
+    def __str__(self) -> str:
+        """Show it as text."""
+        lines = [self.verdict]
+        for finding in self.findings:
+            lines += ["", f"{finding.severity}: {finding.code}"]
+            for part in _PARTS:
+                lines += _wrapped(part, getattr(finding, part))
+        lines += ["", *_wrapped("agrees", self.agreement)] if self.agreement else []
+        lines += ["", "not examined"] if self.not_examined else []
+        for reason in self.not_examined:
+            lines += textwrap.wrap(reason, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Show the same as HTML, without a style of its own."""
+        parts = [f"<p><strong>{escape(self.verdict)}</strong></p>"]
+        if self.findings:
+            parts.append(f"<dl>{''.join(map(_html, self.findings))}</dl>")
+        if self.agreement:
+            parts.append(f"<p>Agrees: {escape(self.agreement)}</p>")
+        if self.not_examined:
+            items = "".join(f"<li>{escape(reason)}</li>" for reason in self.not_examined)
+            parts.append(f"<p>Not examined:</p><ul>{items}</ul>")
+        return f'<div class="aa-report">{"".join(parts)}</div>'
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=f"  {label:<9}", subsequent_indent=" " * 11,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def _html(finding: Finding) -> str:
+    rows = [
+        f"<dd><em>{part}</em>: {escape(getattr(finding, part))}</dd>"
+        for part in _PARTS
+        if getattr(finding, part)
+    ]
+    return (
+        f'<dt class="aa-{finding.severity}">{finding.severity}: <code>{escape(finding.code)}'
+        f"</code></dt>{''.join(rows)}"
+    )

@@ -1,0 +1,108 @@
+"""The masks that an implementation can be asked with, and the sizes that give mistakes away."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from annotated_attention.doctor.patient import Inputs, Patient
+from annotated_attention.masks import block_future
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Something to ask: inputs, and a mask or none.
+
+    Attributes:
+        name: what is special about it.
+        inputs: the tensors.
+        blocked: (b, n, m), or None.
+    """
+
+    name: str
+    inputs: Inputs
+    blocked: Tensor | None
+
+
+def free(patient: Patient, seed: int = 1) -> Situation:
+    """Ask without a mask."""
+    return Situation("no mask", patient.draw(seed), None)
+
+
+def masked(patient: Patient, square: bool = False) -> Iterator[Situation]:
+    """Ask with each kind of mask that the implementation takes.
+
+    Args:
+        patient: what is asked.
+        square: with as many samples as queries and keys, where a wrong axis fits by chance.
+    """
+    b, n, m = patient.b, patient.n, patient.m if patient.kind == "cross" else patient.n
+    if square:
+        b = n = m = min(3, patient.max_length)
+    for name, makes in _MAKERS.items():
+        if patient.masks in ("any", name):
+            blocked = makes(b, n, m)
+            words = f"a mask {_WORDS[name]}{', as many samples as tokens' if square else ''}"
+            yield Situation(words, patient.draw(2, b, n, m), blocked)
+
+
+def future(patient: Patient) -> Situation | None:
+    """Ask with the future blocked; None if that mask cannot be given."""
+    if patient.masks not in ("any", "shared"):
+        return None
+    n = patient.n
+    blocked = block_future(n).expand(patient.b, n, n)
+    return Situation("the future blocked", patient.draw(3, n=n, m=n), blocked)
+
+
+def only_itself(patient: Patient) -> Situation | None:
+    """Ask with everything blocked but each token itself; None if that mask cannot be given."""
+    if patient.masks not in ("any", "shared"):
+        return None
+    n = patient.n
+    blocked = ~torch.eye(n, dtype=torch.bool).expand(patient.b, n, n)
+    return Situation("only itself", patient.draw(4, n=n, m=n), blocked)
+
+
+def nothing_left(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
+    """Ask with some rows that have nothing left; gives the rows, (b, n), as well."""
+    for situation in masked(patient):
+        assert situation.blocked is not None
+        blocked = situation.blocked.clone()
+        if patient.masks == "shared" or "queries" in situation.name:
+            blocked[:, 0] = True
+        elif "samples" in situation.name:
+            blocked[0] = True
+        else:
+            blocked[0, 0] = True
+        yield Situation(situation.name, situation.inputs, blocked), blocked.all(-1)
+
+
+def _random(shape: tuple[int, ...], seed: int) -> Tensor:
+    """Block about half of the keys: in each row at least one, and at least one not."""
+    m = shape[-1]
+    score = torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+    rank = score.argsort(-1).argsort(-1)
+    keep = 1 + torch.arange(shape[:-1].numel()).view(shape[:-1]) % max(1, m - 1)  # type: ignore[attr-defined]
+    return rank >= keep.unsqueeze(-1)
+
+
+def _any(b: int, n: int, m: int) -> Tensor:
+    return _random(torch.Size((b, n, m)), 5)
+
+
+def _shared(b: int, n: int, m: int) -> Tensor:
+    return _random(torch.Size((n, m)), 6).expand(b, n, m)
+
+
+def _padding(b: int, n: int, m: int) -> Tensor:
+    return _random(torch.Size((b, m)), 8)[:, None].expand(b, n, m)
+
+
+_MAKERS = {"any": _any, "shared": _shared, "padding": _padding}
+_WORDS = {
+    "any": "for each sample and query",
+    "shared": "for each query",
+    "padding": "for each sample",
+}

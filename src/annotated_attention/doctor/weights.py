@@ -1,0 +1,228 @@
+"""Find the projections of a module that nobody has seen before, by the names and shapes."""
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from annotated_attention.doctor.conduct import unregistered
+
+_ROLES = {
+    "qkv": r"qkv|c_attn|in_proj|query_key_value|w?pack|to_qkv",
+    "kv": r"kv|key_value",
+    "q": r"q|wq|q_?w|quer(y|ie|ies)",
+    "k": r"k|wk|k_?w|keys?",
+    "v": r"v|wv|v_?w|values?",
+    "o": r"o|wo|o_?w|out|output|out_?put|c|fc|dense|final|unify_?heads|merge|proj|concat",
+}
+_BEFORE = r"^(to_*|(w|b|lin|linear|proj|fc|attn|self|heads?)_+)"
+_BEHIND = r"_*(s|projs?|projections?|lin|linears?|layer|net|weights?|w|bias|b)$"
+
+
+@dataclass(frozen=True)
+class Projections:
+    """The four matrices, each (e, e) as in ``nn.Linear``, and their biases.
+
+    Attributes:
+        weights: W_Q, W_K, W_V and W_O.
+        biases: theirs; zeros where there is none.
+        how: where they were found.
+        code: the mistake that this reading of them is, if it is not the usual one.
+        basis: what says which of them is which: ``"names"``, PyTorch's or others; ``"shape"`` of
+            one packed matrix; or nothing but their ``"order"``.
+    """
+
+    weights: tuple[Tensor, ...]
+    biases: tuple[Tensor, ...]
+    how: str
+    code: str = ""
+    basis: str = "names"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A parameter, and whether it is laid out (out, in), as in ``nn.Linear``; None: unknown."""
+
+    name: str
+    weight: Tensor
+    bias: Tensor | None
+    linear: bool | None
+
+
+def find(module: nn.Module, embed_dim: int, num_heads: int) -> Iterator[Projections]:
+    """Give readings of the module's parameters as projections, the likeliest first."""
+    roles: dict[str, list[_Found]] = {}
+    for found in _matrices(module):
+        roles.setdefault(_role(found.name), []).append(found)
+    if not roles:
+        return
+    flips = [False, True] if _unclear(roles) else [False]
+    for flip in flips:
+        yield from _packed(roles, embed_dim, num_heads, flip)
+        yield from _separate(roles, embed_dim, num_heads, flip)
+
+
+def _unclear(roles: dict[str, list[_Found]]) -> bool:
+    return any(found.linear is None for group in roles.values() for found in group)
+
+
+def _matrices(module: nn.Module) -> Iterator[_Found]:
+    """Give every parameter with two axes or three, with the bias that belongs to it."""
+    named = {**dict(module.named_parameters()), **unregistered(module)}
+    owners = {f"{path}.weight".lstrip("."): part for path, part in module.named_modules()}
+    for name, x in named.items():
+        if x.dim() not in (2, 3):
+            continue
+        owner = owners.get(name)
+        linear = True if isinstance(owner, nn.Linear) or "in_proj_weight" in name else None
+        linear = False if type(owner).__name__ == "Conv1D" else linear
+        linear = True if re.search(r"_proj_weight$|\.weight$", name) and linear is None else linear
+        bias = named.get(re.sub(r"weight(?!.*weight)", "bias", name)) if "weight" in name else None
+        if bias is None and "weight" not in name:
+            stem = re.sub(r"(^|[._])[wW](?=[._]?[a-zA-Z]+$)", r"\1b", name)
+            bias = named.get(stem) if stem != name else None
+        yield _Found(name, x.detach(), None if bias is None else bias.detach(), linear)
+
+
+def _role(name: str) -> str:
+    """Say which projection a name means; "" if it does not say."""
+    parts = [re.sub(r"(?<=[a-z])(?=[A-Z])", "_", part).lower() for part in name.split(".")]
+    parts = [part for part in parts if not part.isdigit() and part not in ("weight", "bias")]
+    for part in reversed(parts):
+        bare = part
+        for _ in range(3):
+            for role, pattern in _ROLES.items():
+                if re.fullmatch(pattern, bare):
+                    return role
+            bare = re.sub(_BEHIND, "", re.sub(_BEFORE, "", bare))
+    return ""
+
+
+def _packed(roles: dict[str, list[_Found]], e: int, h: int, flip: bool) -> Iterator[Projections]:
+    """Read one matrix as all three projections, in PyTorch's order and in others."""
+    shapes = ((3 * e, e), (e, 3 * e))
+    everything = [x for group in roles.values() for x in group if tuple(x.weight.shape) in shapes]
+    if len(everything) != 1:
+        return
+    (found,) = everything
+    weight = found.weight if found.weight.shape == shapes[0] else found.weight.mT
+    bias = weight.new_zeros(3 * e) if found.bias is None else found.bias.reshape(-1)
+    others = [x for group in roles.values() for x in group if x is not found]
+    out = _out(roles.get("o", []) or others, e, h, flip)
+    if bias.numel() != 3 * e or out is None:
+        return
+    rows = torch.arange(3 * e).view(3, h, -1)
+    usual = Projections((), (), "", basis="names" if "in_proj_weight" in found.name else "shape")
+    for order in itertools.permutations(range(3)):
+        name = ", ".join("QKV"[order.index(i)] for i in range(3))
+        code = "" if order == (0, 1, 2) else "chunks-in-the-wrong-order"
+        chosen = rows[list(order)].reshape(3, -1)
+        yield _take(
+            replace(usual, how=f"{found.name}, as {name}", code=code), weight, bias, chosen, out
+        )
+    for order in itertools.permutations(range(3)):
+        chosen = rows.reshape(h, 3, -1).transpose(0, 1)[list(order)].reshape(3, -1)
+        how = f"{found.name}, packed head by head"
+        yield _take(replace(usual, how=how, code="interleaved-per-head"), weight, bias, chosen, out)
+
+
+def _take(
+    reading: Projections, weight: Tensor, bias: Tensor, rows: Tensor, out: tuple[Tensor, Tensor]
+) -> Projections:
+    weights = tuple(weight[chosen] for chosen in rows)
+    biases = tuple(bias[chosen] for chosen in rows)
+    return replace(reading, weights=(*weights, out[0]), biases=(*biases, out[1]))
+
+
+def _separate(roles: dict[str, list[_Found]], e: int, h: int, flip: bool) -> Iterator[Projections]:
+    """Read a matrix, or one for each head, as each projection."""
+    groups = dict(roles)
+    if "kv" in groups and "k" not in groups:
+        pair = [_half(found, e, i) for i in range(2) for found in groups["kv"]]
+        half = len(pair) // 2
+        groups["k"], groups["v"] = pair[:half], pair[half:]
+    basis = "names"
+    if not all(groups.get(role) for role in "qkv"):
+        square = [x for group in roles.values() for x in group if x.weight.shape == (e, e)]
+        if len(square) < 3:
+            return
+        groups = dict(zip("qkvo", ([x] for x in square), strict=False))
+        basis = "order"
+    joined = [_join(groups[role], e, h, flip) for role in "qkv"]
+    out = _out(groups.get("o", []), e, h, flip)
+    if out is None or any(pair is None for pair in joined):
+        return
+    pairs = [pair for pair in joined if pair is not None] + [out]
+    weights, biases = zip(*pairs, strict=True)
+    names = ", ".join(x.name for role in "qkv" for x in groups[role][:1])
+    usual = Projections(tuple(weights), tuple(biases), f"{names}: by their {basis}", basis=basis)
+    yield usual
+    for order in itertools.permutations(range(3)):
+        if order != (0, 1, 2):
+            q, k, v = order
+            swapped = (q, k, v) == (0, 2, 1)
+            yield replace(
+                usual,
+                weights=(*(weights[i] for i in order), weights[3]),
+                biases=(*(biases[i] for i in order), biases[3]),
+                how=f"{names}, used as {', '.join('QKV'[i] for i in order)}",
+                code="keys-and-values-swapped" if swapped else "chunks-in-the-wrong-order",
+            )
+
+
+def _half(found: _Found, e: int, i: int) -> _Found:
+    axis = 1 if found.linear is False or found.weight.size(-1) != e else 0
+    weight = found.weight.chunk(2, axis)[i]
+    bias = None if found.bias is None else found.bias.chunk(2)[i]
+    return replace(found, weight=weight, bias=bias)
+
+
+def _join(group: list[_Found], e: int, h: int, flip: bool) -> tuple[Tensor, Tensor] | None:
+    """Make one (e, e) matrix of what belongs to one role."""
+    weights, biases = [], []
+    for found in group:
+        weight = found.weight
+        turned = found.linear is False or (found.linear is None and flip)
+        if weight.dim() == 3:  # (h, d, e), or (h, e, d), or (e, h, d)
+            if weight.size(0) == e != h:
+                weight = weight.permute(1, 2, 0)
+            elif weight.size(1) == e and (weight.size(2) != e or turned):
+                weight = weight.mT
+            weight = weight.flatten(0, 1)
+        elif turned:
+            weight = weight.mT
+        weights.append(weight)
+        biases.append(
+            weight.new_zeros(len(weight)) if found.bias is None else found.bias.reshape(-1)
+        )
+    weight, bias = torch.cat(weights), torch.cat(biases)
+    d = e // h
+    if weight.shape == (d, d) and h > 1:  # one small projection of every head's own slice
+        weight, bias = torch.block_diag(*[weight] * h), bias.repeat(h)
+    if weight.size(1) != e or len(weight) % d or len(bias) != len(weight) or e % len(weight):
+        return None
+    repeats = e // len(weight)  # heads that share keys and values
+    weight = weight.unflatten(0, (-1, d)).repeat_interleave(repeats, 0).flatten(0, 1)
+    return weight, bias.unflatten(0, (-1, d)).repeat_interleave(repeats, 0).flatten()
+
+
+def _out(group: list[_Found], e: int, h: int, flip: bool) -> tuple[Tensor, Tensor] | None:
+    """Take the output projection; the identity where there is none."""
+    fits = [
+        x for x in group if x.weight.numel() == e * e and e in (x.weight.size(-1), len(x.weight))
+    ]
+    if not fits:
+        like = group[0].weight if group else torch.zeros(0)
+        eye = torch.eye(e, dtype=like.dtype, device=like.device)
+        return eye, eye.new_zeros(e)
+    found = fits[-1]
+    weight = found.weight.reshape(e, e) if found.weight.dim() == 2 else found.weight
+    if weight.dim() == 3:  # (h, d, e)
+        weight = weight.flatten(0, 1).mT if weight.size(-1) == e else weight.flatten(1)
+    elif found.linear is False or (found.linear is None and flip):
+        weight = weight.mT
+    bias = weight.new_zeros(e) if found.bias is None else found.bias.reshape(-1)
+    return (weight, bias) if bias.numel() == e else None
