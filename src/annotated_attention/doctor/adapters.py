@@ -33,9 +33,9 @@ class Adapted:
         self.masks = masks or masks_of(inner)
         self.name = name_of(inner)
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Ask."""
-        return self.attend(*inputs)
+        return self.attend(*inputs, **options)
 
 
 def module_of(attend: object) -> nn.Module | None:

@@ -135,7 +135,7 @@ def _failed(name: str, step: str, message: str) -> Report:
     finding = Finding(
         f"{step}-fails", WRONG, f"{step} fails", message, remedy=remedies[step], test=step
     )
-    return Report(name, (finding,), (f"everything behind its {step}",))
+    return Report(name, (finding,), (f"everything behind its {step}",), {step: WRONG})
 
 
 def _load(path: str, name: str) -> Any:

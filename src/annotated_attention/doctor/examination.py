@@ -10,7 +10,7 @@ from torch import nn
 from annotated_attention.doctor import conduct, symptoms
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient
-from annotated_attention.doctor.report import CONVENTION, WRONG, Finding, Report
+from annotated_attention.doctor.report import CONVENTION, FINE, WRONG, Finding, Report
 from annotated_attention.mistakes import MISTAKES
 
 KINDS = ("cross", "self", "causal")
@@ -81,17 +81,15 @@ def examine(
             return _refused(patient, failure)
         if not output.isfinite().all():
             return _not_finite(patient)
-        findings, not_examined, examined = _symptoms(patient)
+        findings, not_examined, results = _symptoms(patient)
         diagnosis = diagnose(patient)
     if diagnosis.reason:
         not_examined.append(f"reference: {diagnosis.reason}")
     else:
-        examined.append("reference")
+        results["reference"] = diagnosis.finding.severity if diagnosis.finding else FINE
     findings = _merged(findings, diagnosis)
     order = sorted(findings, key=lambda finding: finding.severity != WRONG)
-    return Report(
-        patient.name, tuple(order), tuple(not_examined), tuple(examined), diagnosis.agreement
-    )
+    return Report(patient.name, tuple(order), tuple(not_examined), results, diagnosis.agreement)
 
 
 def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length: int) -> None:
@@ -121,7 +119,9 @@ def _refused(patient: Patient, failure: Failed) -> Report:
         "Give the kind that fits, or put an adapter around it.",
         "answers",
     )
-    return Report(patient.name, (finding,), ("everything else: it does not answer",), ("answers",))
+    return Report(
+        patient.name, (finding,), ("everything else: it does not answer",), {"answers": WRONG}
+    )
 
 
 def _not_finite(patient: Patient) -> Report:
@@ -138,30 +138,33 @@ def _not_finite(patient: Patient) -> Report:
         "answers",
     )
     return Report(
-        patient.name, (finding,), ("everything else: there are no numbers",), ("answers",)
+        patient.name, (finding,), ("everything else: there are no numbers",), {"answers": WRONG}
     )
 
 
-def _symptoms(patient: Patient) -> tuple[list[Finding], list[str], list[str]]:
+def _symptoms(patient: Patient) -> tuple[list[Finding], list[str], dict[str, str]]:
     """Run stage one."""
     findings: list[Finding] = []
     not_asked: dict[str, list[str]] = {}
-    examined = ["answers"]
+    failed: dict[str, list[str]] = {}
+    results = {"answers": FINE}
     for name, test in SYMPTOMS.items():
         try:
-            for finding in test(patient):
-                findings.append(replace(finding, test=name))
-            examined.append(name)
+            found = [replace(finding, test=name) for finding in test(patient)]
         except NotAsked as reason:
             not_asked.setdefault(str(reason), []).append(name)
         except Failed as failure:
-            examined.append(name)
-            findings.append(
-                Finding("fails", WRONG, f"it raises an error when asked about {name}", str(failure),
-                        test=name)
-            )  # fmt: skip
+            failed.setdefault(str(failure), []).append(name)
+            results[name] = "fails"
+        else:
+            findings += found
+            severities = {finding.severity for finding in found}
+            results[name] = max(severities, key=(FINE, CONVENTION, WRONG).index, default=FINE)
+    for message, names in failed.items():
+        symptom = f"it raises an error when asked about {', '.join(names)}"
+        findings.append(Finding("fails", WRONG, symptom, message, test=names[0]))
     not_examined = [f"{', '.join(names)}: {reason}" for reason, names in not_asked.items()]
-    return findings, not_examined, examined
+    return findings, not_examined, results
 
 
 def _merged(findings: list[Finding], diagnosis: Diagnosis) -> list[Finding]:

@@ -212,11 +212,12 @@ def _left_as_it_was(module: nn.Module | None) -> Iterator[None]:
     tensors = [(x, x.data, x.grad) for x in module.parameters()]
     buffers = [(part, name, x) for part in parts for name, x in part._buffers.items()]
     values = [None if x is None else x.clone() for _, _, x in buffers]
+    for x, _, _ in tensors:
+        x.grad = None  # converting a parameter would convert its gradient in place
     try:
         yield
     finally:
         for x, data, grad in tensors:
-            x.grad = None
             x.data = data
             x.grad = grad
         for (part, name, buffer), value in zip(buffers, values, strict=True):

@@ -1,10 +1,12 @@
 """What an examination found, as text for a terminal and as HTML for a notebook or a page."""
 
+import re
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 
-WRONG, CONVENTION = "wrong", "convention"
+FINE, CONVENTION, WRONG = "fine", "convention", "wrong"
 _PARTS = ("symptom", "evidence", "cause", "remedy")
 _WIDTH = 92
 
@@ -42,15 +44,16 @@ class Report:
         name: what was examined.
         findings: what was found, the worst first.
         not_examined: what could not be asked, and why.
-        examined: the parts of the examination that took place.
+        results: for each test that took place ``"fine"``, ``"fails"`` where it raised an error,
+            or the worst severity that it found, before the diagnosis put findings together.
         agreement: what the outputs agree with, if the projections' weights were found.
     """
 
     name: str
     findings: tuple[Finding, ...] = ()
     not_examined: tuple[str, ...] = ()
-    examined: tuple[str, ...] = ()
-    agreement: str = field(default="")
+    results: Mapping[str, str] = field(default_factory=dict)
+    agreement: str = ""
 
     @property
     def ok(self) -> bool:
@@ -69,7 +72,7 @@ class Report:
         conventions = len(self.findings) - wrong
         parts = [f"{wrong} wrong" if wrong else "nothing wrong"]
         parts += [f"{conventions} by convention"] if conventions else []
-        parts += [f"{len(self.examined)} tests"]
+        parts += [f"{len(self.results)} tests"]
         parts += [f"{len(self.not_examined)} not examined"] if self.not_examined else []
         return f"{'✓' if self.ok else '✗'} {self.name}: {', '.join(parts)}"
 
@@ -94,9 +97,9 @@ class Report:
         if self.findings:
             parts.append(f"<dl>{''.join(map(_html, self.findings))}</dl>")
         if self.agreement:
-            parts.append(f"<p>Agrees: {escape(self.agreement)}</p>")
+            parts.append(f"<p>Agrees {_with_code(self.agreement)}</p>")
         if self.not_examined:
-            items = "".join(f"<li>{escape(reason)}</li>" for reason in self.not_examined)
+            items = "".join(f"<li>{_with_code(reason)}</li>" for reason in self.not_examined)
             parts.append(f"<p>Not examined:</p><ul>{items}</ul>")
         return f'<div class="aa-report">{"".join(parts)}</div>'
 
@@ -110,7 +113,7 @@ def _wrapped(label: str, text: str) -> list[str]:
 
 def _html(finding: Finding) -> str:
     rows = [
-        f"<dd><em>{part}</em>: {escape(getattr(finding, part))}</dd>"
+        f"<dd><em>{part}</em>: {_with_code(getattr(finding, part))}</dd>"
         for part in _PARTS
         if getattr(finding, part)
     ]
@@ -118,3 +121,8 @@ def _html(finding: Finding) -> str:
         f'<dt class="aa-{finding.severity}">{finding.severity}: <code>{escape(finding.code)}'
         f"</code></dt>{''.join(rows)}"
     )
+
+
+def _with_code(text: str) -> str:
+    """Escape text, and set what stands between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))

@@ -186,7 +186,7 @@ def _join(group: list[_Found], e: int, h: int, flip: bool) -> tuple[Tensor, Tens
     for found in group:
         weight = found.weight
         turned = found.linear is False or (found.linear is None and flip)
-        if weight.dim() == 3:  # (h, d, e), or (h, e, d), or (e, h, d)
+        if weight.dim() == 3:  # one for each head, and e on any of three axes
             if weight.size(0) == e != h:
                 weight = weight.permute(1, 2, 0)
             elif weight.size(1) == e and (weight.size(2) != e or turned):
@@ -220,7 +220,7 @@ def _out(group: list[_Found], e: int, h: int, flip: bool) -> tuple[Tensor, Tenso
         return eye, eye.new_zeros(e)
     found = fits[-1]
     weight = found.weight.reshape(e, e) if found.weight.dim() == 2 else found.weight
-    if weight.dim() == 3:  # (h, d, e)
+    if weight.dim() == 3:  # one for each head
         weight = weight.flatten(0, 1).mT if weight.size(-1) == e else weight.flatten(1)
     elif found.linear is False or (found.linear is None and flip):
         weight = weight.mT

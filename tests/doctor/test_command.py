@@ -1,0 +1,193 @@
+"""The command examines files that have never heard of this project; nothing ends in a traceback."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from annotated_attention.doctor.command import main
+
+HEAD = """
+import math
+import torch
+from torch import nn
+"""
+CAUSAL = '''
+class Attention(nn.Module):
+    """A decoder-only attention with usual names."""
+
+    def __init__(self, d_in, d_out, context_length, dropout, num_heads, qkv_bias=False):
+        super().__init__()
+        assert context_length == 16 and dropout == 0.0
+        self.h = num_heads
+        self.qkv = nn.Linear(d_in, 3 * d_out, bias=qkv_bias)
+        self.out = nn.Linear(d_out, d_out)
+        self.register_buffer("mask", torch.ones(context_length, context_length).triu(DIAGONAL))
+
+    def forward(self, x):
+        b, n, e = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.h, -1).permute(2, 0, 3, 1, 4)
+        scores = q @ k.mT / math.sqrt(e // self.h)
+        scores = scores.masked_fill(self.mask[:n, :n].bool(), -math.inf)
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, e))
+'''
+CROSS = '''
+class Attention(nn.Module):
+    """Query, key and value, and a mask of (b, 1, n, m), True = allowed."""
+
+    def __init__(self, config):
+        super().__init__()
+        e, self.h = config.n_embd, config.n_head
+        self.q, self.k, self.v, self.o = (nn.Linear(e, e) for _ in range(4))
+
+    def forward(self, q, k, v, mask=MASK):
+        split = lambda x: x.unflatten(-1, (self.h, -1)).transpose(1, 2)
+        q, k, v = split(self.q(q)), split(self.k(k)), split(self.v(v))
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        if mask is not None:
+            assert mask.dim() == 4
+            scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
+        return self.o((scores.softmax(-1) @ v).transpose(1, 2).flatten(2)), scores.softmax(-1)
+'''
+FUNCTION = """
+def attend(x, blocked):
+    scores = x @ x.mT
+    if blocked is not None:
+        scores = scores.masked_fill(blocked, -math.inf)
+    return scores.softmax(-1) @ x
+"""
+FILES = {
+    "right": CAUSAL.replace("DIAGONAL", "1"),
+    "off_by_one": CAUSAL.replace("DIAGONAL", "2"),
+    "cross": CROSS.replace("MASK", "None"),
+    "must_have_mask": CROSS.replace("=MASK", ""),
+    "function": FUNCTION,
+    "broken": "import no_such_module",
+    "script": "import sys; sys.exit(3)",
+    "needs": "class Attention:\n    def __init__(self, mystery): pass",
+    "refuses": "class Attention(nn.Module):\n    def __init__(self, dim): raise ValueError('no')",
+    "crashes": "class Attention(nn.Module):\n    def forward(self, x): return x @ x",
+    "shapeless": "class Attention(nn.Module):\n    def forward(self, x): return x.sum()",
+    "no_module": "class Attention: pass",
+    "gone": "",
+    "sequence_first": CAUSAL.replace("DIAGONAL", "1").replace(
+        "b, n, e = x.shape", "x = x.transpose(0, 1); b, n, e = x.shape"
+    ).replace("reshape(b, n, e))", "reshape(b, n, e)).transpose(0, 1)"),
+    "factor": CAUSAL.replace("DIAGONAL", "1").replace("d_in,", "d_in, factor,"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def examine(tmp_path, capsys):
+    """Write a file, examine it, and give exit code and output."""
+
+    def run(name, *options, target="Attention", sizes=("--embed-dim", "12", "--num-heads", "3")):
+        path = tmp_path / f"{name}.py"
+        path.write_text(HEAD + textwrap.dedent(FILES[name]))
+        code = main([f"{path}:{target}", *sizes, *options])
+        return code, capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "target"),
+    [
+        ("right", ["--kind", "causal"], "Attention"),
+        ("cross", ["--mask", "allowed"], "Attention"),
+        ("cross", ["--mask", "allowed", "--mask-shape", "b1nm"], "Attention"),
+        ("cross", ["--mask", "none"], "Attention"),
+        ("cross", ["--mask", "allowed", "--kind", "causal"], "Attention"),
+        ("must_have_mask", ["--mask", "allowed"], "Attention"),
+        ("sequence_first", ["--kind", "causal", "--sequence-first"], "Attention"),
+        ("factor", ["--kind", "causal", "--init", "factor=2.5"], "Attention"),
+    ],
+)
+def test_right_ones_exit_with_0(examine, name, options, target):
+    code, output = examine(name, *options, target=target)
+    assert code == 0, output
+    assert output.startswith("✓ Attention: nothing wrong")
+
+
+def test_a_function(examine):
+    sizes = ("--embed-dim", "12", "--num-heads", "1")
+    code, output = examine("function", "--kind", "self", target="attend", sizes=sizes)
+    assert code == 0
+    assert "convention: nan-row" in output
+
+
+def test_a_mistake_is_named_and_exits_with_1(examine):
+    code, output = examine("off_by_one", "--kind", "causal")
+    assert code == 1
+    assert "wrong: causal-off-by-one" in output
+    assert "triu(diagonal=1)" in output
+
+
+def test_the_wrong_meaning_of_a_mask_is_a_mistake(examine):
+    code, output = examine("cross", "--mask", "blocked")
+    assert code == 1
+    assert "wrong: mask-inverted" in output
+
+
+@pytest.mark.parametrize(
+    ("name", "finding", "evidence"),
+    [
+        ("broken", "import-fails", "No module named 'no_such_module'"),
+        ("script", "import-fails", "SystemExit: 3"),
+        ("gone", "import-fails", "has no attribute 'Attention'"),
+        ("needs", "construction-fails", "the constructor's mystery cannot be guessed"),
+        ("refuses", "construction-fails", "ValueError: no"),
+        ("crashes", "fails", "RuntimeError"),
+        ("shapeless", "wrong-result", "it returns shape ()"),
+        ("no_module", "call-fails", "TypeError"),
+    ],
+)
+def test_what_fails_on_the_way_is_a_finding(examine, name, finding, evidence):
+    code, output = examine(name, "--kind", "causal")
+    assert code == 1
+    assert f"wrong: {finding}" in output
+    assert evidence in " ".join(output.split())
+
+
+def test_a_file_that_does_not_exist_is_a_finding(capsys):
+    assert main(["/no/such/file.py:A", "--embed-dim", "12", "--num-heads", "3"]) == 1
+    assert "there is no file /no/such/file.py" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["file.py", ":Name", "file.py:"])
+def test_a_wrong_command_line_exits_with_2(target, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([target, "--embed-dim", "12", "--num-heads", "3"])
+    assert stop.value.code == 2
+    assert "must be path/to/file.py:Name" in capsys.readouterr().err
+
+
+def test_sizes_that_do_not_fit_are_a_finding(examine):
+    code, output = examine(
+        "right", "--kind", "causal", sizes=("--embed-dim", "12", "--num-heads", "5")
+    )
+    assert code == 1
+    assert "-fails" in output
+
+
+def test_a_file_in_a_package_is_imported_as_part_of_it(tmp_path, capsys):
+    package = tmp_path / "their_package" / "layers"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package.parent / "__init__.py").touch()
+    (package / "parts.py").write_text(HEAD + CAUSAL.replace("DIAGONAL", "1"))
+    (package / "top.py").write_text("from .parts import Attention\n")
+    arguments = ["--kind", "causal", "--embed-dim", "12", "--num-heads", "3"]
+    assert main([f"{package / 'top.py'}:Attention", *arguments]) == 0
+    assert "agrees" in capsys.readouterr().out
+
+
+def test_the_module_runs(tmp_path):
+    (tmp_path / "mine.py").write_text(HEAD + CAUSAL.replace("DIAGONAL", "2"))
+    command = [sys.executable, "-m", "annotated_attention.doctor", "mine.py:Attention"]
+    options = ["--kind", "causal", "--embed-dim", "12", "--num-heads", "3"]
+    run = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 1
+    assert "wrong: causal-off-by-one" in run.stdout
+    assert not run.stderr

@@ -1,0 +1,226 @@
+"""Nothing is called wrong that is right: our classes, PyTorch's, published designs, any layout."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from annotated_attention import MultiheadAttention
+from annotated_attention.doctor import adapters, examine
+from annotated_attention.published import DESIGNS
+
+E, H = 12, 3
+SIZES = {"h": st.integers(1, 4), "d": st.integers(1, 5), "seed": st.integers(0, 2**16)}
+
+
+def made_by(examples):
+    """Draw this many sizes and seeds, the same ones every time."""
+
+    def decorate(test):
+        return settings(max_examples=examples, derandomize=True, deadline=None, database=None)(
+            given(**SIZES)(test)
+        )
+
+    return decorate
+
+
+def wrong(found):
+    return [(finding.code, finding.evidence) for finding in found.findings if not found.ok]
+
+
+def check(attend, e, h, kind="cross"):
+    """Examine, and expect nothing wrong."""
+    found = examine(attend, embed_dim=e, num_heads=h, kind=kind)
+    assert wrong(found) == []
+    return found
+
+
+@made_by(20)
+def test_ours(h, d, seed):
+    torch.manual_seed(seed)
+    module = MultiheadAttention(h * d, h, dropout=0.1, bias=seed % 2 == 0)
+    found = check(adapters.torch_like(module), h * d, h)
+    assert "right version" in found.agreement
+
+
+@made_by(15)
+def test_ours_fused_in_self_attention(h, d, seed):
+    torch.manual_seed(seed)
+    module = MultiheadAttention(h * d, h, batch_first=True)
+    found = check(adapters.torch_like(module, "self", need_weights=False), h * d, h, "self")
+    assert "right version" in found.agreement
+
+
+@made_by(20)
+def test_ours_causal(h, d, seed):
+    torch.manual_seed(seed)
+    module = MultiheadAttention(h * d, h, dropout=0.2, batch_first=True)
+    found = check(adapters.torch_like(module, "causal"), h * d, h, "causal")
+    assert "right version" in found.agreement
+
+
+@made_by(10)
+def test_ours_with_appended_keys(h, d, seed):
+    torch.manual_seed(seed)
+    module = MultiheadAttention(h * d, h, add_bias_kv=seed % 2 == 0, add_zero_attn=True)
+    found = check(adapters.torch_like(module), h * d, h)
+    assert "right version" in found.agreement
+    assert "weights-do-not-sum-to-one" not in found.codes
+
+
+@made_by(15)
+def test_pytorchs(h, d, seed):
+    torch.manual_seed(seed)
+    module = nn.MultiheadAttention(h * d, h, dropout=0.1, batch_first=seed % 2 == 0)
+    found = check(adapters.torch_like(module, "cross"), h * d, h)
+    assert "nan-row" in found.codes
+    assert "right version" in found.agreement
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+@made_by(3)
+def test_published_designs(name, h, d, seed):
+    design = DESIGNS[name]
+    torch.manual_seed(seed)
+    module = design.build(h * d, h)
+
+    def cross(query, key, value, blocked):
+        return design.call(module, query, key, value, blocked)
+
+    attend = cross if design.kind == "cross" else lambda x, blocked: cross(x, x, x, blocked)
+    check(adapters.Adapted(attend, module), h * d, h, design.kind)
+
+
+class Decoder(nn.Module):
+    """The usual decoder-only attention, in many layouts: one class, the parts are settings."""
+
+    def __init__(self, layout, e=E, h=H, rotary=False):
+        super().__init__()
+        self.layout, self.h, self.d, self.rotary = layout, h, e // h, rotary
+        d, groups = e // h, 1
+        if layout == "packed":
+            self.c_attn = nn.Linear(e, 3 * e)
+        elif layout == "packed by head":
+            self.qkv = nn.Linear(e, 3 * e)
+        elif layout == "packed matrix":
+            self.in_proj = nn.Parameter(torch.randn(e, 3 * e) / e**0.5)
+        elif layout == "lists":
+            for name in ("queries", "keys", "values"):
+                setattr(self, name, nn.ModuleList(nn.Linear(e, d) for _ in range(h)))
+        elif layout == "einsum":
+            for name in ("w_q", "w_k", "w_v"):
+                setattr(self, name, nn.Parameter(torch.randn(h, e, d) / e**0.5))
+        elif layout == "matrices":
+            for name in ("W_Q", "W_K", "W_V"):
+                setattr(self, name, nn.Parameter(torch.randn(e, e) / e**0.5))
+        elif layout == "shared keys":
+            self.q_proj, self.k_proj = nn.Linear(e, e), nn.Linear(e, groups * d)
+            self.v_proj = nn.Linear(e, groups * d)
+        elif layout == "keys and values":
+            self.to_q, self.to_kv = nn.Linear(e, e, bias=False), nn.Linear(e, 2 * e, bias=False)
+        self.proj = nn.Linear(e, e)
+        if layout in ("einsum", "matrices", "packed matrix"):
+            del self.proj
+            self.w_o = nn.Parameter(torch.randn(e, e) / e**0.5)
+        self.register_buffer("tril", torch.tril(torch.ones(16, 16)))
+        self.drop = nn.Dropout(0.1)
+
+    def project(self, x):
+        split = lambda y: y.unflatten(-1, (-1, self.d)).transpose(1, 2)  # noqa: E731
+        if self.layout == "packed":
+            return map(split, self.c_attn(x).chunk(3, -1))
+        if self.layout == "packed by head":
+            return self.qkv(x).unflatten(-1, (self.h, 3, -1)).permute(3, 0, 2, 1, 4)
+        if self.layout == "packed matrix":
+            return map(split, (x @ self.in_proj).chunk(3, -1))
+        if self.layout == "lists":
+            lists = (self.queries, self.keys, self.values)
+            return (torch.stack([head(x) for head in heads], 1) for heads in lists)
+        if self.layout == "einsum":
+            return (torch.einsum("bne,hed->bhnd", x, w) for w in (self.w_q, self.w_k, self.w_v))
+        if self.layout == "matrices":
+            return (split(x @ w) for w in (self.W_Q, self.W_K, self.W_V))
+        if self.layout == "shared keys":
+            k, v = split(self.k_proj(x)), split(self.v_proj(x))
+            return split(self.q_proj(x)), k, v
+        return (split(y) for y in (self.to_q(x), *self.to_kv(x).chunk(2, -1)))
+
+    def turn(self, x):
+        """Rotate pairs of features by an angle that grows with the position."""
+        angle = torch.arange(x.size(-2), dtype=x.dtype)[:, None] * torch.ones(self.d // 2).to(x)
+        even, odd = x[..., ::2], x[..., 1::2]
+        turned = (even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos())
+        return torch.stack(turned, -1).flatten(-2)
+
+    def forward(self, x):
+        q, k, v = self.project(x)
+        if self.rotary:
+            q, k = self.turn(q), self.turn(k)
+        n = x.size(1)
+        scores = q @ k.mT / math.sqrt(self.d)
+        scores = scores.masked_fill(self.tril[:n, :n] == 0, float("-inf"))
+        heads = self.drop(scores.softmax(-1)) @ v
+        merged = heads.transpose(1, 2).flatten(-2)
+        return merged @ self.w_o if hasattr(self, "w_o") else self.proj(merged)
+
+
+LAYOUTS = [
+    "packed", "packed by head", "packed matrix", "lists", "einsum", "matrices", "shared keys",
+    "keys and values",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_are_read(layout):
+    torch.manual_seed(0)
+    found = check(Decoder(layout), E, H, "causal")
+    assert "right version" in found.agreement
+    by_head = layout == "packed by head"
+    assert ("interleaved-per-head" in found.codes) == by_head  # a convention, under this name
+
+
+def test_rotary_positions_are_no_mistake():
+    torch.manual_seed(0)
+    found = check(Decoder("packed", rotary=True), E, H, "causal")
+    assert not found.agreement
+    assert any("positions inside" in reason for reason in found.not_examined)
+
+
+class Positioned(nn.Module):
+    """Self-attention that takes a mask, with a bias by distance."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(E, 3 * E), nn.Linear(E, E)
+        self.near = nn.Parameter(torch.randn(H, 31))
+
+    def forward(self, x, blocked=None):
+        q, k, v = self.qkv(x).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
+        distance = torch.arange(x.size(1)) - torch.arange(x.size(1))[:, None]
+        scores = q @ k.mT / math.sqrt(E // H) + self.near[:, distance + 15]
+        if blocked is not None:
+            low = torch.finfo(scores.dtype).min
+            scores = scores.masked_fill(blocked[:, None], low)
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(-2))
+
+
+def test_positions_in_self_attention_are_a_convention():
+    torch.manual_seed(0)
+    found = check(Positioned(), E, H, "self")
+    assert found.codes == ("order-matters", "finite-fill")
+
+
+def test_weights_that_are_zero_or_tiny_are_made_to_show():
+    """A projection that begins at zero would hide every mistake behind it."""
+    torch.manual_seed(0)
+    module = Decoder("packed")
+    with torch.no_grad():
+        module.proj.weight.zero_()
+        module.c_attn.weight.mul_(1e-4)
+    assert "right version" in check(module, E, H, "causal").agreement
+    module.tril.fill_(1)
+    assert not examine(module, embed_dim=E, num_heads=H, kind="causal").ok
+    assert not module.proj.weight.any()
