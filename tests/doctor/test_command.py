@@ -74,7 +74,7 @@ FILES = {
     "sequence_first": CAUSAL.replace("DIAGONAL", "1").replace(
         "b, n, e = x.shape", "x = x.transpose(0, 1); b, n, e = x.shape"
     ).replace("reshape(b, n, e))", "reshape(b, n, e)).transpose(0, 1)"),
-    "factor": CAUSAL.replace("DIAGONAL", "1").replace("d_in,", "d_in, factor,"),
+    "factor": CAUSAL.replace("DIAGONAL", "1").replace("self, d_in,", "self, factor, d_in,"),
 }  # fmt: skip
 
 
