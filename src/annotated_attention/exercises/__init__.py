@@ -13,6 +13,7 @@ from annotated_attention.exercises import (
     one_head,
     reshape_trick,
     split_and_stack,
+    transformer_layers,
     two_heads,
 )
 
@@ -24,5 +25,6 @@ __all__ = [
     "one_head",
     "reshape_trick",
     "split_and_stack",
+    "transformer_layers",
     "two_heads",
 ]
