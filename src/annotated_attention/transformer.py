@@ -85,6 +85,13 @@ class _Layer(nn.Module):
         widths = [self.d_model] * len(sequences)
         check_sequences(sequences, widths, self.batch_first, self.linear1.weight)
 
+    def _check_masks(
+        self, name: str, mask: Tensor | None, padding: Tensor | None, query: Tensor, key: Tensor
+    ) -> None:
+        """Refuse masks that do not fit the queries and keys of one attention."""
+        names = (f"{name}_mask", f"{name}_key_padding_mask")
+        check_masks(mask, padding, query, key, self.nhead, self.batch_first, names)
+
 
 class TransformerEncoderLayer(_Layer):
     """Let the tokens of a sequence look at each other, then change each on its own.
@@ -168,9 +175,7 @@ class TransformerEncoderLayer(_Layer):
             ValueError: a shape or a device that does not fit.
         """
         self._check(src=src)
-        names = ("src_mask", "src_key_padding_mask")
-        masks = (src_mask, src_key_padding_mask)
-        check_masks(*masks, src, src, self.nhead, self.batch_first, names)
+        self._check_masks("src", src_mask, src_key_padding_mask, src, src)
 
         def look_around(x: Tensor) -> Tensor:
             return self.self_attn(
@@ -254,10 +259,8 @@ class TransformerDecoderLayer(_Layer):
             ValueError: a shape or a device that does not fit.
         """
         self._check(tgt=tgt, memory=memory)
-        h, names = self.nhead, ("tgt_mask", "tgt_key_padding_mask")
-        check_masks(tgt_mask, tgt_key_padding_mask, tgt, tgt, h, self.batch_first, names)
-        names = ("memory_mask", "memory_key_padding_mask")
-        check_masks(memory_mask, memory_key_padding_mask, tgt, memory, h, self.batch_first, names)
+        self._check_masks("tgt", tgt_mask, tgt_key_padding_mask, tgt, tgt)
+        self._check_masks("memory", memory_mask, memory_key_padding_mask, tgt, memory)
 
         def look_back(x: Tensor) -> Tensor:
             return self.self_attn(

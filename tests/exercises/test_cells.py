@@ -16,6 +16,8 @@ WITH_EXERCISES = dict.fromkeys(
         "05_batches",
         "06_masks",
         "07_multihead_attention",
+        "08_transformer_layers",
+        "09_transformer",
         "12_counting",
     ],
     2,

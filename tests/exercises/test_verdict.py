@@ -15,6 +15,11 @@ from annotated_attention.exercises.multihead_attention import check_alibi, check
 from annotated_attention.exercises.one_head import check_attend, check_w_q
 from annotated_attention.exercises.reshape_trick import check_landing, check_repaired
 from annotated_attention.exercises.split_and_stack import check_pack, check_silence
+from annotated_attention.exercises.transformer import check_count_parameters, check_shift_matrix
+from annotated_attention.exercises.transformer_layers import (
+    check_decoder_mask,
+    check_pre_norm_decoder,
+)
 from annotated_attention.exercises.two_heads import check_add_up, check_heads
 
 CHECKS = [
@@ -28,6 +33,10 @@ CHECKS = [
     check_repaired,
     check_pattern,
     check_attend_heads,
+    check_decoder_mask,
+    check_pre_norm_decoder,
+    check_count_parameters,
+    check_shift_matrix,
     check_decoder_layer,
     check_longest,
     check_merged,

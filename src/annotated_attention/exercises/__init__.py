@@ -13,6 +13,7 @@ from annotated_attention.exercises import (
     one_head,
     reshape_trick,
     split_and_stack,
+    transformer,
     transformer_layers,
     two_heads,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "one_head",
     "reshape_trick",
     "split_and_stack",
+    "transformer",
     "transformer_layers",
     "two_heads",
 ]

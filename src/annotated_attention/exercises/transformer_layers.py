@@ -19,10 +19,11 @@ from annotated_attention.exercises._verdict import (
     require_tensor,
     require_unchanged,
 )
-from annotated_attention.masks import block_future, block_padding
+from annotated_attention.masks import block_future
 from annotated_attention.transformer import TransformerDecoderLayer
 
-_LENGTHS = (([3, 1], 3), ([2, 5, 4], 5))  # of the sequences, and what they are padded to
+# Padding on both sides: behind the end, the causal mask hides it already from all real tokens.
+_PADDING = (("00000", "11001"), ("000", "100", "001"))
 
 
 @check("decoder_mask")
@@ -33,9 +34,9 @@ def check_decoder_mask(answer: Callable[..., Any]) -> str:
         answer: the reader's function of padding (b, n), which is to return blocked (b, 1, n, n).
     """
     require_function(answer)
-    for number, (lengths, n) in enumerate(_LENGTHS):
-        padding = block_padding(torch.tensor(lengths), n)  # (b, n)
-        with at_sizes(not number, b=len(lengths), n=n):
+    for number, rows in enumerate(_PADDING):
+        padding = torch.tensor([[digit == "1" for digit in row] for row in rows])
+        with at_sizes(not number, b=len(rows), n=len(rows[0])):
             _judge_mask(answer, padding)
     return "right: (b, 1, n, n), merged by broadcasting, and no copy for each head."
 
@@ -47,9 +48,7 @@ def _judge_mask(answer: Callable[..., Any], padding: Tensor) -> None:
     found = require_tensor("it returns", call("your code", answer, given))
     require_unchanged("padding", given, padding)
     if found.dtype != torch.bool:
-        raise Refused(
-            f"it returns {found.dtype}; a mask of booleans is asked for, True = blocked."
-        )
+        raise Refused(f"it returns {found.dtype}; a mask of booleans is asked for, True = blocked.")
     right = _mask(padding)
     for reason, wrong in _wrong_masks(padding):
         if found.shape == wrong.shape and found.equal(wrong):
@@ -73,17 +72,21 @@ def _wrong_masks(padding: Tensor) -> Iterator[tuple[str, Tensor]]:
     b, n = padding.shape
     right, future = _mask(padding), block_future(n)
     yield "True means blocked here, and you have True for allowed.", ~right
-    yield "it blocks the past instead of the future: triu, not tril.", (
-        future.mT | padding[:, None, None, :]
+    yield (
+        "it blocks the past instead of the future: triu, not tril.",
+        (future.mT | padding[:, None, None, :]),
     )
-    yield "it blocks the diagonal, too: a token may see itself.", (
-        torch.ones(n, n, dtype=torch.bool).triu() | padding[:, None, None, :]
+    yield (
+        "it blocks the diagonal, too: a token may see itself.",
+        (torch.ones(n, n, dtype=torch.bool).triu() | padding[:, None, None, :]),
     )
-    yield "the padding blocks queries instead of keys. Keys are on the last axis.", (
-        future | padding[:, None, :, None]
+    yield (
+        "the padding blocks queries instead of keys. Keys are on the last axis.",
+        (future | padding[:, None, :, None]),
     )
-    yield "it blocks only what both masks block; one is enough: |, not &.", (
-        future & padding[:, None, None, :]
+    yield (
+        "it blocks only what both masks block; one is enough: |, not &.",
+        (future & padding[:, None, None, :]),
     )
     both = padding[:, None, None, :] | padding[:, None, :, None]
     yield (
@@ -171,10 +174,8 @@ def _decode(
         if number == "2" and not across:
             continue
         norm = getattr(layer, f"norm{number}") if number in norms else lambda x: x
-        if post:
-            x = norm(x + sublayer(x))
-        else:
-            x = (norm(x) if add_normed else x) + sublayer(norm(x))
+        start = norm(x) if add_normed else x
+        x = norm(x + sublayer(x)) if post else start + sublayer(norm(x))
     return x
 
 

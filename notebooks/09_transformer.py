@@ -1,0 +1,504 @@
+# %% [markdown]
+# # The Transformer
+#
+# *How does it know which word comes first?*
+#
+# It does not. Attention treats a sentence as a bag of words, and so does every layer of chapter 8. In
+# this chapter each word gets told where it stands, by sines and cosines, and you see what is special
+# about them. Then everything comes together: embeddings, positions, two stacks, and a score for each
+# word that could follow.
+
+# %% tags=["hide-input"]
+from annotated_attention import display
+
+display.chapter_map(
+    "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
+)
+
+# %% [markdown]
+# ## A bag of words
+#
+# Shuffle the words of the sentence, and send both orders through a layer.
+
+# %%
+import math
+
+import torch
+from torch import Tensor, nn
+
+from annotated_attention import TransformerEncoderLayer, chapters
+
+one = chapters.load("01_one_head")
+torch.manual_seed(9)
+layer = TransformerEncoderLayer(4, 2, 16, dropout=0.0, batch_first=True)
+shuffled = torch.tensor([3, 5, 0, 7, 2, 6, 4, 1])
+
+before = layer(one.EMBEDDINGS)            # (n, e)
+after = layer(one.EMBEDDINGS[shuffled])   # (n, e)
+torch.testing.assert_close(after, before[shuffled])
+for words, numbers in ((range(8), before[5]), (shuffled, after[1])):
+    print(f"{' '.join(one.WORDS[i] for i in words)}:")
+    print("    it:", " ".join(f"{number:5.2f}" for number in numbers))
+
+# %% [markdown]
+# Each word comes out with the same numbers, wherever it stood: shuffling before is shuffling after.
+# Who drank what, this layer cannot know. No weights can help, since none of them belongs to a place.
+#
+# ## Clocks
+#
+# So write the place into the word: add to it a vector that depends on its position alone. The paper
+# takes clocks of different speed [[Vaswani et al., section 3.5](../docs/references.md#vaswani-2017)]:
+# for each pair of features a sine and a cosine, the first pair turning by 1 radian per word, the last
+# nearly ten thousand times more slowly.
+#
+# $$\mathrm{PE}_{p,\,2i} = \sin\frac{p}{10000^{2i/e}} \qquad \mathrm{PE}_{p,\,2i+1} = \cos\frac{p}{10000^{2i/e}}$$
+
+# %%
+from annotated_attention import sinusoidal_code
+
+display.source(sinusoidal_code)
+
+# %% jupyter={"source_hidden": true}
+code = sinusoidal_code(64, 32)  # (64, 32)
+drawing, (ax,) = display.panels(520, 260)
+ax.pcolormesh(code.T, cmap="PuOr", vmin=-1.6, vmax=1.6, rasterized=False)
+ax.set(xlabel="position", ylabel="feature", xticks=range(0, 65, 8), yticks=range(0, 33, 8))
+ax.invert_yaxis()
+display.finish(drawing, name="clocks", alt=(
+    "The positional code, 64 positions by 32 features. The first features alternate from "
+    "position to position, each pair is slower than the one before, the last hardly move."
+))
+
+# %% [markdown]
+# Each column is a position. The top rows tell neighbours apart, the bottom rows tell near from far:
+# like the digits of a number, with the fast one first.
+#
+# ## Near and far
+#
+# The dot product of two positions says how alike they are. It depends on how far apart they are, and
+# on nothing else.
+
+# %%
+alike = code @ code.T                                # (64, 32) x (32, 64) -> (64, 64)
+for distance in range(64):
+    diagonal = alike.diagonal(distance)              # (...,)
+    torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
+print("distance  ", *(f"{distance:6}" for distance in (0, 1, 2, 4, 8, 16, 32)))
+print("alike     ", *(f"{alike[0, distance]:6.2f}" for distance in (0, 1, 2, 4, 8, 16, 32)))
+
+# %% jupyter={"source_hidden": true}
+drawing, (ax,) = display.panels(520, 190)
+for position, letter, style in ((0, "n", "-"), (20, "h", "--"), (45, "m", ":")):
+    label = f"position {position}"
+    ax.plot(alike[position], style, color=display.COLOURS[letter], label=label)
+ax.set(xlabel="other position", ylabel="dot product", xlim=(0, 63))
+ax.legend(loc="lower right")
+display.finish(drawing, name="near-and-far", alt=(
+    "Dot products of positions 0, 20 and 45 with all others: the same curve three times, "
+    f"moved: {alike[0, 0]:.0f} at the position itself, {alike[0, 1]:.1f} one step beside."
+))
+
+# %% [markdown]
+# The same curve, moved along. Neighbours look most alike, that fades over the first words, and
+# further out it only wavers.
+#
+# ## A shift is a rotation
+#
+# Why sines? The paper guesses that a model can learn to look *three words back*, since a fixed
+# linear map leads from any position to the one that far away. Find that map, by least squares over
+# 400 positions, without telling it any formula.
+
+# %%
+positions = sinusoidal_code(400, 8)                                      # (400, 8)
+k = 3
+shift = torch.linalg.lstsq(positions[:-k], positions[k:]).solution       # (8, 8)
+torch.testing.assert_close(positions[:-k] @ shift, positions[k:])
+for row in shift.tolist():
+    print(" ".join(f"{number:6.3f}" if abs(number) > 1e-6 else "     ·" for number in row))
+
+# %% [markdown]
+# One matrix moves all 397 positions by three, with no error left. It has a block of four numbers for
+# each clock, and zeros elsewhere. What are the blocks?
+
+# %%
+for i in range(4):
+    block = shift[2 * i : 2 * i + 2, 2 * i : 2 * i + 2]                  # (2, 2)
+    torch.testing.assert_close(block @ block.T, torch.eye(2).double())
+    torch.testing.assert_close(block.det(), torch.tensor(1.0).double())
+    angle = torch.atan2(block[1, 0], block[0, 0])
+    hand = math.remainder(k / 10000 ** (2 * i / 8), 2 * math.pi)
+    print(f"clock {i + 1}: turns by {angle:.4f}, its hand goes {hand:.4f} in {k} words")
+    assert abs(angle - hand) < 1e-6
+
+# %% [markdown]
+# Rotations, each by the angle that its clock's hand goes in three words. They keep lengths, and that
+# is why the dot product above saw the distance only.
+#
+# ## Adding it
+#
+# `PositionalEncoding` keeps the code as a table and adds the first n rows of it. The table is a
+# **buffer**: it moves to the GPU with the model, and no optimiser touches it. It is not saved with
+# the weights either, since a formula gives it, so a checkpoint fits whatever the longest length was.
+# Now the shuffled sentence is another sentence:
+
+# %%
+from annotated_attention import PositionalEncoding
+
+encoding = PositionalEncoding(4, dropout=0.0, max_len=8, batch_first=True)
+before = layer(encoding(one.EMBEDDINGS))           # (n, e)
+after = layer(encoding(one.EMBEDDINGS[shuffled]))  # (n, e)
+print(f"largest difference: {(after - before[shuffled]).abs().max():.2f}")
+print("parameters:", len(list(encoding.parameters())), "- saved:", list(encoding.state_dict()))
+try:
+    encoding(torch.zeros(1, 9, 4))
+except ValueError as error:
+    print("ValueError:", error)
+
+# %% [markdown]
+# > **Pitfall.** Positions along the wrong axis. An encoding for sequence-first data, `(n, b, e)`,
+# > takes batch-first data without complaint, and numbers the *sentences*.
+
+# %%
+batch = one.EMBEDDINGS.expand(3, 8, 4)             # (3, 8, 4)
+for batch_first in (True, False):
+    encoding = PositionalEncoding(4, 0.0, max_len=8, batch_first=batch_first)
+    added = encoding(batch) - batch                # (3, 8, 4)
+    for name, axis in (("words", 1), ("sentences", 0)):
+        apart = added.std(axis).max().item()
+        print(f"{batch_first=}: {name} differ by up to {apart:.2f}")
+
+# %% [markdown]
+# The shape is right, the words have no order again, and each sentence is marked by its place in the
+# batch.
+#
+# Or let the model learn a vector for each position: `LearnedPositionalEncoding`, with the same
+# arguments. The paper found both equally good. A learned table ends at the longest sentence seen in
+# training; the clocks go on.
+#
+# ## Embeddings, and why times √e
+#
+# A word is a row in a learned table, its **embedding**, and its row number is its **token id**. The
+# paper uses one and the same table at both ends: to turn ids into vectors, and, transposed, to turn
+# the last vectors into a score for each word. The two uses want different sizes.
+
+# %%
+print("  e   score std   largest share   word   times √e   position")
+for e in (32, 512):
+    torch.manual_seed(0)
+    out = nn.LayerNorm(e)(torch.randn(64, e))      # (64, e)
+    position = sinusoidal_code(64, e).square().mean().sqrt()
+    for deviation in (1.0, 1 / math.sqrt(e)):
+        table = deviation * torch.randn(1000, e)   # (1000, e)
+        scores = out @ table.T                     # (64, e) x (e, 1000) -> (64, 1000)
+        share = scores.softmax(-1).amax(-1).mean()
+        word = table.std()
+        print(f"{e:4} {scores.std():9.2f} {share:13.2f} {word:11.2f} "
+              f"{word * math.sqrt(e):9.2f} {position:9.2f}")
+
+# %% [markdown]
+# Drawn with deviation 1, the table gives scores so large that one word of a thousand takes nearly
+# everything: chapter 1's saturated softmax. Drawn with $1 / \sqrt e$, scores are of size 1. But then
+# a word is small beside its position, and drowns in it. **Times $\sqrt e$** on the way in brings it
+# to size 1.
+#
+# ## The whole model
+#
+# Here it is: two embeddings, positions, the two stacks of chapter 8, a projection.
+
+# %%
+from annotated_attention import Seq2SeqTransformer
+
+display.source(Seq2SeqTransformer.forward)
+
+# %%
+display.source(Seq2SeqTransformer.decode)
+
+# %% [markdown]
+# It makes its own masks: what is padding it reads from the ids, and the decoder looks back only. As
+# data take the sentence, a second and shorter one, and three words of an answer:
+
+# %%
+WORDS = ["·", "start", "end", *one.WORDS]  # id 0 is padding
+PAD, START, END = 0, 1, 2
+src = torch.tensor([[3, 4, 5, 6, 7, 8, 9, 10], [3, 4, 9, 10, 0, 0, 0, 0]])  # (b, m)
+tgt = torch.tensor([[START, 3, 4], [START, 3, 4]])                          # (b, n)
+
+torch.manual_seed(9)
+model = Seq2SeqTransformer(11, 11, 24, 4, 2, 2, 48, dropout=0.0, pad=PAD, max_len=20)
+scores = model(src, tgt)                                                    # (b, n, 11)
+print(*(WORDS[i] for i in src[1]), "-> scores", tuple(scores.shape))
+
+# %% [markdown]
+# For each of the three places, a score for each of eleven words. Hooks on every part note what comes
+# out of it:
+
+# %% jupyter={"source_hidden": true}
+SEEN = []
+NAMES = {"embed_src": "embedding", "embed_tgt": "embedding", "positions": "+ positions",
+         "project": "projection"}
+
+
+def note(name: str):
+    """Make a hook that notes the shape of what a part returns."""
+    def hook(module, args, output):
+        output = output[0] if isinstance(output, tuple) else output
+        SEEN.append((name, tuple(output.shape)))
+
+    return hook
+
+
+hooks = []
+for name, module in model.named_modules():
+    last = name.split(".")[-1]
+    kept = last in NAMES or last in ("self_attn", "multihead_attn", "linear1", "linear2")
+    if kept or last.isdigit():
+        hooks.append(module.register_forward_hook(note(name)))
+model(src, tgt)
+for hook in hooks:
+    hook.remove()
+print(*(f"{name}: {shape}" for name, shape in SEEN[:4]), f"... {len(SEEN)} in all", sep="\n")
+
+# %% jupyter={"source_hidden": true}
+PARTS = {"self_attn": "look around", "multihead_attn": "look across", "linear1": "widen",
+         "linear2": "narrow", "0": "layer 1", "1": "layer 2"} | NAMES
+
+
+def label(name: str) -> str:
+    """Name a part as the figure does; the decoder's look around is a look back."""
+    part = PARTS[name.split(".")[-1]]
+    return "look back" if "decoder" in name and part == "look around" else part
+
+
+def letters(shape: tuple[int, ...], length: str) -> str:
+    """Write a shape with letters, checked against the run."""
+    sizes = {2: "b", 8: "m", 3: "n", 24: "e", 48: "2e", 11: "words"}
+    assert sizes[shape[1]] == length
+    return "(" + ", ".join(sizes[size] for size in shape) + ")"
+
+
+# %% jupyter={"source_hidden": true}
+start = [name for name, _ in SEEN].index("embed_tgt")
+drawing, columns = display.panels(620, 420, columns=2)
+for ax, seen, length, title in zip(
+    columns, (SEEN[:start], SEEN[start:]), "mn", ("encoder: reads", "decoder: writes")
+):
+    ids = (f"ids (b, {length})", f"{title.split(':')[0]} stack")
+    rows = [(ids[0], "")] + [(label(name), letters(shape, length)) for name, shape in seen]
+    for y, (part, shape) in enumerate(rows):
+        bold = "bold" if part.startswith(("layer", "+")) else "normal"
+        ax.text(0.02, y, part, va="center", fontweight=bold)
+        ax.text(0.98, y, shape, va="center", ha="right", color=display.COLOURS[length])
+        ax.axhline(y + 0.5, color=display.COLOURS["b"], alpha=0.25, lw=0.6)
+    ax.set(xlim=(0, 1), ylim=(-0.7, 14.5), title=title)
+    ax.axis("off")
+display.finish(drawing, name="shapes-through", alt="Upwards, what each part returns. " + "; ".join(
+    f"{label(name)} {letters(shape, 'm' if i < start else 'n')}"
+    for i, (name, shape) in enumerate(SEEN)
+))
+
+# %% [markdown]
+# Read it from below. The width e never changes on the stream; only the feed-forward networks widen
+# it, and only the last projection leaves it. The two columns meet in *look across*, where m turns
+# into n.
+#
+# ## The same as PyTorch's
+#
+# Put `torch.nn.Transformer` between our embeddings and our projection, with the same weights.
+
+# %%
+twin = Seq2SeqTransformer(11, 11, 24, 4, 2, 2, 48, 0.0, final_norm=True, dtype=torch.float64)
+theirs = nn.Transformer(24, 4, 2, 2, 48, 0.0, batch_first=True, dtype=torch.float64)
+theirs.load_state_dict(twin.transformer.state_dict())
+
+b, m, n, e = 2, 8, 3, 24
+embedded = (twin.embed_src.weight[src], twin.embed_tgt.weight[tgt])
+x, y = (twin.positions(part * math.sqrt(e)) for part in embedded)
+mask = theirs.generate_square_subsequent_mask(n, dtype=torch.float64)
+expected = theirs(x, y, tgt_mask=mask) @ twin.project.weight.T  # (b, n, 11)
+found = twin(src, tgt)                                          # (b, n, 11)
+torch.testing.assert_close(found, expected)
+pairs = (one.gradients(out, [*twin.parameters()][-3:]) for out in (found, expected))
+torch.testing.assert_close(*pairs)
+print("equal, and so are the gradients of both embeddings and of the projection")
+
+# %% [markdown]
+# ## It does not see the future
+#
+# Row i scores the word after word i, so it must not depend on any later one. Differentiate: how does
+# row i react to the vector of word j? Once with the model, once with its causal mask forgotten.
+
+
+# %%
+def reactions(model: nn.Module, src: Tensor, tgt: Tensor, is_causal: bool) -> Tensor:
+    """Measure how each row of scores reacts to each word that is written."""
+    memory = model.encode(src)                                             # (1, m, e)
+    y = model.positions(model.embed_tgt.weight[tgt] * math.sqrt(24))       # (1, n, e)
+
+    def decode(y: Tensor) -> Tensor:
+        return model.project(model.transformer.decoder(y, memory, tgt_is_causal=is_causal))
+
+    jacobian = torch.autograd.functional.jacobian(decode, y)[0, :, :, 0]   # (n, 11, n, e)
+    return jacobian.square().sum((1, 3)).sqrt()                            # (n, n)
+
+
+# %%
+n = 5
+answer = torch.tensor([[START, 3, 4, 9, 10]])                  # (1, n)
+causal = reactions(model, src[:1], answer, is_causal=True)     # (n, n)
+leaking = reactions(model, src[:1], answer, is_causal=False)   # (n, n)
+assert causal.triu(1).eq(0).all()
+assert leaking.gt(0).all()
+print(f"reactions to later words: {causal.triu(1).count_nonzero()}, without the mask ", end="")
+print(f"{leaking.triu(1).count_nonzero()} of {5 * 4 // 2}")
+
+# %% jupyter={"source_hidden": true}
+drawing, columns = display.panels(600, 250, columns=2)
+names = [WORDS[i] for i in answer[0]]
+for ax, sizes, title in zip(columns, (causal, leaking), ("the model", "causal mask forgotten")):
+    shares = sizes / sizes.max()
+    ax.pcolormesh(shares, cmap="Blues", vmin=0, vmax=1.4, edgecolor="#808080", linewidth=0.4)
+    for i in range(5):
+        for j in range(5):
+            ax.text(j + 0.5, i + 0.5, f"{sizes[i, j]:.2f}", ha="center", va="center", fontsize=9)
+    ax.set_xticks([j + 0.5 for j in range(5)], names)
+    ax.set_yticks([i + 0.5 for i in range(5)], names)
+    ax.tick_params(length=0)
+    ax.set(title=title, xlabel="reacts to", ylim=(5, 0))
+display.finish(drawing, name="no-leak", alt=(
+    "How the scores behind each word react to each word. In the model everything above the diagonal "
+    f"is {causal.triu(1).max():.2f}; without the causal mask it reaches {leaking.triu(1).max():.2f}."
+))
+
+# %% [markdown]
+# On the left, everything above the diagonal is exactly zero. The model on the right would look
+# splendid in training: the word that it has to predict is in its input. It fails when it has to
+# write, and the next word is not there.
+#
+# ## Writing
+#
+# To write, begin with *start*, take the likeliest next word, append it, and ask again until *end*
+# comes. That is **greedy decoding**:
+
+# %%
+display.source(Seq2SeqTransformer.greedy)
+
+# %%
+written = model.eval().greedy(src, START, END, max_new=5)  # (b, ...)
+for row in written:
+    print(*(WORDS[i] for i in row))
+again = model(src, written[:, :-1]).argmax(-1)             # (b, ...)
+print("one call predicts the same words:", torch.equal(again, written[:, 1:]))
+
+# %% [markdown]
+# Nonsense, since nothing is trained. But the last line is what makes training possible: one call
+# scores all places at once, and each place sees what it would see while writing, no more.
+#
+# ## Exercises
+#
+# ### How many parameters?
+#
+# *Medium, 15 minutes.* The base model of the 2017 paper has e = 512, h = 8, feed-forward networks
+# 2048 wide, six layers in each stack, and one table of 37000 words for both embeddings and the
+# projection. Write a function that counts the parameters of such a model, from these numbers and
+# nothing else. Every projection but the last has a bias; there is no final norm. The check builds
+# the class and counts.
+
+
+# %% tags=["exercise"]
+def count_parameters(e: int, wide: int, layers: int, words: int) -> int:
+    """Count the parameters of a Transformer, embeddings included."""
+    ...  # your formula here
+
+
+# %%
+from annotated_attention import exercises
+
+exercises.transformer.check_count_parameters(count_parameters)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# An attention module has four matrices `(e, e)` and four biases. A norm has a scale and a shift.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# An encoder layer has one attention, one feed-forward network and two norms; a decoder layer has one
+# attention and one norm more.
+#
+# </details>
+#
+# <details><summary>Hint 3</summary>
+#
+# The table counts once. Positions count nothing. The number of heads does not matter.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def count_parameters(e: int, wide: int, layers: int, words: int) -> int:
+    """Count the parameters of a Transformer, embeddings included."""
+    attention = 4 * e * e + 4 * e
+    feed_forward = 2 * e * wide + wide + e
+    encoder_layer = attention + feed_forward + 2 * 2 * e
+    decoder_layer = 2 * attention + feed_forward + 3 * 2 * e
+    return layers * (encoder_layer + decoder_layer) + words * e
+
+
+exercises.transformer.check_count_parameters(count_parameters)
+
+# %% [markdown]
+# ### The shift by formula
+#
+# *Medium, 15 minutes.* Above, least squares found the matrix that moves every position by k. Write
+# it down without any search, for an even width e: `positions[p] @ shift_matrix(k, e)` is
+# `positions[p + k]`, for every p, and for negative k, too. In float64.
+
+
+# %% tags=["exercise"]
+def shift_matrix(k: int, e: int) -> Tensor:
+    """Return the rotation that moves a position by k."""
+    ...  # your code here
+
+
+# %%
+exercises.transformer.check_shift_matrix(shift_matrix)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Clock i turns by $a = k / 10000^{2i/e}$, and a position is a row: $(\sin p, \cos p)$ times the block.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# $\sin(p + a) = \sin p \cos a + \cos p \sin a$ is the first column of the block.
+#
+# </details>
+#
+# <details><summary>Hint 3</summary>
+#
+# `torch.block_diag(*blocks)` puts blocks along a diagonal.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def shift_matrix(k: int, e: int) -> Tensor:
+    """Return the rotation that moves a position by k."""
+    blocks = []
+    for i in range(e // 2):
+        a = k / 10000 ** (2 * i / e)
+        rows = [[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]]
+        blocks.append(torch.tensor(rows, dtype=torch.float64))
+    return torch.block_diag(*blocks)
+
+
+exercises.transformer.check_shift_matrix(shift_matrix)
+
+# %% [markdown]
+# ## What you have now
+#
+# The Transformer of the paper, from token ids to scores, and a proof of three things about it: without
+# positions it has no order, with them a shift is a rotation, and no row of the decoder sees what
+# comes later. It writes nonsense. The next chapter trains it.
