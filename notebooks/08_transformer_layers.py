@@ -250,7 +250,7 @@ DEPTHS = (6, 12, 24)
 
 
 def make_stack(norm_first: bool, depth: int, seed: int) -> TransformerEncoder:
-    """Make an untrained stack; a pre-LN one ends in a norm, for a reason that comes below."""
+    """Make an untrained stack; a pre-LN one ends in a norm, see below."""
     torch.manual_seed(seed)
     settings = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
     layer = TransformerEncoderLayer(32, 4, 128, **settings)

@@ -148,7 +148,7 @@ encoding = PositionalEncoding(4, dropout=0.0, max_len=8, batch_first=True)
 before = layer(encoding(one.EMBEDDINGS))           # (n, e)
 after = layer(encoding(one.EMBEDDINGS[shuffled]))  # (n, e)
 print(f"largest difference: {(after - before[shuffled]).abs().max():.2f}")
-print("parameters:", len(list(encoding.parameters())), "- saved:", list(encoding.state_dict()))
+print(f"parameters: {len(list(encoding.parameters()))}, saved: {list(encoding.state_dict())}")
 try:
     encoding(torch.zeros(1, 9, 4))
 except ValueError as error:
