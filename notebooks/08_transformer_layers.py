@@ -231,10 +231,11 @@ display.source(TransformerEncoderLayer._residual)
 
 # %% [markdown]
 # Dropout stands where the paper has it: on what a sublayer adds, before it is added. And this is all
-# that a call does; most of its lines hand on masks.
+# that a call does, with its notes on the left. It checks, it says what looking around means, and then
+# two lines do the work.
 
 # %%
-display.source(TransformerEncoderLayer.forward)
+display.annotated(TransformerEncoderLayer.forward)
 
 # %% [markdown]
 # ## Why the norm moved
@@ -289,8 +290,8 @@ columns[1].legend(frameon=False)
 last = {title: [f"{measured[depth][-1]:.0f}" for depth in DEPTHS]
         for title, measured in (("post-LN", post), ("pre-LN", pre))}
 display.finish(drawing, name="gradient-by-depth", alt=(
-    "Gradient of each layer's feed-forward matrix in stacks of 6, 12 and 24 layers. At the last "
-    f"layer: post-LN {', '.join(last['post-LN'])}; pre-LN {', '.join(last['pre-LN'])}."
+    "Gradient of each layer's feed-forward matrix in stacks of 6, 12 and 24 layers. At the "
+    f"last layer: post-LN {', '.join(last['post-LN'])}; pre-LN {', '.join(last['pre-LN'])}."
 ))
 
 # %% [markdown]
@@ -364,15 +365,15 @@ for norm_first in (False, True):
 # %%
 from annotated_attention import Transformer
 
-sizes = {"num_encoder_layers": 2, "num_decoder_layers": 1, "dim_feedforward": 48, "dropout": 0.0}
-theirs = nn.Transformer(24, 4, **sizes, batch_first=True)
+sizes = (24, 4, 2, 1, 48, 0.0)  # e, h, layers of each stack, feed-forward width, dropout
+theirs = nn.Transformer(*sizes, batch_first=True)
 memory = theirs.encoder.layers[1](theirs.encoder.layers[0](sentence))  # (1, 8, 24)
 torch.testing.assert_close(theirs.encoder.norm(memory), memory)
 
 for norm_first in (False, True):
-    model = Transformer(24, 4, **sizes, norm_first=norm_first)
+    model = Transformer(*sizes, norm_first=norm_first)
     print(f"ours, norm_first={norm_first}: final norm {model.encoder.norm}")
-exact = Transformer(24, 4, **sizes, final_norm=True)
+exact = Transformer(*sizes, final_norm=True)
 print(exact.load_state_dict(theirs.state_dict()), "with final_norm=True")
 
 # %% [markdown]
@@ -416,7 +417,7 @@ for reset in (True, False):
 # %%
 from annotated_attention import TransformerDecoderLayer
 
-display.source(TransformerDecoderLayer.forward)
+display.annotated(TransformerDecoderLayer.forward)
 
 # %% [markdown]
 # In `look_across`, who is query, and who is key? The word being written asks, so **the queries come
@@ -429,12 +430,14 @@ display.source(TransformerDecoderLayer.forward)
 def weights_of(attention: nn.Module, call) -> Tensor:
     """Run ``call``, and return the weights of ``attention``, averaged over heads."""
     seen = []
-    ask = attention.register_forward_pre_hook(
-        lambda module, args, options: (args, options | {"need_weights": True}), with_kwargs=True
-    )
-    keep = attention.register_forward_hook(lambda module, args, output: seen.append(output[1]))
+
+    def ask(module, args, options):
+        return args, options | {"need_weights": True}
+
+    asks = attention.register_forward_pre_hook(ask, with_kwargs=True)
+    keep = attention.register_forward_hook(lambda module, args, out: seen.append(out[1]))
     call()
-    ask.remove()
+    asks.remove()
     keep.remove()
     return seen[0][0].detach()
 
@@ -493,7 +496,8 @@ memory = memory.clone().requires_grad_()  # (b, m, e)
 for name, given in (("both masks", masks), ("forgotten", {"tgt_is_causal": True})):
     output = layer(written, memory, **given)                              # (b, n, e)
     reacts = one.gradients(output, [memory])[0].norm(dim=-1)[0]           # (m,)
-    print(f"{name:>10}: reacts to words {reacts[:8].mean():.2f}, to padding {reacts[8:].mean():.2f}")
+    words, filling = reacts[:8].mean(), reacts[8:].mean()
+    print(f"{name:>10}: reacts to words {words:.2f}, to padding {filling:.2f}")
     assert reacts[8:].eq(0).all() == (given is masks)
 
 # %% [markdown]

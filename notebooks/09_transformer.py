@@ -21,6 +21,7 @@ display.chapter_map(
 # Shuffle the words of the sentence, and send both orders through a layer.
 
 # %%
+import itertools
 import math
 
 import torch
@@ -56,22 +57,30 @@ for words, numbers in ((range(8), before[5]), (shuffled, after[1])):
 # %%
 from annotated_attention import sinusoidal_code
 
-display.source(sinusoidal_code)
+display.annotated(sinusoidal_code)
 
 # %% jupyter={"source_hidden": true}
-code = sinusoidal_code(64, 32)  # (64, 32)
-drawing, (ax,) = display.panels(520, 260)
-ax.pcolormesh(code.T, cmap="PuOr", vmin=-1.6, vmax=1.6, rasterized=False)
-ax.set(xlabel="position", ylabel="feature", xticks=range(0, 65, 8), yticks=range(0, 33, 8))
+from matplotlib.colors import to_rgba
+
+code = sinusoidal_code(48, 16)  # (48, 16)
+drawing, (ax,) = display.panels(560, 230)
+cells = [
+    [to_rgba(display.COLOURS["n" if number > 0 else "h"], abs(number)) for number in row]
+    for row in code.T.tolist()
+]
+ax.pcolormesh(cells)
+ax.set(xlabel="position", ylabel="feature", xticks=range(0, 49, 8), yticks=range(0, 17, 4))
 ax.invert_yaxis()
 display.finish(drawing, name="clocks", alt=(
-    "The positional code, 64 positions by 32 features. The first features alternate from "
-    "position to position, each pair is slower than the one before, the last hardly move."
+    "The positional code, 48 positions by 16 features, blue above zero, orange below. The "
+    "first two features alternate every few positions, each pair is slower than the one "
+    "before, the last hardly move."
 ))
 
 # %% [markdown]
-# Each column is a position. The top rows tell neighbours apart, the bottom rows tell near from far:
-# like the digits of a number, with the fast one first.
+# Each column is a position; blue is above zero, orange below. The fast clocks at the top tell
+# neighbours apart, the slow ones below tell near from far: like the digits of a number, with the last
+# digit first.
 #
 # ## Near and far
 #
@@ -79,7 +88,8 @@ display.finish(drawing, name="clocks", alt=(
 # on nothing else.
 
 # %%
-alike = code @ code.T                                # (64, 32) x (32, 64) -> (64, 64)
+code = sinusoidal_code(64, 128)                      # (64, 128)
+alike = code @ code.T                                # (64, 128) x (128, 64) -> (64, 64)
 for distance in range(64):
     diagonal = alike.diagonal(distance)              # (...,)
     torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
@@ -87,20 +97,19 @@ print("distance  ", *(f"{distance:6}" for distance in (0, 1, 2, 4, 8, 16, 32)))
 print("alike     ", *(f"{alike[0, distance]:6.2f}" for distance in (0, 1, 2, 4, 8, 16, 32)))
 
 # %% jupyter={"source_hidden": true}
-drawing, (ax,) = display.panels(520, 190)
+drawing, (ax,) = display.panels(560, 190)
 for position, letter, style in ((0, "n", "-"), (20, "h", "--"), (45, "m", ":")):
     label = f"position {position}"
     ax.plot(alike[position], style, color=display.COLOURS[letter], label=label)
 ax.set(xlabel="other position", ylabel="dot product", xlim=(0, 63))
-ax.legend(loc="lower right")
+ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
 display.finish(drawing, name="near-and-far", alt=(
     "Dot products of positions 0, 20 and 45 with all others: the same curve three times, "
     f"moved: {alike[0, 0]:.0f} at the position itself, {alike[0, 1]:.1f} one step beside."
 ))
 
 # %% [markdown]
-# The same curve, moved along. Neighbours look most alike, that fades over the first words, and
-# further out it only wavers.
+# The same curve, moved along. Neighbours look most alike; that fades fast at first, then slowly.
 #
 # ## A shift is a rotation
 #
@@ -148,7 +157,7 @@ encoding = PositionalEncoding(4, dropout=0.0, max_len=8, batch_first=True)
 before = layer(encoding(one.EMBEDDINGS))           # (n, e)
 after = layer(encoding(one.EMBEDDINGS[shuffled]))  # (n, e)
 print(f"largest difference: {(after - before[shuffled]).abs().max():.2f}")
-print(f"parameters: {len(list(encoding.parameters()))}, saved: {list(encoding.state_dict())}")
+print("parameters:", list(encoding.parameters()), "saved:", list(encoding.state_dict()))
 try:
     encoding(torch.zeros(1, 9, 4))
 except ValueError as error:
@@ -208,10 +217,8 @@ for e in (32, 512):
 # %%
 from annotated_attention import Seq2SeqTransformer
 
-display.source(Seq2SeqTransformer.forward)
-
-# %%
-display.source(Seq2SeqTransformer.decode)
+steps = ("forward", "encode", "decode")
+display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
 
 # %% [markdown]
 # It makes its own masks: what is padding it reads from the ids, and the decoder looks back only. As
@@ -229,85 +236,65 @@ scores = model(src, tgt)                                                    # (b
 print(*(WORDS[i] for i in src[1]), "-> scores", tuple(scores.shape))
 
 # %% [markdown]
-# For each of the three places, a score for each of eleven words. Hooks on every part note what comes
-# out of it:
+# For each of the three places, a score for each of eleven words. What happens in between? Hooks on
+# the parts note what comes out of them, and the figure draws what they noted.
 
 # %% jupyter={"source_hidden": true}
-SEEN = []
-NAMES = {"embed_src": "embedding", "embed_tgt": "embedding", "positions": "+ positions",
-         "project": "projection"}
+PARTS = {
+    "embed_src": "read, embedded", "encoder.layers.0": "encoder layer 1",
+    "encoder.layers.1": "memory", "embed_tgt": "written, embedded",
+    "decoder.layers.0.self_attn": "look back",
+    "decoder.layers.0.multihead_attn": "look across",
+    "decoder.layers.0.linear1": "widened", "decoder.layers.0": "decoder layer 1",
+    "decoder.layers.1": "decoder layer 2", "project": "scores",
+}
+ADDED = ["read, + positions", "written, + positions"]
+SEEN: dict[str, tuple[int, ...]] = {}
 
 
-def note(name: str):
-    """Make a hook that notes the shape of what a part returns."""
+def note(*boxes: str):
+    """Make a hook that notes the shape of what a part returns; each call has its box."""
+    calls = iter(boxes)
+
     def hook(module, args, output):
-        output = output[0] if isinstance(output, tuple) else output
-        SEEN.append((name, tuple(output.shape)))
+        tensor = output[0] if isinstance(output, tuple) else output
+        SEEN[next(calls)] = tuple(tensor.shape)
 
     return hook
 
 
-hooks = []
-for name, module in model.named_modules():
-    last = name.split(".")[-1]
-    kept = last in NAMES or last in ("self_attn", "multihead_attn", "linear1", "linear2")
-    if kept or last.isdigit():
-        hooks.append(module.register_forward_hook(note(name)))
+# %% jupyter={"source_hidden": true}
+parts = {name.removeprefix("transformer."): part for name, part in model.named_modules()}
+hooks = [parts[name].register_forward_hook(note(box)) for name, box in PARTS.items()]
+hooks.append(model.positions.register_forward_hook(note(*ADDED)))
 model(src, tgt)
 for hook in hooks:
     hook.remove()
-print(*(f"{name}: {shape}" for name, shape in SEEN[:4]), f"... {len(SEEN)} in all", sep="\n")
+SEEN.update({"ids read": tuple(src.shape), "ids written": tuple(tgt.shape)})
 
-# %% jupyter={"source_hidden": true}
-PARTS = {"self_attn": "look around", "multihead_attn": "look across", "linear1": "widen",
-         "linear2": "narrow", "0": "layer 1", "1": "layer 2"} | NAMES
-
-
-def label(name: str) -> str:
-    """Name a part as the figure does; the decoder's look around is a look back."""
-    part = PARTS[name.split(".")[-1]]
-    return "look back" if "decoder" in name and part == "look around" else part
-
-
-def letters(shape: tuple[int, ...], length: str) -> str:
-    """Write a shape with letters, checked against the run."""
-    sizes = {2: "b", 8: "m", 3: "n", 24: "e", 48: "2e", 11: "words"}
-    assert sizes[shape[1]] == length
-    return "(" + ", ".join(sizes[size] for size in shape) + ")"
-
-
-# %% jupyter={"source_hidden": true}
-start = [name for name, _ in SEEN].index("embed_tgt")
-drawing, columns = display.panels(620, 420, columns=2)
-for ax, seen, length, title in zip(
-    columns, (SEEN[:start], SEEN[start:]), "mn", ("encoder: reads", "decoder: writes")
-):
-    ids = (f"ids (b, {length})", f"{title.split(':')[0]} stack")
-    rows = [(ids[0], "")] + [(label(name), letters(shape, length)) for name, shape in seen]
-    for y, (part, shape) in enumerate(rows):
-        bold = "bold" if part.startswith(("layer", "+")) else "normal"
-        ax.text(0.02, y, part, va="center", fontweight=bold)
-        ax.text(0.98, y, shape, va="center", ha="right", color=display.COLOURS[length])
-        ax.axhline(y + 0.5, color=display.COLOURS["b"], alpha=0.25, lw=0.6)
-    ax.set(xlim=(0, 1), ylim=(-0.7, 14.5), title=title)
-    ax.axis("off")
-display.finish(drawing, name="shapes-through", alt="Upwards, what each part returns. " + "; ".join(
-    f"{label(name)} {letters(shape, 'm' if i < start else 'n')}"
-    for i, (name, shape) in enumerate(SEEN)
-))
+LEFT = ["ids read", "read, embedded", ADDED[0], "encoder layer 1", "memory"]
+RIGHT = ["ids written", "written, embedded", ADDED[1], "look back", "look across",
+         "widened", "decoder layer 1", "decoder layer 2", "scores"]
+places = {box: (0, row) for row, box in enumerate(LEFT)}
+places |= {box: (1, row) for row, box in enumerate(RIGHT, 1)}
+steps = [(*pair, "") for line in (LEFT, RIGHT) for pair in itertools.pairwise(line)]
+steps += [("memory", "look across", "keys and values")]
+letters = {2: "b", 8: "m", 3: "n", 24: "e", 48: "2e", 11: "v"}
+display.flow(places, steps, SEEN, letters, name="shapes-through")
 
 # %% [markdown]
-# Read it from below. The width e never changes on the stream; only the feed-forward networks widen
-# it, and only the last projection leaves it. The two columns meet in *look across*, where m turns
-# into n.
+# Left the encoder, right the decoder with its first layer opened; v is the size of the vocabulary.
+# The width e never changes on the stream: only the feed-forward network widens it, and only the last
+# projection leaves it. The columns meet where the decoder looks across. From there on, m is gone.
 #
 # ## The same as PyTorch's
 #
 # Put `torch.nn.Transformer` between our embeddings and our projection, with the same weights.
 
 # %%
-twin = Seq2SeqTransformer(11, 11, 24, 4, 2, 2, 48, 0.0, final_norm=True, dtype=torch.float64)
-theirs = nn.Transformer(24, 4, 2, 2, 48, 0.0, batch_first=True, dtype=torch.float64)
+sizes = (24, 4, 2, 2, 48, 0.0)  # e, h, layers of each stack, feed-forward width, dropout
+twin = Seq2SeqTransformer(11, 11, *sizes, final_norm=True, dtype=torch.float64)
+theirs = nn.Transformer(*sizes, batch_first=True, dtype=torch.float64)
 theirs.load_state_dict(twin.transformer.state_dict())
 
 b, m, n, e = 2, 8, 3, 24
@@ -348,25 +335,27 @@ causal = reactions(model, src[:1], answer, is_causal=True)     # (n, n)
 leaking = reactions(model, src[:1], answer, is_causal=False)   # (n, n)
 assert causal.triu(1).eq(0).all()
 assert leaking.gt(0).all()
-print(f"reactions to later words: {causal.triu(1).count_nonzero()}, without the mask ", end="")
-print(f"{leaking.triu(1).count_nonzero()} of {5 * 4 // 2}")
+for name, found in (("the model", causal), ("causal mask forgotten", leaking)):
+    print(f"{name}: reacts to later words in {found.triu(1).count_nonzero()} of 10 cases")
 
 # %% jupyter={"source_hidden": true}
-drawing, columns = display.panels(600, 250, columns=2)
+drawing, columns = display.panels(620, 250, columns=2)
 names = [WORDS[i] for i in answer[0]]
-for ax, sizes, title in zip(columns, (causal, leaking), ("the model", "causal mask forgotten")):
-    shares = sizes / sizes.max()
-    ax.pcolormesh(shares, cmap="Blues", vmin=0, vmax=1.4, edgecolor="#808080", linewidth=0.4)
-    for i in range(5):
-        for j in range(5):
-            ax.text(j + 0.5, i + 0.5, f"{sizes[i, j]:.2f}", ha="center", va="center", fontsize=9)
+titles = ("the model", "causal mask forgotten")
+for ax, found, title in zip(columns, (causal, leaking), titles):
+    shares = (0.6 * found / found.max()).tolist()
+    ax.pcolormesh([[to_rgba(display.COLOURS["n"], x) for x in row] for row in shares])
+    for i, j in itertools.product(range(5), repeat=2):
+        said = f"{found[i, j]:.2f}"
+        ax.text(j + 0.5, i + 0.5, said, ha="center", va="center", fontsize=9)
     ax.set_xticks([j + 0.5 for j in range(5)], names)
     ax.set_yticks([i + 0.5 for i in range(5)], names)
     ax.tick_params(length=0)
     ax.set(title=title, xlabel="reacts to", ylim=(5, 0))
 display.finish(drawing, name="no-leak", alt=(
-    "How the scores behind each word react to each word. In the model everything above the diagonal "
-    f"is {causal.triu(1).max():.2f}; without the causal mask it reaches {leaking.triu(1).max():.2f}."
+    "How the scores behind each word react to each word. In the model everything above the "
+    f"diagonal is {causal.triu(1).max():.2f}; without the causal mask it reaches "
+    f"{leaking.triu(1).max():.2f}."
 ))
 
 # %% [markdown]
@@ -380,7 +369,7 @@ display.finish(drawing, name="no-leak", alt=(
 # comes. That is **greedy decoding**:
 
 # %%
-display.source(Seq2SeqTransformer.greedy)
+display.annotated(Seq2SeqTransformer.greedy)
 
 # %%
 written = model.eval().greedy(src, START, END, max_new=5)  # (b, ...)

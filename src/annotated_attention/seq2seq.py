@@ -110,8 +110,9 @@ class Seq2SeqTransformer(nn.Module):
 
     def encode(self, src: Tensor) -> Tensor:
         """Read ``src``, (b, m): one row for each token, (b, m, e); errors are those of a call."""
-        x = self._embed("src", src, self.embed_src)                                # (b, m, e)
-        return self.transformer.encoder(x, src_key_padding_mask=self._padding(src))  # (b, m, e)
+        x = self._embed("src", src, self.embed_src)                             # (b, m, e)
+        padding = self._padding(src)
+        return self.transformer.encoder(x, src_key_padding_mask=padding)        # (b, m, e)
 
     def decode(self, tgt: Tensor, memory: Tensor, padding: Tensor | None = None) -> Tensor:
         """Score what follows each token of ``tgt``, given what ``encode`` made of the source.
@@ -128,10 +129,11 @@ class Seq2SeqTransformer(nn.Module):
             TypeError: ids that are no integers.
             ValueError: as a call does.
         """
+        x = self._embed("tgt", tgt, self.embed_tgt)
         x = self.transformer.decoder(
-            self._embed("tgt", tgt, self.embed_tgt), memory, tgt_is_causal=True,
+            x, memory, tgt_is_causal=True,
             tgt_key_padding_mask=self._padding(tgt), memory_key_padding_mask=padding,
-        )  # (b, n, e)
+        )
         return self.project(x)  # (b, n, ...)
 
     @torch.no_grad()

@@ -69,7 +69,11 @@ class _Layer(nn.Module):
                 nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
 
     def _residual(
-        self, x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: nn.Module, dropout: nn.Module
+        self,
+        x: Tensor,
+        sublayer: Callable[[Tensor], Tensor],
+        norm: nn.Module,
+        dropout: nn.Module,
     ) -> Tensor:
         """Add to ``x`` what ``sublayer`` makes of it, and normalise: before, or after."""
         if self.norm_first:
@@ -178,11 +182,13 @@ class TransformerEncoderLayer(_Layer):
         self._check_masks("src", src_mask, src_key_padding_mask, src, src)
 
         def look_around(x: Tensor) -> Tensor:
+            """Self-attention: queries, keys and values come from the same tokens."""
             return self.self_attn(
                 x, x, x, src_key_padding_mask,
                 need_weights=False, attn_mask=src_mask, is_causal=is_causal,
             )[0]
 
+        # Two sublayers, each with its residual and its norm.
         x = self._residual(src, look_around, self.norm1, self.dropout1)
         return self._residual(x, self._feed_forward, self.norm2, self.dropout2)
 
@@ -263,17 +269,20 @@ class TransformerDecoderLayer(_Layer):
         self._check_masks("memory", memory_mask, memory_key_padding_mask, tgt, memory)
 
         def look_back(x: Tensor) -> Tensor:
+            """Self-attention: queries, keys and values come from the same tokens."""
             return self.self_attn(
                 x, x, x, tgt_key_padding_mask,
                 need_weights=False, attn_mask=tgt_mask, is_causal=tgt_is_causal,
             )[0]
 
         def look_across(x: Tensor) -> Tensor:
+            """Cross-attention: the tokens ask, and ``memory`` answers."""
             return self.multihead_attn(
                 x, memory, memory, memory_key_padding_mask,
                 need_weights=False, attn_mask=memory_mask, is_causal=memory_is_causal,
             )[0]
 
+        # Three sublayers, each with its residual and its norm.
         x = self._residual(tgt, look_back, self.norm1, self.dropout1)
         x = self._residual(x, look_across, self.norm2, self.dropout2)
         return self._residual(x, self._feed_forward, self.norm3, self.dropout3)
