@@ -19,6 +19,8 @@ WITH_EXERCISES = dict.fromkeys(
         "08_transformer_layers",
         "09_transformer",
         "12_counting",
+        "14_published_code",
+        "16_from_memory",
     ],
     2,
 )

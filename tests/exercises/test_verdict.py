@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from annotated_attention.exercises import _verdict
 from annotated_attention.exercises.batches import check_attend_heads, check_pattern
 from annotated_attention.exercises.counting import check_decoder_layer, check_longest
+from annotated_attention.exercises.from_memory import check_attention, check_mended
 from annotated_attention.exercises.masks import check_find_leaks, check_merged
 from annotated_attention.exercises.multihead_attention import check_alibi, check_take_over
 from annotated_attention.exercises.one_head import check_attend, check_w_q
+from annotated_attention.exercises.published_code import check_call_it, check_widen
 from annotated_attention.exercises.reshape_trick import check_landing, check_repaired
 from annotated_attention.exercises.split_and_stack import check_pack, check_silence
 from annotated_attention.exercises.transformer import check_count_parameters, check_shift_matrix
@@ -43,6 +45,10 @@ CHECKS = [
     check_find_leaks,
     check_alibi,
     check_take_over,
+    check_widen,
+    check_call_it,
+    check_attention,
+    check_mended,
 ]
 
 

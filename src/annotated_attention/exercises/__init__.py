@@ -8,9 +8,11 @@ A check never raises, whatever it is given, and returns None: a cell shows the v
 from annotated_attention.exercises import (
     batches,
     counting,
+    from_memory,
     masks,
     multihead_attention,
     one_head,
+    published_code,
     reshape_trick,
     split_and_stack,
     transformer,
@@ -21,9 +23,11 @@ from annotated_attention.exercises import (
 __all__ = [
     "batches",
     "counting",
+    "from_memory",
     "masks",
     "multihead_attention",
     "one_head",
+    "published_code",
     "reshape_trick",
     "split_and_stack",
     "transformer",

@@ -1,0 +1,178 @@
+"""Chapter 16's checks let the doctor judge, and say what it says."""
+
+import math
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from annotated_attention.exercises import from_memory, skeleton
+from annotated_attention.exercises.from_memory import check_attention, check_mended
+
+CHAPTER = "16_from_memory"
+
+
+def test_stubs_and_solutions(printed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(from_memory, "_started", time.monotonic())
+    before, after = printed(CHAPTER, "check_attention")
+    assert before.startswith("✗ MyAttention: not yet, your code raises NotImplementedError")
+    assert after.startswith("✓ MyAttention: right, the doctor finds nothing wrong.")
+    assert after.endswith("Written in less than a minute. ")
+    before, after = printed(CHAPTER, "check_mended")
+    assert before.startswith("✗ Mended: The doctor finds ")
+    assert after.startswith("✓ Mended: right, the doctor finds nothing wrong.")
+    assert "Written" not in after
+
+
+def test_the_skeleton_is_the_chapters_stub(groups: Any) -> None:
+    stub = groups(CHAPTER)[0][1].source
+    text = Path(skeleton.__file__).read_text(encoding="utf-8")
+    assert text.endswith(f"\n\n\n{stub}\n")
+    assert "src/annotated_attention/exercises/skeleton.py mine.py" in text
+
+
+def test_a_copy_can_be_examined(tmp_path: Path) -> None:
+    """By the very command that the skeleton names, and there is nothing in it yet."""
+    text = Path(skeleton.__file__).read_text(encoding="utf-8")
+    command = re.search(r"python (-m .*)", text)
+    assert command is not None
+    mine = tmp_path / "mine.py"
+    mine.write_text(text, encoding="utf-8")
+    run = [sys.executable, *command[1].split()]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "NotImplementedError" in done.stdout
+
+
+class Right(nn.Module):
+    """Another way to write it, with a seam for each slip."""
+
+    scale: Callable[[Tensor, int], float] = staticmethod(lambda q, e: math.sqrt(q.size(-1)))
+    axis = -1
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__()
+        assert embed_dim % num_heads == 0
+        self.num_heads = num_heads
+        self.qkv = nn.Linear(embed_dim, 3 * embed_dim)
+        self.proj = nn.Linear(embed_dim, embed_dim)
+
+    def merge(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2).flatten(2)
+
+    def mask(self, scores: Tensor, blocked: Tensor) -> Tensor:
+        return scores.masked_fill(blocked.unsqueeze(1), -math.inf)
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None
+    ) -> Any:
+        weights, biases = self.qkv.weight.chunk(3), self.qkv.bias.chunk(3)
+        inputs = zip((query, key, value), weights, biases, strict=True)
+        q, k, v = (
+            nn.functional.linear(*x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for x in inputs
+        )
+        scores = q @ k.mT / self.scale(q, query.size(-1))
+        if blocked is not None:
+            scores = self.mask(scores, blocked)
+        return self.proj(self.merge(scores.softmax(self.axis) @ v))
+
+
+class WithWeights(Right):
+    def forward(self, *given: Any, **options: Any) -> Any:
+        output = super().forward(*given, **options)
+        return output, output.new_zeros(1)
+
+
+@pytest.mark.parametrize("answer", [Right, WithWeights])
+def test_accepts_other_ways(verdict: Any, answer: Any) -> None:
+    assert verdict(check_attention, answer).startswith("✓ MyAttention")
+
+
+class NoScale(Right):
+    scale = staticmethod(lambda q, e: 1.0)
+
+
+class RootE(Right):
+    scale = staticmethod(lambda q, e: math.sqrt(e))
+
+
+class OverQueries(Right):
+    axis = -2
+
+
+class StraightMerge(Right):
+    def merge(self, x: Tensor) -> Tensor:
+        b, h, n, d = x.shape
+        return x.reshape(b, n, h * d)
+
+
+class Inverted(Right):
+    def mask(self, scores: Tensor, blocked: Tensor) -> Tensor:
+        return super().mask(scores, ~blocked)
+
+
+class Unset(Right):
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__(embed_dim, num_heads)
+        self.proj.weight = nn.Parameter(torch.empty(embed_dim, embed_dim))
+
+
+class AnyWidth(Right):
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__(embed_dim - embed_dim % num_heads, num_heads)
+
+
+class LateError(Right):
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        if embed_dim % num_heads:
+            raise RuntimeError("shapes")
+        super().__init__(embed_dim, num_heads)
+
+
+class Swapped(Right):
+    def forward(self, query: Any, key: Any, value: Any, blocked: Any = None) -> Any:
+        return super().forward(key, query, query)
+
+
+WRONG: list[tuple[Callable[[Any], None], Any, str]] = [
+    (check_attention, NoScale, "The doctor finds no-scale"),
+    (check_attention, RootE, "The doctor finds scale-by-model-width"),
+    (check_mended, OverQueries, "weights-do-not-sum-to-one"),
+    (check_mended, StraightMerge, "merge-without-transpose"),
+    (check_attention, Inverted, "mask-inverted"),
+    (check_attention, Unset, "proj.weight is never given numbers"),
+    (check_mended, AnyWidth, "embed_dim = 10 and num_heads = 4 are accepted"),
+    (check_attention, LateError, "stops with RuntimeError: 4 heads do not divide 10"),
+    (check_attention, Swapped, "shape (2, 5, 24); what fits is (b, n, e), here (2, 3, 24)"),
+    (check_mended, Right(24, 4), "give the class itself"),
+    (check_mended, nn.Identity, "your code raises TypeError"),
+    (check_mended, nn.Bilinear, "its constructor raises TypeError"),
+]
+
+
+@pytest.mark.parametrize(("check", "answer", "reason"), WRONG, ids=[x for *_, x in WRONG])
+def test_names_the_mistake(verdict: Any, check: Any, answer: Any, reason: str) -> None:
+    said = verdict(check, answer)
+    assert said.startswith("✗ ")
+    assert reason in said
+
+
+def test_the_clock(
+    verdict: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(from_memory, "_started", None)
+    assert "Written" not in verdict(check_attention, Right)
+    from_memory.start_clock()
+    assert "15 minutes" in capsys.readouterr().out
+    now = time.monotonic()
+    for minutes, said in ((0.5, "less than a minute"), (1.5, "1 minute."), (12.1, "12 minutes.")):
+        monkeypatch.setattr(from_memory.time, "monotonic", lambda: now + 60 * minutes)  # noqa: B023
+        assert said in from_memory._taken()
