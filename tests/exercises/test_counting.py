@@ -134,6 +134,8 @@ WRONG_LONGEST: list[tuple[Callable[..., Any], str]] = [
     (lambda left, b, e, layers, width: left // (2 * b * e * layers), "divide by their width"),
     (lambda *sizes: by_trying(*sizes) + 1, "one token more, which fits in part"),
     (lambda left, b, e, layers, width: left / b / e / layers / width / 2, "part of a token"),
+    (lambda left, b, e, layers, width: round(left / (2 * b * e * layers * width)), "rounding to"),
+    (lambda *sizes: True, "it returns an object of type bool"),
     (lambda *sizes: float(by_trying(*sizes)), "a float: large counts get inexact"),
     (lambda left, b, e, layers, width: left, "which is more than the 868 tokens"),
     (lambda *sizes: 0, "which is less than the 868 tokens"),

@@ -17,7 +17,7 @@ _LAYERS = (
 )
 _CACHES = (
     {"left": 1_000_000, "b": 2, "e": 24, "layers": 3, "width": 4},
-    {"left": 987_654, "b": 1, "e": 10, "layers": 7, "width": 2},
+    {"left": 987_790, "b": 1, "e": 10, "layers": 7, "width": 2},
     {"left": 100, "b": 5, "e": 6, "layers": 2, "width": 8},
 )
 
