@@ -57,8 +57,7 @@ for depth in range(1, 9):
         print(f"{depth:7} {apart(plain):11.6f} {apart(kept):15.6f}")
 
 # %% [markdown]
-# After eight modules all eight words are the same. The right column differs in two characters:
-# `x +`. A word keeps what it was, and attention only adds to it. That is a **residual connection**
+# Within a few modules all words are the same. The right column differs in two characters, `x +`: a word keeps what it was, and attention only adds to it. That is a **residual connection**
 # [[He et al.](../docs/references.md#he-2016)], and whatever is inside is called a **sublayer**.
 #
 # ## The feed-forward network
@@ -86,7 +85,7 @@ for name, sublayer in (
 #
 # ## The norm
 #
-# Each sum is larger than what went in, and after many layers numbers get large. A **layer norm**
+# Each layer adds to the sum, and sums grow; a section below measures it. A **layer norm**
 # [[Ba et al.](../docs/references.md#ba-2016)] brings each word back: subtract the mean of its
 # features, divide by their deviation, then scale and shift by learned numbers that start at 1 and 0.
 
@@ -143,8 +142,17 @@ class PreNormLayer(EncoderLayer):
 display.diff(EncoderLayer.forward, PreNormLayer.forward)
 
 # %% [markdown]
-# Both have the same parameters, and neither complains when it gets the weights of the other. Here
-# are the two, drawn from what a call really does: hooks note which module runs after which.
+# > **Pitfall.** Both have the same parameters. The weights of one load into the other, and nothing
+# > complains.
+
+# %%
+post_layer, pre_layer = EncoderLayer(24, 4, 96), PreNormLayer(24, 4, 96)
+print(pre_layer.load_state_dict(post_layer.state_dict()))
+difference = (pre_layer(sentence) - post_layer(sentence)).abs().max()
+print(f"the outputs differ by up to {difference:.2f}")
+
+# %% [markdown]
+# Here are the two, drawn from what a call really does: hooks note which module runs after which.
 
 # %% jupyter={"source_hidden": true}
 LABELS = {"self_attn": "attention", "linear1": "feed-forward"} | dict.fromkeys(
@@ -171,16 +179,17 @@ def draw(ax, ran: list[str]) -> float:
         edge = display.COLOURS[SHADES[part]]
         box = {"boxstyle": "round,pad=0.35", "edgecolor": edge, "facecolor": "none"}
         ax.text(0, y + 0.5, part, ha="center", va="center", bbox=box)
-        ax.plot([0, 0], [y - 0.25, y + 0.25], color="black", lw=1)
+        ax.plot([0, 0], [y - 0.25, y + 0.25], color=display.COLOURS["b"])
         y += 1
         if part != "norm":
             bottom = y - 1.1 - pre
             side = [[0, 1.2, 1.2, 0.14], [bottom, bottom, y + 0.2, y + 0.2]]
             ax.plot(*side, color=display.COLOURS["m"], lw=2)
             ax.text(0, y + 0.2, "+", ha="center", va="center", fontsize=15)
-            ax.plot([0, 0], [y - 0.25, y + 0.05], color="black", lw=1)
+            ax.plot([0, 0], [y - 0.25, y + 0.05], color=display.COLOURS["b"])
             y += 0.6
-    ax.annotate("", (0, y + 0.3), (0, y - 0.25), arrowprops={"arrowstyle": "->"})
+    arrow = {"arrowstyle": "->", "color": display.COLOURS["b"], "lw": 2}
+    ax.annotate("", (0, y + 0.35), (0, y - 0.25), arrowprops=arrow)
     return y
 
 
@@ -295,8 +304,8 @@ display.finish(drawing, name="gradient-by-depth", alt=(
 ))
 
 # %% [markdown]
-# Look at the right end of each line. With post-LN the last layer gets the same gradient however many
-# layers lie below. With pre-LN each layer is one of many that add to the same sum, and in a deeper
+# Look at the right end of each line. With post-LN the last layer gets nearly the same gradient however
+# many layers lie below. With pre-LN each layer is one of many that add to the same sum, and in a deeper
 # stack its share is smaller: roughly $1 / \sqrt{\text{layers}}$.
 
 # %%
@@ -306,8 +315,8 @@ for name, measured in (("post-LN", post), ("pre-LN", pre)):
     assert 0.8 < ratio < 1.3 if name == "post-LN" else 0.4 < ratio < 0.75
 
 # %% [markdown]
-# Does it matter? Take the first step of training, with Adam, toward random targets. Adam moves every
-# parameter equally far, whatever its gradient.
+# Does it matter? Take the first step of training, toward random targets. The optimiser is Adam, whose
+# first step moves every parameter equally far, however small its gradient.
 
 
 # %%
@@ -484,8 +493,8 @@ display.attention_map(back, WRITTEN, WRITTEN, name="look-back")
 display.attention_map(across, WRITTEN, READ, name="look-across")
 
 # %% [markdown]
-# The look back has zeros above its diagonal: *the* sees only itself. The look across has zeros under
-# the padding and nowhere else.
+# Row by row: *the* sees only itself, *was* sees all three. Everybody sees all eight words of the
+# source, and nobody sees the padding.
 #
 # > **Pitfall.** The mask of the source is needed twice. Forget it in the decoder, and nothing fails.
 #
@@ -501,8 +510,8 @@ for name, given in (("both masks", masks), ("forgotten", {"tgt_is_causal": True}
     assert reacts[8:].eq(0).all() == (given is masks)
 
 # %% [markdown]
-# The numbers in padding are whatever the encoder made of it, and the reaction to them changes with
-# the longest sentence of the batch.
+# Forgotten, padding counts as much as a word, and what stands there is whatever the encoder made of
+# nothing.
 #
 # And the padding of the target? Behind its end, the causal mask hides it already from every real
 # word. Only padding in front needs a mask of its own.
@@ -640,6 +649,6 @@ exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
 # ## What you have now
 #
 # An encoder layer and a decoder layer that compute what PyTorch's do, stacks whose layers start
-# different, and a reason for each norm and each mask. What you do not have yet is words: nothing here
-# knows what a token is, and nothing knows which of them comes first.
-# [Chapter 9](09_transformer.ipynb) adds both.
+# different, and a reason for each norm and each mask. What is missing are the ends: how a word gets
+# in, how one comes out, and how a layer knows which word comes first.
+# [Chapter 9](09_transformer.ipynb) adds them.

@@ -181,14 +181,24 @@ for batch_first in (True, False):
 # batch.
 #
 # Or let the model learn a vector for each position: `LearnedPositionalEncoding`, with the same
-# arguments. The paper found both equally good. A learned table ends at the longest sentence seen in
-# training; the clocks go on.
+# arguments. The paper found both equally good. But a vector is learned only where a word stood:
+
+# %%
+from annotated_attention import LearnedPositionalEncoding
+
+learned = LearnedPositionalEncoding(4, dropout=0.0, max_len=12, batch_first=True)
+learned(one.EMBEDDINGS).sum().backward()
+print("positions that got a gradient:", learned.table.grad.any(1).sum().item(), "of 12")
+
+# %% [markdown]
+# The clocks need no training, for no position.
 #
 # ## Embeddings, and why times √e
 #
 # A word is a row in a learned table, its **embedding**, and its row number is its **token id**. The
 # paper uses one and the same table at both ends: to turn ids into vectors, and, transposed, to turn
-# the last vectors into a score for each word. The two uses want different sizes.
+# the last vectors into a score for each word. The two uses want different sizes. Draw a table of a
+# thousand words in two ways, and look at both ends.
 
 # %%
 print("  e   score std   largest share   word   times √e   position")
@@ -217,12 +227,13 @@ for e in (32, 512):
 # %%
 from annotated_attention import Seq2SeqTransformer
 
-steps = ("forward", "encode", "decode")
+steps = ("forward", "encode", "decode", "_embed")
 display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
 
 # %% [markdown]
-# It makes its own masks: what is padding it reads from the ids, and the decoder looks back only. As
-# data take the sentence, a second and shorter one, and three words of an answer:
+# It makes its own masks: what is padding it reads from the ids, and the decoder looks back only.
+# `share_embeddings=True` would make one table of all three. As data take the sentence, a second and
+# shorter one, and three words of an answer:
 
 # %%
 WORDS = ["·", "start", "end", *one.WORDS]  # id 0 is padding
@@ -234,6 +245,10 @@ torch.manual_seed(9)
 model = Seq2SeqTransformer(11, 11, 24, 4, 2, 2, 48, dropout=0.0, pad=PAD, max_len=20)
 scores = model(src, tgt)                                                    # (b, n, 11)
 print(*(WORDS[i] for i in src[1]), "-> scores", tuple(scores.shape))
+try:
+    model(src + 1, tgt)
+except ValueError as error:
+    print("ValueError:", error)
 
 # %% [markdown]
 # For each of the three places, a score for each of eleven words. What happens in between? Hooks on
@@ -292,7 +307,7 @@ display.flow(places, steps, SEEN, letters, name="shapes-through")
 # Put `torch.nn.Transformer` between our embeddings and our projection, with the same weights.
 
 # %%
-sizes = (24, 4, 2, 2, 48, 0.0)  # e, h, layers of each stack, feed-forward width, dropout
+sizes = (24, 4, 2, 2, 48, 0.0)  # e, h, layers (twice), feed-forward, dropout
 twin = Seq2SeqTransformer(11, 11, *sizes, final_norm=True, dtype=torch.float64)
 theirs = nn.Transformer(*sizes, batch_first=True, dtype=torch.float64)
 theirs.load_state_dict(twin.transformer.state_dict())
@@ -304,9 +319,10 @@ mask = theirs.generate_square_subsequent_mask(n, dtype=torch.float64)
 expected = theirs(x, y, tgt_mask=mask) @ twin.project.weight.T  # (b, n, 11)
 found = twin(src, tgt)                                          # (b, n, 11)
 torch.testing.assert_close(found, expected)
-pairs = (one.gradients(out, [*twin.parameters()][-3:]) for out in (found, expected))
-torch.testing.assert_close(*pairs)
-print("equal, and so are the gradients of both embeddings and of the projection")
+ends = [twin.embed_src.weight, twin.embed_tgt.weight, twin.project.weight]
+mine = one.gradients(found, [*ends, *twin.transformer.parameters()])
+torch.testing.assert_close(mine, one.gradients(expected, [*ends, *theirs.parameters()]))
+print(f"equal, and so are the gradients of all {len(mine)} parameters")
 
 # %% [markdown]
 # ## It does not see the future
@@ -322,7 +338,8 @@ def reactions(model: nn.Module, src: Tensor, tgt: Tensor, is_causal: bool) -> Te
     y = model.positions(model.embed_tgt.weight[tgt] * math.sqrt(24))       # (1, n, e)
 
     def decode(y: Tensor) -> Tensor:
-        return model.project(model.transformer.decoder(y, memory, tgt_is_causal=is_causal))
+        rows = model.transformer.decoder(y, memory, tgt_is_causal=is_causal)
+        return model.project(rows)
 
     jacobian = torch.autograd.functional.jacobian(decode, y)[0, :, :, 0]   # (n, 11, n, e)
     return jacobian.square().sum((1, 3)).sqrt()                            # (n, n)
@@ -336,7 +353,7 @@ leaking = reactions(model, src[:1], answer, is_causal=False)   # (n, n)
 assert causal.triu(1).eq(0).all()
 assert leaking.gt(0).all()
 for name, found in (("the model", causal), ("causal mask forgotten", leaking)):
-    print(f"{name}: reacts to later words in {found.triu(1).count_nonzero()} of 10 cases")
+    print(f"{name} reacts to later words in {found.triu(1).count_nonzero()} of 10 cases")
 
 # %% jupyter={"source_hidden": true}
 drawing, columns = display.panels(620, 250, columns=2)
