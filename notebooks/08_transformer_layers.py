@@ -57,8 +57,9 @@ for depth in range(1, 9):
         print(f"{depth:7} {apart(plain):11.6f} {apart(kept):15.6f}")
 
 # %% [markdown]
-# Within a few modules all words are the same. The right column differs in two characters, `x +`: a word keeps what it was, and attention only adds to it. That is a **residual connection**
-# [[He et al.](../docs/references.md#he-2016)], and whatever is inside is called a **sublayer**.
+# Within a few modules all words are the same. The right column differs in two characters, `x +`: a
+# word keeps what it was, and attention only adds to it. That is a **residual connection** [[He et
+# al.](../docs/references.md#he-2016)], and whatever is inside is called a **sublayer**.
 #
 # ## The feed-forward network
 #
