@@ -13,10 +13,12 @@ from annotated_attention.display.figures import (
 )
 from annotated_attention.display.flow import flow
 from annotated_attention.display.map import chapter_map
+from annotated_attention.display.progress import Progress
 from annotated_attention.display.shapes import colour_shapes
 
 __all__ = [
     "COLOURS",
+    "Progress",
     "annotated",
     "attention_lines",
     "attention_map",

@@ -1,0 +1,407 @@
+# %% [markdown]
+# # Training
+#
+# *Does a low loss mean that it works?*
+#
+# A model that is small enough to train while you watch learns to write a word backwards. You see its
+# attention turn from noise into the one thing that the task needs. Then you train it with a mistake of
+# chapter 4 inside: the loss is as good, and what the model writes is garbage. You learn which number
+# tells the two apart.
+
+# %% tags=["hide-input"]
+from annotated_attention import display
+
+display.chapter_map("split", "score", "softmax", "mix", "merge")
+
+# %% [markdown]
+# ## A task that needs attention
+#
+# The source is ten letters, the target is the same letters backwards. To write the first letter, the
+# decoder has to look at the last; there is no other way to know it. Token 0 is padding, 1 starts a
+# target and 2 ends one; they have no use yet, except the start.
+
+# %%
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention import MultiheadAttention
+from annotated_attention.seq2seq import Seq2SeqTransformer
+
+torch.set_num_threads(1)  # the matrices are small; and sums are added up in one order
+PAD, START, END = 0, 1, 2
+SIGNS = "·<>abcdefghij"
+
+
+def ten_backwards(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw ``b`` sequences of ten letters, and each of them backwards."""
+    letters = torch.randint(3, len(SIGNS), (b, 10), generator=source)  # (b, m)
+    start = torch.full((b, 1), START)                                  # (b, 1)
+    return letters, torch.cat([start, letters.flip(1)], 1)             # (b, m), (b, 11)
+
+
+def spell(ids: Tensor) -> str:
+    """Write token ids as signs."""
+    return "".join(SIGNS[token] for token in ids.tolist())
+
+
+src, tgt = ten_backwards(2, torch.Generator().manual_seed(0))  # (2, 10), (2, 11)
+print(spell(src[0]), "->", spell(tgt[0]))
+
+# %% [markdown]
+# ## The loop
+#
+# The decoder is given the target without its last token, and is asked for the target without its
+# first: at each place, for the next one. It sees the right beginning even where it would have written
+# something else. That is **teacher forcing**, and it is why all places can be trained at once.
+#
+# What the next step depends on is kept together, since a checkpoint has to hold all of it: parameters,
+# the optimizer's averages, the schedule that lowers the learning rate, and the source of the data.
+
+
+# %%
+@dataclass
+class Run:
+    """A model in training, and all that its next step depends on."""
+
+    task: Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
+    model: Seq2SeqTransformer
+    optimizer: torch.optim.Optimizer
+    schedule: torch.optim.lr_scheduler.LRScheduler
+    source: torch.Generator
+    done: int = 0
+
+
+def begin(task: Callable, heads: int, steps: int, attention=MultiheadAttention, seed=0) -> Run:
+    """Make a model with one layer on each side, ready to be trained on ``task``."""
+    torch.manual_seed(seed)
+    sizes = {"d_model": 32, "num_encoder_layers": 1, "num_decoder_layers": 1}
+    sizes |= {"nhead": heads, "dim_feedforward": 128, "max_len": 11, "dropout": 0.0}
+    model = Seq2SeqTransformer(len(SIGNS), len(SIGNS), pad=PAD, attention=attention, **sizes)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.008)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, steps)
+    return Run(task, model, optimizer, schedule, torch.Generator().manual_seed(seed))
+
+
+# %%
+def train(run: Run, until: int, watch: Callable[[Run], None] | None = None) -> None:
+    """Take steps until there are ``until``, and let ``watch`` look after each."""
+    while run.done < until:
+        src, tgt = run.task(64, run.source)    # (b, m), (b, n)
+        given, asked = tgt[:, :-1], tgt[:, 1:]  # (b, ...), (b, ...)
+        scores = run.model(src, given)         # (b, ..., 13)
+        loss = F.cross_entropy(scores.flatten(0, 1), asked.flatten(), ignore_index=PAD)
+        run.optimizer.zero_grad()
+        loss.backward()
+        run.optimizer.step()
+        run.schedule.step()
+        run.done += 1
+        if watch is not None:
+            watch(run)
+
+
+# %% [markdown]
+# ## Three numbers
+#
+# On 200 fresh sequences: the loss; how often the likeliest token is the right one, with the right
+# beginning given (teacher-forced **accuracy**); and how often the model, given nothing but the
+# source, writes the whole target without a mistake. For the last it starts from `<`, writes the
+# likeliest token, and goes on from what it wrote itself. That is **greedy decoding**, and the number
+# is its **exact match**. Only this one is about what you want a model for.
+
+
+# %%
+@torch.no_grad()
+def judge(run: Run) -> tuple[float, float, float]:
+    """Measure loss, teacher-forced accuracy and greedy exact match."""
+    src, tgt = run.task(200, torch.Generator().manual_seed(12345))  # (b, m), (b, n)
+    asked = tgt[:, 1:]                                              # (b, ...)
+    scores = run.model.eval()(src, tgt[:, :-1])                     # (b, ..., 13)
+    loss = F.cross_entropy(scores.flatten(0, 1), asked.flatten(), ignore_index=PAD)
+    right = (scores.argmax(-1) == asked)[asked != PAD]
+    written = run.model.greedy(src, START, END, max_new=asked.size(1))
+    run.model.train()
+    missing = tgt.size(1) - written.size(1)
+    exact = (F.pad(written, (0, missing), value=PAD) == tgt).all(1)
+    return loss.item(), right.float().mean().item(), exact.float().mean().item()
+
+
+def follow(run: Run, steps: int, every: int, also: Callable[[Run], None] | None = None) -> None:
+    """Train, show a progress bar, and judge now and then."""
+    bar = display.Progress(steps, "loss", "accuracy", "exact match")
+
+    def watch(run: Run) -> None:
+        bar.to(run.done)
+        if run.done % every == 0:
+            bar.measured(*judge(run))
+        if also is not None:
+            also(run)
+
+    train(run, steps, watch)
+
+
+# %% [markdown]
+# ## Attention that learns where to look
+#
+# One head, so that there is one map to look at. It is that of the cross-attention in the decoder:
+# places of the target ask, letters of the source are looked at. A hook notes what the module is given;
+# asked again with its weights, it returns them.
+
+
+# %%
+@torch.no_grad()
+def cross_weights(model: Seq2SeqTransformer, src: Tensor, tgt: Tensor) -> Tensor:
+    """Give the cross-attention weights of the last decoder layer, (b, h, n, m)."""
+    attention = model.transformer.decoder.layers[-1].multihead_attn
+    noted = []
+    hook = attention.register_forward_pre_hook(lambda _, given: noted.append(given))
+    model(src, tgt)
+    hook.remove()
+    query, key, value, padding = noted[0]
+    return attention(query, key, value, padding, average_attn_weights=False)[1]  # (b, h, n, m)
+
+
+# %%
+STEPS = 160
+src, tgt = ten_backwards(1, torch.Generator().manual_seed(7))  # (1, 10), (1, 11)
+maps, readings = {}, {}
+
+
+def note(run: Run) -> None:
+    """Keep the map, and how much of it is where it should be."""
+    if run.done % 5 == 0:
+        maps[run.done] = cross_weights(run.model, src, tgt[:, :-1])[0, 0]  # (10, 10)
+        readings[run.done] = maps[run.done].flip(1).diagonal().mean().item()
+
+
+first = begin(ten_backwards, heads=1, steps=STEPS)
+note(first)
+follow(first, STEPS, every=20, also=note)
+
+# %% [markdown]
+# The exact match needs every letter right, so it rises last, and then quickly. Here is what happened
+# inside. Move the slider, or let it play.
+
+# %% jupyter={"source_hidden": true}
+from matplotlib.patches import Rectangle
+
+word, wanted = spell(src[0]), spell(tgt[0, 1:])
+shown = [0, 50, 70, 100, STEPS]
+drawing, axes = display.panels(640, 165, columns=len(shown))
+for ax, step in zip(axes, shown):
+    for i, j in ((maps[step] > 0.02).nonzero().tolist()):
+        alpha = 0.9 * maps[step][i, j].item()
+        ax.add_patch(Rectangle((j, i), 1, 1, color=display.COLOURS["n"], alpha=alpha, linewidth=0))
+    ax.add_patch(Rectangle((0, 0), 10, 10, fill=False, edgecolor=display.COLOURS["b"]))
+    ax.set(xlim=(0, 10), ylim=(10, 0), aspect="equal", title=f"step {step}")
+    ax.set_xticks([j + 0.5 for j in range(10)], list(word), color=display.COLOURS["m"])
+    ax.set_yticks([i + 0.5 for i in range(10)], list(wanted), color=display.COLOURS["n"])
+    ax.tick_params(length=0, labeltop=True, labelbottom=False, labelsize=8)
+share = ", ".join(f"{readings[step]:.2f} at step {step}" for step in shown)
+static = display.finish(drawing, name="learning-to-look", alt=(
+    f"Cross-attention while {word} is read and {wanted} is written, at five steps of training. "
+    f"The share of the weights that lies on the anti-diagonal: {share}."
+))
+
+# %% jupyter={"source_hidden": true}
+data = {
+    "steps": list(maps),
+    "maps": [(weights * 100).round().int().tolist() for weights in maps.values()],
+    "queries": list(wanted),
+    "keys": list(word),
+    "readings": {"on the right letter": [f"{share:.2f}" for share in readings.values()]},
+}
+display.live(static, "attention_over_training", data)
+
+# %% [markdown]
+# Each row is a letter to be written, each column a letter of the source. At first every letter gets a
+# tenth. At the end the weights lie on the anti-diagonal: the first place looks at the last letter,
+# the last at the first. Nobody told the head; it is what lowers the loss.
+#
+# ## Any length up to ten
+#
+# Real sequences differ in length. Short ones are filled up with padding, which the loss leaves out
+# (`ignore_index`) and attention never sees. The target now says itself where it ends. And there are
+# two heads.
+
+
+# %%
+def backwards(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw ``b`` sequences of three to ten letters, and each of them backwards."""
+    place = torch.arange(10)                                           # (m,)
+    length = torch.randint(3, 11, (b, 1), generator=source)            # (b, 1)
+    letters = torch.randint(3, len(SIGNS), (b, 10), generator=source)  # (b, m)
+    src = letters.masked_fill(place >= length, PAD)                    # (b, m)
+    mirrored = src.gather(1, (length - 1 - place).clamp(min=0))        # (b, m)
+    mirrored = mirrored.masked_fill(place >= length, PAD)              # (b, m)
+    tgt = F.pad(mirrored, (1, 1), value=PAD)                           # (b, 12)
+    tgt[:, 0] = START
+    return src, tgt.scatter(1, length + 1, END)                        # (b, m), (b, 12)
+
+
+some = backwards(3, torch.Generator().manual_seed(1))
+for letters, mirrored in zip(*some):
+    print(spell(letters), "->", spell(mirrored))
+
+# %%
+import io
+
+LONG = 400
+
+
+def checkpoint(run: Run) -> dict[str, object]:
+    """Gather all that the next step depends on."""
+    parts = {name: getattr(run, name).state_dict() for name in ("model", "optimizer", "schedule")}
+    return parts | {"source": run.source.get_state(), "done": run.done}
+
+
+file = io.BytesIO()  # as good as one on the disk
+right = begin(backwards, heads=2, steps=LONG)
+follow(right, LONG - 50, every=100)
+torch.save(checkpoint(right), file)
+
+# %% [markdown]
+# Fifty steps before the end a checkpoint was written, here into memory. Take the last steps now.
+
+# %%
+train(right, LONG)
+weights = cross_weights(right.model, some[0], some[1][:, :-1])           # (3, 2, 11, 10)
+unseen = weights.masked_select((some[0] == PAD)[:, None, None]).sum().item()
+print("loss {:.3f}, accuracy {:.3f}, exact match {:.3f}".format(*judge(right)))
+print(f"weight on padding: {unseen}")
+
+# %% [markdown]
+# Padding gets exactly nothing.
+#
+# ## Go on from a checkpoint
+#
+# A run that is cut off should end where it would have ended. So load the checkpoint into a model that
+# was drawn from another seed, take the last fifty steps again, and compare every parameter.
+# `weights_only=True` loads tensors and plain values and refuses everything that could run code.
+
+
+# %%
+def resume(run: Run, kept: dict, forgotten: str = "") -> None:
+    """Put everything back but what is ``forgotten``."""
+    for name in {"model", "optimizer", "schedule"} - {forgotten}:
+        getattr(run, name).load_state_dict(kept[name])
+    if forgotten != "source":
+        run.source.set_state(kept["source"])
+    run.done = kept["done"]
+
+
+for forgotten in ("", "schedule", "source", "optimizer"):
+    file.seek(0)
+    again = begin(backwards, heads=2, steps=LONG, seed=99)
+    resume(again, torch.load(file, weights_only=True), forgotten)
+    train(again, LONG)
+    pairs = zip(again.model.parameters(), right.model.parameters())
+    gap = max((mine - other).abs().max().item() for mine, other in pairs)
+    print(f"{forgotten or 'nothing':>9} forgotten: parameters differ by {gap:.3f} at most")
+    assert (gap == 0) == (not forgotten)
+
+# %% [markdown]
+# With everything put back, each number is the same, to the last bit. Forget one part, and it still
+# runs, silently another training.
+#
+# ## The same training with a mistake inside
+#
+# Chapter 4 had two mistakes that keep every shape. The package has them as classes, and the model
+# takes the class that attends as an argument. First the merge: the same task, seed and steps, only
+# that the heads are merged by a straight reshape.
+
+# %%
+from annotated_attention.mistakes import MISTAKES, MergeWithoutTranspose
+from annotated_attention.mistakes import SplitAndMergeWithoutTranspose
+
+entry = MISTAKES["merge-without-transpose"]
+print("right:", entry.right)
+print("wrong:", entry.wrong)
+merged = begin(backwards, heads=2, steps=LONG, attention=MergeWithoutTranspose)
+follow(merged, LONG, every=100)
+
+# %% [markdown]
+# Look at the last column. The loss is as low as before, nearly every token is right, and not one
+# sequence is written correctly.
+#
+# Now the split, straight as well, and merged back straight. This one cannot learn to write backwards,
+# and why is below. Let it copy ten letters, which it can.
+
+
+# %%
+def ten_forwards(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw ``b`` sequences of ten letters, and the same again as the target."""
+    letters, tgt = ten_backwards(b, source)                          # (b, m), (b, 11)
+    return letters, torch.cat([tgt[:, :1], tgt[:, 1:].flip(1)], 1)  # (b, m), (b, 11)
+
+
+split = begin(ten_forwards, heads=2, steps=STEPS, attention=SplitAndMergeWithoutTranspose)
+follow(split, STEPS, every=40)
+
+# %% [markdown]
+# The same picture. What do the two write?
+
+# %%
+src, _ = ten_backwards(1, torch.Generator().manual_seed(7))  # (1, 10)
+for name, run in (("right", right), ("merged wrongly", merged), ("split wrongly", split)):
+    written = run.model.eval().greedy(src, START, END, max_new=11)
+    print(f"{name:>14}: {spell(src[0])} -> {spell(written[0])}")
+
+# %% [markdown]
+# ## What teacher forcing does not see
+#
+# In training the decoder is given the whole target; in decoding there is nothing after the place that
+# it writes. So ask two questions of the first rows of scores. Do they change when *later letters*
+# change? Then the future leaks. Do they change when *nothing* comes later? Then a prefix alone is
+# treated in another way than the same prefix in a whole.
+
+
+# %%
+@torch.no_grad()
+def reactions(model: nn.Module, src: Tensor, given: Tensor) -> Tensor:
+    """Measure how row i of the scores changes when token j of the target is another letter."""
+    variants = given.repeat(given.size(1), 1)                    # (n, n)
+    place = torch.arange(len(variants))
+    variants[place, place] = (variants[place, place] - 2) % 10 + 3
+    many = src.expand(len(variants), -1)                         # (n, m)
+    change = model.eval()(many, variants) - model(src, given)    # (n, n, 13)
+    return change.abs().amax(-1).mT                              # (n, n)
+
+
+@torch.no_grad()
+def prefix_gap(model: nn.Module, src: Tensor, given: Tensor) -> float:
+    """Measure how the first four rows of scores differ when the rest is not there."""
+    whole, alone = model.eval()(src, given), model(src, given[:, :4])  # (1, n, 13), (1, 4, 13)
+    return (whole[:, :4] - alone).abs().max().item()
+
+
+# %%
+src, tgt = ten_backwards(1, torch.Generator().manual_seed(7))  # (1, 10), (1, 11)
+given, tables = tgt[:, :-1], {}
+print("                future seen   prefix alone differs by")
+for name, run in (("right", right), ("merged wrongly", merged), ("split wrongly", split)):
+    tables[name] = reactions(run.model, src, given)            # (10, 10)
+    seen = (tables[name].triu(1) > 1e-3).sum().item()
+    print(f"{name:>14} {seen:5} of 45 {prefix_gap(run.model, src, given):17.3f}")
+
+# %% jupyter={"source_hidden": true}
+drawing, axes = display.panels(620, 230, columns=3)
+for ax, (name, table) in zip(axes, tables.items()):
+    for i, j in (table > 1e-3).nonzero().tolist():
+        colour = display.COLOURS["h" if j > i else "n"]
+        ax.add_patch(Rectangle((j + 0.08, i + 0.08), 0.84, 0.84, color=colour, alpha=0.75))
+        if j > i:
+            ax.plot([j + 0.25, j + 0.75], [i + 0.25, i + 0.75], color="black", linewidth=1)
+    ax.plot([0, 10], [0, 10], color=display.COLOURS["b"], linewidth=1, linestyle="--")
+    ax.set(xlim=(0, 10), ylim=(10, 0), aspect="equal", title=name, xlabel="a letter changes at")
+    ax.set_xticks([0.5, 4.5, 9.5], ["1", "5", "10"])
+    ax.set_yticks([0.5, 4.5, 9.5], ["1", "5", "10"])
+axes[0].set_ylabel("the scores change at")
+counts = {name: int((table.triu(1) > 1e-3).sum()) for name, table in tables.items()}
+display.finish(drawing, name="who-reacts", alt=(
+    "For three models, which places of the output change when a place of the target is changed. "
+    "Places that react to a later one: " + ", ".join(f"{k} {v}" for k, v in counts.items()) + "."
+))
