@@ -28,7 +28,7 @@ $(shell [ "$$(cat build/weights 2>/dev/null)" = '$(weights)' ] || \
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help serve site test notebooks record lab lint bench lock clean force
+.PHONY: help serve site test notebooks record lab lint bench seeds lock clean force
 
 help:  ## what there is
 	@echo 'make serve      the book, built and served: http://127.0.0.1:$(PORT)  (PORT=...)'
@@ -39,6 +39,7 @@ help:  ## what there is
 	@echo 'make lab        JupyterLab on the chapters'
 	@echo 'make lint       style, formatting and types'
 	@echo 'make bench      time the final class; rewrites the committed results'
+	@echo 'make seeds      train chapter 10 from several seeds; rewrites the committed results'
 	@echo 'make lock       newest versions into requirements.lock'
 	@echo 'make clean      remove what was built; .venv stays'
 	@echo 'Python 3.11.5 or later (PYTHON=...); another torch build: TORCH=..., see the Makefile.'
@@ -74,6 +75,9 @@ lint: .venv/requirements.lock
 
 bench: .venv/requirements.lock
 	@$(py) -m annotated_attention.measure
+
+seeds: .venv/requirements.lock
+	@$(py) -m book.seeds
 
 lock:
 	@$(PYTHON) src/book/lock.py $(TORCH)

@@ -18,6 +18,7 @@ WITH_EXERCISES = dict.fromkeys(
         "07_multihead_attention",
         "08_transformer_layers",
         "09_transformer",
+        "10_training",
         "12_counting",
         "14_published_code",
         "16_from_memory",

@@ -17,6 +17,7 @@ from annotated_attention.exercises.one_head import check_attend, check_w_q
 from annotated_attention.exercises.published_code import check_call_it, check_widen
 from annotated_attention.exercises.reshape_trick import check_landing, check_repaired
 from annotated_attention.exercises.split_and_stack import check_pack, check_silence
+from annotated_attention.exercises.training import check_greedy, check_look_back
 from annotated_attention.exercises.transformer import check_count_parameters, check_shift_matrix
 from annotated_attention.exercises.transformer_layers import (
     check_decoder_mask,
@@ -49,6 +50,8 @@ CHECKS = [
     check_call_it,
     check_attention,
     check_mended,
+    check_greedy,
+    check_look_back,
 ]
 
 
