@@ -3,10 +3,10 @@
 #
 # *Does a low loss mean that it works?*
 #
-# A model that is small enough to train while you watch learns to write a word backwards. You see its
-# attention turn from noise into the one thing that the task needs. Then you train it with a mistake of
-# chapter 4 inside: the loss is as good, and what the model writes is garbage. You learn which number
-# tells the two apart.
+# A model small enough to train while you watch learns to write letters backwards, and you see its
+# attention turn from nothing in particular into the one thing that the task needs. Then you train it
+# with a mistake of chapter 4 inside. The loss is as low, and what the model writes is garbage. At the
+# end you know which number tells the two apart, and why the loss does not.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -16,9 +16,9 @@ display.chapter_map("split", "score", "softmax", "mix", "merge")
 # %% [markdown]
 # ## A task that needs attention
 #
-# The source is ten letters, the target is the same letters backwards. To write the first letter, the
-# decoder has to look at the last; there is no other way to know it. Token 0 is padding, 1 starts a
-# target and 2 ends one; they have no use yet, except the start.
+# The source is ten letters, the target is the same letters backwards. Whoever writes the first has to
+# look at the last: the letters are random, and nothing else tells which it is. Token 1, shown as `[`,
+# starts every target. Padding, `.`, and the end, `]`, are for later.
 
 # %%
 from collections.abc import Callable
@@ -55,11 +55,13 @@ print(spell(src[0]), "->", spell(tgt[0]))
 # ## The loop
 #
 # The decoder is given the target without its last token, and is asked for the target without its
-# first: at each place, for the next one. It sees the right beginning even where it would have written
-# something else. That is **teacher forcing**, and it is why all places can be trained at once.
+# first: at each place, for the token that follows. It is given the right beginning even where it would
+# have written something else. That is **teacher forcing**, and it is why one step can train all places
+# at once. The causal mask of the model keeps each place from seeing the token that it is asked for.
 #
-# What the next step depends on is kept together, since a checkpoint has to hold all of it: parameters,
-# the optimizer's averages, the schedule that lowers the learning rate, and the source of the data.
+# All that the next step depends on is kept together, since a checkpoint will have to hold it: the
+# parameters, the optimizer's running averages, the schedule that lowers the learning rate, and the
+# source of the random letters. The same seed gives the same run.
 
 
 # %%
@@ -106,11 +108,12 @@ def train(run: Run, until: int, watch: Callable[[Run], None] | None = None) -> N
 # %% [markdown]
 # ## Three numbers
 #
-# On 200 fresh sequences: the loss; how often the likeliest token is the right one, with the right
-# beginning given (teacher-forced **accuracy**); and how often the model, given nothing but the
-# source, writes the whole target without a mistake. For the last it starts from `[`, writes the
-# likeliest token, and goes on from what it wrote itself. That is **greedy decoding**, and the number
-# is its **exact match**. Only this one is about what you want a model for.
+# How good is it? Take 200 fresh sequences, and measure three things. The **loss**, as in training.
+# The **accuracy**: how often the likeliest token is the right one, with the right beginning given; so
+# it is teacher-forced, too. And the **exact match**: how often the model, given the source alone,
+# writes the whole target without a mistake. It starts from `[`, writes the likeliest token, and goes
+# on from what it wrote itself, which is called **greedy decoding**. That is what you want a model for;
+# the other two only stand for it.
 
 
 # %%
@@ -129,7 +132,8 @@ def judge(run: Run) -> tuple[float, float, float]:
     return loss.item(), right.float().mean().item(), exact.float().mean().item()
 
 
-def follow(run: Run, steps: int, every: int, also: Callable[[Run], None] | None = None) -> None:
+# %%
+def follow(run: Run, steps: int, every: int, also: Callable | None = None) -> None:
     """Train, show a progress bar, and judge now and then."""
     bar = display.Progress(steps, "loss", "accuracy", "exact match")
 
@@ -146,9 +150,9 @@ def follow(run: Run, steps: int, every: int, also: Callable[[Run], None] | None 
 # %% [markdown]
 # ## Attention that learns where to look
 #
-# One head, so that there is one map to look at. It is that of the cross-attention in the decoder:
-# places of the target ask, letters of the source are looked at. A hook notes what the module is given;
-# asked again with its weights, it returns them.
+# One head, so that there is one map to look at: that of the decoder's cross-attention, where places
+# of the target ask and letters of the source are looked at. The layer does not ask for weights, since
+# training does not need them. So a hook notes what its attention is given, and asks again.
 
 
 # %%
@@ -181,8 +185,9 @@ follow(first, STEPS, every=20, also=lambda run: keep(maps, run, src, tgt[:, :-1]
 assert judge(first)[2] > 0.9
 
 # %% [markdown]
-# The exact match needs every letter right, so it rises last, and then quickly. Here is what happened
-# inside. Move the slider, or let it play.
+# The bar moves while the cell runs. The exact match needs all ten letters right, so it rises last, and
+# then at once. Here is what happened inside, for one sequence. Where scripts run, a slider goes through
+# the whole training; otherwise you see five moments of it.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -217,15 +222,16 @@ data = {
 display.live(static, "attention_over_training", data)
 
 # %% [markdown]
-# Each row is a letter to be written, each column a letter of the source. At first every letter gets a
-# tenth. At the end the weights lie on the anti-diagonal: the first place looks at the last letter,
-# the last at the first. Nobody told the head; it is what lowers the loss.
+# Each row is a letter to be written, each column a letter of the source. At first every letter gets
+# about a tenth, and for forty steps hardly anything happens. Then the weights gather on the
+# anti-diagonal: the first place looks at the last letter, the last at the first. Nobody told the head
+# to. It is what lowers the loss.
 #
 # ## Any length up to ten
 #
 # Real sequences differ in length. Short ones are filled up with padding, which the loss leaves out
-# (`ignore_index`) and attention never sees. The target now says itself where it ends. And there are
-# two heads.
+# (`ignore_index`) and which the model's padding mask hides from attention. The target now says itself
+# where it ends, with `]`: the model has to learn that, too. And there are two heads.
 
 
 # %%
@@ -246,6 +252,10 @@ some = backwards(3, torch.Generator().manual_seed(1))
 for letters, mirrored in zip(*some):
     print(spell(letters), "->", spell(mirrored))
 
+# %% [markdown]
+# Fifty steps before the end, write a checkpoint, here into memory; a file on the disk is used in the
+# same way.
+
 # %%
 import io
 
@@ -258,29 +268,33 @@ def checkpoint(run: Run) -> dict[str, object]:
     return parts | {"source": run.source.get_state(), "done": run.done}
 
 
-file = io.BytesIO()  # as good as one on the disk
+file = io.BytesIO()
 right = begin(backwards, heads=2, steps=LONG)
 follow(right, LONG - 50, every=100)
 torch.save(checkpoint(right), file)
 
 # %% [markdown]
-# Fifty steps before the end a checkpoint was written, here into memory. Take the last steps now.
+# Then take the last steps, and look at what padding gets.
 
 # %%
 train(right, LONG)
 weights = cross_weights(right.model, some[0], some[1][:, :-1])  # (3, 2, 11, 10)
 unseen = weights.masked_select((some[0] == PAD)[:, None, None]).sum().item()
-print("loss {:.3f}, accuracy {:.3f}, exact match {:.3f}".format(*judge(right)))
+loss, accuracy, exact = judge(right)
+print(f"loss {loss:.3f}, accuracy {accuracy:.3f}, exact match {exact:.3f}")
+assert exact > 0.9
 print(f"weight on padding: {unseen}")
+assert unseen == 0
 
 # %% [markdown]
-# Padding gets exactly nothing.
+# Nearly every sequence is written without a mistake, and padding gets exactly nothing.
 #
 # ## Go on from a checkpoint
 #
-# A run that is cut off should end where it would have ended. So load the checkpoint into a model that
-# was drawn from another seed, take the last fifty steps again, and compare every parameter.
-# `weights_only=True` loads tensors and plain values and refuses everything that could run code.
+# A run that was cut off should end where it would have ended. Load the checkpoint into a model that was
+# drawn from another seed, take the last fifty steps again, and compare every parameter. Then leave out
+# one part of the checkpoint at a time. `weights_only=True` reads tensors and plain values, and refuses
+# what could run code.
 
 
 # %%
@@ -304,14 +318,13 @@ for forgotten in ("", "schedule", "source", "optimizer"):
     assert (gap == 0) == (not forgotten)
 
 # %% [markdown]
-# With everything put back, each number is the same, to the last bit. Forget one part, and it still
-# runs, silently another training.
+# With everything put back, each number is the same, to the last bit. Forget a part, and nothing fails:
+# it is another training, and no message says so.
 #
 # ## The same training with a mistake inside
 #
-# Chapter 4 had two mistakes that keep every shape. The package has them as classes, and the model
-# takes the class that attends as an argument. First the merge: the same task, seed and steps, only
-# that the heads are merged by a straight reshape.
+# Chapter 4 had two mistakes that keep every shape. The package has them as classes, and the model takes
+# the class that attends as an argument. First the merge. This is all that changes:
 
 # %%
 from annotated_attention.mistakes import (
@@ -321,17 +334,28 @@ from annotated_attention.mistakes import (
 )
 
 entry = MISTAKES["merge-without-transpose"]
-print("right:", entry.right)
-print("wrong:", entry.wrong)
+display.diff(entry.right, entry.wrong)
+
+# %% [markdown]
+# The same task, the same seed, the same steps:
+
+# %%
 merged = begin(backwards, heads=2, steps=LONG, attention=MergeWithoutTranspose)
 follow(merged, LONG, every=100)
+loss, accuracy, exact = judge(merged)
+assert exact == 0
+assert accuracy > 0.95
 
 # %% [markdown]
 # Look at the last column. The loss is as low as before, nearly every token is right, and not one
-# sequence is written correctly.
+# sequence comes out as it should.
 #
-# Now the split, straight as well, and merged back straight. This one cannot learn to write backwards,
-# and why is below. Let it copy ten letters, which it can.
+# Now the split: straight as well, and straight back. That cannot learn to write backwards at all; you
+# will see why. But it can learn to copy ten letters, so let it.
+
+# %%
+entry = MISTAKES["split-and-merge-without-transpose"]
+display.diff(entry.right, entry.wrong)
 
 
 # %%
@@ -343,9 +367,12 @@ def ten_forwards(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
 
 split = begin(ten_forwards, heads=2, steps=STEPS, attention=SplitAndMergeWithoutTranspose)
 follow(split, STEPS, every=40)
+loss, accuracy, exact = judge(split)
+assert exact == 0
+assert accuracy > 0.95
 
 # %% [markdown]
-# The same picture. What do the two write?
+# The same picture again. What do they write?
 
 # %%
 src, _ = ten_backwards(1, torch.Generator().manual_seed(7))  # (1, 10), (1, 11)
@@ -354,12 +381,15 @@ for name, run in (("right", right), ("merged wrongly", merged), ("split wrongly"
     print(f"{name:>14}: {spell(src[0])} -> {spell(written[0])}")
 
 # %% [markdown]
+# The first should be backwards, and is; the second should be, and loses its way; the third should be
+# the same as the source.
+#
 # ## What teacher forcing does not see
 #
-# In training the decoder is given the whole target; in decoding there is nothing after the place that
-# it writes. So ask two questions of the first rows of scores. Do they change when *later letters*
-# change? Then the future leaks. Do they change when *nothing* comes later? Then a prefix alone is
-# treated in another way than the same prefix in a whole.
+# In training, a place of the target is given with everything that comes after it, and the mask has to
+# hide that. In decoding nothing comes after it. So ask two questions of the rows of scores. Do they
+# change when a *later letter* changes? Then the future leaks. Do they change when *nothing* comes
+# later? Then a beginning alone is treated in another way than the same beginning of a whole.
 
 
 # %%
@@ -384,11 +414,18 @@ def prefix_gap(model: nn.Module, src: Tensor, given: Tensor) -> float:
 # %%
 src, tgt = ten_backwards(1, torch.Generator().manual_seed(7))  # (1, 10), (1, 11)
 given, tables = tgt[:, :-1], {}
-print("                future seen   prefix alone differs by")
+print("                            future seen   a beginning alone differs by")
 for name, run in (("right", right), ("merged wrongly", merged), ("split wrongly", split)):
-    tables[name] = reactions(run.model, src, given)  # (10, 10)
-    seen = (tables[name].triu(1) > 1e-3).sum().item()
-    print(f"{name:>14} {seen:5} of 45 {prefix_gap(run.model, src, given):17.3f}")
+    attention = type(run.model.transformer.decoder.layers[0].self_attn)
+    untrained = begin(run.task, 2, STEPS, attention)
+    for when, each in (("untrained", untrained), ("trained", run)):
+        table = reactions(each.model, src, given)  # (10, 10)
+        seen = (table.triu(1) > 1e-3).sum().item()
+        gap = prefix_gap(each.model, src, given)
+        print(f"{name:>14}, {when:9} {seen:5} of 45 {gap:17.3f}")
+        assert (seen > 0) == (name == "merged wrongly")
+        assert (gap > 1e-3) == (name != "right")
+    tables[name] = table
 
 # %% jupyter={"source_hidden": true}
 drawing, axes = display.panels(620, 230, columns=3)
@@ -410,26 +447,28 @@ display.finish(drawing, name="who-reacts", alt=(
 ))
 
 # %% [markdown]
-# Read a row of the figure: these places of the target make its scores change. Right is everything up to the
-# diagonal. The wrong merge lays neighbouring tokens of one head side by side, so that an early row
-# holds what a later token asked for: the squares with a stroke. Teacher forcing hands the answer over
-# there, and training learns to read it off. In decoding it is not there yet.
+# Read the figure row by row: the scores at this place change when one of these letters does. Up to
+# the dashed line is as it should be.
 #
-# The wrong split shows nothing of the future. But it cuts the *sequence* in two, and each head
-# attends within its own part. Where the cut goes depends on the length. When ten tokens are given, the
-# first five form a part; when four are given, the first two do, and the model has never seen that.
-# It also explains why it can copy: the first half of the target needs the first half of the source.
-# To write backwards it needs the other half, which it cannot see.
+# The **wrong merge** lays neighbouring tokens of one head side by side, so that an early row holds what
+# later tokens asked for: the squares with a stroke. Among them is the very letter that the row is
+# asked for. Teacher forcing hands it over, training learns to read it off, and in decoding it is not
+# there.
 #
-# > **Pitfall.** Training and validation loss say nothing here: both are teacher-forced. Decode a few
-# > sequences, and compare whole outputs. And test without training, as above: change what comes later, or
-# > leave it away, and see that the rows before it stay the same.
-
-# %% [markdown]
+# The **wrong split** shows nothing of the future. But it cuts the *sequence* in two, and each half looks
+# only at itself. Where the cut goes depends on the length: with ten tokens given, five and five; with
+# four given, two and two, which the model has never met. To copy, the first half of the target needs
+# the first half of the source, and it has that. To write backwards it needs the other half. So the
+# table in the next section has an accuracy of about a half, and a loss that does not fall.
+#
+# > **Pitfall.** To judge a decoder by its validation loss. It is teacher-forced like the training loss,
+# > and sees what training saw. Decode some sequences and compare whole outputs. And ask the two
+# > questions above: the table shows that they need no training at all.
+#
 # ## Is it the seed?
 #
-# One run is an anecdote. `make seeds` trains each setup from five seeds with the functions of this
-# page, and keeps the results with their origin. Every dot is a run.
+# One run may be luck. `make seeds` trains each setup from five seeds, with the functions of this page,
+# and keeps the results as data. `ten_backwards` has one head, the others two.
 
 # %%
 import json
@@ -468,17 +507,9 @@ told = "; ".join(
 display.finish(drawing, name="five-seeds", alt=f"Five seeds for each setup. {told}.")
 
 # %% [markdown]
-# In all of them the right class decodes what it has learned. With a mistake inside, no seed ever
-# decodes, whatever the accuracy says. And the wrong split on the task that it cannot learn is the
-# lucky case: there the loss does tell.
-#
-# What is the difference between the classes? The machine says it:
-
-# %%
-from annotated_attention import mistakes
-from annotated_attention.heads import merge_heads
-
-display.diff(mistakes.reshapes.merge_without_transpose, merge_heads)
+# Every dot is a run. With the right class, all of them write what they have learned. With a mistake
+# inside, none ever does, whatever the accuracy says. The wrong split on the task that it cannot learn
+# is the lucky case: there the loss tells you.
 
 # %% [markdown]
 # ## Exercises
@@ -545,8 +576,8 @@ exercises.training.check_greedy(my_greedy)
 # ### Trains perfectly, decodes garbage
 #
 # *Hard, 15 minutes.* This is the heart of a decoder's self-attention: q, k and v are `(b, h, n, d)`,
-# the result is `(b, n, h * d)`. A model with it reaches a loss near zero and decodes garbage. Find the
-# reason, by the two questions above if you like, and repair it.
+# the result is `(b, n, h * d)`. A model with it trains to a loss near zero and decodes garbage. Find
+# out why, with one of the two questions above if you like, and repair it.
 
 
 # %% tags=["exercise"]
@@ -603,9 +634,8 @@ exercises.training.check_look_back(my_look_back)
 # %% [markdown]
 # ## What you have now
 #
-# A loop that trains, can be cut off and goes on to the last bit; three numbers, of which only the
-# last says whether the model does its task; and two questions that find a decoder's mistakes before
-# any training.
+# A loop that trains, that can be cut off and goes on as if it had not been. Three numbers, of which only
+# the last says whether the model does its task. And two questions that find a decoder's mistakes before
+# any training; a later chapter makes tests of them.
 #
-# These models are tiny. The next chapter puts weights that others have trained, for weeks, into the
-# same classes.
+# These models are tiny. The next chapter puts weights that others have trained into the same classes.

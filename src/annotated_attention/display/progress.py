@@ -50,6 +50,7 @@ class Progress:
         html = (
             f'<div class="aa-progress"><label>{where} '
             f'<progress max="{self.total}" value="{self.done}"></progress></label>'
-            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+            f'<table class="aa-rows"><thead><tr>{head}</tr></thead>'
+            f"<tbody>{body}</tbody></table></div>"
         )
         return Output("\n".join([where, *text]), html)
