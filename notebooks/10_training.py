@@ -56,7 +56,8 @@ print(spell(src[0]), "->", spell(tgt[0]))
 #
 # The decoder is given the target without its last token, and is asked for the target without its
 # first: at each place, for the token that follows. It is given the right beginning even where it would
-# have written something else. That is **teacher forcing**, and it is why one step can train all places
+# have written something else. That is **teacher forcing** [[Williams and
+# Zipser](../docs/references.md#williams-1989)], and it is why one step can train all places
 # at once. The causal mask of the model keeps each place from seeing the token that it is asked for.
 #
 # All that the next step depends on is kept together, since a checkpoint will have to hold it: the
@@ -165,7 +166,8 @@ def cross_weights(model: Seq2SeqTransformer, src: Tensor, tgt: Tensor) -> Tensor
     model(src, tgt)
     hook.remove()
     query, key, value, padding = noted[0]
-    return attention(query, key, value, padding, average_attn_weights=False)[1]  # (b, h, n, m)
+    _, weights = attention(query, key, value, padding, average_attn_weights=False)
+    return weights  # (b, h, n, m)
 
 
 # %%
@@ -179,9 +181,10 @@ def keep(maps: dict[int, Tensor], run: Run, src: Tensor, given: Tensor) -> None:
 
 
 src, tgt = ten_backwards(1, torch.Generator().manual_seed(7))  # (1, 10), (1, 11)
+word, wanted = spell(src[0]), spell(tgt[0, 1:])
 first, maps = begin(ten_backwards, heads=1, steps=STEPS), {}
 keep(maps, first, src, tgt[:, :-1])
-follow(first, STEPS, every=20, also=lambda run: keep(maps, run, src, tgt[:, :-1]))
+follow(first, STEPS, every=40, also=lambda run: keep(maps, run, src, tgt[:, :-1]))
 assert judge(first)[2] > 0.9
 
 # %% [markdown]
@@ -192,14 +195,13 @@ assert judge(first)[2] > 0.9
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
 
-word, wanted = spell(src[0]), spell(tgt[0, 1:])
-readings = {step: weights.flip(1).diagonal().mean().item() for step, weights in maps.items()}
+readings = {step: table.flip(1).diagonal().mean().item() for step, table in maps.items()}
 shown = [0, 50, 70, 100, STEPS]
 drawing, axes = display.panels(640, 165, columns=len(shown))
 for ax, step in zip(axes, shown):
-    for i, j in ((maps[step] > 0.02).nonzero().tolist()):
-        alpha = 0.9 * maps[step][i, j].item()
-        ax.add_patch(Rectangle((j, i), 1, 1, color=display.COLOURS["n"], alpha=alpha, linewidth=0))
+    for i, j in (maps[step] > 0.02).nonzero().tolist():
+        look = {"color": display.COLOURS["n"], "alpha": 0.9 * maps[step][i, j].item()}
+        ax.add_patch(Rectangle((j, i), 1, 1, linewidth=0, **look))
     ax.add_patch(Rectangle((0, 0), 10, 10, fill=False, edgecolor=display.COLOURS["b"]))
     ax.set(xlim=(0, 10), ylim=(10, 0), aspect="equal", title=f"step {step}")
     ax.set_xticks([j + 0.5 for j in range(10)], list(word), color=display.COLOURS["m"])
@@ -207,8 +209,8 @@ for ax, step in zip(axes, shown):
     ax.tick_params(length=0, labeltop=True, labelbottom=False, labelsize=8)
 share = ", ".join(f"{readings[step]:.2f} at step {step}" for step in shown)
 static = display.finish(drawing, name="learning-to-look", alt=(
-    f"Cross-attention while {word} is read and {wanted} is written, at five steps of training. "
-    f"The share of the weights that lies on the anti-diagonal: {share}."
+    f"Cross-attention while {word} is read and {wanted} is written, at five steps of "
+    f"training. The share of the weights that lies on the anti-diagonal: {share}."
 ))
 
 # %% jupyter={"source_hidden": true}
@@ -223,7 +225,7 @@ display.live(static, "attention_over_training", data)
 
 # %% [markdown]
 # Each row is a letter to be written, each column a letter of the source. At first every letter gets
-# about a tenth, and for forty steps hardly anything happens. Then the weights gather on the
+# about a tenth, and for a long while hardly anything happens. Then the weights gather on the
 # anti-diagonal: the first place looks at the last letter, the last at the first. Nobody told the head
 # to. It is what lowers the loss.
 #
@@ -253,24 +255,25 @@ for letters, mirrored in zip(*some):
     print(spell(letters), "->", spell(mirrored))
 
 # %% [markdown]
-# Fifty steps before the end, write a checkpoint, here into memory; a file on the disk is used in the
+# Twenty steps before the end, write a checkpoint, here into memory; a file on the disk is used in the
 # same way.
 
 # %%
 import io
 
 LONG = 400
+PARTS = ("model", "optimizer", "schedule")
 
 
 def checkpoint(run: Run) -> dict[str, object]:
     """Gather all that the next step depends on."""
-    parts = {name: getattr(run, name).state_dict() for name in ("model", "optimizer", "schedule")}
+    parts = {name: getattr(run, name).state_dict() for name in PARTS}
     return parts | {"source": run.source.get_state(), "done": run.done}
 
 
 file = io.BytesIO()
 right = begin(backwards, heads=2, steps=LONG)
-follow(right, LONG - 50, every=100)
+follow(right, LONG - 20, every=95)
 torch.save(checkpoint(right), file)
 
 # %% [markdown]
@@ -292,7 +295,7 @@ assert unseen == 0
 # ## Go on from a checkpoint
 #
 # A run that was cut off should end where it would have ended. Load the checkpoint into a model that was
-# drawn from another seed, take the last fifty steps again, and compare every parameter. Then leave out
+# drawn from another seed, take the last twenty steps again, and compare every parameter. Then leave out
 # one part of the checkpoint at a time. `weights_only=True` reads tensors and plain values, and refuses
 # what could run code.
 
@@ -300,7 +303,7 @@ assert unseen == 0
 # %%
 def resume(run: Run, kept: dict, forgotten: str = "") -> None:
     """Put everything back but what is ``forgotten``."""
-    for name in {"model", "optimizer", "schedule"} - {forgotten}:
+    for name in set(PARTS) - {forgotten}:
         getattr(run, name).load_state_dict(kept[name])
     if forgotten != "source":
         run.source.set_state(kept["source"])
@@ -395,7 +398,7 @@ for name, run in (("right", right), ("merged wrongly", merged), ("split wrongly"
 # %%
 @torch.no_grad()
 def reactions(model: nn.Module, src: Tensor, given: Tensor) -> Tensor:
-    """Measure how row i of the scores changes when token j of the target is another letter."""
+    """Measure how row i of the scores changes when token j is another letter."""
     variants = given.repeat(given.size(1), 1)  # (n, n)
     place = torch.arange(len(variants))
     variants[place, place] = (variants[place, place] - 2) % 10 + 3
@@ -407,7 +410,8 @@ def reactions(model: nn.Module, src: Tensor, given: Tensor) -> Tensor:
 @torch.no_grad()
 def prefix_gap(model: nn.Module, src: Tensor, given: Tensor) -> float:
     """Measure how the first four rows of scores differ when the rest is not there."""
-    whole, alone = model.eval()(src, given), model(src, given[:, :4])  # (1, n, 13), (1, 4, 13)
+    whole = model.eval()(src, given)  # (1, n, 13)
+    alone = model(src, given[:, :4])  # (1, 4, 13)
     return (whole[:, :4] - alone).abs().max().item()
 
 
@@ -436,14 +440,15 @@ for ax, (name, table) in zip(axes, tables.items()):
         if j > i:
             ax.plot([j + 0.25, j + 0.75], [i + 0.25, i + 0.75], color="black", linewidth=1)
     ax.plot([0, 10], [0, 10], color=display.COLOURS["b"], linewidth=1, linestyle="--")
-    ax.set(xlim=(0, 10), ylim=(10, 0), aspect="equal", title=name, xlabel="a letter changes at")
+    ax.set(xlim=(0, 10), ylim=(10, 0), aspect="equal", title=name)
+    ax.set_xlabel("a letter changes at")
     ax.set_xticks([0.5, 4.5, 9.5], ["1", "5", "10"])
     ax.set_yticks([0.5, 4.5, 9.5], ["1", "5", "10"])
 axes[0].set_ylabel("the scores change at")
 counts = {name: int((table.triu(1) > 1e-3).sum()) for name, table in tables.items()}
 display.finish(drawing, name="who-reacts", alt=(
-    "For three models, which places of the output change when a place of the target is changed. "
-    "Places that react to a later one: " + ", ".join(f"{k} {v}" for k, v in counts.items()) + "."
+    "For three models, which places of the output change with which place of the target. "
+    f"How many pairs look ahead: {', '.join(f'{name} {x}' for name, x in counts.items())}."
 ))
 
 # %% [markdown]
@@ -461,8 +466,8 @@ display.finish(drawing, name="who-reacts", alt=(
 # the first half of the source, and it has that. To write backwards it needs the other half. So the
 # table in the next section has an accuracy of about a half, and a loss that does not fall.
 #
-# > **Pitfall.** To judge a decoder by its validation loss. It is teacher-forced like the training loss,
-# > and sees what training saw. Decode some sequences and compare whole outputs. And ask the two
+# > **Pitfall.** To judge a decoder by its validation loss. It is teacher-forced, too, and is shown what
+# > training was shown. Decode some sequences and compare whole outputs. And ask the two
 # > questions above: the table shows that they need no training at all.
 #
 # ## Is it the seed?
@@ -482,7 +487,7 @@ groups: dict[tuple[str, str], list[dict]] = {}
 for row in kept["runs"]:
     groups.setdefault((row["task"], NAMES[row["attention"]]), []).append(row)
 
-print(f"{'lowest to highest of 5 seeds':30} {'loss':>15} {'accuracy':>13} {'exact match':>13}")
+print("lowest to highest of 5 seeds              loss      accuracy   exact match")
 for (task, name), rows in groups.items():
     columns = ([row[what] for row in rows] for what in ("loss", "accuracy", "exact match"))
     spans = [f"{min(column):.3f}–{max(column):.3f}" for column in columns]
@@ -493,15 +498,16 @@ drawing, axes = display.panels(620, 240, columns=2)
 for ax, what in zip(axes, ("accuracy", "exact match")):
     for y, rows in enumerate(groups.values()):
         spread = [y + 0.09 * (row["seed"] - 2) for row in rows]
-        ax.plot([row[what] for row in rows], spread, "o", color=display.COLOURS["h"], markersize=4)
+        found = [row[what] for row in rows]
+        ax.plot(found, spread, "o", color=display.COLOURS["h"], markersize=4)
     ax.set(xlim=(-0.05, 1.05), ylim=(len(groups) - 0.5, -0.5))
     ax.set_title({"accuracy": "teacher-forced accuracy"}.get(what, "greedy exact match"))
     ax.set_yticks(range(len(groups)), ["\n".join(key) for key in groups], fontsize=8)
     ax.tick_params(left=False)
 axes[1].set_yticks(range(len(groups)), [""] * len(groups))
 told = "; ".join(
-    f"{task}, {name}: accuracy at least {min(row['accuracy'] for row in rows):.2f}, exact match "
-    f"{min(row['exact match'] for row in rows):.2f} to {max(row['exact match'] for row in rows):.2f}"
+    f"{task}, {name}: accuracy at least {min(row['accuracy'] for row in rows):.2f}, "
+    f"exact match at most {max(row['exact match'] for row in rows):.2f}"
     for (task, name), rows in groups.items()
 )
 display.finish(drawing, name="five-seeds", alt=f"Five seeds for each setup. {told}.")
