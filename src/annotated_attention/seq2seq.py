@@ -99,7 +99,8 @@ class Seq2SeqTransformer(nn.Module):
         Raises:
             TypeError: ids that are no integers.
             ValueError: shapes that do not fit, an empty batch or sequence, a sequence longer than
-                there are positions, or an id that the vocabulary does not have.
+                there are positions, or an id that the vocabulary does not have (on a CPU and not
+                compiled; otherwise PyTorch's own error).
         """
         memory = self.encode(src)
         if tgt.dim() == 2 and src.size(0) != tgt.size(0):
