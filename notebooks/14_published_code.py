@@ -110,8 +110,13 @@ print(f"parameters at e = 256, h = 8: {shared:,} of {full:,}, {shared / full:.0%
 
 # %% [markdown]
 # No head ever sees another head's slice before the output projection. The article that prints this
-# code prints the formula of multi-head attention above it.
-#
+# code prints the formula of multi-head attention above it. `no projection` comes from the same
+# collection as `weighted scores`, and leaves this out:
+
+# %%
+display.diff(published.WeightedScores.forward, published.NoProjection.forward)
+
+# %% [markdown]
 # `weighted scores` is more, not less: keys and values may have any width. Only with
 # $h d_k = h d_v = e$ is it the ordinary one. At other widths it is this formula for head i, with A
 # for the factors on the scores, and the machine agrees:
@@ -245,7 +250,7 @@ broken("wide projection", "bmm on four axes", lambda: torch.bmm(q, q.mT))
 broken("wide projection", "d_model, known to __init__ alone", lambda: eval("d_model"))
 
 # %% [markdown]
-# Each of these stops at the first call: nobody had made one. Two more stop later. One design called a
+# Each of these stops at the first call. Two more stop later. One design called a
 # function of its tracker, a package that has changed since; it is not installed here, and a stand-in
 # without that function plays its part. The other sets the output's bias to zero, also where there is
 # none.

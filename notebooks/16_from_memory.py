@@ -18,8 +18,8 @@ display.chapter_map(
 # %% [markdown]
 # ## The shortest correct version
 #
-# Four matrices with initial values, one check, and five lines. It is batch-first, has neither masks
-# nor biases, and returns the weights, too.
+# Four matrices with initial values, one check, and the formula, line by line. It is batch-first, has
+# neither masks nor biases, and returns the weights, too.
 
 # %%
 import math
@@ -56,10 +56,11 @@ class Attention(nn.Module):
         """
         pairs = ((query, self.w_q), (key, self.w_k), (value, self.w_v))
         split = ((x @ w).unflatten(-1, (self.num_heads, -1)) for x, w in pairs)
-        q, k, v = (x.transpose(1, 2) for x in split)              # (b, h, ..., d)
-        weights = (q @ k.mT / math.sqrt(q.size(-1))).softmax(-1)  # (b, h, n, m)
-        mixed = (weights @ v).transpose(1, 2).flatten(2)          # (b, n, e)
-        return mixed @ self.w_o, weights                          # (b, n, e), (b, h, n, m)
+        q, k, v = (x.transpose(1, 2) for x in split)      # (b, h, ..., d)
+        scores = q @ k.mT / math.sqrt(q.size(-1))         # (b, h, n, m)
+        weights = scores.softmax(-1)                      # (b, h, n, m)
+        mixed = (weights @ v).transpose(1, 2).flatten(2)  # (b, n, e)
+        return mixed @ self.w_o, weights                  # (b, n, e), (b, h, n, m)
 
 
 # %% [markdown]
@@ -69,7 +70,7 @@ class Attention(nn.Module):
 # | word | call | what goes wrong |
 # |---|---|---|
 # | project | `x @ w` | key and value need their own x |
-# | split | `unflatten`, `transpose` | straight to (b, h, n, d), which mixes tokens |
+# | split | `unflatten`, `transpose` | straight to `(b, h, n, d)`, which mixes tokens |
 # | score, scale | `q @ k.mT / math.sqrt(d)` | $\sqrt e$, or none |
 # | softmax | `softmax(-1)` | over the queries |
 # | mix | `weights @ v` | the keys again |
@@ -90,6 +91,7 @@ shortest = published.Shortest(e, h).double()
 shortest.load_from(reference)
 mine = Attention(e, h).double()
 mine.load_state_dict(shortest.state_dict())
+print("the same matrices in all three:", ", ".join(mine.state_dict()))
 
 # %%
 first = (query.transpose(0, 1), key.transpose(0, 1), key.transpose(0, 1))
@@ -107,8 +109,8 @@ for name, (expected, their_weights) in theirs.items():
 # %% [markdown]
 # ## Can it take a mask?
 #
-# One argument and one line. Say aloud what True means, since that is what the question is about. The
-# mask is the same for every head, so it needs an axis for them.
+# One argument and two lines. Say aloud what True means, since that is what the question is about: here,
+# "must not see". The mask is the same for every head, so it gets an axis for them.
 
 
 # %%
@@ -127,8 +129,8 @@ class WithMask(Attention):
         """
         pairs = ((query, self.w_q), (key, self.w_k), (value, self.w_v))
         split = ((x @ w).unflatten(-1, (self.num_heads, -1)) for x, w in pairs)
-        q, k, v = (x.transpose(1, 2) for x in split)  # (b, h, ..., d)
-        scores = q @ k.mT / math.sqrt(q.size(-1))     # (b, h, n, m)
+        q, k, v = (x.transpose(1, 2) for x in split)      # (b, h, ..., d)
+        scores = q @ k.mT / math.sqrt(q.size(-1))         # (b, h, n, m)
         if blocked is not None:
             scores = scores.masked_fill(blocked[:, None], -math.inf)
         weights = scores.softmax(-1)                      # (b, h, n, m)
@@ -246,7 +248,8 @@ print("in evaluation:", F.dropout(weights, 0.5, training=False).equal(weights))
 #
 # So that what goes through neither grows nor shrinks. Xavier's variance is $2 / (\text{rows} +
 # \text{columns})$, $1 / e$ for a square. PyTorch packs three squares into one (3e, e) matrix, and
-# gets half of that. And `torch.empty` is no initialisation.
+# gets half of that. And `torch.empty` is no initialisation: [chapter 1](01_one_head.ipynb) shows what
+# is in it.
 
 # %%
 e = 512
@@ -306,26 +309,35 @@ for slip in SLIPS:
 #
 # ## Exercises
 #
-# You may do the first one here, or in a file. For a file, copy the skeleton, fill it in, and examine
-# it as often as you like:
-#
-# ```sh
-# cp src/annotated_attention/exercises/skeleton.py mine.py
-# python -m annotated_attention.doctor mine.py:MyAttention --embed-dim 24 --num-heads 4
-# ```
-#
-# Here, run the next cell when you are ready.
+# You may do the first one here, or in a file of your own. There is a skeleton for that, and it says
+# how:
 
 # %%
 from annotated_attention import exercises
+from annotated_attention.exercises import skeleton
 
+print(skeleton.__doc__)
+
+# %% [markdown]
+# The second of these commands, run on the skeleton as it is:
+
+# %%
+from annotated_attention.doctor.command import main
+
+exit_code = main([f"{skeleton.__file__}:MyAttention", "--embed-dim", "24", "--num-heads", "4"])
+print("\nexit code:", exit_code)
+
+# %% [markdown]
+# Whether here or there, run the next cell when you are ready.
+
+# %%
 exercises.from_memory.start_clock()
 
 # %% [markdown]
 # ### Against the clock
 #
 # *Hard, 15 minutes.* Close the page above. Write multi-head attention, batch-first, with a mask: the
-# doctor wants (b, n, e) back, alone or with the weights. Name the parameters as you like, give them
+# doctor wants `(b, n, e)` back, alone or with the weights. Name the parameters as you like, give them
 # initial values, and refuse a width that the heads do not divide.
 
 
@@ -365,7 +377,7 @@ exercises.from_memory.check_attention(MyAttention)
 # <details><summary>Hint 2</summary>
 #
 # `nn.Linear(embed_dim, embed_dim)`, four of them, brings initial values along. After the split, q is
-# (b, h, n, d), and k and v are (b, h, m, d).
+# `(b, h, n, d)`, and k and v are `(b, h, m, d)`.
 #
 # </details>
 #
@@ -472,5 +484,5 @@ exercises.from_memory.check_mended(Mended)
 # %% [markdown]
 # ## What you have now
 #
-# One sentence of eight words, five lines that say it, and something that examines them. That is the
-# end of the book. Everything in it ran to make this page; take the package, or take the habit.
+# One sentence of eight words, a few lines that say it, and something that examines them. That is the
+# end of the book. Everything in it ran to make its pages. Take the package; or take the habit.
