@@ -179,6 +179,9 @@ for n in (32, 128, 512):
 print("parameters:", sum(p.numel() for p in small.parameters()), "=", 4 * e**2, "for any h")
 
 # %% [markdown]
+# The last column is what PyTorch counts, and the cell asserts it. Heads cost nothing: they cut the same
+# matrices into more pieces.
+#
 # ## Why √d?
 #
 # A score adds up d products. With entries of variance 1 its variance is d, and a softmax over such
@@ -292,7 +295,9 @@ torch.manual_seed(0)
 print(examine(WithMask(24, 4), embed_dim=24, num_heads=4))
 
 # %% [markdown]
-# Now the slips of the table above, one at a time:
+# Nothing is wrong. It has found the matrices by their names, and gets the same from the right version
+# with the same numbers. The row with nothing left it calls a convention: published code does it
+# either way. Say so before you are asked. Now the slips of the table above, one at a time:
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -324,7 +329,8 @@ print(skeleton.__doc__)
 # %%
 from annotated_attention.doctor.command import main
 
-exit_code = main([f"{skeleton.__file__}:MyAttention", "--embed-dim", "24", "--num-heads", "4"])
+sizes = ["--embed-dim", "24", "--num-heads", "4"]
+exit_code = main([f"{skeleton.__file__}:MyAttention", *sizes])
 print("\nexit code:", exit_code)
 
 # %% [markdown]
