@@ -507,4 +507,4 @@ exercises.transformer.check_shift_matrix(shift_matrix)
 #
 # The Transformer of the paper, from token ids to scores, and a proof of three things about it: without
 # positions it has no order, with them a shift is a rotation, and no row of the decoder sees what
-# comes later. It writes nonsense. The next chapter trains it.
+# comes later. It writes nonsense. [Chapter 10](10_training.ipynb) trains it.
