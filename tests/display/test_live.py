@@ -56,6 +56,7 @@ def test_the_widget_has_data_frame_and_script(monkeypatch):
     state = made[0].get_state()
     assert state["data"] == DATA
     assert still().html in state["frame"]
+    assert ".aa-stage {" in state["frame"], "its stylesheet is missing"
     assert "data-state" not in state["frame"], "the data would be sent twice"
     assert state["_esm"] == _live.bundle("attention_over_training")
 

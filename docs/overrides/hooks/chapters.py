@@ -59,7 +59,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for file in list(files):
         if file.src_uri.startswith("nbconvert/"):  # MkDocs takes it for a part of the theme
             files.remove(file)
-    sheets = sorted(Path(annotated_attention.display.__file__).parent.glob("*.css"), reverse=True)
+    folder = Path(annotated_attention.display.__file__).parent
+    sheets = sorted(folder.glob("*.css"), key=lambda sheet: (sheet.stem != "display", sheet.stem))
     css = "\n".join(sheet.read_text(encoding="utf-8") for sheet in sheets)
     files.append(File.generated(config, "assets/display.css", content=css))
     for path, script in _live.files().items():

@@ -28,6 +28,7 @@ class Live(Output):
     static: Output
     module: str
     data: Mapping[str, Any]
+    stylesheets = ("display.css", "live.css")
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         return super()._repr_mimebundle_() | self._widget()
@@ -41,7 +42,7 @@ class Live(Output):
             return {}
         traits = {name: traitlets.Any().tag(sync=True) for name in ("data", "frame")}
         figure = type("Figure", (anywidget.AnyWidget,), {"_esm": bundle(self.module), **traits})
-        frame = with_style(_frame(self.static.html, self.module))
+        frame = with_style(_frame(self.static.html, self.module), *self.stylesheets)
         view = figure(data=dict(self.data), frame=frame)._repr_mimebundle_()
         bundled = view[0] if isinstance(view, tuple) else view
         return {key: value for key, value in bundled.items() if key.endswith("widget-view+json")}

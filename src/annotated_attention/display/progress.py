@@ -9,6 +9,12 @@ from annotated_attention.display._html import Output
 _UPDATES = 50  # redraw the bar so many times at most
 
 
+class Bar(Output):
+    """What a bar looks like at one moment."""
+
+    stylesheets = ("display.css", "progress.css")
+
+
 class Progress:
     """Shows how far a run is, with a row for each measurement made on the way.
 
@@ -53,4 +59,4 @@ class Progress:
             f'<table class="aa-rows"><thead><tr>{head}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>"
         )
-        return Output("\n".join([where, *text]), html)
+        return Bar("\n".join([where, *text]), html)
