@@ -1,4 +1,7 @@
-"""Check the shape comments of ``src`` while the tests run."""
+"""Check the shape comments of ``src`` while the tests run; find the trained weights."""
+
+import os
+from pathlib import Path
 
 import pytest
 
@@ -11,3 +14,22 @@ def pytest_configure(config: pytest.Config) -> None:
     """Install the checker before a test imports the package, and let it judge the session."""
     checker = install_import_hook(root=config.rootpath)
     config.pluginmanager.register(PytestPlugin(checker), "shape-comments")
+
+
+@pytest.fixture(scope="session")
+def trained() -> Path:
+    """Give the folder of the trained weights; where they are asked for they must be there."""
+    from book.record import NoRecord, weights_are_there
+
+    try:
+        there = weights_are_there()
+    except NoRecord:
+        there = False
+    if not there:
+        reason = "no trained weights: nothing was tested on them (`make TRAINED=1 test` does)"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    from annotated_attention.pretrained import find_weights
+
+    return find_weights()

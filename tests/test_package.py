@@ -13,12 +13,17 @@ import annotated_attention
 extra = {"IPython", "matplotlib", "pygments", "jupytext", "mkdocs"} & set(sys.modules)
 rooms = [name for name in sys.modules if name.startswith("annotated_attention.")]
 print(sorted(extra), sorted(name.split(".")[1] for name in rooms))
+import annotated_attention.pretrained
+libraries = {"safetensors", "tokenizers", "transformers", "huggingface_hub"}
+print(sorted(libraries & set(sys.modules)))
 """
 
 
 def test_core_needs_nothing_but_torch():
     run = subprocess.run([sys.executable, "-c", CORE], capture_output=True, text=True, check=True)
-    extra, rooms = run.stdout.strip().split("] [")
+    first, libraries = run.stdout.splitlines()
+    assert libraries == "[]", "what reads checkpoints is imported before one is read"
+    extra, rooms = first.split("] [")
     assert extra == "["
     for room in (
         "display",

@@ -19,6 +19,7 @@ WITH_EXERCISES = dict.fromkeys(
         "08_transformer_layers",
         "09_transformer",
         "10_training",
+        "11_trained_weights",
         "12_counting",
         "14_published_code",
         "16_from_memory",

@@ -17,6 +17,7 @@ from annotated_attention.exercises.one_head import check_attend, check_w_q
 from annotated_attention.exercises.published_code import check_call_it, check_widen
 from annotated_attention.exercises.reshape_trick import check_landing, check_repaired
 from annotated_attention.exercises.split_and_stack import check_pack, check_silence
+from annotated_attention.exercises.trained_weights import check_my_head, check_my_pool
 from annotated_attention.exercises.training import check_greedy, check_look_back
 from annotated_attention.exercises.transformer import check_count_parameters, check_shift_matrix
 from annotated_attention.exercises.transformer_layers import (
@@ -42,6 +43,8 @@ CHECKS = [
     check_shift_matrix,
     check_decoder_layer,
     check_longest,
+    check_my_pool,
+    check_my_head,
     check_merged,
     check_find_leaks,
     check_alibi,

@@ -1,7 +1,6 @@
-"""Small checkpoints with random weights, written by ``transformers``, and the trained one."""
+"""Small checkpoints with random weights, written by ``transformers``."""
 
 import json
-import os
 import shutil
 
 import pytest
@@ -75,17 +74,3 @@ def copy(tmp_path):
         return made
 
     return copy
-
-
-@pytest.fixture(scope="session")
-def trained():
-    """Give the folder of the trained weights; where they are asked for they must be there."""
-    from annotated_attention.pretrained import NoWeights, find_weights
-
-    try:
-        return find_weights()
-    except NoWeights:
-        reason = "no trained weights: nothing was tested on them (`make TRAINED=1 test` does)"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)

@@ -1,7 +1,6 @@
 """Where the trained weights are looked for, and in which order."""
 
 import hashlib
-import subprocess
 import sys
 import types
 
@@ -102,12 +101,3 @@ def test_an_incomplete_folder(package, tmp_path):
     (package / "model.safetensors").unlink()
     with pytest.raises(NoWeights, match="make TRAINED=1"):
         find_weights()
-
-
-def test_importing_reads_nothing():
-    code = (
-        "import sys, annotated_attention.pretrained; "
-        "print({'safetensors', 'tokenizers', 'transformers', 'huggingface_hub'} & {*sys.modules})"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "set()"

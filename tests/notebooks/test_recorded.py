@@ -1,0 +1,154 @@
+"""Chapters that need trained weights: their records are whole, true, and shown where needed."""
+
+import json
+import re
+
+import nbformat
+import pytest
+
+from book import execute, record, scripts
+from book.figures import EXECUTED
+
+CHAPTERS = record.chapters()
+each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]\d+)?")
+
+
+def recorded(script):
+    return json.loads((record.FOLDER / f"{script.stem}.json").read_text(encoding="utf-8"))
+
+
+def tagged(notebook):
+    return [cell for cell in notebook.cells if record.needs_weights(cell)]
+
+
+def said(outputs):
+    """Give what outputs say: text, and of figures the text alternative and the data."""
+    for output in outputs:
+        if output["output_type"] == "stream":
+            yield output["text"]
+        else:
+            html = output["data"].get("text/html", "")
+            yield output["data"]["text/plain"]
+            yield from re.findall(r"aria-label=\"(.*?)\"|data-state='(.*?)'", html)[:2]
+
+
+def assert_same(one, other):
+    """Compare texts; another processor may round otherwise, so numbers need only be close."""
+    one, other = str(one), str(other)
+    assert NUMBER.split(one) == NUMBER.split(other)
+    for a, b in zip(NUMBER.findall(one), NUMBER.findall(other), strict=True):
+        assert float(a) == pytest.approx(float(b), rel=0.03, abs=0.03), (a, b, one[:200])
+
+
+def test_there_are_chapters():
+    assert [script.stem for script in CHAPTERS] == ["11_trained_weights"]
+    assert {path.stem for path in record.FOLDER.iterdir()} == {s.stem for s in CHAPTERS}
+
+
+@each_chapter
+def test_a_record_is_of_the_chapter_as_it_stands(script):
+    from annotated_attention import pretrained
+
+    found = recorded(script)
+    assert list(found["outputs"]) == [cell.id for cell in tagged(scripts.notebook(script))], (
+        f"cells of {script.stem} have changed: `make TRAINED=1 record` runs them"
+    )
+    assert found["provenance"]["sha256"] == pretrained.SHA256
+    assert found["provenance"]["command"] == "make TRAINED=1 record"
+    assert {"torch", "transformers", "cpu", "date", "model"} <= set(found["provenance"])
+    assert len(json.dumps(found)) < 200_000
+    assert "aa-style" not in json.dumps(found)
+
+
+@each_chapter
+def test_a_record_says_what_a_live_run_says(script, trained):
+    live = nbformat.read(EXECUTED / f"{script.stem}.ipynb", as_version=4)
+    assert live.metadata["run"] == record.LIVE, f"{trained} is there, and was not used"
+    outputs = recorded(script)["outputs"]
+    for cell in tagged(live):
+        kept = record.kept(cell.outputs)
+        texts = list(zip(said(outputs[cell.id]), said(kept), strict=True))
+        assert texts or not kept
+        for before, now in texts:
+            assert_same(before, now)
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory):
+    """Execute a chapter as it is where there are no weights."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINED", "0")
+        result = tmp_path_factory.mktemp("without") / "11_trained_weights.ipynb"
+        execute.execute(CHAPTERS[0], result)
+    return result
+
+
+def test_without_weights_the_record_is_shown_and_named(without):
+    script, shown = CHAPTERS[0], nbformat.read(without, as_version=4)
+    found = recorded(script)
+    assert shown.metadata["run"] == record.RECORDED
+    note = next(cell.source for cell in shown.cells if cell.id == "recorded")
+    assert note.startswith("> **Recorded.** ")
+    assert found["provenance"]["date"][:10] in note
+    assert found["provenance"]["sha256"] in note
+    assert "`make TRAINED=1 serve`" in note
+    for cell in tagged(shown):
+        assert record.kept(cell.outputs) == found["outputs"][cell.id]
+    code = [cell for cell in shown.cells if cell.cell_type == "code"]
+    assert [cell.source for cell in code] == [cell.source for cell in scripts.code_cells(script)]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    assert "✓ my_pool" in code[-4].outputs[0].text
+
+
+def test_make_runs_it_again_when_its_record_changes(without):
+    rules = without.with_suffix(".d").read_text(encoding="utf-8")
+    assert "notebooks/recorded/11_trained_weights.json" in rules
+
+
+def changed(script, source):
+    notebook = scripts.notebook(script)
+    cell = tagged(notebook)[0]
+    cell.id = "00000000"
+    cell.source = source
+    return notebook
+
+
+@each_chapter
+def test_a_changed_cell_is_not_shown_with_old_outputs(script):
+    with pytest.raises(
+        record.NoRecord, match=r"older than the cell 'print\(1\)'.*TRAINED=1 record"
+    ):
+        record.replay(script, changed(script, "print(1)"))
+
+
+def test_a_missing_record(monkeypatch, tmp_path):
+    monkeypatch.setattr(record, "FOLDER", tmp_path)
+    with pytest.raises(record.NoRecord, match="no weights, and no record"):
+        record.replay(CHAPTERS[0], scripts.notebook(CHAPTERS[0]))
+
+
+def test_whether_weights_are_there(monkeypatch, tmp_path):
+    from annotated_attention import pretrained
+
+    monkeypatch.delenv(pretrained.VARIABLE, raising=False)
+    monkeypatch.setattr(pretrained, "PACKAGE", "no_such_package_of_weights")
+    monkeypatch.setenv("TRAINED", "")
+    assert not record.weights_are_there()
+    monkeypatch.setenv("TRAINED", "1")
+    with pytest.raises(record.NoRecord, match=r"^TRAINED=1: No trained weights here"):
+        record.weights_are_there()
+    for name in pretrained.FILES:
+        (tmp_path / name).touch()
+    monkeypatch.setenv(pretrained.VARIABLE, str(tmp_path))
+    assert record.weights_are_there()
+    monkeypatch.setenv("TRAINED", "0")
+    assert not record.weights_are_there()
+
+
+def test_only_a_live_run_is_recorded(monkeypatch, tmp_path, without):
+    monkeypatch.setattr(scripts, "ROOT", tmp_path)
+    (tmp_path / "build" / "notebooks").mkdir(parents=True)
+    (tmp_path / "build" / "notebooks" / without.name).write_bytes(without.read_bytes())
+    with pytest.raises(record.NoRecord, match="was not run live"):
+        record.write(CHAPTERS[0])
