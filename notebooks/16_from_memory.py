@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention, block_future, chapters, published
 
+torch.manual_seed(0)
 one = chapters.load("01_one_head")
 
 
@@ -129,8 +130,8 @@ class WithMask(Attention):
         """
         pairs = ((query, self.w_q), (key, self.w_k), (value, self.w_v))
         split = ((x @ w).unflatten(-1, (self.num_heads, -1)) for x, w in pairs)
-        q, k, v = (x.transpose(1, 2) for x in split)      # (b, h, ..., d)
-        scores = q @ k.mT / math.sqrt(q.size(-1))         # (b, h, n, m)
+        q, k, v = (x.transpose(1, 2) for x in split)  # (b, h, ..., d)
+        scores = q @ k.mT / math.sqrt(q.size(-1))     # (b, h, n, m)
         if blocked is not None:
             scores = scores.masked_fill(blocked[:, None], -math.inf)
         weights = scores.softmax(-1)                      # (b, h, n, m)
@@ -307,6 +308,7 @@ SLIPS = ("split-without-transpose", "scale-by-model-width", "softmax-over-querie
 for slip in SLIPS:
     module = MISTAKES[slip].version(24, 4)
     report = examine(adapters.torch_like(module), embed_dim=24, num_heads=4)
+    assert report.findings[0].code == slip
     print(f"{slip:26} found: {report.findings[0].code}")
 
 # %% [markdown]
