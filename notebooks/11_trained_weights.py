@@ -425,9 +425,9 @@ alt += f"{change.median():.4f}."
 display.finish(drawing, name="without-one-head", alt=alt)
 
 # %% [markdown]
-# Without any one head of the first five layers the vector hardly moves, although half of them were
-# not idle above. Heads of the last layer move it most: between them and the vector stand only a
-# feed-forward part and the mean, and no other layer that could make up for them.
+# Without any one head of the first five layers the vector hardly moves. Heads of the last layer move
+# it most: between them and the vector stand a feed-forward part and the mean, and no other layer
+# that could make up for them.
 #
 # ## What a wrong loader costs
 #
