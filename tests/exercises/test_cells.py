@@ -22,6 +22,7 @@ WITH_EXERCISES = dict.fromkeys(
         "11_trained_weights",
         "12_counting",
         "14_published_code",
+        "15_testing_attention",
         "16_from_memory",
     ],
     2,

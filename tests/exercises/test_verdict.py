@@ -17,6 +17,10 @@ from annotated_attention.exercises.one_head import check_attend, check_w_q
 from annotated_attention.exercises.published_code import check_call_it, check_widen
 from annotated_attention.exercises.reshape_trick import check_landing, check_repaired
 from annotated_attention.exercises.split_and_stack import check_pack, check_silence
+from annotated_attention.exercises.testing_attention import (
+    check_repaired as check_repaired_attention,
+)
+from annotated_attention.exercises.testing_attention import check_samples_touch
 from annotated_attention.exercises.trained_weights import check_my_head, check_my_pool
 from annotated_attention.exercises.training import check_greedy, check_look_back
 from annotated_attention.exercises.transformer import check_count_parameters, check_shift_matrix
@@ -55,6 +59,8 @@ CHECKS = [
     check_mended,
     check_greedy,
     check_look_back,
+    check_repaired_attention,
+    check_samples_touch,
 ]
 
 

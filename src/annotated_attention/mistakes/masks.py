@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_attention.masks import merge_masks
+from annotated_attention.masks import block_future, merge_masks
 from annotated_attention.mistakes._registry import mistake
 from annotated_attention.mistakes._steps import StepByStep
 from annotated_attention.multihead import MultiheadAttention
@@ -221,6 +221,25 @@ class CausalHidesItself(_OtherDiagonal):
     """
 
     diagonal = 0
+
+
+@mistake(
+    wrong="self.attention(x, x, x, is_causal=True)  # in an encoder, too",
+    right="self.attention(x, x, x)",
+)
+class CausalUnasked(MultiheadAttention):
+    """The future is hidden where nobody asked for it.
+
+    A class that was written for a decoder hides the future always, and an encoder uses it. Nothing
+    leaks, every weight is right among the keys that are left, and the model learns; only that each
+    word is understood from what stands before it, and the first word from itself.
+    """
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, **options: Any) -> Any:
+        """Attend to what came before, whatever ``is_causal`` says."""
+        future = block_future(q.size(-2), k.size(-2), q.device)
+        options["blocked"], _ = merge_masks(options["blocked"], future)
+        return super().attend(q, k, v, is_causal=False, **options)
 
 
 @mistake(

@@ -55,6 +55,23 @@ class ScaleTwice(MultiheadAttention):
         return scaled_scores(q, k, scale=1 / q.size(-1))
 
 
+@mistake(
+    wrong="scores = q @ k / math.sqrt(k.size(-1))  # k is transposed already",
+    right="scores = q @ k / math.sqrt(q.size(-1))",
+)
+class ScaleByLength(MultiheadAttention):
+    """The scores are divided by the square root of m, the number of keys, instead of d.
+
+    The last axis of a transposed key is its length. The longer the sequence, the more even the
+    weights: with m = d it is right, and at one length the projections make up for it. At another
+    length, or while text is being written, everything shifts a little.
+    """
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        """Score with the length's scale."""
+        return scaled_scores(q, k, scale=1 / math.sqrt(k.size(-2)))
+
+
 @mistake(wrong="weights = scores.softmax(-2)", right="weights = scores.softmax(-1)")
 class SoftmaxOverQueries(StepByStep):
     """The softmax runs over the queries instead of the keys.
