@@ -65,7 +65,8 @@ torch.testing.assert_close(attend(x, x, x), one.attend(x, x, x))
 print("without a mask, it is what it was")
 
 # %% [markdown]
-# The mask comes from the lengths: key j is padding if j is not below the length of its sentence.
+# The mask comes from the lengths. Counted from 0, key j is padding unless j is below the length of
+# its sentence.
 # The package has the same line as `block_padding`.
 
 # %%
@@ -94,10 +95,10 @@ print("padded and masked = alone, and so are the gradients")
 # %% [markdown]
 # ## Is True “attend” or “ignore”?
 #
-# We called the mask `blocked`, and that is half of the answer: the other half of the world has it
-# the other way round. `nn.MultiheadAttention` ignores where its masks are True;
-# `F.scaled_dot_product_attention`, in the same library, attends there
-# [[PyTorch](../docs/references.md#pytorch)]. Give the second one what is made for the first:
+# In our `blocked`, True means *ignore*. Half of the world has it the other way round:
+# `nn.MultiheadAttention` ignores where its masks are True; `F.scaled_dot_product_attention`, in the
+# same library, attends there [[PyTorch](../docs/references.md#pytorch)]. Give the second one what is
+# made for the first:
 
 # %%
 for name, mask in (("blocked", blocked), ("~blocked", ~blocked)):
@@ -113,13 +114,14 @@ for name, mask in (("blocked", blocked), ("~blocked", ~blocked)):
 # > padding and nothing else.
 #
 # What catches it is the question that the cell asks: *what does the output react to?* It needs no
-# look inside, so ask it of everyone. Offer a mask with a single True, at key 2, and see whether
-# query 0 still reacts to that key.
+# look inside, so ask it of everyone. Give each a mask that is True for key 2 only, and see whether
+# query 0 still reacts to that key. PyTorch's encoder layer, which holds an attention and is the
+# matter of [chapter 8](08_transformer_layers.ipynb), is asked, too.
 
 
 # %%
 def true_means(call) -> str:
-    """Find out what one True, at key 2, does to key 2.
+    """Find out what True does to key 2, for every query.
 
     Args:
         call: a function of x, (1, 4, 8), and of a mask, (4, 4), that returns x's shape.
@@ -154,10 +156,10 @@ for name, call in rows.items():
     print(f"{name:>41}: True means {true_means(call)}")
 
 # %% [markdown]
-# And the code that others publish? Chapter 14 reads some designs; here each is given the same mask,
-# in the order and with the axes that it documents.
+# And the code that others publish? [Chapter 14](14_published_code.ipynb) reads seven designs. The
+# folded cell only says how to call each; they all get the same mask, with the axes that they document.
 
-# %%
+# %% jupyter={"source_hidden": true}
 from functools import partial
 
 from annotated_attention.published import DESIGNS
@@ -187,8 +189,8 @@ for name, design in DESIGNS.items():
 
 # %% [markdown]
 # Both conventions are in everyday use, and a wrong guess raises nothing. So name a mask for what True
-# means, `blocked` or `allowed`, and never only `mask`. What comes from
-# outside is turned once, at the door. Tokenizers, for example, write 1 for a word:
+# means, `blocked` or `allowed`, and never only `mask`. Turn what comes from outside once, at the
+# door: `as_blocked` does. A tokenizer, which cuts text into words or pieces, writes 1 for a word:
 
 # %%
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -205,7 +207,7 @@ assert masks.as_blocked(attention_mask, true_means="allowed").equal(blocked)
 # %% [markdown]
 # ## Hiding the future
 #
-# The other mask is about pairs. A model that writes sees the words up to the present one, so query i
+# The other mask is about pairs. A model that writes sees the words up to the present one: query i
 # must not see a key j > i [[Vaswani et al., section
 # 3.2.3](../docs/references.md#vaswani-2017)]. That is a matrix `(n, m)`, the same for all samples, and
 # is called the **causal** mask.
@@ -357,7 +359,7 @@ for name, per_head in choices.items():
 #
 # A mask may also be **additive**: floating-point numbers that are added to the scores. 0 changes
 # nothing, $-\infty$ blocks, and what lies between is a preference, such as a point off for each step
-# of distance. `merge_masks` keeps the two kinds apart, one `blocked` and one `bias`.
+# of distance. `merge_masks` merges each kind with its own: one `blocked` and one `bias` come out.
 
 # %%
 place = torch.arange(8)
@@ -373,7 +375,8 @@ torch.testing.assert_close(one.gradients(apart, [x]), one.gradients(theirs, [x])
 print("blocked and bias = one additive mask, and so are the gradients")
 
 # %% [markdown]
-# The step from one kind to the other is short and has two holes. This is the row of *was* again:
+# To make the second kind from the first takes one line, and two of the three that come to mind are
+# wrong. The row of *was* again:
 
 # %%
 scores = (x @ x.mT / 2).detach()[1, 2]         # (m,)
@@ -395,8 +398,8 @@ assert math.isnan(as_nan)
 # %% [markdown]
 # The first *adds one* to what it should hide. In the second, $0 \cdot -\infty$ is NaN, not a number.
 #
-# > **Pitfall.** In evaluation without gradients, PyTorch's ready-made layers take a fast path, and
-# > it reads an additive mask as a boolean one.
+# > **Pitfall.** In evaluation and without gradients, PyTorch's encoder layer takes a fast path, which
+# > reads an additive mask as a boolean one.
 
 # %%
 layer = layer.double().eval()
@@ -538,7 +541,8 @@ print("words: as before, with their gradients. padded rows:", safe[1, 7].tolist(
 # %% [markdown]
 # There are three choices for such a row. **NaN** is loud, and takes the model with it. **Uniform**,
 # which the next section shows, attends to exactly what was forbidden. **Zero** says: nothing to see,
-# nothing to add. We chose zero, with finite gradients. PyTorch's own answer depends on how you ask:
+# nothing to add. We chose zero, with finite gradients. PyTorch's own answer depends on how you ask.
+# The last row is evaluation without gradients and without weights:
 
 
 # %%
@@ -566,14 +570,15 @@ for name, module in (("nn.MultiheadAttention", torchs), ("ours", ours)):
         assert ("NaN" in said) == (module is torchs and need_weights)
     evaluated = bad_row(module, False, training=False)
     assert evaluated == ("NaN" if module is torchs else "zero")
-    print(f"{name:>21}, {'in evaluation':>18}: {evaluated}")
+    print(f"{name:>21}, {'the same, .eval()':>18}: {evaluated}")
 
 # %% [markdown]
 # ## A large negative number instead
 #
 # Much code fills with a finite number: -1e9, -1e20 or -1e28. Its exponential is 0, too, and no NaN
-# appears. And a row with nothing left? All its scores are equal then. Half precision, which large
-# models use, has a question of its own: does the number fit?
+# appears. And a row with nothing left? All its scores are equal then. Large models compute in half
+# precision, 16 bits a number: **bfloat16** has the range of float32 and fewer digits, **float16** more
+# digits and a small range. Does the number fit?
 
 # %%
 sees_two, sees_none = torch.tensor([[False, False, True], [True, True, True]])
@@ -599,13 +604,17 @@ for name, keys in (("one of three keys is blocked", sees_two), ("all are", sees_
         assert set(results[:-1]) - {"overflow"} == {shares}
 
 # %% [markdown]
-# With one key blocked, every fill that fits does the same. With all of them blocked, a finite fill
-# attends evenly to what was forbidden, and nothing betrays it. Of the finite ones only -1e4 fits
-# float16. The lowest number of a dtype, `torch.finfo(dtype).min`, always fits; but two such masks
-# added up are $-\infty$ after all. We fill with $-\infty$, which every dtype has, and treat rows with
-# nothing left on their own.
+# With one key blocked, every fill that fits does the same here. With all of them blocked, a finite
+# fill attends evenly to what was forbidden, and nothing betrays it. Of the finite ones only -1e4 fits
+# float16, and it is not far enough below everything: where the other scores are lower still, the
+# blocked key takes all. The lowest number of a dtype, `torch.finfo(dtype).min`, always fits; but two
+# such masks added up are $-\infty$ after all.
 
 # %%
+far_below = torch.tensor([-12000.0, -12001.0, 0]).masked_fill(sees_two, -1e4)  # (3,)
+print("scores of -12000, -1e4 for the blocked key:", far_below.softmax(-1).tolist())
+assert far_below.softmax(-1)[2] == 1
+
 lowest = torch.finfo(torch.float16).min
 twice = torch.full((3,), lowest, dtype=torch.float16) + lowest  # (3,)
 print(lowest, "twice:", twice.tolist(), "softmax:", twice.softmax(-1).tolist())
@@ -614,6 +623,9 @@ nothing, _ = scaled_dot_product_attention(half, half, half, blocked=sees_none)
 print("ours, nothing left, float16:", nothing[0, 0].tolist())
 assert twice.isneginf().all()
 assert not nothing.any()
+
+# %% [markdown]
+# We fill with $-\infty$, which every dtype has, and treat rows with nothing left on their own.
 
 # %% [markdown]
 # ## The same as PyTorch
@@ -696,7 +708,8 @@ for offset in (0, 1, 2):
 # > **Pitfall.** The wrong corner. With fewer queries than keys, where does the diagonal begin?
 #
 # A model that writes keeps the keys of earlier words, and asks only for the newest. Its one query
-# stands at the *last* place, but a mask aligned top left takes it for the first:
+# stands at the *last* place, but a mask aligned top left takes it for the first. So does the flag
+# `is_causal=True`, by which both libraries make the causal mask themselves:
 
 # %%
 last = words[-1:]                                                             # (1, d)
@@ -713,9 +726,9 @@ ours, _ = scaled_dot_product_attention(last, words, words, is_causal=True)  # (1
 torch.testing.assert_close((by_flag, ours), (attend(last, words, words, top_left)[0],) * 2)
 
 # %% [markdown]
-# `is_causal=True` is aligned top left, in PyTorch as in this package. With more keys than queries,
-# cut the rows that you need from the square mask. What catches a wrong corner is the comparison with
-# the whole sentence, step by step.
+# The flag equals top left, in PyTorch as in this package: the last line of the cell asserts it. With
+# more keys than queries, cut the rows that you need from the square mask. What catches a wrong corner
+# is the comparison with the whole sentence.
 
 # %% [markdown]
 # ## Exercises

@@ -4,9 +4,9 @@
 # *What is inside a class that can take PyTorch's place?*
 #
 # Six chapters have built the parts. Here is the whole: the class of the package, every line of it,
-# with its notes beside the code. Then you put it in PyTorch's place in a model, ask it for weights and see what
-# they cost, give it other widths and a place to look when nothing matters, change its
-# score, and run every difference from PyTorch's that its documentation admits.
+# with its notes beside the code. You put it in PyTorch's place in a model, see what its weights cost,
+# give it other widths and a place to look when nothing matters, change its score, and run every
+# difference from PyTorch's that its documentation lists.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -18,11 +18,13 @@ display.chapter_map(
 # %% [markdown]
 # ## The class
 #
-# Code at the right (on a phone, below), and at the left what it does or why. The notes are the docstrings
-# and comments of the real file, the numbers are its lines, and each block has a link to itself, which shows when you point at it. Begin with
-# [`forward`](#code-MultiheadAttention.forward): check, project, split, merge the masks, append, attend, merge the
-# heads, project. You have written each of these. What is new stands around them: settings, three
-# layouts of the input, and names that PyTorch has chosen.
+# Code at the right (on a phone, below), and at the left what it does or why. The notes are the
+# docstrings and comments of the real file, the numbers are its lines, and each block has a link to
+# itself, which shows when you point at it. Begin with the six blocks of
+# [`forward`](#code-MultiheadAttention.forward): check, project, split, merge the masks, append, attend,
+# merge the heads, project. Checks and appended keys are new; the rest you have written. Skim what
+# stands around it, settings, three layouts and PyTorch's names, and come back when a section below
+# uses it.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -34,8 +36,8 @@ display.annotated(MultiheadAttention)
 #
 # `attend` hands over to one function, which has two ways: PyTorch's fused kernel, which never holds
 # the weights, and `_readable`, step by step, which returns them. The latter is chapter 1 with the
-# masks of [chapter 6](06_masks.ipynb). In its last branch, see where the repair of a row with nothing left
-# stands: half of it before the softmax.
+# masks of [chapter 6](06_masks.ipynb), in one tensor that is added. In its last branch, see where the
+# repair of a row with nothing left stands: half of it before the softmax.
 
 # %%
 from annotated_attention import attention
@@ -107,8 +109,7 @@ display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")
 # %% [markdown]
 # Blue has a row for each query, green one for each key. The sizes come from the run, and each has its
 # letter because all differ. The padding has become `(b, 1, 1, m)`: one row for all heads and all
-# queries, and no copy. Grey boxes have both n and m. A section below
-# counts what they cost.
+# queries, and no copy. Grey boxes have both n and m; what that costs is counted below.
 #
 # ## In PyTorch's place
 #
@@ -152,8 +153,9 @@ for name, options in SETTINGS.items():
     print(f"{name:>13}: {len(ours.state_dict())} entries and {len(mine)} gradients, equal")
 
 # %% [markdown]
-# So in a model that somebody else has written, one line replaces the module. The `state_dict` of
-# the model, a checkpoint for example, still fits.
+# So in a model that somebody else has written, one line replaces the module. Here it is PyTorch's
+# encoder layer: attention, and some steps after it that [chapter 8](08_transformer_layers.ipynb)
+# explains. The `state_dict` of the model, a checkpoint for example, still fits.
 
 # %%
 torch.manual_seed(4)
@@ -178,7 +180,7 @@ print(f"{len(checkpoint)} entries loaded; output and {len(expected)} gradients a
 display.diff(printed, str(layer))
 
 # %% [markdown]
-# One module. PyTorch's `out_proj` is of a class that its quantisation needs; ours is a plain `Linear`.
+# One line: PyTorch's `out_proj` has a class of its own, ours is a plain `Linear`.
 #
 # > **Pitfall.** A `state_dict` holds parameters, and no settings. Leave out `batch_first=True`, and
 # > everything loads, every shape fits, and sentences attend to each other, as in
@@ -192,9 +194,9 @@ print(f"and off by up to {(layer(x) - before).abs().max():.2f}")
 # %% [markdown]
 # ## The weights, and what they cost
 #
-# Back to the sentence, with the two heads that [chapter 2](02_two_heads.ipynb) made by hand: the first asks who is
-# meant, the second what is said of it. Here they are in one module; a row of a weight
-# in PyTorch is a column of ours there.
+# Back to the sentence, with the two heads that [chapter 2](02_two_heads.ipynb) made by hand: the
+# first asks who is meant, the second what is said of it. Here they are in one module. PyTorch's
+# weights are transposed: a column there is a row here.
 
 
 # %%
@@ -248,7 +250,7 @@ for length in (64, 128, 256, 512, 1024):
     print(f"{length:4} {kept(length, True):14,} {kept(length, False):9,}")
 
 # %% [markdown]
-# Without weights, twice the length keeps twice the bytes. With them it is four times, in the end.
+# Without weights, twice the length keeps about twice the bytes. With them it tends to four times.
 # The time, from the package's own measurements:
 
 # %%
@@ -283,7 +285,7 @@ dropping = by_hand(dropout=0.5)
 _, dropped = dropping(*sentence, average_attn_weights=False)  # (8, 4), (2, 8, 8)
 kept_ones = dropped > 0                                       # (2, 8, 8)
 torch.testing.assert_close(dropped[kept_ones], 2 * each[kept_ones])
-print("sums in training:  ", [f"{total:.2f}" for total in dropped[0].sum(-1)])
+print("head 1, one draw:  ", [f"{total:.2f}" for total in dropped[0].sum(-1)])
 
 many = words[:, None].expand(-1, 4000, -1)  # (8, 4000, 4)
 _, draws = dropping(many, many, many)       # (8, 4000, 4), (4000, 8, 8)
@@ -292,11 +294,22 @@ _, still = dropping.eval()(*sentence)
 print("sums in evaluation:", [f"{total:.2f}" for total in still.sum(-1)])
 
 # %% [markdown]
-# Each word got another sum in that one draw; over many draws they meet at one. In evaluation nothing
-# is dropped.
-#
-# > **Why.** PyTorch's module does the same. Weights without dropout would look better in a figure,
-# > and would not be those that made the output. Look at weights after `.eval()`.
+# In one draw the sums scatter, and a row may lose everything; over many draws they meet at one. In
+# evaluation nothing is dropped. From one seed, PyTorch's module drops the same weights:
+
+# %%
+drawn = []
+for kind in (MultiheadAttention, nn.MultiheadAttention):
+    module = kind(4, 2, bias=False, dropout=0.5)
+    module.load_state_dict(dropping.state_dict())
+    torch.manual_seed(5)
+    drawn.append(module(*sentence, average_attn_weights=False)[1])
+torch.testing.assert_close(*drawn)
+print(f"PyTorch's drops the same {(drawn[1] == 0).sum()} weights, and the others are equal")
+
+# %% [markdown]
+# > **Why.** Weights without dropout would look better in a figure, and would not be those that made
+# > the output. Look at weights after `.eval()`.
 #
 # ## Other widths
 #
@@ -314,9 +327,9 @@ for name, matrix in looking.state_dict().items():
     print(f"{name:>15} {tuple(matrix.shape)}")
 
 # %% [markdown]
-# A weight of PyTorch's has a row for each output, so `kdim` is a number of columns. Widths that differ
-# cannot lie in one matrix, so there are three, and that changes more than names.
-# Xavier's deviation depends on the shape, and a matrix of three blocks is taller than one of them:
+# Widths that differ cannot lie in one matrix, so there are three, and that changes more than names.
+# The deviation that Xavier's initialisation draws with depends on the shape, and a matrix of three
+# blocks is taller than one of them:
 
 # %%
 packed = MultiheadAttention(512, 8).in_proj_weight
@@ -327,8 +340,8 @@ print(f"deviation at e = 512: packed {packed.std():.4f}, apart {apart.std():.4f}
 # ## A place to attend when nothing matters
 #
 # Weights sum to one, so a query takes something from somebody, whether or not anybody has what it
-# wants. `add_zero_attn` appends a key and value of zeros to every sequence, `add_bias_kv` a learned pair:
-# somewhere to look that says nothing. No mask hides it.
+# wants. `add_zero_attn` appends a key and value of zeros to every sequence, `add_bias_kv` a learned
+# pair: somewhere to look when there is nothing to see.
 #
 # A task that needs it: five tokens, each with a number; in half of the sequences one token is
 # marked. Return its number, and zero where none is.
@@ -386,7 +399,6 @@ class DistanceAttention(MultiheadAttention):
         return -squares / (2 * self.head_dim**0.5)                            # (b, h, n, m)
 
 
-
 for kind in (MultiheadAttention, DistanceAttention):
     module = kind(4, 1, bias=False)
     with torch.no_grad():
@@ -397,11 +409,14 @@ for kind in (MultiheadAttention, DistanceAttention):
     print(f"{kind.__name__:>18}, it looks at: {row}")
 
 # %% [markdown]
-# With every projection the identity, *it* scored *cat* highest by the product, since *cat* is a long vector. By
-# distance it finds itself. Masks, dropout and the rest stay as they are. What exactly has changed? Since
-# $-\lVert q - k\rVert^2 / 2 = qk^\top - \lVert q \rVert^2 / 2 - \lVert k \rVert^2 / 2$, and
-# the softmax ignores what is the same for all keys, only $\lVert k \rVert^2$ is left: long keys lose
-# their advantage. Say so to the ordinary class as a mask that is added, and it must agree:
+# With every projection the identity, *it* scored *cat* highest by the product, since *cat* is a long
+# vector. By distance it finds itself. What exactly has changed? Multiply out:
+#
+# $$-\lVert q - k\rVert^2 / 2 = qk^\top - \lVert q \rVert^2 / 2 - \lVert k \rVert^2 / 2$$
+#
+# The softmax ignores what is the same for all keys, so $\lVert q \rVert^2$ drops out, and
+# $-\lVert k \rVert^2 / 2$ is left: a handicap for long keys. Give it to the ordinary class as a mask
+# that is added, a causal one beside it, and the two classes must agree:
 
 # %%
 torch.manual_seed(8)
@@ -412,8 +427,8 @@ plain.load_state_dict(near.state_dict())
 query, key = of_width(b, n, e), of_width(b, m, e)                    # (b, n, e), (b, m, e)
 w_k, b_k = near.in_proj_weight.chunk(3)[1], near.in_proj_bias.chunk(3)[1]
 k = (key @ w_k.mT + b_k).unflatten(-1, (h, d))                       # (b, m, h, d)
-lengths = -k.square().sum(-1).mT / (2 * d**0.5)                      # (b, h, m)
-mask = lengths[:, :, None].expand(b, h, n, m).flatten(0, 1)          # (b * h, n, m)
+handicap = -k.square().sum(-1).mT / (2 * d**0.5)                     # (b, h, m)
+mask = handicap[:, :, None].expand(b, h, n, m).flatten(0, 1)         # (b * h, n, m)
 
 # %%
 expected, _ = plain(query, key, key, attn_mask=mask, is_causal=True)
@@ -430,23 +445,31 @@ for need_weights in (True, False):
 #
 # ## Where it differs from PyTorch's, row by row
 #
-# The table at the top of the class promises differences. A table can be wrong, so read it from the
-# docstring and run each row, with PyTorch's module and with ours, which have the same parameters.
-
-# %%
-import inspect
-
-lines = inspect.getdoc(MultiheadAttention).split("\n")
-table = [line for line in lines if line.startswith("|")]
-promised = [line.replace("`", "").split("|")[1].strip() for line in table[2:]]
-print(f"{len(promised)} rows, from “{promised[0]}” to “{promised[-1]}”")
-
-# %% [markdown]
-# To say in a word what a call did, compare its output with known ones. PyTorch's module computes
-# them from masks that nobody misreads.
+# The table at the top of the class can be wrong like any other, so run it. One row by hand: tell both
+# modules `is_causal=True`, in evaluation and without a mask. Which outputs do theirs equal?
 
 # %%
 from annotated_attention import block_future
+
+x = of_width(b, n, e)  # (b, n, e)
+KINDS = {"PyTorch's": nn.MultiheadAttention, "ours": MultiheadAttention}
+for name, kind in KINDS.items():
+    module = made(kind, batch_first=True).eval()
+    with torch.no_grad():
+        told, _ = module(x, x, x, is_causal=True)
+        plain, _ = module(x, x, x)
+        causal, _ = module(x, x, x, attn_mask=block_future(n))
+    as_plain, as_causal = told.allclose(plain), told.allclose(causal)
+    print(f"{name:>9}: as without a mask: {as_plain}, as with a causal one: {as_causal}")
+
+# %% [markdown]
+# PyTorch's module looks into the future. The folded cells do the same for every row: PyTorch's module
+# computes known outputs from masks that nobody misreads, and what a call gives is named after
+# the one that it equals, or after its error.
+
+# %% jupyter={"source_hidden": true}
+import inspect
+import warnings
 
 torch.manual_seed(9)
 QUERY = torch.randn(4, 2, 24, dtype=torch.float64)  # (4, 2, 24)
@@ -458,7 +481,20 @@ PADDING = torch.tensor([[0, -torch.inf, 0], [0, 0, 0]]).double()      # (2, 3)
 FLOATS = torch.linspace(-1, 1, 12).view(4, 3).half()                  # (4, 3)
 
 
-# %%
+def twice(kind: type[nn.Module], zero: bool = False, **options) -> list[str]:
+    """Call with weights, and without."""
+    module = made(kind, add_zero_attn=zero)
+    return [outcome(module, need_weights=need, **options) for need in (True, False)]
+
+
+def modes(kind: type[nn.Module], x: Tensor, **options) -> list[str]:
+    """Call in training, and in evaluation."""
+    module = made(kind, batch_first=True)
+    with torch.no_grad():
+        return [outcome(module.train(mode), x, x, x, **options) for mode in (True, False)]
+
+
+# %% jupyter={"source_hidden": true}
 def known() -> list[tuple[str, Tensor]]:
     """Compute what a call may turn out to give."""
     theirs, zero = (made(nn.MultiheadAttention, add_zero_attn=x) for x in (False, True))
@@ -479,14 +515,11 @@ def known() -> list[tuple[str, Tensor]]:
     ]
 
 
-# %%
 KNOWN = known()
 print("known:", ", ".join(sorted({name for name, _ in KNOWN})))
 
-# %%
-import warnings
 
-
+# %% jupyter={"source_hidden": true}
 def outcome(module: nn.Module, *given: Tensor, **options) -> str:
     """Say what a call gives: an error, or which of the known outputs."""
     with warnings.catch_warnings(record=True) as warned:
@@ -500,25 +533,7 @@ def outcome(module: nn.Module, *given: Tensor, **options) -> str:
     return next(same, "runs") + " + a warning" * bool(warned)
 
 
-# %%
-def twice(kind: type[nn.Module], zero: bool = False, **options) -> list[str]:
-    """Call with weights, and without."""
-    module = made(kind, add_zero_attn=zero)
-    return [outcome(module, need_weights=need, **options) for need in (True, False)]
-
-
-def modes(kind: type[nn.Module], x: Tensor, **options) -> list[str]:
-    """Call in training, and in evaluation."""
-    module = made(kind, batch_first=True)
-    with torch.no_grad():
-        return [outcome(module.train(mode), x, x, x, **options) for mode in (True, False)]
-
-
-# %% [markdown]
-# Now the runs, by row. Two outcomes are those with weights and without, or in training and in
-# evaluation.
-
-# %%
+# %% jupyter={"source_hidden": true}
 def calls(kind: type[nn.Module]) -> list[str]:
     """Count the calls of out_proj."""
     module, seen = made(kind), []
@@ -544,6 +559,10 @@ def nested() -> Tensor:
         return torch.nested.nested_tensor([QUERY[:, 0], QUERY[:2, 1]])
 
 
+# %% [markdown]
+# Each row is now a line. `twice` calls with weights and without, `modes` in training and in evaluation.
+# `OTHER` blocks a single pair, `FUTURE | True` everything, and `FLOATS` are in half precision.
+
 # %%
 HINT = {"is_causal": True}
 RUNS = {
@@ -564,20 +583,30 @@ RUNS = {
     ],
 }
 
+# %% [markdown]
+# What the docstring says stands at the left, what happened at the right. A row without a run stops the
+# build.
+
 # %%
-assert RUNS.keys() == set(promised), "a row without a run"
-found = {
-    row: [", ".join(RUNS[row](x)) for x in (nn.MultiheadAttention, MultiheadAttention)]
-    for row in promised
-}
-print(" " * 31 + "PyTorch's".ljust(35) + "ours")
+lines = inspect.getdoc(MultiheadAttention).replace("`", "").split("\n")
+cells = [line.strip("|").split("|") for line in lines if line.startswith("|")][2:]
+said = {row.strip(): (theirs.strip(), ours.strip()) for row, theirs, ours in cells}
+assert RUNS.keys() == said.keys(), "a row without a run"
+
+found = {row: [", ".join(run(kind)) for kind in KINDS.values()] for row, run in RUNS.items()}
 for row, (theirs, ours) in found.items():
-    print(f"{row:31}{theirs:35}{ours}")
+    print(row)
+    print(f"  PyTorch's: {said[row][0]:35}{theirs}")
+    print(f"  ours:      {said[row][1]:35}{ours}")
 
 # %% [markdown]
-# The build stops if a row has no run, or if a run finds something else than it does today:
+# Some want a second look. *One of the two is ignored*: with weights PyTorch's module keeps the other
+# mask, without them the causal one. *Of a wrong shape*: without weights the mask is not even looked at,
+# and whatever it might have blocked is seen. *A float mask of another dtype* gives an error here, where
+# the inputs are float64. A last cell, folded, holds what is expected; the build stops if a run finds
+# anything else.
 
-# %%
+# %% jupyter={"source_hidden": true}
 theirs, ours = zip(*found.values())
 assert theirs == (
     "NaN, zeros", "RuntimeError, unmasked", "the other, causal", "RuntimeError, causal",
@@ -593,16 +622,12 @@ assert ours == (
 print(len(theirs) + len(ours), "entries, as expected")
 
 # %% [markdown]
-# So the table stands: what it says of PyTorch's module is what happened, and with ours the same
-# happens in every case. The wrong shape that PyTorch ignores, it ignores together with everything
-# that such a mask might have blocked: the output is that of a causal mask alone.
-#
 # ## Exercises
 #
 # ### ALiBi
 #
-# *Medium, 15 minutes.* Attention as such does not know where a word stands. ALiBi tells it by taking off
-# from each score a little for each word in between [[Press et
+# *Medium, 15 minutes.* Attention as such does not know where a word stands. ALiBi tells it by taking
+# a little off each score for each step of distance [[Press et
 # al.](../docs/references.md#press-2022)]: query i and key j get their scaled score **minus**
 # $s \cdot |i - j|$, with a slope $s$ of its own for each head. Of h heads (a power of two), head number
 # 1, 2, 3 … has the slopes $2^{-8/h}, 2^{-16/h}, 2^{-24/h}, \ldots$, so that the last has $2^{-8}$.
@@ -687,8 +712,8 @@ exercises.multihead_attention.check_take_over(take_over)
 #
 # <details><summary>Hint 3</summary>
 #
-# Two things are in no `__init__` argument of a setting: the dtype of the parameters, and whether the
-# module is training, `theirs.training`.
+# Two things are easily missed: the dtype, which the module does not keep (look at a parameter), and
+# whether the module is training, `theirs.training`.
 #
 # </details>
 
@@ -721,5 +746,6 @@ exercises.multihead_attention.check_take_over(take_over)
 #
 # A class that you have read to its last line, that fits into models written for PyTorch's, and that
 # you can change in one place: its score, or its whole attention step. Weights cost, so ask for them
-# only to look at them; settings are not in a `state_dict`. Attention alone is not yet a model. The next
-# chapter wraps it in layers: norms, shortcuts, and a network for each token.
+# only to look at them; settings are not in a `state_dict`. Attention alone is not yet a model. [The
+# next chapter](08_transformer_layers.ipynb) wraps it in layers: norms, shortcuts, and a network for
+# each token.
