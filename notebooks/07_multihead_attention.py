@@ -515,11 +515,11 @@ def known() -> list[tuple[str, Tensor]]:
     ]
 
 
+# %% jupyter={"source_hidden": true}
 KNOWN = known()
 print("known:", ", ".join(sorted({name for name, _ in KNOWN})))
 
 
-# %% jupyter={"source_hidden": true}
 def outcome(module: nn.Module, *given: Tensor, **options) -> str:
     """Say what a call gives: an error, or which of the known outputs."""
     with warnings.catch_warnings(record=True) as warned:

@@ -14,13 +14,14 @@ from annotated_attention import (
     MultiheadAttention,
     attention,
     chapters,
+    display,
     heads,
     masks,
     scaled_dot_product_attention,
 )
 from annotated_attention.display import annotated
 from annotated_attention.display._notes import render
-from annotated_attention.display.annotated import split
+from annotated_attention.display.annotated import Block, _write, split
 from annotated_attention.display.code import located_source
 
 SHOWN = [
@@ -174,6 +175,37 @@ def test_notes_are_prose() -> None:
     assert [tag.text.strip() for tag in soup.select("th, td")] == ["a", "b", "1", "2 & 3"]
     assert [tag.text for tag in soup.select("details pre")] == ["f(1)\n# 2"]
     assert soup.text.endswith("Source: a book.")
+
+
+def test_code_in_notes_is_code() -> None:
+    soup = BeautifulSoup(
+        render(
+            "Write ``<b>``:\n\n    x = 1\n\nExamples:\n    >>> for i in y:\n    ...     f(i)\n\n"
+            "Attributes:\n    width: in pixels."
+        ),
+        "html.parser",
+    )
+    assert [tag.text for tag in soup.select("p > code")] == ["<b>"]
+    assert [tag.text for tag in soup.select("pre")] == ["x = 1", "for i in y:\n    f(i)"]
+    assert [tag.text for tag in soup.select("dt")] == ["width"]
+
+
+def test_where_it_stands_is_said() -> None:
+    def of_a_notebook() -> int:
+        return 1
+
+    soup = page(masks, display, of_a_notebook)
+    groups = [str(tag["aria-label"]) for tag in soup.select('.aa-annotated[role="group"]')]
+    assert groups[:2] == [f"annotated_attention.{x}, annotated" for x in ("masks", "display")]
+    places = [tag.text.partition(", lines 1 to ")[0] for tag in soup.select(".aa-place")]
+    assert places[:2] == ["annotated_attention/masks.py", "annotated_attention/display/__init__.py"]
+    of_a_notebook.__module__ = "not a file"
+    assert ">this notebook, lines " in annotated(of_a_notebook).html
+
+
+def test_notes_alone_leave_no_empty_code_and_code_has_no_copy_button() -> None:
+    assert "<pre" not in _write(Block("end", ["The end."]), [])
+    assert all("no-copy" in tag["class"] for tag in page(attention).select(".aa-block > .aa-code"))
 
 
 def test_a_table_gets_the_whole_width() -> None:

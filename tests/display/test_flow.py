@@ -1,5 +1,7 @@
 """What flows where, drawn from recorded shapes."""
 
+import re
+
 import pytest
 
 from annotated_attention.display import flow
@@ -24,3 +26,21 @@ def test_what_does_not_fit_is_named() -> None:
         flow(PLACES, ARROWS, {}, LETTERS, name="flow")
     with pytest.raises(ValueError, match="letters must name the size 6 of 'query'"):
         flow(PLACES, ARROWS, SHAPES, {3: "n", 5: "m"}, name="flow")
+
+
+def test_colours_say_which_side_a_tensor_is_on() -> None:
+    """Blue has a row for each query, green for each key, grey both or none."""
+    shapes = {**SHAPES, "no side": (6,)}
+    for box, colour in (("query", "n"), ("key", "m"), ("scores", ""), ("no side", "")):
+        html = flow({box: (0.0, 0.0)}, [], shapes, LETTERS, name="one").html
+        assert [side for side in "nm" if f"--aa-{side}" in html] == list(colour)
+
+
+@pytest.mark.parametrize(("start", "end"), [("query", "scores"), ("scores", "query")])
+def test_an_arrow_leads_from_its_start_to_its_end(start: str, end: str) -> None:
+    places = {"query": (0.0, 0.0), "scores": (0.0, 1.0)}
+    html = flow(places, [(start, end, "")], SHAPES, LETTERS, name="one").html
+    (line,) = re.findall(r'"M (\S+) (\S+) \nQ [^L]*? (\S+) (\S+) \n" ', html)
+    (head,) = re.findall(r'"M \S+ \S+ \nL (\S+) (\S+) \nL \S+ \S+ \n" ', html)
+    assert head == line[2:]
+    assert (float(line[3]) > float(line[1])) == (end == "scores")

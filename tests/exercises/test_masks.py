@@ -166,6 +166,8 @@ WRONG_PROBES: list[tuple[Callable[..., Any], str]] = [
     (lambda models: [3], "it returns a int, which is not the name"),
     (lambda models: models["north"](torch.zeros(2, 3), torch.zeros(2, 3)), "x must have shape (b,"),
     (lambda models: models["north"](torch.zeros(2, 3, 12), torch.zeros(2, 3)), "must be boolean"),
+    (lambda models: models["north"](torch.zeros(2, 3, 12), torch.zeros(3, 2).bool()),
+     "must be boolean and (b, m) = (2, 3), got torch.bool and (3, 2)"),
     (lambda models: None, "not yet, it returns None"),
     (lambda: [], "TypeError: "),
 ]  # fmt: skip
@@ -178,6 +180,14 @@ def test_find_leaks_names_the_mistake(
     said = verdict(check_find_leaks, answer)
     assert said.startswith("✗ find_leaks: ")
     assert reason in said
+
+
+def test_models_keep_the_dtype_and_are_the_same_each_time() -> None:
+    x, blocked = torch.ones(1, 2, 12), torch.tensor([[False, True]])
+    for name, model in four_models().items():
+        output = model(x, blocked)
+        assert output.dtype == x.dtype
+        assert output.equal(four_models()[name](x, blocked))
 
 
 def test_what_the_check_says_of_its_candidates_is_true() -> None:

@@ -97,6 +97,11 @@ class OnlyWithWeights(InAttend):
         return step(q, k, v, **options)
 
 
+class ForgetsTheFuture(InAttend):
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
+        return super().attend(q, k, v, **{**options, "is_causal": False})
+
+
 class Learned(MultiheadAttention):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -105,6 +110,11 @@ class Learned(MultiheadAttention):
 
 def scaled(q: Tensor, k: Tensor) -> Tensor:
     return product(q, k) / q.size(3) ** 0.5
+
+
+def linear(q: Tensor) -> Tensor:
+    h = q.shape[1]
+    return torch.linspace(1 / h, 1, h, dtype=torch.float64).view(h, 1, 1)
 
 
 WRONG: list[tuple[object, str]] = [
@@ -130,6 +140,14 @@ WRONG: list[tuple[object, str]] = [
         "the slopes are 2^-1, 2^-2 and so on, which is right for 8 heads only",
     ),
     (
+        with_score(lambda q, k: scaled(q, k) - linear(q) * abs(steps(q, k))),
+        "the slopes grow along a line",
+    ),
+    (
+        with_score(lambda q, k: scaled(q, k) - abs(steps(q, k)) / slopes(q)),
+        "the exponent is positive",
+    ),
+    (
         with_score(lambda q, k: (product(q, k) - slopes(q) * abs(steps(q, k))) / q.size(3) ** 0.5),
         "the penalty is divided by √d, too",
     ),
@@ -140,6 +158,7 @@ WRONG: list[tuple[object, str]] = [
     (AfterTheSoftmax, "added to the weights, after the softmax"),
     (OnlyShown, "the weights are right, but other ones have mixed the values"),
     (OnlyWithWeights, "the weights are right, but other ones have mixed the values"),
+    (ForgetsTheFuture, "the shape is right, but"),
     (Learned, "ALiBi's slopes are fixed, but slopes would be learned"),
     (
         with_score(lambda q, k: scaled(q, k).detach() - slopes(q) * abs(steps(q, k))),
