@@ -593,7 +593,7 @@ cells = [line.strip("|").split("|") for line in lines if line.startswith("|")][2
 said = {row.strip(): (theirs.strip(), ours.strip()) for row, theirs, ours in cells}
 assert RUNS.keys() == said.keys(), "a row without a run"
 
-found = {row: [", ".join(run(kind)) for kind in KINDS.values()] for row, run in RUNS.items()}
+found = {row: [", ".join(run(x)) for x in KINDS.values()] for row, run in RUNS.items()}
 for row, (theirs, ours) in found.items():
     print(row)
     print(f"  PyTorch's: {said[row][0]:35}{theirs}")
