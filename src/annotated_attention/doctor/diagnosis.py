@@ -171,7 +171,9 @@ def _built(
 ) -> MultiheadAttention:
     """Make a version with these weights."""
     settings = _appended(patient)
-    module = version(patient.embed_dim, patient.num_heads, batch_first=True, **settings)
+    # Without memory of its own: initial values would take longer than all questions together.
+    settings |= {"batch_first": True, "device": "meta"}
+    module = version(patient.embed_dim, patient.num_heads, **settings)
     state = {
         "in_proj_weight": torch.cat(reading.weights[:3]),
         "in_proj_bias": torch.cat(reading.biases[:3]),
@@ -180,6 +182,6 @@ def _built(
     }
     if settings.get("add_bias_kv"):
         theirs: Any = patient.module
-        state |= {"bias_k": theirs.bias_k, "bias_v": theirs.bias_v}
-    module.load_state_dict(state, strict=False)
+        state |= {"bias_k": theirs.bias_k.detach(), "bias_v": theirs.bias_v.detach()}
+    module.load_state_dict(state, strict=False, assign=True)
     return module.to(patient.dtype).eval()
