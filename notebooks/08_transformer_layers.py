@@ -57,9 +57,9 @@ for depth in range(1, 9):
         print(f"{depth:7} {apart(plain):11.6f} {apart(kept):15.6f}")
 
 # %% [markdown]
-# Within a few modules all words are the same. The right column differs in two characters, `x +`: a
-# word keeps what it was, and attention only adds to it. That is a **residual connection** [[He et
-# al.](../docs/references.md#he-2016)], and whatever is inside is called a **sublayer**.
+# In the left column all words are soon the same. The right one differs in two characters, `x +`: a
+# word keeps what it was, and attention only adds to it, so the words stay apart. That is a **residual
+# connection** [[He et al.](../docs/references.md#he-2016)]; what is inside is called a **sublayer**.
 #
 # ## The feed-forward network
 #
@@ -96,7 +96,8 @@ centred = x - x.mean(-1, keepdim=True)                          # (b, n, e)
 variance = centred.square().mean(-1, keepdim=True)              # (b, n, 1)
 by_hand = centred / (variance + 1e-5).sqrt()                    # (b, n, e)
 torch.testing.assert_close(nn.LayerNorm(24)(x), by_hand)
-print(f"deviation of 'cat': {x[0, 1].std():.2f}, after the norm {by_hand[0, 1].std():.2f}")
+before, after = (rows[0, 1].std(correction=0) for rows in (x, by_hand))
+print(f"deviation of 'cat': {before:.2f}, after the norm {after:.2f}")
 
 # %% [markdown]
 # ## The layer of the paper
@@ -126,7 +127,7 @@ class EncoderLayer(nn.Module):
 print(tuple(EncoderLayer(24, 4, 96)(sentence).shape))
 
 # %% [markdown]
-# Most code today moves the norm: it normalises what goes *into* a sublayer, and leaves the sum
+# Much code of today moves the norm: it normalises what goes *into* a sublayer, and leaves the sum
 # alone. That is **pre-LN**.
 
 
@@ -196,7 +197,7 @@ def draw(ax, ran: list[str]) -> float:
 
 # %% jupyter={"source_hidden": true}
 drawing, columns = display.panels(480, 330, columns=2)
-sides = (("post-LN: the paper", EncoderLayer), ("pre-LN: most code", PreNormLayer))
+sides = (("post-LN: the paper", EncoderLayer), ("pre-LN: much code", PreNormLayer))
 for ax, (title, kind) in zip(columns, sides):
     top = draw(ax, order(kind(24, 4, 96)))
     ax.set(xlim=(-1.4, 1.8), ylim=(-0.5, top + 0.6), title=title)
@@ -251,8 +252,9 @@ display.annotated(TransformerEncoderLayer.forward)
 # ## Why the norm moved
 #
 # Stack 6, 12 or 24 layers, before any training, and differentiate a random mixture of the outputs.
-# How large a gradient does each layer's feed-forward matrix get? This repeats, in small, a
-# measurement by [[Xiong et al.](../docs/references.md#xiong-2020)]. Three seeds, averaged.
+# How large a gradient does each layer's feed-forward matrix get? Here is the last layer's, and a
+# figure of them all. This repeats, in small, a measurement by [[Xiong et
+# al.](../docs/references.md#xiong-2020)]. Three seeds, averaged.
 
 # %%
 from annotated_attention import TransformerEncoder
@@ -283,10 +285,12 @@ def gradient_by_layer(norm_first: bool, depth: int) -> Tensor:
 post, pre = (
     {depth: gradient_by_layer(first, depth) for depth in DEPTHS} for first in (False, True)
 )
-print("layers    post-LN: first  last    pre-LN: first  last")
-for depth in DEPTHS:
-    ends = (post[depth][0], post[depth][-1], pre[depth][0], pre[depth][-1])
-    print(f"{depth:6} {ends[0]:17.0f} {ends[1]:5.0f} {ends[2]:16.0f} {ends[3]:5.0f}")
+print("layers  ", *(f"{depth:4}" for depth in DEPTHS), "  24 : 6")
+for name, measured in (("post-LN", post), ("pre-LN", pre)):
+    found = [measured[depth][-1].item() for depth in DEPTHS]
+    ratio = found[2] / found[0]
+    print(f"{name:>7}:", *(f"{size:4.0f}" for size in found), f"{ratio:8.2f}")
+    assert 0.8 < ratio < 1.3 if name == "post-LN" else 0.4 < ratio < 0.75
 
 # %% jupyter={"source_hidden": true}
 drawing, columns = display.panels(560, 250, columns=2)
@@ -307,21 +311,15 @@ display.finish(drawing, name="gradient-by-depth", alt=(
 # %% [markdown]
 # Look at the right end of each line. With post-LN the last layer gets nearly the same gradient however
 # many layers lie below. With pre-LN each layer is one of many that add to the same sum, and in a deeper
-# stack its share is smaller: roughly $1 / \sqrt{\text{layers}}$.
-
-# %%
-for name, measured in (("post-LN", post), ("pre-LN", pre)):
-    ratio = (measured[24][-1] / measured[6][-1]).item()
-    print(f"{name}: four times as many layers, last gradient times {ratio:.2f}")
-    assert 0.8 < ratio < 1.3 if name == "post-LN" else 0.4 < ratio < 0.75
-
-# %% [markdown]
-# Does it matter? Take the first step of training, toward random targets. The optimiser is Adam, whose
-# first step moves every parameter equally far, however small its gradient.
+# stack its share is smaller: roughly $1 / \sqrt{\text{layers}}$, half of it for four times as many.
+#
+# Does it matter? Take the first step of training, toward random targets. The optimiser is Adam: its
+# first step moves every parameter equally far, so that a large gradient alone does no harm. Does the
+# order of the norms still show?
 
 
 # %%
-def first_step(norm_first: bool, depth: int) -> tuple[float, float]:
+def first_step(norm_first: bool, depth: int, rate: float) -> tuple[float, float]:
     """Measure how far one step moves the output, and how much it lowers the error."""
     results = []
     for seed in range(3):
@@ -329,7 +327,7 @@ def first_step(norm_first: bool, depth: int) -> tuple[float, float]:
         x, target = torch.randn(2, 4, 12, 32)               # (4, 12, 32)
         before = stack(x)                                   # (4, 12, 32)
         (before - target).square().mean().backward()
-        torch.optim.Adam(stack.parameters(), 1e-3).step()
+        torch.optim.Adam(stack.parameters(), rate).step()
         after = stack(x)                                    # (4, 12, 32)
         moved = (after - before).norm() / before.norm()
         lower = 1 - (after - target).square().mean() / (before - target).square().mean()
@@ -338,18 +336,19 @@ def first_step(norm_first: bool, depth: int) -> tuple[float, float]:
 
 
 # %%
-print("layers   post-LN: moved  error    pre-LN: moved  error")
-for depth in DEPTHS:
-    steps = [*first_step(False, depth), *first_step(True, depth)]
-    signed = [steps[0], -steps[1], steps[2], -steps[3]]
-    print("{:6} {:15.0%} {:6.1%} {:14.0%} {:6.1%}".format(depth, *signed))
-assert steps[0] > steps[2]
-assert steps[1] < steps[3]
+print("layers  rate  post-LN: moved  error  pre-LN: moved  error")
+for depth, rate in (*((depth, 1e-3) for depth in DEPTHS), (24, 1e-4)):
+    post_step, pre_step = (first_step(first, depth, rate) for first in (False, True))
+    signed = [post_step[0], -post_step[1], pre_step[0], -pre_step[1]]
+    print("{:6} {:6} {:13.0%} {:6.1%} {:13.0%} {:6.1%}".format(depth, rate, *signed))
+    assert post_step[0] > pre_step[0]
+    assert (pre_step[1] > 2 * post_step[1]) == ((depth, rate) == (24, 1e-3))
 
 # %% [markdown]
-# *Moved* says how far the output went, *error* what that was good for. The deep post-LN stack is
-# thrown furthest and gains least. So it has to start with tiny steps: the paper raises its learning
-# rate over the first 4000, which is called **warm-up** [[Vaswani et al., section
+# *Moved* says how far the output went, *error* what that was good for. The deepest post-LN stack is
+# thrown furthest and gains least; with a tenth of the step it loses nothing to the other. So it has
+# to start with tiny steps: the paper raises its learning rate over the first 4000 steps, which is
+# called **warm-up** [[Vaswani et al., section
 # 5.3](../docs/references.md#vaswani-2017)]. Pre-LN can do without [[Xiong et
 # al.](../docs/references.md#xiong-2020)], and that is why the norm is not where the paper has it.
 #
@@ -377,8 +376,8 @@ from annotated_attention import Transformer
 
 sizes = (24, 4, 2, 1, 48, 0.0)  # e, h, layers of each stack, feed-forward width, dropout
 theirs = nn.Transformer(*sizes, batch_first=True)
-memory = theirs.encoder.layers[1](theirs.encoder.layers[0](sentence))  # (1, 8, 24)
-torch.testing.assert_close(theirs.encoder.norm(memory), memory)
+x = theirs.encoder.layers[1](theirs.encoder.layers[0](sentence))  # (1, 8, 24)
+torch.testing.assert_close(theirs.encoder.norm(x), x)
 
 for norm_first in (False, True):
     model = Transformer(*sizes, norm_first=norm_first)
@@ -387,7 +386,7 @@ exact = Transformer(*sizes, final_norm=True)
 print(exact.load_state_dict(theirs.state_dict()), "with final_norm=True")
 
 # %% [markdown]
-# Ours leaves out what does nothing. `final_norm=True` is PyTorch's behaviour, parameter for parameter.
+# The cell asserts it, and ours leaves that norm out. `final_norm=True` is PyTorch's behaviour, parameter for parameter.
 #
 # ## Copies are equal
 #

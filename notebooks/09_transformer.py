@@ -49,8 +49,8 @@ for words, numbers in ((range(8), before[5]), (shuffled, after[1])):
 #
 # So write the place into the word: add to it a vector that depends on its position alone. The paper
 # takes clocks of different speed [[Vaswani et al., section 3.5](../docs/references.md#vaswani-2017)]:
-# for each pair of features a sine and a cosine, the first pair turning by 1 radian per word, the last
-# nearly ten thousand times more slowly.
+# for each pair of features a sine and a cosine, the first pair turning by 1 radian per word, each
+# next pair more slowly, down to almost a ten-thousandth where e is large.
 #
 # $$\mathrm{PE}_{p,\,2i} = \sin\frac{p}{10000^{2i/e}} \qquad \mathrm{PE}_{p,\,2i+1} = \cos\frac{p}{10000^{2i/e}}$$
 
@@ -109,7 +109,8 @@ display.finish(drawing, name="near-and-far", alt=(
 ))
 
 # %% [markdown]
-# The same curve, moved along. Neighbours look most alike; that fades fast at first, then slowly.
+# The same curve, moved along. Neighbours look most alike; that fades fast at first, then slowly and
+# in small waves.
 #
 # ## A shift is a rotation
 #
@@ -181,7 +182,7 @@ for batch_first in (True, False):
 # batch.
 #
 # Or let the model learn a vector for each position: `LearnedPositionalEncoding`, with the same
-# arguments. The paper found both equally good. But a vector is learned only where a word stood:
+# arguments. The paper found both nearly equally good. But a vector is learned only where a word stood:
 
 # %%
 from annotated_attention import LearnedPositionalEncoding
@@ -201,7 +202,7 @@ print("positions that got a gradient:", learned.table.grad.any(1).sum().item(), 
 # thousand words in two ways, and look at both ends.
 
 # %%
-print("  e   score std   largest share   word   times √e   position")
+print("  e   table std   score std   largest share   times √e   position")
 for e in (32, 512):
     torch.manual_seed(0)
     out = nn.LayerNorm(e)(torch.randn(64, e))      # (64, e)
@@ -210,9 +211,9 @@ for e in (32, 512):
         table = deviation * torch.randn(1000, e)   # (1000, e)
         scores = out @ table.T                     # (64, e) x (e, 1000) -> (64, 1000)
         share = scores.softmax(-1).amax(-1).mean()
-        word = table.std()
-        print(f"{e:4} {scores.std():9.2f} {share:13.2f} {word:11.2f} "
-              f"{word * math.sqrt(e):9.2f} {position:9.2f}")
+        std = table.std()
+        print(f"{e:4} {std:9.2f} {scores.std():11.2f} {share:13.2f} "
+              f"{std * math.sqrt(e):12.2f} {position:10.2f}")
 
 # %% [markdown]
 # Drawn with deviation 1, the table gives scores so large that one word of a thousand takes nearly
@@ -299,8 +300,8 @@ display.flow(places, steps, SEEN, letters, name="shapes-through")
 
 # %% [markdown]
 # Left the encoder, right the decoder with its first layer opened; v is the size of the vocabulary.
-# The width e never changes on the stream: only the feed-forward network widens it, and only the last
-# projection leaves it. The columns meet where the decoder looks across. From there on, m is gone.
+# The width e stays from the embedding to the last layer: only the feed-forward network widens it, for
+# a moment, and only the last projection leaves it. The columns meet where the decoder looks across. From there on, m is gone.
 #
 # ## The same as PyTorch's
 #

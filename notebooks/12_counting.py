@@ -13,56 +13,38 @@ from annotated_attention import display
 display.chapter_map("project in", "score", "mix", "project out")
 
 # %% [markdown]
-# The four lit steps are matrix products. Nearly all the arithmetic is in them.
+# The four lit steps are matrix products, and products are what this chapter counts.
 #
 # ## One product
 #
 # Multiply `(n, d)` by `(d, m)`. The result has $nm$ numbers, and each is a sum of $d$ products. A
-# sum of $d$ numbers takes only $d - 1$ additions. To see it, here are numbers that count what is
-# done with them.
+# sum of $d$ numbers takes only $d - 1$ additions. Do it number by number, and count.
 
 
 # %%
-class Number:
-    """A number that counts how often numbers are multiplied and added."""
-
-    multiplied = added = 0
-
-    def __init__(self, value: float) -> None:
-        self.value = value
-
-    def __mul__(self, other: "Number") -> "Number":
-        Number.multiplied += 1
-        return Number(self.value * other.value)
-
-    def __add__(self, other: "Number") -> "Number":
-        Number.added += 1
-        return Number(self.value + other.value)
-
-
-# %%
-import functools
-import operator
-
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 
-def by_hand(left: Tensor, right: Tensor, bias: list[Number]) -> None:
+def by_hand(left: Tensor, right: Tensor, bias: list[float]) -> Tensor:
     """Multiply two matrices number by number, and print what it took."""
-    Number.multiplied = Number.added = 0
+    results, multiplied, added = [], 0, 0
     for row in left.tolist():
         for column in right.T.tolist():
-            terms = [Number(x) * Number(y) for x, y in zip(row, column)]
-            functools.reduce(operator.add, terms + bias)
-    print(Number.multiplied, "multiplications and", Number.added, "additions")
+            total, *others = bias + [x * y for x, y in zip(row, column)]
+            multiplied += len(row)
+            for term in others:
+                total, added = total + term, added + 1
+            results.append(total)
+    print(multiplied, "multiplications and", added, "additions")
+    return torch.tensor(results).view(len(left), -1)
 
 
 # %%
 n, m, d = 3, 5, 6
 left, right = torch.randn(n, d), torch.randn(d, m)  # (n, d), (d, m)
-by_hand(left, right, bias=[])
+torch.testing.assert_close(by_hand(left, right, bias=[]), left @ right)
 print(n * m * d, "is nmd, and", n * m * (d - 1), "is nm(d - 1)")
 
 # %% [markdown]
@@ -76,11 +58,11 @@ with FlopCounterMode(display=False) as counter:
 print("PyTorch counts", counter.get_total_flops(), "and 2nmd is", 2 * n * m * d)
 
 # %% [markdown]
-# The difference is one addition for each number of the result. A linear layer with a bias spends
-# exactly one more on each, so there $2nmd$ is exact:
+# The difference is one addition for each number of the result. A linear layer starts each sum from a
+# bias, which is one addition more, so there $2nmd$ is exact:
 
 # %%
-by_hand(left, right, bias=[Number(0.1)])
+torch.testing.assert_close(by_hand(left, right, bias=[0.1]), left @ right + 0.1)
 
 # %% [markdown]
 # Such an operation is a **FLOP**, a floating-point operation, and **FLOPs** are an amount. **FLOPS**,
@@ -103,9 +85,9 @@ for row in measured["times"]:
         print(f"{b = }, {n = :4}, {e = }: {flops / 1e9:5.2f} GFLOPs at {speed:.0f} GFLOPS")
 
 # %% [markdown]
-# You will read that time is proportional to FLOPs, or to half of them, since a machine may multiply
-# and add in one step. In big-O notation, $O(\text{FLOPs} / 2)$ *is* $O(\text{FLOPs})$: it hides
-# every constant, the half included. And the same machine has more than one speed, as you see.
+# The same machine has more than one speed, so time is not proportional to FLOPs. Some count half as
+# many, since a machine may multiply and add in one step. In big-O notation that changes nothing:
+# $O(\text{FLOPs} / 2)$ *is* $O(\text{FLOPs})$, since it hides every constant.
 #
 # ## Attention, product by product
 #
@@ -138,7 +120,7 @@ print(f"{'together':>16} {sum(listed.values()):6,}")
 # $$6bne^2 + 2bn^2e + 2bn^2e + 2bne^2 = 4bne\,(2e + n).$$
 #
 # The number of heads is gone: h products of width d are as much as one of width e. Now the test,
-# with the final class of chapter 7, forward and backward.
+# with the final class of [chapter 7](07_multihead_attention.ipynb), forward and backward.
 
 
 # %%
@@ -170,10 +152,10 @@ for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 
           f" {crossed[0]:8} {listed:8} {crossed[1]:9}")
 
 # %% [markdown]
-# Equal everywhere. The backward pass is always twice the forward pass: $Y = XW$ has two gradients,
+# Equal everywhere, and the backward pass is twice the forward pass: $Y = XW$ has two gradients,
 # $\partial X = \partial Y\, W^\top$ and $\partial W = X^\top \partial Y$, and each is a product of
-# the same three sizes. A first layer does less: data needs no gradient, so queries, keys and values
-# are projected back into no $\partial X$.
+# the same three sizes. A first layer does less: data needs no gradient, so three of the products for
+# $\partial X$ are left out. With the last module of the table:
 
 # %%
 data = x.detach()
@@ -226,7 +208,7 @@ def measure_parts(n: int, e: int) -> tuple[int, int]:
 
 e = 512
 print("     n     projections  scores and mix   ratio")
-for n in (64, 256, e, 2 * e - 1, 2 * e, 2 * e + 1, 4096, 16384):
+for n in (64, e, 2 * e - 1, 2 * e, 2 * e + 1, 16384):
     projections, scores = measure_parts(n, e)
     print(f"{n:6} {projections:15,} {scores:15,} {scores / projections:7.3f}")
 
@@ -240,7 +222,7 @@ for i, (name, style, letter) in enumerate(lines):
     ax.plot(lengths, counts, style, color=display.COLOURS[letter])
     ax.text(lengths[-1] * 1.15, counts[-1], name, va="center")
 ax.set_xscale("log", base=2)
-ax.axvline(2 * e, color="black", linewidth=0.8)
+ax.axvline(2 * e, color=display.COLOURS["b"], linewidth=0.8)
 ax.text(2 * e * 0.9, parts[32][1] / 32, "n = 2e", ha="right")
 ax.set(yscale="log", xlabel=f"length n, at e = {e}", title="FLOPs for each token")
 display.finish(drawing, name="crossover", alt=(
@@ -375,9 +357,9 @@ for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (2, 1, 8, 3, 4)):
               f"{sum(across.sizes()):5} in cross-attention")
 
 # %% [markdown]
-# > **Pitfall.** A view keeps its whole storage. With one sample, or one head, the products read keys
-# > and values where the packed projection has written them. The queries lie beside them, and stay,
-# > though what is needed of them is a scaled copy.
+# > **Pitfall.** A view keeps its whole storage. With one sample, or one head, keys and values are
+# > views of what the packed projection has written, queries included. So these stay as well, beside
+# > the scaled copy of them that is needed.
 
 # %%
 module = MultiheadAttention(24, 4, batch_first=True)
@@ -504,35 +486,19 @@ SAID = {
 }
 print("model               counted  published")
 for name, model in counting.PRESETS.items():
-    print(f"{name:16} {sum(model.parameters().values()):13,} {SAID[name]:6} million")
+    pooling = model.embed_dim**2 + model.embed_dim if name.startswith("bert") else 0
+    counted = sum(model.parameters().values()) + pooling
+    print(f"{name:16} {counted:13,} {SAID[name]:6} million")
 
 # %% [markdown]
 # The two sizes of the original model [[Vaswani et al., table
 # 3](../docs/references.md#vaswani-2017)] have one matrix for both embeddings and the output, with
-# about 37,000 rows. GPT-2's figures [[Radford et al., table
-# 2](../docs/references.md#radford-2019)] were wrong, as its authors note beside their code. BERT
-# [[Devlin et al., section 3](../docs/references.md#devlin-2019)] has a further layer of $e^2 + e$ for
-# one of its training tasks, left out above. With it, both counts round to the published tens of
-# millions:
-
-# %%
-for name in ("bert-base", "bert-large"):
-    model = counting.PRESETS[name]
-    layer = model.embed_dim**2 + model.embed_dim
-    print(f"{name:10} {sum(model.parameters().values()) + layer:11,}")
-
-# %% [markdown]
-# And the first two? If they were rounded to millions, the vocabulary would have to be of two sizes:
-
-# %%
-for name in ("transformer-base", "transformer-big"):
-    counts, e = counting.PRESETS[name].parameters(), counting.PRESETS[name].embed_dim
-    layers = sum(counts.values()) - counts["embeddings, output"]
-    least, most = ((SAID[name] + change) * 10**6 - layers for change in (-0.5, 0.5))
-    print(f"{name}: {SAID[name]} million need {least / e:,.0f} to {most / e:,.0f} tokens")
-
-# %% [markdown]
-# The formulas are right nevertheless. Here is the model of chapter 9 at the
+# *about* 37,000 rows: their counts can be no more exact than that. BERT [[Devlin et al., section
+# 3](../docs/references.md#devlin-2019)] has a further layer of $e^2 + e$ for one of its training
+# tasks, added here; its figures are rounded. GPT-2's figures [[Radford et al., table
+# 2](../docs/references.md#radford-2019)] were wrong, as its authors note beside their code.
+#
+# The formulas themselves are exact. Here is the model of [chapter 9](09_transformer.ipynb) at the
 # first of these sizes, on the device that stores no numbers, and then a small one that runs:
 
 # %%
@@ -669,5 +635,5 @@ exercises.counting.check_longest(longest)
 #
 # Costs follow from sizes: $4e^2 + 4e$ parameters, $4bne(2e + n)$ FLOPs forward and twice that
 # backward, $5bne$ numbers kept and $bhn^2$ more if the weights are stored. Heads cost nothing but
-# weights; length costs little until $n = 2e$, and then its square. What none of it tells is how long
-# it takes. The next chapter measures.
+# weights; up to $n = 2e$ most of the FLOPs are projections, beyond it they grow with the square of
+# the length. What none of it tells is how long it takes. The next chapter measures.
