@@ -154,16 +154,8 @@ for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 
 # %% [markdown]
 # Equal everywhere, and the backward pass is twice the forward pass: $Y = XW$ has two gradients,
 # $\partial X = \partial Y\, W^\top$ and $\partial W = X^\top \partial Y$, and each is a product of
-# the same three sizes. A first layer does less: data needs no gradient, so three of the products for
-# $\partial X$ are left out. With the last module of the table:
-
-# %%
-data = x.detach()
-forward, backward = count(module, data, data, data)
-saved = 3 * 2 * b * n * e * e
-print(f"backward {backward} = 2 · {forward} - {saved}: {backward == 2 * forward - saved}")
-
-# %% [markdown]
+# the same three sizes. The inputs need gradients here, as in every layer but the first.
+#
 # > **Pitfall.** The counter reads the names of operations. It knows no fused kernel of the CPU, and
 # > counts nothing for it.
 
