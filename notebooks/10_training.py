@@ -5,8 +5,8 @@
 #
 # A model small enough to train while you watch learns to write letters backwards, and you see its
 # attention turn from nothing in particular into the one thing that the task needs. Then you train it
-# with a mistake of chapter 4 inside. The loss is as low, and what the model writes is garbage. At the
-# end you know which number tells the two apart, and why the loss does not.
+# with each mistake of chapter 4 inside. The loss is as low, and what the model writes is garbage. At
+# the end you know which number tells them apart, and why the loss does not.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -153,7 +153,8 @@ def follow(run: Run, steps: int, every: int, also: Callable | None = None) -> No
 #
 # One head, so that there is one map to look at: that of the decoder's cross-attention, where places
 # of the target ask and letters of the source are looked at. The layer does not ask for weights, since
-# training does not need them. So a hook notes what its attention is given, and asks again.
+# training does not need them. So a hook, a function that PyTorch calls first, notes what its attention
+# is given, and you ask again.
 
 
 # %%
@@ -188,9 +189,9 @@ follow(first, STEPS, every=40, also=lambda run: keep(maps, run, src, tgt[:, :-1]
 assert judge(first)[2] > 0.9
 
 # %% [markdown]
-# The bar moves while the cell runs. The exact match needs all ten letters right, so it rises last, and
-# then at once. Here is what happened inside, for one sequence. Where scripts run, a slider goes through
-# the whole training; otherwise you see five moments of it.
+# The bar moves while the cell runs. The exact match needs all ten letters right, so it rises last.
+# Here is what happened inside, for one sequence. Where scripts run, a slider goes through the whole
+# training; otherwise you see five moments of it.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -317,17 +318,18 @@ for forgotten in ("", "schedule", "source", "optimizer"):
     train(again, LONG)
     pairs = zip(again.model.parameters(), right.model.parameters())
     gap = max((mine - other).abs().max().item() for mine, other in pairs)
-    print(f"{forgotten or 'nothing':>9} forgotten: parameters differ by {gap:.3f} at most")
+    print(f"{forgotten or 'nothing':>9} forgotten: parameters differ by {gap:.0e} at most")
     assert (gap == 0) == (not forgotten)
 
 # %% [markdown]
-# With everything put back, each number is the same, to the last bit. Forget a part, and nothing fails:
-# it is another training, and no message says so.
+# With everything put back, each number is the same, to the last bit. Forget a part, and it is another
+# training, a little or by far, and no message says so.
 #
 # ## The same training with a mistake inside
 #
-# Chapter 4 had two mistakes that keep every shape. The package has them as classes, and the model takes
-# the class that attends as an argument. First the merge. This is all that changes:
+# [Chapter 4](04_reshape_trick.ipynb) had two mistakes that keep every shape. The package has them as
+# classes, and the model takes the class that attends as an argument. First the merge. This is all that
+# changes:
 
 # %%
 from annotated_attention.mistakes import (
@@ -456,9 +458,16 @@ display.finish(drawing, name="who-reacts", alt=(
 # the dashed line is as it should be.
 #
 # The **wrong merge** lays neighbouring tokens of one head side by side, so that an early row holds what
-# later tokens asked for: the squares with a stroke. Among them is the very letter that the row is
-# asked for. Teacher forcing hands it over, training learns to read it off, and in decoding it is not
-# there.
+# later tokens asked for: the squares with a stroke. Is the very letter among them that the row is asked
+# for? Here is how much each row of the figure changes with that letter:
+
+# %%
+for name, table in tables.items():
+    print(f"{name:>14}:", " ".join(f"{change:5.1f}" for change in table.diagonal(1)))
+
+# %% [markdown]
+# In the first rows it is, and a lot depends on it. Teacher forcing hands the letter over, training
+# learns to read it off, and in decoding it is not there.
 #
 # The **wrong split** shows nothing of the future. But it cuts the *sequence* in two, and each half looks
 # only at itself. Where the cut goes depends on the length: with ten tokens given, five and five; with
@@ -466,9 +475,9 @@ display.finish(drawing, name="who-reacts", alt=(
 # the first half of the source, and it has that. To write backwards it needs the other half. So the
 # table in the next section has an accuracy of about a half, and a loss that does not fall.
 #
-# > **Pitfall.** To judge a decoder by its validation loss. It is teacher-forced, too, and is shown what
-# > training was shown. Decode some sequences and compare whole outputs. And ask the two
-# > questions above: the table shows that they need no training at all.
+# > **Pitfall.** To judge a decoder by its loss on fresh sequences. It is teacher-forced, too, and is
+# > shown what training was shown. Decode some and compare whole outputs. And ask the two questions
+# > above: the rows *untrained* show that they need no training at all.
 #
 # ## Is it the seed?
 #
@@ -513,9 +522,9 @@ told = "; ".join(
 display.finish(drawing, name="five-seeds", alt=f"Five seeds for each setup. {told}.")
 
 # %% [markdown]
-# Every dot is a run. With the right class, all of them write what they have learned. With a mistake
-# inside, none ever does, whatever the accuracy says. The wrong split on the task that it cannot learn
-# is the lucky case: there the loss tells you.
+# Every dot is a run. With the right class, each writes nearly every sequence without a mistake. With a
+# mistake inside, none writes a single one, whatever the accuracy says. The wrong split on the task that
+# it cannot learn is the lucky case: there the loss tells you.
 
 # %% [markdown]
 # ## Exercises

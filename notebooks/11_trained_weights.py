@@ -242,7 +242,7 @@ alt += "the first column, the token CLS, takes more than half of the weight."
 display.finish(drawing, name="seventy-two-heads", alt=alt)
 
 # %% [markdown]
-# A few draw a diagonal, many a column on the left, and most something that has no name. Choose a
+# A few draw a diagonal, many a column on the left, and the rest something that has no name. Choose a
 # layer, a head and a token; the figure begins with the head in which *it* looks most at *cat*:
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
@@ -298,8 +298,9 @@ for name in found[0]:
 #
 # ## What does it look at?
 #
-# Back to chapter 1. In the live figure, *it* looks at *cat* more than at any other word. Has this
-# head found out who was thirsty? Change the last word, so that *it* has to be the milk:
+# Back to chapter 1. In the live figure, *it* looks at *cat* more than at any other word. So do most of
+# the others, as its map shows. Has this head found out who was thirsty? Change the last word, so that
+# *it* has to be the milk:
 
 
 # %%
@@ -335,7 +336,7 @@ the car passed the train because it was fast / slow
 """.strip().splitlines()
 
 # %% tags=["needs-weights"]
-right = []
+right, same = [], []
 for pair in PAIRS:
     whole, last = pair.split(" / ")
     one, two = whole.split()[1], whole.split()[4]
@@ -343,18 +344,19 @@ for pair in PAIRS:
     on_one, on_two = asks(model, whole, one, two)       # (l, h), (l, h)
     then_one, then_two = asks(model, turned, one, two)  # (l, h), (l, h)
     right.append((on_one > on_two) & (then_two > then_one))
+    same.append((on_one > on_two) == (then_one > then_two))
 solved = torch.stack(right).sum(0)  # (l, h)
 torch.manual_seed(11)
 coins = (torch.rand(1000, 72, len(PAIRS)) < 0.25).sum(-1).max(-1).values.float().mean()
 print(f"best of 72 heads: {solved.max()} of {len(PAIRS)} pairs")
 print(f"the head above: {solved[layer, head]}")
-print(f"heads that are right in no pair: {(solved == 0).sum()}")
+print(f"the same noun twice: {torch.stack(same).sum(0).float().mean():.1f} pairs a head")
 print(f"best of 72 coins, thrown twice for each pair: {coins:.1f} on average")
 
 # %% [markdown]
-# No head does it. Most prefer the same noun whatever the last word is, and the best of 72 does worse
-# than the best of 72 coins. If this model knows who was thirsty, the weights of no single head show
-# it. The weight on *cat* was real; the story that it told was ours.
+# No head does it. Nearly always a head prefers the same noun whatever the last word is, and the best of
+# 72 does worse than the best of 72 coins. If this model knows who was thirsty, the weights of no single
+# head show it. The weight on *cat* was real; the story that it told was ours.
 #
 # > **Pitfall.** A bright line in an attention map is a number, not a reason. Change the input so that
 # > the reason goes away, and see if the line does.
@@ -426,8 +428,7 @@ display.finish(drawing, name="without-one-head", alt=alt)
 
 # %% [markdown]
 # Without any one head of the first five layers the vector hardly moves. Heads of the last layer move
-# it most: between them and the vector stand a feed-forward part and the mean, and no other layer
-# that could make up for them.
+# it most; why, this number does not tell.
 #
 # ## What a wrong loader costs
 #
@@ -451,7 +452,7 @@ for name, other in wrong.items():
     print(f"{name:>22}: cosine with the right vector {same.min():.7f} or more")
 
 # %% [markdown]
-# The last two are the choices of the next model. The other GELU, which approximates the error
+# The last two are the choices of the next model, GPT-2. The other GELU, which approximates the error
 # function by a tangent, is off by so little that only a comparison of numbers tells.
 #
 # ## A decoder, too
