@@ -3,10 +3,10 @@
 #
 # *What does the code that people copy really compute?*
 #
-# Search for multi-head attention in PyTorch, and you find seven designs again and again. None of
-# them comes with a test. Two do not run as printed, one no longer runs, one computes something else
-# than the formula above it. Here you run all seven, made correct; then you break each of them the
-# way it was broken, and see what comes out.
+# Search for multi-head attention in PyTorch, and you find the same designs again and again. Of the
+# seven here, two do not run as printed, one no longer runs, and one computes something else than the
+# formula above it. First you run all seven, made correct. Then you break each of them the way it was
+# broken, and see what comes out.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -28,6 +28,7 @@ display.chapter_map(
 # %%
 import importlib
 import math
+import textwrap
 from functools import partial
 from types import SimpleNamespace
 
@@ -40,16 +41,15 @@ from annotated_attention.published import DESIGNS
 
 one = chapters.load("01_one_head")
 
-print(f"{'design':18} {'layout':10} {'mask':13} {'1 means':8} arguments")
+print(f"{'design':18} {'layout':10} {'mask':13} {'True':8} arguments")
 for name, design in DESIGNS.items():
     about = f"{name:18} {design.layout:10} {design.mask:13} {design.true_means:8}"
     print(about, ", ".join(design.arguments).replace("attention_", "…_"))
 
 # %% [markdown]
-# Read the columns downwards: layouts, masks, the meaning of True, and in one of them the values come
-# first. Little of that raises an error when it is mixed up. So each design says how to call it:
-# `design.call` takes batch-first tensors and our `blocked`, `(b, n, m)` with True for "must not see",
-# whatever is inside.
+# Read the columns downwards. Layout, mask and the meaning of True differ, and in one design the values
+# come first. So each design says how to call it: `design.call` takes batch-first tensors and our
+# `blocked`, `(b, n, m)` with True for "must not see", whatever is inside.
 
 # %%
 torch.manual_seed(0)
@@ -63,10 +63,11 @@ for name, design in DESIGNS.items():
 # %% [markdown]
 # ## What each computes
 #
-# Five of them are multi-head attention: they have `load_from`, which takes the weights of our final
-# class. Two are less than that, and have `as_multihead`, which builds the one they equal. Either
-# way, `design.pair` gives both modules. Compare outputs and gradients with a mask that leaves one
-# query nothing; `wide projection` knows self-attention alone.
+# Five of them are multi-head attention: they have `load_from`, which takes the weights of
+# [chapter 7](07_multihead_attention.ipynb)'s final class. Two are less than that, and have
+# `as_multihead`, which builds the attention that they equal. Either way, `design.pair` gives a module
+# and its equal. Compare outputs and gradients. The mask leaves one query no key at all; `wide
+# projection` knows self-attention alone.
 
 # %%
 b, n, m, h, d = 2, 3, 5, 4, 6
@@ -92,12 +93,12 @@ for name, design in DESIGNS.items():
 # %% [markdown]
 # Now the two that are less. `shared projection` cuts the embedding into slices first, and projects
 # every slice with the same small matrix. As a wide matrix that is one block, h times along the
-# diagonal, and zeros everywhere else. `no projection` has the identity there.
+# diagonal, and zeros everywhere else. `no projection` has ones on the diagonal.
 
 # %%
-small = published.SharedProjection(6, 3)
-wide = small.as_multihead().in_proj_weight.chunk(3)[0]  # (6, 6)
-print(wide.detach().numpy().round(2))
+for small in (published.SharedProjection(6, 3), published.NoProjection(6, 3)):
+    wide = small.as_multihead().in_proj_weight.chunk(3)[0]  # (6, 6)
+    print(wide.detach().numpy().round(2))
 
 
 def count(module: nn.Module) -> int:
@@ -111,15 +112,15 @@ print(f"parameters at e = 256, h = 8: {shared:,} of {full:,}, {shared / full:.0%
 # %% [markdown]
 # No head ever sees another head's slice before the output projection. The article that prints this
 # code prints the formula of multi-head attention above it. `no projection` comes from the same
-# collection as `weighted scores`, and leaves this out:
+# collection as `weighted scores`, and leaves the three projections out:
 
 # %%
 display.diff(published.WeightedScores.forward, published.NoProjection.forward)
 
 # %% [markdown]
-# `weighted scores` is more, not less: keys and values may have any width. Only with
-# $h d_k = h d_v = e$ is it the ordinary one. At other widths it is this formula for head i, with A
-# for the factors on the scores, and the machine agrees:
+# `weighted scores` is more, not less. In each head, queries and keys may have any width $d_k$, and
+# values any $d_v$. Only with $h d_k = h d_v = e$ is it ordinary attention. At other widths it is this
+# formula for head i, where ⊙ multiplies each score by a factor from outside, its entry of A:
 #
 # $$\mathrm{softmax}\!\left(A_i \odot \frac{Q W^Q_i (K W^K_i)^\top}{\sqrt{d_k}}\right) V W^V_i$$
 
@@ -136,13 +137,14 @@ for i in range(h):
     scores = factors[:, i] * (q[:, :, i] @ k[:, :, i].mT) / math.sqrt(d_k)
     heads.append(scores.softmax(-1) @ v[:, :, i])
 torch.testing.assert_close(module(x, y, y, factors), module.output(torch.cat(heads, -1)))
-
+print("formula and module agree; parameters at e = 512, h = 8:")
 for width in (512, 64):
     print(f"d_k = d_v = {width}: {count(published.WeightedScores(512, width, width, 8)):,}")
+print(f"the final class: {count(MultiheadAttention(512, 8)):,}")
 
 # %% [markdown]
-# Both counts are for e = 512 and h = 8; the second is that of ordinary attention. The published example
-# passes 512 as the width of *one* head. It runs; so do all demos, at the sizes that they came with:
+# The published example passes 512 as the width of *one* head, eight times what ordinary attention
+# takes. It runs, and so do the other two that came with sizes:
 
 # %%
 demos = {"shared projection": (10, 20, 50, 256), "weighted scores": (50, 49, 49, 512)}
@@ -156,8 +158,9 @@ with torch.no_grad():
 # %% [markdown]
 # ## The same input through all seven
 #
-# Put the sentence of chapter 1 through all of them, with the same weights where they have them, and
-# the words behind *it* hidden. How strongly does the output for *it* react to each word?
+# Put the sentence of chapter 1 through all of them, with the same weights where they can take them,
+# and the words behind *it* hidden. How strongly does the output for *it* react to each word? The size
+# of its derivative tells, as a share of the sum over all words.
 
 
 # %%
@@ -235,7 +238,7 @@ def raised(run) -> str:
     try:
         run()
     except Exception as error:
-        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return f"{type(error).__name__}: {str(error) or '(no message)'}"
     raise AssertionError("it runs")
 
 
@@ -244,7 +247,7 @@ def broken(design: str, what: str, happened, sure: bool = True) -> None:
     happened = raised(happened) if callable(happened) else happened
     assert sure, f"{design}: {what}? {happened}"
     BROKE[design].append(what)
-    print(f"{design}: {what}\n    {happened[:84]}")
+    print(f"{design}: {what}\n    {textwrap.shorten(happened, 84, placeholder=' …')}")
 
 
 # %%
@@ -260,10 +263,10 @@ broken("wide projection", "bmm on four axes", lambda: torch.bmm(q, q.mT))
 broken("wide projection", "d_model, known to __init__ alone", lambda: eval("d_model"))
 
 # %% [markdown]
-# Each of these stops at the first call. Two more stop later. One design called a
-# function of its tracker, a package that has changed since; it is not installed here, and a stand-in
-# without that function plays its part. The other sets the output's bias to zero, also where there is
-# none.
+# Each of these stops at once. Two more stop later. One design logs its weights with a tracker, a
+# package that records training runs, and calls a function that the package no longer has. It is not
+# installed here; a stand-in without that function plays its part. The other sets the output's bias to
+# zero, also where there is none.
 
 # %%
 tracker = SimpleNamespace(save=print)
@@ -272,8 +275,8 @@ without = nn.Linear(24, 24, bias=False)
 broken("packed projection", "bias=False", lambda: nn.init.zeros_(without.bias))
 
 # %% [markdown]
-# > **Pitfall.** A dependency in the middle of `forward`. Ours takes a callback, `on_weights`, and does
-# > not know who listens.
+# > **Pitfall.** A dependency in the middle of `forward`. Ours calls `on_weights`, a function that you
+# > hand in, and does not know who listens. You use it below.
 #
 # ## Settings and masks that nobody tried
 #
@@ -339,8 +342,9 @@ broken("module per head", "heads in a plain list",
        count(module) < everything)
 
 # %% [markdown]
-# The last article's one-head class declares $W_O$ and never applies it. The first one's formula leaves
-# $W_O$ out, while its code applies it. Which of the two is meant, only running it tells.
+# The article of `packed projection` has a class for one head, which declares $W_O$ and never applies it.
+# In that of `module per head`, the formula leaves $W_O$ out and the code applies it, so that the two
+# are different functions.
 
 
 # %%
@@ -388,8 +392,9 @@ for name in ("weighted scores", "no projection"):
 # %% [markdown]
 # ## Masks
 #
-# Mix up the two conventions: hand a mask of padding, with True for padding, to each design as it is.
-# The adapters below turn ours round where True means allowed, so the cell turns it round first.
+# Mix up the two conventions: hand the same mask, with True for padding, to each design. `design.call`
+# would turn it round where True means allowed. The cell turns it round before that, so that it arrives
+# as it was. Then it asks what the output for *cat* reacts to.
 
 # %%
 padding = torch.zeros(1, 8, 8, dtype=torch.bool)  # (1, 8, 8)
@@ -397,15 +402,17 @@ padding[..., 6:] = True
 for name, design in DESIGNS.items():
     module = design.build(4, 2)
     literally = padding if design.true_means == "blocked" else ~padding
-    share = reaction(design, module, words, literally, 1)[6:].sum()
-    assert share > 0.9 if design.true_means == "allowed" else share == 0
-    print(f"{name:18} True means {design.true_means}: padding has {share:.0%} of cat")
+    shares = reaction(design, module, words, literally, 1)  # (8,)
+    cat, share = shares[1], shares[6:].sum()
+    mixed_up = share > 0.9 and torch.isclose(cat + share, torch.tensor(1.0))
+    assert mixed_up if design.true_means == "allowed" else share == 0
+    print(f"{name:18} True = {design.true_means}: padding {share:3.0%}, cat {cat:3.0%}")
 
 # %% [markdown]
-# No error, no warning. The designs with the other meaning attend to what they were to ignore, and to
-# nothing else; the rest of their reaction is *cat* itself, as the query.
+# No error, no warning. The designs with the other meaning attend to the padding, and to nothing else;
+# the rest of their reaction is *cat* itself, as the query.
 #
-# Next, a query with nothing left. Each design fills blocked scores with a number. What does the
+# Next, a query with nothing left. These designs fill blocked scores with a number. What does the
 # softmax make of a row in which all three scores are blocked?
 
 # %%
@@ -429,8 +436,8 @@ for name in ("shared projection", "sequence first", "packed projection"):
            partial(row.half().masked_fill, all_three, fills[name]))
 
 # %% [markdown]
-# All seven of ours give such a query zeros and finite gradients, like the final class: the comparison
-# above had one.
+# All seven of ours give such a query weights of zero and finite gradients, like the final class: the
+# comparison above had one.
 #
 # > **Pitfall.** A factor is no mask. `weighted scores` multiplies the scores by weights from outside. A
 # > factor of 0 makes a score 0, which may be more than it was:
@@ -465,7 +472,8 @@ broken("shared projection", "not its formula", f"{shared / full:.0%} of the para
 
 # %% [markdown]
 # The softmax is too flat by $\sqrt h$. The collection's designs go further: they start every weight with
-# a deviation of 0.001. What is left of inputs of variance 1 at width 512, after one projection?
+# a deviation of 0.001. What is left of inputs of variance 1 at width 512, after one projection? In
+# `weighted scores` it makes queries and keys; `no projection` has one at the end alone.
 
 # %%
 module, x = published.WeightedScores(512, 64, 64, 8), torch.randn(49, 512)
@@ -476,14 +484,19 @@ for start in ("Xavier", "0.001"):
     q, k = (linear(x)[:, :64] for linear in projections)  # (49, 64)
     weights = (q @ k.mT / 8).softmax(-1)                  # (49, 49)
     print(f"{start:6} deviation {q.std():.3f}, largest of 49 weights {weights.max():.3f}")
-for name in ("weighted scores", "no projection"):
-    even = weights.max() < 1.02 / 49
-    broken(name, "initial weights too small", f"an even share is {1 / 49:.3f}", even)
+broken("weighted scores", "initial weights too small", f"an even share is {1 / 49:.3f}",
+       weights.max() < 1.02 / 49)
+module = published.NoProjection(512, 8, dropout=0.0)
+nn.init.normal_(module.output.weight, std=0.001)
+output = module(x[None], x[None], x[None]).std()
+broken("no projection", "initial weights too small", f"output deviation {output:.3f}",
+       output < 0.03)
 
 # %% [markdown]
-# With these every key gets the same, whatever it says. The shortest version, at last, chooses no
-# numbers at all: `torch.empty` holds what the last user left there. PyTorch's deterministic mode
-# makes it NaN.
+# In `weighted scores` every key gets the same, whatever it says, and both outputs start next to zero.
+# The article of `packed projection` also has a shortest version, `published.Shortest` here, and that
+# one chose no numbers at all: `torch.empty` holds what the last user left there. PyTorch's
+# deterministic mode makes it NaN.
 
 
 # %%
@@ -524,7 +537,7 @@ print("ours:\n   ", tuple(weights.shape), "and", [round(x, 3) for x in sums.toli
 
 # %% [markdown]
 # `sequence first` keeps the last weights on the module. That is a feature with a price: between two
-# calls they take more than the output itself. Ours can do without, by `keep_weights=False`.
+# calls they take more than the output itself. Ours can do without, and still show them to you.
 
 # %%
 x = torch.randn(256, 4, 64)
@@ -533,6 +546,10 @@ output = module(query=x, key=x, value=x)
 broken("sequence first", "weights kept between calls",
        f"{module.last_weights.nbytes:,} bytes; the output has {output.nbytes:,}",
        module.last_weights.nbytes > output.nbytes)
+seen: list[Tensor] = []
+module = published.SequenceFirst(8, 64, keep_weights=False, on_weights=seen.append)
+module(query=x, key=x, value=x)
+print("ours:\n   ", module.last_weights, "kept, shown:", tuple(seen[0].shape))
 
 # %% [markdown]
 # ## Positions, and one excuse
@@ -591,12 +608,10 @@ print("parameters:", count(module), "=", 4 * e * e + 4 * e)
 #
 # Each design in two lines or more: layout, mask, what True means, parameters at e = 24 and h = 4, and
 # with which weights it equals the final class; then what the cells above have noted. Read it as a
-# list of what to look for: most lines are about masks, sizes and numbers that somebody never tried, and
-# few are about attention itself. The formula was hardly ever the problem.
+# list of what to look for. Masks, sizes and numbers that nobody tried come up again and again, and the
+# formula of attention hardly ever.
 
 # %%
-import textwrap
-
 for name, design in DESIGNS.items():
     module = design.build(24, 4)
     about = f"{name:18} {design.layout}  {design.mask:13}  True = {design.true_means}"
@@ -631,8 +646,9 @@ for name, design in DESIGNS.items():
 print("the last one:", *report.not_examined, sep="\n    ")
 
 # %% [markdown]
-# Nothing, and it says what it could not ask. Would it have found what was wrong? `mistakes` has a version
-# of each defect that runs and keeps its shape. What follows the defect is the doctor's worst finding.
+# Nothing, and it says what it could not ask. Would it have found what was wrong? `mistakes` has versions
+# of attention with one defect each, eight of them from this chapter. Behind each defect stands the
+# doctor's worst finding.
 
 # %%
 AS_PUBLISHED = {
@@ -650,8 +666,8 @@ for what, version in AS_PUBLISHED.items():
     print(f"{what:24} {report.findings[0].severity}: {report.findings[0].code}")
 
 # %% [markdown]
-# Each is found. What it calls a convention is one that respectable code follows, too: NaN, or a finite
-# number in single precision, for rows with nothing left.
+# Each is found. NaN for a row with nothing left it calls a convention, since careful code does that, too:
+# `torch.nn.MultiheadAttention`, for one.
 #
 # ## What they teach
 #
@@ -662,8 +678,8 @@ for what, version in AS_PUBLISHED.items():
 # - **Give a row with nothing left a meaning,** and test it, in half precision, too.
 # - **Compare with the formula.** Shared projections and $\sqrt e$ keep every shape.
 # - **Ask where the numbers start.** Nothing, or next to nothing, is a choice as well.
-# - **Look at gradients and parameters, not only at outputs.** A list of heads and an unused $W_O$
-#   show nowhere else.
+# - **Look at gradients and parameters, not only at outputs.** With its heads in a plain list, a module
+#   gives the right outputs, and the heads never learn.
 #
 # ## Exercises
 #
@@ -763,5 +779,5 @@ exercises.published_code.check_call_it(call_it)
 # ## What you have now
 #
 # Seven designs, five of them one function in different clothes. What differs is where the axes stand,
-# what True means, and how many have tried it. You found each defect by running one line, because you
-# knew where to look. The next chapter finds such defects in code that you cannot see into.
+# what True means, and what was ever tried. A few lines showed each defect, because you knew where to
+# look. The next chapter finds such defects in code that you cannot see into.

@@ -66,7 +66,7 @@ class Attention(nn.Module):
 
 # %% [markdown]
 # What to remember is not the code. It is one sentence: *project, split, score, scale, softmax, mix,
-# merge, project.* Each word is one call, and each has one thing that goes wrong.
+# merge, project.* Each word is a call or two, and each has one thing that goes wrong.
 #
 # | word | call | what goes wrong |
 # |---|---|---|
@@ -130,8 +130,8 @@ class WithMask(Attention):
         """
         pairs = ((query, self.w_q), (key, self.w_k), (value, self.w_v))
         split = ((x @ w).unflatten(-1, (self.num_heads, -1)) for x, w in pairs)
-        q, k, v = (x.transpose(1, 2) for x in split)  # (b, h, ..., d)
-        scores = q @ k.mT / math.sqrt(q.size(-1))     # (b, h, n, m)
+        q, k, v = (x.transpose(1, 2) for x in split)      # (b, h, ..., d)
+        scores = q @ k.mT / math.sqrt(q.size(-1))         # (b, h, n, m)
         if blocked is not None:
             scores = scores.masked_fill(blocked[:, None], -math.inf)
         weights = scores.softmax(-1)                      # (b, h, n, m)
@@ -162,31 +162,34 @@ print("agrees with the final class; a query with nothing left:", empty)
 # ## What does it cost?
 #
 # With n = m: the four projections take $8bne^2$ operations, scores and mixing $4bn^2e$. So it is
-# quadratic in the length, and at short lengths the projections cost more. They break even at n = 2e.
+# quadratic in the length, and at short lengths the projections cost more. They break even at n = 2e,
+# whatever h is.
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
 
-b, e, h = 1, 64, 4
-small = Attention(e, h)
-print("     n  projections      scores  counted")
-for n in (32, 128, 512):
-    x = torch.randn(b, n, e)  # (b, n, e)
+b, e = 1, 64
+print("     n   h  projections      scores  counted")
+for n, h in ((32, 4), (128, 4), (128, 16), (512, 4)):
+    small, x = Attention(e, h), torch.randn(b, n, e)
     with FlopCounterMode(display=False) as counter:
         small(x, x, x)
     projections, scores = 8 * b * n * e**2, 4 * b * n**2 * e
     assert counter.get_total_flops() == projections + scores
-    print(f"{n:6} {projections:12,} {scores:11,}  the same")
-print("parameters:", sum(p.numel() for p in small.parameters()), "=", 4 * e**2, "for any h")
+    print(f"{n:6} {h:3} {projections:12,} {scores:11,}  the same")
+    assert sum(p.numel() for p in small.parameters()) == 4 * e**2
+print("parameters:", 4 * e**2, "each time")
 
 # %% [markdown]
-# The last column is what PyTorch counts, and the cell asserts it. Heads cost nothing: they cut the same
-# matrices into more pieces.
+# The last column is what PyTorch counts, and the cell asserts it. It counts matrix products alone, and
+# for those more heads cost nothing: they cut the same matrices into more pieces. The weights are
+# another matter: `(b, h, n, m)` of them are kept, and grow with h.
 #
 # ## Why √d?
 #
 # A score adds up d products. With entries of variance 1 its variance is d, and a softmax over such
-# numbers is nearly one-hot; then hardly any gradient comes back. Dividing by $\sqrt d$ makes it 1.
+# numbers gives nearly everything to one key; then hardly any gradient comes back, as [chapter
+# 1](01_one_head.ipynb) measures. Divide by $\sqrt d$, and the variance is 1.
 
 # %%
 q, k = torch.randn(2, 1000, 256)
@@ -267,8 +270,8 @@ for name, matrix in (("square", square), ("packed", packed)):
 # %% [markdown]
 # ## What are grouped heads?
 #
-# The cache grows with the number of key and value heads. So let several query heads share one pair: g
-# of them instead of h. With g = h it is ordinary attention, with g = 1 *multi-query* attention.
+# The cache grows with the number of key and value heads. So let several query heads share one pair of
+# key and value: g pairs instead of h. With g = h it is ordinary attention, with g = 1 *multi-query* attention.
 
 # %%
 b, h, n, m, d = 2, 6, 3, 5, 4
@@ -298,13 +301,14 @@ print(examine(WithMask(24, 4), embed_dim=24, num_heads=4))
 # %% [markdown]
 # Nothing is wrong. It has found the matrices by their names, and gets the same from the right version
 # with the same numbers. The row with nothing left it calls a convention: published code does it
-# either way. Say so before you are asked. Now the slips of the table above, one at a time:
+# either way. Say so before you are asked. Now slips from the table above, one at a time:
 
 # %%
 from annotated_attention.mistakes import MISTAKES
 
-SLIPS = ("split-without-transpose", "scale-by-model-width", "softmax-over-queries",
-         "keys-and-values-swapped", "merge-without-transpose", "output-projection-missing")
+SLIPS = ("split-without-transpose", "scale-by-model-width", "no-scale",
+         "softmax-over-queries", "keys-and-values-swapped", "merge-without-transpose",
+         "output-projection-missing")
 for slip in SLIPS:
     module = MISTAKES[slip].version(24, 4)
     report = examine(adapters.torch_like(module), embed_dim=24, num_heads=4)

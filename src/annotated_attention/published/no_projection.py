@@ -48,7 +48,7 @@ class NoProjection(nn.Module):
         attention_weights: Tensor | None = None,
         attention_mask: Tensor | None = None,
     ) -> Tensor:
-        """Attend within each slice.
+        """Attend with all heads at once.
 
         Args:
             queries: (b, n, e), one row per query.
@@ -57,7 +57,7 @@ class NoProjection(nn.Module):
             attention_weights: floating point, (b, h, n, m) or with sizes of 1, or None; multiplies
                 the scaled scores.
             attention_mask: boolean, (b, h, n, m) or with sizes of 1, or None; True means "must not
-                see". A query with nothing left gets zeros from every slice.
+                see". A query with nothing left gets zeros from every head.
 
         Returns:
             (b, n, e).
