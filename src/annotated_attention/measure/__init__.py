@@ -1,0 +1,53 @@
+"""The benchmark, and its committed results.
+
+    make bench                                    # or: python -m annotated_attention.measure
+    python -m annotated_attention.measure --seconds 0.2 --only versions --output x.json  # a look
+
+All contenders of a case compute the same, which is asserted on outputs and gradients before
+anything is timed. Then they take turns in one process, and each ratio is taken within a round, so
+that what slows the machine slows them all. A number is a median over the rounds, between its
+quartiles. ``torch.utils.benchmark`` holds the watch.
+
+The results stand in ``data/benchmarks.json``, by machine: ``"cpu"``, and ``"cuda"`` where the
+benchmark has met a GPU. Chapter 13 and the goals of the final class read them with ``load``.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from annotated_attention.measure.machine import provenance
+
+__all__ = ["DATA", "find", "load", "provenance"]
+
+DATA = Path(__file__).parents[1] / "data" / "benchmarks.json"
+
+
+def load(machine: str = "cpu") -> dict[str, Any] | None:
+    """Read the committed results.
+
+    Args:
+        machine: ``"cpu"`` or ``"cuda"``.
+
+    Returns:
+        ``provenance``, ``times`` and ``memory``, as ``python -m annotated_attention.measure``
+        writes them, or None where nothing was measured.
+
+    Raises:
+        ValueError: ``machine`` is neither of the two.
+    """
+    if machine not in ("cpu", "cuda"):
+        raise ValueError(f'machine ({machine!r}) must be "cpu" or "cuda"')
+    return json.loads(DATA.read_text(encoding="utf-8")).get(machine)
+
+
+def find(section: str, **wanted: Any) -> list[dict[str, Any]]:
+    """Read the committed cases of one section, measured on the CPU.
+
+    Args:
+        section: ``"versions"``, ``"masks"`` and so on; see ``plan``.
+        **wanted: what else the cases must have, such as ``mode="forward"``.
+    """
+    found = load()
+    rows = [row for row in found["times"] if row["section"] == section] if found else []
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]

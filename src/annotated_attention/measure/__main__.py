@@ -1,0 +1,91 @@
+"""Run the benchmark: measure everything, print it and keep it."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from annotated_attention.measure import DATA
+from annotated_attention.measure.machine import peak_flops, provenance
+from annotated_attention.measure.memory import memory, ways
+from annotated_attention.measure.plan import plan
+from annotated_attention.measure.timing import measure
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure on the CPU and, where there is one, on a GPU; rewrite the results."""
+    parser = argparse.ArgumentParser(prog="python -m annotated_attention.measure")
+    parser.add_argument("--seconds", type=float, default=3, help="for each case (default 3)")
+    parser.add_argument("--only", help="one section: versions, masks, ..., memory")
+    parser.add_argument("--output", type=Path, default=DATA, help="the file that is rewritten")
+    options = parser.parse_args(arguments)
+    if options.only and options.output.resolve() == DATA.resolve():
+        parser.error("--only would leave the committed results incomplete: name an --output")
+    found = json.loads(options.output.read_text("utf-8")) if options.output.exists() else {}
+    machines = [("cpu", torch.float32)]
+    machines += [("cuda", torch.bfloat16)] if torch.cuda.is_available() else []
+    for device, dtype in machines:
+        found[device] = on(device, dtype, options.seconds, options.only, arguments)
+        options.output.parent.mkdir(exist_ok=True)
+        options.output.write_text(as_json(found), encoding="utf-8")
+
+
+def on(
+    device: str, dtype: torch.dtype, seconds: float, only: str | None, command: Sequence[str]
+) -> dict[str, Any]:
+    """Measure everything on one machine."""
+    made = provenance(command) | {"peak_flops": peak_flops(device, dtype)}
+    found: dict[str, Any] = {"provenance": made}
+    if device == "cuda":
+        made["gpu"] = torch.cuda.get_device_name()
+    cases = [x for x in plan(device, dtype, torch.get_num_threads()) if only in (None, x.section)]
+    names = list(ways("meta")) if only in (None, "memory") else []
+    with tqdm(total=len(cases) + len(names), desc=device, file=sys.stderr) as bar:
+        found["times"] = [advance(bar, line(row := measure(case, seconds)), row) for case in cases]
+        found["memory"] = [
+            advance(bar, f"memory {name}: {row['bytes']}", row)
+            for name in names
+            for row in [memory(name, device)]
+        ]
+    return found
+
+
+def advance(bar: Any, text: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Show a result above the progress bar, and move the bar."""
+    tqdm.write(text, file=sys.stdout)
+    bar.update()
+    return row
+
+
+def line(row: dict[str, Any]) -> str:
+    """Write a case for the terminal."""
+    known = {"section", "size", "mode", "milliseconds", "ratios", "profile", "rounds", "dtype"}
+    options = [f"{key} {value}" for key, value in row.items() if key not in known]
+    title = ", ".join([row["section"], str(row["size"]), row["mode"], *options])
+    base = next(iter(row["ratios"]))
+    ratios = row["ratios"][base]
+    shown = [f"{name} {mid:.2f} ({low:.2f} to {up:.2f})" for name, (low, mid, up) in ratios.items()]
+    return f"{title}: x {base}: {'; '.join(shown)}"
+
+
+def as_json(found: dict[str, Any]) -> str:
+    """Write a line for each case, so that a change is one in version control, too."""
+
+    def rows(kept: list[Any]) -> str:
+        return "[\n" + ",\n".join(json.dumps(row) for row in kept) + "\n]"
+
+    machines = [
+        f'"{device}": {{\n"provenance": {json.dumps(kept["provenance"], indent=1)},\n'
+        f'"times": {rows(kept["times"])},\n"memory": {rows(kept["memory"])}\n}}'
+        for device, kept in found.items()
+    ]
+    return "{\n" + ",\n".join(machines) + "\n}\n"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

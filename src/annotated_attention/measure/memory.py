@@ -1,0 +1,100 @@
+"""Measure the memory that a call takes at most, against the length of the sequence."""
+
+import multiprocessing
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from annotated_attention.masks import block_padding
+from annotated_attention.measure.machine import free_memory
+from annotated_attention.multihead import MultiheadAttention
+
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)  # of one sequence
+E, H = 512, 8
+
+Attend = Callable[[Tensor], Tensor]
+
+
+def ways(device: str) -> dict[str, Callable[[int], Attend]]:
+    """List what is measured: for a length, a function of x, one sequence of length n."""
+
+    def ours(*, padded: bool = False, dropout: float = 0.0, **options: Any) -> Any:
+        module = MultiheadAttention(E, H, dropout, batch_first=True, device=device)
+
+        def at(n: int) -> Attend:
+            half = torch.tensor([n // 2], device=device)
+            padding = block_padding(half, n) if padded else None
+            return lambda x: module(x, x, x, padding, **options)[0]
+
+        return at
+
+    theirs = nn.MultiheadAttention(E, H, batch_first=True, device=device)
+    return {
+        "final class": ours(need_weights=False),
+        "final class, causal": ours(need_weights=False, is_causal=True),
+        "final class, padding": ours(need_weights=False, padded=True),
+        "final class, dropout": ours(need_weights=False, dropout=0.1),
+        "final class, weights": ours(need_weights=True),
+        "PyTorch": lambda n: lambda x: theirs(x, x, x, need_weights=False)[0],
+        "PyTorch, weights": lambda n: lambda x: theirs(x, x, x)[0],
+    }
+
+
+def memory(name: str, device: str = "cpu") -> dict[str, Any]:
+    """Measure one way at each length, forward and backward, in a process of its own.
+
+    Returns:
+        ``bytes`` by length: None where more than half of the machine's memory would be needed.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    results = spawn.SimpleQueue()
+    process = spawn.Process(target=_peaks, args=(name, device, LENGTHS, results))
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise RuntimeError(f"measuring the memory of {name!r} failed")
+    return {"name": name, "lengths": list(LENGTHS), "bytes": results.get()}
+
+
+def _peaks(name: str, device: str, lengths: tuple[int, ...], results: Any) -> None:
+    """Put the bytes by which one call raises what is held, for each length, into a queue."""
+    at, found = ways(device)[name], list[int | None]()
+    _raised(at(16), 16, device)  # the first call loads libraries
+    last: int | None = 0
+    for n in lengths:  # twice the length takes four times the bytes, at most
+        if last is not None:
+            last = None if 4 * last > free_memory() / 2 else _raised(at(n), n, device)
+        found.append(last)
+    results.put(found)
+
+
+def _raised(attend: Attend, n: int, device: str) -> int:
+    """Return the bytes that a call, with backward, holds at its peak beyond what it found."""
+    x = torch.randn(1, n, E, device=device, requires_grad=True)
+    before = _start(device)
+    attend(x).sum().backward()
+    return _highest(device) - before
+
+
+def _start(device: str) -> int:
+    """Forget the highest point so far, where that is possible, and return where it stands."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    elif (forget := Path("/proc/self/clear_refs")).exists():
+        forget.write_text("5")
+    return _highest(device)
+
+
+def _highest(device: str) -> int:
+    """Return the most memory that was held. (Linux's rusage remembers the parent process.)"""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    lines = status.read_text().splitlines()
+    return 1024 * next(int(x.split()[1]) for x in lines if x.startswith("VmHWM"))

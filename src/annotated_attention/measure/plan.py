@@ -1,0 +1,79 @@
+"""What is measured: every case of chapter 13, and those that the final class has goals for."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from annotated_attention.measure import contenders as made
+from annotated_attention.measure.timing import MODES, Case, Size
+
+SIZES: tuple[Size, ...] = ((8, 128, 256, 8), (4, 512, 512, 8), (1, 2048, 512, 8))
+ON_A_GPU: tuple[Size, ...] = ((32, 512, 1024, 16), (8, 2048, 1024, 16), (1, 8192, 1024, 16))
+MASKS = ("none", "causal", "padding")
+LENGTHS = (256, 512, 1024, 2048, 4096)
+HEADS = (1, 2, 4, 8, 16, 32, 64)
+
+
+def plan(device: str, dtype: torch.dtype, threads: int) -> Iterator[Case]:
+    """List the cases for a machine.
+
+    Args:
+        device: ``"cpu"`` or ``"cuda"``.
+        dtype: what is computed in.
+        threads: how many torch takes; fewer are tried, too.
+    """
+    factory: dict[str, Any] = {"device": device, "dtype": dtype}
+    case = partial(Case, device=device, dtype=dtype)
+    sizes = ON_A_GPU if device == "cuda" else SIZES
+    middle = sizes[1]
+    _, _, e, h = sizes[2]
+    yield from _final_class(case, sizes, factory)
+    for size in sizes:
+        for mode in MODES[:2]:
+            build: Any = partial(made.versions, size, factory, mode)
+            yield case("versions", size, mode, build, ("bare minimum",))
+        if device == "cuda":
+            for mode in MODES[:2]:
+                build = partial(made.kernels, size, factory, mode)
+                yield case("kernels", size, mode, build, ("bare minimum",))
+        build = partial(made.fast_path, size, factory)
+        yield case("fast path", size, "inference", build, ("fast path off",))
+    for name in ("shared projection", "no projection"):
+        build = partial(made.own_function, name, middle, factory)
+        yield case("own function", middle, "forward", build, ("as multi-head attention",))
+    for weights in (False, True):
+        options = {"weights": weights}
+        for mode in MODES[:2]:
+            build = partial(made.mask_kinds, middle, factory, mode, weights)
+            yield case("masks", middle, mode, build, ("no mask",), options=options)
+            counts = [count for count in HEADS if middle[2] % count == 0]
+            build = partial(made.head_counts, middle, factory, mode, weights, counts)
+            yield case("heads", middle, mode, build, ("8",), options=options)
+    for n in LENGTHS:
+        build = partial(made.lengths, (1, n, e, h), factory, "forward")
+        yield case("lengths", (1, n, e, h), "forward", build, ("final class",))
+    if device == "cpu":
+        for count in _halves(threads):
+            build = partial(made.lengths, middle, factory, "forward")
+            yield case("threads", middle, "forward", build, ("final class",), threads=count)
+
+
+def _final_class(case: Any, sizes: tuple[Size, ...], factory: dict[str, Any]) -> Iterator[Case]:
+    """List the cases of the final class's goals."""
+    for size in sizes:
+        for weights in (False, True):
+            for mask in MASKS:
+                for mode in MODES:
+                    baselines = ("PyTorch",) + ("bare minimum",) * (not weights)
+                    baselines += ("PyTorch, mask only",) * (mask == "causal")
+                    build = partial(made.final_class, size, factory, mode, mask, weights)
+                    options = {"mask": mask, "weights": weights}
+                    yield case("final class", size, mode, build, baselines, options=options)
+
+
+def _halves(threads: int) -> list[int]:
+    """Return 1, 2, 4 and so on, up to what there is."""
+    counts = [2**i for i in range(threads.bit_length()) if 2**i < threads]
+    return [*counts, threads]

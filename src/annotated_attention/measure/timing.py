@@ -1,0 +1,107 @@
+"""Time contenders in turns, and say what they spend their time on."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.profiler import profile
+from torch.utils.benchmark import Timer
+
+Contender = Callable[[Tensor], Tensor]  # of x, b x n x e, the output in the same shape
+Size = tuple[int, int, int, int]  # of b, n, e and h
+
+MODES = ("forward", "forward + backward", "inference")
+ROUNDS = 7  # at least
+BLOCK = 0.01  # seconds that a contender has, at least, when it is its turn
+OPERATIONS = 6  # kept of a profile
+
+
+@dataclass(frozen=True)
+class Case:
+    """Contenders that are compared with each other.
+
+    ``forward`` and ``forward + backward`` are in training mode, without dropout; ``inference`` is
+    in evaluation mode without gradients, where PyTorch's module has a path of its own.
+    """
+
+    section: str
+    size: Size
+    mode: str
+    build: Callable[[], dict[str, Contender]]  # makes them, and asserts that they are equal
+    baselines: tuple[str, ...]  # what the others are divided by
+    threads: int = 0  # 0: as many as torch takes
+    device: str = "cpu"
+    dtype: torch.dtype = torch.float32
+    options: dict[str, Any] = field(default_factory=dict)  # what else tells it from other cases
+
+
+def measure(case: Case, seconds: float) -> dict[str, Any]:
+    """Time all contenders of a case in turns, for ``seconds`` and at least ``ROUNDS`` rounds."""
+    torch.manual_seed(0)
+    x = torch.randn(case.size[:3], device=case.device, dtype=case.dtype, requires_grad=True)
+    threads = case.threads or torch.get_num_threads()
+    made = {name: _as_call(contender, x, case.mode) for name, contender in case.build().items()}
+    timers = {
+        name: Timer("call()", globals={"call": call}, num_threads=threads)
+        for name, call in made.items()
+    }
+    names, rounds, start = list(timers), 0, time.perf_counter()
+    times: dict[str, list[float]] = {name: [] for name in names}
+    while rounds < ROUNDS or time.perf_counter() - start < seconds:
+        turn = rounds % len(names)
+        for name in names[turn:] + names[:turn]:
+            times[name].append(timers[name].blocked_autorange(min_run_time=BLOCK).median)
+        rounds += 1
+    return {
+        "section": case.section, "size": list(case.size), "mode": case.mode, **case.options,
+        "threads": threads, "dtype": str(case.dtype).removeprefix("torch."), "rounds": rounds,
+        "milliseconds": {name: _quartiles([1e3 * t for t in times[name]]) for name in names},
+        "ratios": {base: _ratios(times, base) for base in case.baselines},
+        "profile": {name: spent(call, case.device) for name, call in made.items()},
+    }  # fmt: skip
+
+
+def _as_call(contender: Contender, x: Tensor, mode: str) -> Callable[[], None]:
+    """Make a call without arguments of a contender."""
+
+    def call() -> None:
+        with torch.set_grad_enabled(mode != "inference"):
+            output = contender(x)
+            if mode == "forward + backward":
+                output.sum().backward()
+
+    return call
+
+
+def _ratios(times: dict[str, list[float]], base: str) -> dict[str, list[float]]:
+    """Divide within each round, and return the quartiles of the ratios."""
+    return {
+        name: _quartiles([a / b for a, b in zip(taken, times[base], strict=True)])
+        for name, taken in times.items()
+        if name != base
+    }
+
+
+def _quartiles(numbers: Sequence[float]) -> list[float]:
+    """Return the lower quartile, the median and the upper quartile."""
+    return [float(f"{x:.4g}") for x in statistics.quantiles(numbers, n=4, method="inclusive")]
+
+
+def spent(call: Callable[[], None], device: str) -> list[list[Any]]:
+    """Profile one call: the operations (on a GPU, the kernels) that took most, and their shares."""
+    cuda = device == "cuda"
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it says that it starts and stops
+    with profile(use_device="cuda" if cuda else None, use_kineto=cuda) as watched:
+        call()
+        if cuda:
+            torch.cuda.synchronize()
+    events = watched.key_averages()
+    taken = {x.key: x.self_device_time_total if cuda else x.self_cpu_time_total for x in events}
+    total = sum(taken.values()) or 1
+    first = sorted(taken, key=lambda name: -taken[name])[:OPERATIONS]
+    return [[name.removeprefix("aten::"), round(taken[name] / total, 3)] for name in first]

@@ -1,0 +1,184 @@
+"""The benchmark: that it compares equals and keeps what it finds. Times are never asserted."""
+
+import itertools
+import json
+
+import pytest
+import torch
+
+from annotated_attention import measure
+from annotated_attention.measure import __main__ as command
+from annotated_attention.measure import contenders, memory, plan
+from annotated_attention.measure.timing import MODES, ROUNDS
+
+TINY = (3, 5, 16, 2)
+FACTORY = {"device": "cpu", "dtype": torch.float32}
+PROVENANCE = {
+    "torch", "python", "cpu", "threads", "load", "peak_flops", "date", "commit", "command"
+}  # fmt: skip
+SECTIONS = {
+    "final class", "versions", "fast path", "own function", "masks", "heads", "lengths", "threads"
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Keep tiny tensors on one thread: on a busy machine, waiting for a second one takes longer."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Make the whole plan small enough to be run in a test."""
+    monkeypatch.setattr(plan, "SIZES", (TINY,) * 3)
+    monkeypatch.setattr(plan, "LENGTHS", (4, 6))
+    monkeypatch.setattr(plan, "HEADS", (1, 8, 16))
+    monkeypatch.setattr("annotated_attention.measure.timing.ROUNDS", 2)
+    monkeypatch.setattr("annotated_attention.measure.timing.BLOCK", 0)
+    monkeypatch.setattr("annotated_attention.measure.machine.WIDTH", 64)
+    monkeypatch.setattr(
+        command, "memory", lambda name, device: {"name": name, "lengths": [4], "bytes": [8]}
+    )
+
+
+def check(found, rounds):
+    """Assert that results are whole, whatever the times."""
+    assert found["provenance"].keys() == PROVENANCE
+    assert all(str(value) for value in found["provenance"].values())
+    assert {row["section"] for row in found["times"]} == SECTIONS
+    for row in found["times"]:
+        names = row["milliseconds"].keys()
+        assert row["profile"].keys() == names
+        assert row["rounds"] >= rounds
+        assert row["mode"] in MODES
+        for base, ratios in row["ratios"].items():
+            assert ratios.keys() == names - {base}
+            assert all(0 < low <= middle <= up for low, middle, up in ratios.values())
+        for operations in row["profile"].values():
+            assert operations
+            assert 0 < sum(share for _, share in operations) <= 1.01
+    assert [row["name"] for row in found["memory"]] == list(memory.ways("meta"))
+
+
+def test_measures_prints_and_keeps(tmp_path, small, capsys):
+    output = tmp_path / "new" / "found.json"
+    command.main(["--seconds", "0", "--output", str(output)])
+    found = json.loads(output.read_text())
+    assert list(found) == ["cpu"]
+    check(found["cpu"], rounds=2)
+    printed = capsys.readouterr()
+    rows = len(found["cpu"]["times"]) + len(found["cpu"]["memory"])
+    assert len([x for x in printed.out.splitlines() if x.strip()]) == rows
+    assert "x bare minimum: " in printed.out
+    assert f"{rows}/{rows}" in printed.err  # the progress bar
+    assert "--seconds 0" in found["cpu"]["provenance"]["command"]
+    assert output.read_text().count("\n") > rows  # one line each
+
+
+def test_keeps_what_another_machine_has_measured(tmp_path, small):
+    output = tmp_path / "found.json"
+    output.write_text(json.dumps({"cuda": {"provenance": {}, "times": [], "memory": []}}))
+    command.main(["--seconds", "0", "--only", "threads", "--output", str(output)])
+    assert set(json.loads(output.read_text())) == {"cpu", "cuda"}
+
+
+def test_a_part_does_not_replace_the_committed_results(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--only", "masks"])
+    assert "--output" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_case_compares_equals(small, mode):
+    """Building asserts; here it is seen that there is something to compare."""
+    cases = [x for x in plan.plan("cpu", torch.float32, 2) if x.mode == mode]
+    for case in cases:
+        made = case.build()
+        assert len(made) >= 2
+        assert set(case.baselines) <= made.keys()
+        x = torch.randn(case.size[:3])
+        assert all(contender(x).shape == x.shape for contender in made.values())
+
+
+def test_every_version_of_the_book_and_every_design_is_there():
+    names = contenders.versions(TINY, FACTORY, "forward").keys()
+    assert {name[:2] for name in names if name[0].isdigit()} == {"02", "03", "04", "05", "07", "14"}
+    assert {"bare minimum", "PyTorch", "PyTorch, weights", "07 final class"} <= names
+
+
+@pytest.mark.parametrize("weights", [True, False])
+@pytest.mark.parametrize("mask", plan.MASKS)
+def test_the_mask_is_there(mask, weights):
+    made = contenders.final_class(TINY, FACTORY, "forward", mask, weights)
+    x = torch.randn(3, 5, 16)
+    changed = torch.cat([x[:, :4], x[:, 4:] + 1], 1)
+    for contender in made.values():
+        moved = (contender(changed) != contender(x))[:, 0].any()
+        assert moved == (mask == "none")  # the last key is hidden from the first query
+
+
+def wrong_output(x):
+    return x * 1.001
+
+
+def wrong_gradient(x):
+    return x + (x - x.detach()) * 0.01
+
+
+def wrong_in_evaluation(x):
+    return x if torch.is_grad_enabled() else x * 1.001
+
+
+@pytest.mark.parametrize("wrong", [wrong_output, wrong_gradient, wrong_in_evaluation])
+def test_contenders_that_differ_are_not_timed(wrong):
+    x = torch.randn(3, 5, 16, requires_grad=True)
+    contenders.assert_same({"right": lambda x: x * 1, "same": lambda x: x * 1}, x, "right")
+    with pytest.raises(AssertionError, match="wrong differs from right"):
+        contenders.assert_same({"right": lambda x: x * 1, "wrong": wrong}, x, "right")
+
+
+def test_threads_are_halved():
+    assert [plan._halves(count) for count in (1, 2, 4, 6)] == [[1], [1, 2], [1, 2, 4], [1, 2, 4, 6]]
+
+
+def test_memory_is_measured_in_a_process_of_its_own(monkeypatch):
+    monkeypatch.setattr(memory, "LENGTHS", (1024, 2048))
+    found = memory.memory("final class, causal")
+    assert found["lengths"] == [1024, 2048]
+    short, long = found["bytes"]
+    scores = 8 * 2048 * 2048 * 4
+    assert 2048 * 512 * 4 < long < scores / 2
+    assert 1.5 < long / short < 3
+
+
+def test_memory_stops_before_the_machine_does(monkeypatch):
+    kept = []
+    monkeypatch.setattr(memory, "_raised", lambda attend, n, device: n)
+    monkeypatch.setattr(memory, "free_memory", lambda: 10_000)
+    queue = type("Queue", (), {"put": kept.append})()
+    memory._peaks("final class", "cpu", (256, 512, 1024, 2048, 4096, 8192), queue)
+    assert kept == [[256, 512, 1024, 2048, None, None]]
+
+
+def test_committed_results_are_whole():
+    found = measure.load()
+    check(found, ROUNDS)
+    final = [row for row in found["times"] if row["section"] == "final class"]
+    cases = {(*row["size"], row["mask"], row["weights"], row["mode"]) for row in final}
+    assert cases == {
+        (*size, mask, weights, mode)
+        for size, mask, weights, mode in itertools.product(
+            plan.SIZES, plan.MASKS, (False, True), MODES
+        )
+    }
+    assert all(row["lengths"] == list(memory.LENGTHS) for row in found["memory"])
+    fused = [row for row in found["memory"] if row["name"] in ("final class", "PyTorch")]
+    assert all(row["bytes"][-1] for row in fused)
+
+
+def test_load_refuses_an_unknown_machine():
+    with pytest.raises(ValueError, match=r"machine \('tpu'\) must be"):
+        measure.load("tpu")
