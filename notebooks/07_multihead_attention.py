@@ -48,7 +48,8 @@ display.annotated(attention.scaled_dot_product_attention, attention._readable)
 # ## What flows through it
 #
 # Run it once and let a subclass write down what passes: n = 3 queries look at m = 5 keys, two samples,
-# four heads of width 6.
+# four heads of width 6. A **hook**, a function that PyTorch calls after a module has run, adds what
+# goes through `out_proj`.
 
 # %%
 import torch

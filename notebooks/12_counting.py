@@ -628,4 +628,5 @@ exercises.counting.check_longest(longest)
 # Costs follow from sizes: $4e^2 + 4e$ parameters, $4bne(2e + n)$ FLOPs forward and twice that
 # backward, $5bne$ numbers kept and $bhn^2$ more if the weights are stored. Heads cost nothing but
 # weights; up to $n = 2e$ most of the FLOPs are projections, beyond it they grow with the square of
-# the length. What none of it tells is how long it takes. The next chapter measures.
+# the length. What none of it tells is how long it takes. The [next chapter](13_speed.ipynb)
+# measures.

@@ -94,7 +94,7 @@ class Seq2SeqTransformer(nn.Module):
             tgt: (b, n), the ids written so far, which begin with a start token.
 
         Returns:
-            Scores (logits), (b, n, tgt_vocab): row i is about token i + 1, and has seen 0 to i.
+            (b, n, tgt_vocab): scores (logits). Row i is about token i + 1, and has seen 0 to i.
 
         Raises:
             TypeError: ids that are no integers.
@@ -151,8 +151,8 @@ class Seq2SeqTransformer(nn.Module):
             max_new: how many tokens to write at most, ``end`` included.
 
         Returns:
-            The ids, (b, n) with n at most 1 + max_new: ``start``, what was written, and after the
-            first ``end`` only ``pad``, or ``end`` again where there is no ``pad``.
+            (b, n): the ids, n at most 1 + ``max_new``. They are ``start``, what was written, and
+            after the first ``end`` only ``pad``, or ``end`` again where there is no ``pad``.
 
         Raises:
             TypeError: ids that are no integers.

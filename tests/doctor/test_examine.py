@@ -108,6 +108,14 @@ def test_what_does_not_answer_is_a_finding(case):
     assert found.not_examined
 
 
+def test_an_empty_skeleton_is_to_be_written_first():
+    def attend(x):
+        raise NotImplementedError
+
+    assert report(attend, "causal").findings[0].remedy == "Write what is missing; then ask again."
+    assert "kind" in report(lambda x: 1 / 0, "causal").findings[0].remedy
+
+
 def test_uninitialised_parameters_are_named():
     ours = module()
     with torch.no_grad():

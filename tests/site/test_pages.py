@@ -129,7 +129,8 @@ def test_figures_have_a_text_alternative(page):
 
 
 def test_there_are_figures_to_check():
-    assert all(content(page).select("figure svg") for page in CHAPTER_PAGES)
+    without = [page for page in CHAPTER_PAGES if not content(page).select("figure svg")]
+    assert without == ["notebooks/16_from_memory/index.html"]  # about code, and nothing else
     assert content("index.html").select("figure svg")
 
 
@@ -192,7 +193,7 @@ def test_search_has_the_chapters_once_and_clean():
         location = page.removesuffix("index.html")
         text = " ".join(e["text"] for k, e in entries.items() if k.startswith(location))
         first = next(cell for cell in scripts.code_cells(script) if "import torch" in cell.source)
-        assert text.count(first.source.splitlines()[-1].strip()[:30].replace("&", "&amp;")) <= 1
+        assert text.count(first.source.splitlines()[-1].strip().replace("&", "&amp;")) <= 1
         assert "¶" not in text + " ".join(e["title"] for e in entries.values())
         assert "katex" not in text
         assert "<svg" not in text

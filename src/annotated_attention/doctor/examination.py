@@ -109,6 +109,9 @@ def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length
 def _refused(patient: Patient, failure: Failed) -> Report:
     """Report that there is nothing to examine."""
     shape = "it returns" in str(failure)
+    remedy = "Give the kind that fits, or put an adapter around it."
+    if "NotImplementedError" in str(failure):
+        remedy = "Write what is missing; then ask again."
     finding = Finding(
         "wrong-result" if shape else "fails",
         WRONG,
@@ -116,7 +119,7 @@ def _refused(patient: Patient, failure: Failed) -> Report:
         str(failure),
         f'it is asked as kind "{patient.kind}" with tensors of ({patient.b}, {patient.n}, '
         f"{patient.embed_dim})",
-        "Give the kind that fits, or put an adapter around it.",
+        remedy,
         "answers",
     )
     return Report(
