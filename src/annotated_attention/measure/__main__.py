@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,45 +21,58 @@ def main(arguments: Sequence[str]) -> None:
     """Measure on the CPU and, where there is one, on a GPU; rewrite the results."""
     parser = argparse.ArgumentParser(prog="python -m annotated_attention.measure")
     parser.add_argument("--seconds", type=float, default=3, help="for each case (default 3)")
-    parser.add_argument("--only", help="one section: versions, masks, ..., memory")
+    parser.add_argument("--only", help="renew one section: versions, masks, ..., memory")
     parser.add_argument("--output", type=Path, default=DATA, help="the file that is rewritten")
     options = parser.parse_args(arguments)
-    if options.only and options.output.resolve() == DATA.resolve():
-        parser.error("--only would leave the committed results incomplete: name an --output")
     found = json.loads(options.output.read_text("utf-8")) if options.output.exists() else {}
     machines = [("cpu", torch.float32)]
     machines += [("cuda", torch.bfloat16)] if torch.cuda.is_available() else []
     for device, dtype in machines:
-        found[device] = on(device, dtype, options.seconds, options.only, arguments)
-        options.output.parent.mkdir(exist_ok=True)
-        options.output.write_text(as_json(found), encoding="utf-8")
+        old = found.get(device) if options.only else None
+        for new in on(device, dtype, options.seconds, options.only, arguments):
+            found[device] = renewed(old, new, options.only) if old else new
+            options.output.parent.mkdir(exist_ok=True)
+            options.output.write_text(as_json(found), encoding="utf-8")
+
+
+def renewed(old: dict[str, Any], new: dict[str, Any], section: str) -> dict[str, Any]:
+    """Put one section into older results, and say where it comes from."""
+    others = [row for row in old["times"] if row["section"] != section]
+    origins = old["provenance"].get("renewed", {}) | {section: new["provenance"]}
+    return {
+        "provenance": old["provenance"] | {"renewed": origins},
+        "times": others + new["times"],
+        "memory": new["memory"] or old["memory"],
+    }
 
 
 def on(
     device: str, dtype: torch.dtype, seconds: float, only: str | None, command: Sequence[str]
-) -> dict[str, Any]:
-    """Measure everything on one machine."""
+) -> Iterator[dict[str, Any]]:
+    """Measure everything on one machine; yield what there is after the times, and at the end."""
     made = provenance(command) | {"peak_flops": peak_flops(device, dtype)}
-    found: dict[str, Any] = {"provenance": made}
+    found: dict[str, Any] = {"provenance": made, "times": [], "memory": []}
     if device == "cuda":
         made["gpu"] = torch.cuda.get_device_name()
     cases = [x for x in plan(device, dtype, torch.get_num_threads()) if only in (None, x.section)]
     names = list(ways("meta")) if only in (None, "memory") else []
     with tqdm(total=len(cases) + len(names), desc=device, file=sys.stderr) as bar:
-        found["times"] = [advance(bar, line(row := measure(case, seconds)), row) for case in cases]
-        found["memory"] = [
-            advance(bar, f"memory {name}: {row['bytes']}", row)
-            for name in names
-            for row in [memory(name, device)]
-        ]
-    return found
+        for case in cases:
+            row = measure(case, seconds)
+            found["times"].append(row)
+            advance(bar, line(row))
+        yield found
+        for name in names:
+            row = memory(name, device)
+            found["memory"].append(row)
+            advance(bar, f"memory {name}: {row['bytes']}")
+    yield found
 
 
-def advance(bar: Any, text: str, row: dict[str, Any]) -> dict[str, Any]:
+def advance(bar: Any, text: str) -> None:
     """Show a result above the progress bar, and move the bar."""
     tqdm.write(text, file=sys.stdout)
     bar.update()
-    return row
 
 
 def line(row: dict[str, Any]) -> str:

@@ -45,39 +45,43 @@ def ways(device: str) -> dict[str, Callable[[int], Attend]]:
 
 
 def memory(name: str, device: str = "cpu") -> dict[str, Any]:
-    """Measure one way at each length, forward and backward, in a process of its own.
+    """Measure one way at each length, forward and backward, each in a process of its own.
 
     Returns:
         ``bytes`` by length: None where more than half of the machine's memory would be needed.
     """
+    found = list[int | None]()
+    last: int | None = 0
+    for n in LENGTHS:  # twice the length takes four times the bytes, at most
+        if last is not None:
+            last = None if 4 * last > free_memory() / 2 else peak(name, n, device)
+        found.append(last)
+    return {"name": name, "lengths": list(LENGTHS), "bytes": found}
+
+
+def peak(name: str, n: int, device: str) -> int:
+    """Return the bytes that a call, with backward, holds at its peak beyond what it found.
+
+    What a process has given back its allocator may keep for the next call, hence a new process.
+    """
     spawn = multiprocessing.get_context("spawn")
     results = spawn.SimpleQueue()
-    process = spawn.Process(target=_peaks, args=(name, device, LENGTHS, results))
+    process = spawn.Process(target=_raise, args=(name, n, device, results))
     process.start()
     process.join()
     if process.exitcode:
-        raise RuntimeError(f"measuring the memory of {name!r} failed")
-    return {"name": name, "lengths": list(LENGTHS), "bytes": results.get()}
+        raise RuntimeError(f"measuring the memory of {name!r} at n = {n} failed")
+    return results.get()
 
 
-def _peaks(name: str, device: str, lengths: tuple[int, ...], results: Any) -> None:
-    """Put the bytes by which one call raises what is held, for each length, into a queue."""
-    at, found = ways(device)[name], list[int | None]()
-    _raised(at(16), 16, device)  # the first call loads libraries
-    last: int | None = 0
-    for n in lengths:  # twice the length takes four times the bytes, at most
-        if last is not None:
-            last = None if 4 * last > free_memory() / 2 else _raised(at(n), n, device)
-        found.append(last)
-    results.put(found)
-
-
-def _raised(attend: Attend, n: int, device: str) -> int:
-    """Return the bytes that a call, with backward, holds at its peak beyond what it found."""
+def _raise(name: str, n: int, device: str, results: Any) -> None:
+    """Put the bytes by which one call raises what is held into a queue."""
+    at = ways(device)[name]
+    at(16)(torch.randn(1, 16, E, device=device)).sum().backward()  # the first call loads libraries
     x = torch.randn(1, n, E, device=device, requires_grad=True)
-    before = _start(device)
+    attend, before = at(n), _start(device)
     attend(x).sum().backward()
-    return _highest(device) - before
+    results.put(_highest(device) - before)
 
 
 def _start(device: str) -> int:
