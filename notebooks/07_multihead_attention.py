@@ -255,20 +255,17 @@ for length in (64, 128, 256, 512, 1024):
 # The time, from the package's own measurements:
 
 # %%
-import json
-
 from annotated_attention import measure
 
-results = json.loads(measure.DATA.read_text())
 times = {
-    (tuple(row["size"]), row["weights"]): row["milliseconds"]["ours"]
-    for row in results["times"]
-    if row["mask"] == "none" and row["mode"] == "forward + backward"
+    (tuple(row["size"]), row["weights"]): row["milliseconds"]["final class"][1]
+    for row in measure.find("final class", mask="none", mode="forward + backward")
 }
-for size in measure.SIZES:
-    slower = times[size, True] / times[size, False]
-    print(f"b, n, e, h = {size}: with weights {slower:.2f}x the time")
-origin = results["provenance"]
+for size, weights in times:
+    if weights:
+        slower = times[size, True] / times[size, False]
+        print(f"b, n, e, h = {size}: with weights {slower:.2f}x the time")
+origin = measure.load()["provenance"]
 print("measured on", origin["cpu"], "with torch", origin["torch"])
 
 # %% [markdown]

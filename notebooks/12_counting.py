@@ -71,18 +71,14 @@ torch.testing.assert_close(by_hand(left, right, bias=[0.1]), left @ right + 0.1)
 # did them, from the measurements that this book keeps.
 
 # %%
-import json
-
 from annotated_attention import counting, measure
 
-measured = json.loads(measure.DATA.read_text())
-print("{cpu}, {threads} threads".format(**measured["provenance"]))
-for row in measured["times"]:
-    if (row["mask"], row["weights"], row["mode"]) == ("none", False, "forward"):
-        b, n, e, _ = row["size"]
-        flops = counting.attention_flops(n, n, e, b=b)
-        speed = flops / row["milliseconds"]["ours"] / 1e6
-        print(f"{b = }, {n = :4}, {e = }: {flops / 1e9:5.2f} GFLOPs at {speed:.0f} GFLOPS")
+print("{cpu}, {threads} threads".format(**measure.load()["provenance"]))
+for row in measure.find("final class", mask="none", weights=False, mode="forward"):
+    b, n, e, _ = row["size"]
+    flops = counting.attention_flops(n, n, e, b=b)
+    speed = flops / row["milliseconds"]["final class"][1] / 1e6
+    print(f"{b = }, {n = :4}, {e = }: {flops / 1e9:5.2f} GFLOPs at {speed:.0f} GFLOPS")
 
 # %% [markdown]
 # The same machine has more than one speed, so time is not proportional to FLOPs. Some count half as

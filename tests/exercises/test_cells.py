@@ -21,6 +21,7 @@ WITH_EXERCISES = dict.fromkeys(
         "10_training",
         "11_trained_weights",
         "12_counting",
+        "13_speed",
         "14_published_code",
         "15_testing_attention",
         "16_from_memory",

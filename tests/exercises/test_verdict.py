@@ -16,6 +16,7 @@ from annotated_attention.exercises.multihead_attention import check_alibi, check
 from annotated_attention.exercises.one_head import check_attend, check_w_q
 from annotated_attention.exercises.published_code import check_call_it, check_widen
 from annotated_attention.exercises.reshape_trick import check_landing, check_repaired
+from annotated_attention.exercises.speed import check_mebibytes, check_predictions
 from annotated_attention.exercises.split_and_stack import check_pack, check_silence
 from annotated_attention.exercises.testing_attention import (
     check_repaired as check_repaired_attention,
@@ -61,6 +62,8 @@ CHECKS = [
     check_look_back,
     check_repaired_attention,
     check_samples_touch,
+    check_predictions,
+    check_mebibytes,
 ]
 
 

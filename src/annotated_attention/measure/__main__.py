@@ -25,11 +25,13 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--output", type=Path, default=DATA, help="the file that is rewritten")
     options = parser.parse_args(arguments)
     found = json.loads(options.output.read_text("utf-8")) if options.output.exists() else {}
+    command = ["--seconds", f"{options.seconds:g}"]
+    command += ["--only", options.only] if options.only else []
     machines = [("cpu", torch.float32)]
     machines += [("cuda", torch.bfloat16)] if torch.cuda.is_available() else []
     for device, dtype in machines:
         old = found.get(device) if options.only else None
-        for new in on(device, dtype, options.seconds, options.only, arguments):
+        for new in on(device, dtype, options.seconds, options.only, command):
             found[device] = renewed(old, new, options.only) if old else new
             options.output.parent.mkdir(exist_ok=True)
             options.output.write_text(as_json(found), encoding="utf-8")

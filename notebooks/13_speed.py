@@ -1,0 +1,393 @@
+# %% [markdown]
+# # Speed
+#
+# *Which version is fast, and at which length?*
+#
+# You have seen one computation written in many ways. They give the same numbers; they do not take
+# the same time, nor the same memory. In this chapter you read measurements of all of them, find out
+# from profiles where the time goes, and learn to say "even" when two numbers differ by noise.
+
+# %% tags=["hide-input"]
+from annotated_attention import display
+
+display.chapter_map(
+    "project in", "split", "score", "mask", "softmax", "mix", "merge", "project out"
+)
+
+# %% [markdown]
+# ## How to measure
+#
+# A time says more about the machine than about the code. Four habits help. All contenders get the
+# same input and the same parameters, and equality of outputs and gradients is asserted *before* the
+# clock starts. They take turns, so that a busy moment hits all of them. A ratio is taken within each
+# turn. And what is kept is the median ratio between its quartiles.
+#
+# This page times nothing. `make bench` does, and keeps what it finds; you read it here:
+
+# %%
+from annotated_attention import measure
+
+RESULTS = measure.load()
+for name in ("cpu", "threads", "torch", "date"):
+    print(f"{name:>8}: {RESULTS['provenance'][name]}")
+
+# %% [markdown]
+# That is one machine. On yours the times differ and many of the ratios, too: run `make bench`, then
+# this chapter again. Three sizes recur: many short sequences, some of middle length, one long one.
+
+
+# %%
+from annotated_attention.measure import find
+
+SIZES = [tuple(row["size"]) for row in find("versions", mode="forward")]
+for b, n, e, h in SIZES:
+    print(f"b = {b}, n = {n:4}, e = {e}, h = {h}")
+
+# %% [markdown]
+# ## Every version
+#
+# All versions that this book builds, the published designs of chapter 14 that can take the same
+# parameters, and PyTorch's own class. Each is divided by the **bare minimum**: two matrix products
+# for the projections and PyTorch's fused kernel between them, without checks or options.
+#
+# A ratio whose quartiles lie on both sides of one reads "even": it may be noise.
+
+
+# %%
+def shown(ratio: list[float]) -> str:
+    """Write a ratio, given as its quartiles, or say that it cannot be told from one."""
+    low, middle, up = ratio
+    return "even" if low <= 1 <= up else f"{middle:.2f}"
+
+
+def table(rows: list[dict], base: str, head: str) -> None:
+    """Print ratios, a line for each contender and a column for each case."""
+    print(f"{'':28}{head}")
+    for name in rows[0]["ratios"][base]:
+        columns = [shown(row["ratios"][base][name]) for row in rows]
+        print(f"{name:28}" + "".join(f"{column:>9}" for column in columns))
+
+
+lengths = "".join(f"  n = {size[1]:<3}" for size in SIZES)
+print("forward, times the bare minimum")
+table(find("versions", mode="forward"), "bare minimum", lengths)
+
+# %% jupyter={"source_hidden": true}
+ways = {"forward": ("n", "o", 0.14), "forward + backward": ("h", "s", -0.14)}
+names = list(find("versions")[0]["ratios"]["bare minimum"])[::-1]
+drawing, axes = display.panels(860, 28 * len(names) + 90, columns=3)
+for ax, size in zip(axes, SIZES):
+    for mode, (letter, marker, shift) in ways.items():
+        row = find("versions", mode=mode, size=list(size))[0]["ratios"]["bare minimum"]
+        low, middle, up = zip(*(row[name] for name in names))
+        y, colour = [i + shift for i in range(len(names))], display.COLOURS[letter]
+        ax.hlines(y, low, up, color=colour, linewidth=1.5)
+        ax.plot(middle, y, marker, color=colour, markersize=5, label=mode)
+    ax.axvline(1, color="black", linewidth=0.8)
+    ax.set(title=f"n = {size[1]}", xlabel="× bare minimum")
+    ax.set_yticks(range(len(names)), names if ax is axes[0] else [])
+drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+last = find("versions", mode="forward")[-1]["ratios"]["bare minimum"]
+said = ", ".join(f"{name} {ratio[1]:.2f}" for name, ratio in last.items())
+alt = f"Time over the bare minimum, at three lengths. Forward at the longest: {said}."
+display.finish(drawing, name="every-version", alt=alt)
+
+# %%
+print("forward + backward, times the bare minimum")
+table(find("versions", mode="forward + backward"), "bare minimum", lengths)
+
+# %% [markdown]
+# Two groups appear. Whatever goes through the fused kernel stays near one. Whatever stores the
+# weights pays for it, more with every token, since there are n² of them for each head. Two rows stand
+# out: at n = 512 the loop over samples of chapter 5 does better than the version without a loop, and
+# one published design is the slowest everywhere.
+#
+# ## Where the time goes
+#
+# A guess is cheap; a **profile** is better. It runs a version once and adds up what each operation
+# of PyTorch took. `addmm`, `mm` and `bmm` are matrix products, `_softmax` is the softmax, `copy_`
+# moves numbers, `_scaled_dot_product_flash_attention_for_cpu` is the fused kernel.
+
+
+# %%
+def spent(row: dict, name: str, count: int = 4) -> None:
+    """Print what a contender spent its time on."""
+    parts = [
+        f"{operation.removeprefix('_scaled_dot_product_')[:22]} {share:.0%}"
+        for operation, share in row["profile"][name][:count]
+    ]
+    print(f"{name:26}", ", ".join(parts))
+
+
+longest = find("versions", mode="forward")[-1]
+print("forward at n =", longest["size"][1])
+for name in ("bare minimum", "07 final class", "04 reshape trick", "05 by name"):
+    spent(longest, name)
+spent(longest, "02 a list of heads")
+
+# %% [markdown]
+# The bare minimum is two products and the kernel, and so is the final class. The reshape trick
+# spends its time on the same products, and on a softmax that reads and writes all the weights. The
+# einsum form divides the scores by √d, h · n² numbers, where others divide the queries: that is its
+# `div`. The list of heads puts the weights that it returns into one tensor: that is its `cat`.
+#
+# Now the two rows that stand out, at n = 512, beside the version without a loop:
+
+# %%
+middle = find("versions", mode="forward")[1]
+for name in ("05 four axes", "05 one by one", "14 sequence first"):
+    print(f"{middle['milliseconds'][name][1]:6.1f} ms", end=" ")
+    spent(middle, name)
+assert dict(middle["profile"]["14 sequence first"])["copy_"] > 0.2
+
+# %% [markdown]
+# The published design copies: its einsum has the tokens in front and heads and samples behind, and
+# every product needs them the other way round. The loop has the same shares as the version without a
+# loop, of a shorter whole. No operation stands out, so this profile does not tell why; fewer calls
+# are not always faster.
+#
+# How good is the bare minimum itself? Divide its FLOPs, counted in
+# [chapter 12](12_counting.ipynb), by its time, and compare with the largest product this machine
+# was timed on, a square matrix times itself.
+
+# %%
+from annotated_attention import counting
+
+peak = RESULTS["provenance"]["peak_flops"]
+print(f"a large product: {peak / 1e9:.0f} GFLOP/s")
+for row in find("versions", mode="forward"):
+    b, n, e, _ = row["size"]
+    speed = counting.attention_flops(n, n, e, b=b) / row["milliseconds"]["bare minimum"][1] * 1e3
+    print(f"bare minimum, n = {n:4}: {speed / 1e9:.0f} GFLOP/s, {speed / peak:.0%} of that")
+
+# %% [markdown]
+# ## The price of the weights
+#
+# The kernel never stores the weights: it takes a block of keys at a time and keeps a running sum
+# [[Dao et al.](../docs/references.md#dao-2022)]. Asking for weights, `need_weights=True`, which is
+# the default here as in PyTorch, leaves it. That costs time, and above all memory. Both against n,
+# one sequence, width and heads as above; the memory is the peak of forward and backward.
+
+# %% jupyter={"source_hidden": true}
+kept = {row["name"]: row for row in RESULTS["memory"]}
+styles = {"final class, weights": ("h", "s-"), "final class": ("n", "o-")}
+drawing, (left, right) = display.panels(760, 330, columns=2)
+for name, (letter, style) in styles.items():
+    times = [(row["size"][1], row["milliseconds"][name][1]) for row in find("lengths")]
+    pairs = zip(kept[name]["lengths"], kept[name]["bytes"])
+    sizes = [(n, size / 2**20) for n, size in pairs if size and n != 8192]
+    for ax, points in ((left, times), (right, sizes)):
+        ax.plot(*zip(*points), style, color=display.COLOURS[letter], label=name, markersize=5)
+for ax, title in ((left, "milliseconds, forward"), (right, "MiB, forward + backward")):
+    ax.set(xscale="log", yscale="log", xlabel="n", title=title)
+    ax.set_xticks([256, 1024, 4096, 16384], ["256", "1024", "4096", "16384"])
+    ax.minorticks_off()
+    ax.legend(frameon=False)
+at_4096 = ", ".join(f"{name} {kept[name]['bytes'][4] / 2**20:.0f}" for name in styles)
+alt = f"Time and memory against n, both scales logarithmic. MiB at n = 4096: {at_4096}."
+display.finish(drawing, name="the-wall", alt=alt)
+
+# %%
+columns = [i for i, n in enumerate(kept["final class"]["lengths"]) if n != 8192]
+print(f"{'MiB at n =':24}" + "".join(f"{kept['final class']['lengths'][i]:8}" for i in columns))
+for name, row in kept.items():
+    sizes = (row["bytes"][i] for i in columns)
+    texts = ("-" if size is None else f"{size / 2**20:.0f}" for size in sizes)
+    print(f"{name:24}" + "".join(f"{text:>8}" for text in texts))
+
+# %% [markdown]
+# From column to column n doubles; n = 8192 is left out for you to predict in the exercises. Without
+# weights the memory doubles, too: it is linear in n, also under a causal or a padding mask. With
+# weights it grows four times: that is the wall. A dash is where the machine would have run out.
+# Dropout costs what the weights cost, since on a CPU it leaves the kernel: the line "final class,
+# dropout" asked for no weights.
+
+# %%
+for name in ("final class", "final class, weights", "final class, dropout"):
+    before, last = kept[name]["bytes"][3:5]
+    print(f"{name:24} n from 2048 to 4096: {last / before:.1f} times the memory")
+    assert (last / before < 2.5) == (name == "final class")
+
+# %% [markdown]
+# ## The price of a mask
+#
+# The final class under every kind of mask, times the same call without one.
+
+# %%
+for weights in (False, True):
+    print("with weights" if weights else "without weights")
+    rows = [row for mode in ("forward", "forward + backward")
+            for row in find("masks", weights=weights, mode=mode)]
+    table(rows, "no mask", "  forward  both")
+
+# %% [markdown]
+# Without weights a mask costs little: the kernel adds it to one block at a time. And `is_causal`
+# alone lets it skip the blocks that lie in the future. With weights nothing is skipped, and a mask is
+# one more pass over the scores; a mask for every head, which is as large as they are, costs most:
+# the rows with nothing left are sought in it.
+#
+# ## The number of heads
+#
+# Chapter 12 says that the number of heads changes no FLOP. Does it change the time? The same width,
+# cut into more and more heads, times the class with eight:
+
+# %%
+for weights in (False, True):
+    row = find("heads", mode="forward", weights=weights)[0]
+    ratios = {int(h): shown(ratio) for h, ratio in row["ratios"]["8"].items()} | {8: "1"}
+    print("with weights   " if weights else "without weights", end=" ")
+    print(", ".join(f"h = {h}: {ratios[h]}" for h in sorted(ratios)))
+
+# %%
+for weights in (False, True):
+    row = find("heads", mode="forward", weights=weights)[0]
+    for h in ("8", "64"):
+        print(f"{row['milliseconds'][h][1]:6.1f} ms, h =", end=" ")
+        spent(row, h, count=3)
+
+# %% [markdown]
+# The projections cost the same; in their share you see how the rest grows. There are h · n · m
+# weights: the softmax has that many exponentials to take, in the kernel, too, and where they are
+# stored, that much to write and read. FLOPs do not count either.
+#
+# ## The fast path that is not always fast
+#
+# In evaluation `torch.nn.MultiheadAttention` has a C++ routine of its own, called the fast path. It
+# computes the weights, all of them, even when nobody asked. Here it is beside the same module with
+# the fast path switched off:
+
+# %%
+for row in find("fast path"):
+    fast, ours = (row["ratios"]["fast path off"][name] for name in ("fast path", "final class"))
+    print(f"n = {row['size'][1]:4}: fast path {shown(fast)}, final class {shown(ours)}")
+spent(row, "fast path off")
+spent(row, "fast path")
+short, *_, long = (row["ratios"]["fast path off"]["fast path"] for row in find("fast path"))
+assert short[2] < 1 < long[0]
+
+# %% [markdown]
+# > **Pitfall.** A name is not a measurement. At the short length the fast path saves a little; at the
+# > long one it pays for the weights. In a model that reads long texts, switch it off, or use a class
+# > that goes through the kernel.
+#
+# ## Threads
+#
+# PyTorch spreads a product over the cores. Times of one call, forward, at the middle size:
+
+# %%
+for row in find("threads"):
+    low, middle, up = row["milliseconds"]["final class"]
+    print(f"{row['threads']} thread(s): {middle:.1f} ms (quartiles {low:.1f} and {up:.1f})")
+
+# %% [markdown]
+# ## On a GPU
+#
+# `make bench` also looks for a GPU, and then adds every table in bfloat16, each kernel by itself,
+# compiled modules, and the kernel that really ran, read off the profile.
+
+# %%
+gpu = measure.load("cuda")
+if gpu is None:
+    print("No GPU has been measured yet: run `make bench` on a machine that has one.")
+else:
+    print(gpu["provenance"]["gpu"], "in bfloat16")
+    for row in (row for row in gpu["times"] if row["section"] == "kernels"):
+        b, n, e, _ = row["size"]
+        print(f"\nn = {n}, {row['mode']}")
+        for name, (_, middle, _) in row["milliseconds"].items():
+            kernel = row["profile"][name][0][0][:40]
+            print(f"{name:24}{middle:9.2f} ms   {kernel}")
+
+# %% [markdown]
+# ## What the final class promises
+#
+# It was built with goals: near the bare minimum, and no slower than PyTorch's own. Each line is one
+# size, without weights; 0.90 means nine tenths of the other's time.
+
+# %%
+print(f"{'':38}{'PyTorch':>10}{'bare minimum':>14}")
+for mask in ("none", "causal"):
+    for row in find("final class", mask=mask, weights=False, mode="forward"):
+        theirs, least = (row["ratios"][name]["final class"] for name in ("PyTorch", "bare minimum"))
+        title = f"n = {row['size'][1]}, mask {mask}, forward"
+        print(f"{title:38}{shown(theirs):>10}{shown(least):>14}")
+
+# %% [markdown]
+# ## Exercises
+#
+# ### Predict, then look
+#
+# *Easy, 5 minutes.* Which of two is faster, "left" or "right"? Forward, and all of them at n = 2048
+# but the last, which is at the middle size. Decide before you run the check.
+#
+# 1. left: the final class without weights; right: the reshape trick of chapter 4
+# 2. left: einsum, "by name", of chapter 5; right: its four axes
+# 3. left: PyTorch in evaluation with its fast path; right: without it
+# 4. left: 8 heads, weights asked for; right: 64 heads of the same total width
+
+# %% tags=["exercise"]
+predictions = ["", "", "", ""]  # "left" or "right" for each
+
+# %%
+from annotated_attention import exercises
+
+exercises.speed.check_predictions(predictions)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Ask of each side: does it store h · n² weights?
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# The tables of this chapter hold three of the answers. For the fourth: how many weights do 64 heads
+# have?
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+predictions = ["left", "right", "right", "left"]
+
+exercises.speed.check_predictions(predictions)
+
+# %% [markdown]
+# ### The column that is missing
+#
+# *Medium, 10 minutes.* How much memory does the final class take at n = 8192, forward and backward,
+# without weights and with them? Work it out from the table, in MiB. A quarter off is close enough.
+
+# %% tags=["exercise"]
+mebibytes = (None, None)  # without weights, with weights
+
+# %%
+exercises.speed.check_mebibytes(mebibytes)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# How does each line grow from n = 2048 to n = 4096? It goes on like that.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Without weights the column of n = 16384 helps, too: it is somewhat less than twice what you look
+# for.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+at_4096 = {row["name"]: row["bytes"][4] / 2**20 for row in RESULTS["memory"]}
+mebibytes = (2 * at_4096["final class"], 4 * at_4096["final class, weights"])
+
+exercises.speed.check_mebibytes(mebibytes)
+
+# %% [markdown]
+# ## What you have now
+#
+# You know what time and memory go to: products, a softmax, and n² weights where they are stored. The
+# fused kernel stores none, and the final class goes through it whenever you do not ask for weights.
+# You know how to compare: equal work, in turns, ratios with their spread. Seven designs have stood
+# in the tables as numbers; [the next chapter](14_published_code.ipynb) reads them.
