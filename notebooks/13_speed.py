@@ -157,7 +157,8 @@ peak = RESULTS["provenance"]["peak_flops"]
 print(f"a large product: {peak / 1e9:.0f} GFLOP/s")
 for row in find("versions", mode="forward"):
     b, n, e, _ = row["size"]
-    speed = counting.attention_flops(n, n, e, b=b) / row["milliseconds"]["bare minimum"][1] * 1e3
+    seconds = row["milliseconds"]["bare minimum"][1] / 1000
+    speed = counting.attention_flops(n, n, e, b=b) / seconds
     print(f"bare minimum, n = {n:4}: {speed / 1e9:.0f} GFLOP/s, {speed / peak:.0%} of that")
 
 # %% [markdown]
@@ -177,7 +178,7 @@ for name, (letter, style) in styles.items():
     pairs = zip(kept[name]["lengths"], kept[name]["bytes"])
     sizes = [(n, size / 2**20) for n, size in pairs if size and n != 8192]
     for ax, points in ((left, times), (right, sizes)):
-        ax.plot(*zip(*points), style, color=display.COLOURS[letter], label=name, markersize=5)
+        ax.plot(*zip(*points), style, color=display.COLOURS[letter], label=name)
 for ax, title in ((left, "milliseconds, forward"), (right, "MiB, forward + backward")):
     ax.set(xscale="log", yscale="log", xlabel="n", title=title)
     ax.set_xticks([256, 1024, 4096, 16384], ["256", "1024", "4096", "16384"])
@@ -189,7 +190,8 @@ display.finish(drawing, name="the-wall", alt=alt)
 
 # %%
 columns = [i for i, n in enumerate(kept["final class"]["lengths"]) if n != 8192]
-print(f"{'MiB at n =':24}" + "".join(f"{kept['final class']['lengths'][i]:8}" for i in columns))
+lengths = kept["final class"]["lengths"]
+print(f"{'MiB at n =':24}" + "".join(f"{lengths[i]:8}" for i in columns))
 for name, row in kept.items():
     sizes = (row["bytes"][i] for i in columns)
     texts = ("-" if size is None else f"{size / 2**20:.0f}" for size in sizes)
@@ -258,8 +260,9 @@ for weights in (False, True):
 
 # %%
 for row in find("fast path"):
-    fast, ours = (row["ratios"]["fast path off"][name] for name in ("fast path", "final class"))
-    print(f"n = {row['size'][1]:4}: fast path {shown(fast)}, final class {shown(ours)}")
+    ratios = row["ratios"]["fast path off"]
+    fast, ours = shown(ratios["fast path"]), shown(ratios["final class"])
+    print(f"n = {row['size'][1]:4}: fast path {fast}, final class {ours}")
 spent(row, "fast path off")
 spent(row, "fast path")
 short, *_, long = (row["ratios"]["fast path off"]["fast path"] for row in find("fast path"))
@@ -308,7 +311,8 @@ else:
 print(f"{'':38}{'PyTorch':>10}{'bare minimum':>14}")
 for mask in ("none", "causal"):
     for row in find("final class", mask=mask, weights=False, mode="forward"):
-        theirs, least = (row["ratios"][name]["final class"] for name in ("PyTorch", "bare minimum"))
+        ratios = row["ratios"]
+        theirs, least = (ratios[name]["final class"] for name in ("PyTorch", "bare minimum"))
         title = f"n = {row['size'][1]}, mask {mask}, forward"
         print(f"{title:38}{shown(theirs):>10}{shown(least):>14}")
 
