@@ -312,7 +312,8 @@ print(f"{'':38}{'PyTorch':>10}{'bare minimum':>14}")
 for mask in ("none", "causal"):
     for row in find("final class", mask=mask, weights=False, mode="forward"):
         ratios = row["ratios"]
-        theirs, least = (ratios[name]["final class"] for name in ("PyTorch", "bare minimum"))
+        theirs = ratios["PyTorch"]["final class"]
+        least = ratios["bare minimum"]["final class"]
         title = f"n = {row['size'][1]}, mask {mask}, forward"
         print(f"{title:38}{shown(theirs):>10}{shown(least):>14}")
 
