@@ -199,8 +199,9 @@ for name, row in kept.items():
 
 # %% [markdown]
 # From column to column n doubles; n = 8192 is left out for you to predict in the exercises. Without
-# weights the memory doubles, too: it is linear in n, also under a causal or a padding mask. With
-# weights it grows four times: that is the wall. A dash is where the machine would have run out.
+# weights the memory in the end at most doubles, too: it is linear in n, also under a causal or a
+# padding mask. With weights it grows four times: that is the wall. A dash is where the machine would
+# have run out.
 # Dropout costs what the weights cost, since on a CPU it leaves the kernel: the line "final class,
 # dropout" asked for no weights.
 
