@@ -54,7 +54,7 @@ site: build/site.stamp
 
 test: lint build/site.stamp
 	@echo 'test: running pytest'
-	@$(py) -m pytest -n logical --dist loadgroup
+	@$(py) -m pytest -n logical --dist loadfile
 
 notebooks: $(executed) $(pairs)
 	@$(py) -m book.figures

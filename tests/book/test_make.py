@@ -13,8 +13,6 @@ import pytest
 
 from book import scripts
 
-pytestmark = pytest.mark.xdist_group("make")  # what it sets up is made once
-
 ONE = """\
 # %% [markdown]
 # # One

@@ -10,8 +10,6 @@ import pytest
 
 from book.site import SITE
 
-pytestmark = pytest.mark.xdist_group("browser")  # what it sets up is made once
-
 PAGES = sorted(
     path.relative_to(SITE).as_posix().removesuffix("index.html")
     for path in SITE.rglob("index.html")

@@ -12,8 +12,6 @@ from playwright.sync_api import expect, sync_playwright
 from annotated_attention import display
 from book.site import SITE
 
-pytestmark = pytest.mark.xdist_group("live")  # what it sets up is made once
-
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
 STEPS, LAST = [0, 20, 50], "step 50 · loss 0.1"
