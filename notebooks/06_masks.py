@@ -127,9 +127,9 @@ def true_means(call) -> str:
         call: a function of x, (1, 4, 8), and of a mask, (4, 4), that returns x's shape.
     """
     x = torch.randn(1, 4, 8, requires_grad=True)
-    mask = torch.zeros(4, 4, dtype=torch.bool)
-    mask[:, 2] = True
-    (reaction,) = one.gradients(call(x, mask)[0, 0], [x])  # (1, 4, 8)
+    chosen = torch.zeros(4, 4, dtype=torch.bool)
+    chosen[:, 2] = True
+    (reaction,) = one.gradients(call(x, chosen)[0, 0], [x])  # (1, 4, 8)
     _, other, marked, _ = reaction[0].norm(dim=-1).tolist()
     assert (marked == 0) != (other == 0)
     return "blocked" if marked == 0 else "allowed"
@@ -695,11 +695,11 @@ assert reaction[1, 4:].any()
 
 # %%
 for offset in (0, 1, 2):
-    mask = torch.ones(8, 8, dtype=torch.bool).triu(offset)  # (8, 8)
-    drank = attend_safely(words, words, x[0], mask)[0][2]   # (d,)
-    (reaction,) = one.gradients(drank, [x])                 # (b, m, d)
+    blocked = torch.ones(8, 8, dtype=torch.bool).triu(offset)  # (8, 8)
+    drank = attend_safely(words, words, x[0], blocked)[0][2]   # (d,)
+    (reaction,) = one.gradients(drank, [x])                    # (b, m, d)
     seen = [word for word, row in zip(one.WORDS, reaction[0]) if row.any()]
-    empty = int(mask.all(-1).sum())
+    empty = int(blocked.all(-1).sum())
     print(f"triu({offset}): rows with nothing left: {empty}. drank sees:", *seen)
     assert empty == (offset == 0)
     assert seen == one.WORDS[: 2 + offset]

@@ -426,10 +426,10 @@ query, key = of_width(b, n, e), of_width(b, m, e)                    # (b, n, e)
 w_k, b_k = near.in_proj_weight.chunk(3)[1], near.in_proj_bias.chunk(3)[1]
 k = (key @ w_k.mT + b_k).unflatten(-1, (h, d))                       # (b, m, h, d)
 handicap = -k.square().sum(-1).mT / (2 * d**0.5)                     # (b, h, m)
-mask = handicap[:, :, None].expand(b, h, n, m).flatten(0, 1)         # (b * h, n, m)
+added = handicap[:, :, None].expand(b, h, n, m).flatten(0, 1)        # (b * h, n, m)
 
 # %%
-expected, _ = plain(query, key, key, attn_mask=mask, is_causal=True)
+expected, _ = plain(query, key, key, attn_mask=added, is_causal=True)
 expected_gradients = one.gradients(expected, [query, key])
 for need_weights in (True, False):
     found, _ = near(query, key, key, is_causal=True, need_weights=need_weights)

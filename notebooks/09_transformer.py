@@ -316,9 +316,9 @@ theirs.load_state_dict(twin.transformer.state_dict())
 b, m, n, e = 2, 8, 3, 24
 embedded = (twin.embed_src.weight[src], twin.embed_tgt.weight[tgt])
 x, y = (twin.positions(part * math.sqrt(e)) for part in embedded)
-mask = theirs.generate_square_subsequent_mask(n, dtype=torch.float64)
-expected = theirs(x, y, tgt_mask=mask) @ twin.project.weight.T  # (b, n, 11)
-found = twin(src, tgt)                                          # (b, n, 11)
+added = theirs.generate_square_subsequent_mask(n, dtype=torch.float64)
+expected = theirs(x, y, tgt_mask=added) @ twin.project.weight.T  # (b, n, 11)
+found = twin(src, tgt)                                           # (b, n, 11)
 torch.testing.assert_close(found, expected)
 ends = [twin.embed_src.weight, twin.embed_tgt.weight, twin.project.weight]
 mine = one.gradients(found, [*ends, *twin.transformer.parameters()])

@@ -80,9 +80,9 @@ EQUALS: dict[str, str] = {}
 for name, design in DESIGNS.items():
     module, reference = (x.double() for x in design.pair(h * d, h))
     given = (query,) * 3 if design.kind == "self" else (query, key, key)
-    mask = blocked[..., : given[1].size(1)]
-    output = design.call(module, *given, mask)  # (b, n, h * d)
-    expected, _ = reference(*given, attn_mask=mask.repeat_interleave(h, 0))
+    fitting = blocked[..., : given[1].size(1)]
+    output = design.call(module, *given, fitting)  # (b, n, h * d)
+    expected, _ = reference(*given, attn_mask=fitting.repeat_interleave(h, 0))
     torch.testing.assert_close(output, expected)
     mine, theirs = (one.gradients(x, {*given}) for x in (output, expected))
     torch.testing.assert_close(mine, theirs)
@@ -769,8 +769,8 @@ def call_it(module, query: Tensor, key: Tensor, value: Tensor, blocked) -> Tenso
         value: (b, m, e), batch-first.
     """
     q, k, v = (x.transpose(0, 1) for x in (query, key, value))
-    mask = None if blocked is None else ~blocked.permute(1, 2, 0)
-    return module(query=q, key=k, value=v, mask=mask).transpose(0, 1)  # (b, n, e)
+    allowed = None if blocked is None else ~blocked.permute(1, 2, 0)
+    return module(query=q, key=k, value=v, mask=allowed).transpose(0, 1)  # (b, n, e)
 
 
 exercises.published_code.check_call_it(call_it)
