@@ -200,6 +200,37 @@ def test_wrong_argument_is_caught_where_the_function_just_ends(code):
         module["f"](Q)
 
 
+def test_function_that_is_left_to_others_has_no_call_to_reach(code):
+    module = code(
+        """
+        class Base:
+            def f(self, x):
+                '''Do what a subclass says.
+
+                Args:
+                    x: (n, d).
+                '''
+                raise NotImplementedError
+
+            def g(self, x):
+                '''Do something.
+
+                Args:
+                    x: (n, d).
+                '''
+
+            def h(self, x):
+                '''Do nothing, in a statement.
+
+                Args:
+                    x: (n, d).
+                '''
+                return None
+        """
+    )
+    assert [comment.line for comment in module.checker.comments] == [22]
+
+
 MODULE = """
 class Base(nn.Module):
     def forward(self, x):
