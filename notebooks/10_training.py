@@ -222,7 +222,7 @@ data = {
     "keys": list(word),
     "readings": {"on the right letter": [f"{share:.2f}" for share in readings.values()]},
 }
-display.live(static, "attention_over_training", data)
+display.live(static, "attention_over_training", data, room=(470, 470))
 
 # %% [markdown]
 # Each row is a letter to be written, each column a letter of the source. At first every letter gets

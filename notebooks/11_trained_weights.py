@@ -253,7 +253,7 @@ still = display.attention_lines(weights[layer, head], words, it, name="heads-at-
 hundredths = (100 * weights).round().int().tolist()
 start = [layer, head, it]
 data = {"maps": hundredths, "queries": words, "keys": words, "start": start}
-display.live(still, "heads_at_work", data)
+display.live(still, "heads_at_work", data, room=(680, 680))
 
 # %% [markdown]
 # ## Found by measuring

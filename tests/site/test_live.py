@@ -188,5 +188,98 @@ def test_less_movement_and_paper(visit):
     expect(page.locator("#fig-near > svg")).to_be_visible()
 
 
-def test_weight_of_the_scripts():
-    assert sum(path.stat().st_size for path in (SITE / "assets" / "live").rglob("*")) <= 60_000
+CHAPTERS = sorted(
+    page.parent.relative_to(SITE).as_posix()
+    for page in SITE.glob("notebooks/*/index.html")
+    if 'class="aa-live"' in page.read_text(encoding="utf-8")
+)
+MOVED = """addEventListener('error', (event) => (window.failed = event.message));
+window.moved = [];
+new PerformanceObserver((list) => moved.push(...list.getEntries().map((entry) => ({
+  by: entry.value, at: scrollY,
+  what: entry.sources.map(({ node }) => node?.parentElement?.outerHTML.slice(0, 80)),
+})))).observe({ type: 'layout-shift', buffered: true });"""
+DRAWN = "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
+# Moves every control to its ends, and gives how high the figure's stage and its picture would be.
+HEIGHTS = """(figure) => {
+  const [stage, picture] = figure.children;
+  const free = () => { stage.style.minHeight = 0; return stage.getBoundingClientRect().height; };
+  const heights = [free()];
+  const set = (control, key, value) => {
+    control[key] = value;
+    control.dispatchEvent(new Event('input', { bubbles: true }));
+    control.dispatchEvent(new Event('change', { bubbles: true }));
+    heights.push(free());
+  };
+  for (const control of stage.querySelectorAll('input[type=range]'))
+    for (const end of [control.max, control.min]) set(control, 'value', end);
+  for (const control of stage.querySelectorAll('select'))
+    for (const { value } of control.options) set(control, 'value', value);
+  stage.style.minHeight = '';
+  const room = parseFloat(getComputedStyle(stage).minHeight);
+  picture.style.setProperty('display', 'block', 'important');
+  const still = picture.getBoundingClientRect().height;
+  picture.style.display = '';
+  return [room, Math.ceil(Math.max(still, ...heights))];
+}"""
+
+
+def test_there_are_live_figures():
+    assert len(CHAPTERS) >= 3
+
+
+@pytest.fixture(scope="module")
+def page(browser, served):
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.add_init_script(MOVED)
+    yield page
+    page.close()
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_nothing_moves_when_a_figure_starts(page, served, chapter):
+    address = f"{served[0]}/{chapter}/"
+    for width, height in ((1280, 800), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.goto(address)
+        figures = page.locator(".aa-live > figure")
+        # The last one is where the page begins; each other comes into view before it has started.
+        page.goto(f"{address}?#{figures.last.get_attribute('id')}")
+        for figure in [figures.last, *figures.all()]:
+            figure.evaluate("figure => figure.scrollIntoView({ block: 'start' })")
+            expect(figure.locator(".aa-stage")).to_be_visible()
+            page.evaluate(DRAWN)
+        moved = page.evaluate("moved")
+        assert sum(shift["by"] for shift in moved) < 0.001, (width, moved)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_figure_has_the_room_that_it_needs(page, served, chapter):
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto(f"{served[0]}/{chapter}/")
+    figures = page.locator(".aa-live > figure").all()
+    for figure in figures:
+        figure.scroll_into_view_if_needed()
+        expect(figure.locator(".aa-stage")).to_be_visible()
+    wrong = []
+    for width in (2000, 1280, 800, 600, 500, 390, 360):
+        page.set_viewport_size({"width": width, "height": 800})
+        for figure in figures:
+            kept, needed = figure.evaluate(HEIGHTS)
+            wasted = width in (1280, 390) and kept > 1.5 * needed
+            if needed > kept + 1 or wasted:
+                name = figure.get_attribute("id")
+                wrong.append(f"{name} at {width} needs {needed} px, has {kept}")
+    assert not wrong, "\n".join(wrong)
+    assert page.evaluate("window.failed") is None
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_weight_of_the_scripts(chapter):
+    text = (SITE / chapter / "index.html").read_text(encoding="utf-8")
+    used = {f"assets/live/{name}.js" for name in re.findall(r'data-live="(\w+)"', text)}
+    used |= {"assets/live/host/figure.js"}
+    used |= set(re.findall(r'<script[^>]* src="(?:\.\./)*(assets/(?!javascripts/)[^"?]+)', text))
+    assert "assets/live/host/site.js" in used
+    sizes = {path: (SITE / path).stat().st_size for path in sorted(used)}
+    assert sum(sizes.values()) <= 60_000, sizes

@@ -45,6 +45,7 @@ def calculator(preset: str, length: int, batch: int = 1, width: int = 4) -> Live
             "batch": batch,
             "bytes": width,
         },
+        room=(600, 830),
     )
 
 

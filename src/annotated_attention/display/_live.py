@@ -48,7 +48,9 @@ class Live(Output):
         return {key: value for key, value in bundled.items() if key.endswith("widget-view+json")}
 
 
-def live(static: Output, module: str, data: Mapping[str, Any]) -> Live:
+def live(
+    static: Output, module: str, data: Mapping[str, Any], room: tuple[int, int] = (0, 0)
+) -> Live:
     """Let ``module`` bring a static figure to life.
 
     Args:
@@ -56,6 +58,8 @@ def live(static: Output, module: str, data: Mapping[str, Any]) -> Live:
         module: a file in ``display/live``, without its ending.
         data: what the module draws: numbers, text, lists and dictionaries of them, which it reads
             with ``model.get("data")``.
+        room: the height to keep free for it without its caption, so that nothing on the page
+            moves when it starts: on a wide page and on a phone, in pixels at a text of 16.
 
     Raises:
         ValueError: there is no such module, or ``static`` holds no figure.
@@ -66,14 +70,18 @@ def live(static: Output, module: str, data: Mapping[str, Any]) -> Live:
     if "<figure" not in static.html:
         raise ValueError("static must be a figure, as display.finish gives it")
     state = json.dumps(dict(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    frame = _frame(static.html, module, state)
+    frame = _frame(static.html, module, state, room)
     return Live(static.text, frame, static, module, data)
 
 
-def _frame(figure: str, module: str, state: str = "") -> str:
+def _frame(figure: str, module: str, state: str = "", room: tuple[int, int] = (0, 0)) -> str:
     """Put the element around a figure that its module is started on."""
     kept = f" data-state='{html.escape(state, quote=False).replace(chr(39), '&#39;')}'"
-    return f'<div class="aa-live" data-live="{module}"{kept if state else ""}>{figure}</div>'
+    wide, narrow = (f"{pixels / 16:g}em" for pixels in room)
+    return (
+        f'<div class="aa-live" data-live="{module}" style="--aa-wide: {wide}; '
+        f'--aa-narrow: {narrow}"{kept if state else ""}>{figure}</div>'
+    )
 
 
 @cache
