@@ -8,10 +8,15 @@ from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from book.site import SITE
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
+
+expect.set_options(timeout=60_000)  # how long until a test gives up; a busy machine is slow
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -44,6 +49,15 @@ def chromium() -> str:
             pytest.fail(reason)
         pytest.skip(reason)
     return browser
+
+
+@pytest.fixture(scope="module")  # there can be one driver at a time
+def browser(chromium: str) -> Iterator[Browser]:
+    """Give the browser, started."""
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

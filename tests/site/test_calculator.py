@@ -1,24 +1,14 @@
 """The calculator on the built page of its chapter: by keyboard, and without scripts."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from annotated_attention import counting
 from annotated_attention.counting import PRESETS
 
 PAGE = "/notebooks/12_counting/"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-FLAGS += ["--disable-background-networking", "--disable-component-update"]
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Any]:
-    with sync_playwright() as driver:
-        yield driver.chromium.launch(executable_path=chromium, args=FLAGS)
 
 
 def cells(figure: Any, within: str) -> list[str]:

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from annotated_attention import display
 from book.site import SITE
@@ -23,22 +23,19 @@ def frame(name, maps, keys):
 
 
 @pytest.fixture(scope="module")
-def page(chromium, served):
+def page(browser, served):
     address, extra = served
     text = (SITE / "notation" / "index.html").read_text(encoding="utf-8")
     cross = [[[row[:2] for row in head] for head in MAPS[0]]]  # one layer, two keys
     frames = frame("many", MAPS, WORDS) + frame("cross", cross, ["x", "y"])
     extra["/heads/"] = re.sub(r"(<article[^>]*>)", rf"\1{frames}", text, count=1)
     problems = []
-    with sync_playwright() as driver:
-        flags = ["--no-sandbox", "--disable-gpu"]
-        browser = driver.chromium.launch(executable_path=chromium, args=flags)
-        page = browser.new_page(viewport={"width": 1000, "height": 1600})
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
-        page.goto(f"{address}/heads/")
-        yield page
-        browser.close()
+    page = browser.new_page(viewport={"width": 1000, "height": 1600})
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+    page.goto(f"{address}/heads/")
+    yield page
+    page.close()
     del extra["/heads/"]
     assert problems == []
 

@@ -7,13 +7,11 @@ import re
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from annotated_attention import display
 from book.site import SITE
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-FLAGS += ["--disable-background-networking", "--disable-component-update"]
 STEPS, LAST = [0, 20, 50], "step 50 · loss 0.1"
 DATA = {
     "steps": STEPS,
@@ -39,12 +37,6 @@ def with_figures(page, *, instant):
         assert '"navigation.instant"' in text
     far = '<div style="height: 4000px"></div>'
     return re.sub(r"(<article[^>]*>)", rf"\1{figure('near')}{far}{figure('far')}", text, count=1)
-
-
-@pytest.fixture(scope="module")
-def browser(chromium):
-    with sync_playwright() as driver:
-        yield driver.chromium.launch(executable_path=chromium, args=FLAGS)
 
 
 @pytest.fixture(params=[False, True], ids=["loading", "instant"])
