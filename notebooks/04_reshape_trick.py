@@ -117,71 +117,8 @@ display.source(merge_wrongly)
 display.source(split_wrongly)
 
 # %% [markdown]
-# Follow single numbers to see what happens. Below, each cell of the input carries its origin, token
-# and feature, through the functions themselves. Right: a row stays with its token. Wrong: a row is
-# filled with whatever comes next in memory.
-
-# %% jupyter={"source_hidden": true}
-from matplotlib.patches import Rectangle
-
-
-def draw_cells(ax, origin: Tensor, title: str) -> None:
-    for i, row in enumerate(origin.tolist()):
-        for j, number in enumerate(row):
-            token, feature = divmod(number, 4)
-            shade = 0.12 + 0.26 * token
-            ax.add_patch(Rectangle((j, i), 1, 1, color=display.COLOURS["n"], alpha=shade))
-            label = f"{token + 1}{'abcd'[feature]}"
-            ax.text(j + 0.5, i + 0.5, label, ha="center", va="center")
-    ax.set(xlim=(-0.2, 4.4), ylim=(len(origin) + 0.1, -0.1), aspect="equal")
-    ax.set_title(title, fontsize=10)
-    ax.axis("off")
-
-
-def draw_ways(name: str, panels: dict[str, Tensor], alt: str):
-    drawing, axes = display.panels(150 * len(panels), 150, columns=len(panels))
-    for ax, (title, origin) in zip(axes, panels.items()):
-        draw_cells(ax, origin, title)
-    return display.finish(drawing, name=name, alt=alt)
-
-
-# %% jupyter={"source_hidden": true}
-cells = torch.arange(3 * 4).view(3, 4)                         # (3, 4)
-right, wrong = split_heads(cells, 2), split_wrongly(cells, 2)  # (2, 3, 2)
-draw_ways(
-    "two-splits",
-    {
-        "input, (n, h·d)": cells,
-        "head 1": right[0],
-        "head 2": right[1],
-        "head 1, wrong": wrong[0],
-        "head 2, wrong": wrong[1],
-    },
-    "Three tokens with features a to d. Split rightly, row 1 of head 1 holds 1a and 1b, "
-    "row 2 holds 2a and 2b. Split wrongly, head 1 holds 1a to 2b, head 2 holds 2c to 3d.",
-)
-
-# %% [markdown]
-# Split rightly, head 1 has features a and b of every token. Split wrongly, head 1 has all of token
-# 1 and half of token 2, and never sees the end. Now the way back:
-
-# %% jupyter={"source_hidden": true}
-merged, mixed_up = merge_heads(right), merge_wrongly(right)  # (3, 4)
-draw_ways(
-    "two-merges",
-    {
-        "head 1": right[0],
-        "head 2": right[1],
-        "merged": merged,
-        "merged, wrong": mixed_up,
-    },
-    "Two heads of three tokens. Merged rightly, row 1 is 1a 1b 1c 1d. Merged wrongly, "
-    "row 1 is 1a 1b 2a 2b: two tokens of one head.",
-)
-
-# %% [markdown]
-# Merged wrongly, the row of token 1 holds token 2. Each step can be right or wrong, so there are
-# four combinations. The usual sanity check is to split and merge back:
+# Each of the two steps can be right or wrong, so there are four ways. The usual check is to split,
+# merge, and compare with what you had. Number an input of 3 tokens and 2 heads of width 2, and try:
 
 # %%
 WAYS = {
@@ -190,12 +127,88 @@ WAYS = {
     "wrong split": (split_wrongly, merge_heads),
     "both wrong": (split_wrongly, merge_wrongly),
 }
+cells = torch.arange(3 * 4).view(3, 4)  # (3, 4)
 for name, (split, merge) in WAYS.items():
     same = torch.equal(merge(split(cells, 2)), cells)
     print(f"{name:>12}: {'gives the input back' if same else 'does not'}")
 
 # %% [markdown]
-# Two wrongs undo each other, and the check passes: this is the combination to be afraid of.
+# The check finds one wrong step and passes two. Follow the numbers to see why. Below, each carries
+# its origin through the functions themselves: 2c is feature c of token 2. A cell with a black
+# corner holds another number than the right way puts there.
+#
+# Where scripts run, the figure is yours. Go from step to step and follow 2c along the right way. Then
+# take one transpose out, say where 2c will be, and look. Point at another number to follow that, or
+# go to it with the arrow keys.
+
+# %% jupyter={"source_hidden": true}
+from matplotlib.patches import Polygon, Rectangle
+
+FOLLOW = 6  # the number 2c
+
+
+def spell(number: int) -> str:
+    return f"{number // 4 + 1}{'abcd'[number % 4]}"
+
+
+def draw_cell(ax, x: float, y: float, number: int, moved: bool) -> None:
+    square, shade = ((x, y), 0.94, 0.94), 0.08 + 0.18 * (number // 4)
+    corner = [(x + 0.66, y), (x + 0.94, y), (x + 0.94, y + 0.28)]
+    ax.add_patch(Rectangle(*square, color=display.COLOURS["n"], alpha=shade, lw=0))
+    if moved:
+        ax.add_patch(Polygon(corner, color="black", lw=0))
+    if number == FOLLOW:
+        ax.add_patch(Rectangle(*square, fill=False, ec=display.COLOURS["h"], lw=2.5))
+    ax.text(x + 0.47, y + 0.5, spell(number), ha="center", va="center", fontsize=9)
+
+
+# %% jupyter={"source_hidden": true}
+def draw_grid(ax, left: float, top: float, origin: Tensor, right: Tensor) -> str:
+    for place, number in enumerate(origin.flatten().tolist()):
+        row, column = divmod(place, origin.size(1))
+        moved = number != right[row, column].item()
+        draw_cell(ax, left + column, top + row, number, moved)
+    return " ".join(map(spell, origin.flatten().tolist()))
+
+
+def draw_way(ax, name: str, top: float, x: Tensor) -> str:
+    split, merge = WAYS[name]
+    wholes = [(x, x), *zip(split(x, 2), split_heads(x, 2)), (merge(split(x, 2)), x)]
+    drawn = [draw_grid(ax, left, top, *pair) for left, pair in zip((0, 5, 8, 11), wholes)]
+    ax.text(-0.6, top + 1.5, name, ha="right", va="center", weight="bold")
+    return "{0}: head 1 holds {2}, head 2 {3}, the result {4}".format(name, *drawn)
+
+
+drawing, (ax,) = display.panels(450, 375)
+told = [draw_way(ax, name, top, cells) for name, top in zip(WAYS, (0, 3.8, 7.6, 11.4))]
+
+# %% jupyter={"source_hidden": true}
+for middle, name in ((2, "input"), (6, "head 1"), (9, "head 2"), (13, "result")):
+    ax.text(middle, -0.3, name, ha="center")
+ax.set(xlim=(-4.2, 15.2), ylim=(14.5, -1), aspect="equal")
+ax.axis("off")
+static = display.finish(drawing, name="where-numbers-go", alt="; ".join(told))
+data = {"n": 3, "h": 2, "d": 2, "follow": divmod(FOLLOW, 4)}
+display.live(static, "where_numbers_go", data)
+
+# %% [markdown]
+# Split rightly, head 1 has features a and b of every token. Split wrongly, it is filled with what
+# comes next in memory: all of token 1, half of token 2, and never the end. Merged wrongly, row 1 of
+# the result, which is for token 1, holds two numbers of token 2.
+#
+# Two wrong steps undo each other, and the check passes: this is the combination to be afraid of. For
+# between the two comes the attention, and its heads are the wrong ones. It also passes where there is
+# nothing to mix. Count what a wrong split puts elsewhere, or set one head or one token above:
+
+# %%
+for tokens, parts in ((3, 2), (6, 4), (3, 1), (1, 2)):
+    x = torch.arange(tokens * parts * 2).view(tokens, -1)
+    moved = (split_wrongly(x, parts) != split_heads(x, parts)).sum()
+    print(f"tokens: {tokens}, heads: {parts}, in a wrong place: {moved:2} of {x.numel()}")
+
+# %% [markdown]
+# With one head or one token, both wrong functions are right. Test with more, and with sizes that all
+# differ.
 #
 # ## They train
 #
