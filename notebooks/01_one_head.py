@@ -142,19 +142,38 @@ display.attention_map(weights, WORDS, WORDS, name="first-map")
 #
 # A score adds up $d$ products. If the entries of query and key are independent, with mean 0 and
 # variance 1, each product has variance 1 and the sum has variance $d$: its standard deviation
-# grows as $\sqrt d$. What does that do to the softmax? Its derivative says how weight $w_i$ reacts
-# to score $s_j$: $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$, where $\delta_{ij}$ is 1 for
-# $i = j$ and else 0. Measure the size of that matrix, for the median of 512 queries.
+# grows as $\sqrt d$. Measure it, for 32 random queries over 16 random keys.
 
 
 # %%
-def measure(d: int, divisor: float) -> tuple[float, float, float]:
-    """Measure the scores' deviation, the softmax's derivative and the largest weight."""
+def products(d: int) -> Tensor:
+    """Multiply 32 random queries by 16 random keys of width ``d``."""
     source = torch.Generator().manual_seed(d)
-    n, m = 512, 16
-    query = torch.randn(n, d, generator=source)        # (n, d)
-    key = torch.randn(m, d, generator=source)          # (m, d)
-    scores = query @ key.mT / divisor                  # (n, d) x (d, m) -> (n, m)
+    n, m = 32, 16
+    query = torch.randn(n, d, generator=source)  # (n, d)
+    key = torch.randn(m, d, generator=source)    # (m, d)
+    return query @ key.mT                        # (n, d) x (d, m) -> (n, m)
+
+
+WIDTHS = (4, 8, 16, 32, 64, 128, 256)
+for width in WIDTHS:
+    print(f"d = {width:3}: the scores deviate by {products(width).std():5.2f}")
+
+# %% [markdown]
+# Four times the width, twice the deviation. What does that do to the softmax? Its derivative says
+# how weight $w_i$ reacts to score $s_j$: $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$,
+# where $\delta_{ij}$ is 1 for $i = j$ and else 0. In training, what the weights have to tell the
+# scores is multiplied by this matrix. Its **size**, the root of the sum of its squared entries, says
+# how much gets through. Measure it for the median query.
+
+
+# %%
+def measure(scores: Tensor) -> tuple[float, float, float]:
+    """Measure the deviation of scores, the size of the derivative, the largest weight.
+
+    Args:
+        scores: (n, m), a row per query.
+    """
     weights = scores.softmax(-1)                       # (n, m)
     outer = weights[:, :, None] * weights[:, None, :]  # (n, m, m)
     jacobian = weights.diag_embed() - outer            # (n, m, m)
@@ -164,34 +183,30 @@ def measure(d: int, divisor: float) -> tuple[float, float, float]:
 
 print("        not divided            divided by √d")
 print("   d     std    deriv.  max      std    deriv.  max")
-for width in (4, 16, 64, 256, 1024):
-    plain, divided = measure(width, 1), measure(width, math.sqrt(width))
+for width in WIDTHS:
+    plain, divided = measure(products(width)), measure(products(width) / math.sqrt(width))
     print(f"{width:4}", ("{:6.2f}{:9.3f}{:6.2f}  " * 2).format(*plain, *divided))
 
 # %% [markdown]
-# Undivided, the deviation doubles each time $d$ is four times as large, and one key takes nearly all
-# the weight. For most queries the weights then no longer react to the scores: no gradient comes
-# back, and the head cannot learn to look elsewhere. Divided by $\sqrt d$, all three hardly move.
+# Undivided, one key takes nearly all the weight as $d$ grows, and for most queries the weights no
+# longer react to the scores: no gradient comes back, and the head cannot learn to look elsewhere.
+# The softmax is **saturated**. Divided by $\sqrt d$, all three numbers hardly move.
+#
+# Why the root? The figure holds the same products; dashed is what comes of not dividing. Where
+# scripts run, you choose the width, and which power of it divides:
+#
+# 1. *1*, then move the width: the scores spread, one key wins, the derivative goes to zero.
+# 2. *√d*, and move the width again: nothing much happens, and that is the point.
+# 3. *d*: the derivative is fine, but every key gets nearly the same.
 
 # %% jupyter={"source_hidden": true}
-widths = [2**power for power in range(1, 11)]
-drawing, (left, right) = display.panels(560, 230, columns=2)
-for divided, style, label in ((False, "--", "not divided"), (True, "-", "divided by √d")):
-    measured = [measure(width, math.sqrt(width) if divided else 1) for width in widths]
-    colour = display.COLOURS["d"] if divided else display.COLOURS["h"]
-    deviations, sizes = [m[0] for m in measured], [m[1] for m in measured]
-    left.loglog(widths, deviations, style, color=colour, base=2, label=label)
-    right.semilogx(widths, sizes, style, color=colour, base=2)
-left.set(xlabel="width d", title="standard deviation of the scores")
-right.set(xlabel="width d", title="size of the softmax's derivative", ylim=(0, None))
-left.legend(frameon=False)
-display.finish(drawing, name="why-root-d", alt=(
-    "Two panels against the width d. Not divided, the deviation of the scores grows to "
-    f"{measure(1024, 1)[0]:.0f} and the derivative falls to {measure(1024, 1)[1]:.0e}; "
-    "divided by the root of d, both lines are flat."
-))
+by_width = {width: products(width) for width in WIDTHS}
+display.saturation(by_width, measure, name="why-root-d", width=64)
 
 # %% [markdown]
+# Divided by too little, the head cannot learn to choose otherwise; by too much, it hardly chooses.
+# The root keeps the deviation near one at every width.
+#
 # ## Ask for something else than what you are
 #
 # So far a word finds words like itself. *Thirsty* finds *thirsty*. It should ask *who is alive
@@ -282,7 +297,7 @@ for name, asking in (("self", EMBEDDINGS), ("cross", EMBEDDINGS[:2])):
 
 # %%
 for name, divisor in (("√32", math.sqrt(32)), ("√256", math.sqrt(256))):
-    deviation, derivative, largest = measure(32, divisor)
+    deviation, derivative, largest = measure(products(32) / divisor)
     print(f"d = 32, divided by {name}: deviation {deviation:.2f}, largest {largest:.2f}")
 print(f"an even share of 16 keys: {1 / 16:.2f}")
 

@@ -2,6 +2,7 @@
 
 from annotated_attention.display._calculator import calculator
 from annotated_attention.display._live import live
+from annotated_attention.display._saturation import saturation
 from annotated_attention.display.annotated import annotated
 from annotated_attention.display.code import diff, source
 from annotated_attention.display.figures import (
@@ -30,5 +31,6 @@ __all__ = [
     "flow",
     "live",
     "panels",
+    "saturation",
     "source",
 ]
