@@ -6,22 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from annotated_attention import chapters
 
 PAGE = "/notebooks/01_one_head/"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-FLAGS += ["--disable-background-networking", "--disable-component-update"]
 TALL = 106  # how far the highest bar reaches
 
 one = chapters.load("01_one_head")
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Any]:
-    with sync_playwright() as driver:
-        yield driver.chromium.launch(executable_path=chromium, args=FLAGS)
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +25,7 @@ def page(browser: Any, served: Any) -> Iterator[Any]:
     page.goto(served[0] + PAGE)
     page.locator("#fig-why-root-d").scroll_into_view_if_needed()
     yield page
+    page.close()
     assert problems == []
 
 
@@ -104,7 +97,7 @@ def test_marks_are_pressed_and_nothing_jumps(page: Any) -> None:
         for end in ("End", "Home"):
             widths.press(end)
             queries.press(end)
-            heights.add(figure.bounding_box()["height"])
+            heights.add(figure.locator(".aa-panels").bounding_box()["height"])
         assert_shown(page, 4, said, by, 0)
     assert len(heights) == 1
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -58,7 +58,8 @@ def saturation(
         "query": query,
         "edge": edge,
     }
-    return live(finish(drawing, name=name, alt=alt, caption=caption), "saturation", data)
+    static = finish(drawing, name=name, alt=alt, caption=caption)
+    return live(static, "saturation", data, room=(392, 800))
 
 
 # By the power of d that divides.
