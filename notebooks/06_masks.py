@@ -253,49 +253,28 @@ print(apart.int())
 # %%
 padding = masks.block_padding(torch.tensor([5, 3]), 5)  # (b, m)
 future = masks.block_future(5)                          # (n, m)
-merged = padding[:, None, None, :] | future             # (b, 1, n, m)
-strip = padding[:, None, None, :]
+strip = padding[:, None, None, :]                       # (b, 1, 1, m)
+merged = strip | future                                 # (b, 1, n, m)
 print(tuple(strip.shape), "|", tuple(future.shape), "->", tuple(merged.shape))
 
-# %% jupyter={"source_hidden": true}
-from matplotlib.patches import Rectangle
+# %% [markdown]
+# See it cell by cell, on a sentence of five words and one of three. Each strip is laid under every
+# row, the triangle over every sample. The axis of the heads stays 1: nothing is copied for them.
 
-
-def grid(ax, left: float, top: float, of_padding: Tensor, of_future: Tensor) -> None:
-    """Draw cells that say why they are blocked."""
-    for i, row in enumerate(zip(of_padding.tolist(), of_future.tolist())):
-        for j, why in enumerate(zip(*row)):
-            text = "p" * why[0] + "f" * why[1]
-            colour = display.COLOURS[{"p": "m", "f": "n", "pf": "h"}.get(text, "b")]
-            box = Rectangle((left + j, top + i), 1, 1, facecolor=colour, linewidth=0.6)
-            box.set(edgecolor=display.COLOURS["b"], alpha=0.35 if text else 0.08)
-            ax.add_patch(box)
-            ax.text(left + j + 0.5, top + i + 0.5, text, ha="center", va="center", size=11)
-
-
-# %% jupyter={"source_hidden": true}
-drawing, (ax,) = display.panels(560, 350)
-none = torch.zeros(5, 5, dtype=torch.bool)
-for i in range(2):
-    grid(ax, 0, 2 + 6 * i, padding[i : i + 1], none)
-    grid(ax, 14, 6 * i, padding[i].expand(5, 5), future)
-    ax.text(2.5, 1.6 + 6 * i, f"sample {i + 1}", ha="center", fontsize=9)
-grid(ax, 7, 3, none, future)
-texts = ("(b, 1, 1, m)", "or", "(n, m)", "=", "(b, 1, n, m)")
-for i, text in enumerate(texts):
-    ax.text(2.5 + 3.5 * i, 5.5 if i % 2 else -0.5, text, ha="center", va="center")
-ax.set(xlim=(-0.2, 19.2), ylim=(11.2, -1), aspect="equal")
-ax.axis("off")
-counts = [int(sample.sum()) for sample in merged]
-display.finish(drawing, name="mask-merger", alt=(
-    "Left, a strip of five keys per sample, p marks padding. Middle, five queries by five "
-    "keys, f marks the future. Right, both merged for each sample: a cell is blocked if "
-    f"either blocks it, {counts[0]} of 25 cells in sample 1 and {counts[1]} in sample 2."
-), caption="p: blocked as padding. f: as future. pf: as both. An empty cell may be seen.")
+# %%
+numbers_of = dict(zip(one.WORDS, one.EMBEDDINGS.double())) | {"·": torch.zeros(4).double()}
+texts = [text.split() for text in ("the cat drank the milk", "it was thirsty · ·")]
+five = torch.stack([torch.stack([numbers_of[word] for word in text]) for text in texts])
+scores = five @ five.mT / math.sqrt(4)                  # (b, n, m)
+display.mask_merger(texts, texts, scores, padding, future)
 
 # %% [markdown]
-# Each strip is laid under every row; the triangle is laid over every sample. The axis of the heads
-# stays 1: nothing is copied for each of them.
+# In the live figure, click a word: it counts as padding, and its column is blocked in all rows of
+# its sample. The other weights grow, as they share the whole. Set `attn_mask` to None: its
+# axis of queries is gone, and a `(b, 1, 1, m)` is stretched instead. Click or drag in its cells to
+# draw your own. Then go back to causal and take the first word of a sentence away. It could see only
+# itself; now it has *nothing left*, and softmax gives NaN. [Further
+# down](#why-does-one-bad-row-poison-everything) is about such rows.
 #
 # ## With heads folded in
 #

@@ -2,6 +2,7 @@
 
 from annotated_attention.display._calculator import calculator
 from annotated_attention.display._live import live
+from annotated_attention.display._merger import mask_merger
 from annotated_attention.display._saturation import saturation
 from annotated_attention.display.annotated import annotated
 from annotated_attention.display.code import diff, source
@@ -30,6 +31,7 @@ __all__ = [
     "finish",
     "flow",
     "live",
+    "mask_merger",
     "panels",
     "saturation",
     "source",

@@ -1,0 +1,229 @@
+// The mask merger: pad tokens, draw a mask for the pairs, and see what is merged and what is left.
+//
+// queries, keys: the words of each sample
+// scores: for each sample rows of scores, a row per query
+// padding: for each sample which keys are padding; attn_mask: null, "causal" or rows of what is blocked
+//
+// Merging and weights are those of masks.py and attention.py, and a test compares them.
+import { button, element, readout } from "./host/figure.js";
+
+const range = (count) => Array.from({ length: count }, (_, i) => i);
+const table = (n, m, cell) => range(n).map((i) => range(m).map((j) => cell(i, j)));
+
+/** Block what lies ahead: key j for query i when j > i. */
+export const causal = (n, m) => table(n, m, (i, j) => j > i);
+
+/** Merge key_padding_mask (b, m) and attn_mask (n, m), into the smallest shape that holds both. */
+export const merge = (padding, pairs) =>
+  padding
+    ? padding.map((keys) => [(pairs ?? [keys.map(() => false)]).map((row) => row.map((cell, j) => cell || keys[j]))])
+    : pairs;
+
+/** Give the row of a merged mask for query i of sample s: an axis of 1 is stretched. */
+export function rowOf(merged, s, i, m) {
+  const rows = Array.isArray(merged?.[0][0]) ? merged[s][0] : merged;
+  return rows ? rows[rows.length === 1 ? 0 : i] : Array(m).fill(false);
+}
+
+function softmax(scores) {
+  const top = Math.max(...scores);
+  const powers = scores.map((score) => Math.exp(score - top)); // NaN if all are -Infinity
+  const sum = powers.reduce((a, b) => a + b, 0);
+  return powers.map((power) => power / sum);
+}
+
+const fill = (number) => (scores, blocked) => softmax(scores.map((score, j) => (blocked[j] ? number : score)));
+
+/** Make a row of scores into weights; they differ where nothing is left. */
+export const FATES = {
+  NaN: fill(-Infinity),
+  zeros: (scores, blocked) => (blocked.every(Boolean) ? scores.map(() => 0) : FATES.NaN(scores, blocked)),
+  uniform: fill(-1e9),
+};
+
+/** Give the weights, (b, n, m), of scores under a merged mask. */
+export const weigh = (scores, merged, fate) =>
+  scores.map((rows, s) => rows.map((row, i) => FATES[fate](row, rowOf(merged, s, i, row.length))));
+
+/** Write a weight with two digits, as the other figures do. */
+export const digits = (weight) =>
+  weight ? (weight < 0.995 ? weight.toFixed(2).slice(1) : weight.toFixed(1)) : String(weight);
+
+const PROMISES = { NaN: "NaN: plain softmax", zeros: "zeros: this package", uniform: "uniform: -1e9" };
+
+export default {
+  render({ model, el }) {
+    const { queries, keys, scores, padding, attn_mask } = model.get("data");
+    const [b, n, m] = [keys.length, queries[0].length, keys[0].length];
+    let now;
+
+    const said = readout();
+    const shapes = element("tbody");
+    const kind = choice("attn_mask", { None: "None", causal: "causal", drawn: "drawn by you" }, (name) => {
+      now.kind = name;
+      show(`attn_mask is ${name} now.`);
+    });
+    const fate = choice("nothing left gives", PROMISES, (name) => {
+      now.fate = name;
+      show("");
+    });
+    const pairs = drawPairs(n, m, (i, j, to) => {
+      now.drawn = table(n, m, (k, l) => (k === i && l === j ? to : blocks()?.[k][l] ?? false));
+      now.kind = "drawn";
+      show(`Query ${i} ${to ? "may not see" : "sees"} key ${j}.`);
+    });
+    const samples = keys.map((words, s) =>
+      drawSample(s, queries[s], words, (j) => {
+        now.padding[s][j] = !now.padding[s][j];
+        show(`“${words[j]}”, key ${j} of sample ${s + 1}, ${now.padding[s][j] ? "is padding" : "is a word"} now.`);
+      }),
+    );
+    const blocks = () => ({ None: null, causal: causal(n, m), drawn: now.drawn })[now.kind];
+
+    const show = (change) => {
+      const merged = merge(now.padding, blocks());
+      const weights = weigh(scores, merged, now.fate);
+      const empty = [];
+      kind.value = now.kind;
+      fate.value = now.fate;
+      pairs.show(blocks());
+      samples.forEach((sample, s) => {
+        const rows = queries[s].map((_, i) => rowOf(merged, s, i, m));
+        sample.show(now.padding[s], blocks(), rows, weights[s]);
+        rows.forEach((row, i) => row.every(Boolean) && empty.push(`“${queries[s][i]}” (query ${i} of sample ${s + 1})`));
+      });
+      const sizes = { b, n, m, h: 1, 1: 1 };
+      shapes.replaceChildren(
+        line(sizes, "key_padding_mask", "bm", "b11m"),
+        blocks() ? line(sizes, "attn_mask", "nm", "11nm") : line(sizes, "attn_mask", "None", "None"),
+        line(sizes, "merged by |", "", blocks() ? "b1nm" : "b11m"),
+        line(sizes, "weights", "", "bhnm"),
+      );
+      said.textContent = `${change} ${fates(empty, b * n, m)}`.trim();
+    };
+    const begin = (change) => {
+      const given = Array.isArray(attn_mask);
+      now = {
+        padding: padding.map((row) => [...row]),
+        kind: given ? "drawn" : attn_mask ?? "None",
+        drawn: given ? attn_mask : table(n, m, () => false),
+        fate: "NaN",
+      };
+      show(change);
+    };
+
+    el.append(
+      grid("aa-shapes", "", ["given", "on the axes of the scores"], shapes),
+      element("div", { class: "aa-controls aa-masks" }, element("div", {}, kind.label, pairs.root), ...samples.map(({ root }) => root)),
+      element("div", { class: "aa-controls" }, fate.label, button("Start again", () => begin("As at the start."))),
+      said,
+    );
+    begin("");
+  },
+};
+
+// Say how many queries are left without a key, and what becomes of them.
+function fates(empty, all, m) {
+  if (!empty.length) return `All ${all} queries keep at least one key.`;
+  const named = empty.slice(0, 2).join(" and ") + (empty.length > 2 ? ` and ${empty.length - 2} more` : "");
+  return (
+    `${all - empty.length} of ${all} queries keep at least one key. Nothing is left for ${named}: ` +
+    `NaN by plain softmax, zeros in this package, ${digits(1 / m)} for each key by a finite fill.`
+  );
+}
+
+function choice(label, options, move) {
+  const named = Object.entries(options).map(([value, text]) => element("option", { value }, text));
+  const select = element("select", { class: "aa-select" }, ...named);
+  select.addEventListener("change", () => move(select.value));
+  return Object.assign(select, { label: element("label", { class: "aa-slider" }, element("span", {}, label), select) });
+}
+
+// A row of shapes, in letters and in numbers.
+function line(sizes, name, ...shapes) {
+  const written = (shape) => {
+    if (!sizes[shape[0]]) return [shape];
+    const letters = [...shape].flatMap((letter) => [", ", sizes[letter] > 1 || letter === "h" ? element("b", { class: `dim-${letter}` }, letter) : letter]);
+    return ["(", ...letters.slice(1), `) = (${[...shape].map((letter) => sizes[letter]).join(", ")})`];
+  };
+  return element("tr", {}, element("th", { scope: "row" }, name), ...shapes.map((shape) => element("td", {}, ...written(shape))));
+}
+
+function grid(name, caption, columns, body) {
+  const head = columns.map((text) => element("th", { scope: "col" }, text));
+  const top = element("thead", {}, element("tr", {}, element("td"), ...head));
+  return element("table", { class: name }, ...(caption ? [element("caption", {}, caption)] : []), top, body);
+}
+
+const rowsOf = (heads, cells) =>
+  heads.map((head, i) =>
+    element("tr", {}, element("th", { scope: "row" }, head), ...cells[i].map((inside) => element("td", {}, ...inside))),
+  );
+
+// The mask for the pairs: one stop of the Tab key, arrows from cell to cell; a mouse that is down draws.
+function drawPairs(n, m, set) {
+  const cells = table(n, m, (i, j) =>
+    element("button", { type: "button", tabindex: i || j ? -1 : 0, "aria-label": `query ${i}, key ${j}` }),
+  );
+  const flat = cells.flat();
+  const at = ({ target }) => flat.indexOf(target);
+  const pressed = (place) => flat[place].getAttribute("aria-pressed") === "true";
+  const draw = (place, to) => set(Math.floor(place / m), place % m, to);
+  let [pointer, ink] = ["", null];
+  const listeners = {
+    focusin: (event) => flat.forEach((cell) => (cell.tabIndex = cell === event.target ? 0 : -1)),
+    keydown(event) {
+      const step = { ArrowUp: -m, ArrowDown: m, ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      flat[at(event) + step]?.focus();
+    },
+    pointerdown(event) {
+      [pointer, ink] = [event.pointerType, null];
+      if (pointer === "touch" || at(event) < 0 || event.button) return;
+      ink = !pressed(at(event));
+      draw(at(event), ink);
+    },
+    pointerover(event) {
+      if (!(event.buttons & 1)) ink = null;
+      if (ink !== null && at(event) >= 0 && pressed(at(event)) !== ink) draw(at(event), ink);
+    },
+    click(event) {
+      if (at(event) >= 0 && (pointer !== "mouse" || !event.detail)) draw(at(event), !pressed(at(event))); // the mouse drew when it went down
+    },
+  };
+  const root = grid("aa-pairs", "queries (n) ↓, keys (m) →", range(m), element("tbody", {}, ...rowsOf(range(n), cells.map((row) => row.map((cell) => [cell])))));
+  for (const [name, listener] of Object.entries(listeners)) root.addEventListener(name, listener);
+  const show = (pairs) =>
+    flat.forEach((cell, place) => {
+      const blocked = Boolean(pairs?.[Math.floor(place / m)][place % m]);
+      cell.setAttribute("aria-pressed", blocked);
+      cell.textContent = blocked ? "a" : "";
+    });
+  return { root, show };
+}
+
+// One sample: its tokens are buttons; under them, for each query, what is blocked and the weights.
+function drawSample(s, queries, keys, press) {
+  const tokens = keys.map((word, j) => {
+    const token = button(word, () => press(j));
+    token.setAttribute("aria-label", `${word}, key ${j} of sample ${s + 1}, is padding`);
+    return token;
+  });
+  const cells = table(queries.length, keys.length, () => [element("small"), element("span")]);
+  const rows = rowsOf(queries, cells);
+  const root = grid("aa-merged", `sample ${s + 1}`, tokens, element("tbody", {}, ...rows));
+  const show = (padding, pairs, blocked, weights) => {
+    tokens.forEach((token, j) => token.setAttribute("aria-pressed", padding[j]));
+    cells.forEach((row, i) => {
+      rows[i].classList.toggle("aa-empty", blocked[i].every(Boolean));
+      row.forEach(([mark, number], j) => {
+        mark.textContent = (padding[j] ? "p" : "") + (pairs?.[i][j] ? "a" : "");
+        number.textContent = digits(weights[i][j]);
+        number.parentElement.classList.toggle("aa-blocked", blocked[i][j]);
+        number.parentElement.style.setProperty("--weight", weights[i][j] || 0);
+      });
+    });
+  };
+  return { root, show };
+}
