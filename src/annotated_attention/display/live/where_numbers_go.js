@@ -4,7 +4,7 @@
 // follow: the number that is lit to begin with, as [token, feature], counted from 0
 import { element, readout, slider } from "./host/figure.js";
 
-const SIZES = { n: ["tokens n", 6], h: ["heads h", 4], d: ["width d", 4] }; // and the most of each
+const SIZES = { n: ["tokens n", 5], h: ["heads h", 4], d: ["width d", 4] }; // and the most of each
 const SLICES = { n: "token", h: "head" };
 // What makes each step, in which order of axes, what that does, and which transpose it is.
 const STEPS = [
@@ -101,6 +101,7 @@ export default {
       const right = steps(sizes, true, true);
       const made = steps(sizes, transposed.split, transposed.merge);
       const straight = [false, false, !transposed.split, false, !transposed.merge];
+      room.style.setProperty("--n", n);
       room.style.setProperty("--columns", h * d);
       light = frames.map(({ fill }, i) => fill(made[i], right[i], straight[i], sizes));
       choose(Math.min(at.token, n - 1) * h * d + Math.min(at.feature, h * d - 1));
@@ -123,7 +124,7 @@ export default {
     });
     const controls = element("div", { class: "aa-controls" }, ...[walk, ...sliders].map(({ label }) => label));
     const room = element("div", { class: "aa-steps" }, ...frames.map(({ root }) => root));
-    el.append(element("div", { class: "aa-room" }, controls, said, room));
+    el.append(element("div", { class: "aa-where" }, controls, said, room));
     show();
   },
 };
