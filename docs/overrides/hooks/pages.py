@@ -29,6 +29,11 @@ log = logging.getLogger("mkdocs.pages")
 ASIDE = re.compile(r"<svg.*?</svg>|<pre.*?</pre>", re.DOTALL)
 SOURCE = '<pre class="aa-source">'
 PLACE = "<aa-aside></aa-aside>"
+# Shown where there is room for it; assets/reading.js answers it.
+SIDE_BY_SIDE = (
+    '<button type="button" class="aa-beside-button" aria-pressed="false" data-search-exclude'
+    ' title="Notes on the left, code on the right">Side by side</button>'
+)
 
 
 @event_priority(-100)  # last: everything that makes content has run
@@ -62,6 +67,7 @@ def _mend_chapter(soup: BeautifulSoup, page: Page, config: MkDocsConfig, files: 
     _mend_headings(soup, page)
     _mend_links(soup, page, files)
     _offer_downloads(soup, page, config)
+    _pair_notes_with_code(soup)
     page.present_anchor_ids = {str(tag["id"]) for tag in soup.find_all(id=True)}
 
 
@@ -118,9 +124,17 @@ def _mend_links(soup: BeautifulSoup, page: Page, files: Files) -> None:
             target = found
             relative = get_relative_url(target.url, page.url)
             link["href"] = relative + (f"#{parts.fragment}" if parts.fragment else "")
+            _say_where_to(link, target)
         if parts.fragment:
             anchors.setdefault(target, {})[unquote(parts.fragment)] = href
     page.links_to_anchors = anchors  # MkDocs checks them once every page is known
+
+
+def _say_where_to(link: Tag, target: File) -> None:
+    """Name the chapter behind a link, for paper; its number only where the text does not say it."""
+    number, dot, title = str(target.page.title if target.page else "").partition(" · ")
+    if dot and title.lower() not in link.text.lower():
+        link["data-to"] = title if number in link.text.split() else f"chapter {number}, {title}"
 
 
 def _offer_downloads(soup: BeautifulSoup, page: Page, config: MkDocsConfig) -> None:
@@ -134,8 +148,32 @@ def _offer_downloads(soup: BeautifulSoup, page: Page, config: MkDocsConfig) -> N
         for suffix, what in ((".ipynb", "notebook"), (".py", "script"))
     )
     minutes = next(c["minutes"] for c in config.extra["chapters"] if c["file"] == name)
-    line = f'<p class="aa-run">{minutes} minutes · run it yourself: {links}</p>'
+    line = f'<p class="aa-run">{minutes} minutes · run it yourself: {links}{SIDE_BY_SIDE}</p>'
     title.insert_after(BeautifulSoup(line, "html.parser"))
+
+
+def _pair_notes_with_code(soup: BeautifulSoup) -> None:
+    """Put each note and the cells that it introduces into one row, in the order they stand in.
+
+    The stylesheet leaves rows alone until the reader asks for notes and code side by side.
+    Headings stand between rows, and so does what needs the whole width of the page.
+    """
+    row: Tag | None = None
+    for part in [part for part in soup.contents if isinstance(part, Tag)]:
+        classes = part.get_attribute_list("class")
+        if _level(part) or "aa-run" in classes or part.select_one(".aa-map, .aa-annotated"):
+            row = None
+            continue
+        cell = "aa-cell" in classes
+        if row is None or (not cell and row.select_one(".aa-show")):
+            row = soup.new_tag("div", attrs={"class": "aa-row"})
+            part.insert_before(row)
+        side = "aa-show" if cell else "aa-say"
+        place = row.find(class_=side, recursive=False)
+        if not isinstance(place, Tag):
+            place = soup.new_tag("div", attrs={"class": side})
+            row.append(place)
+        place.extend([part.extract(), "\n"])
 
 
 def _dress_callout(quote: Tag) -> None:

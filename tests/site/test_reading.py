@@ -1,0 +1,168 @@
+"""Reading a chapter: side by side, on one measure, on paper; and nothing waits for fonts."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from book import scripts
+
+CHAPTERS = [script.stem for script in sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))]
+DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 760}
+
+
+@pytest.fixture(scope="module")
+def browser(chromium):
+    with sync_playwright() as driver:
+        flags = ["--no-sandbox", "--disable-gpu"]
+        yield driver.chromium.launch(executable_path=chromium, args=flags)
+
+
+@pytest.fixture
+def visit(browser, served):
+    """Open a page of the site in a window of its own."""
+    address, _ = served
+    contexts, problems = [], []
+
+    def visit(path, viewport=DESKTOP, **options):
+        contexts.append(browser.new_context(viewport=viewport, **options))
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(f"{address}/{path}")
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
+def chapter(name):
+    return f"notebooks/{name}/"
+
+
+def button(page):
+    return page.get_by_role("button", name="Side by side")
+
+
+# Of every row with both: how far its code begins under its notes, and right of their end.
+ROWS = """() => [...document.querySelectorAll(".aa-row:has(> .aa-say + .aa-show)")].map((row) => {
+  const [say, show] = [...row.children].map((side) => side.getBoundingClientRect());
+  return [Math.round(show.top - say.top), Math.round(show.left - say.right)];
+})"""
+SIDEWAYS = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def test_button_by_mouse_and_keyboard_and_remembered(visit):
+    page = visit(chapter("05_batches"))
+    assert all(down > 0 for down, _ in page.evaluate(ROWS)), "off until it is asked for"
+    expect(button(page)).to_have_attribute("aria-pressed", "false")
+    button(page).click()
+    expect(button(page)).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".md-sidebar:visible")).to_have_count(0)
+    page.locator(".md-footer__link--next").click()
+    page.wait_for_url("**/06_masks/")
+    expect(button(page)).to_have_attribute("aria-pressed", "true")
+    rows = page.evaluate(ROWS)
+    assert len(rows) > 20
+    assert all(down == 0 and right > 0 for down, right in rows), rows
+    button(page).press("Enter")
+    expect(button(page)).to_have_attribute("aria-pressed", "false")
+    page.reload()
+    expect(button(page)).to_have_attribute("aria-pressed", "false")
+    assert all(down > 0 for down, _ in page.evaluate(ROWS))
+    assert page.context.cookies() == []
+
+
+def test_remembered_before_anything_is_drawn(visit):
+    page = visit(chapter("01_one_head"))
+    button(page).click()
+    page.route("**/*.js", lambda route: route.abort() if "early" not in route.request.url else None)
+    page.route("**/reading-early.js", lambda route: route.continue_())
+    page.reload()
+    assert all(down == 0 for down, _ in page.evaluate(ROWS)), "the later scripts are not needed"
+
+
+def test_absent_on_narrow_screens_and_other_pages(visit):
+    page = visit(chapter("05_batches"))
+    button(page).click()
+    page.set_viewport_size(PHONE)
+    expect(button(page)).to_be_hidden()
+    assert all(down > 0 for down, _ in page.evaluate(ROWS))
+    page.set_viewport_size(DESKTOP)
+    expect(button(page)).to_be_visible()
+    page.goto(page.url.replace(chapter("05_batches"), "notation/"))
+    expect(page.locator(".md-sidebar--primary")).to_be_visible()
+    expect(button(page)).to_have_count(0)
+
+
+def test_absent_without_scripts(visit):
+    page = visit(chapter("05_batches"), java_script_enabled=False)
+    expect(button(page)).to_be_hidden()
+
+
+# Characters to a line, counted in every paragraph of prose that has three lines or more.
+MEASURE = """() => {
+  const counts = [];
+  for (const p of document.querySelectorAll(".aa-say > p:not(:has(.katex, code))")) {
+    const range = document.createRange(), lines = new Map();
+    const walker = document.createTreeWalker(p, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) for (let i = 0; i < walker.currentNode.length; i++) {
+      range.setStart(walker.currentNode, i);
+      range.setEnd(walker.currentNode, i + 1);
+      const line = Math.round(range.getBoundingClientRect().bottom / 8);
+      lines.set(line, (lines.get(line) ?? 0) + 1);
+    }
+    if (lines.size > 2) counts.push(...[...lines.values()].slice(0, -1));
+  }
+  return counts.sort((a, b) => a - b);
+}"""
+# Code, its own or printed by a cell, that is cut off and would have to be scrolled.
+CUT = """() => [...document.querySelectorAll("article :is(pre, pre > code)")]
+  .filter((code) => code.checkVisibility() && code.scrollWidth > code.clientWidth)
+  .filter((code) => !code.closest(".aa-note"))
+  .map((code) => code.innerText.slice(0, 60))"""
+UNFOLD = "() => { for (const fold of document.querySelectorAll('details')) fold.open = true }"
+BESIDE = "beside => document.documentElement.classList.toggle('aa-beside', beside)"
+
+
+def test_every_chapter_fits_a_desktop(visit):
+    page, counts = visit(chapter(CHAPTERS[0])), []
+    for name in CHAPTERS:
+        page.goto(re.sub(r"notebooks/\w+/", chapter(name), page.url), wait_until="domcontentloaded")
+        page.evaluate(UNFOLD)
+        assert page.evaluate(CUT) == [], name
+        counts += page.evaluate(MEASURE) if len(counts) < 200 else []
+        page.evaluate(BESIDE, True)
+        rows = page.evaluate(ROWS)
+        assert all(down == 0 and right > 0 for down, right in rows), (name, rows)
+        assert page.evaluate(SIDEWAYS) <= 0, name
+    assert len(counts) > 100
+    assert 65 <= sorted(counts)[len(counts) // 2] <= 75, "the measure that most lines have"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_paper(visit, scheme):
+    page = visit(chapter("06_masks"), color_scheme=scheme)
+    button(page).click()
+    page.emulate_media(media="print")
+    for kept in ("h1", ".aa-say > .aa-fold > p", ".aa-tag-solution pre"):
+        expect(page.locator(kept).first).to_be_visible()
+    assert all(down > 0 for down, _ in page.evaluate(ROWS)), "one below the other"
+    gone = "header, footer, .md-sidebar, button, .headerlink, .aa-run, .aa-out + .aa-fold"
+    assert page.locator(gone).count() > 20
+    expect(page.locator(gone).locator("visible=true")).to_have_count(0)
+    ink, sheet = page.evaluate(
+        "() => [getComputedStyle(document.querySelector('.aa-say p')).color,"
+        " getComputedStyle(document.body).backgroundColor]"
+    )
+    assert ink.startswith("rgba(0, 0, 0"), ink
+    assert sheet == "rgb(255, 255, 255)"
+    letter = page.locator(".aa-say .dim-n").first
+    expect(letter).to_have_css("color", "rgb(0, 103, 165)")
+    link = page.locator("article a", has_text="The next chapter").first
+    assert link.get_attribute("data-to") == "chapter 7, Multi-head attention"
+    assert "(" in link.evaluate("a => getComputedStyle(a, '::after').content")
+    page.set_viewport_size({"width": 673, "height": 1000})
+    assert page.evaluate(CUT) == []
+    assert page.evaluate(SIDEWAYS) <= 0
