@@ -162,9 +162,9 @@ for width in WIDTHS:
 # %% [markdown]
 # Four times the width, twice the deviation. What does that do to the softmax? Its derivative says
 # how weight $w_i$ reacts to score $s_j$: $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$,
-# where $\delta_{ij}$ is 1 for $i = j$ and else 0. In training, what the weights have to tell the
-# scores is multiplied by this matrix. Its **size**, the root of the sum of its squared entries, says
-# how much gets through. Measure it for the median query.
+# where $\delta_{ij}$ is 1 for $i = j$ and else 0. In training, the gradient of the weights is
+# multiplied by this matrix on its way to the scores. Its **size**, the root of the sum of its squared
+# entries, says how much gets through. Measure it for the median query.
 
 
 # %%
@@ -181,8 +181,8 @@ def measure(scores: Tensor) -> tuple[float, float, float]:
     return scores.std().item(), size.item(), weights.amax(-1).mean().item()
 
 
-print("        not divided            divided by √d")
-print("   d     std    deriv.  max      std    deriv.  max")
+print("         not divided              divided by √d")
+print("   d    std   deriv.   max     std   deriv.   max")
 for width in WIDTHS:
     plain, divided = measure(products(width)), measure(products(width) / math.sqrt(width))
     print(f"{width:4}", ("{:6.2f}{:9.3f}{:6.2f}  " * 2).format(*plain, *divided))
@@ -193,15 +193,15 @@ for width in WIDTHS:
 # The softmax is **saturated**. Divided by $\sqrt d$, all three numbers hardly move.
 #
 # Why the root? The figure holds the same products; dashed is what comes of not dividing. Where
-# scripts run, you choose the width, and which power of it divides:
+# scripts run, you choose width and divisor:
 #
-# 1. *1*, then move the width: the scores spread, one key wins, the derivative goes to zero.
-# 2. *√d*, and move the width again: nothing much happens, and that is the point.
-# 3. *d*: the derivative is fine, but every key gets nearly the same.
+# 1. Divide by *1* and move the width: the scores spread, one key wins, the derivative vanishes.
+# 2. Divide by *√d* and move it again: nothing much happens. That is the point.
+# 3. Divide by *d*: the derivative is fine, but every key gets nearly the same.
 
 # %% jupyter={"source_hidden": true}
 by_width = {width: products(width) for width in WIDTHS}
-display.saturation(by_width, measure, name="why-root-d", width=64)
+display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 
 # %% [markdown]
 # Divided by too little, the head cannot learn to choose otherwise; by too much, it hardly chooses.
@@ -333,7 +333,7 @@ head = xavier(OneHead(embed_dim=4, head_dim=3))
 print(head(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)[0][thirsty])
 
 # %% [markdown]
-# Numbers again. Beside them two obvious choices, normal with a fixed deviation, at e = d = 512:
+# Numbers again. Compare with two tempting choices, normal with a fixed deviation, at e = d = 512:
 
 # %%
 x = torch.randn(64, 512)  # (64, 512)
