@@ -10,7 +10,8 @@ TORCH ?=
 TRAINED ?=
 
 py := .venv/bin/python
-chapters := $(sort $(wildcard notebooks/[0-9][0-9]_*.py))
+# The chapters, and the cheat sheet, which is made like one.
+chapters := $(sort $(wildcard notebooks/*.py))
 executed := $(chapters:notebooks/%.py=build/notebooks/%.ipynb)
 pairs := $(chapters:.py=.ipynb)
 sources := $(shell find src -name '*.py' -o -name '*.css' -o -name '*.js' -o -path '*/data/*' -type f)

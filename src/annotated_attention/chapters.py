@@ -53,7 +53,7 @@ def names() -> list[str]:
             f"chapters are read from the notebooks of a checkout, and {NOTEBOOKS} does not exist: "
             "clone the repository and install it in place (pip install -e .)"
         )
-    return sorted(path.stem for path in NOTEBOOKS.glob("*.py"))
+    return sorted(path.stem for path in NOTEBOOKS.glob("[0-9][0-9]_*.py"))
 
 
 def load(name: str) -> ModuleType:

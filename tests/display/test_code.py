@@ -47,6 +47,22 @@ HEAD = '''class Head:
         return x @ x.mT  # (b, n, d) -> (b, n, n)'''
 
 
+class Documented:
+    """What it is."""
+
+    def forward(self, x):
+        """Say more.
+
+        Much more.
+        """
+        # It stays.
+        text = """This, too."""
+        return x, text
+
+    def nothing(self):
+        """Do nothing."""
+
+
 class Local:
     """A class of a file."""
 
@@ -79,6 +95,20 @@ def page(output: Any) -> Tag:
     assert isinstance(style, Tag)
     style.extract()
     return soup
+
+
+def test_source_without_docstrings() -> None:
+    """What is left is the code: comments, texts, and a docstring that is all there is."""
+    assert source(Documented, docstrings=False).text.split("\n") == [
+        "class Documented:",
+        "    def forward(self, x):",
+        "        # It stays.",
+        '        text = """This, too."""',
+        "        return x, text",
+        "",
+        "    def nothing(self):",
+        '        """Do nothing."""',
+    ]
 
 
 def test_source_of_a_class_of_the_notebook(run: Run) -> None:

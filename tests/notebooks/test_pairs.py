@@ -8,7 +8,7 @@ from jupytext.config import load_jupytext_config
 
 from book import scripts
 
-CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
+CHAPTERS = sorted(scripts.CHAPTERS.glob("*.py"))
 each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)
 
 

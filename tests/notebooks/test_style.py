@@ -8,7 +8,9 @@ import pytest
 from book import scripts
 
 CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
+SCRIPTS = sorted(scripts.CHAPTERS.glob("*.py"))  # the cheat sheet, too, which has little prose
 each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)
+each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 CORE = sorted((scripts.ROOT / "src" / "annotated_attention").glob("*.py"))
 SHAPE = re.compile(r"# .*\((?:[a-z0-9_.]+(?: \* [a-z0-9]+)*,? ?)+\)")
 
@@ -27,7 +29,7 @@ def test_words_and_code_are_in_balance(script):
     assert 4 <= words / lines <= 9, f"{words} words for {lines} lines of code"
 
 
-@each_chapter
+@each_script
 def test_cells_are_short(script):
     for cell in scripts.code_cells(script):
         lines = [line for line in cell.source.splitlines() if line.strip()]
@@ -39,7 +41,7 @@ def test_cells_are_short(script):
             assert len(line) <= 92, f"{script.name}:{cell.line}: too wide for the page: {line}"
 
 
-@pytest.mark.parametrize("script", [*CHAPTERS, *CORE], ids=lambda script: script.stem)
+@pytest.mark.parametrize("script", [*SCRIPTS, *CORE], ids=lambda script: script.stem)
 def test_shape_comments_stand_in_one_column(script):
     lines = script.read_text(encoding="utf-8").splitlines()
     for (number, line), (_, below) in pairwise(enumerate(lines, 1)):
@@ -51,7 +53,7 @@ def test_shape_comments_stand_in_one_column(script):
         assert len(columns) <= 1, f"{script.name}:{number}: align the comments of these two lines"
 
 
-@each_chapter
+@each_script
 def test_shapes_in_docstrings_are_ones_that_are_checked(script):
     for cell in scripts.code_cells(script):
         for text in re.findall(r'"""(.*?)"""', cell.source, re.DOTALL):
@@ -60,7 +62,7 @@ def test_shapes_in_docstrings_are_ones_that_are_checked(script):
                 assert not shape or re.match(r"\s+\w+: \(", line), f"only Args are checked: {line}"
 
 
-@each_chapter
+@each_script
 def test_no_formula_in_a_heading(script):
     for cell in scripts.notebook(script).cells:
         for heading in re.findall(r"^#+ .*$", cell.source, re.MULTILINE):

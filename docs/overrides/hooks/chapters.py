@@ -20,6 +20,7 @@ from book import figures, scripts
 from book.figures import EXECUTED
 
 OVERRIDES = Path(__file__).parents[1]
+SHEET = {"Cheat sheet": "notebooks/cheat_sheet.ipynb"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -35,17 +36,15 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         if _built(chapter["file"])
     ]
     assert config.nav is not None
-    config.nav = [{"Chapters": pages} if entry == "chapters" else entry for entry in config.nav]
+    nav = [{"Chapters": pages} if entry == "chapters" else entry for entry in config.nav]
+    config.nav = [entry for entry in nav if entry != SHEET or _built("cheat_sheet")]
     return config
 
 
 @event_priority(100)  # before the notebook plugin, which takes over what it finds here
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add each executed chapter as a page, and its script and notebook as downloads."""
-    for chapter in config.extra["chapters"]:
-        name = chapter["file"]
-        if not _built(name):
-            continue
+    """Add what was executed as pages, and the scripts and notebooks as downloads."""
+    for name in filter(_built, sorted(path.stem for path in scripts.CHAPTERS.glob("*.py"))):
         page = File(
             f"notebooks/{name}.ipynb",
             src_dir=str(EXECUTED.parent),

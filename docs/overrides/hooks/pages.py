@@ -66,8 +66,9 @@ def _mend_chapter(soup: BeautifulSoup, page: Page, config: MkDocsConfig, files: 
         log.warning(f"{page.file.src_uri}: an output that the site cannot show: {unknown.text}")
     _mend_headings(soup, page)
     _mend_links(soup, page, files)
-    _offer_downloads(soup, page, config)
-    _pair_notes_with_code(soup)
+    if not page.file.src_uri.endswith("/cheat_sheet.ipynb"):  # which sheet.py lays out
+        _offer_downloads(soup, page, config)
+        _pair_notes_with_code(soup)
     page.present_anchor_ids = {str(tag["id"]) for tag in soup.find_all(id=True)}
 
 

@@ -16,16 +16,20 @@ _KEEP = 3
 _ELEMENT = {" ": "span", "-": 'del class="aa-del"', "+": 'ins class="aa-add"'}
 
 
-def source(obj: object) -> Output:
+def source(obj: object, *, docstrings: bool = True) -> Output:
     """Show the source of a class, a function or a module, as it was when ``obj`` was defined.
 
     Works for what a cell of the running notebook defines, and for what a file defines.
+
+    Args:
+        obj: the class, function or module.
+        docstrings: False leaves them out, and the empty lines after them.
 
     Raises:
         TypeError: ``obj`` is something else.
         OSError: the source cannot be found, as for a class made in C.
     """
-    text = _source_text(obj)
+    text = _source_text(obj) if docstrings else _without_docstrings(_source_text(obj))
     return Output(text, code_block("\n".join(highlight_lines(text))))
 
 
@@ -76,6 +80,19 @@ def _fold(rows: list[tuple[str, str]]) -> Iterator[str]:
         if mark == " " and len(run) > _FOLD_ABOVE:
             run[_KEEP:-_KEEP] = [f'<span class="aa-fold">  … {hidden} unchanged lines</span>']
         yield from run
+
+
+def _without_docstrings(text: str) -> str:
+    """Leave out docstrings and the empty lines after them, where more follows."""
+    lines, left_out = text.split("\n"), set[int]()
+    for node in ast.walk(ast.parse(text)):
+        kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        if isinstance(node, kinds) and ast.get_docstring(node) is not None and node.body[1:]:
+            first, end = node.body[0].lineno - 1, node.body[0].end_lineno or 0
+            while not lines[end].strip():
+                end += 1
+            left_out.update(range(first, end))
+    return "\n".join(line for number, line in enumerate(lines) if number not in left_out)
 
 
 def _as_text(version: object) -> str:

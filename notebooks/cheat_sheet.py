@@ -1,0 +1,338 @@
+# %% [markdown]
+# # Cheat sheet
+#
+# Multi-head attention on one page, to print. What it shows has run: shapes, numbers and masks are
+# measured, and each check has caught its mistake.
+#
+# ## The formula
+#
+# $$H_i = \operatorname{softmax}\!\Big(\frac{Q_i K_i^\top}{\sqrt d} + B\Big)\, V_i$$
+#
+# $$\begin{aligned} Q_i &= X W_{Q,i} \\ K_i &= Y W_{K,i} \qquad V_i = Y W_{V,i} \\
+# \text{output} &= [\,H_1 \;\dots\; H_h\,]\; W_O \end{aligned}$$
+#
+# $B$ is 0 where a query may see a key, and $-\infty$ where it must not. Self-attention: $Y = X$.
+#
+# <b class="dim dim-b">b</b> samples, <b class="dim dim-n">n</b> queries, <b class="dim dim-m">m</b>
+# keys, <b class="dim dim-h">h</b> heads, each <b class="dim dim-d">d</b> wide; e = h · d
+
+# %% tags=["hide-input"]
+from math import inf, sqrt
+
+import torch
+import torch.nn.functional as F
+from IPython.display import Markdown
+from torch import Tensor, nn
+
+from annotated_attention import MultiheadAttention, chapters, counting, display, masks
+
+torch.manual_seed(0)
+one = chapters.load("01_one_head")
+b, n, m, h, d = 2, 3, 5, 4, 6
+e = h * d
+ours = MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
+theirs = nn.MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
+_ = theirs.load_state_dict(ours.state_dict())
+
+# %% tags=["hide-input"]
+x = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)  # (b, n, e)
+y = torch.randn(b, m, e, dtype=torch.float64, requires_grad=True)  # (b, m, e)
+future = masks.block_future(n, m)                                  # (n, m)
+B = torch.zeros(n, m).masked_fill(future, -inf)                    # (n, m)
+per_head = [matrix.mT.split(d, -1) for matrix in ours.in_proj_weight.chunk(3)]
+heads = [
+    ((x @ w_q) @ (y @ w_k).mT / sqrt(d) + B).softmax(-1) @ (y @ w_v)
+    for w_q, w_k, w_v in zip(*per_head)
+]
+output = torch.cat(heads, -1) @ ours.out_proj.weight.mT            # (b, n, e)
+gradients = one.gradients(output, [x, y])
+for module in (ours, theirs):
+    assert not torch.cat([module.in_proj_bias, module.out_proj.bias]).any()
+    expected, _ = module(x, y, y, attn_mask=future)                # (b, n, e), (b, n, m)
+    torch.testing.assert_close(output, expected)
+    torch.testing.assert_close(gradients, one.gradients(expected, [x, y]))
+
+# %% [markdown]
+# ## What it costs
+
+# %% tags=["hide-input"]
+from torch.utils.flop_counter import FlopCounterMode
+
+twelve = chapters.load("12_counting")
+
+
+def count(call, *inputs: Tensor) -> tuple[int, int, int]:
+    """Let PyTorch count FLOPs, forward and backward, and the numbers kept in between."""
+    with FlopCounterMode(display=False) as counter, twelve.Kept(ours) as kept:
+        result = call(*inputs)[0]
+        forward = counter.get_total_flops()
+        result.sum().backward()
+    return forward, counter.get_total_flops() - forward, sum(kept.sizes())
+
+
+itself, across = count(ours, x, x, x), count(ours, x, y, y)
+cache = list(torch.randn(2, b, h, m - 1, d, dtype=torch.float64))
+token = count(lambda query: [twelve.write_next(ours, query, cache)], x[:, :1])
+measured = {
+    "parameters": sum(p.numel() for p in theirs.parameters()),
+    "FLOPs": itself[0], "· backward": itself[1], "· n to m": across[0],
+    "· 1 token": token[0], "KV cache": sum(part.numel() for part in cache),
+    "kept": itself[2], "· fused": count(lambda x: ours(x, x, x, need_weights=False), x)[2],
+}
+
+# %% tags=["hide-input"]
+FORMULAS = {
+    "parameters": "4 * e**2 + 4 * e",
+    "FLOPs": "4 * b * n * e * (2 * e + n)",
+    "· backward": "8 * b * n * e * (2 * e + n)",
+    "· n to m": "4 * b * e * (e * n + e * m + n * m)",
+    "· 1 token": "8 * b * e**2 + 4 * b * m * e",
+    "KV cache": "2 * b * m * e",
+    "kept": "5 * b * n * e + b * h * n**2",
+    "· fused": "5 * b * n * e + b * h * n",
+}
+
+# %% tags=["hide-input"]
+small = {"b": b, "n": n, "m": m, "h": h, "e": e}
+large = {"b": 2, "n": 1024, "m": 1024, "h": 8, "e": 512}
+assert measured["FLOPs"] == counting.attention_flops(n, n, e, b=b)
+rows = ["| what | how many | here |", "|---|---|--:|"]
+for what, formula in FORMULAS.items():
+    assert eval(formula, {}, small) == measured[what], what
+    written = formula.replace(" * ", "").replace("**", "^")
+    rows.append(f"| {what} | ${written}$ | {counting.short(eval(formula, {}, large))} |")
+sizes = ", ".join(f"{letter} = {size}" for letter, size in large.items())
+Markdown("\n".join(rows) + f"""
+
+Right: {sizes}. *1 token*: the next, with a KV cache. *Kept*: numbers for the backward pass;
+*fused*, the weights are not among them. Scores overtake projections at n = 2e.
+""")
+
+# %% [markdown]
+# ## The shape of every step
+
+# %% tags=["hide-input"]
+W_Q, W_K, W_V, W_O = torch.randn(4, e, e, dtype=torch.float64)
+padding = masks.block_padding(torch.tensor([5, 4]), m)  # (b, m)
+
+# %%
+q, k, v = x @ W_Q, y @ W_K, y @ W_V         # (b, n, e), (b, m, e), (b, m, e)
+q = q.unflatten(2, (h, d)).transpose(1, 2)  # (b, n, h, d) -> (b, h, n, d)
+k = k.unflatten(2, (h, d)).transpose(1, 2)  # (b, m, h, d) -> (b, h, m, d)
+v = v.unflatten(2, (h, d)).transpose(1, 2)  # (b, m, h, d) -> (b, h, m, d)
+scores = q @ k.mT / sqrt(d)                 # (b, h, n, d) x (b, h, d, m) -> (b, h, n, m)
+blocked = padding[:, None, None] | future   # (b, 1, 1, m) or (n, m) -> (b, 1, n, m)
+scores = scores.masked_fill(blocked, -inf)  # (b, h, n, m)
+weights = scores.softmax(-1)                # (b, h, n, m), each row sums to 1
+mixed = weights @ v                         # (b, h, n, m) x (b, h, m, d) -> (b, h, n, d)
+mixed = mixed.transpose(1, 2).flatten(2)    # (b, n, h, d) -> (b, n, h * d)
+output = mixed @ W_O                        # (b, n, e)
+
+# %% tags=["hide-input"]
+with torch.no_grad():
+    ours.in_proj_weight.copy_(torch.cat([W_Q.mT, W_K.mT, W_V.mT]))
+    ours.out_proj.weight.copy_(W_O.mT)
+expected, _ = ours(x, y, y, padding, attn_mask=future)  # (b, n, e), (b, n, m)
+torch.testing.assert_close(output, expected)
+torch.testing.assert_close(one.gradients(output, [x, y]), one.gradients(expected, [x, y]))
+
+# %% [markdown]
+# ## The shortest correct code
+
+# %% tags=["hide-input"]
+from annotated_attention.doctor import adapters, examine
+
+sixteen = chapters.load("16_from_memory")
+IMPORTS = ("import math", "import torch", "from torch import Tensor, nn")
+text = display.source(sixteen.Attention, docstrings=False).text
+exec("\n".join([*IMPORTS, text]), alone := {})
+unmasked = adapters.without_mask(alone["Attention"](24, 4))
+assert examine(unmasked, embed_dim=24, num_heads=4).ok
+display.source(sixteen.Attention, docstrings=False)
+
+# %% tags=["hide-input"]
+before, after = (display.source(kind.forward).text.splitlines()
+                 for kind in (sixteen.Attention, sixteen.WithMask))
+(line,) = (line.strip() for line in after if "masked_fill" in line and line not in before)
+assert examine(sixteen.WithMask(24, 4), embed_dim=24, num_heads=4).ok
+needs = ", ".join(f"`{line}`" for line in IMPORTS)
+Markdown(f"It needs {needs}. With a mask, before the softmax: `{line}`")
+
+# %% [markdown]
+# ## What True means in a mask
+
+# %% tags=["hide-input"]
+from annotated_attention import merge_heads, scaled_dot_product_attention, split_heads
+
+b, n, m, h, d = 2, 3, 5, 4, 2
+e = h * d
+MODULES = {kind.__module__.split(".")[0]: kind(e, h, batch_first=True)
+           for kind in (MultiheadAttention, nn.MultiheadAttention)}
+FUNCTIONS = {"annotated_attention": scaled_dot_product_attention,
+             "torch": F.scaled_dot_product_attention}
+
+
+def call(library: str, argument: str, x: Tensor, y: Tensor, given: object) -> Tensor:
+    """Attend from x to y with one argument more."""
+    if argument.startswith("module: "):
+        return MODULES[library](x, y, y, **{argument.removeprefix("module: "): given})[0]
+    q, k = split_heads(x, h), split_heads(y, h)
+    found = FUNCTIONS[library](q, k, k, **{argument.removeprefix("function: "): given})
+    return merge_heads(found[0] if isinstance(found, tuple) else found)
+
+
+def attempt(*settings) -> Tensor | None:
+    """Give the result of a call, or None where it is refused."""
+    try:
+        return call(*settings)
+    except (AssertionError, RuntimeError, TypeError, ValueError):
+        return None
+
+
+# %% tags=["hide-input"]
+from functools import partial
+
+six = chapters.load("06_masks")
+x, y = torch.randn(b, n, e), torch.randn(b, m, e)  # (b, n, e), (b, m, e)
+SHAPES = {"(n, m)": (n, m), "(b, m)": (b, m), "(b * h, n, m)": (b * h, n, m),
+          "(b, 1, 1, m)": (b, 1, 1, m), "(b, h, n, m)": (b, h, n, m)}
+
+
+def low(used: Tensor) -> Tensor:
+    """Give minus infinity where ``used`` is True, and 0 elsewhere."""
+    return torch.zeros(used.shape).masked_fill(used, -inf)
+
+
+# %% tags=["hide-input"]
+def describe(library: str, argument: str) -> list[str]:
+    """Find out, by running it, what an argument takes and what it means."""
+    use = partial(attempt, library, argument)
+    none = {shape: torch.zeros(sizes, dtype=torch.bool) for shape, sizes in SHAPES.items()}
+    booleans = [shape for shape, mask in none.items() if use(x, y, mask) is not None]
+    floats = [shape for shape, mask in none.items() if use(x, y, mask.float()) is not None]
+    takes = booleans or floats
+    rows = 1 if "(b, m)" in takes else 4
+    means = added = "refused"
+    if booleans:
+        means = six.true_means(lambda x, which: use(x, x, which[:rows]))
+    if floats:
+        assert six.true_means(lambda x, which: use(x, x, low(which)[:rows])) == "blocked"
+        added = "added"
+    full = none[takes[0]] == (means != "blocked")
+    empty = use(x, y, full if booleans else full.float() - inf)
+    left = "NaN" if empty.isnan().all() else "zeros"
+    assert left == "NaN" or not empty.any()
+    return [" ".join(f"`{shape}`" for shape in takes), f"**{means}**", added, left]
+
+
+# %% tags=["hide-input"]
+INTERFACES = {
+    "`MultiheadAttention` of this package": (
+        "annotated_attention", "module: attn_mask", "module: key_padding_mask"),
+    "its `scaled_dot_product_attention`": (
+        "annotated_attention", "function: blocked", "function: bias"),
+    "`torch.nn.MultiheadAttention`": (
+        "torch", "module: attn_mask", "module: key_padding_mask"),
+    "`F.scaled_dot_product_attention`": ("torch", "function: attn_mask"),
+}
+
+# %% tags=["hide-input"]
+head = ("interface", "argument", "shapes", "True means", "floats", "nothing left")
+table = [head, ["---"] * len(head)]
+for name, (library, *arguments) in INTERFACES.items():
+    for argument in arguments:
+        table.append([name, f"`{argument.split()[1]}`", *describe(library, argument)])
+        name = ""
+
+# %% tags=["hide-input"]
+future = masks.block_future(n)
+causal = {library: attempt(library, "module: is_causal", x, x, True) for library in MODULES}
+alone = call("torch", "function: is_causal", x, x, True)
+torch.testing.assert_close(alone, call("torch", "function: attn_mask", x, x, ~future))
+assert causal["torch"] is None
+expected = call("annotated_attention", "module: attn_mask", x, x, future)
+torch.testing.assert_close(causal["annotated_attention"], expected)
+Markdown("\n".join(f"| {' | '.join(row)} |" for row in table) + """
+
+*Nothing left*: what a query gets whose keys are all blocked, by default. `is_causal=True`
+hides the future; in `torch.nn.MultiheadAttention` it is only a hint, and an error without
+`attn_mask`.
+""")
+
+# %% [markdown]
+# ## Five mistakes that keep every shape
+#
+# `f(x, blocked)` is your self-attention, `pytorch` is PyTorch's with its weights; `x` is `(b, n, e)`,
+# and `other` differs from it in the last token; `same` is `torch.allclose`. Each check was True for
+# the right version and False for the wrong one.
+
+# %% tags=["hide-input"]
+from IPython.display import display as show
+
+from annotated_attention.mistakes import MISTAKES
+
+b, n, h, d = 2, 5, 4, 6
+e = h * d
+x = torch.randn(b, n, e)                                 # (b, n, e)
+other = torch.cat([x[:, :-1], torch.randn(b, 1, e)], 1)  # (b, n, e)
+future = masks.block_future(n)                           # (n, n)
+last = torch.arange(n) == n - 1                          # (n,)
+right = MultiheadAttention(e, h, batch_first=True)
+nn.init.normal_(right.in_proj_bias)
+theirs = nn.MultiheadAttention(e, h, batch_first=True)
+_ = theirs.load_state_dict(right.state_dict())
+
+
+# %% tags=["hide-input"]
+def passes(module: nn.Module, check: str) -> bool:
+    """Run one line on a module."""
+    def f(x: Tensor, blocked: Tensor | None = None) -> Tensor:
+        blocked = None if blocked is None else blocked.expand(x.size(1), -1)
+        return module(x, x, x, attn_mask=blocked)[0]
+
+    used = {"f": f, "pytorch": lambda x: theirs(x, x, x)[0]}
+    return bool(eval(check, globals(), used | {"same": partial(torch.allclose, atol=1e-6)}))
+
+
+def show_mistake(code: str, why: str, check: str) -> None:
+    """Show a mistake with the check that catches it, after it has caught it."""
+    wrong = MISTAKES[code].version(e, h, batch_first=True)
+    wrong.load_state_dict(right.state_dict())
+    assert passes(right, check)
+    assert not passes(wrong, check)
+    found = examine(adapters.torch_like(wrong), embed_dim=e, num_heads=h).findings
+    assert found[0].code == code
+    show(Markdown(f"**{MISTAKES[code].title}.** {why}."),
+         display.diff(MISTAKES[code].wrong, MISTAKES[code].right),
+         Markdown(f"catch it: `{check}`"))
+
+
+# %% tags=["hide-input"]
+show_mistake(
+    "merge-without-transpose", "Write more, and the past must stay",
+    "same(f(x, future)[:, :3], f(x[:, :3], future[:3, :3]))",
+)
+
+# %% tags=["hide-input"]
+show_mistake(
+    "batch-mixed-into-sequence", "A sample alone must get what it gets in a batch",
+    "same(f(x)[:1], f(x[:1]))",
+)
+
+# %% tags=["hide-input"]
+show_mistake(
+    "scale-by-model-width", "Compare with PyTorch's, the same weights in both",
+    "same(f(x), pytorch(x))",
+)
+
+# %% tags=["hide-input"]
+show_mistake(
+    "mask-inverted", "Block the last token, change it, and no other may notice",
+    "same(f(x, last)[:, :-1], f(other, last)[:, :-1])",
+)
+
+# %% tags=["hide-input"]
+show_mistake(
+    "nan-row", "Block everything once",
+    "f(x, torch.ones(n, n, dtype=torch.bool)).isfinite().all()",
+)
