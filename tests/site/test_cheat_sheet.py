@@ -46,7 +46,9 @@ def test_holds_the_six_parts(sheet):
     assert cards.last.get_by_text("catch it: ").count() == 5
 
 
-def test_paper_is_one_side_of_a4(sheet):
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_paper_is_one_side_of_a4(sheet, scheme):
+    sheet.emulate_media(color_scheme=scheme)
     printed = sheet.pdf(prefer_css_page_size=True)
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
     (box,) = re.findall(rb"/MediaBox\s*\[0 0 ([\d.]+) ([\d.]+)\]", printed)
@@ -54,16 +56,18 @@ def test_paper_is_one_side_of_a4(sheet):
 
 
 def test_paper_is_legible_and_nothing_is_cut_off(sheet):
-    sheet.emulate_media(media="print")
+    sheet.emulate_media(media="print", color_scheme="dark")
     sheet.set_viewport_size({"width": round((A4[0] - 12) / 25.4 * 96), "height": 1000})
     assert sheet.evaluate(SMALLEST) >= LEGIBLE - 0.01
     assert sheet.evaluate(CLIPPED) == []
+    query = sheet.locator(".aa-card pre .dim-n").first
+    assert query.evaluate("letter => getComputedStyle(letter).color") == "rgb(0, 103, 165)"
     for unwanted in (".aa-run", ".md-header", ".md-sidebar"):
         expect(sheet.locator(unwanted).first).to_be_hidden()
-    sheet.emulate_media(media="screen")
 
 
 def test_on_a_phone_cards_stand_below_each_other(sheet):
+    sheet.emulate_media(media="screen")
     sheet.set_viewport_size({"width": 360, "height": 800})
     boxes = [card.bounding_box() for card in sheet.locator(".aa-card").all()]
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= 360 for box in boxes)
