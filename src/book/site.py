@@ -81,7 +81,20 @@ def serve(port: int) -> None:
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files without a line for each."""
+    """Serves files without a line for each, and for what is not there the page that helps."""
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer with ``404.html`` where a file is missing."""
+        page = SITE / "404.html"
+        if code != http.HTTPStatus.NOT_FOUND or not page.exists():
+            return super().send_error(code, message, explain)
+        body = page.read_bytes()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""

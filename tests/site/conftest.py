@@ -5,12 +5,12 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from book.site import SITE
+from book.site import SITE, Quiet
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
@@ -19,7 +19,7 @@ FLAGS += ["--disable-background-networking", "--disable-component-update"]
 expect.set_options(timeout=60_000)  # how long until a test gives up; a busy machine is slow
 
 
-class Handler(SimpleHTTPRequestHandler):
+class Handler(Quiet):
     """Serves the site, and pages that a test has put beside it."""
 
     extra: dict[str, str] = {}  # noqa: RUF012
@@ -34,9 +34,6 @@ class Handler(SimpleHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture(scope="session")

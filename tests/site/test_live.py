@@ -43,9 +43,9 @@ def with_figures(page, *, instant):
 def address(served, request):
     address, extra = served
     pages = {f"/{page}/": with_figures(page, instant=request.param) for page in ("notation", "api")}
-    # The theme swaps pages that the sitemap knows; ours is written for another port.
-    sitemap = (SITE / "sitemap.xml").read_text(encoding="utf-8")
-    pages["/sitemap.xml"] = re.sub(r"(?<=<loc>)http://[^/]+", address, sitemap)
+    # The theme swaps pages that the sitemap knows, and reads one for this address.
+    known = "".join(f"<url><loc>{address}{page}</loc></url>" for page in pages)
+    pages["/sitemap.xml"] = f"<urlset>{known}</urlset>"
     extra.update(pages)
     yield address
     for page in pages:

@@ -34,6 +34,11 @@ SIDE_BY_SIDE = (
     '<button type="button" class="aa-beside-button" aria-pressed="false" data-search-exclude'
     ' title="Notes on the left, code on the right">Side by side</button>'
 )
+# Its room is reserved; it shows where progress.js can remember it.
+FINISH = """<p class="aa-finish" data-search-exclude>
+<label><input type="checkbox" autocomplete="off">I have finished this chapter</label>
+<small>remembered by this browser alone</small>
+</p>"""
 
 
 @event_priority(-100)  # last: everything that makes content has run
@@ -67,7 +72,7 @@ def _mend_chapter(soup: BeautifulSoup, page: Page, config: MkDocsConfig, files: 
     _mend_headings(soup, page)
     _mend_links(soup, page, files)
     if not page.file.src_uri.endswith("/cheat_sheet.ipynb"):  # which sheet.py lays out
-        _offer_downloads(soup, page, config)
+        _introduce(soup, page, config, files)
         _pair_notes_with_code(soup)
     page.present_anchor_ids = {str(tag["id"]) for tag in soup.find_all(id=True)}
 
@@ -138,19 +143,41 @@ def _say_where_to(link: Tag, target: File) -> None:
         link["data-to"] = title if number in link.text.split() else f"chapter {number}, {title}"
 
 
-def _offer_downloads(soup: BeautifulSoup, page: Page, config: MkDocsConfig) -> None:
+def _introduce(soup: BeautifulSoup, page: Page, config: MkDocsConfig, files: Files) -> None:
+    """Say below the title how long it takes, what it builds on, what it gives and where it lies."""
     name = posixpath.basename(page.file.src_uri).removesuffix(".ipynb")
     title = soup.find("h1")
     if title is None:
         log.warning(f"{page.file.src_uri}: a chapter needs a heading of level 1")
         return
-    links = " · ".join(
+    chapters = {c["file"]: c | {"number": n} for n, c in enumerate(config.extra["chapters"], 1)}
+    chapter = chapters[name]
+    needs = [
+        _link_to_chapter(chapters[needed], page, files) for needed in chapter["prerequisites"]
+    ] or ["matrix products and a little PyTorch"]
+    links = [
         f'<a href="{get_relative_url(f"downloads/{name}{suffix}", page.url)}" download>{what}</a>'
         for suffix, what in ((".ipynb", "notebook"), (".py", "script"))
+    ]
+    if config.extra["repository"]:
+        source = f"{config.extra['repository'].rstrip('/')}/blob/HEAD/notebooks/{name}.py"
+        links.append(f'<a href="{source}">source</a>')
+    after = chapter["after"]
+    lines = f"""<div class="aa-intro" data-search-exclude>
+<p class="aa-run">{chapter["minutes"]} minutes · builds on {" and ".join(needs)} ·
+run it yourself: {" · ".join(links)}{SIDE_BY_SIDE}</p>
+<p class="aa-after"><b>Afterwards</b> {after[0].lower()}{after[1:]}</p>
+</div>"""
+    title.insert_after(BeautifulSoup(lines, "html.parser"))
+    soup.append(BeautifulSoup(FINISH, "html.parser"))
+
+
+def _link_to_chapter(chapter: dict[str, Any], page: Page, files: Files) -> str:
+    label = f"{chapter['number']} · {chapter['title']}"
+    file = files.get_file_from_path(f"notebooks/{chapter['file']}.ipynb")
+    return (
+        label if file is None else f'<a href="{get_relative_url(file.url, page.url)}">{label}</a>'
     )
-    minutes = next(c["minutes"] for c in config.extra["chapters"] if c["file"] == name)
-    line = f'<p class="aa-run">{minutes} minutes · run it yourself: {links}{SIDE_BY_SIDE}</p>'
-    title.insert_after(BeautifulSoup(line, "html.parser"))
 
 
 def _pair_notes_with_code(soup: BeautifulSoup) -> None:
@@ -162,7 +189,8 @@ def _pair_notes_with_code(soup: BeautifulSoup) -> None:
     row: Tag | None = None
     for part in [part for part in soup.contents if isinstance(part, Tag)]:
         classes = part.get_attribute_list("class")
-        if _level(part) or "aa-run" in classes or part.select_one(".aa-map, .aa-annotated"):
+        apart = {"aa-intro", "aa-finish"}.intersection(classes)
+        if _level(part) or apart or part.select_one(".aa-map, .aa-annotated"):
             row = None
             continue
         cell = "aa-cell" in classes

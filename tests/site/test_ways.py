@@ -1,0 +1,326 @@
+"""Finding one's way: what pages say of themselves, the map, what is finished, and lost readers."""
+
+import io
+import re
+import shutil
+import threading
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from functools import cache, partial
+from http.server import ThreadingHTTPServer
+from urllib.parse import urljoin, urlsplit
+
+import pytest
+from bs4 import BeautifulSoup
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+from mkdocs.utils.yaml import yaml_load
+from PIL import Image
+from playwright.sync_api import expect, sync_playwright
+
+from book import scripts
+from book.site import SITE, Quiet
+
+with (scripts.ROOT / "mkdocs.yml").open(encoding="utf-8") as config:
+    CHAPTERS = yaml_load(config)["extra"]["chapters"]
+NUMBERS = {chapter["file"]: number for number, chapter in enumerate(CHAPTERS, 1)}
+PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
+each_page = pytest.mark.parametrize("page", PAGES)
+each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=list(NUMBERS))
+ROOT = "http://book/"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
+
+
+def parse(page, site=SITE, since="<html", until="</html>"):
+    """Parse a part of a page: the whole of many is what takes time."""
+    text = (site / page).read_text(encoding="utf-8")
+    return BeautifulSoup(text[text.index(since) : text.index(until)], "html.parser")
+
+
+@cache
+def head(page, site=SITE):
+    return parse(page, site, until="</head>")
+
+
+@cache
+def opening(page, site=SITE):
+    """Give what stands above the first section, or all of a page that is no chapter."""
+    until = "<h2" if page.startswith("notebooks/") else "</article"
+    return parse(page, site, '<div class="md-content"', until)
+
+
+def meta(page, name, site=SITE):
+    found = head(page, site).select(f'meta[name="{name}"], meta[property="{name}"]')
+    return found[0]["content"] if len(found) == 1 else None
+
+
+def link(href, page):
+    """Give where a link leads, from the root of the site."""
+    return urljoin(ROOT + page.removesuffix("index.html"), href).removeprefix(ROOT)
+
+
+@each_page
+def test_says_what_it_is_about(page):
+    said = meta(page, "description")
+    assert 40 <= len(said) <= 160, f"{len(said)}: {said}"
+    assert said[0].isupper()
+    assert said.endswith(".")
+    assert [other for other in PAGES if meta(other, "description") == said] == [page]
+
+
+@each_page
+def test_shares_with_its_own_name(page):
+    if page == "404.html":
+        assert meta(page, "robots") == "noindex"
+        assert meta(page, "og:title") is None
+        return
+    assert meta(page, "og:description") == meta(page, "description")
+    title = meta(page, "og:title")
+    assert title in head(page).title.text
+    assert meta(page, "og:site_name") == "Annotated Attention"
+    assert meta(page, "og:type") == ("website" if page == "index.html" else "article")
+    assert meta(page, "twitter:card") in {"summary", "summary_large_image"}
+    assert [other for other in PAGES if meta(other, "og:title") == title] == [page]
+
+
+def test_only_a_site_that_knows_its_address_names_one():
+    known = {page for page in PAGES if head(page).select('link[rel="canonical"]')}
+    assert known in (set(), set(PAGES) - {"404.html"})
+    for page in PAGES:
+        assert bool(meta(page, "og:image")) == bool(meta(page, "og:url")) == (page in known)
+    assert (SITE / "sitemap.xml").exists() == (SITE / "assets" / "card.png").exists() == bool(known)
+    if not known:
+        assert not (SITE / "robots.txt").exists()
+        assert not [page for page in PAGES if "http://" in str(head(page))]
+
+
+@each_page
+def test_breadcrumbs_lead_home(page):
+    crumbs = [link(a["href"], page) for a in opening(page).select(".md-path a")]
+    if page in {"index.html", "404.html"}:
+        assert crumbs == []
+    else:
+        chapter = page.startswith("notebooks/")
+        assert crumbs == (["", "#the-chapters"] if chapter else [""])
+
+
+@each_chapter
+def test_a_chapter_says_what_it_takes_and_gives(chapter):
+    page = f"notebooks/{chapter['file']}/index.html"
+    above = opening(page)
+    intro = above.select_one("h1 + .aa-intro")
+    text = " ".join(intro.text.split())
+    assert text.startswith(f"{chapter['minutes']} minutes · builds on ")
+    needs = [link(a["href"], page) for a in intro.select("a[href*='_']:not([download])")]
+    assert needs == [f"notebooks/{name}/" for name in chapter["prerequisites"]]
+    for name in chapter["prerequisites"]:
+        assert f"{NUMBERS[name]} · {CHAPTERS[NUMBERS[name] - 1]['title']}" in text
+    assert f"Afterwards {chapter['after'][0].lower()}{chapter['after'][1:]}" in text
+    question = above.select_one(".aa-intro ~ * em").text
+    assert meta(page, "description") == f"{question} {chapter['after']}"
+    assert question.endswith("?")
+    assert (SITE / page).read_text(encoding="utf-8").count('class="aa-finish"') == 1
+
+
+@pytest.mark.parametrize("page", ["index.html", "404.html"])
+def test_the_map_has_every_chapter(page):
+    (way,) = opening(page).select("nav.aa-ways")
+    assert way["aria-label"]
+    stops = [(link(a["href"], page), a.b.text, a.span.text) for a in way.select("ol > li > a")]
+    assert stops == [
+        (f"notebooks/{c['file']}/", str(number), c["title"]) for number, c in enumerate(CHAPTERS, 1)
+    ]
+    lines = [path["d"].count("M") for path in way.select('[aria-hidden="true"] svg > path')]
+    assert lines == [sum(len(c["prerequisites"]) for c in CHAPTERS)] * 2
+    places = {re.sub("; --tall.*", "", item["style"]) for item in way.select("li")}
+    assert len(places) == len(CHAPTERS)
+
+
+def test_the_list_says_in_words_what_the_map_draws():
+    entries = opening("index.html").select("ol.aa-chapters > li")
+    for chapter, entry in zip(CHAPTERS, entries, strict=True):
+        needs = " and ".join(str(NUMBERS[name]) for name in chapter["prerequisites"])
+        facts = f"{chapter['minutes']} minutes" + (f" · builds on {needs}" if needs else "")
+        assert entry.small.text == facts
+
+
+def test_nothing_on_the_lost_page_depends_on_where_the_reader_is():
+    page, names = parse("404.html"), ("href", "src", "action")
+    addresses = [tag[name] for name in names for tag in page.select(f"[{name}]")]
+    assert len(addresses) > 40
+    assert not [a for a in addresses if not a.startswith(("/", "#", "https://"))]
+
+
+@contextmanager
+def server():
+    handler = partial(Quiet, directory=str(SITE))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_what_is_not_there_is_answered_with_the_page_that_helps(method):
+    with server() as address:
+        request = urllib.request.Request(f"{address}/no/such/page", method=method)
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(request)
+        with caught.value as answer:
+            assert answer.code == 404
+            assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+            body = answer.read().decode()
+    assert ("There is no such page" in body) == (method == "GET")
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Give a function that builds a page and one chapter for an address of their own."""
+    name = "05_batches"
+
+    @cache
+    def publish(address):
+        root = tmp_path_factory.mktemp("published")
+        (root / "docs").mkdir()
+        (root / "docs" / "index.md").write_text("# Start\n\n<!-- map -->\n")
+        (root / "chapters").mkdir()
+        shutil.copy2(scripts.CHAPTERS / f"{name}.py", root / "chapters")
+        config = load_config(
+            str(scripts.ROOT / "mkdocs.yml"),
+            docs_dir=str(root / "docs"),
+            site_dir=str(root / "site"),
+            site_url=address,
+            nav=[{"Start": "index.md"}, "chapters"],
+            plugins=["search", {"mkdocs-jupyter": {"include": ["build/notebooks/*.ipynb"]}}],
+        )
+        config.extra["repository"] = "https://code.example/book"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(scripts, "CHAPTERS", root / "chapters")
+            config.plugins.on_startup(command="build", dirty=False)
+            build(config)
+        return root / "site"
+
+    return publish
+
+
+@pytest.mark.parametrize("address", ["https://book.example/", "https://example.org/a/book/"])
+def test_a_site_that_knows_its_address_names_it_everywhere(published, address):
+    site = published(address)
+    pages = {"index.html": "", "notebooks/05_batches/index.html": "notebooks/05_batches/"}
+    for page, path in pages.items():
+        (canonical,) = head(page, site).select('link[rel="canonical"]')
+        assert canonical["href"] == meta(page, "og:url", site) == address + path
+        assert meta(page, "og:image", site) == f"{address}assets/card.png"
+        assert meta(page, "twitter:card", site) == "summary_large_image"
+    size = Image.open(io.BytesIO((site / "assets" / "card.png").read_bytes())).size
+    assert size == tuple(
+        int(meta("index.html", f"og:image:{side}", site)) for side in ("width", "height")
+    )
+    listed = re.findall("<loc>(.*?)</loc>", (site / "sitemap.xml").read_text())
+    assert sorted(listed) == sorted(address + path for path in pages.values())
+    base = urlsplit(address).path
+    links = [a["href"] for a in opening("404.html", site).select("nav.aa-ways a")]
+    assert links == [f"{base}notebooks/05_batches/"]
+    assert opening("404.html", site).form["action"] == base
+    if base == "/":
+        assert (site / "robots.txt").read_text() == f"Sitemap: {address}sitemap.xml\n"
+    else:
+        assert not (site / "robots.txt").exists()
+
+
+def test_a_chapter_links_to_its_source_in_the_repository(published):
+    site = published("https://book.example/")
+    intro = opening("notebooks/05_batches/index.html", site).select_one(".aa-run")
+    (source,) = intro.select("a:not([download])")  # chapter 4 is not built here
+    assert source["href"] == "https://code.example/book/blob/HEAD/notebooks/05_batches.py"
+    assert "builds on 4 · The reshape trick" in intro.text
+
+
+@pytest.fixture(scope="module")
+def browser(chromium):
+    with sync_playwright() as driver:
+        yield driver.chromium.launch(executable_path=chromium, args=FLAGS)
+
+
+@pytest.fixture
+def context(browser):
+    """Give a reader who has never been here; afterwards, check that nothing failed."""
+    problems = []
+
+    def watch(page):
+        page.on("pageerror", lambda error: problems.append(str(error)))
+
+    reader = browser.new_context(viewport={"width": 1280, "height": 800})
+    reader.on("page", watch)
+    yield reader
+    assert reader.cookies() == []
+    reader.close()
+    assert problems == []
+
+
+def nav(page, chapter):
+    return page.locator(".md-sidebar--primary").get_by_role("link", name=chapter)
+
+
+def test_what_is_finished_is_remembered_and_forgotten(context, served):
+    address, _ = served
+    page = context.new_page()
+    page.goto(f"{address}/")
+    expect(page.get_by_text("Forget my progress")).to_be_hidden()
+    page.goto(f"{address}/notebooks/02_two_heads/")
+    box = page.get_by_role("checkbox", name="I have finished this chapter")
+    expect(box).not_to_be_checked()
+    places = "items => items.map(item => [item.offsetTop, item.offsetWidth, item.offsetHeight])"
+    before = page.locator(".md-sidebar--primary li").evaluate_all(places)
+    box.click()
+    expect(nav(page, "2 · Two heads finished")).to_be_visible()
+    assert page.locator(".md-sidebar--primary li").evaluate_all(places) == before
+
+    page.goto(f"{address}/notebooks/03_split_and_stack/")
+    expect(nav(page, "2 · Two heads finished")).to_be_visible()
+    box.focus()
+    page.keyboard.press("Space")
+    expect(box).to_be_checked()
+    page.reload()
+    expect(box).to_be_checked()
+
+    page.goto(f"{address}/")
+    way = page.get_by_role("navigation", name="Map of the chapters")
+    expect(way.get_by_role("link", name="finished")).to_have_count(2)
+    expect(way.get_by_role("link", name="3 Split and stack finished")).to_be_visible()
+    expect(page.locator(".aa-chapters a", has_text="finished")).to_have_count(2)
+    expect(page.get_by_role("status")).to_have_text("You have finished 2 of 16.")
+
+    other = context.new_page()  # another tab sees at once what this one forgets
+    other.goto(f"{address}/notebooks/02_two_heads/")
+    expect(nav(other, "2 · Two heads finished")).to_be_visible()
+    page.get_by_role("button", name="Forget my progress").press("Enter")
+    expect(page.get_by_text("Forget my progress")).to_be_hidden()
+    expect(way.get_by_role("link", name="finished")).to_have_count(0)
+    expect(way.get_by_role("link", name="1 One head")).to_be_focused()
+    expect(nav(other, "2 · Two heads finished")).to_have_count(0)
+    assert page.evaluate("localStorage.getItem('annotated-attention.finished')") is None
+
+
+def test_without_scripts_nothing_of_it_is_shown(browser, served):
+    address, _ = served
+    with browser.new_context(java_script_enabled=False) as reader:
+        page = reader.new_page()
+        page.goto(f"{address}/notebooks/02_two_heads/")
+        expect(page.locator(".aa-intro")).to_be_visible()
+        expect(page.locator(".aa-finish input")).to_be_hidden()
+        page.goto(f"{address}/")
+        expect(page.locator(".aa-ways")).to_be_visible()
+        expect(page.locator(".aa-progress button")).to_be_hidden()
+
+
+def test_a_lost_reader_can_search(context, served):
+    address, _ = served
+    page = context.new_page()
+    page.goto(f"{address}/no/such/page")
+    page.get_by_role("searchbox", name="Words to look for").fill("reshape")
+    page.get_by_role("button", name="Search").click()
+    page.wait_for_url("**/?q=reshape")
+    expect(page.locator(".md-search-result__item").first).to_be_visible()
