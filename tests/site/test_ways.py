@@ -17,7 +17,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from mkdocs.utils.yaml import yaml_load
 from PIL import Image
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from book import scripts
 from book.site import SITE, Quiet
@@ -29,8 +29,6 @@ PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"
 each_page = pytest.mark.parametrize("page", PAGES)
 each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=list(NUMBERS))
 ROOT = "http://book/"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-FLAGS += ["--disable-background-networking", "--disable-component-update"]
 
 
 def parse(page, site=SITE, since="<html", until="</html>"):
@@ -236,12 +234,6 @@ def test_a_chapter_links_to_its_source_in_the_repository(published):
     (source,) = intro.select("a:not([download])")  # chapter 4 is not built here
     assert source["href"] == "https://code.example/book/blob/HEAD/notebooks/05_batches.py"
     assert "builds on 4 · The reshape trick" in intro.text
-
-
-@pytest.fixture(scope="module")
-def browser(chromium):
-    with sync_playwright() as driver:
-        yield driver.chromium.launch(executable_path=chromium, args=FLAGS)
 
 
 @pytest.fixture
