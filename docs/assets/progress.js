@@ -31,7 +31,7 @@ function show() {
     box.checked = names.has(nameIn(location.href));
     box.closest(".aa-finish").classList.add("aa-works");
   }
-  for (const line of document.querySelectorAll(".aa-progress")) {
+  for (const line of document.querySelectorAll(".aa-so-far")) {
     const all = document.querySelectorAll(".aa-ways a").length;
     const known = document.querySelectorAll(".aa-ways a.aa-finished").length;
     const text = known ? `You have finished ${known} of ${all}.` : "";
@@ -59,7 +59,7 @@ if (works()) {
     show();
   });
   document.addEventListener("click", ({ target }) => {
-    if (!target.matches(".aa-progress button")) return;
+    if (!target.matches(".aa-so-far button")) return;
     remember(new Set());
     show();
     document.querySelector(".aa-ways a").focus(); // the button is gone

@@ -305,7 +305,7 @@ def test_without_scripts_nothing_of_it_is_shown(browser, served):
         expect(page.locator(".aa-finish input")).to_be_hidden()
         page.goto(f"{address}/")
         expect(page.locator(".aa-ways")).to_be_visible()
-        expect(page.locator(".aa-progress button")).to_be_hidden()
+        expect(page.locator(".aa-so-far button")).to_be_hidden()
 
 
 def test_a_lost_reader_can_search(context, served):
