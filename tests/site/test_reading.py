@@ -46,7 +46,7 @@ def button(page):
 
 
 # Of every row with both: how far its code begins under its notes, and right of their end.
-ROWS = """() => [...document.querySelectorAll(".aa-row:has(> .aa-say + .aa-show)")].map((row) => {
+ROWS = """() => [...document.querySelectorAll(".aa-pair:has(> .aa-say + .aa-show)")].map((row) => {
   const [say, show] = [...row.children].map((side) => side.getBoundingClientRect());
   return [Math.round(show.top - say.top), Math.round(show.left - say.right)];
 })"""

@@ -195,7 +195,7 @@ def _pair_notes_with_code(soup: BeautifulSoup) -> None:
             continue
         cell = "aa-cell" in classes
         if row is None or (not cell and row.select_one(".aa-show")):
-            row = soup.new_tag("div", attrs={"class": "aa-row"})
+            row = soup.new_tag("div", attrs={"class": "aa-pair"})
             part.insert_before(row)
         side = "aa-show" if cell else "aa-say"
         place = row.find(class_=side, recursive=False)

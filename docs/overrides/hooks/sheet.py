@@ -10,6 +10,11 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
+ABOUT = (
+    "Multi-head attention on one side of A4: formula, shapes, the shortest correct code, masks, "
+    "what it costs, and five mistakes with their checks."
+)
+
 
 @event_priority(-110)  # after pages.py
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -17,6 +22,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
     if not page.file.src_uri.endswith("/cheat_sheet.ipynb"):
         return content
     page.meta["hide"] = ["toc"]  # one look shows what there is
+    page.meta["description"] = ABOUT
     soup = BeautifulSoup(content, "html.parser")
     cards = soup.new_tag("div", attrs={"class": "aa-cards"})
     headings = soup.find_all("h2")
