@@ -87,6 +87,7 @@ def test_begins_as_the_picture_and_follows_the_keyboard(page: Any) -> None:
 def test_marks_are_pressed_and_nothing_jumps(page: Any) -> None:
     figure = page.locator("#fig-why-root-d")
     widths, queries = (figure.get_by_role("slider", name=n) for n in ("width d", "query"))
+    widths.press("Home")
     heights = set()
     for name, said, by in (("1", "1", 1), ("d", "d = 4", 4), ("√d", "√d = 2", 2)):
         mark = figure.get_by_role("button", name=f"divide by {name}", exact=True)
@@ -94,6 +95,8 @@ def test_marks_are_pressed_and_nothing_jumps(page: Any) -> None:
         page.keyboard.press("Enter")
         expect(mark).to_have_attribute("aria-pressed", "true")
         assert figure.locator("[aria-pressed=true]").count() == 1
+        slider = figure.get_by_role("slider", name="divide by")
+        expect(slider).to_have_attribute("aria-valuetext", said)
         for end in ("End", "Home"):
             widths.press(end)
             queries.press(end)
