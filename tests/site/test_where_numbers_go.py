@@ -40,7 +40,7 @@ def shown(figure: Any) -> list[list[str]]:
     """Give what the cells of every step say; those of a step that is left out say nothing."""
     return figure.locator(".aa-slabs").evaluate_all(
         "steps => steps.map((step) => "
-        "[...step.querySelectorAll('.aa-row > span')].map((cell) => cell.textContent))"
+        "[...step.querySelectorAll('.aa-lane > span')].map((cell) => cell.textContent))"
     )
 
 

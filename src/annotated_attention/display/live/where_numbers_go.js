@@ -170,7 +170,7 @@ function frameOf({ by, axes, does, tick }, choose, ticked) {
       return cell;
     });
     const row = (s, j) => {
-      const given = { role: step && "row", class: `aa-row dim-${third ? second : first}`, "data-name": j + 1 };
+      const given = { role: step && "row", class: `aa-lane dim-${third ? second : first}`, "data-name": j + 1 };
       return element("div", given, ...cells.slice((s * b + j) * c, (s * b + j + 1) * c));
     };
     const slab = (s) => {
