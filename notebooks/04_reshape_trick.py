@@ -134,12 +134,12 @@ for name, (split, merge) in WAYS.items():
 
 # %% [markdown]
 # The check finds one wrong step and passes two. Follow the numbers to see why. Below, each carries
-# its origin through the functions themselves: 2c is feature c of token 2. A cell with a black
+# its origin through the functions themselves: 2c is feature c of token 2. A cell with a marked
 # corner holds another number than the right way puts there.
 #
 # Where scripts run, the figure is yours. Go from step to step and follow 2c along the right way. Then
-# take one transpose out, say where 2c will be, and look. Point at another number to follow that, or
-# go to it with the arrow keys.
+# untick a transpose: say first where 2c will be. Point at another number to follow that, or go to it
+# with the arrow keys.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Polygon, Rectangle
@@ -197,8 +197,8 @@ display.live(static, "where_numbers_go", data, room=(560, 1200))
 # the result, which is for token 1, holds two numbers of token 2.
 #
 # Two wrong steps undo each other, and the check passes: this is the combination to be afraid of. For
-# between the two comes the attention, and its heads are the wrong ones. It also passes where there is
-# nothing to mix. Count what a wrong split puts elsewhere, or set one head or one token above:
+# between the two comes the attention, and its heads are the wrong ones. The check also passes where
+# there is nothing to mix. Count what a wrong split puts elsewhere:
 
 # %%
 for tokens, parts in ((3, 2), (6, 4), (3, 1), (1, 2)):
