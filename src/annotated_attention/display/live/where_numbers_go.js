@@ -93,7 +93,7 @@ export default {
       for (const lit of light) lit(number);
     };
     const tell = () => {
-      frames.forEach(({ root }, i) => root.classList.toggle("aa-later", i >= upTo));
+      frames.forEach(({ root }, i) => root.classList.toggle("aa-unseen", i >= upTo));
       said.textContent = say(sizes, transposed.split, transposed.merge, upTo);
     };
     const show = () => {
