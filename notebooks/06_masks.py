@@ -265,16 +265,16 @@ print(tuple(strip.shape), "|", tuple(future.shape), "->", tuple(merged.shape))
 numbers_of = dict(zip(one.WORDS, one.EMBEDDINGS.double())) | {"·": torch.zeros(4).double()}
 texts = [text.split() for text in ("the cat drank the milk", "it was thirsty · ·")]
 five = torch.stack([torch.stack([numbers_of[word] for word in text]) for text in texts])
-scores = five @ five.mT / math.sqrt(4)                  # (b, n, m)
+scores = five @ five.mT / math.sqrt(4)  # (b, n, m)
 display.mask_merger(texts, texts, scores, padding, future)
 
 # %% [markdown]
-# In the live figure, click a word: it counts as padding, and its column is blocked in all rows of
-# its sample. The other weights grow, as they share the whole. Set `attn_mask` to None: its
-# axis of queries is gone, and a `(b, 1, 1, m)` is stretched instead. Click or drag in its cells to
-# draw your own. Then go back to causal and take the first word of a sentence away. It could see only
-# itself; now it has *nothing left*, and softmax gives NaN. [Further
-# down](#why-does-one-bad-row-poison-everything) is about such rows.
+# Try it where the figure is live. Click *cat*: as padding, its column is blocked in all rows of its
+# sample, and the other weights grow to share the whole. Set `attn_mask` to None: the merged mask is
+# `(b, 1, 1, m)` now, one row for all queries. Click or drag in its cells to draw your own. Then go
+# back to causal and click the first word of a sentence. It could see only itself; now it has
+# *nothing left*, and softmax gives NaN. [Further down](#why-does-one-bad-row-poison-everything) is
+# about such rows.
 #
 # ## With heads folded in
 #
@@ -518,9 +518,10 @@ torch.testing.assert_close(one.gradients(safe, [x]), one.gradients(fused, [x]))
 print("words: as before, with their gradients. padded rows:", safe[1, 7].tolist())
 
 # %% [markdown]
-# There are three choices for such a row. **NaN** is loud, and takes the model with it. **Uniform**,
-# which the next section shows, attends to exactly what was forbidden. **Zero** says: nothing to see,
-# nothing to add. We chose zero, with finite gradients. PyTorch's own answer depends on how you ask.
+# There are three choices for such a row, and the figure of the mask merger shows each. **NaN** is
+# loud, and takes the model with it. **Uniform**, which the next section explains, attends to exactly
+# what was forbidden. **Zero** says: nothing to see, nothing to add. We chose zero, with finite
+# gradients. PyTorch's own answer depends on how you ask.
 # The last row is evaluation without gradients and without weights:
 
 
