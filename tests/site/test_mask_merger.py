@@ -196,4 +196,4 @@ def test_by_touch_on_a_phone(visit: Any) -> None:
     expect(figure.get_by_role("status")).to_contain_text("and 3 more")
     assert height(figure) == high
     assert figure.evaluate("figure => figure.scrollWidth <= figure.clientWidth")
-    assert figure.page.evaluate("document.documentElement.scrollWidth <= 360")
+    assert figure.evaluate("figure => figure.getBoundingClientRect().right <= 360")
