@@ -166,3 +166,41 @@ def test_paper(visit, scheme):
     page.set_viewport_size({"width": 673, "height": 1000})
     assert page.evaluate(CUT) == []
     assert page.evaluate(SIDEWAYS) <= 0
+
+
+# How far things on the page have moved by themselves, since it was opened.
+SHIFT = """() => new Promise((done) => {
+  let sum = 0;
+  const seen = new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) sum += entry.value;
+  });
+  seen.observe({ type: "layout-shift", buffered: true });
+  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => done(sum), 0)));
+})"""
+DRAWN = "() => performance.getEntriesByName('first-contentful-paint').length > 0"
+
+
+@pytest.mark.parametrize("name", ["01_one_head", "14_published_code"])
+def test_first_drawn_without_fonts_and_nothing_moves_when_they_come(visit, served, name):
+    held, released = [], []
+    page = visit("notation/", {"width": 1280, "height": 6000})  # every formula would move something
+    page.route("**/live/**", lambda route: route.abort())  # their room is measured elsewhere
+    page.route("**/*.woff2", lambda route: route.continue_() if released else held.append(route))
+    page.goto(f"{served[0]}/{chapter(name)}", wait_until="commit")
+    page.wait_for_function(DRAWN)
+    page.wait_for_load_state("domcontentloaded")
+    before = page.evaluate(SHIFT)
+    asked = {route.request.url.rpartition("/")[2] for route in held}
+    released.append(True)
+    for route in held:
+        route.continue_()
+    page.wait_for_load_state("load")
+    page.evaluate("document.fonts.ready.then(() => null)")
+    assert {"KaTeX_Main-Regular.woff2", "KaTeX_Math-Italic.woff2"} <= asked
+    assert page.evaluate(SHIFT) == before
+    page.reload()
+    used = page.evaluate(
+        "() => performance.getEntriesByType('resource').map((entry) => entry.name)"
+        ".filter((name) => name.endsWith('.woff2')).map((name) => name.split('/').pop())"
+    )
+    assert set(used) == asked, "a font of the page is not asked for at once"

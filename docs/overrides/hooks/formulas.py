@@ -14,11 +14,22 @@ from typing import Any
 import quickjs
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 from nbconvert.filters.markdown_mistune import IPythonRenderer
 
 log = logging.getLogger("mkdocs.formulas")
 KATEX = Path(__file__).parents[2] / "assets" / "katex" / "katex.min.js"
 FORMULA = re.compile(r'<(span|div) class="arithmatex( aa-display)?">(.*?)</\1>', re.DOTALL)
+# What in a typeset formula needs which of KaTeX' fonts, other than the main one.
+FONTS = {
+    "mathnormal": "Math-Italic",
+    "size1": "Size1-Regular",
+    "small-op": "Size1-Regular",
+    "size2": "Size2-Regular",
+    "large-op": "Size2-Regular",
+    "size3": "Size3-Regular",
+    "size4": "Size4-Regular",
+}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -41,7 +52,27 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
             log.warning(f"{page.file.src_uri}: {cause}\n    {found[3].strip()}")
             return found[0]
 
-    return FORMULA.sub(typeset, output)
+    return _ask_for_fonts(FORMULA.sub(typeset, output), page)
+
+
+def _ask_for_fonts(output: str, page: Page) -> str:
+    """Ask for a page's fonts of formulas at once.
+
+    They are optional: a font that comes too late for the first picture is not used before the next
+    page, so that no page waits for one and no line moves when it comes.
+    """
+    if 'class="katex"' not in output:
+        return output
+    classes = {
+        name for found in re.findall(r'<span class="([^"]*)"', output) for name in found.split()
+    }
+    fonts = ["Main-Regular", *sorted({FONTS[name] for name in classes & FONTS.keys()})]
+    links = "".join(
+        f'<link rel="preload" as="font" type="font/woff2" crossorigin href="{address}">'
+        for font in fonts
+        for address in [get_relative_url(f"assets/katex/fonts/KaTeX_{font}.woff2", page.url)]
+    )
+    return output.replace('<link rel="stylesheet"', f'{links}<link rel="stylesheet"', 1)
 
 
 def _mark(tex: str, extra: str) -> str:
