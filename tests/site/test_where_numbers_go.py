@@ -28,6 +28,7 @@ def visit(browser: Any, served: Any) -> Iterator[Any]:
         page.goto(served[0] + PAGE)
         figure = page.locator("#fig-where-numbers-go")
         figure.scroll_into_view_if_needed()
+        expect(figure.locator(".aa-stage")).to_be_visible()
         return figure
 
     yield visit
