@@ -57,7 +57,7 @@ def book(tmp_path_factory):
         shutil.copytree(scripts.ROOT / name, root / name, ignore=ignore)
     (root / ".venv").symlink_to(scripts.ROOT / ".venv")
     (root / "docs" / "index.md").write_text("# Start\n\n<!-- chapters -->\n")
-    for name in ("notation.md", "references.md"):
+    for name in ("notation.md", "references.md", "glossary.md"):
         (root / "docs" / name).write_text(f"# {name}\n\nText.\n")
     (root / "notebooks").mkdir()
     shutil.copy2(scripts.CHAPTERS / "jupytext.toml", root / "notebooks")

@@ -22,6 +22,7 @@ from mkdocs.utils import get_relative_url
 
 from annotated_attention.display._html import code_block, highlight_lines
 from annotated_attention.display.shapes import colour_shapes
+from book import glossary
 
 log = logging.getLogger("mkdocs.pages")
 # Set aside while a page is parsed: the parser would write SVG's mixed-case names in lower case, and
@@ -29,6 +30,8 @@ log = logging.getLogger("mkdocs.pages")
 ASIDE = re.compile(r"<svg.*?</svg>|<pre.*?</pre>", re.DOTALL)
 SOURCE = '<pre class="aa-source">'
 PLACE = "<aa-aside></aa-aside>"
+# Pages without links to the glossary: lists to look something up in, and the glossary itself.
+PLAIN = {"glossary", "api", "references", "contributing", "cheat_sheet"}
 # Shown where there is room for it; assets/reading.js answers it.
 SIDE_BY_SIDE = (
     '<button type="button" class="aa-beside-button" aria-pressed="false" data-search-exclude'
@@ -54,6 +57,8 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
         fold["class"] = "aa-fold"
     for quote in soup.find_all("blockquote"):
         _dress_callout(quote)
+    if page.file.name not in PLAIN:
+        glossary.mark(soup, get_relative_url("glossary/", page.url))
     first, *rest = str(soup).split(PLACE)
     return colour_shapes(first + "".join(map("".join, zip(aside, rest, strict=True))))
 
