@@ -15,14 +15,13 @@ from book import scripts
 
 PAGE = scripts.ROOT / "docs" / "glossary.md"
 ENTRY = re.compile(
-    r'^(?P<term>\S.*?) \{ #(?P<id>[\w-]+)(?: data-words="(?P<words>.*?)")? \}\n'
+    r'^(?P<term>\S[^\n]*?) \{ #(?P<id>[\w-]+)(?: data-words="(?P<words>.*?)")? \}\n'
     r":   (?P<text>.*?) *\n? *\[Chapter (?P<chapter>\d+)\]",
     re.MULTILINE | re.DOTALL,
 )
-PROSE = {"p", "li", "dd", "td"}
-NOT_PROSE = {"a", "button", "code", "figure", "pre", "summary", "svg", "h1", "h2", "h3", "h4"}
+PROSE = ("p", "li", "dd", "td")
+NOT_PROSE = {"a", "button", "figure", "pre", "summary", "svg", "h1", "h2", "h3", "strong", "b"}
 NOT_TEXT = {"aa-out", "aa-run", "aa-intro", "aa-finish", "arithmatex"}
-DEFINES = {"strong", "b"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ def read() -> list[Entry]:
     """List the entries of the glossary, in its order."""
     found = []
     for entry in ENTRY.finditer(PAGE.read_text(encoding="utf-8")):
-        words = (entry["words"] or entry["term"]).replace("`", "").lower().split(", ")
+        words = (entry["words"] or entry["term"]).lower().split(", ")
         text = " ".join(entry["text"].replace("`", "").split())
         found.append(Entry(entry["id"], tuple(words), text))
     return found
@@ -47,7 +46,7 @@ def read() -> list[Entry]:
 def mark(soup: BeautifulSoup, glossary: str) -> None:
     """Make the first use of each term a link that carries its meaning.
 
-    A term that a page sets in bold is explained there, and is not linked.
+    A paragraph that sets a term in bold explains it, and links only others.
 
     Args:
         soup: the content of a page.
@@ -55,20 +54,29 @@ def mark(soup: BeautifulSoup, glossary: str) -> None:
     """
     entries, pattern = _words()
     seen: set[str] = set()
-    for text in soup.find_all(string=pattern) if entries else []:
-        if not isinstance(text, NavigableString) or not _is_prose(text):
+
+    def new_link(entry: Entry) -> Tag:
+        seen.add(entry.anchor)
+        attributes = {"class": "aa-term", "data-means": entry.text}
+        return soup.new_tag("a", href=f"{glossary}#{entry.anchor}", attrs=attributes)
+
+    for text in soup.find_all(string=True) if entries else []:
+        paragraph = _paragraph(text)
+        if paragraph is None or text.parent is None:
             continue
-        defines = any(parent.name in DEFINES for parent in text.parents)
+        bold = " ".join(tag.text for tag in paragraph.find_all(["strong", "b"]))
+        known = seen | {entries[word.lower()].anchor for word in pattern.findall(bold)}
+        if text.parent.name == "code":
+            entry = entries.get(f"`{text}`".lower())
+            if entry and entry.anchor not in known:
+                text.parent.wrap(new_link(entry))
+            continue
         parts: list[NavigableString | Tag] = []
         end = 0
         for word in pattern.finditer(text):
             entry = entries[word[0].lower()]
-            if entry.anchor in seen:
-                continue
-            seen.add(entry.anchor)
-            if not defines:
-                link = soup.new_tag("a", href=f"{glossary}#{entry.anchor}")
-                link["class"], link["data-means"] = "aa-term", entry.text
+            if entry.anchor not in known | seen:
+                link = new_link(entry)
                 link.string = word[0]
                 parts += [NavigableString(text[end : word.start()]), link]
                 end = word.end()
@@ -78,13 +86,16 @@ def mark(soup: BeautifulSoup, glossary: str) -> None:
 
 @functools.cache
 def _words() -> tuple[dict[str, Entry], re.Pattern[str]]:
+    """Give the entry of each word, and what finds those that are not code."""
     entries = {word: entry for entry in read() for word in entry.words}
-    longest_first = sorted(map(re.escape, entries), key=len, reverse=True)
-    return entries, re.compile(rf"(?<![\w-])(?:{'|'.join(longest_first)})(?![\w-])", re.IGNORECASE)
+    plain = sorted((re.escape(word) for word in entries if word[0] != "`"), key=len, reverse=True)
+    return entries, re.compile(rf"(?<![\w-])(?:{'|'.join(plain)})(?![\w-])", re.IGNORECASE)
 
 
-def _is_prose(text: NavigableString) -> bool:
+def _paragraph(text: NavigableString) -> Tag | None:
+    """Give the paragraph that a text belongs to, or None where it is not prose."""
     above = [parent for parent in text.parents if isinstance(parent, Tag)]
     classes = {name for parent in above for name in parent.get_attribute_list("class")}
-    names = {parent.name for parent in above}
-    return bool(names & PROSE) and not names & NOT_PROSE and not classes & NOT_TEXT
+    if classes & NOT_TEXT or NOT_PROSE & {parent.name for parent in above}:
+        return None
+    return next((parent for parent in above if parent.name in PROSE), None)

@@ -30,8 +30,8 @@ log = logging.getLogger("mkdocs.pages")
 ASIDE = re.compile(r"<svg.*?</svg>|<pre.*?</pre>", re.DOTALL)
 SOURCE = '<pre class="aa-source">'
 PLACE = "<aa-aside></aa-aside>"
-# Pages without links to the glossary: lists to look something up in, and the glossary itself.
-PLAIN = {"glossary", "api", "references", "contributing", "cheat_sheet"}
+# Pages without links to the glossary: what leads elsewhere, and lists to look something up in.
+PLAIN = {"index", "glossary", "api", "references", "contributing", "cheat_sheet"}
 # Shown where there is room for it; assets/reading.js answers it.
 SIDE_BY_SIDE = (
     '<button type="button" class="aa-beside-button" aria-pressed="false" data-search-exclude'
