@@ -9,7 +9,8 @@ import functools
 import re
 from dataclasses import dataclass
 
-from bs4 import BeautifulSoup, NavigableString, Tag
+from bs4 import BeautifulSoup, Tag
+from bs4.element import NavigableString
 
 from book import scripts
 
@@ -21,7 +22,7 @@ ENTRY = re.compile(
 )
 PROSE = ("p", "li", "dd", "td")
 NOT_PROSE = {"a", "button", "figure", "pre", "summary", "svg", "h1", "h2", "h3", "strong", "b"}
-NOT_TEXT = {"aa-out", "aa-run", "aa-intro", "aa-finish", "arithmatex"}
+NOT_TEXT = {"aa-out", "aa-run", "aa-after", "aa-finish", "arithmatex"}
 
 
 @dataclass(frozen=True)
