@@ -281,6 +281,17 @@ def test_serves_and_says_where(book):
         server.communicate()
 
 
+def test_another_address_makes_another_site(book):
+    known = book / "build" / "address"
+    before = known.read_text(), known.stat()
+    assert "book.site build" not in make(book, "-n", "site").stdout
+    try:
+        assert "book.site build" in make(book, "-n", "site", "SITE_URL=https://a.example/").stdout
+    finally:
+        known.write_text(before[0])
+        os.utime(known, ns=(before[1].st_atime_ns, before[1].st_mtime_ns))
+
+
 def test_a_port_that_is_none_is_refused(book):
     run = make(book, "serve", "PORT=http")
     assert run.returncode != 0
