@@ -38,9 +38,10 @@ def read() -> list[Entry]:
     """List the entries of the glossary, in its order."""
     found = []
     for entry in ENTRY.finditer(PAGE.read_text(encoding="utf-8")):
-        words = (entry["words"] or entry["term"]).lower().split(", ")
+        term, words = entry["term"], entry["words"]
+        found_by = [term] if not words else [*words.split(", "), *([term] * term.startswith("`"))]
         text = " ".join(entry["text"].replace("`", "").split())
-        found.append(Entry(entry["id"], tuple(words), text))
+        found.append(Entry(entry["id"], tuple(word.lower() for word in found_by), text))
     return found
 
 
@@ -68,7 +69,7 @@ def mark(soup: BeautifulSoup, glossary: str) -> None:
         bold = " ".join(tag.text for tag in paragraph.find_all(["strong", "b"]))
         known = seen | {entries[word.lower()].anchor for word in pattern.findall(bold)}
         if text.parent.name == "code":
-            entry = entries.get(f"`{text}`".lower())
+            entry = entries.get(f"`{text}`".lower()) or entries.get(text if "_" in text else "")
             if entry and entry.anchor not in known:
                 text.parent.wrap(new_link(entry))
             continue
