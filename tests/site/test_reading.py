@@ -3,19 +3,12 @@
 import re
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from book import scripts
 
 CHAPTERS = [script.stem for script in sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))]
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 760}
-
-
-@pytest.fixture(scope="module")
-def browser(chromium):
-    with sync_playwright() as driver:
-        flags = ["--no-sandbox", "--disable-gpu"]
-        yield driver.chromium.launch(executable_path=chromium, args=flags)
 
 
 @pytest.fixture

@@ -63,12 +63,27 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
     return colour_shapes(first + "".join(map("".join, zip(aside, rest, strict=True))))
 
 
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Give the theme's search dialog a name."""
+    return _name_search(output)
+
+
+def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
+    """Do the same where the theme makes a page of its own: 404.html."""
+    return _name_search(output)
+
+
+def _name_search(output: str) -> str:
+    return output.replace(' role="dialog"', ' role="dialog" aria-label="Search"')
+
+
 def _finish(part: str) -> str:
     """Highlight a cell's source; leave everything else that was set aside as it is."""
     if not part.startswith(SOURCE):
         return part
     source = unescape(part.removeprefix(SOURCE).removesuffix("</pre>"))
-    return code_block("\n".join(highlight_lines(source)))
+    block = code_block("\n".join(highlight_lines(source)))
+    return block.replace("<pre>", "<pre data-search-exclude>", 1)  # an excerpt is prose
 
 
 def _mend_chapter(soup: BeautifulSoup, page: Page, config: MkDocsConfig, files: Files) -> None:

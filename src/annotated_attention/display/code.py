@@ -57,7 +57,7 @@ def diff(old: object, new: object) -> Output:
         return Output("no difference", '<p class="aa-same">no difference</p>')
     marks = "".join(line[0] for line in changes[3:])
     rows = _fold(list(zip(marks, _highlight_rows(marks, before, after), strict=True)))
-    return Output("\n".join(changes), code_block("\n".join(rows), "aa-diff"))
+    return Output("\n".join(changes), code_block("\n".join(rows), "aa-diff no-copy"))
 
 
 def _highlight_rows(marks: str, before: str, after: str) -> Iterator[str]:
