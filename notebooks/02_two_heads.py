@@ -85,6 +85,15 @@ display.attention_map(weights, one.WORDS, one.WORDS, name="two-maps")
 # %% [markdown]
 # Find the row of *it* in both: two rows of weights for one word.
 #
+# Now word by word. Below you see what *it* asks in the second head. Where scripts run, choose the
+# other head, and click other words. *Milk* is a thing, so the first head finds things for it; it is
+# not alive, so in the second it asks for nothing, and every word gets the same.
+
+# %% jupyter={"source_hidden": true}
+still = display.attention_lines(weights2, one.WORDS, it, name="two-heads-at-work")
+display.heads_at_work(still, weights, one.WORDS, one.WORDS, start=(0, 1, it))
+
+# %% [markdown]
 # ## Side by side, then one more matrix
 #
 # Each head hands back d numbers per word. Put them side by side, and the row is as wide as the

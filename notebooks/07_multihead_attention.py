@@ -224,7 +224,18 @@ for name, row in {"head 1": each[0, it], "head 2": each[1, it], "mean": mean[it]
 
 # %% [markdown]
 # By default you get the mean over the heads, and it hides that there were two
-# questions. Ask for each head with `average_attn_weights=False`.
+# questions. Ask for each head with `average_attn_weights=False`. The figure begins with the mean;
+# where scripts run, choose a head instead, and then another word:
+
+# %% jupyter={"source_hidden": true}
+three = torch.cat([each, mean[None]])  # (3, 8, 8)
+still = display.attention_lines(mean, one.WORDS, it, name="heads-and-mean")
+names = ("head 1", "head 2", "mean")
+display.heads_at_work(still, three, one.WORDS, one.WORDS, start=(0, 2, it), heads=names)
+
+# %% [markdown]
+# The mean gives *it* some of *cat* and some of *thirsty*. From the mean alone you cannot tell that
+# two heads asked, nor which of them found what.
 #
 # Returning weights is the default, too, and it has a price. Count the bytes that one call
 # keeps for its gradient:

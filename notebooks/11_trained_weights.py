@@ -242,18 +242,17 @@ alt += "the first column, the token CLS, takes more than half of the weight."
 display.finish(drawing, name="seventy-two-heads", alt=alt)
 
 # %% [markdown]
-# A few draw a diagonal, many a column on the left, and the rest something that has no name. Choose a
-# layer, a head and a token; the figure begins with the head in which *it* looks most at *cat*:
+# A few draw a diagonal, many a column on the left, and the rest something that has no name. The next
+# figure begins with the head in which *it* looks most at *cat*. Where scripts run, choose a layer, a
+# head and a token; click a row to ask for its word:
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 it, cat = words.index("it"), words.index("cat")
 best = weights[:, :, it, cat]  # (l, h)
 layer, head = divmod(int(best.argmax()), heads)
 still = display.attention_lines(weights[layer, head], words, it, name="heads-at-work")
-hundredths = (100 * weights).round().int().tolist()
-start = [layer, head, it]
-data = {"maps": hundredths, "queries": words, "keys": words, "start": start}
-display.live(still, "heads_at_work", data, room=(680, 680))
+start = (layer, head, it)
+display.heads_at_work(still, weights, words, words, start=start)
 
 # %% [markdown]
 # ## Found by measuring

@@ -19,6 +19,7 @@ from nbclient.exceptions import CellExecutionError, DeadKernelError
 from book import record, scripts
 
 SECONDS_A_CELL = 120
+SCRIPT = re.compile(r'<script type="module" class="aa-script">.*?</script>', re.DOTALL)
 
 
 class ChapterFailed(Exception):
@@ -116,8 +117,10 @@ class Client(NotebookClient):
                     f"{self._place(number, 0)}\nit writes to stderr, which a reader would see "
                     f"on the page:\n{output.text.rstrip()}"
                 )
-            # It names a kernel that is gone, differently each time; the HTML beside it stays.
-            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+            shown = output.get("data", {})
+            if "text/html" in shown:
+                # The site links the scripts of live figures.
+                shown["text/html"] = SCRIPT.sub("", shown["text/html"])
 
     def _place(self, number: int, line: int) -> str:
         cell = self.cells[number]

@@ -3,16 +3,15 @@
 import base64
 import json
 import re
-import sys
 
 import pytest
 from bs4 import BeautifulSoup
 
 from annotated_attention import display
 from annotated_attention.display import _live
+from book import execute
 
 DATA = {"keys": ["<b>", "'\"&", "ok"], "numbers": [[1, 2.5], []], "texts": {"loss": ["0.1"]}}
-WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def still():
@@ -38,32 +37,20 @@ def test_data_survive_being_parsed_and_written_again():
     assert json.loads(frame["data-state"]) == DATA
 
 
-def test_jupyter_is_given_both_forms():
+def test_a_notebook_is_given_the_figure_with_its_script():
     bundle = figure()._repr_mimebundle_()
-    assert bundle["text/html"].endswith(figure().html)
-    assert bundle[WIDGET]["model_id"]
-    assert set(bundle) == {"text/plain", "text/html", WIDGET}
+    assert set(bundle) == {"text/plain", "text/html"}, "a widget is nothing without its kernel"
+    page = BeautifulSoup(bundle["text/html"], "html.parser")
+    style, frame, script = page.find_all(recursive=False)
+    assert ".aa-stage {" in style.text, "its stylesheet is missing"
+    assert str(frame) == str(BeautifulSoup(figure().html, "html.parser"))
+    assert (script["type"], script.text) == ("module", _live.bundle("attention_over_training"))
+    assert execute.SCRIPT.sub("", bundle["text/html"]).endswith(figure().html)
 
 
-def test_the_widget_has_data_frame_and_script(monkeypatch):
-    import anywidget
-
-    made = []
-    monkeypatch.setattr(
-        anywidget.AnyWidget, "_repr_mimebundle_", lambda self, **_: made.append(self) or ({}, {})
-    )
-    figure()._repr_mimebundle_()
-    state = made[0].get_state()
-    assert state["data"] == DATA
-    assert still().html in state["frame"]
-    assert ".aa-stage {" in state["frame"], "its stylesheet is missing"
-    assert "data-state" not in state["frame"], "the data would be sent twice"
-    assert state["_esm"] == _live.bundle("attention_over_training")
-
-
-def test_without_anywidget_the_picture_stands(monkeypatch):
-    monkeypatch.setitem(sys.modules, "anywidget", None)
-    assert set(figure()._repr_mimebundle_()) == {"text/plain", "text/html"}
+def test_room_is_kept_in_units_of_the_text():
+    frame = display.live(still(), "calculator", {}, room=(480, 600)).html
+    assert 'style="--aa-wide: 30em; --aa-narrow: 37.5em"' in frame
 
 
 @pytest.mark.parametrize("module", _live.modules())

@@ -1,6 +1,7 @@
 """What notebooks show: the map, figures, source and what changed in it."""
 
 from annotated_attention.display._calculator import calculator
+from annotated_attention.display._heads import heads_at_work
 from annotated_attention.display._live import live
 from annotated_attention.display._merger import mask_merger
 from annotated_attention.display._saturation import saturation
@@ -30,6 +31,7 @@ __all__ = [
     "diff",
     "finish",
     "flow",
+    "heads_at_work",
     "live",
     "mask_merger",
     "panels",

@@ -1,8 +1,9 @@
 """Live figures: a static figure, complete in itself, and the module that can bring it to life.
 
-The site finds the figure's element and starts the module on it (``live/host/site.js``); JupyterLab
-starts the same module through anywidget, where that is installed. Everywhere else, and wherever a
-script does not run, the static figure stands.
+The site finds the figure's element and starts the module on it (``live/host/site.js``). In a
+notebook the output carries a script that does the same (``live/host/jupyter.js``): it needs neither
+a kernel nor a widget's state, so a saved notebook is alive wherever it is trusted. Everywhere else,
+and wherever a script does not run, the static figure stands.
 """
 
 import base64
@@ -16,7 +17,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from annotated_attention.display._html import Output, with_style
+from annotated_attention.display._html import Output
 
 _IMPORT = re.compile(r'(?<=from )"(\.[^"]+)"')
 
@@ -25,27 +26,14 @@ _IMPORT = re.compile(r'(?<=from )"(\.[^"]+)"')
 class Live(Output):
     """A figure that a notebook shows alive if it can, and else as it was drawn."""
 
-    static: Output
     module: str
     data: Mapping[str, Any]
     stylesheets = ("display.css", "live.css")
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return super()._repr_mimebundle_() | self._widget()
-
-    def _widget(self) -> dict[str, Any]:
-        """Give what makes Jupyter show the figure alive; a front end shows this or the HTML."""
-        try:
-            import anywidget
-            import traitlets
-        except ImportError:
-            return {}
-        traits = {name: traitlets.Any().tag(sync=True) for name in ("data", "frame")}
-        figure = type("Figure", (anywidget.AnyWidget,), {"_esm": bundle(self.module), **traits})
-        frame = with_style(_frame(self.static.html, self.module), *self.stylesheets)
-        view = figure(data=dict(self.data), frame=frame)._repr_mimebundle_()
-        bundled = view[0] if isinstance(view, tuple) else view
-        return {key: value for key, value in bundled.items() if key.endswith("widget-view+json")}
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        shown = super()._repr_mimebundle_()
+        script = f'<script type="module" class="aa-script">{bundle(self.module)}</script>'
+        return shown | {"text/html": shown["text/html"] + script}
 
 
 def live(
@@ -70,18 +58,13 @@ def live(
     if "<figure" not in static.html:
         raise ValueError("static must be a figure, as display.finish gives it")
     state = json.dumps(dict(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    frame = _frame(static.html, module, state, room)
-    return Live(static.text, frame, static, module, data)
-
-
-def _frame(figure: str, module: str, state: str = "", room: tuple[int, int] = (0, 0)) -> str:
-    """Put the element around a figure that its module is started on."""
-    kept = f" data-state='{html.escape(state, quote=False).replace(chr(39), '&#39;')}'"
+    kept = html.escape(state, quote=False).replace("'", "&#39;")
     wide, narrow = (f"{pixels / 16:g}em" for pixels in room)
-    return (
+    frame = (
         f'<div class="aa-live" data-live="{module}" style="--aa-wide: {wide}; '
-        f'--aa-narrow: {narrow}"{kept if state else ""}>{figure}</div>'
+        f"--aa-narrow: {narrow}\" data-state='{kept}'>{static.html}</div>"
     )
+    return Live(static.text, frame, module, data)
 
 
 @cache
@@ -99,7 +82,7 @@ def modules() -> list[str]:
 
 
 def bundle(module: str) -> str:
-    """Give one script, with all that it imports inside, for hosts that take a single file."""
+    """Give the script of an output in a notebook, with all that it imports inside."""
     return _inline("host/jupyter.js", files()["host/jupyter.js"].replace("MODULE", module))
 
 

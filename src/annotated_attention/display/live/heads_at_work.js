@@ -1,62 +1,54 @@
-// Heads at work: choose a layer, a head and a token, and see what the token looks at.
+// Heads at work: choose a layer, a head and a word, and see what the word looks at.
 //
 // maps: for each layer, for each head, rows of weights in hundredths, a row per query
+// heads: their names
 // queries, keys: the words
 // start: [layer, head, query] to begin with, counted from 0
 import { element, readout, slider, svg } from "./host/figure.js";
 
-const STEP = 62; // between two words of the lines
-const HIGH = 150; // from the queries up to the keys
 const CELL = 26;
-const LEFT = 76;
-const TOP = 64;
-const RIGHT = 36; // where the last word ends
+const TOP = 62; // room for the slanted words
+const BETWEEN = 130; // from the queries to the keys
+const NUMBER = 34; // room for a weight
 
 export default {
   render({ model, el }) {
-    const { maps, queries, keys, start } = model.get("data");
+    const { maps, heads, queries, keys, start } = model.get("data");
     const at = [...start];
-    const lines = drawLines(queries, keys);
-    const map = drawMap(queries, keys, (query) => choose(2, query));
+    const ask = (query) => choose(2, query);
+    const lines = drawLines(queries, keys, ask);
+    const map = drawMap(queries, keys, ask);
     const said = readout();
 
     const show = () => {
       const [layer, head, query] = at;
       const rows = maps[layer][head];
-      const where = maps.length > 1 ? `layer ${layer + 1}, head ${head + 1}` : `head ${head + 1}`;
+      const where = maps.length > 1 ? `layer ${layer + 1}, ${heads[head]}` : heads[head];
       const looks = strongest(rows[query], keys);
       lines.show(rows, query, `${where}: ${queries[query]} looks at ${looks}.`);
       map.show(rows, query, `The weights of ${where}, a row per query.`);
       said.textContent = `${where}: “${queries[query]}” looks at ${looks}`;
     };
-    const numbered = (label, place, count) =>
-      slider({
-        label,
-        max: count - 1,
-        value: at[place],
-        say: (index) => String(index + 1),
-        move: (index) => choose(place, index),
-      });
-    const sliders = [
-      numbered("layer", 0, maps.length),
-      numbered("head", 1, maps[0].length),
-      slider({
-        label: "token",
-        max: queries.length - 1,
-        value: at[2],
-        say: (index) => queries[index],
-        move: (index) => choose(2, index),
-      }),
+    const choices = [
+      { label: "layer", count: maps.length, say: (index) => String(index + 1) },
+      { label: "head", count: heads.length, say: (index) => heads[index].replace(/^head /, "") },
+      { label: "query", count: queries.length, say: (index) => queries[index] },
     ];
+    const sliders = choices.map(({ label, count, say }, place) =>
+      slider({ label, max: count - 1, value: at[place], say, move: (index) => choose(place, index) }),
+    );
     const choose = (place, index) => {
       at[place] = index;
       sliders[place].show(index);
       show();
     };
 
-    const wanted = sliders.filter((_, place) => place !== 0 || maps.length > 1);
-    const controls = element("div", { class: "aa-controls" }, ...wanted.map(({ label }) => label));
-    el.append(lines.root, controls, said, map.root);
+    const wanted = sliders.filter((_, place) => choices[place].count > 1);
+    el.append(
+      element("div", { class: "aa-controls" }, ...wanted.map(({ label }) => label)),
+      element("div", { class: "aa-beside" }, lines.root, map.root),
+      said,
+    );
     show();
   },
 };
@@ -68,39 +60,59 @@ function strongest(row, keys) {
   return said.map(([weight, j]) => `${keys[j]} (${(weight / 100).toFixed(2)})`).join(", ");
 }
 
-function frame(width, height) {
-  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, role: "img", fill: "currentColor" });
-  root.style.minWidth = `${0.72 * width}px`;
+// The width that the longest of some words takes.
+const widest = (words) => 14 + 6.6 * Math.max(3, ...words.map((word) => word.length));
+
+const height = (queries, keys) => TOP + CELL * Math.max(queries.length, keys.length) + 2;
+
+function frame(width, height, children) {
+  const look = { viewBox: `0 0 ${width} ${height}`, role: "img", fill: "currentColor" };
+  const root = svg("svg", look, ...children);
+  root.style.cssText = `flex: ${width} 1 ${0.72 * width}px; max-width: ${width}px`;
   return root;
 }
 
 function word(text, x, y, letter, more = {}) {
-  const made = { x, y, "text-anchor": "middle", "font-size": 12, fill: `var(--aa-${letter})`, ...more };
-  return svg("text", made, text);
+  return svg("text", { x, y, "font-size": 12, fill: `var(--aa-${letter})`, ...more }, text);
 }
 
-// Queries below, keys above, a curve per pair; those of the chosen query stand out.
-function drawLines(queries, keys) {
-  const width = STEP * Math.max(queries.length, keys.length);
-  const x = (words, i) => (width * (i + 0.5)) / words.length;
-  const root = frame(width, HIGH + 70);
-  const [low, high] = [HIGH + 44, 40];
-  const middle = (low + high) / 2;
+// The queries' words, a row each; a click anywhere in a row asks for its query.
+function askers(queries, right, width, ask, inside = () => []) {
+  const words = queries.map((text, i) => word(text, right, TOP + CELL * (i + 0.65), "n", { "text-anchor": "end" }));
+  const rows = queries.map((_, i) => {
+    const ground = svg("rect", { y: TOP + CELL * i, width, height: CELL, fill: "transparent" });
+    const row = svg("g", { class: "aa-ask" }, ground, words[i], ...inside(i));
+    row.addEventListener("click", () => ask(i));
+    return row;
+  });
+  const light = (query) =>
+    words.forEach((text, i) => {
+      text.setAttribute("font-weight", i === query ? "bold" : "normal");
+      text.setAttribute("fill", `var(--aa-${i === query ? "h" : "n"})`);
+    });
+  return { rows, light };
+}
+
+// Queries at the left, keys at the right, a curve per pair; those of the chosen query stand out.
+function drawLines(queries, keys, ask) {
+  const [left, last] = [widest(queries), widest(keys)];
+  const [right, middle] = [left + BETWEEN, left + BETWEEN / 2];
+  const y = (i) => TOP + CELL * (i + 0.5);
   const curves = queries.map((_, i) =>
     keys.map((_, j) => {
-      const [from, to] = [x(queries, i), x(keys, j)];
-      return svg("path", {
-        d: `M${from} ${low}C${from} ${middle} ${to} ${middle} ${to} ${high}`,
-        fill: "none",
-        "stroke-linecap": "round",
-      });
+      const d = `M${left} ${y(i)}C${middle} ${y(i)} ${middle} ${y(j)} ${right} ${y(j)}`;
+      return svg("path", { d, fill: "none", "stroke-linecap": "round" });
     }),
   );
-  const numbers = keys.map((_, j) => word("", x(keys, j), 14, "h", { "font-size": 11 }));
-  const asking = queries.map((text, i) => word(text, x(queries, i), low + 18, "n"));
-  root.append(...curves.flat(), ...keys.map((text, j) => word(text, x(keys, j), 30, "m")), ...numbers, ...asking);
+  const asking = askers(queries, left - 8, left, ask);
+  const asked = keys.map((text, j) => word(text, right + 8, y(j) + 4, "m"));
+  const numbers = keys.map((_, j) => word("", right + last, y(j) + 4, "h"));
+  const lines = svg("g", {}, ...curves.flat());
+  const parts = [lines, ...asking.rows, ...asked, ...numbers];
+  const root = frame(right + last + NUMBER, height(queries, keys), parts);
   const show = (rows, query, label) => {
     root.setAttribute("aria-label", label);
+    asking.light(query);
     curves.forEach((row, i) =>
       row.forEach((curve, j) => {
         const [weight, lit] = [rows[i][j] / 100, i === query];
@@ -109,45 +121,35 @@ function drawLines(queries, keys) {
         curve.setAttribute("stroke-opacity", weight < 0.02 ? 0 : lit ? 0.85 : 0.22);
       }),
     );
-    root.querySelector("text").before(...curves[query]); // above the others
+    lines.append(...curves[query]); // above the others
     numbers.forEach((number, j) => (number.textContent = (rows[query][j] / 100).toFixed(2)));
-    asking.forEach((text, i) => {
-      text.setAttribute("font-weight", i === query ? "bold" : "normal");
-      text.setAttribute("fill", `var(--aa-${i === query ? "h" : "n"})`);
-    });
   };
   return { root, show };
 }
 
-// The whole map; a click on a row chooses its query, as the slider does.
-function drawMap(queries, keys, choose) {
-  const [width, height] = [LEFT + CELL * keys.length + RIGHT, TOP + CELL * queries.length + 2];
-  const root = frame(width, height);
+// The whole map.
+function drawMap(queries, keys, ask) {
+  const left = widest(queries);
+  const wide = CELL * keys.length;
   const cells = queries.map((_, i) =>
     keys.map((_, j) => {
-      const box = { x: LEFT + CELL * j, y: TOP + CELL * i, width: CELL, height: CELL };
+      const box = { x: left + CELL * j, y: TOP + CELL * i, width: CELL, height: CELL };
       return svg("rect", { ...box, class: "aa-weight" });
     }),
   );
+  const asking = askers(queries, left - 6, left, ask, (i) => cells[i]);
+  const asked = keys.map((text, j) => {
+    const [x, y] = [left + CELL * (j + 0.6), TOP - 6];
+    return word(text, x, y, "m", { transform: `rotate(-50 ${x} ${y})` });
+  });
   const chosen = svg("rect", {
-    x: LEFT, width: CELL * keys.length, height: CELL,
+    x: left, width: wide, height: CELL,
     fill: "none", stroke: "var(--aa-h)", "stroke-width": 2,
   });
-  const asking = queries.map((text, i) =>
-    word(text, LEFT - 6, TOP + CELL * (i + 0.65), "n", { "text-anchor": "end" }),
-  );
-  const asked = keys.map((text, j) => {
-    const [x, y] = [LEFT + CELL * (j + 0.6), TOP - 6];
-    return word(text, x, y, "m", { "text-anchor": "start", transform: `rotate(-50 ${x} ${y})` });
-  });
-  const rows = queries.map((_, i) => {
-    const row = svg("g", { style: "cursor: pointer" }, ...cells[i], asking[i]);
-    row.addEventListener("click", () => choose(i));
-    return row;
-  });
-  root.append(...asked, ...rows, chosen);
+  const root = frame(left + wide + 36, height(queries, keys), [...asked, ...asking.rows, chosen]);
   const show = (weights, query, label) => {
     root.setAttribute("aria-label", label);
+    asking.light(query);
     cells.forEach((row, i) => row.forEach((cell, j) => (cell.style.fillOpacity = 0.85 * (weights[i][j] / 100))));
     chosen.setAttribute("y", TOP + CELL * query);
   };

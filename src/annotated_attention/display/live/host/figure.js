@@ -8,10 +8,10 @@
  *
  * @param frame the element of class aa-live around the static figure
  * @param module what the figure's file exports, in anywidget's shape
- * @param model gives the figure its data: get, set, on, off, save_changes
+ * @param model where it finds its data; by default, those that the frame holds
  * @returns a function that ends the figure and brings the picture back
  */
-export async function mount(frame, module, model) {
+export async function mount(frame, module, model = new Model({ data: JSON.parse(frame.dataset.state) })) {
   frame.querySelectorAll(".aa-stage").forEach((stage) => stage.remove());
   const picture = frame.querySelector("figure").firstElementChild;
   const stage = element("div", { class: "aa-stage" });
@@ -29,6 +29,29 @@ export async function mount(frame, module, model) {
     stage.remove();
     delete frame.dataset.liveOn;
   };
+}
+
+// What a module reads its data from, as anywidget's models are, without a kernel behind it.
+class Model extends EventTarget {
+  #values;
+  constructor(values) {
+    super();
+    this.#values = values;
+  }
+  get(name) {
+    return this.#values[name];
+  }
+  set(name, value) {
+    this.#values[name] = value;
+    this.dispatchEvent(new Event(`change:${name}`));
+  }
+  save_changes() {}
+  on(name, listener) {
+    this.addEventListener(name, listener);
+  }
+  off(name, listener) {
+    this.removeEventListener(name, listener);
+  }
 }
 
 /** Make an HTML element. An attribute that is undefined, null or false is left out. */
@@ -59,6 +82,11 @@ function fill(made, attributes, children) {
 export function slider({ label, min = 0, max, step = 1, value = min, say = String, move }) {
   const input = element("input", { type: "range", min, max, step, value });
   const shown = element("span", { class: "aa-value", "aria-hidden": "true" });
+  if ((max - min) / step < 100) {
+    // As wide as the longest of them, so that nothing moves when it changes.
+    const lengths = Array.from({ length: (max - min) / step + 1 }, (_, i) => say(min + i * step).length);
+    shown.style.minWidth = `${Math.max(...lengths) + 1}ch`;
+  }
   const show = (now) => {
     input.value = now;
     shown.textContent = say(Number(input.value));

@@ -19,32 +19,9 @@ async function start(frame) {
   try {
     const { default: module } = await import(new URL(`../${frame.dataset.live}.js`, import.meta.url));
     if (!frame.isConnected) return;
-    running.set(frame, await mount(frame, module, new Model({ data: JSON.parse(frame.dataset.state) })));
+    running.set(frame, await mount(frame, module));
   } catch (error) {
     console.error(`the live figure ${frame.dataset.live} did not start`, error);
-  }
-}
-
-// What a notebook's kernel keeps, kept in the page.
-class Model extends EventTarget {
-  #values;
-  constructor(values) {
-    super();
-    this.#values = values;
-  }
-  get(name) {
-    return this.#values[name];
-  }
-  set(name, value) {
-    this.#values[name] = value;
-    this.dispatchEvent(new Event(`change:${name}`));
-  }
-  save_changes() {}
-  on(name, listener) {
-    this.addEventListener(name, listener);
-  }
-  off(name, listener) {
-    this.removeEventListener(name, listener);
   }
 }
 
