@@ -46,7 +46,7 @@ export default {
     const wanted = sliders.filter((_, place) => choices[place].count > 1);
     el.append(
       element("div", { class: "aa-controls" }, ...wanted.map(({ label }) => label)),
-      element("div", { class: "aa-beside" }, lines.root, map.root),
+      element("div", { class: "aa-pictures" }, lines.root, map.root),
       said,
     );
     show();
