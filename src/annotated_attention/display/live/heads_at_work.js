@@ -43,6 +43,9 @@ export default {
       show();
     };
 
+    // The longest word keeps its room, so that nothing moves when another is chosen.
+    const longest = Math.max(...queries.map((text) => text.length));
+    sliders[2].label.lastChild.style.minWidth = `${longest + 1}ch`;
     const wanted = sliders.filter((_, place) => choices[place].count > 1);
     el.append(
       element("div", { class: "aa-controls" }, ...wanted.map(({ label }) => label)),

@@ -82,11 +82,6 @@ function fill(made, attributes, children) {
 export function slider({ label, min = 0, max, step = 1, value = min, say = String, move }) {
   const input = element("input", { type: "range", min, max, step, value });
   const shown = element("span", { class: "aa-value", "aria-hidden": "true" });
-  if ((max - min) / step < 100) {
-    // As wide as the longest of them, so that nothing moves when it changes.
-    const lengths = Array.from({ length: (max - min) / step + 1 }, (_, i) => say(min + i * step).length);
-    shown.style.minWidth = `${Math.max(...lengths) + 1}ch`;
-  }
   const show = (now) => {
     input.value = now;
     shown.textContent = say(Number(input.value));
