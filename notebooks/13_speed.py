@@ -162,6 +162,18 @@ for row in find("versions", mode="forward"):
     print(f"bare minimum, n = {n:4}: {speed / 1e9:.0f} GFLOP/s, {speed / peak:.0%} of that")
 
 # %% [markdown]
+# Two designs of chapter 14 stood in no table: they cannot take these parameters, since they compute
+# less than multi-head attention. Each was timed against the one attention that it equals:
+
+# %%
+for row in find("own function"):
+    ((name, ratio),) = row["ratios"]["as multi-head attention"].items()
+    print(f"n = {row['size'][1]}, {shown(ratio)} times the time:", end=" ")
+    spent(row, name, count=3)
+
+# %% [markdown]
+# They pay for a softmax that stores its weights, and save most of the projections.
+#
 # ## The price of the weights
 #
 # The kernel never stores the weights: it takes a block of keys at a time and keeps a running sum
@@ -287,7 +299,8 @@ for row in find("threads"):
 # ## On a GPU
 #
 # `make bench` also looks for a GPU, and then adds every table in bfloat16, each kernel by itself,
-# compiled modules, and the kernel that really ran, read off the profile.
+# compiled modules, what each reaches of a large product's FLOP/s, and the kernel that really ran,
+# read off the profile.
 
 # %%
 gpu = measure.load("cuda")
@@ -295,12 +308,17 @@ if gpu is None:
     print("No GPU has been measured yet: run `make bench` on a machine that has one.")
 else:
     print(gpu["provenance"]["gpu"], "in bfloat16")
+    most = gpu["provenance"]["peak_flops"]
     for row in (row for row in gpu["times"] if row["section"] == "kernels"):
         b, n, e, _ = row["size"]
+        flops = counting.attention_flops(n, n, e, b=b)
+        if row["mode"] == "forward + backward":
+            flops += counting.backward_flops(flops)
         print(f"\nn = {n}, {row['mode']}")
         for name, (_, middle, _) in row["milliseconds"].items():
-            kernel = row["profile"][name][0][0][:40]
-            print(f"{name:24}{middle:9.2f} ms   {kernel}")
+            speed, kernel = flops / middle * 1000, row["profile"][name][0][0][:30]
+            reached = f"{speed / 1e12:.0f} TFLOP/s, {speed / most:.0%}"
+            print(f"{name:22}{middle:8.2f} ms {reached:>18}  {kernel}")
 
 # %% [markdown]
 # ## What the final class promises

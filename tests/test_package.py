@@ -1,9 +1,13 @@
 """The package as it is installed: whole, typed, and with nothing but PyTorch behind its core."""
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
+from collections.abc import Iterator
 
 from book import scripts
 
@@ -57,3 +61,26 @@ def test_wheel_holds_the_package_and_not_the_workshop(tmp_path):
     assert {"annotated_attention/py.typed", "annotated_attention/display/display.css"} <= wanted
     assert not [name for name in names if name.startswith(("book/", "tests/", "notebooks/"))]
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def imported(node: ast.AST) -> Iterator[str]:
+    """Yield what code imports whatever is there; what it only tries to is its own affair."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield node.module or ""
+    elif not isinstance(node, ast.Try):
+        for child in ast.iter_child_nodes(node):
+            yield from imported(child)
+
+
+def test_readme_names_the_extras_that_the_notebooks_need():
+    project = tomllib.loads((scripts.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    readme = (scripts.ROOT / "README.md").read_text("utf-8")
+    (named,) = re.findall(r"pip install -e '\.\[([a-z,]+)\]'", readme)
+    asked = [x for extra in named.split(",") for x in project["optional-dependencies"][extra]]
+    there = {re.split(r"[<>=]", line)[0] for line in (*asked, *project["dependencies"])}
+    for script in scripts.ROOT.glob("notebooks/*.py"):
+        roots = {name.partition(".")[0] for name in imported(ast.parse(script.read_text("utf-8")))}
+        needed = roots - sys.stdlib_module_names - {"annotated_attention"}
+        assert {name.lower() for name in needed} <= there, script.name

@@ -2,14 +2,16 @@
 
 import itertools
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from annotated_attention import measure
+from annotated_attention import counting, measure
 from annotated_attention.measure import __main__ as command
 from annotated_attention.measure import contenders, memory, plan
 from annotated_attention.measure.timing import MODES, ROUNDS
+from book import scripts
 
 TINY = (3, 5, 16, 2)
 FACTORY = {"device": "cpu", "dtype": torch.float32}
@@ -187,3 +189,23 @@ def test_committed_results_are_whole():
 def test_load_refuses_an_unknown_machine():
     with pytest.raises(ValueError, match=r"machine \('tpu'\) must be"):
         measure.load("tpu")
+
+
+@pytest.mark.parametrize(("mode", "passes"), [("forward", 1), ("forward + backward", 3)])
+def test_the_chapter_holds_a_gpu_against_its_peak(mode, passes, capsys):
+    """Where no GPU was measured, the chapter's cell never gets that far."""
+    b, n, e = 3, 5, 24
+    trillions = passes * counting.attention_flops(n, n, e, b=b) / 1e12
+    row = {
+        "section": "kernels", "size": [b, n, e, 4], "mode": mode,
+        "milliseconds": {"flash": [0.9, 1000 * trillions / 40, 1.1]},  # so: 40 TFLOP/s
+        "profile": {"flash": [["flash_forward", 0.9], ["gemm", 0.1]]},
+    }  # fmt: skip
+    provenance = {"gpu": "a GPU", "peak_flops": 160e12}
+    kept = {"provenance": provenance, "times": [{"section": "versions"}, row], "memory": []}
+    cells = [cell.source for cell in scripts.code_cells(scripts.ROOT / "notebooks/13_speed.py")]
+    (cell,) = (cell for cell in cells if 'measure.load("cuda")' in cell)
+    exec(cell, {"counting": counting, "measure": SimpleNamespace(load=lambda machine: kept)})
+    printed = capsys.readouterr().out
+    assert f"n = {n}, {mode}" in printed
+    assert "40 TFLOP/s, 25%  flash_forward" in printed
