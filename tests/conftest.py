@@ -33,3 +33,17 @@ def trained() -> Path:
     from annotated_attention.pretrained import find_weights
 
     return find_weights()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which checks were left out, and why: a green run is not to look like a whole one."""
+    left_out: dict[str, dict[str, int]] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        files = left_out.setdefault(reason, {})
+        file = report.nodeid.partition("::")[0]
+        files[file] = files.get(file, 0) + 1
+    for reason, files in left_out.items():
+        terminalreporter.section(f"left out: {reason}", yellow=True)
+        for file, count in sorted(files.items()):
+            terminalreporter.line(f"{file}: {count} checks")

@@ -1,0 +1,226 @@
+"""What readers do with the built pages in a real browser: read, use, search, copy, take along."""
+
+import json
+import re
+import subprocess
+import sys
+from urllib.parse import urljoin
+
+import nbformat
+import pytest
+from bs4 import BeautifulSoup
+from nbclient import NotebookClient
+from playwright.sync_api import expect
+
+from book import scripts
+from book.site import SITE
+
+CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
+CHEAP = "05_batches"  # the chapter that is run here: quick, and it needs another chapter
+PAGES = sorted(
+    path.relative_to(SITE).as_posix().removesuffix("index.html")
+    for path in SITE.rglob("index.html")
+)
+LIVE = [page for page in PAGES if "data-live=" in (SITE / page / "index.html").read_text()]
+each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)
+
+
+@pytest.fixture(scope="module")
+def reader(browser, served):
+    """Give a window that remembers nothing of the page before."""
+    context = browser.new_context(
+        viewport={"width": 1280, "height": 900},
+        permissions=["clipboard-read", "clipboard-write"],
+        base_url=served[0],
+        reduced_motion="reduce",
+    )
+    yield context.new_page()
+    context.close()
+
+
+# Without scripts
+
+
+@pytest.fixture(scope="module")
+def plain(browser, served):
+    context = browser.new_context(base_url=served[0], java_script_enabled=False)
+    yield context.new_page()
+    context.close()
+
+
+UNSEEN = """
+() => {
+  const walker = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT);
+  const unseen = [];
+  while (walker.nextNode()) {
+    const { data, parentElement: element } = walker.currentNode;
+    if (!data.trim() || element.checkVisibility({ opacityProperty: true })) continue;
+    if (element.closest("details:not([open]), .headerlink, .aa-link, annotation, thead")) continue;
+    unseen.push(data.trim());
+  }
+  const pictures = document.querySelectorAll("article :is(figure, img)");
+  for (const picture of pictures)
+    if (!picture.closest("details:not([open])") && !picture.getBoundingClientRect().height)
+      unseen.push(picture.outerHTML.slice(0, 100));
+  return unseen;
+}
+"""
+TEXT = 'document.querySelector("article").textContent.replace(/\\s+/g, " ").trim()'
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_complete_without_scripts(plain, page):
+    plain.goto(f"/{page}")
+    article = BeautifulSoup((SITE / page / "index.html").read_text(), "html.parser").article
+    assert plain.evaluate(TEXT) == re.sub(r"\s+", " ", article.text).strip()
+    assert plain.evaluate(UNSEEN) == []
+
+
+# Live figures
+
+# Which of the figure's controls has the focus: null outside of it.
+FOCUSED = """
+() => {
+  const stage = document.activeElement.closest(".aa-stage");
+  const all = stage?.querySelectorAll("input, select, textarea, button, [tabindex='0']") ?? [];
+  const reachable = (control) => control.checkVisibility() && control.tabIndex >= 0;
+  const controls = [...all].filter((control) => reachable(control) && !control.disabled);
+  return stage && [controls.indexOf(document.activeElement), controls.length];
+}
+"""
+
+
+@pytest.mark.parametrize("path", LIVE)
+def test_live_figures_answer(reader, path):
+    reader.goto(f"/{path}")
+    frames = reader.locator(".aa-live")
+    for frame in frames.all():
+        frame.scroll_into_view_if_needed()
+        expect(frame.locator(".aa-stage")).to_have_count(1)
+        first = frame.locator(".aa-stage :is(input, select, button)").first
+        expect(first).to_be_visible()
+        status = frame.get_by_role("status").first
+        said = status.text_content()
+        first.focus()
+        reached = []
+        while at := reader.evaluate(FOCUSED):
+            reached.append(at[0])
+            assert len(reached) <= at[1], "the focus does not leave the figure"
+            count = at[1]
+            reader.keyboard.press("Tab")
+        assert reached == list(range(count))
+        for key in ("ArrowRight", "ArrowLeft", "Space"):
+            first.press(key)
+            if status.text_content() != said:
+                break
+        expect(status).not_to_have_text(said)
+    reader.goto("/notation/")
+    reader.go_back()
+    for frame in frames.all():
+        frame.scroll_into_view_if_needed()
+        expect(frame.locator(".aa-stage")).to_have_count(1)
+
+
+# Search
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        ("reshape", "notebooks/04_reshape_trick/"),
+        ("padding", "notebooks/06_masks/"),
+        ("MultiheadAttention", "api/"),
+    ],
+)
+def test_search_finds(reader, words, where):
+    reader.goto("/notation/")
+    expect(reader.locator(".md-search-result__meta")).to_have_text("Type to start searching")
+    field = reader.locator(".md-search__input")
+    field.fill(words)
+    field.press("End")  # the theme waits for a key
+    results = reader.locator(".md-search-result__item")
+    expect(results.first).to_be_visible()
+    found = results.locator("a").evaluate_all("links => links.map((link) => link.pathname)")
+    assert f"/{where}" in found
+    for result in results.all_inner_texts():
+        assert words.lower() in result.lower()
+        assert not re.search(r"¶|\\\w|[<>]/?\w+>|\$", result), result
+
+
+# Copy buttons
+
+COPY = """
+async () => {
+  for (const fold of document.querySelectorAll("details")) fold.open = true;
+  const copied = [];
+  for (const button of document.querySelectorAll(".aa-cell [data-clipboard-target]")) {
+    button.click();
+    const cell = button.closest(".aa-out") ? undefined : button.closest(".aa-cell");
+    copied.push([cell?.dataset.cell, await navigator.clipboard.readText()]);
+  }
+  return copied;
+}
+"""
+
+
+def copied_from(reader, script):
+    reader.goto(f"/notebooks/{script.stem}/")
+    expect(reader.locator("article [data-clipboard-target]").first).to_be_visible()
+    return reader.evaluate(COPY)
+
+
+@each_chapter
+def test_copy_buttons_give_the_code(reader, script):
+    copied = copied_from(reader, script)
+    cells = {cell: text.strip() for cell, text in copied if cell}
+    notebook = json.loads(scripts.pair_text(script))
+    expected = {
+        cell["id"]: "".join(cell["source"]).strip()
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "code" and "hide-input" not in cell["metadata"].get("tags", [])
+    }
+    assert cells == expected
+    for cell, text in copied:
+        if cell is None:  # what a cell shows of the package's source
+            compile(text, "copied", "exec")
+
+
+def test_copied_code_runs(reader, tmp_path):
+    copied = copied_from(reader, scripts.CHAPTERS / f"{CHEAP}.py")
+    program = tmp_path / "copied.py"
+    head = "from annotated_attention import display\n"  # the cell that the page does not show
+    program.write_text(head + "\n\n".join(text for cell, text in copied if cell), encoding="utf-8")
+    run = subprocess.run(
+        [sys.executable, program.name], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+
+
+# Downloads
+
+
+def downloads(reader, script):
+    """Give what the page's links lead to: the notebook and the script, as bytes."""
+    reader.goto(f"/notebooks/{script.stem}/")
+    links = reader.locator("article a[download]").evaluate_all("links => links.map((a) => a.href)")
+    return [reader.request.get(urljoin(reader.url, link)).body() for link in links]
+
+
+@each_chapter
+def test_downloads_are_the_chapter(reader, script):
+    assert downloads(reader, script) == [
+        scripts.pair_text(script).encode(),
+        script.read_bytes(),
+    ]
+
+
+def test_downloaded_notebook_runs_elsewhere(reader, tmp_path):
+    notebook, _ = downloads(reader, scripts.CHAPTERS / f"{CHEAP}.py")
+    book = nbformat.reads(notebook.decode(), as_version=4)
+    NotebookClient(
+        book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    errors = [
+        o for cell in book.cells for o in cell.get("outputs", ()) if o.get("name") == "stderr"
+    ]
+    assert errors == []
