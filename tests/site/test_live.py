@@ -7,9 +7,11 @@ import re
 from urllib.parse import urlsplit
 
 import pytest
+from bs4 import BeautifulSoup
 from playwright.sync_api import expect
 
 from annotated_attention import display
+from annotated_attention.display import _live
 from book.site import SITE
 
 STEPS, LAST = [0, 20, 50], "step 50 · loss 0.1"
@@ -22,10 +24,14 @@ DATA = {
 }
 
 
-def figure(name):
+def made(name):
     drawing, _ = display.panels(300, 200)
     static = display.finish(drawing, name=name, alt="Still.", caption="The caption.")
-    return display.live(static, "attention_over_training", DATA).html
+    return display.live(static, "attention_over_training", DATA)
+
+
+def figure(name):
+    return made(name).html
 
 
 def with_figures(page, *, instant):
@@ -178,6 +184,56 @@ def test_less_movement_and_paper(visit):
     page.emulate_media(media="print")
     expect(near(page).locator(".aa-stage")).to_be_hidden()
     expect(page.locator("#fig-near > svg")).to_be_visible()
+
+
+# What JupyterLab does with an output: scripts in it would not run, so it makes each anew.
+SHOW = """(html) => {
+  const output = document.body.appendChild(document.createElement('div'));
+  output.innerHTML = html;
+  for (const old of output.querySelectorAll('script')) {
+    const script = document.createElement('script');
+    for (const { name, value } of old.attributes) script.setAttribute(name, value);
+    script.textContent = old.textContent;
+    old.replaceWith(script);
+  }
+}"""
+
+
+@pytest.fixture
+def notebook(browser):
+    """Give a page that shows outputs; afterwards, check that nothing failed or was fetched."""
+    page, problems = browser.new_page(), []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+    page.on("request", lambda r: r.url.startswith("data:") or problems.append(r.url))
+    yield page
+    page.close()
+    assert problems == []
+
+
+def test_alive_in_a_notebook_without_its_kernel(notebook):
+    for name in ("near", "far"):
+        notebook.evaluate(SHOW, made(name)._repr_mimebundle_()["text/html"])
+    for name in ("near", "far"):
+        frame = notebook.locator(".aa-live").filter(has=notebook.locator(f"#fig-{name}"))
+        expect(frame.locator(".aa-stage")).to_have_count(1)
+        expect(frame.locator("figure > svg")).to_be_hidden()
+        slider, status = frame.get_by_role("slider"), frame.get_by_role("status")
+        expect(status).to_have_text(LAST)
+        slider.press("Home")
+        expect(status).to_have_text("step 0 · loss 2.3")
+        expect(slider).to_have_attribute("data-lm-suppress-shortcuts", "")
+
+
+@pytest.mark.parametrize("module", _live.modules())
+def test_every_module_starts_in_a_notebook(notebook, module):
+    pages = (page.read_text(encoding="utf-8") for page in SITE.glob("notebooks/*/index.html"))
+    text = next(text for text in pages if f'data-live="{module}"' in text)
+    frame = BeautifulSoup(text, "html.parser").select_one(f".aa-live[data-live={module}]")
+    script = f'<script type="module">{_live.bundle(module)}</script>'
+    notebook.evaluate(SHOW, f"{frame}{script}")
+    expect(notebook.locator(".aa-stage")).to_have_count(1)
+    expect(notebook.locator(".aa-live[data-live-on]")).to_have_count(1)
 
 
 CHAPTERS = sorted(
