@@ -74,6 +74,7 @@ FILES = {
     "sequence_first": CAUSAL.replace("DIAGONAL", "1").replace(
         "b, n, e = x.shape", "x = x.transpose(0, 1); b, n, e = x.shape"
     ).replace("reshape(b, n, e))", "reshape(b, n, e)).transpose(0, 1)"),
+    "short": CAUSAL.replace("DIAGONAL", "1").replace("d_in", "emb"),
     "factor": CAUSAL.replace("DIAGONAL", "1").replace("self, d_in,", "self, factor, d_in,"),
 }  # fmt: skip
 
@@ -95,6 +96,7 @@ def examine(tmp_path, capsys):
     ("name", "options", "target"),
     [
         ("right", ["--kind", "causal"], "Attention"),
+        ("short", ["--kind", "causal"], "Attention"),
         ("cross", ["--mask", "allowed"], "Attention"),
         ("cross", ["--mask", "allowed", "--mask-shape", "b1nm"], "Attention"),
         ("cross", ["--mask", "none"], "Attention"),

@@ -21,7 +21,7 @@ from annotated_attention.doctor.report import WRONG, Finding, Report
 # What constructors usually call their arguments.
 _WIDTH = (
     "embed_dim d_model n_embd n_embed hidden_size hidden_dim hidden dim d_in d_out dim_in dim_out "
-    "embed_size emb_size emb_dim embedding_dim input_dim in_dim out_dim output_dim in_features "
+    "embed_size emb emb_size emb_dim embedding_dim input_dim in_dim out_dim output_dim in_features "
     "out_features model_dim dim_model feature_dim query_dim key_dim value_dim kdim vdim "
     "context_dim d_embed size_embd num_hiddens channels width e d_e"
 )
