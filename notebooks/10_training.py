@@ -467,7 +467,7 @@ display.finish(drawing, name="who-reacts", alt=(
 
 # %% [markdown]
 # Read the figure row by row: the scores at this place change when one of these letters does. Up to
-# the dashed line is as it should be.
+# the diagonal is as it should be.
 #
 # The **wrong merge** lays neighbouring tokens of one head side by side, so that an early row holds what
 # later tokens asked for: the squares with a stroke. Is the very letter among them that the row is asked
@@ -665,4 +665,5 @@ exercises.training.check_look_back(my_look_back)
 # the last says whether the model does its task. And two questions that find a decoder's mistakes before
 # any training; a later chapter makes tests of them.
 #
-# These models are tiny. The next chapter puts weights that others have trained into the same classes.
+# These models are tiny. [The next chapter](11_trained_weights.ipynb) puts weights that others have
+# trained into the same classes.

@@ -20,7 +20,8 @@ display.chapter_map(
 # A time says more about the machine than about the code. Four habits help. All contenders get the
 # same input and the same parameters, and equality of outputs and gradients is asserted *before* the
 # clock starts. They take turns, so that a busy moment hits all of them. A ratio is taken within each
-# turn. And what is kept is the median ratio between its quartiles.
+# turn. And what is kept is the median ratio with its **quartiles**: a quarter of the turns gave less
+# than the lower one, a quarter more than the upper.
 #
 # This page times nothing. `make bench` does, and keeps what it finds; you read it here:
 
@@ -48,9 +49,11 @@ for b, n, e, h in SIZES:
 #
 # All versions that this book builds, the published designs of chapter 14 that can take the same
 # parameters, and PyTorch's own class. Each is divided by the **bare minimum**: two matrix products
-# for the projections and PyTorch's fused kernel between them, without checks or options.
+# for the projections and PyTorch's fused kernel between them, without checks or options. The number
+# before a name is its chapter; "weights" means that the weights were asked for.
 #
-# A ratio whose quartiles lie on both sides of one reads "even": it may be noise.
+# A ratio whose quartiles lie on both sides of one reads "even": it may be noise. In the figure below
+# the table a line goes from quartile to quartile.
 
 
 # %%
@@ -68,7 +71,7 @@ def table(rows: list[dict], base: str, head: str) -> None:
         print(f"{name:28}" + "".join(f"{column:>9}" for column in columns))
 
 
-lengths = "".join(f"  n = {size[1]:<3}" for size in SIZES)
+lengths = "".join(f"{f'n = {size[1]}':>9}" for size in SIZES)
 print("forward, times the bare minimum")
 table(find("versions", mode="forward"), "bare minimum", lengths)
 
@@ -83,10 +86,10 @@ for ax, size in zip(axes, SIZES):
         y, colour = [i + shift for i in range(len(names))], display.COLOURS[letter]
         ax.hlines(y, low, up, color=colour, linewidth=1.5)
         ax.plot(middle, y, marker, color=colour, markersize=5, label=mode)
-    ax.axvline(1, color="black", linewidth=0.8)
+    ax.axvline(1, color=display.COLOURS["b"], linewidth=0.8)
     ax.set(title=f"n = {size[1]}", xlabel="× bare minimum")
     ax.set_yticks(range(len(names)), names if ax is axes[0] else [])
-drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+axes[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, frameon=False)
 last = find("versions", mode="forward")[-1]["ratios"]["bare minimum"]
 said = ", ".join(f"{name} {ratio[1]:.2f}" for name, ratio in last.items())
 alt = f"Time over the bare minimum, at three lengths. Forward at the longest: {said}."
@@ -98,23 +101,24 @@ table(find("versions", mode="forward + backward"), "bare minimum", lengths)
 
 # %% [markdown]
 # Two groups appear. Whatever goes through the fused kernel stays near one. Whatever stores the
-# weights pays for it, more with every token, since there are n² of them for each head. Two rows stand
-# out: at n = 512 the loop over samples of chapter 5 does better than the version without a loop, and
-# one published design is the slowest everywhere.
+# weights pays for it, more with every token, since there are n² of them for each head. Look closer
+# at two rows: at n = 512 the loop over samples of chapter 5, "one by one", does better than its
+# "four axes", which have no loop; and one published design is the slowest everywhere.
 #
 # ## Where the time goes
 #
 # A guess is cheap; a **profile** is better. It runs a version once and adds up what each operation
 # of PyTorch took. `addmm`, `mm` and `bmm` are matrix products, `_softmax` is the softmax, `copy_`
-# moves numbers, `_scaled_dot_product_flash_attention_for_cpu` is the fused kernel.
+# moves numbers. The fused kernel has a long name, which this function shortens.
 
 
 # %%
 def spent(row: dict, name: str, count: int = 4) -> None:
     """Print what a contender spent its time on."""
+    kernel = "_scaled_dot_product_flash_attention_for_cpu"
     parts = [
-        f"{operation.removeprefix('_scaled_dot_product_')[:22]} {share:.0%}"
-        for operation, share in row["profile"][name][:count]
+        f"{operation.replace(kernel, 'fused kernel')} {share:.0%}"
+        for operation, share in row["profile"][name][:count] if share > 0.005
     ]
     print(f"{name:26}", ", ".join(parts))
 
@@ -131,7 +135,7 @@ spent(longest, "02 a list of heads")
 # einsum form divides the scores by √d, h · n² numbers, where others divide the queries: that is its
 # `div`. The list of heads puts the weights that it returns into one tensor: that is its `cat`.
 #
-# Now the two rows that stand out, at n = 512, beside the version without a loop:
+# Now the two rows, at n = 512, beside the four axes:
 
 # %%
 middle = find("versions", mode="forward")[1]
@@ -142,9 +146,9 @@ assert dict(middle["profile"]["14 sequence first"])["copy_"] > 0.2
 
 # %% [markdown]
 # The published design copies: its einsum has the tokens in front and heads and samples behind, and
-# every product needs them the other way round. The loop has the same shares as the version without a
-# loop, of a shorter whole. No operation stands out, so this profile does not tell why; fewer calls
-# are not always faster.
+# every product needs them the other way round. The loop has the same shares as the four axes, of a
+# shorter whole. No operation stands out, so this profile does not tell why; fewer calls are not always
+# faster.
 #
 # How good is the bare minimum itself? Divide its FLOPs, counted in
 # [chapter 12](12_counting.ipynb), by its time, and compare with the largest product this machine
@@ -178,8 +182,8 @@ for row in find("own function"):
 #
 # The kernel never stores the weights: it takes a block of keys at a time and keeps a running sum
 # [[Dao et al.](../docs/references.md#dao-2022)]. Asking for weights, `need_weights=True`, which is
-# the default here as in PyTorch, leaves it. That costs time, and above all memory. Both against n,
-# one sequence, width and heads as above; the memory is the peak of forward and backward.
+# the default here as in PyTorch, goes without the kernel. That costs time, and above all memory. The
+# figure draws both against n, for one sequence; the memory is the peak of forward and backward.
 
 # %% jupyter={"source_hidden": true}
 kept = {row["name"]: row for row in RESULTS["memory"]}
@@ -214,6 +218,7 @@ for name, row in kept.items():
 # weights the memory in the end at most doubles, too: it is linear in n, also under a causal or a
 # padding mask. With weights it grows four times: that is the wall. A dash is where the machine would
 # have run out.
+#
 # Dropout costs what the weights cost, since on a CPU it leaves the kernel: the line "final class,
 # dropout" asked for no weights.
 
@@ -226,32 +231,47 @@ for name in ("final class", "final class, weights", "final class, dropout"):
 # %% [markdown]
 # ## The price of a mask
 #
-# The final class under every kind of mask, times the same call without one.
+# The final class under every kind of mask, at the middle size, times the same call without one.
+# "Both" is forward and backward.
 
 # %%
 for weights in (False, True):
     print("with weights" if weights else "without weights")
     rows = [row for mode in ("forward", "forward + backward")
             for row in find("masks", weights=weights, mode=mode)]
-    table(rows, "no mask", "  forward  both")
+    table(rows, "no mask", "  forward     both")
 
 # %% [markdown]
-# Without weights a mask costs little: the kernel adds it to one block at a time. And `is_causal`
-# alone lets it skip the blocks that lie in the future. With weights nothing is skipped, and a mask is
-# one more pass over the scores; a mask for every head, which is as large as they are, costs most:
+# Without weights a mask costs little: the kernel adds it to one block at a time. With weights it is
+# one more pass over the scores. A mask for every head, which is as large as they are, costs most:
 # the rows with nothing left are sought in it.
 #
+# `is_causal` alone lets the kernel skip the blocks of keys that lie in the future. Blocks are long, so
+# at the middle size there is next to nothing to skip. At the longest there is:
+
+# %%
+alike = {"mode": "forward", "weights": False}
+pairs = zip(*(find("final class", mask=mask, **alike) for mask in ("none", "causal")))
+for without, causal in list(pairs)[1:]:
+    before, after = (row["milliseconds"]["final class"] for row in (without, causal))
+    n = causal["size"][1]
+    print(f"n = {n:4}: {before[1]:.1f} ms, with is_causal {after[1]:.1f} ms")
+assert after[2] < before[0]
+
+# %% [markdown]
 # ## The number of heads
 #
 # Chapter 12 says that the number of heads changes no FLOP. Does it change the time? The same width,
 # cut into more and more heads, times the class with eight:
 
 # %%
+counts = (1, 2, 4, 8, 16, 32, 64)
+print(f"{'h =':15}" + "".join(f"{h:6}" for h in counts))
 for weights in (False, True):
     row = find("heads", mode="forward", weights=weights)[0]
-    ratios = {int(h): shown(ratio) for h, ratio in row["ratios"]["8"].items()} | {8: "1"}
-    print("with weights   " if weights else "without weights", end=" ")
-    print(", ".join(f"h = {h}: {ratios[h]}" for h in sorted(ratios)))
+    ratios = {h: shown(ratio) for h, ratio in row["ratios"]["8"].items()} | {"8": "1"}
+    title = "with weights" if weights else "without weights"
+    print(f"{title:15}" + "".join(f"{ratios[str(h)]:>6}" for h in counts))
 
 # %%
 for weights in (False, True):
@@ -263,7 +283,7 @@ for weights in (False, True):
 # %% [markdown]
 # The projections cost the same; in their share you see how the rest grows. There are h · n · m
 # weights: the softmax has that many exponentials to take, in the kernel, too, and where they are
-# stored, that much to write and read. FLOPs do not count either.
+# stored, that much to write and read. A count of FLOPs sees none of this.
 #
 # ## The fast path that is not always fast
 #
@@ -288,7 +308,8 @@ assert short[2] < 1 < long[0]
 #
 # ## Threads
 #
-# PyTorch spreads a product over the cores. Times of one call, forward, at the middle size:
+# PyTorch spreads a product over the cores. Here is one call of the final class, forward, at the middle
+# size:
 
 # %%
 for row in find("threads"):
@@ -296,6 +317,8 @@ for row in find("threads"):
     print(f"{row['threads']} thread(s): {middle:.1f} ms (quartiles {low:.1f} and {up:.1f})")
 
 # %% [markdown]
+# A second core helps, and does not halve the time.
+#
 # ## On a GPU
 #
 # `make bench` also looks for a GPU, and then adds every table in bfloat16, each kernel by itself,
@@ -324,17 +347,22 @@ else:
 # ## What the final class promises
 #
 # It was built with goals: near the bare minimum, and no slower than PyTorch's own. Each line is one
-# size, without weights; 0.90 means nine tenths of the other's time.
+# size, forward, without weights; 0.90 means nine tenths of the other's time.
 
 # %%
-print(f"{'':38}{'PyTorch':>10}{'bare minimum':>14}")
+print(f"{'':22}{'PyTorch':>10}{'bare minimum':>14}")
 for mask in ("none", "causal"):
     for row in find("final class", mask=mask, weights=False, mode="forward"):
         ratios = row["ratios"]
         theirs = ratios["PyTorch"]["final class"]
         least = ratios["bare minimum"]["final class"]
-        title = f"n = {row['size'][1]}, mask {mask}, forward"
-        print(f"{title:38}{shown(theirs):>10}{shown(least):>14}")
+        title = f"n = {row['size'][1]}, mask {mask}"
+        print(f"{title:22}{shown(theirs):>10}{shown(least):>14}")
+
+# %% [markdown]
+# Hold this table against that of the fast path, where the same two classes met in evaluation: at the
+# longest the ratio is another. Quartiles tell the noise of one measurement; the next may differ
+# by more.
 
 # %% [markdown]
 # ## Exercises
@@ -413,5 +441,5 @@ exercises.speed.check_mebibytes(mebibytes)
 #
 # You know what time and memory go to: products, a softmax, and n² weights where they are stored. The
 # fused kernel stores none, and the final class goes through it whenever you do not ask for weights.
-# You know how to compare: equal work, in turns, ratios with their spread. Seven designs have stood
-# in the tables as numbers; [the next chapter](14_published_code.ipynb) reads them.
+# You know how to compare: equal work, in turns, ratios with their spread. In these tables the
+# published designs were only numbers; [the next chapter](14_published_code.ipynb) reads them.
