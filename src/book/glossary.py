@@ -91,7 +91,9 @@ def _words() -> tuple[dict[str, Entry], re.Pattern[str]]:
     """Give the entry of each word, and what finds those that are not code."""
     entries = {word: entry for entry in read() for word in entry.words}
     plain = sorted((re.escape(word) for word in entries if word[0] != "`"), key=len, reverse=True)
-    return entries, re.compile(rf"(?<![\w-])(?:{'|'.join(plain)})(?![\w-])", re.IGNORECASE)
+    return entries, re.compile(
+        rf"(?<![\w-])(?<!arrow )(?:{'|'.join(plain)})(?![\w-])", re.IGNORECASE
+    )
 
 
 def _paragraph(text: NavigableString) -> Tag | None:

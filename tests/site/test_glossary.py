@@ -69,6 +69,8 @@ def test_terms_are_links_in_prose_once_a_page(page):
         assert above & {"p", "li", "dd", "td"}
         assert not above & {"a", "pre", "figure", "summary", "h1", "h2", "h3", "strong", "code"}
         assert not link.find_parent(class_="aa-out")
+        before = link.previous_sibling
+        assert not (isinstance(before, str) and before.endswith("arrow ")), "not keys to look at"
 
 
 def test_search_and_contents_know_nothing_of_it():
