@@ -17,8 +17,8 @@ display.chapter_map("project in", "score", "softmax", "mix", "project out")
 
 # %% [markdown]
 # The strip is the map of the whole book, with the steps of this chapter lit; splitting and merging
-# is for several heads, masking for words that must not be seen. The letters are explained on the
-# [notation page](../docs/notation.md), where h is still 1. What draws, here and below, is
+# is for several heads, masking for words that must not be seen. The [notation
+# page](../docs/notation.md) explains the letters; here h is still 1. All pictures come from
 # `annotated_attention.display`.
 #
 # ## A sentence in numbers
@@ -135,7 +135,7 @@ display.attention_map(weights, WORDS, WORDS, name="first-map")
 
 # %% [markdown]
 # Read it row by row: each row sums to one. *The* is all zeros, fits everything equally badly, and
-# spreads its attention evenly. Most words find themselves; you change that below. First the
+# spreads its attention evenly. Many words find themselves; you change that below. First the
 # promise from above.
 #
 # ## Why divide by √d

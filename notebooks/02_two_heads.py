@@ -97,7 +97,7 @@ display.heads_at_work(still, weights, one.WORDS, one.WORDS, start=(0, 1, it))
 # ## Side by side, then one more matrix
 #
 # Each head hands back d numbers per word. Put them side by side, and the row is as wide as the
-# again. The seventh matrix, $W_O$, may mix what the heads found [[Vaswani et al., section
+# model again. The seventh matrix, $W_O$, may mix what the heads found [[Vaswani et al., section
 # 3.2.2](../docs/references.md#vaswani-2017)]:
 #
 # $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots, \mathrm{head}_h)\, W_O$$
