@@ -146,6 +146,18 @@ def test_formulas_are_typeset(page):
     soup.cache_clear()
 
 
+@each_page
+def test_tables_have_their_place_to_scroll_before_any_script_runs(page):
+    for table in soup(page).select("article table:not([class])"):
+        assert "md-typeset__table" in table.parent.get("class", [])
+
+
+def test_no_line_ends_between_a_formula_and_its_comma():
+    whole = content("notebooks/06_masks/index.html").select_one(".aa-whole:has(> .katex)")
+    assert whole.select_one("annotation").text == "-\\infty"
+    assert whole.text.endswith(":")
+
+
 def test_there_are_formulas_to_check():
     assert content(CHAPTER_PAGES[0]).select(".katex-display math")
     assert content("notation/index.html").select(".katex math")

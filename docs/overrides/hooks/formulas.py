@@ -19,7 +19,9 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer
 
 log = logging.getLogger("mkdocs.formulas")
 KATEX = Path(__file__).parents[2] / "assets" / "katex" / "katex.min.js"
-FORMULA = re.compile(r'<(span|div) class="arithmatex( aa-display)?">(.*?)</\1>', re.DOTALL)
+FORMULA = re.compile(
+    r'([(\[]?)<(span|div) class="arithmatex( aa-display)?">(.*?)</\2>([.,;:?!)\]]*)', re.DOTALL
+)
 # What in a typeset formula needs which of KaTeX' fonts, other than the main one.
 FONTS = {
     "mathnormal": "Math-Italic",
@@ -44,13 +46,18 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Typeset every marked formula."""
 
     def typeset(found: re.Match[str]) -> str:
-        display = found[1] == "div" or bool(found[2])
+        before, tag, mark, tex, after = found.groups()
+        display = tag == "div" or bool(mark)
         try:
-            return katex(html.unescape(found[3]).strip(), display)
+            formula = katex(html.unescape(tex).strip(), display)
         except quickjs.JSException as error:
             cause = str(error).splitlines()[0]
-            log.warning(f"{page.file.src_uri}: {cause}\n    {found[3].strip()}")
+            log.warning(f"{page.file.src_uri}: {cause}\n    {tex.strip()}")
             return found[0]
+        whole = before + formula + after
+        if display or not before + after:
+            return whole
+        return f'<span class="aa-whole">{whole}</span>'  # no line ends between the two
 
     return _ask_for_fonts(FORMULA.sub(typeset, output), page)
 

@@ -57,6 +57,8 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
         fold["class"] = "aa-fold"
     for quote in soup.find_all("blockquote"):
         _dress_callout(quote)
+    if page.file.name != "cheat_sheet":  # which sheet.py lays out
+        _wrap_tables(soup)
     if page.file.name not in PLAIN:
         glossary.mark(soup, get_relative_url("glossary/", page.url))
     first, *rest = str(soup).split(PLACE)
@@ -223,6 +225,17 @@ def _pair_notes_with_code(soup: BeautifulSoup) -> None:
             place = soup.new_tag("div", attrs={"class": side})
             row.append(place)
         place.extend([part.extract(), "\n"])
+
+
+def _wrap_tables(soup: BeautifulSoup) -> None:
+    """Give each plain table the place to scroll in that the theme's script would give it.
+
+    The script comes late, and its wrapping moves everything below. It still wraps, and the
+    stylesheet takes what it adds out of the layout.
+    """
+    for table in soup.find_all("table", class_=False):
+        table.wrap(soup.new_tag("div", attrs={"class": "md-typeset__table"}))
+        table.parent.wrap(soup.new_tag("div", attrs={"class": "md-typeset__scrollwrap"}))
 
 
 def _dress_callout(quote: Tag) -> None:
