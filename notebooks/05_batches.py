@@ -136,7 +136,7 @@ for r, (i, j) in enumerate(divmod(number, 10) for number in order):
         colour = display.COLOURS["bh"[i]]
         ax.add_patch(Rectangle((x, y), 0.94, 0.9, color=colour, alpha=0.3))
         ax.text(x + 0.47, y + 0.45, f"{i},{j}", ha="center", va="center")
-    axes[1].text(r + 0.47, 1.8, f"r = {r}", ha="center", fontsize=8)
+    axes[1].text(r + 0.47, 1.8, str(r) if r else "r = 0", ha="center")
 for ax, width, title in zip(axes, (4, 8), ("samples × heads", "folded: slice r is i, j")):
     ax.set(xlim=(0, width), ylim=(2, 0), title=title)
     ax.axis("off")
@@ -223,7 +223,7 @@ for samples, queries, keys in ((4, 4, 4), (2, 1, 5), (2, 3, 5)):
     try:
         print("runs, and gives", tuple(by_name(query, key, key, h).shape))
     except RuntimeError as error:
-        print("stops:", str(error)[:66])
+        print("stops:", str(error).split(" which")[0])
 
 # %% [markdown]
 # The second runs and gives the wrong shape. That is why the sizes in our comparisons all differ, and
@@ -438,4 +438,5 @@ exercises.batches.check_attend_heads(attend_heads)
 # To attention, a sample and a head are the same thing: one more problem to solve on the side. They
 # may share an axis, `(b * h, n, d)`, or have one each, `(b, h, n, d)`; the numbers are equal, and so
 # are the gradients. Tests need sizes that all differ, and n ≠ m. Some words are still looked at that
-# should not be: padding, and the future. The next chapter hides them.
+# should not be: padding, and the future. [The next
+# chapter](06_masks.ipynb) hides them.

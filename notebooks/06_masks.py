@@ -342,13 +342,12 @@ for name, per_head in choices.items():
 
 # %%
 place = torch.arange(8)
-distance = -(place[:, None] - place).abs().double()           # (n, m)
-parts = masks.merge_masks(blocked[:, None, :], distance)      # (b, 1, m), (n, m)
-options = dict(zip(("blocked", "bias"), parts))
-added = distance.masked_fill(blocked[:, None, :], -math.inf)  # (b, n, m)
+distance = -(place[:, None] - place).abs().double()             # (n, m)
+hides, bias = masks.merge_masks(blocked[:, None, :], distance)  # (b, 1, m), (n, m)
+added = distance.masked_fill(blocked[:, None, :], -math.inf)    # (b, n, m)
 
-apart = scaled_dot_product_attention(x, x, x, **options)[0]   # (b, n, d)
-theirs = F.scaled_dot_product_attention(x, x, x, added)       # (b, n, d)
+apart, _ = scaled_dot_product_attention(x, x, x, blocked=hides, bias=bias)
+theirs = F.scaled_dot_product_attention(x, x, x, added)         # (b, n, d)
 torch.testing.assert_close(apart, theirs)
 torch.testing.assert_close(one.gradients(apart, [x]), one.gradients(theirs, [x]))
 print("blocked and bias = one additive mask, and so are the gradients")
@@ -364,15 +363,11 @@ conversions = {
     "blocked * -math.inf": blocked * -math.inf,
     "masked_fill": torch.zeros(2, 8).masked_fill(blocked, -math.inf),
 }
-received = {}
 for name, added in conversions.items():
     weights = (scores + added[1]).softmax(-1)  # (m,)
-    received[name] = weights[4:].sum().item()
-    print(f"{name:>19}: padding gets {received[name]:.2f}")
-as_one, as_nan, as_zero = received.values()
-assert as_one > scores.softmax(-1)[4:].sum()
-assert as_zero == 0
-assert math.isnan(as_nan)
+    print(f"{name:>19}: padding gets {weights[4:].sum():.2f}")
+    assert weights[4:].any() == (name != "masked_fill")
+    assert weights.isnan().all() == (name == "blocked * -math.inf")
 
 # %% [markdown]
 # The first *adds one* to what it should hide. In the second, $0 \cdot -\infty$ is NaN, not a number.
@@ -585,16 +580,10 @@ for name, keys in (("one of three keys is blocked", sees_two), ("all are", sees_
 
 # %% [markdown]
 # With one key blocked, every fill that fits does the same here. With all of them blocked, a finite
-# fill attends evenly to what was forbidden, and nothing betrays it. Of the finite ones only -1e4 fits
-# float16, and it is not far enough below everything: where the other scores are lower still, the
-# blocked key takes all. The lowest number of a dtype, `torch.finfo(dtype).min`, always fits; but two
-# such masks added up are $-\infty$ after all.
+# fill attends evenly to what was forbidden, and nothing betrays it. The lowest number of a dtype,
+# `torch.finfo(dtype).min`, always fits; but two such masks added up are $-\infty$ after all.
 
 # %%
-far_below = torch.tensor([-12000.0, -12001.0, 0]).masked_fill(sees_two, -1e4)  # (3,)
-print("scores of -12000, -1e4 for the blocked key:", far_below.softmax(-1).tolist())
-assert far_below.softmax(-1)[2] == 1
-
 lowest = torch.finfo(torch.float16).min
 twice = torch.full((3,), lowest, dtype=torch.float16) + lowest  # (3,)
 print(lowest, "twice:", twice.tolist(), "softmax:", twice.softmax(-1).tolist())
