@@ -234,8 +234,8 @@ def _wrap_tables(soup: BeautifulSoup) -> None:
     stylesheet takes what it adds out of the layout.
     """
     for table in soup.find_all("table", class_=False):
+        table.wrap(soup.new_tag("div", attrs={"class": "md-typeset__scrollwrap"}))
         table.wrap(soup.new_tag("div", attrs={"class": "md-typeset__table"}))
-        table.parent.wrap(soup.new_tag("div", attrs={"class": "md-typeset__scrollwrap"}))
 
 
 def _dress_callout(quote: Tag) -> None:
