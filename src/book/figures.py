@@ -29,7 +29,7 @@ def from_chapter(chapter: str, name: str) -> str:
 def standalone(figure: str) -> str:
     """Give the SVG of a figure as a file of its own, with the colours of both schemes inside."""
     css = resources.files("annotated_attention.display").joinpath("display.css").read_text()
-    light, dark = re.findall(r"\{(.*?)\}", css, flags=re.DOTALL)[:2]
+    light, dark = re.findall(r"\{([^{}]*)\}", css)[:2]
     style = (
         f"<style>svg{{color:#1f2329;font-family:sans-serif;{light}}}"
         f"@media (prefers-color-scheme: dark){{svg{{color:#e4e7ec;{dark}}}}}</style>"
