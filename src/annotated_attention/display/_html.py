@@ -1,6 +1,7 @@
 """What every output of this room is made of: text, HTML, and the stylesheet that dresses both."""
 
 import functools
+import re
 from dataclasses import dataclass
 from importlib import resources
 from typing import ClassVar
@@ -10,6 +11,9 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from annotated_attention.display.shapes import colour_shapes
+
+# Names, punctuation and space look as code does without them, and are most of a page's elements.
+_PLAIN = re.compile(r'<span class="(?:n|p|w)">([^<]*)</span>')
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,6 +49,7 @@ def stylesheet(name: str) -> str:
 def highlight_lines(code: str) -> list[str]:
     """Highlight Python line by line: as many lines as ``code`` has, no element open across two."""
     html = highlight(code, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
+    html = _PLAIN.sub(r"\1", html)
     return colour_shapes(html.removesuffix("\n")).split("\n")
 
 
