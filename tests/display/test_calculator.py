@@ -1,39 +1,22 @@
 """The calculator counts in a browser what Python counts, to the last digit."""
 
-import json
 import random
 import re
 from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-import quickjs
 
 from annotated_attention import counting, display
 from annotated_attention.counting import PRESETS, Model
-from annotated_attention.display import _live
 
+MODULE = "calculator.js"
 MODELS = [
     *PRESETS.values(),
     Model(layers=0),
     Model(512, 1),
     replace(PRESETS["gpt2"], bias=False, output="own", embeddings=2, norms=0),
 ]
-
-
-@pytest.fixture(scope="module")
-def script() -> Any:
-    """Run the module's functions; what it imports is for drawing."""
-    text = re.sub(r"^import .*$", "", _live.files()["calculator.js"], flags=re.MULTILINE)
-    context = quickjs.Context()
-    context.eval(text.replace("export default", "const drawn =").replace("export ", ""))
-
-    def call(name: str, *arguments: Any) -> Any:
-        given = ", ".join(json.dumps(argument) for argument in arguments)
-        big = '(key, value) => (typeof value === "bigint" ? String(value) : value)'
-        return json.loads(context.eval(f"JSON.stringify({name}({given}), {big})"))
-
-    return call
 
 
 def sizes(index: int) -> tuple[Model, int, int, int]:

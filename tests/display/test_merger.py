@@ -1,19 +1,17 @@
 """The mask merger computes in a browser what masks.py, attention.py and chapter 6 compute."""
 
-import json
 import math
 import re
 from typing import Any
 
 import pytest
-import quickjs
 import torch
 from torch import Tensor
 
 from annotated_attention import chapters, display, masks, scaled_dot_product_attention
-from annotated_attention.display import _live
 from annotated_attention.display._merger import written
 
+MODULE = "mask_merger.js"
 B, N, M = 2, 3, 5
 PADDING = {
     "none": None,
@@ -31,21 +29,6 @@ PAIRS = {
     "all": torch.ones(N, M, dtype=torch.bool),
 }
 SCORES = 3 * torch.randn(B, N, M, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
-
-
-@pytest.fixture(scope="module")
-def script() -> Any:
-    """Run the module's functions; what it imports is for drawing."""
-    text = re.sub(r"^import .*$", "", _live.files()["mask_merger.js"], flags=re.MULTILINE)
-    context = quickjs.Context()
-    context.eval(text.replace("export default", "const drawn =").replace("export ", ""))
-
-    def call(name: str, *arguments: Any) -> Any:
-        given = ", ".join(json.dumps(argument) for argument in arguments)
-        say = '(key, value) => (Object.is(value, NaN) ? "NaN" : value)'
-        return json.loads(context.eval(f"JSON.stringify({name}({given}), {say})") or "null")
-
-    return call
 
 
 def listed(tensor: Tensor | None) -> Any:

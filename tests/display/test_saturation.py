@@ -1,33 +1,17 @@
 """What saturates in a browser is what saturates in Python: the chapter's own measurements."""
 
-import json
 import math
-import re
 from typing import Any
 
 import pytest
-import quickjs
 import torch
 
 from annotated_attention import chapters, display
-from annotated_attention.display import _live, _saturation
+from annotated_attention.display import _saturation
 
+MODULE = "saturation.js"
 one = chapters.load("01_one_head")
 PRODUCTS = {d: one.products(d).double() for d in (4, 64, 256)}
-
-
-@pytest.fixture(scope="module")
-def script() -> Any:
-    """Run the module's functions; what it imports is for drawing."""
-    text = re.sub(r"^import .*$", "", _live.files()["saturation.js"], flags=re.MULTILINE)
-    context = quickjs.Context()
-    context.eval(text.replace("export default", "const drawn =").replace("export ", ""))
-
-    def call(name: str, *arguments: Any) -> Any:
-        given = ", ".join(json.dumps(argument) for argument in arguments)
-        return json.loads(context.eval(f"JSON.stringify({name}({given}))"))
-
-    return call
 
 
 def assert_same(script: Any, scores: torch.Tensor) -> None:

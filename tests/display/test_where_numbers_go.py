@@ -1,35 +1,18 @@
 """Where every number goes: the figure moves numbers in a browser as torch moves them."""
 
-import json
-import re
 from itertools import product
 from typing import Any
 
 import pytest
-import quickjs
 import torch
 from torch import Tensor
 
 from annotated_attention import merge_heads, split_heads
-from annotated_attention.display import _live
 from annotated_attention.mistakes.reshapes import merge_without_transpose, split_without_transpose
 
+MODULE = "where_numbers_go.js"
 SIZES = [{"n": n, "h": h, "d": d} for n, h, d in product(range(1, 6), range(1, 5), range(1, 5))]
 WAYS = list(product([True, False], repeat=2))
-
-
-@pytest.fixture(scope="module")
-def script() -> Any:
-    """Run the module's functions; what it imports is for drawing."""
-    text = re.sub(r"^import .*$", "", _live.files()["where_numbers_go.js"], flags=re.MULTILINE)
-    context = quickjs.Context()
-    context.eval(text.replace("export default", "const drawn =").replace("export ", ""))
-
-    def call(name: str, *arguments: Any) -> Any:
-        given = ", ".join(json.dumps(argument) for argument in arguments)
-        return json.loads(context.eval(f"JSON.stringify({name}({given}))"))
-
-    return call
 
 
 def torchs(n: int, h: int, d: int, split: bool, merge: bool) -> list[Tensor | None]:

@@ -4,10 +4,8 @@ import re
 from itertools import pairwise
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-FLAGS += ["--disable-background-networking", "--disable-component-update"]
 PARTS = {
     "The formula": ".katex-display",
     "What it costs": "tbody tr",
@@ -28,13 +26,10 @@ CLIPPED = """() => [...document.querySelectorAll(".aa-card, .aa-card *")]
 
 
 @pytest.fixture(scope="module")
-def sheet(chromium, served):
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.goto(f"{served[0]}/notebooks/cheat_sheet/")
-        yield page
-        browser.close()
+def sheet(browser, served):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(f"{served[0]}/notebooks/cheat_sheet/")
+    return page
 
 
 def test_holds_the_six_parts(sheet):

@@ -5,13 +5,11 @@ import re
 
 import pytest
 from bs4 import BeautifulSoup
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from book import glossary, scripts
 from book.site import SITE
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-FLAGS += ["--disable-background-networking", "--disable-component-update"]
 FILES = [*sorted(SITE.glob("notebooks/[0-9]*/index.html")), SITE / "notation" / "index.html"]
 PAGES = {
     path.parent.relative_to(SITE).as_posix(): BeautifulSoup(path.read_text("utf-8"), "html.parser")
@@ -84,12 +82,6 @@ def test_weight(page):
     added = "".join(map(str, PAGES[page].select("a.aa-term")))
     script = (SITE / "assets" / "glossary.js").read_bytes()
     assert len(gzip.compress(added.encode())) + len(gzip.compress(script)) <= 4_000
-
-
-@pytest.fixture(scope="module")
-def browser(chromium):
-    with sync_playwright() as driver:
-        yield driver.chromium.launch(executable_path=chromium, args=FLAGS)
 
 
 @pytest.fixture

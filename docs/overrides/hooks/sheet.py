@@ -15,11 +15,6 @@ ABOUT = (
     "what it costs, and five mistakes with their checks."
 )
 
-DESCRIPTION = (
-    "Multi-head attention on one side of A4: formula, shapes, the shortest correct code, masks, "
-    "costs, and five mistakes with what catches each."
-)
-
 
 @event_priority(-110)  # after pages.py
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -27,7 +22,6 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
     if not page.file.src_uri.endswith("/cheat_sheet.ipynb"):
         return content
     page.meta["hide"] = ["toc"]  # one look shows what there is
-    page.meta["description"] = DESCRIPTION
     page.meta["description"] = ABOUT
     soup = BeautifulSoup(content, "html.parser")
     cards = soup.new_tag("div", attrs={"class": "aa-cards"})

@@ -227,14 +227,14 @@ def _adapt(attend: Any, options: argparse.Namespace) -> Any:
     further = _pairs(options.call)
     if _is_torch_like(names, attend):
         return adapters.torch_like(attend, options.kind, **further)
-    mask = options.mask_name or next((name for name in names if name in _MASKS.split()), None)
-    mask = None if options.mask == "none" else mask
+    named = options.mask_name or next((name for name in names if name in _MASKS.split()), None)
+    mask_name = None if options.mask == "none" else named
     inputs = 3 if options.kind == "cross" else 1
-    call = _caller(attend, inputs, _takes(names, inputs), mask, further)
+    call = _caller(attend, inputs, _takes(names, inputs), mask_name, further)
     adapted = adapters.Adapted(call, attend)
     adapted = adapters.sequence_first(adapted) if options.sequence_first else adapted
     hides_itself = options.kind == "causal" and len(names) == 1
-    if mask is None or hides_itself:
+    if mask_name is None or hides_itself:
         return adapted if options.kind == "causal" else adapters.without_mask(adapted)
     adapted = _shaped(_MEANINGS[options.mask](adapted), options)
     return adapters.causal(adapted, 1) if options.kind == "causal" else adapted
@@ -252,15 +252,15 @@ def _takes(names: Sequence[str], inputs: int) -> int:
 
 
 def _caller(
-    attend: Any, inputs: int, taken: int, mask: str | None, further: dict[str, Any]
+    attend: Any, inputs: int, taken: int, mask_name: str | None, further: dict[str, Any]
 ) -> Callable[..., Any]:
     """Call with as many tensors as it takes, and the mask by its name."""
 
     def call(*given: Any) -> Any:
         tokens = given[:inputs] if taken == inputs else given[:1] * taken
         options = dict(further)
-        if mask and len(given) > inputs and given[inputs] is not None:
-            options[mask] = given[inputs]
+        if mask_name and len(given) > inputs and given[inputs] is not None:
+            options[mask_name] = given[inputs]
         return attend(*tokens, **options)
 
     return call

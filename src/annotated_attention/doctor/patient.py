@@ -101,10 +101,10 @@ class Patient:
         with torch.set_grad_enabled(gradient):
             # A leaf that needs a gradient cannot be changed in place; what goes in is a copy of it.
             given = inputs.map(torch.clone)
-            mask = None if blocked is None else blocked.clone()
+            hidden = None if blocked is None else blocked.clone()
             arguments: list[Tensor | None] = [given.query]
             arguments += [given.key, given.value] if self.kind == "cross" else []
-            arguments += [mask] if self.kind != "causal" else []
+            arguments += [hidden] if self.kind != "causal" else []
             try:
                 result = self.attend(*arguments)
             except Exception as error:
@@ -112,7 +112,7 @@ class Patient:
         for name in ("query", "key", "value"):
             if not torch.equal(getattr(given, name).detach(), getattr(inputs, name).detach()):
                 self.changed.add("x" if self.kind != "cross" else name)
-        if mask is not None and blocked is not None and not torch.equal(mask, blocked):
+        if hidden is not None and blocked is not None and not torch.equal(hidden, blocked):
             self.changed.add("blocked")
         return self._output(result, inputs)
 

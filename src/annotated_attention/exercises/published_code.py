@@ -107,14 +107,14 @@ def _judge_call(
     leaves = [x.clone().requires_grad_() for x in inputs]
     query, key, value = leaves
     right = DESIGN.call(module, query, key, value, blocked)
-    mask = None if blocked is None else blocked.clone()
+    given = None if blocked is None else blocked.clone()
     try:
-        output = call("your code", answer, module, *leaves, mask)
+        output = call("your code", answer, module, *leaves, given)
     except Refused as reason:
         which = "without a mask (blocked is None)" if blocked is None else "with a mask"
         raise Refused(f"{which}: {reason}") from None
     if blocked is not None:
-        require_unchanged("blocked", mask, blocked)
+        require_unchanged("blocked", given, blocked)
     wrong = _wrong_calls(module, leaves, blocked)
     compare_gradients(
         compare(output, right, "(b, n, e)", wrong), right, dict(zip("qkv", leaves, strict=True))

@@ -182,14 +182,14 @@ _MERGED = (
 def _wrong_look_back(q: Tensor, k: Tensor, v: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yield reasons, each with the output that it leads to."""
     n, d = q.shape[-2:]
-    mask = {
+    reasons = {
         2: "row i still sees token i + 1, the very token that it is asked for. In training it can "
         "copy the answer; in decoding that token is not there.",
         n: "nothing is hidden now: every row sees the whole target.",
         0: "row i no longer sees itself, and the first row sees nothing at all.",
         -1: "row i no longer sees itself and its neighbour, and the first rows see nothing at all.",
     }
-    for offset, reason in mask.items():
+    for offset, reason in reasons.items():
         yield reason, _look_back(q, k, v, offset=offset)
         yield (
             f"{reason} And {_MERGED}",

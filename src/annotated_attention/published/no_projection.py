@@ -99,8 +99,8 @@ def _build(embed_dim: int, num_heads: int) -> NoProjection:
 def _call(
     module: NoProjection, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None
 ) -> Tensor:
-    mask = None if blocked is None else blocked[:, None]
-    return module(query, key, value, attention_mask=mask)
+    each_head = None if blocked is None else blocked[:, None]
+    return module(query, key, value, attention_mask=each_head)
 
 
 DESIGN = Design(
