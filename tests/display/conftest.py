@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import quickjs
 
-from annotated_attention.display import _live
-
 # JSON knows neither of them.
 SAY = """(key, value) =>
   typeof value === "bigint" ? String(value) : Object.is(value, NaN) ? "NaN" : value"""
@@ -18,6 +16,8 @@ SAY = """(key, value) =>
 @pytest.fixture(scope="module")
 def script(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Run the functions of the module that a test file names as MODULE; its imports draw."""
+    from annotated_attention.display import _live  # after the hook that checks shape comments
+
     text = re.sub(r"^import .*$", "", _live.files()[request.module.MODULE], flags=re.MULTILINE)
     context = quickjs.Context()
     context.eval(text.replace("export default", "const drawn =").replace("export ", ""))
