@@ -1,4 +1,4 @@
-"""Reading a chapter: side by side, on one measure, on paper; and nothing waits for fonts."""
+"""Reading a chapter: light or dark, side by side, on one measure, on paper; no wait for fonts."""
 
 import re
 
@@ -32,6 +32,56 @@ def visit(browser, served):
 
 def chapter(name):
     return f"notebooks/{name}/"
+
+
+SCHEME = "document.body.dataset.mdColorScheme"
+# What changes on the whole page after its content has begun, and so styles all of it again.
+AGAIN = """
+globalThis.again = [];
+new MutationObserver((changes) => {
+  const { documentElement: root, body } = document;
+  if (!document.querySelector("article p")) return;
+  for (const { target, attributeName: name, oldValue } of changes)
+    if ((target === root || target === body) && target.getAttribute(name) !== oldValue)
+      again.push(`${target.tagName} ${name}: ${oldValue} -> ${target.getAttribute(name)}`);
+}).observe(document, { attributes: true, attributeOldValue: true, subtree: true });
+"""
+
+
+@pytest.mark.parametrize(("system", "first"), [("light", "default"), ("dark", "slate")])
+def test_scheme_is_the_systems_until_one_is_chosen(visit, system, first):
+    page = visit(chapter("05_batches"), color_scheme=system)
+    other = {"default": "slate", "slate": "default"}[first]
+    dark = page.get_by_role("button", name="Dark page")
+    assert page.evaluate(SCHEME) == first
+    expect(dark).to_have_attribute("aria-pressed", str(first == "slate").lower())
+    dark.press("Enter")
+    assert page.evaluate(SCHEME) == other
+    page.locator(".md-footer__link--next").click()
+    page.wait_for_url("**/06_masks/")
+    assert page.evaluate(SCHEME) == other, "remembered"
+    expect(dark).to_have_attribute("aria-pressed", str(other == "slate").lower())
+    dark.click()
+    page.reload()
+    assert page.evaluate(SCHEME) == first
+
+
+def test_scheme_without_storage(visit):
+    page = visit("404.html")
+    page.add_init_script("Storage.prototype.getItem = () => { throw 0 }")
+    page.add_init_script("Storage.prototype.setItem = () => { throw 0 }")
+    page.goto(page.url.replace("404.html", "notation/"))
+    page.get_by_role("button", name="Dark page").click()
+    assert page.evaluate(SCHEME) == "slate"
+
+
+def test_nothing_restyles_the_page_when_it_starts(visit):
+    page = visit("404.html", color_scheme="dark")
+    page.add_init_script(AGAIN)
+    page.goto(page.url.replace("404.html", chapter("05_batches")))
+    expect(page.locator(".md-search__form")).to_be_visible()
+    page.wait_for_function("document.querySelector('[data-clipboard-target]')")  # all has started
+    assert page.evaluate("again") == []
 
 
 def button(page):
