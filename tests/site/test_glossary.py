@@ -2,6 +2,7 @@
 
 import gzip
 import re
+from functools import cache
 
 import pytest
 from bs4 import BeautifulSoup
@@ -11,11 +12,15 @@ from book import glossary, scripts
 from book.site import SITE
 
 FILES = [*sorted(SITE.glob("notebooks/[0-9]*/index.html")), SITE / "notation" / "index.html"]
-PAGES = {
-    path.parent.relative_to(SITE).as_posix(): BeautifulSoup(path.read_text("utf-8"), "html.parser")
-    for path in FILES
-}
-each_page = pytest.mark.parametrize("page", PAGES)
+each_page = pytest.mark.parametrize(
+    "page", FILES, ids=lambda path: path.parent.relative_to(SITE).as_posix()
+)
+
+
+@cache
+def links_to_terms(page):
+    """Give the links to the glossary on a page."""
+    return BeautifulSoup(page.read_text("utf-8"), "html.parser").select("a.aa-term")
 
 
 def test_every_entry_has_words_of_its_own_and_a_meaning():
@@ -56,7 +61,7 @@ def test_every_entry_is_used_in_the_book():
 
 @each_page
 def test_terms_are_links_in_prose_once_a_page(page):
-    links = PAGES[page].select("a.aa-term")
+    links = links_to_terms(page)
     assert links
     meanings = {entry.anchor: entry.text for entry in glossary.read()}
     anchors = [link["href"].partition("glossary/#")[2] for link in links]
@@ -79,7 +84,7 @@ def test_search_and_contents_know_nothing_of_it():
 
 @each_page
 def test_weight(page):
-    added = "".join(map(str, PAGES[page].select("a.aa-term")))
+    added = "".join(map(str, links_to_terms(page)))
     script = (SITE / "assets" / "glossary.js").read_bytes()
     assert len(gzip.compress(added.encode())) + len(gzip.compress(script)) <= 4_000
 
