@@ -4,12 +4,14 @@ The script is the source. Its pair has no outputs and cell ids that depend on no
 cells, so that writing it twice gives the same bytes.
 """
 
+import copy
 import hashlib
 import os
 import re
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import jupytext
@@ -32,7 +34,12 @@ class CodeCell:
 
 def notebook(script: Path) -> NotebookNode:
     """Give the script as a notebook without outputs, with deterministic cell ids."""
-    node = jupytext.read(script, fmt="py:percent")
+    return copy.deepcopy(_parsed(script.read_text(encoding="utf-8")))
+
+
+@cache  # a chapter is asked for many times, and parsing one takes a tenth of a second
+def _parsed(text: str) -> NotebookNode:
+    node = jupytext.reads(text, fmt="py:percent")
     seen: Counter[str] = Counter()
     for cell in node.cells:
         digest = hashlib.sha1(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:8]

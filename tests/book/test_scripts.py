@@ -49,6 +49,7 @@ def test_code_cells_know_their_place(script):
 
 def test_pair_depends_on_the_cells_alone(script):
     text = scripts.pair_text(script)
+    scripts._parsed.cache_clear()
     assert text == scripts.pair_text(script)
     ids = [cell.id for cell in scripts.notebook(script).cells]
     assert len(set(ids)) == len(ids)
@@ -62,3 +63,8 @@ def test_text_before_the_first_cell_is_refused(script):
     script.write_text("print(0)\n\n" + script.read_text())
     with pytest.raises(ValueError, match=r"01_x\.py: every cell must start with a line `# %%`"):
         scripts.code_cells(script)
+
+
+def test_a_notebook_belongs_to_who_asked_for_it(script):
+    scripts.notebook(script).cells[0].source = "changed"
+    assert scripts.notebook(script).cells[0].source != "changed"
