@@ -52,10 +52,6 @@ def blocked(*shape, **options):
     return torch.zeros(*shape, dtype=torch.bool, **options)
 
 
-def nested(*lengths):
-    return torch.nested.nested_tensor([tensor(n, E) for n in lengths], layout=torch.jagged)
-
-
 # What is changed in a call that is fine: query (2, 3, 24), key and value (2, 5, 24), batch first.
 CALLS = {
     "query's width": (
@@ -102,8 +98,6 @@ CALLS = {
         r"value is on meta, the parameters are on cpu"),
     "query a list": ({"query": [[0.0] * E] * N}, TypeError, r"query must be a tensor, got list"),
     "key missing": ({"key": None}, TypeError, r"key must be a tensor, got NoneType"),
-    "nested query": (
-        {"query": nested(2, 3)}, TypeError, r"query must be a dense tensor.*use_nested_tensor"),
     "attn_mask transposed": (
         {"attn_mask": blocked(M, N)}, ValueError,
         r"attn_mask \(5, 3\) must .* \(n, m\) = \(3, 5\) or \(b \* h, n, m\) = \(8, 3, 5\)$"),
@@ -168,6 +162,15 @@ def test_arguments_that_do_not_fit_are_named(case, need_weights, training):
     module(**fine, need_weights=need_weights)
     with pytest.raises(error, match=message):
         module(**{**fine, **change}, need_weights=need_weights)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_a_nested_query_is_refused_with_the_remedy(need_weights, training):
+    module = MultiheadAttention(E, H, batch_first=True).train(training)
+    query = torch.nested.nested_tensor([tensor(2, E), tensor(3, E)], layout=torch.jagged)
+    with pytest.raises(TypeError, match=r"query must be a dense tensor.*use_nested_tensor"):
+        module(query, tensor(B, M, E), tensor(B, M, E), need_weights=need_weights)
 
 
 def test_batch_axis_follows_the_layout():
