@@ -121,6 +121,49 @@ def test_nothing_changed_means_nothing_done(book):
     assert fingerprint(book) == before
 
 
+def test_serves_and_says_where(book):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = ["make", "serve", f"PORT={port}"]
+    environment = os.environ | {"PYTHONPATH": str(book / "src")}
+    server = subprocess.Popen(
+        command,
+        cwd=book,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        for line in server.stdout:
+            if f"http://127.0.0.1:{port}/" in line:
+                break
+        else:
+            pytest.fail("no address was printed")
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        connection.request("GET", "/notebooks/01_one_head/")
+        assert b"First part" in connection.getresponse().read()
+        busy = make(book, "serve", f"PORT={port}")
+        assert busy.returncode != 0
+        assert f"port {port} cannot be used" in busy.stdout
+        assert f"PORT={port + 1}" in busy.stdout
+    finally:
+        os.killpg(server.pid, 15)
+        server.communicate()
+
+
+def test_another_address_makes_another_site(book):
+    known = book / "build" / "address"
+    before = known.read_text(), known.stat()
+    assert "book.site build" not in make(book, "-n", "site").stdout
+    try:
+        assert "book.site build" in make(book, "-n", "site", "SITE_URL=https://a.example/").stdout
+    finally:
+        known.write_text(before[0])
+        os.utime(known, ns=(before[1].st_atime_ns, before[1].st_mtime_ns))
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
@@ -144,7 +187,7 @@ def test_a_file_no_longer_loaded_may_go(book):
     chapter = book / "notebooks" / "02_two_heads.py"
     with changed(chapter, ("data.txt", "pyproject.toml")):
         (book / "data.txt").rename(book / "elsewhere.txt")
-        run = make(book, "site")
+        run = make(book, "build/notebooks/01_one_head.ipynb", "build/notebooks/02_two_heads.ipynb")
         (book / "elsewhere.txt").rename(book / "data.txt")
     assert run.returncode == 0, run.stdout
     assert executed(run) == {"02_two_heads"}
@@ -248,49 +291,6 @@ def test_broken_pages_are_named_and_keep_the_last_site(book):
         assert words in run.stdout
     assert "Traceback" not in run.stdout
     assert fingerprint(book) == before
-
-
-def test_serves_and_says_where(book):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = ["make", "serve", f"PORT={port}"]
-    environment = os.environ | {"PYTHONPATH": str(book / "src")}
-    server = subprocess.Popen(
-        command,
-        cwd=book,
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        for line in server.stdout:
-            if f"http://127.0.0.1:{port}/" in line:
-                break
-        else:
-            pytest.fail("no address was printed")
-        connection = http.client.HTTPConnection("127.0.0.1", port)
-        connection.request("GET", "/notebooks/01_one_head/")
-        assert b"First part" in connection.getresponse().read()
-        busy = make(book, "serve", f"PORT={port}")
-        assert busy.returncode != 0
-        assert f"port {port} cannot be used" in busy.stdout
-        assert f"PORT={port + 1}" in busy.stdout
-    finally:
-        os.killpg(server.pid, 15)
-        server.communicate()
-
-
-def test_another_address_makes_another_site(book):
-    known = book / "build" / "address"
-    before = known.read_text(), known.stat()
-    assert "book.site build" not in make(book, "-n", "site").stdout
-    try:
-        assert "book.site build" in make(book, "-n", "site", "SITE_URL=https://a.example/").stdout
-    finally:
-        known.write_text(before[0])
-        os.utime(known, ns=(before[1].st_atime_ns, before[1].st_mtime_ns))
 
 
 def test_a_port_that_is_none_is_refused(book):

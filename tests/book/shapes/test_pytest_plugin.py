@@ -72,7 +72,7 @@ def session(pytester, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("arguments", [[], ["."], ["tests"], ["-n2"]])
+@pytest.mark.parametrize("arguments", [[], ["."], ["tests"]])
 def test_full_run_fails_over_an_unreached_comment(session, arguments):
     status, output = session(*arguments)
     assert "1 passed" in output
@@ -115,9 +115,18 @@ def test_full_run_passes_where_all_is_reached(session):
     assert status == 0
 
 
-@pytest.mark.parametrize("arguments", [[], ["-k", "swallowed"], ["-n2"]])
+@pytest.mark.parametrize("arguments", [[], ["-k", "swallowed"]])
 def test_swallowed_mismatch_fails_any_run(session, arguments):
     status, output = session(*arguments, test_g=SWALLOWING)
     assert "failed" not in output
+    assert SWALLOWED in output
+    assert status == 1
+
+
+def test_workers_hand_over_what_they_saw(session):
+    status, output = session("-n2", test_g=SWALLOWING)
+    assert "2 passed" in output
+    assert SAYS in output
+    assert "__init__.py:5: no run" not in output
     assert SWALLOWED in output
     assert status == 1
