@@ -4,6 +4,7 @@ A page is loaded once on each device, under one scheme, and then switched to the
 begins in the light, the phone in the dark. What depends on neither is looked at once.
 """
 
+import itertools
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -32,7 +33,7 @@ new PerformanceObserver((list) => {
 SCROLL = """
 async () => {
   const frame = () => new Promise(requestAnimationFrame);
-  for (let top = 0; top < document.body.scrollHeight; top += 600) {
+  for (let top = 0; top < document.body.scrollHeight; top += innerHeight) {
     scrollTo(0, top);
     await frame(), await frame();
   }
@@ -152,9 +153,13 @@ def objections(page, rules):
 def look(page, address):
     """Load a page, come by everything on it, and let it be judged under both schemes."""
     seen = Seen()
-    page.on("request", lambda request: seen.hosts.add(urlsplit(request.url).netloc))
-    page.on("pageerror", lambda error: seen.problems.append(str(error)))
-    page.on("console", lambda m: seen.problems.append(m.text) if m.type == "error" else None)
+    listeners = {
+        "request": lambda request: seen.hosts.add(urlsplit(request.url).netloc),
+        "pageerror": lambda error: seen.problems.append(str(error)),
+        "console": lambda m: seen.problems.append(m.text) if m.type == "error" else None,
+    }
+    for event, listener in listeners.items():
+        page.on(event, listener)
     page.goto(address)
     page.evaluate(SCROLL)
     expect(page.locator(".aa-live:not([data-live-on])")).to_have_count(0)
@@ -169,27 +174,35 @@ def look(page, address):
     page.evaluate(SWITCH)
     seen.objections += objections(page, ["color-contrast"])
     seen.faint += page.evaluate(FAINT)
+    for event, listener in listeners.items():
+        page.remove_listener(event, listener)
     return seen
 
 
-@pytest.fixture(scope="module", params=DEVICES)
-def device(request, browser):
-    """Give a desktop or a phone."""
-    width, scheme = DEVICES[request.param]
-    context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
-    )
-    context.add_init_script(WATCH)
-    yield context
-    context.close()
+@pytest.fixture(scope="module")
+def windows(browser):
+    """Give the window of each device; one for all pages, because to open it takes a second."""
+    windows = {}
+    for device, (width, scheme) in DEVICES.items():
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        context.add_init_script(WATCH)
+        windows[device] = context.new_page()
+    yield windows
+    for window in windows.values():
+        window.context.close()
 
 
-@pytest.fixture(scope="module", params=PAGES, ids=lambda page: page.rstrip("/") or "landing")
-def seen(request, device, served):
-    """Give what is to be seen on one page."""
-    page = device.new_page()
-    yield look(page, f"{served[0]}/{request.param}")
-    page.close()
+@pytest.fixture(
+    scope="module",
+    params=itertools.product(DEVICES, PAGES),
+    ids=lambda look: f"{look[1].rstrip('/') or 'landing'}-{look[0]}",
+)
+def seen(request, windows, served):
+    """Give what is to be seen of one page on one device."""
+    device, page = request.param
+    return look(windows[device], f"{served[0]}/{page}")
 
 
 def test_asks_no_other_host(seen, served):

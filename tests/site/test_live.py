@@ -277,7 +277,7 @@ def test_there_are_live_figures():
 
 
 @pytest.fixture(scope="module")
-def page(browser, served):
+def page(browser):
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     page.add_init_script(MOVED)
     page.set_default_timeout(60_000)
@@ -285,12 +285,13 @@ def page(browser, served):
     page.close()
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
-def test_nothing_moves_when_a_figure_starts(page, served, chapter):
-    address = f"{served[0]}/{chapter}/"
+@pytest.fixture(scope="module", params=CHAPTERS)
+def started(page, served, request):
+    """Start every figure of a chapter, on a desktop and a phone; give what moved, and errors."""
+    moved, failed = {}, []
     for width, height in ((1280, 800), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
-        page.goto(address)
+        page.goto(f"{served[0]}/{request.param}/")
         figures = page.locator(".aa-live > figure")
         # From the top of the page to the last, so that each comes into view before it has started.
         for figure in [figures.last, *figures.all()]:
@@ -298,18 +299,18 @@ def test_nothing_moves_when_a_figure_starts(page, served, chapter):
             figure.locator(".aa-stage").wait_for()
             page.evaluate(DRAWN)
         # What moves at the top while the page loads, its header, is no figure's doing.
-        moved = [shift for shift in page.evaluate("moved") if shift["at"]]
+        moved[width] = [shift for shift in page.evaluate("moved") if shift["at"]]
+        failed.append(page.evaluate("window.failed"))
+    return moved, failed
+
+
+def test_nothing_moves_when_a_figure_starts(started):
+    for width, moved in started[0].items():
         assert sum(shift["by"] for shift in moved) < 0.001, (width, moved)
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
-def test_a_figure_has_the_room_that_it_needs(page, served, chapter):
-    page.set_viewport_size({"width": 1280, "height": 800})
-    page.goto(f"{served[0]}/{chapter}/")
+def test_a_figure_has_the_room_that_it_needs(page, started):
     figures = page.locator(".aa-live > figure").all()
-    for figure in figures:
-        figure.scroll_into_view_if_needed()
-        figure.locator(".aa-stage").wait_for()
     wrong = []
     for width in (2000, 1280, 800, 600, 500, 390, 360):
         page.set_viewport_size({"width": width, "height": 800})
@@ -320,6 +321,7 @@ def test_a_figure_has_the_room_that_it_needs(page, served, chapter):
                 name = figure.get_attribute("id")
                 wrong.append(f"{name} at {width} needs {needed} px, has {kept}")
     assert not wrong, "\n".join(wrong)
+    assert started[1] == [None, None]
     assert page.evaluate("window.failed") is None
 
 
