@@ -583,4 +583,5 @@ exercises.one_head.check_w_q(my_w_q)
 # asked, what it is found by and what is handed over; a fourth decides where that is written.
 #
 # But one head has one set of weights. *It* cannot look at *cat* to learn who and at *thirsty* to
-# learn what about it, without blending the two. The next chapter gives it a second head.
+# learn what about it, without blending the two. [The next chapter](02_two_heads.ipynb) gives it a
+# second head.

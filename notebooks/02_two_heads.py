@@ -497,4 +497,4 @@ exercises.two_heads.check_heads(MyHeads)
 #
 # Several heads are several attentions over narrow projections of the same words, put side by side
 # and mixed by $W_O$. They need no more parameters than one head, but five more products for each.
-# The next chapter finds the matrices of all heads inside one.
+# [The next chapter](03_split_and_stack.ipynb) finds the matrices of all heads inside one.

@@ -419,4 +419,5 @@ exercises.split_and_stack.check_pack(pack)
 #
 # The heads are columns of one matrix. Splitting and stacking gives each its slice, one batched
 # product scores them all, and concatenating undoes it. Only the splitting itself is clumsy: it
-# copies everything, piece by piece. The next chapter does the same without touching a number.
+# copies everything, piece by piece. [The next chapter](04_reshape_trick.ipynb) does the same without
+# touching a number.

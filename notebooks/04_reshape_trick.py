@@ -509,5 +509,5 @@ exercises.reshape_trick.check_repaired(repaired)
 #
 # Splitting is `view` and `transpose` and free; merging is the same backwards, and copies where the
 # memory does not fit. Leave out a transpose and every shape stays and the loss falls; leave out both
-# and even the way there and back works. What catches it is asking what the outputs depend on. The next chapter adds the axis that is still missing: the
-# batch.
+# and even the way there and back works. What catches it is asking what the outputs depend on. [The
+# next chapter](05_batches.ipynb) adds the axis that is still missing: the batch.

@@ -67,3 +67,12 @@ def test_no_formula_in_a_heading(script):
     for cell in scripts.notebook(script).cells:
         for heading in re.findall(r"^#+ .*$", cell.source, re.MULTILINE):
             assert cell.cell_type == "code" or "$" not in heading
+
+
+@pytest.mark.parametrize(
+    ("script", "following"), list(pairwise(CHAPTERS)), ids=[script.stem for script in CHAPTERS[:-1]]
+)
+def test_the_end_leads_on_to_the_next_chapter(script, following):
+    end = scripts.notebook(script).cells[-1].source
+    assert end.startswith("## What you have now")
+    assert f"]({following.stem}.ipynb)" in end
