@@ -20,7 +20,7 @@ from mkdocs_jupyter.config import settings
 
 import annotated_attention.display
 from annotated_attention.display import _live
-from book import card, figures, scripts, ways
+from book import card, figures, scripts, takeaway, ways
 from book.figures import EXECUTED
 
 OVERRIDES = Path(__file__).parents[1]
@@ -60,9 +60,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             use_directory_urls=config.use_directory_urls,
         )
         files.append(page)
-        source = scripts.CHAPTERS / f"{name}.py"
-        for suffix, text in ((".py", source.read_text()), (".ipynb", scripts.pair_text(source))):
-            files.append(File.generated(config, f"downloads/{name}{suffix}", content=text))
+        for path, text in takeaway.files(scripts.CHAPTERS / f"{name}.py").items():
+            files.append(File.generated(config, path, content=text))
     for file in list(files):
         if file.src_uri.startswith("nbconvert/"):  # MkDocs takes it for a part of the theme
             files.remove(file)

@@ -22,7 +22,7 @@ from mkdocs.utils import get_relative_url
 
 from annotated_attention.display._html import code_block, highlight_lines
 from annotated_attention.display.shapes import colour_shapes
-from book import glossary
+from book import glossary, takeaway
 
 log = logging.getLogger("mkdocs.pages")
 # Set aside while a page is parsed: the parser would write SVG's mixed-case names in lower case, and
@@ -177,17 +177,10 @@ def _introduce(soup: BeautifulSoup, page: Page, config: MkDocsConfig, files: Fil
     needs = [
         _link_to_chapter(chapters[needed], page, files) for needed in chapter["prerequisites"]
     ] or ["matrix products and a little PyTorch"]
-    links = [
-        f'<a href="{get_relative_url(f"downloads/{name}{suffix}", page.url)}" download>{what}</a>'
-        for suffix, what in ((".ipynb", "notebook"), (".py", "script"))
-    ]
-    if config.extra["repository"]:
-        source = f"{config.extra['repository'].rstrip('/')}/blob/HEAD/notebooks/{name}.py"
-        links.append(f'<a href="{source}">source</a>')
     after = chapter["after"]
     lines = f"""<div class="aa-intro" data-search-exclude>
 <p class="aa-run">{chapter["minutes"]} minutes · builds on {" and ".join(needs)} ·
-run it yourself: {" · ".join(links)}{SIDE_BY_SIDE}</p>
+{takeaway.links(page, config.extra)}{SIDE_BY_SIDE}</p>
 <p class="aa-after"><b>Afterwards</b> {after[0].lower()}{after[1:]}</p>
 </div>"""
     title.insert_after(BeautifulSoup(lines, "html.parser"))

@@ -8,7 +8,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
-from mkdocs.utils import get_relative_url
+
+from book import takeaway
 
 ABOUT = (
     "Multi-head attention on one side of A4: formula, shapes, the shortest correct code, masks, "
@@ -26,7 +27,8 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
     soup = BeautifulSoup(content, "html.parser")
     cards = soup.new_tag("div", attrs={"class": "aa-cards"})
     headings = soup.find_all("h2")
-    headings[0].insert_before(_downloads(soup, page), cards)
+    offer = f'<p class="aa-run">Prints on one side of A4 · {takeaway.links(page, config.extra)}</p>'
+    headings[0].insert_before(BeautifulSoup(offer, "html.parser"), cards)
     for heading in headings:
         card = soup.new_tag("section", attrs={"class": f"aa-card aa-{heading['id']}"})
         for part in [heading, *heading.find_next_siblings()]:
@@ -40,13 +42,3 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
             scroll = {"class": "aa-scroll", "tabindex": "0", "role": "region"}
             table.wrap(soup.new_tag("div", attrs=scroll | label))
     return str(soup)
-
-
-def _downloads(soup: BeautifulSoup, page: Page) -> BeautifulSoup:
-    links = " · ".join(
-        f'<a href="{get_relative_url(f"downloads/cheat_sheet{suffix}", page.url)}" download>'
-        f"{what}</a>"
-        for suffix, what in ((".ipynb", "notebook"), (".py", "script"))
-    )
-    line = f'<p class="aa-run">Prints on one side of A4 · run it yourself: {links}</p>'
-    return BeautifulSoup(line, "html.parser")
