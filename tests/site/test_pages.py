@@ -180,12 +180,20 @@ def test_contents_match_headings(page):
     assert sorted(listed) == sorted(headings)
 
 
-@each_chapter
+@pytest.mark.parametrize("page", [*CHAPTER_PAGES, "notebooks/cheat_sheet/index.html"])
 def test_offers_script_and_notebook(page):
     links = [link["href"] for link in content(page).select("a[download]")]
     files = [file_behind(urljoin(address(page), link)).read_bytes() for link in links]
     script = scripts.CHAPTERS / f"{Path(page).parent.name}.py"
     assert files == [scripts.pair_text(script).encode(), script.read_bytes()]
+
+
+def test_package_page_sets_what_it_describes_below_its_sections():
+    described = [heading["id"] for heading in content("api/index.html").select("[id].doc-heading")]
+    assert len(described) > 50
+    sections = [heading["id"] for heading in content("api/index.html").select("h2")]
+    assert len(sections) > 10
+    assert not set(sections) & set(described)
 
 
 @each_page
