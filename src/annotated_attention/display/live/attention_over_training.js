@@ -88,13 +88,18 @@ function draw(queries, keys) {
     root.setAttribute("aria-label", label);
     cells.forEach((row, i) =>
       row.forEach(({ box, number }, j) => {
-        const weight = map[i][j] / 100;
-        box.style.fillOpacity = 0.6 * weight;
-        number.textContent = weight < 0.1 ? "" : weight < 1 ? weight.toFixed(2).slice(1) : "1";
+        box.style.fillOpacity = 0.006 * map[i][j];
+        number.textContent = write(map[i][j]);
       }),
     );
   };
   return { root, show };
+}
+
+// In a cell there is no room for small weights, nor for the zero before the point.
+function write(hundredths) {
+  if (hundredths < 10) return "";
+  return hundredths < 100 ? `.${hundredths}` : "1";
 }
 
 function name(text, x, y, letter, turn = 0) {
