@@ -4,6 +4,7 @@ import functools
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 
@@ -20,20 +21,23 @@ expect.set_options(timeout=60_000)  # how long until a test gives up; a busy mac
 
 
 class Handler(Quiet):
-    """Serves the site, and pages that a test has put beside it."""
+    """Serves the site, and pages that a test has put beside it, whole or slowly in parts."""
 
-    extra: dict[str, str] = {}  # noqa: RUF012
+    extra: dict[str, str | list[str]] = {}  # noqa: RUF012
 
     def do_GET(self):
         if self.path not in self.extra:
             return super().do_GET()
-        body = self.extra[self.path].encode()
+        page = self.extra[self.path]
+        parts = [part.encode() for part in ([page] if isinstance(page, str) else page)]
         kind = "text/xml" if self.path.endswith(".xml") else "text/html"
         self.send_response(200)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(sum(map(len, parts))))
         self.end_headers()
-        self.wfile.write(body)
+        for part in parts:
+            self.wfile.write(part)
+            time.sleep(len(parts) > 1)
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +62,7 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def served(chromium: str) -> Iterator[tuple[str, dict[str, str]]]:
+def served(chromium: str) -> Iterator[tuple[str, dict[str, str | list[str]]]]:
     """Serve the site; give its address, and a dictionary for further pages."""
     handler = functools.partial(Handler, directory=str(SITE))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from book import scripts
+from book.site import SITE
 
 CHAPTERS = [script.stem for script in sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))]
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 760}
@@ -221,6 +222,23 @@ SHIFT = """() => new Promise((done) => {
   requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => done(sum), 0)));
 })"""
 DRAWN = "() => performance.getEntriesByName('first-contentful-paint').length > 0"
+
+
+@pytest.mark.parametrize(
+    ("path", "until"),
+    [
+        ("notebooks/11_trained_weights/", "<b>merge</b>"),  # half a map
+        ("notebooks/cheat_sheet/", 'class="mspace"'),  # half a formula
+    ],
+)
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_nothing_moves_when_a_page_comes_in_parts(visit, served, path, until, viewport):
+    first, cut, second = (SITE / path / "index.html").read_text(encoding="utf-8").partition(until)
+    served[1][f"/{path}?slow"] = [first + cut, second]
+    page = visit(f"{path}?slow", viewport)
+    del served[1][f"/{path}?slow"]
+    page.wait_for_function(DRAWN)
+    assert page.evaluate(SHIFT) == 0
 
 
 @pytest.mark.parametrize("name", ["01_one_head", "14_published_code"])

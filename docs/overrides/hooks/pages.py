@@ -37,6 +37,7 @@ SIDE_BY_SIDE = (
     '<button type="button" class="aa-beside-button" aria-pressed="false" data-search-exclude'
     ' title="Notes on the left, code on the right">Side by side</button>'
 )
+END = "__config"  # the theme's last element
 # Its room is reserved; it shows where progress.js can remember it.
 FINISH = """<p class="aa-finish" data-search-exclude>
 <label><input type="checkbox" autocomplete="off">I have finished this chapter</label>
@@ -66,17 +67,29 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Give the theme's search dialog a name."""
-    return _name_search(output)
+    """Give the theme's search dialog a name, and let nothing be drawn too early."""
+    sections = [section.id for title in page.toc for section in title.children]
+    long = len(sections) > 1 and page.file.name != "cheat_sheet"  # whose cards share one grid
+    return _draw_from(sections[1] if long else END, _name_search(output))
 
 
 def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
     """Do the same where the theme makes a page of its own: 404.html."""
-    return _name_search(output)
+    return _draw_from(END, _name_search(output))
 
 
 def _name_search(output: str) -> str:
     return output.replace(' role="dialog"', ' role="dialog" aria-label="Search"')
+
+
+def _draw_from(anchor: str, output: str) -> str:
+    """Let the browser begin to draw when it has read up to ``anchor``.
+
+    The first it draws is else what it happens to have read: half a map, or half a formula, which
+    moves when the other half comes. A browser that does not know this draws as it always did.
+    """
+    wait = f'<link rel="expect" blocking="render" href="#{anchor}">'
+    return output.replace("</head>", f"{wait}</head>", 1)
 
 
 def _finish(part: str) -> str:
