@@ -210,6 +210,20 @@ def test_paper(visit, scheme):
     page.set_viewport_size({"width": 673, "height": 1000})
     assert page.evaluate(CUT) == []
     assert page.evaluate(SIDEWAYS) <= 0
+    (size,) = set(
+        re.findall(rb"/MediaBox\s*\[0 0 ([\d.]+) ([\d.]+)\]", page.pdf(prefer_css_page_size=True))
+    )
+    assert [round(float(side) / 72 * 25.4) for side in size] == [210, 297], "A4"
+
+
+def test_paper_says_where_links_to_elsewhere_lead(visit):
+    page = visit("references/")
+    page.emulate_media(media="print")
+    said = page.locator("article a[href^=http]").evaluate_all(
+        "links => links.map((a) => [a.href, getComputedStyle(a, '::after').content])"
+    )
+    assert len(said) > 10
+    assert all("attr(href)" in text or href in text for href, text in said), said
 
 
 # How far things on the page have moved by themselves, since it was opened.
