@@ -81,23 +81,43 @@ STILL = "*, ::before, ::after { transition: none !important; animation: none !im
 # Material puts every copy button into a landmark without a name. It is made by Material's script.
 FROM_MATERIAL = [("landmark-unique", ".md-code__nav")]
 
-# Axe takes the colour of text, and what is drawn is written in its fill.
+# Axe takes the colour of text, and what is drawn is written in its fill, and on what was drawn
+# before it: on the page, with each area between seen through as far as it can be.
 FAINT = """
 () => {
-  const { Color, getContrast } = axe.commons.color;
-  const colour = (text) => {
+  const { Color, flattenColors, getContrast } = axe.commons.color;
+  const colour = (text, opacity = 1) => {
     const made = new Color();
     made.parseString(text);
+    made.alpha *= opacity;
     return made;
+  };
+  const ink = (drawn) => {
+    const { fill, fillOpacity, opacity } = getComputedStyle(drawn);
+    return colour(fill, fillOpacity * opacity);
+  };
+  const covers = (shape, x, y) => {
+    const { left, right, top, bottom } = shape.getBoundingClientRect();
+    if (x < left || x > right || y < top || y > bottom) return false;
+    const here = new DOMPoint(x, y).matrixTransform(shape.getScreenCTM().inverse());
+    return getComputedStyle(shape).fill !== "none" && shape.isPointInFill(here);
+  };
+  const behind = (text) => {
+    let page = text;
+    while (getComputedStyle(page).backgroundColor === "rgba(0, 0, 0, 0)") page = page.parentElement;
+    const { x, y, width, height } = text.getBoundingClientRect();
+    return [...text.ownerSVGElement.querySelectorAll(":is(path, rect, circle):not(defs *)")]
+      .filter((shape) => shape.compareDocumentPosition(text) & Node.DOCUMENT_POSITION_FOLLOWING)
+      .filter((shape) => covers(shape, x + width / 2, y + height / 2))
+      .reduce(
+        (ground, shape) => flattenColors(ink(shape), ground),
+        colour(getComputedStyle(page).backgroundColor),
+      );
   };
   const found = new Set();
   for (const text of document.querySelectorAll("article svg text")) {
     if (!text.textContent.trim() || !text.checkVisibility({ opacityProperty: true })) continue;
-    let behind = text;
-    while (getComputedStyle(behind).backgroundColor === "rgba(0, 0, 0, 0)")
-      behind = behind.parentElement;
-    const { fill } = getComputedStyle(text);
-    const ratio = getContrast(colour(getComputedStyle(behind).backgroundColor), colour(fill));
+    const ratio = getContrast(behind(text), ink(text));
     if (ratio < 4.5) found.add(`${ratio.toFixed(2)} ${text.textContent.trim()}`);
   }
   return [...found];
