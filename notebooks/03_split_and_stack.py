@@ -49,8 +49,8 @@ print(h, "matrices of", narrow, "became one of", tuple(wide.shape))
 
 # %% [markdown]
 # The wide matrix is `(e, e)` for any number of heads, since $h \cdot d = e$: the heads share its
-# columns out among themselves. In the picture, darker cells are larger numbers, and the columns of
-# a head keep their place from $W_Q$ to $Q$.
+# columns out among themselves. In the picture, the stronger the colour, the larger the number, and
+# the columns of a head keep their place from $W_Q$ to $Q$.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle

@@ -515,7 +515,7 @@ for (task, name), rows in groups.items():
     print(f"{task:>13}, {name:15} {spans[0]:>15} {spans[1]:>13} {spans[2]:>13}")
 
 # %% jupyter={"source_hidden": true}
-drawing, axes = display.panels(620, 240, columns=2)
+drawing, axes = display.panels(640, 290, columns=2)
 for ax, what in zip(axes, ("accuracy", "exact match")):
     for y, rows in enumerate(groups.values()):
         spread = [y + 0.09 * (row["seed"] - 2) for row in rows]
@@ -523,7 +523,7 @@ for ax, what in zip(axes, ("accuracy", "exact match")):
         ax.plot(found, spread, "o", color=display.COLOURS["h"], markersize=4)
     ax.set(xlim=(-0.05, 1.05), ylim=(len(groups) - 0.5, -0.5))
     ax.set_title({"accuracy": "teacher-forced accuracy"}.get(what, "greedy exact match"))
-    ax.set_yticks(range(len(groups)), ["\n".join(key) for key in groups], fontsize=8)
+    ax.set_yticks(range(len(groups)), ["\n".join(key) for key in groups], fontsize=10)
     ax.tick_params(left=False)
 axes[1].set_yticks(range(len(groups)), [""] * len(groups))
 told = "; ".join(

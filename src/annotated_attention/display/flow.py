@@ -41,7 +41,8 @@ def flow(
         (x0, y0), (x1, y1) = places[start], places[end]
         ends = ((x0, y0 + 0.27), (x1, y1 - 0.27))
         ax.add_patch(FancyArrowPatch(*ends, arrowstyle="->", mutation_scale=10, color=FAINT))
-        x, y = (x0 + x1) / 2 - 0.04, (y0 + y1) / 2
+        # Left of its arrow, and below one that leads down to the right: no arrow crosses it.
+        x, y = (x0 + x1) / 2 - 0.04, (y0 + y1) / 2 + (0.1 if x1 > x0 else -0.1)
         ax.text(x, y, step, ha="right", va="center", fontsize=9, style="italic")
     for box, (x, y) in places.items():
         # Blue where it has queries and no keys, green the other way round, grey for both or none.
