@@ -248,7 +248,8 @@ new PerformanceObserver((list) => moved.push(...list.getEntries().map((entry) =>
   what: entry.sources.map(({ node }) => node?.parentElement?.outerHTML.slice(0, 80)),
 })))).observe({ type: 'layout-shift', buffered: true });"""
 DRAWN = "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
-# Moves every control to its ends, and gives how high the figure's stage and its picture would be.
+# Moves every control to its ends, on a phone also all sliders together to their largest, and gives
+# how high the figure's stage and its picture would be.
 HEIGHTS = """(figure) => {
   const [stage, picture] = figure.children;
   const free = () => { stage.style.minHeight = 0; return stage.getBoundingClientRect().height; };
@@ -263,6 +264,10 @@ HEIGHTS = """(figure) => {
     for (const end of [control.max, control.min]) set(control, 'value', end);
   for (const control of stage.querySelectorAll('select'))
     for (const { value } of control.options) set(control, 'value', value);
+  const sliders = [...stage.querySelectorAll('input[type=range]')];
+  const before = sliders.map(({ value }) => value);
+  if (innerWidth <= 500) for (const slider of sliders) set(slider, 'value', slider.max);
+  sliders.forEach((slider, i) => set(slider, 'value', before[i]));
   stage.style.minHeight = '';
   const room = parseFloat(getComputedStyle(stage).minHeight);
   picture.style.setProperty('display', 'block', 'important');
@@ -311,8 +316,16 @@ def test_nothing_moves_when_a_figure_starts(started):
 
 def test_a_figure_has_the_room_that_it_needs(page, started):
     figures = page.locator(".aa-live > figure").all()
+    wrong = rooms(page, figures, (2000, 1280, 800, 600, 500, 390, 360))
+    assert not wrong, "\n".join(wrong)
+    assert started[1] == [None, None]
+    assert page.evaluate("window.failed") is None
+
+
+def rooms(page, figures, widths):
+    """Give a line for each figure that has too little room at some width, or far too much."""
     wrong = []
-    for width in (2000, 1280, 800, 600, 500, 390, 360):
+    for width in widths:
         page.set_viewport_size({"width": width, "height": 800})
         for figure in figures:
             kept, needed = figure.evaluate(HEIGHTS)
@@ -320,9 +333,35 @@ def test_a_figure_has_the_room_that_it_needs(page, started):
             if needed > kept + 1 or wasted:
                 name = figure.get_attribute("id")
                 wrong.append(f"{name} at {width} needs {needed} px, has {kept}")
+    return wrong
+
+
+# The height of each control; that of a box to tick with its label, which can be pressed as well.
+CONTROLS = """(figure) => [...figure.querySelectorAll('.aa-stage :is(input, select, button)')]
+  .map((control) => control.closest('label:not(.aa-slider)') ?? control)
+  .map((control) => control.getBoundingClientRect().height)"""
+SLIDERS = "(figure) => [...figure.querySelectorAll('input[type=range]')].map((s) => s.clientHeight)"
+
+
+@pytest.mark.usefixtures("started")
+def test_controls_are_large_enough_for_a_mouse(page):
+    for figure in page.locator(".aa-live > figure").all():
+        assert min(figure.evaluate(CONTROLS)) >= 24
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_controls_are_large_enough_for_a_finger(browser, served, chapter):
+    phone = browser.new_page(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
+    phone.goto(f"{served[0]}/{chapter}/")
+    figures = phone.locator(".aa-live > figure").all()
+    for figure in figures:
+        figure.scroll_into_view_if_needed()
+        figure.locator(".aa-stage").wait_for()
+        assert min(figure.evaluate(CONTROLS)) >= 24
+        assert all(height >= 44 for height in figure.evaluate(SLIDERS))
+    wrong = rooms(phone, figures, (800, 412, 360))
+    phone.close()
     assert not wrong, "\n".join(wrong)
-    assert started[1] == [None, None]
-    assert page.evaluate("window.failed") is None
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

@@ -46,5 +46,5 @@ def heads_at_work(
         "keys": list(keys),
         "start": list(start),
     }
-    drawn = 64 + 26 * max(given[1:])
-    return live(static, "heads_at_work", data, room=(drawn + 100, 2 * drawn + 200))
+    drawn = 20 + 5 * max(map(len, keys)) + 26 * max(given[1:])
+    return live(static, "heads_at_work", data, room=(drawn + 82, 2 * drawn + 140))

@@ -7,7 +7,6 @@
 import { element, readout, slider, svg } from "./host/figure.js";
 
 const CELL = 26;
-const TOP = 62; // room for the slanted words
 const BETWEEN = 130; // from the queries to the keys
 const NUMBER = 34; // room for a weight
 
@@ -64,9 +63,13 @@ function strongest(row, keys) {
 }
 
 // The width that the longest of some words takes.
-const widest = (words) => 14 + 6.6 * Math.max(3, ...words.map((word) => word.length));
+const widest = (words) => 14 + 7.2 * Math.max(3, ...words.map((word) => word.length));
 
-const height = (queries, keys) => TOP + CELL * Math.max(queries.length, keys.length) + 2;
+// The keys' words stand slanted over the map, where they are wider than its columns.
+const slant = (keys) => Math.max(...keys.map((text) => text.length)) > 2;
+const above = (keys) => 16 + Math.ceil(5.1 * Math.max(...keys.map((text) => text.length)));
+
+const height = (queries, keys) => above(keys) + CELL * Math.max(queries.length, keys.length) + 2;
 
 function frame(width, height, children) {
   const look = { viewBox: `0 0 ${width} ${height}`, role: "img", fill: "currentColor" };
@@ -80,10 +83,10 @@ function word(text, x, y, letter, more = {}) {
 }
 
 // The queries' words, a row each; a click anywhere in a row asks for its query.
-function askers(queries, right, width, ask, inside = () => []) {
-  const words = queries.map((text, i) => word(text, right, TOP + CELL * (i + 0.65), "n", { "text-anchor": "end" }));
+function askers(queries, top, right, width, ask, inside = () => []) {
+  const words = queries.map((text, i) => word(text, right, top + CELL * (i + 0.65), "n", { "text-anchor": "end" }));
   const rows = queries.map((_, i) => {
-    const ground = svg("rect", { y: TOP + CELL * i, width, height: CELL, fill: "transparent" });
+    const ground = svg("rect", { y: top + CELL * i, width, height: CELL, fill: "transparent" });
     const row = svg("g", { class: "aa-ask" }, ground, words[i], ...inside(i));
     row.addEventListener("click", () => ask(i));
     return row;
@@ -98,21 +101,22 @@ function askers(queries, right, width, ask, inside = () => []) {
 
 // Queries at the left, keys at the right, a curve per pair; those of the chosen query stand out.
 function drawLines(queries, keys, ask) {
-  const [left, last] = [widest(queries), widest(keys)];
+  const [left, last, top] = [widest(queries), widest(keys), above(keys)];
   const [right, middle] = [left + BETWEEN, left + BETWEEN / 2];
-  const y = (i) => TOP + CELL * (i + 0.5);
+  const y = (i) => top + CELL * (i + 0.5);
   const curves = queries.map((_, i) =>
     keys.map((_, j) => {
       const d = `M${left} ${y(i)}C${middle} ${y(i)} ${middle} ${y(j)} ${right} ${y(j)}`;
       return svg("path", { d, fill: "none", "stroke-linecap": "round" });
     }),
   );
-  const asking = askers(queries, left - 8, left, ask);
+  const asking = askers(queries, top, left - 8, left, ask);
   const asked = keys.map((text, j) => word(text, right + 8, y(j) + 4, "m"));
   const numbers = keys.map((_, j) => word("", right + last, y(j) + 4, "h"));
   const lines = svg("g", {}, ...curves.flat());
   const parts = [lines, ...asking.rows, ...asked, ...numbers];
   const root = frame(right + last + NUMBER, height(queries, keys), parts);
+  root.style.setProperty("--aa-above", `${8 - top}px`);
   const show = (rows, query, label) => {
     root.setAttribute("aria-label", label);
     asking.light(query);
@@ -132,18 +136,19 @@ function drawLines(queries, keys, ask) {
 
 // The whole map.
 function drawMap(queries, keys, ask) {
-  const left = widest(queries);
+  const [left, top] = [widest(queries), above(keys)];
   const wide = CELL * keys.length;
   const cells = queries.map((_, i) =>
     keys.map((_, j) => {
-      const box = { x: left + CELL * j, y: TOP + CELL * i, width: CELL, height: CELL };
+      const box = { x: left + CELL * j, y: top + CELL * i, width: CELL, height: CELL };
       return svg("rect", { ...box, class: "aa-weight" });
     }),
   );
-  const asking = askers(queries, left - 6, left, ask, (i) => cells[i]);
+  const asking = askers(queries, top, left - 6, left, ask, (i) => cells[i]);
   const asked = keys.map((text, j) => {
-    const [x, y] = [left + CELL * (j + 0.6), TOP - 6];
-    return word(text, x, y, "m", { transform: `rotate(-50 ${x} ${y})` });
+    const [x, y] = [left + CELL * (j + (slant(keys) ? 0.6 : 0.5)), top - 6];
+    const how = slant(keys) ? { transform: `rotate(-50 ${x} ${y})` } : { "text-anchor": "middle" };
+    return word(text, x, y, "m", how);
   });
   const chosen = svg("rect", {
     x: left, width: wide, height: CELL,
@@ -154,7 +159,7 @@ function drawMap(queries, keys, ask) {
     root.setAttribute("aria-label", label);
     asking.light(query);
     cells.forEach((row, i) => row.forEach((cell, j) => (cell.style.fillOpacity = 0.85 * (weights[i][j] / 100))));
-    chosen.setAttribute("y", TOP + CELL * query);
+    chosen.setAttribute("y", top + CELL * query);
   };
   return { root, show };
 }

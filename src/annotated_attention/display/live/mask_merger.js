@@ -99,7 +99,7 @@ export default {
         line(sizes, "merged by |", "", blocks() ? "b1nm" : "b11m"),
         line(sizes, "weights", "", "bhnm"),
       );
-      said.textContent = `${change} ${fates(empty, b * n, m)}`.trim();
+      said.textContent = `${change} ${say(empty, b * n)}`.trim();
     };
     const begin = (change) => {
       const given = Array.isArray(attn_mask);
@@ -122,14 +122,11 @@ export default {
   },
 };
 
-// Say how many queries are left without a key, and what becomes of them.
-function fates(empty, all, m) {
-  if (!empty.length) return `All ${all} queries keep at least one key.`;
-  const named = empty.slice(0, 2).join(" and ") + (empty.length > 2 ? ` and ${empty.length - 2} more` : "");
-  return (
-    `${all - empty.length} of ${all} queries keep at least one key. Nothing is left for ${named}: ` +
-    `NaN by plain softmax, zeros in this package, ${digits(1 / m)} for each key by a finite fill.`
-  );
+// Say how many queries are left without a key: in few words, since their room is always kept free.
+function say([first, ...others], all) {
+  if (!first) return `All ${all} queries keep at least one key.`;
+  const more = others.length ? ` and ${others.length} more` : "";
+  return `${all - 1 - others.length} of ${all} queries keep at least one key. Nothing is left for ${first}${more}.`;
 }
 
 function choice(label, options, move) {
