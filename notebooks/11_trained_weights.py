@@ -218,9 +218,9 @@ ax.set(xlim=(0, wide), ylim=(high, 0))
 ax.axis("off")
 middle = cell * size / 2
 for head in range(heads):
-    ax.text(left + head * pitch + middle, 13, f"head {head + 1}", ha="center", fontsize=8)
+    ax.text(left + head * pitch + middle, 13, f"head {head + 1}", ha="center", size=10)
 for layer in range(layers):
-    ax.text(34, top + layer * pitch + middle, f"layer\n{layer + 1}", ha="right", fontsize=8)
+    ax.text(34, top + layer * pitch + middle, f"layer\n{layer + 1}", ha="right", size=10)
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 corners = [(left + i * pitch, top + j * pitch) for i in range(heads) for j in range(layers)]
