@@ -59,7 +59,7 @@ site: build/site.stamp
 
 test: lint build/site.stamp
 	@echo 'test: running pytest'
-	@$(py) -m pytest -n logical --dist loadfile
+	@$(py) -m pytest -n logical --dist loadfile --no-loadscope-reorder
 
 notebooks: $(executed) $(pairs)
 	@$(py) -m book.figures

@@ -9,11 +9,36 @@ from book.shapes import PytestPlugin, install_import_hook
 
 pytest_plugins = ["pytester"]  # runs pytest on a small project
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # there is one for each processor
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# These take longest, and begin first: at the end no worker is to wait for another's long file.
+LONGEST = [
+    "tests/site/test_browser.py",
+    "tests/book/test_make.py",
+    "tests/site/test_use.py",
+    "tests/site/test_live.py",
+    "tests/multihead/test_parity.py",
+    "tests/multihead/test_tools.py",
+    "tests/doctor/test_right.py",
+    "tests/measure/test_measure.py",
+    "tests/site/test_ways.py",
+    "tests/site/test_glossary.py",
+    "tests/doctor/test_mistakes.py",
+    "tests/site/test_pages.py",
+]
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Install the checker before a test imports the package, and let it judge the session."""
     checker = install_import_hook(root=config.rootpath)
     config.pluginmanager.register(PytestPlugin(checker), "shape-comments")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the longest files first; the order within a file stays."""
+    places = {config.rootpath / file: place for place, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session")
