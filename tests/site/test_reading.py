@@ -204,6 +204,8 @@ def test_paper(visit, scheme):
     assert sheet == "rgb(255, 255, 255)"
     letter = page.locator(".aa-say .dim-n").first
     expect(letter).to_have_css("color", "rgb(0, 103, 165)")
+    keyword = page.locator("article .k").first
+    expect(keyword).to_have_css("color", "rgb(63, 110, 198)")  # as on a light page
     link = page.locator("article a", has_text="The next chapter").first
     assert link.get_attribute("data-to") == "chapter 7, Multi-head attention"
     assert "(" in link.evaluate("a => getComputedStyle(a, '::after').content")
