@@ -67,19 +67,21 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Give the theme's search dialog a name, and let nothing be drawn too early."""
+    """Name the theme's search dialog, and see to it that nothing runs or is drawn too early."""
     sections = [section.id for title in page.toc for section in title.children]
     long = len(sections) > 1 and page.file.name != "cheat_sheet"  # whose cards share one grid
-    return _draw_from(sections[1] if long else END, _name_search(output))
+    return _draw_from(sections[1] if long else END, _mend_theme(output))
 
 
 def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
     """Do the same where the theme makes a page of its own: 404.html."""
-    return _draw_from(END, _name_search(output))
+    return _draw_from(END, _mend_theme(output))
 
 
-def _name_search(output: str) -> str:
-    return output.replace(' role="dialog"', ' role="dialog" aria-label="Search"')
+def _mend_theme(output: str) -> str:
+    named = output.replace(' role="dialog"', ' role="dialog" aria-label="Search"')
+    # Run where it stands, the theme's script would make the browser lay out the page in its midst.
+    return re.sub(r'<script src="(\S+/bundle\.\w+\.min\.js)">', r'<script defer src="\1">', named)
 
 
 def _draw_from(anchor: str, output: str) -> str:
