@@ -249,3 +249,9 @@ def test_nothing_of_the_workshop_is_published():
         for script in scripts.CHAPTERS.glob("*.py")
         for suffix in (".py", ".ipynb")
     }
+
+
+@each_page
+def test_the_themes_script_waits_for_the_page(page):
+    (bundle,) = soup(page).select('script[src*="/bundle."]')
+    assert bundle.has_attr("defer")

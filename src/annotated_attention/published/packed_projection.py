@@ -199,8 +199,8 @@ def _call(
     module: PackedProjection, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None
 ) -> Tensor:
     q, k, v = (x.transpose(0, 1) for x in (query, key, value))
-    mask = None if blocked is None else blocked.repeat_interleave(module.num_heads, 0)
-    return module(q, k, v, attn_mask=mask)[0].transpose(0, 1)
+    per_head = None if blocked is None else blocked.repeat_interleave(module.num_heads, 0)
+    return module(q, k, v, attn_mask=per_head)[0].transpose(0, 1)
 
 
 DESIGN = Design(

@@ -168,8 +168,8 @@ def _call(
     module: SequenceFirst, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None
 ) -> Tensor:
     q, k, v = (x.transpose(0, 1) for x in (query, key, value))
-    mask = None if blocked is None else ~blocked.permute(1, 2, 0)
-    return module(query=q, key=k, value=v, mask=mask).transpose(0, 1)
+    allowed = None if blocked is None else ~blocked.permute(1, 2, 0)
+    return module(query=q, key=k, value=v, mask=allowed).transpose(0, 1)
 
 
 DESIGN = Design(

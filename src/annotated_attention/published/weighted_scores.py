@@ -181,8 +181,8 @@ def _build(embed_dim: int, num_heads: int) -> WeightedScores:
 def _call(
     module: WeightedScores, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None
 ) -> Tensor:
-    mask = None if blocked is None else blocked[:, None]
-    return module(query, key, value, attention_mask=mask)
+    for_heads = None if blocked is None else blocked[:, None]
+    return module(query, key, value, attention_mask=for_heads)
 
 
 DESIGN = Design(
