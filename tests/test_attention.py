@@ -6,8 +6,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from annotated_attention import scaled_dot_product_attention
+from annotated_attention.attention import scaled_scores
 
 B, H, N, M, D, D_V = 2, 4, 3, 5, 6, 7  # all different: a swapped axis cannot hide
 TOLERANCE = {
@@ -234,6 +237,78 @@ def test_inputs_and_masks_stay_as_they_are(need_weights):
     )
     for now, was in zip((*tensors, blocked, bias), before, strict=True):
         assert torch.equal(now, was)
+
+
+class Matrices(TorchDispatchMode):
+    """Notes the memory of every (..., n, m) that is made; it stays alive, so none comes twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.made = {}
+
+    def __torch_dispatch__(self, operation, types, arguments=(), options=None):
+        x = operation(*arguments, **(options or {}))
+        if isinstance(x, torch.Tensor) and x.numel() == B * H * N * M:
+            self.made[x.untyped_storage().data_ptr()] = x
+        return x
+
+
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_softmax_takes_the_place_of_the_scores_without_gradients(off):
+    tensors = inputs(B, H)
+    with Matrices() as kept:
+        expected = scaled_dot_product_attention(*tensors)
+    with off(), Matrices() as written_over:
+        found = scaled_dot_product_attention(*tensors)
+    torch.testing.assert_close(found, expected)
+    assert (len(kept.made), len(written_over.made)) == (2, 1)
+
+
+@torch.no_grad()
+def test_scores_from_outside_are_not_written_over():
+    query, key, value = inputs(B, H)
+    scores = scaled_scores(query, key)
+    before = scores.clone()
+    found = scaled_dot_product_attention(query, key, value, score=lambda q, k: scores)
+    torch.testing.assert_close(found, scaled_dot_product_attention(query, key, value))
+    assert torch.equal(scores, before)
+
+
+@torch.no_grad()
+def test_autocast_decides_what_dtype_the_weights_have(monkeypatch):
+    """On a GPU it makes the softmax single precision; on a CPU only its being asked is seen."""
+    asked = []
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: asked.append(device) or True)
+    with Matrices() as kept:
+        scaled_dot_product_attention(*inputs(B, H))
+    assert (asked, len(kept.made)) == (["cpu"], 2)
+
+
+# PyTorch compiles its rules for forward derivatives with a tool that it calls deprecated.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@torch.no_grad()
+def test_vmap_and_forward_derivatives_work_without_gradients():
+    tensors = inputs(B, H)
+
+    def attend(query):
+        return scaled_dot_product_attention(query, *tensors[1:])[0]
+
+    found = torch.func.vmap(scaled_dot_product_attention)(*tensors)
+    torch.testing.assert_close(found, scaled_dot_product_attention(*tensors))
+    along = torch.ones_like(tensors[0])
+    with torch.enable_grad():
+        _, expected = torch.func.jvp(attend, (tensors[0],), (along,))
+    torch.testing.assert_close(torch.func.jvp(attend, (tensors[0],), (along,))[1], expected)
+    assert (expected != 0).any()
+    with forward_ad.dual_level():
+        output = attend(forward_ad.make_dual(tensors[0], along))
+        torch.testing.assert_close(forward_ad.unpack_dual(output).tangent, expected)
+
+
+@torch.no_grad()
+def test_shapes_alone_can_be_asked_for():
+    output, weights = scaled_dot_product_attention(*(x.to("meta") for x in inputs(B, H)))
+    assert (output.shape, weights.shape) == ((B, H, N, D_V), (B, H, N, M))
 
 
 @NEED_WEIGHTS

@@ -61,7 +61,7 @@ def scaled_dot_product_attention(
         _check_scores(scores, query, key)
         added = _added(query, key, blocked, bias, is_causal)
         masked = blocked is not None or bias is not None
-        output, weights = _readable(scores, value, added, dropout_p, masked)
+        output, weights = _readable(scores, value, added, dropout_p, masked, score is None)
         return output, weights if need_weights else None
     return _fused(query, key, value, blocked, bias, is_causal, dropout_p, scale), None
 
@@ -82,11 +82,12 @@ def scaled_scores(query: Tensor, key: Tensor, scale: float | None = None) -> Ten
 
 
 def _readable(
-    scores: Tensor, value: Tensor, added: Tensor | None, dropout_p: float, masked: bool
+    scores: Tensor, value: Tensor, added: Tensor | None, dropout_p: float, masked: bool, ours: bool
 ) -> tuple[Tensor, Tensor]:
     """Compute attention from its scores, the way the formula reads."""
     if added is None:
-        weights = scores.softmax(-1)            # (..., n, m)
+        # In place where no gradients are taken; scores from outside are not ours to write over.
+        weights = _softmax_in_place(scores) if ours else scores.softmax(-1)  # (..., n, m)
     elif not masked:  # only the future is hidden, and that leaves key 0 to every query
         weights = (scores + added).softmax(-1)  # (..., n, m)
     else:
@@ -97,6 +98,21 @@ def _readable(
         weights = scores.softmax(-1) * ~nothing_left               # (..., n, m)
     weights = F.dropout(weights, dropout_p)                        # (..., n, m)
     return weights @ value, weights                                # (..., n, d_v), (..., n, m)
+
+
+def _softmax_in_place(scores: Tensor) -> Tensor:
+    """Return scores.softmax(-1), written over the scores where nothing can need them again.
+
+    That takes half the memory, and the time in which a system hands out the other half.
+    """
+    if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
+        try:
+            # Autocast has the softmax return another dtype.
+            if not torch.is_autocast_enabled(scores.device.type):
+                return torch.softmax(scores, -1, out=scores)
+        except RuntimeError:  # vmap and forward-mode derivatives take no ``out``
+            pass
+    return scores.softmax(-1)
 
 
 def _fused(
