@@ -268,14 +268,10 @@ for length in (64, 128, 256, 512, 1024):
 # %%
 from annotated_attention import measure
 
-times = {
-    (tuple(row["size"]), row["weights"]): row["milliseconds"]["final class"][1]
-    for row in measure.find("final class", mask="none", mode="forward + backward")
-}
-for size, weights in times:
-    if weights:
-        slower = times[size, True] / times[size, False]
-        print(f"b, n, e, h = {size}: with weights {slower:.2f}x the time")
+for row in measure.find("versions", mode="forward + backward"):
+    size, times = tuple(row["size"]), row["milliseconds"]
+    slower = times["07 final class, weights"][1] / times["07 final class"][1]
+    print(f"b, n, e, h = {size}: with weights {slower:.2f}x the time")
 origin = measure.load()["provenance"]
 print("measured on", origin["cpu"], "with torch", origin["torch"])
 

@@ -68,17 +68,20 @@ torch.testing.assert_close(by_hand(left, right, bias=[0.1]), left @ right + 0.1)
 # Such an operation is a **FLOP**, a floating-point operation, and **FLOPs** are an amount. **FLOPS**,
 # with a capital S, are FLOPs per second: the speed of a machine at some task. You can know the
 # amount in advance, never the speed. Here are three amounts, and the speeds at which one machine
-# did them, from the measurements that this book keeps.
+# did them, without and with weights, from the measurements that this book keeps.
 
 # %%
 from annotated_attention import counting, measure
 
 print("{cpu}, {threads} threads".format(**measure.load()["provenance"]))
-for row in measure.find("final class", mask="none", weights=False, mode="forward"):
+for row in measure.find("versions", mode="forward"):
     b, n, e, _ = row["size"]
-    flops = counting.attention_flops(n, n, e, b=b)
-    speed = flops / row["milliseconds"]["final class"][1] / 1e6
-    print(f"{b = }, {n = :4}, {e = }: {flops / 1e9:5.2f} GFLOPs at {speed:.0f} GFLOPS")
+    flops, times = counting.attention_flops(n, n, e, b=b), row["milliseconds"]
+    fused, weights = (
+        flops / times[name][1] / 1e6 for name in ("07 final class", "07 final class, weights")
+    )
+    print(f"{b = }, {n = :4}, {e = }: {flops / 1e9:5.2f} GFLOPs", end=" ")
+    print(f"at {fused:.0f} GFLOPS, with weights at {weights:.0f}")
 
 # %% [markdown]
 # The same machine has more than one speed, so time is not proportional to FLOPs. Some count half as

@@ -146,9 +146,9 @@ assert dict(middle["profile"]["14 sequence first"])["copy_"] > 0.2
 
 # %% [markdown]
 # The published design copies: its einsum has the tokens in front and heads and samples behind, and
-# every product needs them the other way round. The loop has the same shares as the four axes, of a
-# shorter whole. No operation stands out, so this profile does not tell why; fewer calls are not always
-# faster.
+# every product needs them the other way round. As for the loop, multiply shares by times: it projects
+# (`mm`) no faster than the four axes. It saves on what touches the weights, `bmm` and `_softmax`,
+# which hold one sample's at a time. Fewer calls are not always faster.
 #
 # How good is the bare minimum itself? Divide its FLOPs, counted in
 # [chapter 12](12_counting.ipynb), by its time, and compare with the largest product this machine
@@ -308,8 +308,8 @@ assert short[2] < 1 < long[0]
 #
 # ## Threads
 #
-# PyTorch spreads a product over the cores. Here is one call of the final class, forward, at the middle
-# size:
+# PyTorch spreads a product over the cores, so a second core at best halves the time. Here is one call
+# of the final class, forward, at the middle size:
 
 # %%
 for row in find("threads"):
@@ -317,8 +317,6 @@ for row in find("threads"):
     print(f"{row['threads']} thread(s): {middle:.1f} ms (quartiles {low:.1f} and {up:.1f})")
 
 # %% [markdown]
-# A second core helps, and does not halve the time.
-#
 # ## On a GPU
 #
 # `make bench` also looks for a GPU, and then adds every table in bfloat16, each kernel by itself,
@@ -350,19 +348,20 @@ else:
 # size, forward, without weights; 0.90 means nine tenths of the other's time.
 
 # %%
-print(f"{'':22}{'PyTorch':>10}{'bare minimum':>14}")
+print(f"{'':22}{'PyTorch':>10}{'bare minimum':>14}{'PyTorch again':>15}")
 for mask in ("none", "causal"):
     for row in find("final class", mask=mask, weights=False, mode="forward"):
-        ratios = row["ratios"]
-        theirs = ratios["PyTorch"]["final class"]
-        least = ratios["bare minimum"]["final class"]
+        theirs, least = (
+            shown(row["ratios"][base]["final class"]) for base in ("PyTorch", "bare minimum")
+        )
+        again = find("fast path", size=row["size"])[0]["ratios"]["fast path off"]["final class"]
+        last = shown(again) if mask == "none" else ""
         title = f"n = {row['size'][1]}, mask {mask}"
-        print(f"{title:22}{shown(theirs):>10}{shown(least):>14}")
+        print(f"{title:22}{theirs:>10}{least:>14}{last:>15}")
 
 # %% [markdown]
-# Hold this table against that of the fast path, where the same two classes met in evaluation: at the
-# longest the ratio is another. Quartiles tell the noise of one measurement; the next may differ
-# by more.
+# The last column is from the table of the fast path: the same two classes, in evaluation, some minutes
+# later. Quartiles tell the noise of one measurement; the next may differ by more.
 
 # %% [markdown]
 # ## Exercises
