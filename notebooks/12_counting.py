@@ -78,7 +78,7 @@ for row in measure.find("versions", mode="forward"):
     b, n, e, _ = row["size"]
     flops, times = counting.attention_flops(n, n, e, b=b), row["milliseconds"]
     fused, weights = (
-        flops / times[name][1] / 1e6 for name in ("07 final class", "07 final class, weights")
+        flops / times[f"07 final class{kind}"][1] / 1e6 for kind in ("", ", weights")
     )
     print(f"{b = }, {n = :4}, {e = }: {flops / 1e9:5.2f} GFLOPs", end=" ")
     print(f"at {fused:.0f} GFLOPS, with weights at {weights:.0f}")

@@ -351,9 +351,9 @@ else:
 print(f"{'':22}{'PyTorch':>10}{'bare minimum':>14}{'PyTorch again':>15}")
 for mask in ("none", "causal"):
     for row in find("final class", mask=mask, weights=False, mode="forward"):
-        theirs, least = (
-            shown(row["ratios"][base]["final class"]) for base in ("PyTorch", "bare minimum")
-        )
+        ratios = row["ratios"]
+        theirs = shown(ratios["PyTorch"]["final class"])
+        least = shown(ratios["bare minimum"]["final class"])
         again = find("fast path", size=row["size"])[0]["ratios"]["fast path off"]["final class"]
         last = shown(again) if mask == "none" else ""
         title = f"n = {row['size'][1]}, mask {mask}"
