@@ -355,7 +355,8 @@ for mask in ("none", "causal"):
         theirs = shown(ratios["PyTorch"]["final class"])
         least = shown(ratios["bare minimum"]["final class"])
         (again,) = find("fast path", size=row["size"])
-        last = shown(again["ratios"]["fast path off"]["final class"]) if mask == "none" else ""
+        again = again["ratios"]["fast path off"]["final class"]
+        last = shown(again) if mask == "none" else ""
         title = f"n = {row['size'][1]}, mask {mask}"
         print(f"{title:22}{theirs:>10}{least:>14}{last:>15}")
 
