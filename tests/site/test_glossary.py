@@ -97,6 +97,8 @@ def visit(browser, served):
         contexts.append(browser.new_context(**options))
         page = contexts[-1].new_page()
         page.goto(f"{served[0]}/notation/")
+        if options.get("java_script_enabled", True):
+            page.wait_for_selector("[data-started]", state="attached")
         return page, page.locator(".aa-term").first, page.get_by_role("tooltip")
 
     yield visit

@@ -252,6 +252,9 @@ def test_nothing_of_the_workshop_is_published():
 
 
 @each_page
-def test_the_themes_script_waits_for_the_page(page):
-    (bundle,) = soup(page).select('script[src*="/bundle."]')
-    assert bundle.has_attr("defer")
+def test_scripts_wait_until_the_page_is_drawn_but_those_of_its_first_look(page):
+    found = [script["src"].rpartition("assets/")[2] for script in soup(page).select("script[src]")]
+    chapter = ["reading-early.js"] * page.startswith("notebooks/")
+    assert found == [*chapter, "palette.js", "start.js"]
+    (theme,) = (script["data-theme"] for script in soup(page).select("script[data-theme]"))
+    assert (SITE / page).parent.joinpath(theme).is_file() or (SITE / theme.lstrip("/")).is_file()

@@ -23,6 +23,8 @@ def visit(browser, served):
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.goto(f"{address}/{path}")
+        if options.get("java_script_enabled", True):
+            page.wait_for_selector("[data-started]", state="attached")
         return page
 
     yield visit
@@ -81,8 +83,18 @@ def test_nothing_restyles_the_page_when_it_starts(visit):
     page.add_init_script(AGAIN)
     page.goto(page.url.replace("404.html", chapter("05_batches")))
     expect(page.locator(".md-search__form")).to_be_visible()
-    page.wait_for_function("document.querySelector('[data-clipboard-target]')")  # all has started
+    page.wait_for_selector("[data-started]", state="attached")
     assert page.evaluate("again") == []
+
+
+def test_the_books_scripts_start_without_the_themes(visit):
+    page = visit("404.html")
+    page.route("**/bundle.*.js", lambda route: route.abort())
+    page.goto(page.url.replace("404.html", chapter("05_batches")))
+    page.wait_for_selector("[data-started]", state="attached")
+    button(page).click()
+    expect(button(page)).to_have_attribute("aria-pressed", "true")
+    assert not page.evaluate("Boolean(window.document$)")
 
 
 def button(page):
@@ -173,7 +185,8 @@ BESIDE = "beside => document.documentElement.classList.toggle('aa-beside', besid
 def test_every_chapter_fits_a_desktop(visit):
     page, counts = visit(chapter(CHAPTERS[0])), []
     for name in CHAPTERS:
-        page.goto(re.sub(r"notebooks/\w+/", chapter(name), page.url), wait_until="domcontentloaded")
+        page.goto(re.sub(r"notebooks/\w+/", chapter(name), page.url))
+        page.wait_for_selector("[data-started]", state="attached")
         page.evaluate(UNFOLD)
         assert page.evaluate(CUT) == [], name
         counts += page.evaluate(MEASURE) if len(counts) < 200 else []

@@ -179,6 +179,7 @@ async () => {{
 
 def copied_from(reader, script):
     reader.goto(f"/notebooks/{script.stem}/")
+    reader.wait_for_selector("[data-started]", state="attached")
     reader.evaluate(SCROLL)  # a button comes when its code is seen
     without = reader.locator(WITH_BUTTON).filter(has_not=reader.locator("[data-clipboard-target]"))
     expect(without).to_have_count(0)

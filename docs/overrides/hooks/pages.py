@@ -80,8 +80,9 @@ def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> s
 
 def _mend_theme(output: str) -> str:
     named = output.replace(' role="dialog"', ' role="dialog" aria-label="Search"')
-    # Run where it stands, the theme's script would make the browser lay out the page in its midst.
-    return re.sub(r'<script src="(\S+/bundle\.\w+\.min\.js)">', r'<script defer src="\1">', named)
+    # All scripts but those that the first look of a page depends on wait until it has been drawn.
+    start = r'<script src="\1assets/start.js" data-theme="\1\2">'
+    return re.sub(r'<script src="(\S*?)(assets/javascripts/bundle\.\w+\.min\.js)">', start, named)
 
 
 def _draw_from(anchor: str, output: str) -> str:
