@@ -17,7 +17,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
 
-expect.set_options(timeout=6_000)  # how long until a test gives up; a busy machine is slow
+expect.set_options(timeout=60_000)  # how long until a test gives up; a busy machine is slow
 
 
 class Handler(Quiet):
