@@ -6,16 +6,19 @@
   const theme = document.createElement("script");
   theme.src = start.dataset.theme;
 
-  const startOurs = async () => {
-    await Promise.all(OURS.map((name) => import(`./${name}.js`).catch(console.error)));
+  const pause = () => new Promise((go) => setTimeout(go)); // in which a reader is answered
+
+  const go = async () => {
+    await pause();
+    // The theme begins with an event that has passed by now.
+    if (document.readyState !== "loading") document.dispatchEvent(new Event("DOMContentLoaded"));
+    for (const name of OURS) {
+      await pause();
+      await import(`./${name}.js`).catch(console.error);
+    }
     start.dataset.started = ""; // for tests to wait for
   };
 
-  theme.onload = () => {
-    // The theme begins with an event that has passed by now.
-    if (document.readyState !== "loading") document.dispatchEvent(new Event("DOMContentLoaded"));
-    startOurs();
-  };
-  theme.onerror = startOurs; // they can do without it
+  theme.onload = theme.onerror = go; // ours can do without it
   requestAnimationFrame(() => setTimeout(() => document.body.append(theme)));
 }
