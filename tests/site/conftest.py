@@ -61,6 +61,16 @@ def browser(chromium: str) -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def with_scrollbars(browser: Browser, chromium: str) -> Iterator[Browser]:
+    """Give a browser whose scrollbars take room, as on most desktops; a driver hides them."""
+    hide = ["--hide-scrollbars"]
+    kind = browser.browser_type
+    other = kind.launch(executable_path=chromium, args=FLAGS, ignore_default_args=hide)
+    yield other
+    other.close()
+
+
 @pytest.fixture(scope="session")
 def served(chromium: str) -> Iterator[tuple[str, dict[str, str | list[str]]]]:
     """Serve the site; give its address, and a dictionary for further pages."""

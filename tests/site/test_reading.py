@@ -270,6 +270,16 @@ def test_nothing_moves_when_a_page_comes_in_parts(visit, served, path, until, vi
     assert page.evaluate(SHIFT) == 0
 
 
+@pytest.mark.parametrize("path", ["", "api/", "notebooks/10_training/", "notebooks/cheat_sheet/"])
+def test_nothing_moves_where_scrollbars_take_room(with_scrollbars, served, path):
+    page = with_scrollbars.new_page(viewport={"width": 1350, "height": 940})
+    page.goto(f"{served[0]}/{path}")
+    height = re.compile("height")  # given by the theme's script
+    expect(page.locator(".md-sidebar__scrollwrap").first).to_have_attribute("style", height)
+    assert page.evaluate(SHIFT) == 0
+    page.close()
+
+
 @pytest.mark.parametrize("name", ["01_one_head", "14_published_code"])
 def test_first_drawn_without_fonts_and_nothing_moves_when_they_come(visit, served, name):
     held, released = [], []
