@@ -270,6 +270,14 @@ def test_nothing_moves_when_a_page_comes_in_parts(visit, served, path, until, vi
     assert page.evaluate(SHIFT) == 0
 
 
+def test_a_title_in_the_navigation_takes_one_line(visit):
+    page = visit(chapter(CHAPTERS[0]))
+    titles = page.locator(".md-sidebar--primary .md-nav__list a").all()
+    heights = [title.bounding_box()["height"] for title in titles if title.is_visible()]
+    assert len(heights) > len(CHAPTERS)
+    assert max(heights) == min(heights)
+
+
 @pytest.mark.parametrize("path", ["", "api/", "notebooks/10_training/", "notebooks/cheat_sheet/"])
 def test_nothing_moves_where_scrollbars_take_room(with_scrollbars, served, path):
     page = with_scrollbars.new_page(viewport={"width": 1350, "height": 940})
