@@ -144,11 +144,21 @@ for name in ("05 four axes", "05 one by one", "14 sequence first"):
     spent(middle, name)
 assert dict(middle["profile"]["14 sequence first"])["copy_"] > 0.2
 
+times, profiles = middle["milliseconds"], middle["profile"]
+four, loop = (
+    {part: share * times[name][1] for part, share in profiles[name]}
+    for name in ("05 four axes", "05 one by one")
+)
+for part in ("mm", "bmm", "_softmax"):
+    print(f"{part:8} four axes {four[part]:4.1f} ms, one by one {loop[part]:4.1f} ms")
+assert loop["bmm"] + loop["_softmax"] < 0.9 * (four["bmm"] + four["_softmax"])
+assert loop["mm"] > 0.9 * four["mm"]
+
 # %% [markdown]
 # The published design copies: its einsum has the tokens in front and heads and samples behind, and
-# every product needs them the other way round. As for the loop, multiply shares by times: it projects
-# (`mm`) no faster than the four axes. It saves on what touches the weights, `bmm` and `_softmax`,
-# which hold one sample's at a time. Fewer calls are not always faster.
+# every product needs them the other way round. The last lines are shares times
+# totals: the loop projects (`mm`) no faster than the four axes. It saves on what touches the weights,
+# `bmm` and `_softmax`, which hold one sample's at a time. Fewer calls are not always faster.
 #
 # How good is the bare minimum itself? Divide its FLOPs, counted in
 # [chapter 12](12_counting.ipynb), by its time, and compare with the largest product this machine
