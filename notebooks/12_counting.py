@@ -348,17 +348,20 @@ for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (2, 1, 8, 3, 4)):
               f"{sum(across.sizes()):5} in cross-attention")
 
 # %% [markdown]
-# > **Pitfall.** A view keeps its whole storage. With one sample, or one head, keys and values are
-# > views of what the packed projection has written, queries included. So these stay as well, beside
-# > the scaled copy of them that is needed.
+# > **Pitfall.** A view keeps its whole storage: keep the keys as a third of what the packed projection
+# > has written, and the queries and values beside them stay. So the class copies each of the three
+# > into one piece, even where the products of a single sample could read the views.
 
 # %%
 module = MultiheadAttention(24, 4, batch_first=True)
-for b in (2, 1):
-    x = torch.randn(b, 7, 24, requires_grad=True)  # (b, 7, 24)
-    with Kept(module) as kept:
-        module(x, x, x)
-    print(f"b = {b}:", *kept.sizes(), "together", sum(kept.sizes()) // b, "for each sample")
+x = torch.randn(1, 7, 24, requires_grad=True)  # (1, 7, 24)
+packed = torch.nn.functional.linear(x, module.in_proj_weight, module.in_proj_bias)
+_, view, _ = packed.chunk(3, -1)  # (1, 7, 24)
+for keys in (view, view.contiguous()):
+    print(keys.numel(), "numbers keep", keys.untyped_storage().nbytes() // keys.element_size())
+with Kept(module) as kept:
+    module(x, x, x)
+print("one sample:", *kept.sizes())
 
 # %% [markdown]
 # Without weights the memory is linear in n, and with them it is not. At the sizes of the original

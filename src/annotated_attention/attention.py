@@ -57,6 +57,9 @@ def scaled_dot_product_attention(
     _check(query, key, value, dropout_p)
     _check_masks(query, key, value, blocked, bias)
     if need_weights or score is not None:
+        # The products need each in one piece. Left to them, key.mT is copied number by number, and
+        # of views that one sample allows, the backward pass keeps what lies between them, too.
+        query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
         scores = (score or partial(scaled_scores, scale=scale))(query, key)
         _check_scores(scores, query, key)
         added = _added(query, key, blocked, bias, is_causal)

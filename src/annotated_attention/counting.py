@@ -112,7 +112,8 @@ def attention_kept(
 
     These are the queries' input, queries, keys, values and the merged heads, be(3n + 2m), and then
     either all weights, bhnm, or what the fused kernel keeps in their place, one number for each
-    query and head, bhn.
+    query and head, bhn. One token all alone keeps e numbers more with its weights: its key and
+    value are in one piece where the packed projection has written them, its query beside them.
 
     Args:
         n: the number of queries.
@@ -124,11 +125,7 @@ def attention_kept(
             are made from: 0 in self-attention, e in cross-attention, kdim + vdim if they are two.
         fused: without the weights.
     """
-    kept = b * e * (3 * n + 2 * m) + b * m * memory + b * h * n * (1 if fused else m)
-    # One sample or one head lets the step-by-step products read keys and values where the packed
-    # projection has written them, and the queries beside them stay, though a scaled copy does, too.
-    packed = memory == 0 and not fused and 1 in (b, h)
-    return kept + packed * b * n * e
+    return b * e * (3 * n + 2 * m) + b * m * memory + b * h * n * (1 if fused else m)
 
 
 def cache_numbers(m: int, e: int, *, b: int = 1, layers: int = 1) -> int:

@@ -26,7 +26,7 @@ export function count(model, length, batch) {
   const shared = cross > 1n ? cross - 1n : 0n;
   const running = cross || plain;
   const kept = (fused) => [
-    b * n * e * (5n * networks + 6n * cross - shared + (!fused && (b === 1n || h === 1n) ? networks : 0n)),
+    b * n * e * (5n * networks + 6n * cross - shared),
     attentions * b * h * n * (fused ? 1n : n),
     networks * b * n * (e + between * f),
     norms * b * n * (e + 2n),
