@@ -358,7 +358,8 @@ x = torch.randn(1, 7, 24, requires_grad=True)  # (1, 7, 24)
 packed = torch.nn.functional.linear(x, module.in_proj_weight, module.in_proj_bias)
 _, view, _ = packed.chunk(3, -1)  # (1, 7, 24)
 for keys in (view, view.contiguous()):
-    print(keys.numel(), "numbers keep", keys.untyped_storage().nbytes() // keys.element_size())
+    storage = keys.untyped_storage().nbytes() // keys.element_size()
+    print(f"{keys.numel()} numbers keep {storage}")
 with Kept(module) as kept:
     module(x, x, x)
 print("one sample:", *kept.sizes())
