@@ -278,6 +278,28 @@ def test_a_title_in_the_navigation_takes_one_line(visit):
     assert max(heights) == min(heights)
 
 
+# What may wait to be laid out: its height and width, and whether its content is there.
+PARTS = ".aa-code:not(.aa-diff) > pre[style], .aa-figure > svg"
+ROOM = """([parts, draw]) => [...document.querySelectorAll(parts)].map((part) => {
+  if (draw) part.style.contentVisibility = "visible";
+  const { height, width } = part.getBoundingClientRect();
+  const inside = part.querySelector("code, g").checkVisibility({ contentVisibilityAuto: true });
+  return [height, width, inside];
+})"""
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_what_is_far_away_keeps_its_room(visit, name, viewport):
+    page = visit(chapter(name), viewport)
+    before, after = (page.evaluate(ROOM, [PARTS, draw]) for draw in (False, True))
+    early, late = (sum(inside for *_, inside in parts) for parts in (before, after))
+    assert early < late / 2
+    for (height, width, _), (drawn_height, drawn_width, _) in zip(before, after, strict=True):
+        assert abs(height - drawn_height) < 0.5
+        assert width == drawn_width
+
+
 @pytest.mark.parametrize("path", ["", "api/", "notebooks/10_training/", "notebooks/cheat_sheet/"])
 def test_nothing_moves_where_scrollbars_take_room(with_scrollbars, served, path):
     page = with_scrollbars.new_page(viewport={"width": 1350, "height": 940})

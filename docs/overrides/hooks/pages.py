@@ -30,6 +30,7 @@ log = logging.getLogger("mkdocs.pages")
 ASIDE = re.compile(r"<svg.*?</svg>|<pre.*?</pre>", re.DOTALL)
 SOURCE = '<pre class="aa-source">'
 PLACE = "<aa-aside></aa-aside>"
+VIEW_BOX = re.compile(r'^<svg[^>]*viewbox="0 0 ([\d.]+) ([\d.]+)"', re.IGNORECASE)
 # Pages without links to the glossary: what leads elsewhere, and lists to look something up in.
 PLAIN = {"index", "glossary", "api", "references", "contributing", "cheat_sheet"}
 # Shown where there is room for it; assets/reading.js answers it.
@@ -96,12 +97,19 @@ def _draw_from(anchor: str, output: str) -> str:
 
 
 def _finish(part: str) -> str:
-    """Highlight a cell's source; leave everything else that was set aside as it is."""
-    if not part.startswith(SOURCE):
-        return part
-    source = unescape(part.removeprefix(SOURCE).removesuffix("</pre>"))
-    block = code_block("\n".join(highlight_lines(source)))
-    return block.replace("<pre>", "<pre data-search-exclude>", 1)  # an excerpt is prose
+    """Highlight a cell's source, and say how large code and figures are before they are drawn.
+
+    What is far from the screen is not drawn, by book.css, and only keeps its room.
+    """
+    if size := VIEW_BOX.search(part):  # a figure
+        ratio = f'style="aspect-ratio: {size[1]} / {size[2]}; min-width'
+        return part.replace('style="min-width', ratio, 1)
+    if part.startswith(SOURCE):
+        source = unescape(part.removeprefix(SOURCE).removesuffix("</pre>"))
+        part = code_block("\n".join(highlight_lines(source)))
+        part = part.replace("<pre>", "<pre data-search-exclude>", 1)  # an excerpt is prose
+    lines = part.count("\n") + 1
+    return re.sub("(<pre[^>]*)><code>", rf'\1 style="--aa-lines: {lines}"><code>', part, count=1)
 
 
 def _mend_chapter(soup: BeautifulSoup, page: Page, config: MkDocsConfig, files: Files) -> None:
