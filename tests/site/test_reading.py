@@ -278,6 +278,21 @@ def test_a_title_in_the_navigation_takes_one_line(visit):
     assert max(heights) == min(heights)
 
 
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_code_fits_on_a_desktop(with_scrollbars, served, name):
+    page = with_scrollbars.new_page(viewport=DESKTOP)
+    page.goto(f"{served[0]}/{chapter(name)}")
+    lines = page.evaluate("""() => {
+      for (const fold of document.querySelectorAll("details")) fold.open = true;
+      const all = [...document.querySelectorAll("pre > code")];
+      for (const code of all) code.parentElement.style.contentVisibility = "visible";
+      const wide = all.filter((code) => code.scrollWidth > code.clientWidth);
+      return wide.map((code) => code.innerText);
+    }""")
+    assert lines == []
+    page.close()
+
+
 # What may wait to be laid out: its height and width, and whether its content is there.
 PARTS = ".aa-code:not(.aa-diff) > pre[style], .aa-figure > svg"
 ROOM = """([parts, draw]) => [...document.querySelectorAll(parts)].map((part) => {
