@@ -350,18 +350,20 @@ for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (2, 1, 8, 3, 4)):
 # %% [markdown]
 # > **Pitfall.** A view keeps its whole storage: keep the keys as a third of what the packed projection
 # > has written, and the queries and values beside them stay. So the class copies each of the three
-# > into one piece, even where the products of a single sample could read the views.
+# > into one piece, even where the products of a single sample could read the views: it, too, keeps
+# > $5bne + bhn^2$.
 
 # %%
 module = MultiheadAttention(24, 4, batch_first=True)
 x = torch.randn(1, 7, 24, requires_grad=True)  # (1, 7, 24)
-packed = torch.nn.functional.linear(x, module.in_proj_weight, module.in_proj_bias)
+packed = nn.functional.linear(x, module.in_proj_weight, module.in_proj_bias)
 _, view, _ = packed.chunk(3, -1)  # (1, 7, 24)
 for keys in (view, view.contiguous()):
     storage = keys.untyped_storage().nbytes() // keys.element_size()
     print(f"{keys.numel()} numbers keep {storage}")
 with Kept(module) as kept:
     module(x, x, x)
+assert sum(kept.sizes()) == 5 * 7 * 24 + 4 * 7 * 7
 print("one sample:", *kept.sizes())
 
 # %% [markdown]

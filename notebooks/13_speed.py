@@ -158,8 +158,8 @@ assert times["05 one by one"][0] <= times["05 four axes"][2]
 # The published design copies: its einsum has the tokens in front and heads and samples behind, and
 # every product needs them the other way round. The last lines are shares times totals, and show the
 # same on a smaller scale. A product over samples and heads needs each matrix in one piece, so the
-# four axes copy; the heads of a single sample can be read where they lie. That pays for the loop's
-# additional calls. Fewer calls are not always faster.
+# four axes copy; the heads of a single sample can be read where they lie. The loop makes more calls
+# and fewer copies, and is no slower.
 #
 # How good is the bare minimum itself? Divide its FLOPs, counted in
 # [chapter 12](12_counting.ipynb), by its time, and compare with the largest product this machine
