@@ -296,7 +296,7 @@ def test_code_fits_on_a_desktop(with_scrollbars, served, name):
 # What may wait to be laid out: its height and width, and whether its content is there.
 PARTS = ".aa-code:not(.aa-diff) > pre[style], .aa-figure > svg"
 ROOM = """([parts, draw]) => [...document.querySelectorAll(parts)].map((part) => {
-  if (draw) part.style.contentVisibility = "visible";
+  if (draw) Object.assign(part.style, { contentVisibility: "visible", aspectRatio: "" });
   const { height, width } = part.getBoundingClientRect();
   const inside = part.querySelector("code, g").checkVisibility({ contentVisibilityAuto: true });
   return [height, width, inside];
