@@ -276,7 +276,7 @@ class MultiheadAttention(nn.Module):
         """
         # The fused kernel must not run past a score that is not its own, and a subclass that leaves
         # ``score`` alone must not lose it.
-        overridden = getattr(self.score, "__func__", None) is not MultiheadAttention.score
+        overridden = "score" in self.__dict__ or type(self).score is not MultiheadAttention.score
         return scaled_dot_product_attention(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights,
             dropout_p=self.dropout if self.training else 0.0,

@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
@@ -33,6 +34,17 @@ EACH_CALL = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 def make(**settings):
     torch.manual_seed(0)
     return MultiheadAttention(E, H, **{"batch_first": True, **settings})
+
+
+class Doubled(MultiheadAttention):
+    def score(self, q, k):
+        return 2 * super().score(q, k)
+
+
+def doubled():
+    module = make()
+    module.score = lambda q, k: 2 * MultiheadAttention.score(module, q, k)
+    return module
 
 
 def inputs():
@@ -74,10 +86,6 @@ def test_compiles_once_for_all_sizes():
 
 
 def test_compiles_with_an_overridden_score_and_in_training():
-    class Doubled(MultiheadAttention):
-        def score(self, q, k):
-            return 2 * super().score(q, k)
-
     torch.compiler.reset()
     module = Doubled(E, H, batch_first=True, dropout=0.5)
     compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
@@ -86,6 +94,40 @@ def test_compiles_with_an_overridden_score_and_in_training():
     torch.testing.assert_close(
         compiled(*inputs(), need_weights=False), module(*inputs(), need_weights=False)
     )
+
+
+def called(module, *given):
+    """Compile, and return what the compiled graph calls."""
+    torch.compiler.reset()
+    found = []
+
+    def backend(graph, _):
+        found.extend(node.target for node in graph.graph.nodes if node.op.startswith("call"))
+        return graph
+
+    torch.compile(module, backend=backend, fullgraph=True)(*given, need_weights=False)
+    return found
+
+
+@pytest.mark.parametrize("given", [inputs(), inputs()[:1] * 3], ids=["cross", "self"])
+@pytest.mark.parametrize("build", [make, lambda: Doubled(E, H, batch_first=True), doubled])
+def test_compiled_it_goes_the_same_way(build, given):
+    """Both ways compute the same, so only the graph shows a kernel or a product that was lost."""
+    found = called(build(), *given)
+    fused = build is make
+    assert found.count(F.scaled_dot_product_attention) == fused
+    assert found.count("softmax") == (not fused)
+    assert found.count(F.linear) == (2 if given[0] is given[1] else 4)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_exported_it_goes_the_same_way(strict):
+    torch.compiler.reset()
+    x = inputs()[0].detach()
+    exported = torch.export.export(make(), (x, x, x), {"need_weights": False}, strict=strict)
+    found = [node.target for node in exported.graph.nodes]
+    assert found.count(torch.ops.aten.scaled_dot_product_attention.default) == 1
+    assert torch.ops.aten.softmax.int not in found
 
 
 @NEED_WEIGHTS
