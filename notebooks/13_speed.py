@@ -348,7 +348,7 @@ else:
             flops += counting.backward_flops(flops)
         print(f"\nn = {n}, {row['mode']}")
         for name, (_, middle, _) in row["milliseconds"].items():
-            speed, kernel = flops / middle * 1000, row["profile"][name][0][0][:30]
+            speed, kernel = flops / middle * 1000, row["kernel"][name] or "none"
             reached = f"{speed / 1e12:.0f} TFLOP/s, {speed / most:.0%}"
             print(f"{name:22}{middle:8.2f} ms {reached:>18}  {kernel}")
 

@@ -9,7 +9,7 @@ import torch
 
 from annotated_attention import counting, measure
 from annotated_attention.measure import __main__ as command
-from annotated_attention.measure import contenders, memory, plan
+from annotated_attention.measure import contenders, machine, memory, plan, timing
 from annotated_attention.measure.timing import MODES, ROUNDS
 from book import scripts
 
@@ -53,7 +53,7 @@ def check(found, rounds):
     assert {row["section"] for row in found["times"]} == SECTIONS
     for row in found["times"]:
         names = row["milliseconds"].keys()
-        assert row["profile"].keys() == names
+        assert row["profile"].keys() == row["kernel"].keys() == names
         assert row["rounds"] >= rounds
         assert row["mode"] in MODES
         for base, ratios in row["ratios"].items():
@@ -114,6 +114,112 @@ def test_every_case_compares_equals(small, mode):
         assert all(contender(x).shape == x.shape for contender in made.values())
 
 
+def test_every_case_is_for_any_device(small, monkeypatch):
+    """No tensor stays behind on the CPU: the device "meta", which has no numbers, notices."""
+
+    def attends(made, x, expected):
+        for contender in made.values():
+            output = contender(x)
+            assert (output.device, output.dtype) == (x.device, x.dtype)
+            torch.autograd.grad(output.sum(), x)
+
+    monkeypatch.setattr(contenders, "assert_same", attends)
+    for case in plan.plan("meta", torch.bfloat16, 2):
+        assert case.build()
+    for way in memory.ways("meta").values():
+        x = torch.randn(1, 6, memory.E, device="meta")
+        assert way(6)(x).device == x.device
+
+
+def test_kernels_that_are_not_there_are_left_out(monkeypatch):
+    def missing(module):
+        def fail(*given, **options):
+            raise RuntimeError("no compiler")
+
+        return fail
+
+    always = {"bare minimum", "flash", "step by step", "final class", "PyTorch"}
+    compiled = {"final class, compiled", "PyTorch, compiled"}
+    for compiler, expected in ((lambda module: module, always | compiled), (missing, always)):
+        monkeypatch.setattr(torch, "compile", compiler)
+        factory = {"device": "cpu", "dtype": torch.bfloat16}
+        made = contenders.kernels(TINY, factory, "forward")
+        assert made.keys() == expected
+    x = torch.randn(TINY[:3]).bfloat16()
+    ran = {name: timing.kernel(timing.watch(lambda c=c: c(x), "cpu")) for name, c in made.items()}
+    assert ran.pop("step by step") == "attention_math"
+    assert set(ran.values()) == {"flash_attention_for_cpu"}
+
+
+def test_a_kernel_that_takes_too_much_memory_is_not_called_missing(monkeypatch):
+    def full(*given, **options):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(torch, "compile", lambda module: full)
+    with pytest.raises(torch.OutOfMemoryError):
+        contenders.kernels(TINY, FACTORY, "forward")
+
+
+def event(key, on, took):
+    return SimpleNamespace(
+        key=key, device_type=on, self_device_time_total=took, self_cpu_time_total=1,
+        is_user_annotation="Region" in key,
+    )  # fmt: skip
+
+
+def test_on_a_gpu_each_kernel_counts_once():
+    cpu, cuda = torch.autograd.DeviceType.CPU, torch.autograd.DeviceType.CUDA
+    events = [
+        event("aten::_scaled_dot_product_flash_attention_backward", cpu, 0),
+        event("aten::_scaled_dot_product_flash_attention", cpu, 60),  # its kernel's time
+        event("aten::addmm", cpu, 40),
+        event("flash_fwd_kernel", cuda, 60),
+        event("gemm", cuda, 40),
+        event("Torch-Compiled Region", cuda, 100),
+    ]
+    assert timing.spent(events, "cuda") == [["flash_fwd_kernel", 0.6], ["gemm", 0.4]]
+    assert timing.kernel(events) == "flash_attention"
+    assert timing.kernel(events[2:]) is None
+
+
+def test_the_memory_of_a_gpu_is_asked_for_where_it_is_meant(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (7, 9))
+    assert machine.free_memory("cuda") == 7
+    assert machine.free_memory("cpu") > 7
+
+
+def test_a_case_that_takes_too_much_memory_is_named_and_left_out(
+    tmp_path, small, monkeypatch, capsys
+):
+    def measure(case, seconds):
+        if case.options["weights"]:
+            raise torch.OutOfMemoryError
+        return timing.measure(case, seconds)
+
+    monkeypatch.setattr(command, "measure", measure)
+    output = tmp_path / "found.json"
+    command.main(["--seconds", "0", "--only", "masks", "--output", str(output)])
+    found = json.loads(output.read_text())["cpu"]["times"]
+    assert [row["weights"] for row in found] == [False, False]
+    printed = capsys.readouterr().out
+    assert printed.count("left out, it takes more memory than there is") == 2
+    assert "masks, (3, 5, 16, 2), forward, weights True: left out" in printed
+
+
+def test_one_machine_can_be_asked_for(tmp_path, small, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(command, "on", lambda device, *given: asked.append(device) or [])
+    given = ["--output", str(tmp_path / "found.json"), "--machine"]
+    for there, name in ((True, "cuda"), (True, "cpu"), (False, "cpu")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        command.main([*given, name])
+    assert asked == ["cuda", "cpu", "cpu"]
+    with pytest.raises(SystemExit):
+        command.main([*given, "cuda"])
+    assert "--machine cuda: torch finds no GPU" in capsys.readouterr().err
+
+
 def test_every_version_of_the_book_and_every_design_is_there():
     names = contenders.versions(TINY, FACTORY, "forward").keys()
     assert {name[:2] for name in names if name[0].isdigit()} == {"02", "03", "04", "05", "07", "14"}
@@ -165,7 +271,7 @@ def test_memory_is_measured_in_a_process_of_its_own(monkeypatch):
 
 def test_memory_stops_before_the_machine_does(monkeypatch):
     monkeypatch.setattr(memory, "peak", lambda name, n, device: n)
-    monkeypatch.setattr(memory, "free_memory", lambda: 10_000)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 10_000)
     found = memory.memory("final class")["bytes"]
     assert found == [256, 512, 1024, 2048, None, None, None]
 
@@ -199,7 +305,7 @@ def test_the_chapter_holds_a_gpu_against_its_peak(mode, passes, capsys):
     row = {
         "section": "kernels", "size": [b, n, e, 4], "mode": mode,
         "milliseconds": {"flash": [0.9, 1000 * trillions / 40, 1.1]},  # so: 40 TFLOP/s
-        "profile": {"flash": [["flash_forward", 0.9], ["gemm", 0.1]]},
+        "kernel": {"flash": "flash_attention"},
     }  # fmt: skip
     provenance = {"gpu": "a GPU", "peak_flops": 160e12}
     kept = {"provenance": provenance, "times": [{"section": "versions"}, row], "memory": []}
@@ -208,4 +314,4 @@ def test_the_chapter_holds_a_gpu_against_its_peak(mode, passes, capsys):
     exec(cell, {"counting": counting, "measure": SimpleNamespace(load=lambda machine: kept)})
     printed = capsys.readouterr().out
     assert f"n = {n}, {mode}" in printed
-    assert "40 TFLOP/s, 25%  flash_forward" in printed
+    assert "40 TFLOP/s, 25%  flash_attention" in printed

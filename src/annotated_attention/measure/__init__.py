@@ -2,7 +2,7 @@
 
     make bench                                    # or: python -m annotated_attention.measure
     python -m annotated_attention.measure --seconds 0.2 --only versions --output x.json  # a look
-    python -m annotated_attention.measure --only memory                  # renew one section
+    python -m annotated_attention.measure --only memory --machine cpu    # renew one section
 
 All contenders of a case compute the same, which is asserted on outputs and gradients before
 anything is timed. Then they take turns in one process, and each ratio is taken within a round, so

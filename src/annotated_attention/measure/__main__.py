@@ -18,18 +18,28 @@ from annotated_attention.measure.timing import measure
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure on the CPU and, where there is one, on a GPU; rewrite the results."""
+    """Measure on the CPU and, where there is one, on a GPU; rewrite the results.
+
+    Raises:
+        SystemExit: the arguments do not fit, or the machine asked for is not there.
+    """
     parser = argparse.ArgumentParser(prog="python -m annotated_attention.measure")
     parser.add_argument("--seconds", type=float, default=3, help="for each case (default 3)")
     parser.add_argument("--only", help="renew one section: versions, masks, ..., memory")
+    parser.add_argument("--machine", choices=("cpu", "cuda"), help="measure only there")
     parser.add_argument("--output", type=Path, default=DATA, help="the file that is rewritten")
     options = parser.parse_args(arguments)
+    if options.machine == "cuda" and not torch.cuda.is_available():
+        parser.error("--machine cuda: torch finds no GPU")
     found = json.loads(options.output.read_text("utf-8")) if options.output.exists() else {}
     command = ["--seconds", f"{options.seconds:g}"]
     command += ["--only", options.only] if options.only else []
+    command += ["--machine", options.machine] if options.machine else []
     machines = [("cpu", torch.float32)]
     machines += [("cuda", torch.bfloat16)] if torch.cuda.is_available() else []
     for device, dtype in machines:
+        if options.machine not in (None, device):
+            continue
         old = found.get(device) if options.only else None
         for new in on(device, dtype, options.seconds, options.only, command):
             found[device] = renewed(old, new, options.only) if old else new
@@ -60,9 +70,13 @@ def on(
     names = list(ways("meta")) if only in (None, "memory") else []
     with tqdm(total=len(cases) + len(names), desc=device, file=sys.stderr) as bar:
         for case in cases:
-            row = measure(case, seconds)
+            try:
+                row = measure(case, seconds)
+            except torch.OutOfMemoryError:  # only a GPU's; the others can still be measured
+                advance(bar, f"{case}: left out, it takes more memory than there is")
+                continue
             found["times"].append(row)
-            advance(bar, line(row))
+            advance(bar, f"{case}: {line(row)}")
         yield found
         for name in names:
             row = memory(name, device)
@@ -78,14 +92,11 @@ def advance(bar: Any, text: str) -> None:
 
 
 def line(row: dict[str, Any]) -> str:
-    """Write a case for the terminal."""
-    known = {"section", "size", "mode", "milliseconds", "ratios", "profile", "rounds", "dtype"}
-    options = [f"{key} {value}" for key, value in row.items() if key not in known]
-    title = ", ".join([row["section"], str(row["size"]), row["mode"], *options])
+    """Write what a case has shown for the terminal."""
     base = next(iter(row["ratios"]))
     ratios = row["ratios"][base]
     shown = [f"{name} {mid:.2f} ({low:.2f} to {up:.2f})" for name, (low, mid, up) in ratios.items()]
-    return f"{title}: x {base}: {'; '.join(shown)}"
+    return f"x {base}: {'; '.join(shown)}"
 
 
 def as_json(found: dict[str, Any]) -> str:

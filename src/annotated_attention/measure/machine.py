@@ -46,8 +46,11 @@ def peak_flops(device: str, dtype: torch.dtype) -> float:
     return float(f"{2 * WIDTH**3 / fastest:.4g}")
 
 
-def free_memory() -> int:
-    """Return how many bytes the machine could still hand out."""
+def free_memory(device: str) -> int:
+    """Return how many bytes the machine, or its GPU, could still hand out."""
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info()[0]
     lines = Path("/proc/meminfo")
     if not lines.exists():
         return 4 * 2**30

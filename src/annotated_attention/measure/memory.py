@@ -48,13 +48,13 @@ def memory(name: str, device: str = "cpu") -> dict[str, Any]:
     """Measure one way at each length, forward and backward, each in a process of its own.
 
     Returns:
-        ``bytes`` by length: None where more than half of the machine's memory would be needed.
+        ``bytes`` by length: None where more than half of the memory that is free would be needed.
     """
     found = list[int | None]()
     last: int | None = 0
     for n in LENGTHS:  # twice the length takes four times the bytes, at most
         if last is not None:
-            last = None if 4 * last > free_memory() / 2 else peak(name, n, device)
+            last = None if 4 * last > free_memory(device) / 2 else peak(name, n, device)
         found.append(last)
     return {"name": name, "lengths": list(LENGTHS), "bytes": found}
 

@@ -39,6 +39,12 @@ class Case:
     dtype: torch.dtype = torch.float32
     options: dict[str, Any] = field(default_factory=dict)  # what else tells it from other cases
 
+    def __str__(self) -> str:
+        """Tell it from the others, for the terminal."""
+        options = [f"{key} {value}" for key, value in self.options.items()]
+        threads = [f"threads {self.threads}"] if self.threads else []
+        return ", ".join([self.section, str(self.size), self.mode, *options, *threads])
+
 
 def measure(case: Case, seconds: float) -> dict[str, Any]:
     """Time all contenders of a case in turns, for ``seconds`` and at least ``ROUNDS`` rounds."""
@@ -57,12 +63,14 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
         for name in names[turn:] + names[:turn]:
             times[name].append(timers[name].blocked_autorange(min_run_time=BLOCK).median)
         rounds += 1
+    watched = {name: watch(call, case.device) for name, call in made.items()}
     return {
         "section": case.section, "size": list(case.size), "mode": case.mode, **case.options,
         "threads": threads, "dtype": str(case.dtype).removeprefix("torch."), "rounds": rounds,
         "milliseconds": {name: _quartiles([1e3 * t for t in times[name]]) for name in names},
         "ratios": {base: _ratios(times, base) for base in case.baselines},
-        "profile": {name: spent(call, case.device) for name, call in made.items()},
+        "profile": {name: spent(seen, case.device) for name, seen in watched.items()},
+        "kernel": {name: kernel(seen) for name, seen in watched.items()},
     }  # fmt: skip
 
 
@@ -92,16 +100,35 @@ def _quartiles(numbers: Sequence[float]) -> list[float]:
     return [float(f"{x:.4g}") for x in statistics.quantiles(numbers, n=4, method="inclusive")]
 
 
-def spent(call: Callable[[], None], device: str) -> list[list[Any]]:
-    """Profile one call: the operations (on a GPU, the kernels) that took most, and their shares."""
+def watch(call: Callable[[], None], device: str) -> list[Any]:
+    """Profile one call; return its operations and, on a GPU, the kernels that they started."""
     cuda = device == "cuda"
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it says that it starts and stops
     with profile(use_device="cuda" if cuda else None, use_kineto=cuda) as watched:
         call()
         if cuda:
             torch.cuda.synchronize()
-    events = watched.key_averages()
-    taken = {x.key: x.self_device_time_total if cuda else x.self_cpu_time_total for x in events}
+    return list(watched.key_averages())
+
+
+def spent(events: Sequence[Any], device: str) -> list[list[Any]]:
+    """Say which operations (on a GPU, kernels) took most, and their shares of the call's time."""
+    if device == "cuda":  # an operation has the time of its kernels, so only one of them counts
+        kernels = [x for x in events if x.device_type.name != "CPU"]
+        taken = {x.key: x.self_device_time_total for x in kernels if not x.is_user_annotation}
+    else:
+        taken = {x.key: x.self_cpu_time_total for x in events}
     total = sum(taken.values()) or 1
     first = sorted(taken, key=lambda name: -taken[name])[:OPERATIONS]
     return [[name.removeprefix("aten::"), round(taken[name] / total, 3)] for name in first]
+
+
+def kernel(events: Sequence[Any]) -> str | None:
+    """Name the kernel that PyTorch's attention chose; None where it was not asked.
+
+    Each has an operation: ``flash_attention``, ``efficient_attention``, ``cudnn_attention``,
+    ``flash_attention_for_cpu``, and ``attention_math`` for step by step.
+    """
+    prefix = "aten::_scaled_dot_product_"
+    ran = [x.key for x in events if x.key.startswith(prefix) and not x.key.endswith("_backward")]
+    return ran[0].removeprefix(prefix) if ran else None
