@@ -1,5 +1,6 @@
 """The benchmark: that it compares equals and keeps what it finds. Times are never asserted."""
 
+import contextlib
 import itertools
 import json
 from types import SimpleNamespace
@@ -180,6 +181,19 @@ def test_on_a_gpu_each_kernel_counts_once():
     assert timing.spent(events, "cuda") == [["flash_fwd_kernel", 0.6], ["gemm", 0.4]]
     assert timing.kernel(events) == "flash_attention"
     assert timing.kernel(events[2:]) is None
+
+
+def test_a_call_that_was_disturbed_is_not_the_one_that_is_kept(monkeypatch):
+    took = iter([5, 4, 2, 3, 9])
+
+    @contextlib.contextmanager
+    def profile(**options):
+        x = SimpleNamespace(key="aten::exp", self_cpu_time_total=next(took))
+        yield SimpleNamespace(key_averages=lambda: [x])
+
+    monkeypatch.setattr(timing, "profile", profile)
+    (kept,) = timing.watch(lambda: None, "cpu")
+    assert kept.self_cpu_time_total == 2
 
 
 def test_the_memory_of_a_gpu_is_asked_for_where_it_is_meant(monkeypatch):
