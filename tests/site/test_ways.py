@@ -3,12 +3,13 @@
 import io
 import re
 import shutil
+import socket
 import threading
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from functools import cache, partial
-from http.server import ThreadingHTTPServer
+from http.server import HTTPServer, ThreadingHTTPServer
 from urllib.parse import urljoin, urlsplit
 
 import pytest
@@ -158,6 +159,18 @@ def server():
         threading.Thread(target=running.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{running.server_port}"
         running.shutdown()
+
+
+def test_a_reader_who_leaves_in_the_middle_is_no_error(tmp_path, monkeypatch, capfd):
+    (tmp_path / "long").write_bytes(bytes(50_000_000))
+    sent, copyfile = [], Quiet.copyfile
+    monkeypatch.setattr(Quiet, "copyfile", lambda *given: sent.append(copyfile(*given)))
+    with HTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as running:
+        with socket.create_connection(running.server_address) as reader:
+            reader.sendall(b"GET /long HTTP/1.0\r\n\r\n")
+        running.handle_request()
+    assert not sent  # it was left in the middle
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
