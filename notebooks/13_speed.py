@@ -108,8 +108,8 @@ table(find("versions", mode="forward + backward"), "bare minimum", lengths)
 # ## Where the time goes
 #
 # A guess is cheap; a **profile** is better. It runs a version and adds up what each operation of
-# PyTorch took; of five runs the quickest is kept, which nothing disturbed. `addmm`, `mm` and `bmm`
-# are matrix products, `_softmax` is the softmax, `copy_` moves numbers. The fused kernel has a long
+# PyTorch took; of five runs the quickest is kept, the least disturbed. `addmm`, `mm` and `bmm` are
+# matrix products, `_softmax` is the softmax, `copy_` moves numbers. The fused kernel has a long
 # name, which this function shortens.
 
 
