@@ -17,9 +17,6 @@ from annotated_attention.masks import (
     padding_to_heads,
 )
 
-# From this many tokens on, self-attention without weights is faster from three products than one.
-LONG = 512
-
 
 class MultiheadAttention(nn.Module):
     """Let every query look at all keys several times at once, each head in its own way.
@@ -183,9 +180,9 @@ class MultiheadAttention(nn.Module):
             ValueError: a shape or a device that does not fit.
         """
         self._check(query, key, value, attn_mask, key_padding_mask)
-        # Projected in the layout that was given, which may be one product in self-attention; then a
+        # Projected in the layout that was given, which is one product in self-attention; then a
         # slice for each sample and head, whatever the layout was.
-        q, k, v = self._project(query, key, value, fused=not need_weights)
+        q, k, v = self._project(query, key, value)
         q = split_heads(self._batch_first(q), self.num_heads)  # (b, h, n, d)
         k = split_heads(self._batch_first(k), self.num_heads)  # (b, h, m, d)
         v = split_heads(self._batch_first(v), self.num_heads)  # (b, h, m, d)
@@ -297,30 +294,17 @@ class MultiheadAttention(nn.Module):
         check_inputs(query, key, value, widths, self.batch_first, parameter)
         check_masks(attn_mask, key_padding_mask, query, key, self.num_heads, self.batch_first)
 
-    def _project(
-        self, query: Tensor, key: Tensor, value: Tensor, fused: bool
-    ) -> tuple[Tensor, ...]:
-        """Make queries, keys and values, in the layout that was given, ``fused`` for the kernel."""
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        """Make queries, keys and values, in the layout that was given."""
         # Under autocast, parameters and inputs may differ in dtype.
         bias = None if self.in_proj_bias is None else self.in_proj_bias.to(query.dtype)
         weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:
-            if query is key is value and not (fused and self._apart(query)):
+            if query is key is value:  # one product instead of three
                 return F.linear(query, self.in_proj_weight, bias).chunk(3, -1)
             weights = self.in_proj_weight.chunk(3)
         biases: Any = (None, None, None) if bias is None else bias.chunk(3)
         return tuple(map(F.linear, (query, key, value), weights, biases))
-
-    def _apart(self, x: Tensor) -> bool:
-        """Tell whether the fused kernel had better get three products than slices of one.
-
-        Of one, the rows of a head lie three times as far apart. Where the kernel reads many of them
-        again and again, that costs a CPU more time than two products more.
-        """
-        if not x.is_cpu or torch.compiler.is_compiling():  # what is compiled fits every length
-            return False
-        in_turn = self.batch_first or x.dim() == 2  # the rows of a sample lie one after another
-        return in_turn and x.size(-2) >= LONG
 
     def _merge(
         self, attn_mask: Tensor | None, key_padding_mask: Tensor | None,

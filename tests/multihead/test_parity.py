@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from annotated_attention import MultiheadAttention, block_future, multihead
+from annotated_attention import MultiheadAttention, block_future
 
 B, N, M, H, D = 2, 3, 5, 4, 6  # all different: a swapped axis cannot hide
 E, K_DIM, V_DIM = H * D, 10, 7
@@ -233,15 +233,6 @@ ALL = {group: list(cases(*group)) for group in GROUPS}
 def test_is_pytorchs(group):
     for case in ALL[group]:
         compare(case)
-
-
-@pytest.mark.parametrize("group", [group for group in ALL if "self" in group], ids=", ".join)
-def test_is_pytorchs_where_sequences_are_long(group, monkeypatch):
-    """From a length on three products replace one; here that is any length."""
-    monkeypatch.setattr(multihead, "LONG", 1)
-    for case in ALL[group]:
-        if case.weights == "none":
-            compare(case)
 
 
 EVERY = [case for group in ALL.values() for case in group]

@@ -11,7 +11,6 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from annotated_attention import MultiheadAttention
-from annotated_attention.multihead import LONG
 
 B, N, M, H, D = 2, 3, 5, 4, 6
 E = H * D
@@ -119,28 +118,6 @@ def test_compiled_it_goes_the_same_way(build, given):
     assert found.count(F.scaled_dot_product_attention) == fused
     assert found.count("softmax") == (not fused)
     assert found.count(F.linear) == (2 if given[0] is given[1] else 4)
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_exported_with_a_long_sequence_it_takes_short_ones(strict):
-    """How many products project depends on the length, and must not in a graph."""
-    torch.compiler.reset()
-
-    class Itself(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention = make()
-
-        def forward(self, x):
-            return self.attention(x, x, x, need_weights=False)[0]
-
-    module, lengths = Itself().eval(), torch.export.Dim("n", min=2, max=2000)
-    x = torch.randn(B, 2 * LONG, E)
-    shapes = ({1: lengths},)
-    exported = torch.export.export(module, (x,), dynamic_shapes=shapes, strict=strict).module()
-    for n in (N, LONG):
-        x = torch.randn(B, n, E)
-        torch.testing.assert_close(exported(x), module(x))
 
 
 @pytest.mark.parametrize("strict", [False, True])

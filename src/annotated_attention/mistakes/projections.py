@@ -21,9 +21,7 @@ class _OtherRows(MultiheadAttention):
         """
         raise NotImplementedError
 
-    def _project(
-        self, query: Tensor, key: Tensor, value: Tensor, fused: bool
-    ) -> tuple[Tensor, ...]:
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         weight: Any = self.in_proj_weight
         rows = torch.arange(len(weight), device=weight.device).view(3, self.num_heads, -1)
         rows = self._rows(rows).reshape(3, -1)
