@@ -3,6 +3,8 @@
 import contextlib
 import itertools
 import json
+import os
+import platform
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 from annotated_attention import counting, measure
 from annotated_attention.measure import __main__ as command
 from annotated_attention.measure import contenders, machine, memory, plan, timing
+from annotated_attention.measure.process import in_new_process
 from annotated_attention.measure.timing import MODES, ROUNDS
 from book import scripts
 
@@ -22,6 +25,7 @@ PROVENANCE = {
 SECTIONS = {
     "final class", "versions", "fast path", "own function", "masks", "heads", "lengths", "threads"
 }  # fmt: skip
+GLIBC = platform.libc_ver()[0] == "glibc"
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +45,9 @@ def small(monkeypatch):
     monkeypatch.setattr(plan, "HEADS", (1, 8, 16))
     monkeypatch.setattr("annotated_attention.measure.timing.ROUNDS", 2)
     monkeypatch.setattr("annotated_attention.measure.timing.BLOCK", 0)
+    monkeypatch.setattr(
+        timing, "in_new_process", lambda function, *given, environment: function(*given)
+    )
     monkeypatch.setattr("annotated_attention.measure.machine.WIDTH", 64)
     monkeypatch.setattr(
         command, "memory", lambda name, device: {"name": name, "lengths": [4], "bytes": [8]}
@@ -51,10 +58,11 @@ def check(found, rounds):
     """Assert that results are whole, whatever the times."""
     assert found["provenance"].keys() - {"renewed"} == PROVENANCE
     assert all(str(value) for value in found["provenance"].values())
-    assert {row["section"] for row in found["times"]} == SECTIONS
+    assert {row["section"] for row in found["times"]} - {"allocator"} == SECTIONS
     for row in found["times"]:
         names = row["milliseconds"].keys()
         assert row["profile"].keys() == row["kernel"].keys() == names
+        assert row.get("pages", {}).keys() == (names if row["section"] == "allocator" else set())
         assert row["rounds"] >= rounds
         assert row["mode"] in MODES
         for base, ratios in row["ratios"].items():
@@ -72,6 +80,7 @@ def test_measures_prints_and_keeps(tmp_path, small, capsys):
     found = json.loads(output.read_text())
     assert list(found) == ["cpu"]
     check(found["cpu"], rounds=2)
+    assert any(row["section"] == "allocator" for row in found["cpu"]["times"]) == GLIBC
     printed = capsys.readouterr()
     rows = len(found["cpu"]["times"]) + len(found["cpu"]["memory"])
     assert len([x for x in printed.out.splitlines() if x.strip()]) == rows
@@ -283,6 +292,39 @@ def test_memory_is_measured_in_a_process_of_its_own(monkeypatch):
     assert 2048 * 512 * 4 < found["bytes"][0] < scores / 2
 
 
+def variables(*names):
+    return [os.environ.get(name) for name in names]
+
+
+def test_a_new_process_alone_has_the_variables(monkeypatch):
+    monkeypatch.setenv("KEPT", "as it was")
+    monkeypatch.delenv("GIVEN", raising=False)
+    names, environment = ("KEPT", "GIVEN"), {"KEPT": "changed", "GIVEN": "new"}
+    assert in_new_process(variables, *names, environment=environment) == ["changed", "new"]
+    assert variables(*names) == ["as it was", None]
+
+
+def test_a_new_process_hands_on_what_it_raises():
+    with pytest.raises(ZeroDivisionError):
+        in_new_process(divmod, 1, 0, environment={"GIVEN": "new"})
+    assert "GIVEN" not in os.environ
+
+
+@pytest.mark.skipif(not GLIBC, reason="the variables are glibc's")
+def test_the_allocator_does_as_it_is_told():
+    """Returned memory comes page by page, and PyTorch's copies need more of it."""
+    cases = [x for x in plan.plan("cpu", torch.float32, 2) if x.section == "allocator"]
+    kept, returned = (
+        timing.measure(case, 0)["pages"] for case in cases[:2] if case.mode == "forward"
+    )
+    b, n, e, _ = plan.SIZES[0]
+    tensor = 4 * b * n * e / os.sysconf("SC_PAGE_SIZE")
+    assert max(kept.values()) < tensor
+    assert returned["bare minimum"] == pytest.approx(5 * tensor, rel=0.2)  # q, k, v, heads, output
+    assert returned["final class"] == pytest.approx(returned["bare minimum"], rel=0.2)
+    assert returned["PyTorch"] > 8 * tensor
+
+
 def test_memory_stops_before_the_machine_does(monkeypatch):
     monkeypatch.setattr(memory, "peak", lambda name, n, device: n)
     monkeypatch.setattr(memory, "free_memory", lambda device: 10_000)
@@ -300,6 +342,11 @@ def test_committed_results_are_whole():
         for size, mask, weights, mode in itertools.product(
             plan.SIZES, plan.MASKS, (False, True), MODES
         )
+    }
+    again = [row for row in found["times"] if row["section"] == "allocator"]
+    assert {(*row["size"], row["memory"], row["mode"]) for row in again} == {
+        (*size, memory, mode)
+        for size, memory, mode in itertools.product(plan.SIZES, plan.ALLOCATOR, MODES[:2])
     }
     assert all(row["lengths"] == list(memory.LENGTHS) for row in found["memory"])
     fused = [row for row in found["memory"] if row["name"] in ("final class", "PyTorch")]

@@ -6,7 +6,8 @@
 
 All contenders of a case compute the same, which is asserted on outputs and gradients before
 anything is timed. Then they take turns in one process, and each ratio is taken within a round, so
-that what slows the machine slows them all. A number is a median over the rounds, between its
+that what slows the machine slows them all (what the process did before may slow one more than
+others; the section "allocator" shows it). A number is a median over the rounds, between its
 quartiles. ``torch.utils.benchmark`` holds the watch.
 
 The results stand in ``data/benchmarks.json``, by machine: ``"cpu"``, and ``"cuda"`` where the

@@ -1,6 +1,5 @@
 """Measure the memory that a call takes at most, against the length of the sequence."""
 
-import multiprocessing
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from annotated_attention.masks import block_padding
 from annotated_attention.measure.machine import free_memory
+from annotated_attention.measure.process import in_new_process
 from annotated_attention.multihead import MultiheadAttention
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)  # of one sequence
@@ -64,24 +64,17 @@ def peak(name: str, n: int, device: str) -> int:
 
     What a process has given back its allocator may keep for the next call, hence a new process.
     """
-    spawn = multiprocessing.get_context("spawn")
-    results = spawn.SimpleQueue()
-    process = spawn.Process(target=_raise, args=(name, n, device, results))
-    process.start()
-    process.join()
-    if process.exitcode:
-        raise RuntimeError(f"measuring the memory of {name!r} at n = {n} failed")
-    return results.get()
+    return in_new_process(_raised, name, n, device)
 
 
-def _raise(name: str, n: int, device: str, results: Any) -> None:
-    """Put the bytes by which one call raises what is held into a queue."""
+def _raised(name: str, n: int, device: str) -> int:
+    """Return the bytes by which one call raises what is held."""
     at = ways(device)[name]
     at(16)(torch.randn(1, 16, E, device=device)).sum().backward()  # the first call loads libraries
     x = torch.randn(1, n, E, device=device, requires_grad=True)
     attend, before = at(n), _start(device)
     attend(x).sum().backward()
-    results.put(_highest(device) - before)
+    return _highest(device) - before
 
 
 def _start(device: str) -> int:

@@ -1,5 +1,6 @@
 """What is measured: every case of chapter 13, and those that the final class has goals for."""
 
+import platform
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -14,6 +15,13 @@ ON_A_GPU: tuple[Size, ...] = ((32, 512, 1024, 16), (8, 2048, 1024, 16), (1, 8192
 MASKS = ("none", "causal", "padding")
 LENGTHS = (256, 512, 1024, 2048, 4096)
 HEADS = (1, 2, 4, 8, 16, 32, 64)
+# What glibc does with freed memory: keep all of it, or give it back to the system at once, each
+# block of 128 KiB and more and what lies free at the end of its heap. By default that depends on
+# what the process has done before. Source: mallopt(3).
+ALLOCATOR = {
+    "kept": {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)},
+    "returned": {"MALLOC_MMAP_THRESHOLD_": str(2**17), "MALLOC_TRIM_THRESHOLD_": "0"},
+}
 
 
 def plan(device: str, dtype: torch.dtype, threads: int) -> Iterator[Case]:
@@ -30,6 +38,8 @@ def plan(device: str, dtype: torch.dtype, threads: int) -> Iterator[Case]:
     middle = sizes[1]
     _, _, e, h = sizes[2]
     yield from _final_class(case, sizes, factory)
+    if device == "cpu" and platform.libc_ver()[0] == "glibc":
+        yield from _allocator(case, factory)
     for size in sizes:
         for mode in MODES[:2]:
             build: Any = partial(made.versions, size, factory, mode)
@@ -71,6 +81,19 @@ def _final_class(case: Any, sizes: tuple[Size, ...], factory: dict[str, Any]) ->
                     build = partial(made.final_class, size, factory, mode, mask, weights)
                     options = {"mask": mask, "weights": weights}
                     yield case("final class", size, mode, build, baselines, options=options)
+
+
+def _allocator(case: Any, factory: dict[str, Any]) -> Iterator[Case]:
+    """List the goals without weights or mask again, whatever the process has done before."""
+    for size in SIZES:
+        for mode in MODES[:2]:
+            for memory, environment in ALLOCATOR.items():
+                yield case(
+                    "allocator", size, mode,
+                    partial(made.final_class, size, factory, mode, "none", False),
+                    ("PyTorch", "bare minimum"),
+                    options={"memory": memory}, environment=environment,
+                )  # fmt: skip
 
 
 def _halves(threads: int) -> list[int]:

@@ -1,6 +1,7 @@
 """Time contenders in turns, and say what they spend their time on."""
 
 import os
+import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.profiler import profile
 from torch.utils.benchmark import Timer
+
+from annotated_attention.measure.process import in_new_process
 
 Contender = Callable[[Tensor], Tensor]  # of x, b x n x e, the output in the same shape
 Size = tuple[int, int, int, int]  # of b, n, e and h
@@ -39,6 +42,7 @@ class Case:
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
     options: dict[str, Any] = field(default_factory=dict)  # what else tells it from other cases
+    environment: dict[str, str] = field(default_factory=dict)  # of a process of its own, if any
 
     def __str__(self) -> str:
         """Tell it from the others, for the terminal."""
@@ -49,6 +53,13 @@ class Case:
 
 def measure(case: Case, seconds: float) -> dict[str, Any]:
     """Time all contenders of a case in turns, for ``seconds`` and at least ``ROUNDS`` rounds."""
+    if case.environment:
+        return in_new_process(_measure, case, seconds, environment=case.environment)
+    return _measure(case, seconds)
+
+
+def _measure(case: Case, seconds: float) -> dict[str, Any]:
+    """Do so in this process."""
     torch.manual_seed(0)
     x = torch.randn(case.size[:3], device=case.device, dtype=case.dtype, requires_grad=True)
     threads = case.threads or torch.get_num_threads()
@@ -65,6 +76,7 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
             times[name].append(timers[name].blocked_autorange(min_run_time=BLOCK).median)
         rounds += 1
     watched = {name: watch(call, case.device) for name, call in made.items()}
+    pages = {"pages": {name: faults(call) for name, call in made.items()}}
     return {
         "section": case.section, "size": list(case.size), "mode": case.mode, **case.options,
         "threads": threads, "dtype": str(case.dtype).removeprefix("torch."), "rounds": rounds,
@@ -72,6 +84,7 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
         "ratios": {base: _ratios(times, base) for base in case.baselines},
         "profile": {name: spent(seen, case.device) for name, seen in watched.items()},
         "kernel": {name: kernel(seen) for name, seen in watched.items()},
+        **(pages if case.environment else {}),
     }  # fmt: skip
 
 
@@ -144,3 +157,13 @@ def kernel(events: Sequence[Any]) -> str | None:
     prefix = "aten::_scaled_dot_product_"
     ran = [x.key for x in events if x.key.startswith(prefix) and not x.key.endswith("_backward")]
     return ran[0].removeprefix(prefix) if ran else None
+
+
+def faults(call: Callable[[], None]) -> int:
+    """Count the pages of memory that the system hands out during a call: the median of a few."""
+    counts = list[int]()
+    for _ in range(WATCHED):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        call()
+        counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    return statistics.median_low(counts)
