@@ -395,7 +395,7 @@ for row in find("allocator"):
     print(f"{shown(row['ratios']['PyTorch']['final class']):>9}")
 
 # %% [markdown]
-# Memory that comes anew costs both time. It costs PyTorch's class more, since that copies queries,
+# Memory that comes anew costs both classes time. It costs PyTorch's more, since that copies queries,
 # keys and values and takes about twice the pages. Now compare across the lines: is PyTorch's class
 # with its memory kept slower than the final class with its memory returned?
 
