@@ -32,7 +32,8 @@ new PerformanceObserver((list) => {
 # Comes by everything on the page, as a reader does.
 SCROLL = """
 async () => {
-  const frame = () => new Promise(requestAnimationFrame);
+  // Once in a great while a frame never comes; without it the run would wait for ever.
+  const frame = () => new Promise((go) => (requestAnimationFrame(go), setTimeout(go, 2000)));
   for (let top = 0; top < document.body.scrollHeight; top += innerHeight) {
     scrollTo(0, top);
     await frame(), await frame();
