@@ -43,7 +43,7 @@ help:  ## what there is
 	@echo 'make record     run chapter 11 live and rewrite its committed record; needs TRAINED=1'
 	@echo 'make lab        JupyterLab on the chapters'
 	@echo 'make lint       style, formatting and types'
-	@echo 'make bench      time every version; rewrites the committed results (about 20 minutes)'
+	@echo 'make bench      time every version; rewrites the committed results (about 25 minutes)'
 	@echo 'make seeds      train chapter 10 from several seeds; rewrites the committed results'
 	@echo 'make lock       newest versions into requirements.lock'
 	@echo 'make clean      remove what was built; .venv stays'
@@ -59,7 +59,7 @@ site: build/site.stamp
 
 test: lint build/site.stamp
 	@echo 'test: running pytest'
-	@$(py) -m pytest -n logical --dist loadfile --no-loadscope-reorder
+	@$(py) -m pytest -n logical --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
 notebooks: $(executed) $(pairs)
 	@$(py) -m book.figures

@@ -308,6 +308,8 @@ def test_a_new_process_hands_on_what_it_raises():
     with pytest.raises(ZeroDivisionError):
         in_new_process(divmod, 1, 0, environment={"GIVEN": "new"})
     assert "GIVEN" not in os.environ
+    with pytest.raises(RuntimeError, match="the process for _exit died, given 3"):
+        in_new_process(os._exit, 3)
 
 
 @pytest.mark.skipif(not GLIBC, reason="the variables are glibc's")

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 
@@ -18,7 +19,7 @@ def in_new_process(
         environment: variables that only the new process has; the C library reads its own once.
 
     Raises:
-        BrokenProcessPool: the process died.
+        RuntimeError: the process died, of too little memory for example.
         Exception: whatever the function raises.
     """
     before = dict(os.environ)
@@ -26,6 +27,9 @@ def in_new_process(
     try:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             return pool.submit(function, *arguments).result()
+    except BrokenProcessPool as error:
+        given = ", ".join(map(str, arguments))
+        raise RuntimeError(f"the process for {function.__name__} died, given {given}") from error
     finally:
         os.environ.clear()
         os.environ.update(before)

@@ -76,16 +76,17 @@ def _measure(case: Case, seconds: float) -> dict[str, Any]:
             times[name].append(timers[name].blocked_autorange(min_run_time=BLOCK).median)
         rounds += 1
     watched = {name: watch(call, case.device) for name, call in made.items()}
-    pages = {"pages": {name: faults(call) for name, call in made.items()}}
-    return {
+    row = {
         "section": case.section, "size": list(case.size), "mode": case.mode, **case.options,
         "threads": threads, "dtype": str(case.dtype).removeprefix("torch."), "rounds": rounds,
         "milliseconds": {name: _quartiles([1e3 * t for t in times[name]]) for name in names},
         "ratios": {base: _ratios(times, base) for base in case.baselines},
         "profile": {name: spent(seen, case.device) for name, seen in watched.items()},
         "kernel": {name: kernel(seen) for name, seen in watched.items()},
-        **(pages if case.environment else {}),
     }  # fmt: skip
+    if case.environment:
+        row["pages"] = {name: faults(call) for name, call in made.items()}
+    return row
 
 
 def _as_call(contender: Contender, x: Tensor, mode: str) -> Callable[[], None]:
