@@ -156,7 +156,7 @@ for name, call in rows.items():
     print(f"{name:>41}: True means {true_means(call)}")
 
 # %% [markdown]
-# And the code that others publish? [Chapter 14](14_published_code.ipynb) reads seven designs. The
+# And the code that others publish? [Chapter 15](15_published_code.ipynb) reads seven designs. The
 # folded cell only says how to call each; they all get the same mask, with the axes that they document.
 
 # %% jupyter={"source_hidden": true}

@@ -47,7 +47,7 @@ for b, n, e, h in SIZES:
 # %% [markdown]
 # ## Every version
 #
-# All versions that this book builds, the published designs of chapter 14 that can take the same
+# All versions that this book builds, the published designs of chapter 15 that can take the same
 # parameters, and PyTorch's own class. Each is divided by the **bare minimum**: two matrix products
 # for the projections and PyTorch's fused kernel between them, without checks or options. The number
 # before a name is its chapter; "weights" means that the weights were asked for.
@@ -178,7 +178,7 @@ for row in find("versions", mode="forward"):
     print(f"bare minimum, n = {n:4}: {speed / 1e9:.0f} GFLOP/s, {speed / peak:.0%} of that")
 
 # %% [markdown]
-# Two designs of chapter 14 stood in no table: they cannot take these parameters, since they compute
+# Two designs of chapter 15 stood in no table: they cannot take these parameters, since they compute
 # less than multi-head attention. Each was timed against the one attention that it equals:
 
 # %%
@@ -501,4 +501,4 @@ exercises.speed.check_mebibytes(mebibytes)
 # You know what time and memory go to: products, a softmax, and n² weights where they are stored. The
 # fused kernel stores none, and the final class goes through it whenever you do not ask for weights.
 # You know how to compare: equal work, in turns, ratios with their spread. In these tables the
-# published designs were only numbers; [the next chapter](14_published_code.ipynb) reads them.
+# published designs were only numbers; [the next chapter](15_published_code.ipynb) reads them.

@@ -142,7 +142,7 @@ torch.testing.assert_close(one.gradients(output, [x, y]), one.gradients(expected
 # %% tags=["hide-input"]
 from annotated_attention.doctor import adapters, examine
 
-sixteen = chapters.load("16_from_memory")
+sixteen = chapters.load("17_from_memory")
 IMPORTS = ("import math", "import torch", "from torch import Tensor, nn")
 text = display.source(sixteen.Attention, docstrings=False).text
 exec("\n".join([*IMPORTS, text]), alone := {})

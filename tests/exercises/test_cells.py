@@ -22,9 +22,9 @@ WITH_EXERCISES = dict.fromkeys(
         "11_trained_weights",
         "12_counting",
         "13_speed",
-        "14_published_code",
-        "15_testing_attention",
-        "16_from_memory",
+        "15_published_code",
+        "16_testing_attention",
+        "17_from_memory",
     ],
     2,
 )

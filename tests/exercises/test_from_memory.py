@@ -1,4 +1,4 @@
-"""Chapter 16's checks let the doctor judge, and say what it says."""
+"""Chapter 17's checks let the doctor judge, and say what it says."""
 
 import math
 import re
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from annotated_attention.exercises import from_memory, skeleton
 from annotated_attention.exercises.from_memory import check_attention, check_mended
 
-CHAPTER = "16_from_memory"
+CHAPTER = "17_from_memory"
 
 
 def test_stubs_and_solutions(printed: Any, monkeypatch: pytest.MonkeyPatch) -> None:

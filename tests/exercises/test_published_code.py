@@ -1,4 +1,4 @@
-"""Chapter 14's checks accept what is right and name what is wrong."""
+"""Chapter 15's checks accept what is right and name what is wrong."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from annotated_attention.exercises.published_code import check_call_it, check_widen
 
-CHAPTER = "14_published_code"
+CHAPTER = "15_published_code"
 
 
 def test_widen_stub_and_solution(printed: Any) -> None:

@@ -1,4 +1,4 @@
-"""Chapter 15's checks accept what is right and name what is wrong."""
+"""Chapter 16's checks accept what is right and name what is wrong."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch import nn
 from annotated_attention import MultiheadAttention
 from annotated_attention.exercises.testing_attention import check_repaired, check_samples_touch
 
-CHAPTER = "15_testing_attention"
+CHAPTER = "16_testing_attention"
 
 
 def test_repaired_stub_and_solution(printed: Any) -> None:

@@ -135,7 +135,7 @@ def test_figures_have_a_text_alternative(page):
 
 def test_there_are_figures_to_check():
     without = [page for page in CHAPTER_PAGES if not content(page).select("figure svg")]
-    assert without == ["notebooks/16_from_memory/index.html"]  # about code, and nothing else
+    assert without == ["notebooks/17_from_memory/index.html"]  # about code, and nothing else
     assert content("index.html").select("figure svg")
 
 

@@ -325,7 +325,7 @@ def test_nothing_moves_where_scrollbars_take_room(with_scrollbars, served, path)
     page.close()
 
 
-@pytest.mark.parametrize("name", ["01_one_head", "14_published_code"])
+@pytest.mark.parametrize("name", ["01_one_head", "15_published_code"])
 def test_first_drawn_without_fonts_and_nothing_moves_when_they_come(visit, served, name):
     held, released = [], []
     page = visit("notation/", {"width": 1280, "height": 6000})  # every formula would move something

@@ -1,4 +1,4 @@
-"""The exercises of chapter 15: a broken attention to repair, and a probe to write."""
+"""The exercises of chapter 16: a broken attention to repair, and a probe to write."""
 
 from collections.abc import Callable
 from typing import Any

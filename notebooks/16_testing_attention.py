@@ -377,7 +377,7 @@ display.finish(
 # ## The proof that it is fair
 #
 # A doctor who calls everybody ill is of no use. PyTorch's own class must pass; so must the designs of
-# [chapter 14](14_published_code.ipynb), which the package's tests examine at random sizes.
+# [chapter 15](15_published_code.ipynb), which the package's tests examine at random sizes.
 
 # %%
 report = consult(nn.MultiheadAttention)
@@ -551,4 +551,4 @@ exercises.testing_attention.check_samples_touch(samples_touch)
 #
 # Five questions that every right attention answers alike, a fingerprint for each way of answering
 # wrongly, and a doctor that asks them for you. They need nothing but something to call. One chapter
-# is left: [write it from memory](16_from_memory.ipynb), and let the doctor read it.
+# is left: [write it from memory](17_from_memory.ipynb), and let the doctor read it.

@@ -5,7 +5,7 @@
 #
 # Somebody hands you an empty file and asks for multi-head attention. Nobody needs the whole final
 # class there. This chapter has the shortest version that is correct, seven questions that are asked
-# next, each answered by a cell, and then the empty file. The doctor of chapter 15 examines what you
+# next, each answered by a cell, and then the empty file. The doctor of chapter 16 examines what you
 # write.
 
 # %% tags=["hide-input"]
@@ -78,7 +78,7 @@ class Attention(nn.Module):
 # | merge | `transpose`, `flatten` | without the transpose |
 # | project | `@ self.w_o` | declared and forgotten |
 #
-# Is it right? Give the same weights to the shortest version of chapter 14, which is sequence-first, and
+# Is it right? Give the same weights to the shortest version of chapter 15, which is sequence-first, and
 # to the final class, and compare outputs, weights and gradients.
 
 # %%
@@ -97,7 +97,7 @@ print("the same matrices in all three:", ", ".join(mine.state_dict()))
 # %%
 first = (query.transpose(0, 1), key.transpose(0, 1), key.transpose(0, 1))
 sequence_first, their_weights = shortest(*first)  # (n, b, e), (b, h, n, m)
-theirs = {"the shortest of chapter 14": (sequence_first.transpose(0, 1), their_weights),
+theirs = {"the shortest of chapter 15": (sequence_first.transpose(0, 1), their_weights),
           "the final class": reference(query, key, key, average_attn_weights=False)}
 
 output, weights = mine(query, key, key)  # (b, n, e), (b, h, n, m)

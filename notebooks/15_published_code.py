@@ -780,5 +780,5 @@ exercises.published_code.check_call_it(call_it)
 #
 # Seven designs, five of them one function in different clothes. What differs is where the axes stand,
 # what True means, and what was ever tried. A few lines showed each defect, because you knew where to
-# look. [The next chapter](15_testing_attention.ipynb) finds such defects in code that you cannot see
+# look. [The next chapter](16_testing_attention.ipynb) finds such defects in code that you cannot see
 # into.
