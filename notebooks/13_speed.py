@@ -357,7 +357,7 @@ else:
 # ## What the final class promises
 #
 # It was built with goals: near the bare minimum, and no slower than PyTorch's own. Each line is one
-# size, forward, without weights; 0.90 means nine tenths of the other's time.
+# size, forward, without weights; 0.90<!-- invented --> means nine tenths of the other's time.
 
 # %%
 print(f"{'':22}{'PyTorch':>10}{'bare minimum':>14}")
