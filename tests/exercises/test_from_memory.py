@@ -1,4 +1,4 @@
-"""Chapter 17's checks let the doctor judge, and say what it says."""
+"""The checks of “From memory” let the doctor judge, and say what it says."""
 
 import math
 import re

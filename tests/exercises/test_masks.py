@@ -1,4 +1,4 @@
-"""Chapter 6's checks accept what is right and name what is wrong."""
+"""The checks of “Masks” accept what is right and name what is wrong."""
 
 from collections.abc import Callable
 from typing import Any

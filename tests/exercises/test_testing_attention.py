@@ -1,4 +1,4 @@
-"""Chapter 16's checks accept what is right and name what is wrong."""
+"""The checks of “Testing attention” accept what is right and name what is wrong."""
 
 from typing import Any
 
