@@ -488,12 +488,25 @@ for name, model in counting.PRESETS.items():
     print(f"{name:16} {counted:13,} {SAID[name]:6} million")
 
 # %% [markdown]
-# The two sizes of the original model [[Vaswani et al., table
+# BERT [[Devlin et al., section 3](../docs/references.md#devlin-2019)] has a further layer of
+# $e^2 + e$ for one of its training tasks, added here; its figures are rounded. GPT-2's figures
+# [[Radford et al., table 2](../docs/references.md#radford-2019)] were wrong, as its authors note
+# beside their code. The two sizes of the original model [[Vaswani et al., table
 # 3](../docs/references.md#vaswani-2017)] have one matrix for both embeddings and the output, with
-# *about* 37,000 rows: their counts can be no more exact than that. BERT [[Devlin et al., section
-# 3](../docs/references.md#devlin-2019)] has a further layer of $e^2 + e$ for one of its training
-# tasks, added here; its figures are rounded. GPT-2's figures [[Radford et al., table
-# 2](../docs/references.md#radford-2019)] were wrong, as its authors note beside their code.
+# *about* 37,000 rows by the paper's section 5.1. Which numbers of rows would give its figures, which
+# are rounded to millions?
+
+# %%
+for name in ("transformer-base", "transformer-big"):
+    model = counting.PRESETS[name]
+    missing = SAID[name] * 10**6 - sum(model.parameters().values())
+    low, high = (missing + rounding for rounding in (-500_000, 500_000))
+    low, high = (model.vocabulary + more // model.embed_dim for more in (low, high))
+    print(f"{name}: {low:,} to {high:,} rows")
+
+# %% [markdown]
+# The two ranges do not overlap, so no vocabulary explains both figures. The paper does not say what
+# else its authors counted.
 #
 # The formulas themselves are exact. Here is the model of [chapter 9](09_transformer.ipynb) at the
 # first of these sizes, on the device that stores no numbers, and then a small one that runs:

@@ -163,7 +163,7 @@ def published_designs(module: MultiheadAttention) -> Contenders:
         built: Any = design.build(module.embed_dim, module.num_heads).to(module.out_proj.weight)
         if hasattr(built, "load_from"):
             built.load_from(biased)
-            made[f"14 {name}"] = _uniform(design.call, built)
+            made[f"published {name}"] = _uniform(design.call, built)
     return made
 
 

@@ -1,4 +1,4 @@
-"""What is measured: every case of chapter 13, and those that the final class has goals for."""
+"""What is measured: every case of the chapter “Speed”, and those that the final class has goals for."""
 
 import platform
 from collections.abc import Iterator
