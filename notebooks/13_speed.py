@@ -34,9 +34,8 @@ from annotated_attention.measure import find
 
 RESULTS = measure.load()
 WHOLE = RESULTS["provenance"]
-renewed = WHOLE.get("renewed", {})
-sections = dict.fromkeys(row["section"] for row in RESULTS["times"])
-RUNS = {section: renewed.get(section, WHOLE) for section in [*sections, "memory"]}
+SECTIONS = [*dict.fromkeys(row["section"] for row in RESULTS["times"]), "memory"]
+RUNS = {section: WHOLE.get("renewed", {}).get(section, WHOLE) for section in SECTIONS}
 print("{cpu}, {threads} threads, torch {torch}".format(**WHOLE))
 print(f"{'section':13} {'began':17} {'commit':8} load  turns")
 for section, run in RUNS.items():
