@@ -30,7 +30,6 @@ import importlib
 import math
 import textwrap
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
@@ -260,17 +259,20 @@ broken("module per head", "swapped arguments", lambda: swapped(6, 24)(x, x, x, N
 broken("wide projection", "import torch.nn.Functional",
        lambda: importlib.import_module("torch.nn.Functional"))
 broken("wide projection", "bmm on four axes", lambda: torch.bmm(q, q.mT))
-broken("wide projection", "d_model, known to __init__ alone", lambda: eval("d_model"))
+module = published.WideProjection(24, 4)
+module.forward = lambda x: module.output(x).view(2, 3, d_model)  # known to __init__ alone
+broken("wide projection", "d_model, known to __init__ alone", lambda: module(x))
 
 # %% [markdown]
-# Each of these stops at once. Two more stop later. One design logs its weights with a tracker, a
-# package that records training runs, and calls a function that the package no longer has. It is not
-# installed here; a stand-in without that function plays its part. The other sets the output's bias to
-# zero, also where there is none.
+# Each of these stops at once. Two more stop only in some places or with some settings. One design hands
+# its weights to a tracker, from a package that records training runs. Where that package is missing, as
+# here, the design cannot even be imported. Where it is installed in its version 0.5.3, the design stops
+# in `forward`, since the tracker no longer has the function that is called; this page does not install
+# it, so you do not see that error. The other design sets the output's bias to zero, also where there is
+# none.
 
 # %%
-tracker = SimpleNamespace(save=print)
-broken("sequence first", "its tracker has changed", lambda: tracker.debug("weights", x))
+broken("sequence first", "needs a tracker", lambda: importlib.import_module("labml.tracker"))
 without = nn.Linear(24, 24, bias=False)
 broken("packed projection", "bias=False", lambda: nn.init.zeros_(without.bias))
 
@@ -280,8 +282,8 @@ broken("packed projection", "bias=False", lambda: nn.init.zeros_(without.bias))
 #
 # ## Settings and masks that nobody tried
 #
-# Four heads in a width of 10? Without a check in the constructor, three designs stop somewhere
-# further down, and speak of shapes. The last lines are ours, which say what is wrong.
+# Four heads in a width of 10? Without a check in the constructor, four designs stop somewhere further
+# down, and speak of shapes. The last lines are ours, which say what is wrong.
 
 # %%
 x, e, h = torch.randn(2, 3, 10), 10, 4
@@ -292,24 +294,32 @@ merge = nn.Linear(e, e)
 
 broken("module per head", "h need not divide e", lambda: merge(torch.cat(slices, -1)))
 broken("wide projection", "h need not divide e", lambda: x.view(2, 3, h, d))
+broken("no projection", "h need not divide e", lambda: x.view(2, 3, h, d))
 broken("sequence first", "h need not divide e", lambda: merge(prepare(x).flatten(2)))
 print("ours:\n   ", raised(lambda: published.SequenceFirst(h, e)))
 
 # %% [markdown]
-# Two masks that ought to be optional are not: one has no default, and one is asserted to be there.
+# Two designs have masks that ought to be optional and are not: in one the mask has no default, and in
+# the other a padding mask is asserted to be there. Both are added to ours, which need neither.
 
 
 # %%
-def without_default(query, key, value, mask):
-    return query
+class WithoutDefault(published.ModulePerHead):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        return super().forward(query, key, value, mask)
 
 
-def asserted(query, key, value, key_padding_mask=None):
-    assert key_padding_mask is not None
+class Asserted(published.PackedProjection):
+    def merge_masks(self, key_padding_mask, attn_mask, query, key) -> Tensor:
+        assert key_padding_mask is not None
+        return super().merge_masks(key_padding_mask, attn_mask, query, key)
 
 
-broken("module per head", "no default for the mask", lambda: without_default(x, x, x))
-broken("packed projection", "needs a padding mask", lambda: asserted(x, x, x))
+x = torch.randn(2, 3, 24)  # (2, 3, 24)
+for ours in (published.ModulePerHead, published.PackedProjection):
+    ours(24, 4)(x, x, x)
+broken("module per head", "no default for the mask", lambda: WithoutDefault(24, 4)(x, x, x))
+broken("packed projection", "needs a padding mask", lambda: Asserted(24, 4)(x, x, x))
 
 # %% [markdown]
 # And one check refuses what is right. The mask is `(n, m, b)`, where n may be 1. The check compares the
@@ -416,7 +426,8 @@ for name, design in DESIGNS.items():
 # softmax make of a row in which all three scores are blocked?
 
 # %%
-fills = dict.fromkeys(["module per head", "weighted scores", "no projection"], -math.inf)
+minus_infinity = ["module per head", "wide projection", "weighted scores", "no projection"]
+fills = dict.fromkeys(minus_infinity, -math.inf)
 fills |= {"shared projection": -1e20, "sequence first": -1e9, "packed projection": -1e28}
 row, all_three = torch.tensor([-3.0, 1.0, 2.0]), torch.ones(3, dtype=torch.bool)
 for name, fill in fills.items():
