@@ -272,7 +272,8 @@ broken("wide projection", "d_model, known to __init__ alone", lambda: module(x))
 # none.
 
 # %%
-broken("sequence first", "needs a tracker", lambda: importlib.import_module("labml.tracker"))
+broken("sequence first", "needs a tracker",
+       lambda: importlib.import_module("labml.tracker"))
 without = nn.Linear(24, 24, bias=False)
 broken("packed projection", "bias=False", lambda: nn.init.zeros_(without.bias))
 
