@@ -312,7 +312,8 @@ consult(MISTAKES["merge-without-transpose"].version)
 
 # %% [markdown]
 # It saw several symptoms, took the weights, put them into the right version and into every mistake,
-# and one of those gave the same outputs. That is how it has a name. The line to change:
+# and one of those gave the same outputs. That is how the mistake has a name. Here are its line and the
+# right one, as the package has them; the doctor does not look for the line in your file.
 
 # %%
 mistake = MISTAKES["merge-without-transpose"]
@@ -377,7 +378,7 @@ display.finish(
 # ## The proof that it is fair
 #
 # A doctor who calls everybody ill is of no use. PyTorch's own class must pass; so must the designs of
-# [chapter 15](15_published_code.ipynb), which the package's tests examine at random sizes.
+# [Published code](15_published_code.ipynb), which the package's tests examine at random sizes.
 
 # %%
 report = consult(nn.MultiheadAttention)

@@ -142,19 +142,19 @@ torch.testing.assert_close(one.gradients(output, [x, y]), one.gradients(expected
 # %% tags=["hide-input"]
 from annotated_attention.doctor import adapters, examine
 
-sixteen = chapters.load("17_from_memory")
+memory = chapters.load("17_from_memory")
 IMPORTS = ("import math", "import torch", "from torch import Tensor, nn")
-text = display.source(sixteen.Attention, docstrings=False).text
+text = display.source(memory.Attention, docstrings=False).text
 exec("\n".join([*IMPORTS, text]), alone := {})
 unmasked = adapters.without_mask(alone["Attention"](24, 4))
 assert examine(unmasked, embed_dim=24, num_heads=4).ok
-display.source(sixteen.Attention, docstrings=False)
+display.source(memory.Attention, docstrings=False)
 
 # %% tags=["hide-input"]
 before, after = (display.source(kind.forward).text.splitlines()
-                 for kind in (sixteen.Attention, sixteen.WithMask))
+                 for kind in (memory.Attention, memory.WithMask))
 (line,) = (line.strip() for line in after if "masked_fill" in line and line not in before)
-assert examine(sixteen.WithMask(24, 4), embed_dim=24, num_heads=4).ok
+assert examine(memory.WithMask(24, 4), embed_dim=24, num_heads=4).ok
 needs = ", ".join(f"`{line}`" for line in IMPORTS)
 Markdown(f"It needs {needs}. With a mask, before the softmax: `{line}`")
 
