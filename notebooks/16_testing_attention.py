@@ -4,7 +4,7 @@
 # *How do you test attention that you cannot see into?*
 #
 # Somebody hands you an attention, and you can only call it. Its shapes are right and its loss falls,
-# which says little: so did those of every mistake in this book. But some things are true of **every**
+# which says little: so did those of many mistakes in this book. But some things are true of **every**
 # right attention, whatever its weights. Ask for them one by one, and a wrong one gives itself away.
 
 # %% tags=["hide-input"]

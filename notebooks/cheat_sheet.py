@@ -250,13 +250,18 @@ causal = {library: attempt(library, "module: is_causal", x, x, True) for library
 alone = call("torch", "function: is_causal", x, x, True)
 torch.testing.assert_close(alone, call("torch", "function: attn_mask", x, x, ~future))
 assert causal["torch"] is None
+with torch.no_grad():
+    MODULES["torch"].eval()
+    unmasked = call("torch", "module: is_causal", x, x, False)
+    torch.testing.assert_close(call("torch", "module: is_causal", x, x, True), unmasked)
+    MODULES["torch"].train()
 expected = call("annotated_attention", "module: attn_mask", x, x, future)
 torch.testing.assert_close(causal["annotated_attention"], expected)
 Markdown("\n".join(f"| {' | '.join(row)} |" for row in table) + """
 
 *Nothing left*: what a query gets whose keys are all blocked, by default. `is_causal=True`
-hides the future; in `torch.nn.MultiheadAttention` it is only a hint, and an error without
-`attn_mask`.
+hides the future; in `torch.nn.MultiheadAttention` it is only a hint: without `attn_mask` an
+error, and in evaluation without gradients nothing at all.
 """)
 
 # %% [markdown]
