@@ -119,7 +119,7 @@ print(f"{'together':>16} {sum(listed.values()):6,}")
 # $$6bne^2 + 2bn^2e + 2bn^2e + 2bne^2 = 4bne\,(2e + n).$$
 #
 # The number of heads is gone: h products of width d are as much as one of width e. Now the test,
-# with the final class of [chapter 7](07_multihead_attention.ipynb), forward and backward.
+# with [the final class](07_multihead_attention.ipynb), forward and backward.
 
 
 # %%
@@ -508,7 +508,7 @@ for name in ("transformer-base", "transformer-big"):
 # The two ranges do not overlap, so no vocabulary explains both figures. The paper does not say what
 # else its authors counted.
 #
-# The formulas themselves are exact. Here is the model of [chapter 9](09_transformer.ipynb) at the
+# The formulas themselves are exact. Here is the model of [The Transformer](09_transformer.ipynb) at the
 # first of these sizes, on the device that stores no numbers, and then a small one that runs:
 
 # %%

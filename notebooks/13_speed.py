@@ -113,9 +113,9 @@ table(find("versions", mode="forward + backward"), "bare minimum", lengths)
 # %% [markdown]
 # Two groups appear. Whatever goes through the fused kernel stays near one. Whatever stores the
 # weights pays for it, more with every token, since there are n² of them for each head. Look closer
-# at two rows: at n = 512 the loop over samples of chapter 5, "one by one", is no slower than its
-# "four axes", which have no loop; and one published design is the slowest everywhere. A third surprise
-# stands at n = 2048: the list of heads of chapter 2 takes less time there than the reshape trick.
+# at two rows: at n = 512 the loop over samples of [Batches](05_batches.ipynb), "one by one", is no
+# slower than its "four axes", which have no loop; and one published design is the slowest everywhere. A third surprise
+# stands at n = 2048: the list of heads of [Two heads](02_two_heads.ipynb) takes less time there than the reshape trick.
 #
 # ## Where the time goes
 #
@@ -176,7 +176,7 @@ assert times["05 one by one"][0] <= times["05 four axes"][2]
 
 # %% [markdown]
 # The published design copies: its einsum has the tokens in front and heads and samples behind, and
-# every product needs them the other way round. The last lines compare the two versions of chapter 5.
+# every product needs them the other way round. The last lines compare the two versions of [Batches](05_batches.ipynb).
 # They multiply the shares of one quick call with the median time of many, so they are estimates. A
 # product over samples and heads needs each matrix in one piece, so the four axes copy; the heads of a
 # single sample can be read where they lie, and the loop copies less. That explains the smaller part of
@@ -478,8 +478,8 @@ assert not any(slower)
 # *Easy, 5 minutes.* Which of two is faster, "left" or "right"? Forward, and all of them at n = 2048
 # but the last, which is at the middle size. Decide before you run the check.
 #
-# 1. left: the final class without weights; right: the reshape trick of chapter 4
-# 2. left: einsum, "by name", of chapter 5; right: its four axes
+# 1. left: the final class without weights; right: the reshape trick
+# 2. left: einsum, "by name", for batches; right: their four axes
 # 3. left: PyTorch in evaluation with its fast path; right: without it
 # 4. left: 8 heads, weights asked for; right: 64 heads of the same total width
 

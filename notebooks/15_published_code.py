@@ -63,7 +63,7 @@ for name, design in DESIGNS.items():
 # ## What each computes
 #
 # Five of them are multi-head attention: they have `load_from`, which takes the weights of
-# [chapter 7](07_multihead_attention.ipynb)'s final class. Two are less than that, and have
+# [the final class](07_multihead_attention.ipynb). Two are less than that, and have
 # `as_multihead`, which builds the attention that they equal. Either way, `design.pair` gives a module
 # and its equal. Compare outputs and gradients. The mask leaves one query no key at all; `wide
 # projection` knows self-attention alone.
@@ -157,7 +157,7 @@ with torch.no_grad():
 # %% [markdown]
 # ## The same input through all seven
 #
-# Put the sentence of chapter 1 through all of them, with the same weights where they can take them,
+# Put the sentence of [One head](01_one_head.ipynb) through all of them, with the same weights where they can take them,
 # and the words behind *it* hidden. How strongly does the output for *it* react to each word? The size
 # of its derivative tells, as a share of the sum over all words.
 
@@ -340,8 +340,8 @@ broken("sequence first", "refuses masks with n ≠ m", lambda: check(torch.ones(
 # %% [markdown]
 # ## What runs, and loses something
 #
-# The nearest repair for `torch.ModuleList` is a plain list. It runs, and [chapter
-# 2](02_two_heads.ipynb) has shown what it loses:
+# The nearest repair for `torch.ModuleList` is a plain list. It runs, and [Two
+# heads](02_two_heads.ipynb) has shown what it loses:
 
 # %%
 module = published.ModulePerHead(24, 4)
@@ -590,8 +590,8 @@ broken("packed projection", "positions: batch-first", f"words differ by {apart:.
        apart == 0)
 
 # %% [markdown]
-# Batch-first, all words of a sentence get the same position. The excuse is about [chapter
-# 4](04_reshape_trick.ipynb): reshaping is said to be allowed "since the weights are random anyway". It
+# Batch-first, all words of a sentence get the same position. The excuse is about [the
+# reshape trick](04_reshape_trick.ipynb): reshaping is said to be allowed "since the weights are random anyway". It
 # needs no excuse, because splitting and stacking gives the same numbers, bit for bit.
 
 # %%

@@ -76,7 +76,7 @@ def show(probe, *codes: str) -> None:
 # ## Parity: the same weights, the same result
 #
 # The strongest question comes first: put the weights into something that you trust, and compare.
-# [Chapter 7](07_multihead_attention.ipynb) did so with PyTorch's own class, outputs and gradients.
+# [Multi-head attention](07_multihead_attention.ipynb) did so with PyTorch's own class, outputs and gradients.
 
 
 # %%

@@ -158,7 +158,7 @@ print("agrees with the final class; a query with nothing left:", empty)
 
 # %% [markdown]
 # > **Pitfall.** The follow-up to the follow-up: a query with nothing left is NaN here. The final class
-# > gives zeros; [chapter 6](06_masks.ipynb) shows how.
+# > gives zeros; [Masks](06_masks.ipynb) shows how.
 #
 # ## What does it cost?
 #
@@ -189,8 +189,8 @@ print("parameters:", 4 * e**2, "each time")
 # ## Why √d?
 #
 # A score adds up d products. With entries of variance 1 its variance is d, and a softmax over such
-# numbers gives nearly everything to one key; then hardly any gradient comes back, as [chapter
-# 1](01_one_head.ipynb) measures. Divide by $\sqrt d$, and the variance is 1.
+# numbers gives nearly everything to one key; then hardly any gradient comes back, as [One
+# head](01_one_head.ipynb) measures. Divide by $\sqrt d$, and the variance is 1.
 
 # %%
 q, k = torch.randn(2, 1000, 256)
@@ -256,7 +256,7 @@ print("in evaluation:", F.dropout(weights, 0.5, training=False).equal(weights))
 #
 # So that what goes through neither grows nor shrinks. Xavier's variance is $2 / (\text{rows} +
 # \text{columns})$, $1 / e$ for a square. PyTorch packs three squares into one (3e, e) matrix, and
-# gets half of that. And `torch.empty` is no initialisation: [chapter 1](01_one_head.ipynb) shows what
+# gets half of that. And `torch.empty` is no initialisation: [One head](01_one_head.ipynb) shows what
 # is in it.
 
 # %%

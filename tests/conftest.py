@@ -13,9 +13,7 @@ pytest_plugins = ["pytester"]  # runs pytest on a small project
 if "PYTEST_XDIST_WORKER" in os.environ:  # there is one for each processor
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-SECONDS = (
-    "annotated-attention/seconds"  # in pytest's cache: what each file took in the last whole run
-)
+SECONDS = "annotated-attention/seconds"  # in pytest's cache: what each file took last time
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,7 +65,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Remember how long each file took, after a run of all of them on several workers."""
+    """Remember how long each file took, after a run on several workers."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or session.config.getoption("dist") != "loadfile":
         return
@@ -76,4 +74,4 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         if isinstance(report, pytest.TestReport):
             file = report.location[0]
             seconds[file] = seconds.get(file, 0) + report.duration
-    session.config.cache.set(SECONDS, seconds)
+    session.config.cache.set(SECONDS, session.config.cache.get(SECONDS, {}) | seconds)
