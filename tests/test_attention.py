@@ -150,7 +150,7 @@ def test_scale_replaces_the_root(need_weights):
 
 
 def empty_rows(kind, dtype):
-    """Leave nothing to the second query; by a mask of this kind."""
+    """Block all keys of the second query, by a mask of this kind."""
     blocked = torch.zeros(N, M, dtype=torch.bool)
     blocked[1] = True
     bias = torch.zeros(N, M, dtype=dtype).masked_fill(blocked, -math.inf)
@@ -164,7 +164,7 @@ def empty_rows(kind, dtype):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("kind", ["boolean", "float", "between them"])
 @pytest.mark.parametrize("dropout_p", [0.0, 0.5])
-def test_rows_with_nothing_left_give_zeros_and_finite_gradients(
+def test_fully_masked_rows_give_zeros_and_finite_gradients(
     kind, dropout_p, dtype, need_weights
 ):
     tensors = inputs(B, H, dtype=dtype)
