@@ -23,7 +23,8 @@ PROVENANCE = {
     "torch", "python", "cpu", "threads", "load", "peak_flops", "date", "commit", "command"
 }  # fmt: skip
 SECTIONS = {
-    "final class", "versions", "fast path", "own function", "masks", "heads", "lengths", "threads"
+    "final class", "for speed", "versions", "fast path", "own function", "masks", "heads",
+    "lengths", "threads",
 }  # fmt: skip
 GLIBC = platform.libc_ver()[0] == "glibc"
 
