@@ -8,7 +8,7 @@ import torch
 from playwright.sync_api import expect
 
 from annotated_attention import chapters
-from book.site import SITE
+from book.site.build import SITE
 
 PAGES = [
     page.parent.name

@@ -13,7 +13,7 @@ from axe_playwright_python.base import AXE_SCRIPT
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from book.site import SITE
+from book.site.build import SITE
 
 PAGES = sorted(
     path.relative_to(SITE).as_posix().removesuffix("index.html") for path in SITE.rglob("*.html")

@@ -8,8 +8,9 @@ import pytest
 from bs4 import BeautifulSoup
 from playwright.sync_api import expect
 
-from book import glossary, scripts
-from book.site import SITE
+from book.run import scripts
+from book.site import glossary
+from book.site.build import SITE
 
 FILES = [*sorted(SITE.glob("notebooks/[0-9]*/index.html")), SITE / "notation" / "index.html"]
 each_page = pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup
 from playwright.sync_api import expect
 
 from annotated_attention import chapters, display
-from book.site import SITE
+from book.site.build import SITE
 
 WORDS = ["one", "<b>", "three"]
 MAPS = [

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from annotated_attention import display
 from annotated_attention.display import _live
-from book.site import SITE
+from book.site.build import SITE
 
 STEPS, LAST = [0, 20, 50], "step 50 · loss 0.1"
 DATA = {

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urljoin, urlsplit
 import pytest
 from bs4 import BeautifulSoup
 
-from book import scripts
-from book.site import SITE
+from book.run import scripts
+from book.site.build import SITE
 
 assert SITE.exists(), "there is no site/: `make site` builds it"
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))

@@ -5,8 +5,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from book import scripts
-from book.site import SITE
+from book.run import scripts
+from book.site.build import SITE
 
 CHAPTERS = [script.stem for script in sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))]
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 760}

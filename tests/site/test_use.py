@@ -12,8 +12,8 @@ import pytest
 from nbclient import NotebookClient
 from playwright.sync_api import expect
 
-from book import scripts
-from book.site import SITE
+from book.run import scripts
+from book.site.build import SITE
 
 CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
 CHEAP = "05_batches"  # the chapter that is run here: quick, and it needs another chapter

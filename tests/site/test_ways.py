@@ -20,8 +20,8 @@ from mkdocs.utils.yaml import yaml_load
 from PIL import Image
 from playwright.sync_api import expect
 
-from book import scripts
-from book.site import SITE, Quiet
+from book.run import scripts
+from book.site.build import SITE, Quiet
 
 with (scripts.ROOT / "mkdocs.yml").open(encoding="utf-8") as config:
     CHAPTERS = yaml_load(config)["extra"]["chapters"]
