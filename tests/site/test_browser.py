@@ -182,7 +182,6 @@ def look(page, address):
     for event, listener in listeners.items():
         page.on(event, listener)
     page.goto(address)
-    page.wait_for_selector("[data-started]", state="attached")
     page.evaluate(SCROLL)
     expect(page.locator(".aa-live:not([data-live-on])")).to_have_count(0)
     seen.shifts = page.evaluate("shifts")

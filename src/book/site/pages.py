@@ -6,6 +6,7 @@ from html import unescape
 from typing import Any, cast
 
 from bs4 import BeautifulSoup, Comment, Tag
+from bs4.element import AttributeValueList
 from markdown.extensions.toc import slugify
 
 from annotated_attention.display import assets
@@ -114,7 +115,7 @@ def fold(soup: BeautifulSoup, complain: Callable[[str], None]) -> None:
         complain(f"nothing ends the fold {outer.contents[0].text!r}")
     for summary in soup.select("details > summary:first-child"):
         title, details = summary.text.strip(), cast(Tag, summary.parent)
-        details["class"] = ["aa-fold", *KINDS.get(title.partition(":")[0], ())]
+        details["class"] = AttributeValueList(["aa-fold", *KINDS.get(title.partition(":")[0], [])])
         heading = details.find(re.compile("^h[2-6]$"))
         if heading is not None and heading.text.removesuffix("¶") == title:  # said for Jupyter
             for link in heading.select(".headerlink"):
