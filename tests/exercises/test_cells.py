@@ -11,7 +11,7 @@ from annotated_attention import chapters
 @pytest.mark.parametrize("chapter", chapters.names())
 def test_every_chapter_has_exercises(groups: Any, chapter: str) -> None:
     """A chapter ends with at least two, each a task under a heading of its own."""
-    from book import scripts
+    from book.run import scripts
 
     text = "\n".join(c.source for c in scripts.notebook(scripts.CHAPTERS / f"{chapter}.py").cells)
     tasks = re.findall(r"^\*(?:Easy|Medium|Hard), ", text, re.MULTILINE)

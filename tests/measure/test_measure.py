@@ -16,7 +16,7 @@ from annotated_attention.measure import contenders, machine, memory, plan, timin
 from annotated_attention.measure.process import in_new_process
 from annotated_attention.measure.timing import MODES, ROUNDS
 from annotated_attention.published import DESIGNS
-from book import scripts
+from book.run import scripts
 
 TINY = (3, 5, 16, 2)
 FACTORY = {"device": "cpu", "dtype": torch.float32}
@@ -24,7 +24,8 @@ PROVENANCE = {
     "torch", "python", "cpu", "threads", "load", "peak_flops", "date", "commit", "command"
 }  # fmt: skip
 SECTIONS = {
-    "final class", "versions", "fast path", "own function", "masks", "heads", "lengths", "threads"
+    "final class", "for speed", "versions", "fast path", "own function", "masks", "heads",
+    "lengths", "threads",
 }  # fmt: skip
 GLIBC = platform.libc_ver()[0] == "glibc"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from book import scripts
-from book.figures import EXECUTED
+from book.run import scripts
+from book.run.scripts import EXECUTED
 
 CHAPTERS = sorted(scripts.CHAPTERS.glob("*.py"))
 each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)
