@@ -27,7 +27,7 @@ WITH_EXERCISES = dict.fromkeys(
         "17_from_memory",
     ],
     2,
-)
+) | dict.fromkeys(["03_split_and_stack", "04_reshape_trick", "05_batches"], 3)
 
 
 @pytest.mark.parametrize("chapter", WITH_EXERCISES)
