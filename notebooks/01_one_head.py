@@ -34,13 +34,33 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+FEATURES = ["animal", "food", "action", "quality"]
+HAND_MADE = {  # one digit per feature
+    "the": "0000", "cat": "3000", "drank": "0020", "milk": "0300", "because": "0000",
+    "it": "1101", "was": "0010", "thirsty": "2002", "sweet": "0202",
+}  # fmt: skip
 WORDS = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
-ROWS = ["0000", "2200", "0120", "2000", "0001", "1100", "0011", "0102"]
-EMBEDDINGS = torch.tensor([[float(digit) for digit in row] for row in ROWS])
+SWEET = [*WORDS[:-1], "sweet"]
 
-print("        ", "  thing  alive   deed  state")
-for word, numbers in zip(WORDS, EMBEDDINGS):
-    print(f"{word:>8} ", "  ".join(f"{number:5.0f}" for number in numbers))
+
+def embed(words: list[str]) -> Tensor:
+    """Give the features of each word, one row per word."""
+    return torch.tensor([[float(digit) for digit in HAND_MADE[word]] for word in words])
+
+
+EMBEDDINGS, SWEET_EMBEDDINGS = embed(WORDS), embed(SWEET)  # (8, 4)
+
+
+def show(rows: list[str], columns: list[str], numbers: Tensor, digits: int = 2) -> None:
+    """Print a table of ``numbers``, with a name for each row and each column."""
+    left, widths = max(map(len, rows)), [max(len(name), 4) + 2 for name in columns]
+    print(" " * left + "".join(f"{name:>{width}}" for name, width in zip(columns, widths)))
+    for name, row in zip(rows, numbers.tolist()):
+        cells = (f"{number:{width}.{digits}f}" for number, width in zip(row, widths))
+        print(f"{name:>{left}}" + "".join(cells))
+
+
+show(WORDS, FEATURES, EMBEDDINGS, digits=0)
 
 # %% [markdown]
 # *Cat* is a thing and alive. *It* is a little of both: a pronoun stands for something, and does
@@ -54,16 +74,9 @@ for word, numbers in zip(WORDS, EMBEDDINGS):
 
 # %%
 query = EMBEDDINGS[WORDS.index("it")]  # (d,)
-scores = EMBEDDINGS @ query            # (m, d) x (d,) -> (m,)
+scores = EMBEDDINGS @ query  # (m, d) x (d,) -> (m,)
 
-
-def show(numbers: Tensor) -> None:
-    """Print a number under each word."""
-    print("".join(f"{word:>9}" for word in WORDS))
-    print("".join(f"{number:9.2f}" for number in numbers))
-
-
-show(scores)
+show(WORDS, ["weight"], scores[:, None])
 
 # %% [markdown]
 # *Cat* fits best; *milk*, and *it* itself, half as well. Now turn fit into shares of one whole.
@@ -79,7 +92,7 @@ powers = (scores / math.sqrt(4)).exp()  # (m,)
 weights = powers / powers.sum()         # (m,)
 
 print(f"cat: {powers[1]:.2f} / {powers.sum():.2f} = {weights[1]:.2f}")
-show(weights)
+show(WORDS, ["weight"], weights[:, None])
 
 # %% [markdown]
 # The weights are positive and sum to one. Now *it* takes from each word as much as its weight
@@ -244,7 +257,7 @@ hands_over, written = feature[:, 0:1], feature[0:1]      # (4, 1), (1, 4)
 
 for name, by in (("alive", found_by), ("thing", feature[:, 0:1])):
     caught, weights = attend(EMBEDDINGS @ asks, EMBEDDINGS @ by, EMBEDDINGS @ hands_over)
-    show(weights[thirsty])
+    show(WORDS, ["weight"], weights[thirsty][:, None])
     received = [round(number, 1) for number in (caught @ written)[thirsty].tolist()]
     print(f"found by {name}, thirsty receives {received}\n")
 
@@ -464,8 +477,8 @@ print("alone or in company, near or far: the same row")
 scores = EMBEDDINGS @ EMBEDDINGS.mT / 2                # (8, 8)
 right, wrong = scores.softmax(-1), scores.softmax(-2)  # (8, 8)
 print("each query's weights add up to, right and wrong:")
-show(right.sum(-1))
-show(wrong.sum(-1))
+show(WORDS, ["weight"], right.sum(-1)[:, None])
+show(WORDS, ["weight"], wrong.sum(-1)[:, None])
 
 # %% [markdown]
 # Adding up the rows catches it.
