@@ -52,12 +52,10 @@ print(asks)
 
 # %%
 it = one.WORDS.index("it")
-apart = []
-for i in range(h):
-    own, weights = one.attend(x @ w_q[i], x @ w_k[i], x @ w_v[i])  # (n, d), (n, n)
-    apart.append(own)
-    print(f"head {i + 1}: what it looks at")
-    one.show(weights[it])
+heads = [one.attend(x @ w_q[i], x @ w_k[i], x @ w_v[i]) for i in range(h)]
+apart, maps = (torch.stack(parts) for parts in zip(*heads))
+
+one.show(["head 1", "head 2"], one.WORDS, maps[:, it])
 
 # %% [markdown]
 # The first head looks at *cat* and *milk* alike (0.29 each), the two things that a pronoun could
@@ -76,7 +74,7 @@ wide = torch.cat(w_q, dim=1)  # (4, 2 + 2)
 q = x @ wide                  # (n, 4) x (4, h * d) -> (n, h * d)
 
 assert torch.equal(q, torch.cat([x @ w_q[0], x @ w_q[1]], dim=1))
-print("query of it, for both heads:", q[it].tolist())
+one.show(["query of it"], ["head 1", "head 1", "head 2", "head 2"], q[it, None], digits=0)
 
 # %% [markdown]
 # The first two numbers are the query of *it* for the first head, the last two for the second. The
@@ -88,44 +86,33 @@ from matplotlib.patches import Rectangle
 
 
 def draw_matrix(ax, matrix: Tensor, title: str, names: list[str], letter: str) -> None:
-    rows, columns = matrix.shape
-    for i in range(rows):
-        for j in range(columns):
-            number = matrix[i, j].item()
-            alpha = 0.06 + 0.6 * abs(number) / matrix.abs().max().item()
-            square = Rectangle((j, i), 1, 1, color=display.COLOURS[letter], alpha=alpha, lw=0)
-            ax.add_patch(square)
-            ax.text(j + 0.5, i + 0.5, f"{number:.0f}", ha="center", va="center", fontsize=9)
+    shade = matrix.abs() / matrix.abs().max()
     for i, name in enumerate(names):
         ax.text(-0.25, i + 0.5, name, ha="right", va="center", fontsize=9)
-    ax.set(xlim=(-3, columns), ylim=(8.2, -2.2), aspect="equal")
-    ax.text(columns / 2, -1.6, title, ha="center", fontsize=11)
+        for j, number in enumerate(matrix[i].tolist()):
+            alpha, colour = 0.06 + 0.6 * shade[i, j].item(), display.COLOURS[letter]
+            ax.add_patch(Rectangle((j, i), 1, 1, color=colour, alpha=alpha, linewidth=0))
+            ax.text(j + 0.5, i + 0.5, f"{number:.0f}", ha="center", va="center", fontsize=9)
+    ax.text(2, -1.5, title, ha="center", fontsize=11)
+    ax.set(xlim=(-3.2, 4.2), ylim=(8.2, -2.2), aspect="equal")
     ax.axis("off")
 
 
-def draw_cut(ax, rows: int) -> None:
-    ax.plot([2, 2], [-0.2, rows + 0.2], color="black", lw=2)
-    for head in range(2):
-        place = {"ha": "center", "fontsize": 9, "color": display.COLOURS["h"]}
-        ax.text(2 * head + 1, -0.4, f"head {head + 1}", **place)
-
-
 # %% jupyter={"source_hidden": true}
-drawing, axes = display.panels(660, 300, columns=3)
+drawing, axes = display.panels(600, 310, columns=3)
 draw_matrix(axes[0], x, "X", one.WORDS, "n")
 draw_matrix(axes[1], wide, "W_Q", one.FEATURES, "h")
 draw_matrix(axes[2], q, "Q = X W_Q", one.WORDS, "h")
-for ax, matrix in zip(axes[1:], (wide, q)):
-    draw_cut(ax, len(matrix))
-display.finish(
-    drawing,
-    name="columns-by-head",
-    alt=(
-        "Three matrices: X with a row per word, W_Q with a row per feature, and their product Q with a "
-        "row per word. The first two columns of W_Q and of Q belong to head 1, the last two to head 2. "
-        f"The row of it in Q: {', '.join(f'{number:.0f}' for number in q[it])}."
-    ),
-)
+for ax, rows in zip(axes[1:], (4, 8)):
+    ax.plot([2, 2], [-0.3, rows + 0.2], color="black", linewidth=2)
+    for head in (1, 2):
+        place = {"ha": "center", "fontsize": 9, "color": display.COLOURS["h"]}
+        ax.text(2 * head - 1, -0.4, f"head {head}", **place)
+display.finish(drawing, name="columns-by-head", alt=(
+    "Three matrices: X with a row per word, W_Q with a row per feature, and their product Q "
+    "with a row per word. The first two columns of W_Q and of Q belong to head 1, the last two "
+    f"to head 2. The row of it in Q: {', '.join(f'{number:.0f}' for number in q[it])}."
+))
 
 # %% [markdown]
 # Follow one column down: the last column of $W_Q$ makes the last column of $Q$, and nothing else.
@@ -173,7 +160,7 @@ k = x @ torch.cat(w_k, dim=1)  # (n, h * d)
 v = x @ torch.cat(w_v, dim=1)  # (n, h * d)
 q_heads, k_heads, v_heads = (split_and_stack(each, h) for each in (q, k, v))
 print("Q", tuple(q.shape), "-> stacked", tuple(q_heads.shape))
-print("query of it in head 1:", q_heads[0, it].tolist(), " in head 2:", q_heads[1, it].tolist())
+one.show(["query of it, head 1", "query of it, head 2"], ["", ""], q_heads[:, it], digits=0)
 
 # %% [markdown]
 # The four numbers of *it* are now in two places, two numbers in each head. With the heads in front,
@@ -188,11 +175,9 @@ print("query of it in head 1:", q_heads[0, it].tolist(), " in head 2:", q_heads[
 # %%
 scores = q_heads @ k_heads.mT                           # (h, n, d) x (h, d, n) -> (h, n, n)
 mixed, weights = one.attend(q_heads, k_heads, v_heads)  # (h, n, d), (h, n, n)
-torch.testing.assert_close(mixed, torch.stack(apart))
+torch.testing.assert_close((mixed, weights), (apart, maps))
 
-for i in range(h):
-    print(f"head {i + 1}: what it looks at")
-    one.show(weights[i, it])
+one.show(["head 1", "head 2"], one.WORDS, weights[:, it])
 
 # %% [markdown]
 # These are the weights from the beginning of the chapter, and the cell asserts that what the heads
@@ -224,12 +209,11 @@ words = x.clone().requires_grad_()                                        # (n, 
 output, weights = stacked_wrongly(words, h)                               # (n, h * d), (n, h, h)
 reaction = torch.autograd.grad(output[it].sum(), words)[0].abs().sum(-1)  # (n,)
 print("output", tuple(output.shape), "- weights", tuple(weights.shape), "instead of", (h, n, n))
-print("how strongly the row of it reacts to each word:")
-one.show(reaction)
+one.show(["reacts to"], one.WORDS, reaction[None])
 
 # %% [markdown]
-# > **Pitfall.** The wrong axis keeps the shape of the output. The last line gives it away: it is the
-# > gradient of the row of *it* with respect to every word. All entries but one are zero, so *it*
+# > **Pitfall.** The wrong axis keeps the shape of the output. The last line gives it away: the
+# > size of the gradient of the row of *it* with respect to every word. All entries but one are zero, so *it*
 # > learns nothing from *thirsty*, or from anyone else. Ask your own attention the same question:
 # > *does the output react to the other words?*
 
@@ -271,7 +255,7 @@ def unstack_and_concatenate(x: Tensor) -> Tensor:
 merged = unstack_and_concatenate(mixed)  # (n, h * d)
 assert torch.equal(unstack_and_concatenate(split_and_stack(x, h)), x)
 print(tuple(mixed.shape), "->", tuple(merged.shape))
-print("the row of it:", [round(number, 2) for number in merged[it].tolist()])
+one.show(["the row of it"], one.FEATURES, merged[it, None])
 
 # %% [markdown]
 # In the row of *it*, the first two numbers come from the first head (animal and food in nearly equal
@@ -335,7 +319,7 @@ with torch.no_grad():
 
 output, weights = module(x, x, x)  # (n, h * d), (h, n, n)
 torch.testing.assert_close(output, merged)
-print("the row of it:", [round(number, 2) for number in output[it].tolist()])
+one.show(["the row of it"], one.FEATURES, output[it, None])
 
 # %% [markdown]
 # ## What it saves
@@ -527,10 +511,10 @@ exercises.split_and_stack.check_silence(silence)
 # ### Pack for PyTorch
 #
 # *Medium, 10 minutes.* `heads` is a list of h triples `(w_q, w_k, w_v)`, all `(e, d)`, as in [Two
-# heads](02_two_heads.ipynb). Pack them into one matrix as `nn.MultiheadAttention` stores them in `in_proj_weight`,
-# `(3 * e, e)`: the queries of all heads, head by head, then the keys, then the values. PyTorch
-# computes $XW^\top$ where we compute $XW$. Return a tensor through which gradients flow, without
-# `nn.Parameter`.
+# heads](02_two_heads.ipynb). Pack them into one matrix as `nn.MultiheadAttention` stores them in
+# `in_proj_weight`, `(3 * e, e)`: the queries of all heads, head by head, then the keys, then the
+# values. PyTorch computes $XW^\top$ where we compute $XW$. Return a tensor through which gradients
+# flow, without `nn.Parameter`.
 
 
 # %% tags=["exercise"]
