@@ -109,9 +109,9 @@ for ax, rows in zip(axes[1:], (4, 8)):
         place = {"ha": "center", "fontsize": 9, "color": display.COLOURS["h"]}
         ax.text(2 * head - 1, -0.4, f"head {head}", **place)
 display.finish(drawing, name="columns-by-head", alt=(
-    "Three matrices: X with a row per word, W_Q with a row per feature, and their product Q "
-    "with a row per word. The first two columns of W_Q and of Q belong to head 1, the last two "
-    f"to head 2. The row of it in Q: {', '.join(f'{number:.0f}' for number in q[it])}."
+    "Three matrices: X with a row per word, W_Q with a row per feature, and their product "
+    "Q with a row per word. The first two columns of W_Q and of Q belong to head 1, the "
+    f"others to head 2. Row it of Q: {', '.join(f'{number:.0f}' for number in q[it])}."
 ))
 
 # %% [markdown]
@@ -205,11 +205,11 @@ def stacked_wrongly(x: Tensor, num_heads: int) -> tuple[Tensor, Tensor]:
     return mixed.flatten(1), weights                   # (n, h * d), (n, h, h)
 
 
-words = x.clone().requires_grad_()                                        # (n, h * d)
-output, weights = stacked_wrongly(words, h)                               # (n, h * d), (n, h, h)
-reaction = torch.autograd.grad(output[it].sum(), words)[0].abs().sum(-1)  # (n,)
-print("output", tuple(output.shape), "- weights", tuple(weights.shape), "instead of", (h, n, n))
-one.show(["reacts to"], one.WORDS, reaction[None])
+words = x.clone().requires_grad_()           # (n, h * d)
+output, weights = stacked_wrongly(words, h)  # (n, h * d), (n, h, h)
+(gradient,) = torch.autograd.grad(output[it].sum(), words)
+print("output", tuple(output.shape), "- weights", tuple(weights.shape), "not", (h, n, n))
+one.show(["it reacts to"], one.WORDS, gradient.abs().sum(-1)[None])
 
 # %% [markdown]
 # > **Pitfall.** The wrong axis keeps the shape of the output. The last line gives it away: the
