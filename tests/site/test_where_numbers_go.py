@@ -173,7 +173,7 @@ def test_begins_with_the_input_and_goes_from_step_to_step(visit: Any) -> None:
     height = figure.bounding_box()["height"]
     assert figure.get_by_role("grid").count() == 1  # the others are not to be seen yet
     step = figure.get_by_role("slider", name="step")
-    for up_to, said in ((2, ""), (3, "Heads: all"), (4, "Heads: all in place."), (5, "Result: all")):
+    for up_to, said in enumerate(["", "Heads: all", "Heads: all in place.", "Result: all"], 2):
         step.press("ArrowRight")
         expect(step).to_have_attribute("aria-valuetext", f"{up_to} of 5")
         expect(figure.get_by_role("status")).to_have_text(
