@@ -47,9 +47,7 @@ def check_slice(answer: object) -> str:
     (found,) = whole_numbers("it is", (answer,), "one number", 1)
     right = _SAMPLE * h + _HEAD
     if found == right:
-        return (
-            f"right: {_SAMPLE} · {h} + {_HEAD} = {right}. A sample keeps its heads together."
-        )
+        return f"right: {_SAMPLE} · {h} + {_HEAD} = {right}. A sample keeps its heads together."
     wrong = {
         _HEAD * b + _SAMPLE: "that is head-major: it counts whole heads first, then samples.",
         _SAMPLE * b + _HEAD: f"a sample takes up as many slices as it has heads: {h}, not {b}.",
