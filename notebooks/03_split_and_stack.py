@@ -42,12 +42,12 @@ who = torch.stack([animal, food], dim=1)                  # (4, 2)
 said = torch.stack([action, quality], dim=1)              # (4, 2)
 asks = torch.stack([action, 2 * (animal + food)], dim=1)  # (4, 2)
 w_q, w_k, w_v = [who, asks], [who, said], [who, said]
-print(asks)
+one.show(one.FEATURES, ["finds action", "finds quality"], asks, digits=0)
 
 # %% [markdown]
-# `w_q` is a list with one matrix per head, and so are `w_k` and `w_v`. Read the columns of `asks`,
-# the $W_Q$ of the second head. Its first column says that actions ask for actions. Its second
-# column says that animals and foods ask for a quality. Now let both heads run, one after the other,
+# `w_q` is a list with one matrix per head, and so are `w_k` and `w_v`. The table is the $W_Q$ of
+# the second head, called `asks`. Its first column says that actions look for actions, its second
+# that animals and foods look for a quality. Now let both heads run, one after the other,
 # and look at the row of *it*.
 
 # %%
@@ -59,8 +59,8 @@ one.show(["head 1", "head 2"], one.WORDS, maps[:, it])
 
 # %% [markdown]
 # The first head looks at *cat* and *milk* alike (0.29 each), the two things that a pronoun could
-# stand for. The second finds *thirsty* (0.93). Two heads took six products before they could even
-# be put together. The rest of the chapter gets the same numbers with fewer.
+# stand for. The second finds *thirsty* (0.93). Two heads took ten products, and none of them
+# has put the two results together yet. The rest of the chapter gets the same numbers with fewer.
 #
 # ## One matrix holds every head
 #
@@ -88,25 +88,25 @@ from matplotlib.patches import Rectangle
 def draw_matrix(ax, matrix: Tensor, title: str, names: list[str], letter: str) -> None:
     shade = matrix.abs() / matrix.abs().max()
     for i, name in enumerate(names):
-        ax.text(-0.25, i + 0.5, name, ha="right", va="center", fontsize=9)
+        ax.text(-0.25, i + 0.5, name, ha="right", va="center")
         for j, number in enumerate(matrix[i].tolist()):
             alpha, colour = 0.06 + 0.6 * shade[i, j].item(), display.COLOURS[letter]
             ax.add_patch(Rectangle((j, i), 1, 1, color=colour, alpha=alpha, linewidth=0))
-            ax.text(j + 0.5, i + 0.5, f"{number:.0f}", ha="center", va="center", fontsize=9)
+            ax.text(j + 0.5, i + 0.5, f"{number:.0f}", ha="center", va="center")
     ax.text(2, -1.5, title, ha="center", fontsize=11)
     ax.set(xlim=(-3.2, 4.2), ylim=(8.2, -2.2), aspect="equal")
     ax.axis("off")
 
 
 # %% jupyter={"source_hidden": true}
-drawing, axes = display.panels(600, 310, columns=3)
+drawing, axes = display.panels(430, 250, columns=3)
 draw_matrix(axes[0], x, "X", one.WORDS, "n")
 draw_matrix(axes[1], wide, "W_Q", one.FEATURES, "h")
 draw_matrix(axes[2], q, "Q = X W_Q", one.WORDS, "h")
 for ax, rows in zip(axes[1:], (4, 8)):
-    ax.plot([2, 2], [-0.3, rows + 0.2], color="black", linewidth=2)
+    ax.add_patch(Rectangle((1.95, -0.3), 0.1, rows + 0.5, color="black", linewidth=0))
     for head in (1, 2):
-        place = {"ha": "center", "fontsize": 9, "color": display.COLOURS["h"]}
+        place = {"ha": "center", "color": display.COLOURS["h"]}
         ax.text(2 * head - 1, -0.4, f"head {head}", **place)
 display.finish(drawing, name="columns-by-head", alt=(
     "Three matrices: X with a row per word, W_Q with a row per feature, and their product "
@@ -565,18 +565,16 @@ exercises.split_and_stack.check_pack(pack)
 #
 # > **In short.**
 # >
-# > | step | code | shape |
-# > |---|---|---|
-# > | project, all heads at once | `x @ w_q` | (n, h · d) |
-# > | split | `.split(d, dim=-1)` | h pieces (n, d) |
-# > | stack | `torch.stack(pieces)` | (h, n, d) |
-# > | attend, all heads at once | `attend(q, k, v)` | (h, n, d) |
-# > | merge | `torch.cat(mixed.unbind(0), dim=-1)` | (n, h · d) |
-# > | project out | `merged @ w_o` | (n, e) |
+# > - project, all heads at once: `q = x @ w_q`, (n, h · d)
+# > - split: `pieces = q.split(d, dim=-1)`, h pieces of (n, d)
+# > - stack: `torch.stack(pieces)`, (h, n, d)
+# > - attend, all heads at once: `attend(q, k, v)`, (h, n, d)
+# > - merge: `torch.cat(mixed.unbind(0), dim=-1)`, (n, h · d)
+# > - project out: `merged @ w_o`, (n, e)
 # >
-# > The heads share the columns of one matrix, so h is a setting and no longer visible in the
-# > parameters. The heads stand in front, because `@` multiplies the last two axes. Four matrices and
-# > six products serve any number of heads.
+# > $[\,q_1 \; q_2 \; \cdots \; q_h\,] = X\,W_Q$: the heads share the columns of one matrix, so h is a setting
+# > and no longer visible in the parameters. The heads stand in front, because `@` multiplies the last two
+# > axes. Four matrices and six products serve any number of heads.
 #
 # Splitting and stacking copies every number once. [The reshape trick](04_reshape_trick.ipynb) gets
 # the same heads without a copy.

@@ -183,8 +183,10 @@ def draw_cell(ax, x: float, y: float, number: int, moved: bool) -> None:
     if moved:
         ax.add_patch(Polygon(corner, color="black", lw=0))
     if number == FOLLOW:
-        ax.add_patch(Rectangle(*square, fill=False, ec="black", lw=2))
-    ax.text(x + 0.47, y + 0.5, spell(number), ha="center", va="center", fontsize=9)
+        ax.add_patch(Rectangle(*square, fill=False, ec="#808080", lw=2.5))
+    weight = "bold" if number == FOLLOW else "normal"
+    place = {"ha": "center", "va": "center", "fontsize": 9}
+    ax.text(x + 0.47, y + 0.5, spell(number), weight=weight, **place)
 
 
 # %% jupyter={"source_hidden": true}
@@ -323,51 +325,43 @@ for name, by_role in tables.items():
 # %% [markdown]
 # With the wrong merge, the row of *it* holds what *drank* and *milk* asked for. With the wrong split, it
 # answers for *drank* and *was*. With both wrong, it answers for itself and can never find the *cat*,
-# whatever the matrices are. Here are all rows. A coloured cell means that the output row reacts to the
-# word, blue to its query and green to its key and value. A dot marks a cell that is wrong: a reaction
-# that should not be there, or a missing one.
+# whatever the matrices are. Here are all rows. A row of the figure is an output row, a column is a word of
+# the input, in the same order. A coloured cell means that the output row reacts to the word: on the left
+# (blue) to its query, on the right (green) to its key and value. A dot marks a cell that is wrong, either a
+# reaction that should not be there or a missing one.
 
 # %% jupyter={"source_hidden": true}
-def draw_reactions(ax, table: Tensor, right: Tensor, letter: str) -> int:
-    n, strength = len(table), (table / table.max()).sqrt()
-    for i, j in [(i, j) for i in range(n) for j in range(n)]:
-        alpha = 0.2 + 0.6 * strength[i, j].item() if table[i, j] > 0 else 0
-        colour = display.COLOURS[letter]
-        ax.add_patch(Rectangle((j, i), 1, 1, fc=colour, alpha=alpha, lw=0))
-        if (table[i, j] > 0) != (right[i, j] > 0):
-            ax.plot(j + 0.5, i + 0.5, "o", color="black", markersize=3)
-    ax.add_patch(Rectangle((0, 0), n, n, fill=False, ec="#808080", lw=0.8))
-    ax.set(xlim=(-0.1, n + 0.1), ylim=(n + 0.1, -0.1), aspect="equal", xticks=[], yticks=[])
-    for spine in ax.spines.values():
-        spine.set_visible(False)
-    return int(((table > 0) != (right > 0)).sum())
+def draw_reactions(ax, left: float, top: int, table: Tensor, right: Tensor, letter: str) -> int:
+    strength, wrong = (table / table.max()).sqrt(), (table > 0) != (right > 0)
+    ax.add_patch(Rectangle((left, top), *table.shape, fill=False, ec="#808080", lw=0.8))
+    for i, j in (table > 0).nonzero().tolist():
+        look = {"fc": display.COLOURS[letter], "alpha": 0.2 + 0.6 * strength[i, j].item()}
+        ax.add_patch(Rectangle((left + j, top + i), 1, 1, lw=0, **look))
+    for i, j in wrong.nonzero().tolist():
+        ax.plot(left + j + 0.5, top + i + 0.5, "o", color="black", markersize=3)
+    return int(wrong.sum())
 
 
 # %% jupyter={"source_hidden": true}
-wrong = {}
-shown = []
-for role, letter, what in ((0, "n", "query"), (1, "m", "key and value")):
-    drawing, axes = display.panels(660, 215, columns=4)
-    for ax, (name, by_role) in zip(axes, tables.items()):
-        wrong[name] = draw_reactions(ax, by_role[role], tables["right"][role], letter)
-        ax.set_title(name, fontsize=10)
-        words = [word if i in (0, it, 7) else "" for i, word in enumerate(one.WORDS)]
-        ax.set_xticks([i + 0.5 for i in range(n)], words, rotation=90, fontsize=8)
-        ax.tick_params(length=0)
-    axes[0].set_yticks([i + 0.5 for i in range(n)], one.WORDS, fontsize=8)
-    axes[0].set_ylabel(f"output row reacts\nto {what} of", color=display.COLOURS[letter])
-    listed = ", ".join(f"{name} {many}" for name, many in wrong.items())
-    alt = f"Which output row reacts to the {what} of which word. Wrong cells: {listed}."
-    figure = display.finish(drawing, name=f"leak-matrix-{what.split()[0]}", alt=alt)
-    shown.append(figure)
-shown[0]
-
-# %% jupyter={"source_hidden": true}
-shown[1]
+drawing, (ax,) = display.panels(360, 600)
+told = []
+for number, (name, (of_query, of_key)) in enumerate(tables.items()):
+    top, (right_query, right_key) = 10 * number, tables["right"]
+    queries = draw_reactions(ax, 0, top, of_query, right_query, "n")
+    keys = draw_reactions(ax, 9.5, top, of_key, right_key, "m")
+    told.append(f"{name}: {queries} cells of queries and {keys} of keys and values are wrong")
+    ax.text(8.75, top - 0.4, name, ha="center", weight="bold")
+    for i, word in enumerate(one.WORDS):
+        ax.text(-0.4, top + i + 0.55, word, ha="right", va="center", fontsize=9)
+for x_middle, letter, what in ((4, "n", "query"), (13.5, "m", "key and value")):
+    ax.text(x_middle, -1.7, what, ha="center", color=display.COLOURS[letter])
+ax.set(xlim=(-4.5, 17.6), ylim=(38.2, -2.4), aspect="equal")
+ax.axis("off")
+display.finish(drawing, name="leak-matrix", alt="What output rows react to. " + "; ".join(told))
 
 # %% [markdown]
-# The first figure finds one wrong step, the second finds two. No single one of them finds all three
-# mistakes, so ask both questions of an attention that you do not trust.
+# The left column finds one wrong step, the right column finds two. Neither finds all three mistakes alone,
+# so ask both questions of an attention that you do not trust.
 #
 # A quicker check needs no derivative. Nothing in attention knows where a token stands. Shuffle the words,
 # and the output rows must be shuffled in the same way.
@@ -377,7 +371,7 @@ shown[1]
 def shuffle_gap(model: nn.Module, x: Tensor) -> float:
     """Compare the outputs of shuffled words with the shuffled outputs."""
     order = torch.tensor([3, 0, 5, 7, 1, 4, 2, 6])
-    moved = x[order]                             # (n, e)
+    moved = x[order]  # (n, e)
     gap = model(moved, moved, moved)[0] - model(x, x, x)[0][order]
     return gap.abs().max().item()
 
@@ -578,15 +572,13 @@ exercises.reshape_trick.check_repaired(repaired)
 #
 # > **In short.**
 # >
-# > | step | code | shape | copies |
-# > |---|---|---|---|
-# > | split | `x.view(n, h, d).transpose(0, 1)` | (n, h · d) → (h, n, d) | nothing |
-# > | merge | `x.transpose(0, 1).reshape(n, h * d)` | (h, n, d) → (n, h · d) | everything, once |
-# > | wrong split | `x.view(h, n, d)` | the same | a head holds some of the tokens |
-# > | wrong merge | `x.reshape(n, h * d)` | the same | a row holds several tokens |
+# > - split: `x.view(n, h, d).transpose(0, 1)`, (n, h · d) to (h, n, d), copies nothing
+# > - merge: `x.transpose(0, 1).reshape(n, h * d)`, (h, n, d) to (n, h · d), copies every number once
+# > - wrong split: `x.view(h, n, d)`, the same shape, and a head holds only some of the tokens
+# > - wrong merge: `x.reshape(n, h * d)`, the same shape, and a row holds several tokens
 # >
 # > A reshape keeps the order of the numbers in memory; only a transpose changes which axis is read first.
-# > Both mistakes keep every shape, and together they survive the way there and back. Ask what an output
-# > row reacts to: the query of its own token alone, the keys and values of all.
+# > Both mistakes keep every shape, and together they survive the way there and back. Ask what an output row
+# > reacts to: the query of its own token alone, and the keys and values of all.
 #
 # [Batches](05_batches.ipynb) adds the axis that is still missing.

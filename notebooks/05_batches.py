@@ -160,11 +160,11 @@ from matplotlib.patches import Rectangle
 
 
 def draw_slice(ax, left: float, top: float, i: int, j: int) -> None:
-    alpha, grey = (0.12, 0.4)[i], display.COLOURS["b"]
-    ax.add_patch(Rectangle((left, top), 0.94, 0.9, color=grey, alpha=alpha, linewidth=0))
-    ax.text(left + 0.3, top + 0.45, f"i={i}", ha="center", va="center", fontsize=8.5)
-    place = {"ha": "center", "va": "center", "fontsize": 8.5}
-    ax.text(left + 0.68, top + 0.45, f"j={j}", color=display.COLOURS["h"], **place)
+    alpha, colours = (0.12, 0.4)[i], display.COLOURS
+    ax.add_patch(Rectangle((left, top), 0.95, 0.9, color=colours["b"], alpha=alpha, lw=0))
+    ax.text(left + 0.26, top + 0.45, f"i={i}", ha="center", va="center", fontsize=9)
+    place = {"ha": "center", "va": "center", "fontsize": 9}
+    ax.text(left + 0.7, top + 0.45, f"j={j}", color=colours["h"], **place)
 
 
 samples = torch.arange(2)[None, :, None]                   # (1, 2, 1)
@@ -172,16 +172,17 @@ origin = (samples * 10 + torch.arange(4)).expand(1, 2, 4)  # (1, 2, 4)
 order = [divmod(number, 10) for number in fold(origin, 4).flatten().tolist()]
 
 # %% jupyter={"source_hidden": true}
-drawing, axes = display.panels(640, 150, columns=2)
+drawing, (ax,) = display.panels(440, 240)
 for r, (i, j) in enumerate(order):
-    draw_slice(axes[0], j, i, i, j)
-    draw_slice(axes[1], r, 0.5, i, j)
-    axes[1].text(r + 0.47, 1.8, str(r) if r else "r = 0", ha="center", fontsize=9)
-for ax, width, title in zip(axes, (4, 8), ("samples × heads", "folded: slice r is i, j")):
-    ax.set(xlim=(0, width), ylim=(2, 0), title=title)
-    ax.axis("off")
+    draw_slice(ax, 2 + j, i, i, j)
+    draw_slice(ax, r, 3.1, i, j)
+    ax.text(r + 0.47, 4.45, str(r) if r else "r = 0", ha="center")
+ax.text(4, -0.2, "samples × heads", ha="center")
+ax.text(4, 2.9, "folded: slice r", ha="center")
+ax.set(xlim=(0, 8), ylim=(4.6, -0.7))
+ax.axis("off")
 listed = ", ".join(f"{i},{j}" for i, j in order)
-alt = f"Left, samples i and heads j. Right, the folded axis, in this order: {listed}."
+alt = f"Above, samples i and heads j. Below, the folded axis, in this order: {listed}."
 display.finish(drawing, name="the-fold", alt=alt)
 
 # %% [markdown]
@@ -544,15 +545,14 @@ exercises.batches.check_attend_heads(attend_heads)
 #
 # > **In short.**
 # >
-# > | layout | shape | from batch-first (b, n, h · d) |
-# > |---|---|---|
-# > | sequence-first | (n, b, h · d) | `x.transpose(0, 1)` |
-# > | four axes | (b, h, n, d) | `x.unflatten(-1, (h, d)).transpose(1, 2)` |
-# > | folded | (b · h, n, d) | `split_heads(x, h).flatten(0, 1)` |
+# > - batch-first: (b, n, h · d)
+# > - sequence-first: `x.transpose(0, 1)`, (n, b, h · d)
+# > - four axes: `x.unflatten(-1, (h, d)).transpose(1, 2)`, (b, h, n, d)
+# > - folded: `split_heads(x, h).flatten(0, 1)`, (b · h, n, d); slice r is sample `r // h`, head `r % h`
 # >
 # > To attention, a sample and a head are the same: one more independent problem. All layouts give equal
-# > outputs and gradients. Slice r of the folded axis is sample r // h, head r % h. Data in the wrong layout
-# > keeps its shape and mixes sentences, so test with sizes that all differ, and with n ≠ m.
+# > outputs and gradients. Data in the wrong layout keep their shape and mix sentences, so test with sizes
+# > that all differ, and with n ≠ m.
 #
 # Some words are still looked at that should not be: padding, and the future. [Masks](06_masks.ipynb) hide
 # them.
