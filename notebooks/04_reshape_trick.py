@@ -331,7 +331,7 @@ for name, by_role in tables.items():
 # reaction that should not be there or a missing one.
 
 # %% jupyter={"source_hidden": true}
-def draw_reactions(ax, left: float, top: int, table: Tensor, right: Tensor, letter: str) -> int:
+def draw_reactions(ax, left, top, table: Tensor, right: Tensor, letter: str) -> int:
     strength, wrong = (table / table.max()).sqrt(), (table > 0) != (right > 0)
     ax.add_patch(Rectangle((left, top), *table.shape, fill=False, ec="#808080", lw=0.8))
     for i, j in (table > 0).nonzero().tolist():
