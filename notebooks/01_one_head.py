@@ -80,8 +80,9 @@ show([*WORDS, "sweet"], FEATURES, embed([*WORDS, "sweet"]), digits=0)
 
 # %%
 it = WORDS.index("it")
-before = EMBEDDINGS[it]                                                          # (4,)
-collected = F.scaled_dot_product_attention(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4)
+x = EMBEDDINGS                                       # (8, 4)
+collected = F.scaled_dot_product_attention(x, x, x)  # (8, 4)
+before = x[it]                                       # (4,)
 show(["it, before", "it collects"], FEATURES, torch.stack([before, collected[it]]))
 
 # %% [markdown]
@@ -97,8 +98,9 @@ show(["it, before", "it collects"], FEATURES, torch.stack([before, collected[it]
 # </details>
 
 # %%
-swapped = F.scaled_dot_product_attention(*[SWEET_EMBEDDINGS] * 3)  # (8, 4)
-both = torch.stack([collected[it], swapped[it]])                   # (2, 4)
+x = SWEET_EMBEDDINGS                               # (8, 4)
+swapped = F.scaled_dot_product_attention(x, x, x)  # (8, 4)
+both = torch.stack([collected[it], swapped[it]])   # (2, 4)
 show(["thirsty", "sweet"], FEATURES, both)
 
 # %% jupyter={"source_hidden": true}
@@ -144,7 +146,7 @@ display.soft_look_up(
     {"Keeping cats": "on cats", "Milk and cheese": "on milk", "Old railways": "on trains"},
     torch.tensor([0.7, 0.25, 0.05]),
     name="library",
-    caption="Each book gives as much as its title fits the question. The shares are invented.",
+    caption="Each book gives as much as its title fits. The shares are invented.",
 )
 
 # %% [markdown]
@@ -441,9 +443,11 @@ heads = {  # what asks, what is found, what is handed over, where it is written
     "W_V": ("quality", "animal", "quality", "animal"),
     "W_O": ("quality", "animal", "animal", "quality"),
 }
+
+# %%
 looks, receives = [], []
 for asks, found, given, written in heads.values():
-    q, k = EMBEDDINGS @ pick[asks], EMBEDDINGS @ pick[found]  # (8, 1)
+    q, k = EMBEDDINGS @ pick[asks], EMBEDDINGS @ pick[found]   # (8, 1)
     carried, weights = attend(q, k, EMBEDDINGS @ pick[given])  # (8, 1), (8, 8)
     output = carried @ pick[written].mT                        # (8, 1) x (1, 4) -> (8, 4)
     looks.append(weights[thirsty])
@@ -554,13 +558,13 @@ for name, asking in (("self", EMBEDDINGS), ("cross", embed(["sweet", "cat"]))):
 # </details>
 
 # %%
-scores = EMBEDDINGS @ EMBEDDINGS.mT / math.sqrt(4)      # (8, 4) x (4, 8) -> (8, 8)
+scores = EMBEDDINGS @ EMBEDDINGS.mT / math.sqrt(4)     # (8, 4) x (4, 8) -> (8, 8)
 right, wrong = scores.softmax(-1), scores.softmax(-2)  # (8, 8)
 show(WORDS, ["right", "wrong"], torch.stack([right.sum(-1), wrong.sum(-1)], dim=1))
 
 # %% [markdown]
-# With the wrong axis, *the* has less than half of its attention to give, and *it* about half as
-# much again as it should have.
+# With the wrong axis, the weights of *the* add up to 0.48 and those of *cat* to 1.58. Adding up the
+# rows catches the mistake.
 #
 # ## Going deeper
 #

@@ -329,9 +329,9 @@ def _why_not(words: list[str], x: Tensor, matrix: Tensor, found: str) -> str:
     ]
     if shared and weights[thirsty].argmax() == thirsty:
         return (
-            f'with you, {" and ".join(shared)} asks for quality. "thirsty" has {shared[0]}, too, '
-            'so it asks for a quality and finds itself. Which feature does "it" have that '
-            f'"thirsty" has not? {found}'
+            f"in your matrix, {' and '.join(shared)} {'ask' if shared[1:] else 'asks'} for "
+            f'quality. "thirsty" has {shared[0]}, too, so it asks for quality and finds itself. '
+            f'Which feature does "it" have that "thirsty" has not? {found}'
         )
     asked = " and ".join(
         f'"{word}" asks with ({", ".join(f"{n:g}" for n in queries[words.index(word)].tolist())})'
