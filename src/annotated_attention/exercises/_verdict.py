@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import operator
 import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -122,6 +123,40 @@ def random(seed: int, *shapes: tuple[int, ...]) -> list[Tensor]:
     """Make float64 tensors of these shapes, the same ones for the same seed."""
     source = torch.Generator().manual_seed(seed)
     return [torch.randn(shape, generator=source, dtype=torch.float64) for shape in shapes]
+
+
+def whole_numbers(what: str, value: object, asked: str, count: int) -> tuple[int, ...]:
+    """Give the whole numbers that an answer is made of.
+
+    Args:
+        what: what gave the value, followed by a verb: "it returns".
+        value: anything.
+        asked: what the numbers are together: "an index of three".
+        count: how many of them there are.
+
+    Returns:
+        The numbers.
+
+    Raises:
+        Refused: with what it is instead; None and ``...`` count as nothing written yet.
+    """
+    if value is None or value is ...:
+        raise Refused(f"not yet, {what} {value if value is None else '...'}.")
+    numbers = value.tolist() if isinstance(value, Tensor) else value
+    if not isinstance(numbers, tuple | list):
+        kind = type(value).__name__
+        raise Refused(f"{what} an object of type {kind}; {asked} is asked for.")
+    if any(number is None or number is ... for number in numbers):
+        raise Refused("not yet, a number is missing.")
+    if len(numbers) != count:
+        raise Refused(f"{what} {len(numbers)} numbers; {asked} is asked for.")
+    try:
+        return tuple(operator.index(number) for number in numbers)
+    except Exception:
+        kinds = ", ".join(type(number).__name__ for number in numbers)
+        raise Refused(
+            f"{what} ({kinds}); {asked} is made of whole numbers. // divides and drops the rest."
+        ) from None
 
 
 def require_tensor(what: str, value: object) -> Tensor:

@@ -181,7 +181,7 @@ def book_versions(module: MultiheadAttention) -> Contenders:
     return {
         "02 a list of heads": calls(listed),
         "03 split and stack": calls(stacked),
-        "04 reshape trick": reshaped,
+        "04 reshape trick": calls(reshaped),
         "05 one by one": Projected(five.one_by_one, module),
         "05 four axes": Projected(five.four_axes, module),
         "05 folded": Projected(five.folded_batch_first, module),
