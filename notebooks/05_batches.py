@@ -121,7 +121,8 @@ print("and back      ", tuple(folded(*first, h).shape))
 
 # %% [markdown]
 # In which order? Counted from 0, slice $r = i \cdot h + j$ is sample i, head j: all heads of the first
-# sample come first. A mask for each slice has to follow the same order; chapter 6 comes back to that. Here the
+# sample come first. A mask for each slice has to follow the same order; [Masks in the
+# wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch) comes back to that. Here the
 # function has folded a tensor whose cells say where they come from:
 
 # %% jupyter={"source_hidden": true}

@@ -22,6 +22,7 @@ WITH_EXERCISES = dict.fromkeys(
         "11_trained_weights",
         "12_counting",
         "13_speed",
+        "14_masks_in_the_wild",
         "15_published_code",
         "16_testing_attention",
         "17_from_memory",

@@ -12,6 +12,7 @@ from annotated_attention.exercises.batches import check_attend_heads, check_patt
 from annotated_attention.exercises.counting import check_decoder_layer, check_longest
 from annotated_attention.exercises.from_memory import check_attention, check_mended
 from annotated_attention.exercises.masks import check_find_leaks, check_merged
+from annotated_attention.exercises.masks_in_the_wild import check_make_ready, check_turned
 from annotated_attention.exercises.multihead_attention import check_alibi, check_take_over
 from annotated_attention.exercises.one_head import check_attend, check_w_q
 from annotated_attention.exercises.published_code import check_call_it, check_widen
@@ -52,6 +53,8 @@ CHECKS = [
     check_my_head,
     check_merged,
     check_find_leaks,
+    check_turned,
+    check_make_ready,
     check_alibi,
     check_take_over,
     check_widen,
