@@ -37,7 +37,8 @@ SHORT = ["the", "milk", "was", "sweet"]
 sentences = [one.embed(one.WORDS).double(), one.embed(SHORT).double()]
 x = nn.utils.rnn.pad_sequence(sentences, batch_first=True).requires_grad_()  # (b, m, d)
 labels = [*SHORT, "·", "·", "·", "·"]
-print(tuple(x.shape), "and the second sentence is:", *labels)
+print(tuple(x.shape))
+print("sample 1:", *labels)
 
 # %% [markdown]
 # The word *was* of the short sentence attends to all eight places. What share of its attention do the
@@ -77,7 +78,7 @@ def attend(
 
 
 torch.testing.assert_close(attend(x, x, x), one.attend(x, x, x))
-print("without a mask, the function gives what it gave before")
+print("without a mask: as before")
 
 # %% [markdown]
 # The **padding mask** follows from the lengths of the sentences. Key j, counted from 0, is padding
@@ -91,7 +92,7 @@ assert blocked.equal(masks.block_padding(lengths, 8))
 print(blocked.int())
 
 _, weights = attend(x, x, x, blocked[:, None, :])  # (b, n, d), (b, n, m)
-print("was looks at:", [round(weight, 2) for weight in weights[1, 2].tolist()])
+print("was:", *(f"{weight:.2f}" for weight in weights[1, 2]))
 assert not weights[1, :, 4:].any()
 
 # %% [markdown]
@@ -106,7 +107,7 @@ words_only = attend(x, x, x, blocked[:, None, :])[0][1, :4]  # (4, d)
 alone, _ = one.attend(x[1, :4], x[1, :4], x[1, :4])          # (4, d), (4, 4)
 torch.testing.assert_close(words_only, alone)
 torch.testing.assert_close(one.gradients(words_only, [x]), one.gradients(alone, [x]))
-print("padded and masked = alone, and so are the gradients")
+print("equal, and so are the gradients")
 
 # %% [markdown]
 # ## The causal mask
@@ -148,13 +149,13 @@ swapped = one.embed(one.SWEET).double()  # (n, d)
 for name, hidden in (("no mask", None), ("causal mask", future)):
     before, after = (attend(row, row, row, hidden)[0] for row in (words, swapped))  # (n, d)
     moved = (before - after).norm(dim=-1) > 0                                       # (n,)
-    print(f"{name:>11}: changed are", *(one.SWEET[i] for i in moved.nonzero()))
+    print(f"{name}, changed:\n   ", *(one.SWEET[i] for i in moved.nonzero()))
     assert int(moved.sum()) == (8 if hidden is None else 1)
 for length in range(1, 9):
     start = words[:length]                                               # (length, d)
     prefix = attend(start, start, start, masks.block_future(length))[0]  # (length, d)
     torch.testing.assert_close(prefix, written[:length])
-print("cut after any word, the rows before the cut are kept")
+print("cut anywhere: the rows before are kept")
 
 # %% [markdown]
 # ## Merging the two
@@ -211,7 +212,7 @@ assert reached.any(-1).equal(~blocked)
 both = blocked[:, None, :] | blocked[:, :, None]  # (b, n, m)
 masked, _ = attend(x, x, x, both)                 # (b, n, d), (b, n, m)
 torch.testing.assert_close(masked[~blocked], output[~blocked])
-print("the last padded row, if it is masked, too:", masked[1, 7].tolist())
+print("last row, if masked:", masked[1, 7].tolist())
 assert masked[blocked].isnan().all()
 
 # %% [markdown]
@@ -234,8 +235,8 @@ assert masked[blocked].isnan().all()
 w_v = torch.eye(4, dtype=torch.float64, requires_grad=True)
 poisoned, _ = attend(x, x, x @ w_v, both)        # (b, n, d), (b, n, m)
 (gradient,) = one.gradients(poisoned[0], [w_v])  # (4, 4)
-print("NaN in the first sentence's output:", bool(poisoned[0].isnan().any()))
-print(f"NaN in the gradient of W_V: {gradient.isnan().sum()} of {gradient.numel()} entries")
+print("NaN in its output:", bool(poisoned[0].isnan().any()))
+print(f"NaN in the gradient: {gradient.isnan().sum()} of {gradient.numel()} entries")
 assert poisoned[0].isfinite().all()
 assert gradient.isnan().all()
 
@@ -301,7 +302,8 @@ safe = attend_safely(x, x, x, both)[0]                         # (b, n, d)
 ours, _ = scaled_dot_product_attention(x, x, x, blocked=both)  # (b, n, d), (b, n, m)
 torch.testing.assert_close(ours, safe)
 torch.testing.assert_close(one.gradients(ours, [x]), one.gradients(safe, [x]))
-print("the words are as before, with their gradients; a padded row:", ours[1, 7].tolist())
+print("words: as before, with their gradients")
+print("last row:", ours[1, 7].tolist())
 
 # %% [markdown]
 # A fully masked row may have three fates, and the figure of the merger shows each. **NaN** is loud, and
@@ -330,7 +332,8 @@ mixed = attend_safely(q, k, v, small)[0]                              # (2, 4, 3
 fused = F.scaled_dot_product_attention(q, k, v, attn_mask=~small)     # (2, 4, 3, 6)
 torch.testing.assert_close(mixed, fused)
 torch.testing.assert_close(one.gradients(mixed, [q, k, v]), one.gradients(fused, [q, k, v]))
-print("equal, and so are the gradients; fully masked rows:", int(small.all(-1).sum()))
+print("equal, and so are the gradients")
+print("fully masked rows:", int(small.all(-1).sum()))
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -347,7 +350,7 @@ print("equal, and so are the gradients; fully masked rows:", int(small.all(-1).s
 # %%
 late = one.attend(x, x, x)[1].masked_fill(blocked[:, None, :], 0)  # (b, n, m)
 (reaction,) = one.gradients((late @ x)[1, :4], [x])                # (b, m, d)
-print(f"the weights of was add up to {late[1, 2].sum():.2f}")
+print(f"the row of was adds up to {late[1, 2].sum():.2f}")
 print("the words react to:", *(labels[j] for j in reaction[1].norm(dim=-1).nonzero()))
 assert reaction[1, 4:].any()
 
@@ -364,12 +367,12 @@ for offset in (0, 1, 2):
     (reaction,) = one.gradients(drank, [x])                    # (b, m, d)
     seen = [word for word, row in zip(one.WORDS, reaction[0]) if row.any()]
     empty = int(shifted.all(-1).sum())
-    print(f"triu({offset}): fully masked rows: {empty}, drank sees:", *seen)
+    print(f"triu({offset}), fully masked: {empty}\n    drank sees:", *seen)
     assert (empty, seen) == (int(offset == 0), one.WORDS[: 2 + offset])
 
 # %% [markdown]
-# With `triu(2)` *drank* sees *milk*, the very word that a model would have to predict there. In
-# training its loss looks splendid, and it has learned to copy.
+# With `triu(2)` *drank* sees *milk*, the very word that a model has to predict there. In training it
+# can copy the answer, and when it writes there is nothing to copy.
 #
 # ## Exercises
 #

@@ -88,8 +88,8 @@ def true_means(call) -> str:
 
 
 # %% [markdown]
-# First this package and PyTorch. PyTorch's encoder layer holds an attention and takes its masks under
-# other names. Look for the row that stands alone.
+# First this package and PyTorch, each with what True means to it. PyTorch's encoder layer holds an
+# attention and takes its masks under other names. Look for the row that stands alone.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -100,16 +100,16 @@ theirs = nn.MultiheadAttention(8, 2, batch_first=True)
 layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
 step, their_step = scaled_dot_product_attention, F.scaled_dot_product_attention
 calls = {
-    "this package's function, blocked": lambda x, given: step(x, x, x, blocked=given)[0],
-    "its class, attn_mask": lambda x, given: ours(x, x, x, attn_mask=given)[0],
-    "its class, key_padding_mask": lambda x, given: ours(x, x, x, given[:1])[0],
-    "nn.MultiheadAttention, attn_mask": lambda x, given: theirs(x, x, x, attn_mask=given)[0],
-    "nn.MultiheadAttention, key_padding_mask": lambda x, given: theirs(x, x, x, given[:1])[0],
-    "nn.TransformerEncoderLayer, src_mask": lambda x, given: layer(x, src_mask=given),
-    "F.scaled_dot_product_attention, attn_mask": lambda x, given: their_step(x, x, x, given),
+    "our function, blocked": lambda x, given: step(x, x, x, blocked=given)[0],
+    "our class, attn_mask": lambda x, given: ours(x, x, x, attn_mask=given)[0],
+    "our class, key_padding_mask": lambda x, given: ours(x, x, x, given[:1])[0],
+    "nn.Multihead…, attn_mask": lambda x, given: theirs(x, x, x, attn_mask=given)[0],
+    "nn.Multihead…, key_padding_mask": lambda x, given: theirs(x, x, x, given[:1])[0],
+    "nn.Transformer…Layer, src_mask": lambda x, given: layer(x, src_mask=given),
+    "F.scaled_dot…, attn_mask": lambda x, given: their_step(x, x, x, given),
 }
 for name, call in calls.items():
-    print(f"{name:>41}: True means {true_means(call)}")
+    print(f"{name:31} {true_means(call)}")
     assert (true_means(call) == "allowed") == name.startswith("F.")
 
 # %% [markdown]
@@ -146,7 +146,7 @@ published = {
 for name, design in DESIGNS.items():
     means = true_means(partial(published[name], design.build(8, 2)))
     assert means == design.true_means
-    print(f"{name:>17}, mask {design.mask:13} True means {means}")
+    print(f"{name:18} {design.mask:13} {means}")
 
 # %% [markdown]
 # Four of seven allow, three block. So name a mask for what True means, `blocked` or `allowed`, and
@@ -169,7 +169,8 @@ assert masks.as_blocked(attention_mask, true_means="allowed").equal(blocked)
 # ## The shape to pass
 #
 # The second question is which axes a function expects. Offer each of them masks of seven shapes, with
-# sizes that all differ: b = 2, h = 4, n = 3, m = 5. A dot means that the function refuses.
+# sizes that all differ: b = 2, h = 4, n = 3, m = 5. The columns are `F.scaled_dot_product_attention` and
+# the two masks of `nn.MultiheadAttention`; a dot means that the mask is refused.
 
 # %%
 SHAPES = {"(n, m)": (3, 5), "(b, m)": (2, 5), "(b, n, m)": (2, 3, 5), "(b * h, n, m)": (8, 3, 5),
@@ -178,9 +179,9 @@ wide, tall = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
 q, k = torch.randn(2, 4, 3, 6), torch.randn(2, 4, 5, 6)
 module = nn.MultiheadAttention(24, 4, batch_first=True)
 takers = {
-    "F.scaled_dot…": lambda given: F.scaled_dot_product_attention(q, k, k, given),
+    "function": lambda given: F.scaled_dot_product_attention(q, k, k, given),
     "attn_mask": lambda given: module(wide, tall, tall, attn_mask=given),
-    "key_padding_mask": lambda given: module(wide, tall, tall, key_padding_mask=given),
+    "padding": lambda given: module(wide, tall, tall, key_padding_mask=given),
 }
 
 
@@ -190,16 +191,16 @@ def fits(call, sizes: tuple[int, ...]) -> str:
         call(torch.zeros(sizes, dtype=torch.bool))
     except (AssertionError, RuntimeError):
         return "·"
-    return "takes it"
+    return "yes"
 
 
 # %%
-print(f"{'':14}", *(f"{name:>17}" for name in takers))
+print(f"{'':13}", *(f"{name:>9}" for name in takers))
 taken = {name: [fits(call, sizes) for sizes in SHAPES.values()] for name, call in takers.items()}
 for i, shape in enumerate(SHAPES):
-    print(f"{shape:14}", *(f"{column[i]:>17}" for column in taken.values()))
-assert taken["attn_mask"].count("takes it") == 2
-assert taken["key_padding_mask"].count("takes it") == 1
+    print(f"{shape:13}", *(f"{column[i]:>9}" for column in taken.values()))
+assert taken["attn_mask"].count("yes") == 2
+assert taken["padding"].count("yes") == 1
 
 # %% [markdown]
 # The two masks of `nn.MultiheadAttention` are strict: `attn_mask` is `(n, m)` or `(b * h, n, m)`, and
@@ -227,7 +228,7 @@ for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
     output = F.scaled_dot_product_attention(queries, keys, keys, given)  # (b, h, n, d)
     (reaction,) = one.gradients(output[1], [keys])                       # (b, h, m, d)
     leaks = reaction[1, :, 3:].flatten(1).any(1).tolist()
-    print(f"{name:>12}: sample 1 reacts to its padding in head 0 {leaks[0]}, head 1 {leaks[1]}")
+    print(f"{name:12} head 0 leaks: {leaks[0]!s:5} head 1: {leaks[1]}")
     assert leaks == [name == "(b, n, m)", False]
 
 # %% [markdown]
@@ -262,9 +263,9 @@ print(f"the mask holds {broadcast.numel()} booleans, folded {repeated.numel()}")
 # %%
 slices = torch.arange(8)   # (b * h,)
 samples = torch.arange(2)  # (b,)
-print("the slices belong to", (slices // 4).tolist())
-print("repeat_interleave   ", samples.repeat_interleave(4).tolist())
-print("repeat              ", samples.repeat(4).tolist())
+print("belong to        ", (slices // 4).tolist())
+print("repeat_interleave", samples.repeat_interleave(4).tolist())
+print("repeat           ", samples.repeat(4).tolist())
 
 # %% [markdown]
 # > **Pitfall.** `repeat` has the right length and the wrong order: half of the heads of sample 0 get
@@ -285,7 +286,7 @@ for name, per_head in choices.items():
     output = doubled(tokens, tokens, tokens, attn_mask=per_head)[0]        # (b, m, e)
     (reaction,) = one.gradients(output[1, :3], [tokens])                   # (b, m, e)
     equal, leaks = torch.allclose(output, expected), bool(reaction[1, 3:].any())
-    print(f"{name:>17}: equals key_padding_mask {equal}, reacts to padding {leaks}")
+    print(f"{name:17} right: {equal!s:5} leaks: {leaks}")
     assert equal == (name == "repeat_interleave") == (not leaks)
 
 # %% [markdown]
@@ -309,7 +310,7 @@ apart, _ = scaled_dot_product_attention(x, x, x, blocked=hides, bias=bias)
 together = F.scaled_dot_product_attention(x, x, x, added)       # (b, n, d)
 torch.testing.assert_close(apart, together)
 torch.testing.assert_close(one.gradients(apart, [x]), one.gradients(together, [x]))
-print("blocked and bias = one additive mask, and so are the gradients")
+print("equal, and so are the gradients")
 
 # %% [markdown]
 # To turn a boolean mask into an additive one takes one line, and two of the three that come to mind
@@ -361,9 +362,9 @@ assert not torch.allclose(fast, slow)
 # %% [markdown]
 # ## Fills in half precision
 #
-# Much code blocks with a finite number such as -1e9, -1e20 or -1e28. Its exponential is 0, too, and no
-# NaN can appear. But large models compute in half precision, with 16 bits a number: **bfloat16** has
-# the range of float32 with fewer digits, and **float16** has more digits in a small range.
+# Much code blocks with a finite number such as -1e9. Its exponential is 0, too, and no NaN can
+# appear. But large models compute in half precision, with 16 bits a number: **bfloat16** has the
+# range of float32 with fewer digits, and **float16** has more digits in a small range.
 #
 # Three keys have equal scores. First one key is blocked, then all three are. Two things may go wrong:
 # a fill that does not fit into the dtype, and a fully masked row. What does a fully masked row get
@@ -379,7 +380,7 @@ assert not torch.allclose(fast, slow)
 
 # %%
 sees_two, sees_none = torch.tensor([[False, False, True], [True, True, True]])
-FILLS = {"-1e4": -1e4, "-1e9": -1e9, "-1e20": -1e20, "-1e28": -1e28, "-inf": -math.inf}
+FILLS = {"-1e4": -1e4, "-1e9": -1e9, "-inf": -math.inf}
 
 
 def fill_with(number: float, blocked: Tensor, dtype: torch.dtype) -> str:
@@ -388,31 +389,33 @@ def fill_with(number: float, blocked: Tensor, dtype: torch.dtype) -> str:
         filled = torch.zeros(3, dtype=dtype).masked_fill(blocked, number)  # (3,)
     except RuntimeError as error:
         return str(error)[-8:]
-    return " ".join(f"{weight:.2f}"[-3:] for weight in filled.softmax(-1).tolist())
+    weights = filled.softmax(-1)                                           # (3,)
+    return "NaN" if weights.isnan().any() else " ".join(f"{w:.2f}"[1:] for w in weights)
 
 
 for name, hidden in (("one of three keys is blocked", sees_two), ("all are", sees_none)):
-    print(f"{name}\n{'':8}" + "".join(f"{fill:>13}" for fill in FILLS))
+    print(f"{name}\n{'':8}" + "".join(f"{fill:>12}" for fill in FILLS))
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         results = [fill_with(number, hidden, dtype) for number in FILLS.values()]
-        print(f"{str(dtype)[6:]:>8}" + "".join(f"{result:>13}" for result in results))
-        assert results.count("overflow") == (3 if dtype is torch.float16 else 0)
+        print(f"{str(dtype)[6:]:>8}" + "".join(f"{result:>12}" for result in results))
+        assert results.count("overflow") == (1 if dtype is torch.float16 else 0)
         shares = ".50 .50 .00" if hidden is sees_two else ".33 .33 .33"
         assert set(results[:-1]) - {"overflow"} == {shares}
 
 # %% [markdown]
-# With one blocked key, every fill that fits does the same. Three of the four finite fills do not fit
-# into float16 and raise an error, which is the better kind of mistake. The lowest number of a dtype,
+# With one blocked key, every fill that fits does the same. -1e9 does not fit into float16 and raises an
+# error, which is the better kind of mistake. The lowest number of a dtype,
 # `torch.finfo(dtype).min`, always fits. But two such masks may be added, padding and causal, and then
 # the sum is $-\infty$ after all:
 
 # %%
 lowest = torch.finfo(torch.float16).min
 twice = torch.full((3,), lowest, dtype=torch.float16) + lowest  # (3,)
-print(lowest, "twice:", twice.tolist(), "softmax:", twice.softmax(-1).tolist())
+print(lowest, "twice:", twice.tolist())
+print("softmax:", twice.softmax(-1).tolist())
 half = torch.randn(1, 3, 4, dtype=torch.float16)                # (1, 3, 4)
 nothing, _ = scaled_dot_product_attention(half, half, half, blocked=sees_none)
-print("this package, fully masked row, float16:", nothing[0, 0].tolist())
+print("ours, fully masked:", nothing[0, 0].tolist())
 assert twice.isneginf().all()
 assert not nothing.any()
 
@@ -423,7 +426,8 @@ assert not nothing.any()
 #
 # NaN, zeros or uniform weights: [Masks](06_masks.ipynb#fully-masked-rows) named the three fates.
 # PyTorch's class has two of them, and which one depends on how you call it. Query 1 is fully masked
-# here. The third call of each class is in evaluation, without gradients and without weights.
+# here, and the gradient is that of row 0, which is not. The third call of each class is in evaluation,
+# without gradients and without weights.
 
 
 # %%
@@ -439,20 +443,21 @@ def bad_row(module, need_weights: bool, training: bool = True) -> str:
     if not training:
         return row
     (gradient,) = one.gradients(output[:, 0], [x])
-    return f"{row:5}  gradient of row 0: {'NaN' if gradient.isnan().any() else 'finite'}"
+    return f"{row:5}, gradient {'NaN' if gradient.isnan().any() else 'finite'}"
 
 
 # %%
 classes = {"nn.MultiheadAttention": doubled}
 classes["this package's"] = MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 for name, kind in classes.items():
+    print(name)
     found = [bad_row(kind, True), bad_row(kind, False), bad_row(kind, False, training=False)]
-    for how, said in zip(("with weights", "without weights", "the same, .eval()"), found):
-        print(f"{name:>21}, {how:>17}: {said}")
+    for how, said in zip(("with weights", "without weights", "in evaluation"), found):
+        print(f"  {how:15} {said}")
     bad = [True, False, True] if kind is doubled else [False] * 3
     assert ["NaN" in said for said in found] == bad
 zeros = F.scaled_dot_product_attention(tokens, tokens, tokens, torch.zeros(5, 5).bool())
-print(f"{'F.scaled_dot…':>21}, {'all masked':>17}: {'NaN' if zeros.any() else 'zeros'}")
+print(f"F.scaled_dot_product_attention\n  {'every call':15} {'NaN' if zeros.any() else 'zeros'}")
 assert not zeros.any()
 
 # %% [markdown]
@@ -467,10 +472,11 @@ assert not zeros.any()
 broken = x.detach().clone()
 broken[1, 7] = math.nan  # the last place of padding
 leaking, weights = six.attend(broken, broken, broken, blocked[:, None, :])
-print("its weight:", weights[1, 0, 7].item(), " the output of the:", leaking[1, 0].tolist())
+print("the weight of that key:", weights[1, 0, 7].item())
+print("the first word's output:", leaking[1, 0].tolist())
 cleaned = broken.masked_fill(blocked[:, :, None], 0)
 finite, _ = six.attend(cleaned, cleaned, cleaned, blocked[:, None, :])
-print("padding set to zero before:", [round(number, 2) for number in finite[1, 0].tolist()])
+print("padding set to zero:", [round(number, 2) for number in finite[1, 0].tolist()])
 assert leaking[1].isnan().all()
 assert finite.isfinite().all()
 
@@ -506,7 +512,7 @@ for name, arguments in corners.items():
     output = F.scaled_dot_product_attention(last, words, words, **arguments)  # (1, d)
     seen = one.gradients(output, [words])[0].norm(dim=-1) > 0                 # (m,)
     equal = torch.allclose(output[0], whole[-1])
-    print(f"{name:>18}: sees {int(seen.sum())} of 8 keys, equals the last row {equal}")
+    print(f"{name:18} sees {int(seen.sum())} of 8, right: {equal}")
     assert (int(seen.sum()), equal) == ((8, True) if "lower" in name else (1, False))
 
 # %% [markdown]
@@ -526,7 +532,7 @@ for count in range(1, 9):
     torch.testing.assert_close(newest, whole[-count:])
     top_left, _ = six.attend(words[-count:], words, words, masks.block_future(count, 8))
     agrees = torch.allclose(top_left, whole[-count:])
-    print(f"newest {count}: triu(m - n + 1) agrees, top left {'agrees' if agrees else 'differs'}")
+    print(f"newest {count}: right with triu, top left {'right' if agrees else 'wrong'}")
     assert agrees == (count == 8)
 
 # %% [markdown]
@@ -636,24 +642,32 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** Ask five questions of every mask that comes from elsewhere.
+# Five questions to ask of every mask that comes from elsewhere, and PyTorch's two answers:
+#
+# | question | `nn.MultiheadAttention` | `F.scaled_dot_product_attention` |
+# |---|---|---|
+# | What does True mean? | blocked | allowed |
+# | Which shapes? | `(b, m)`; `(n, m)` or `(b * h, n, m)` | all that broadcast to `(b, h, n, m)` |
+# | What do floats do? | they are added | they are added |
+# | What does a fully masked row get? | NaN or zeros | zeros |
+# | Which corner does `is_causal` take? | that of the mask you give | the top left |
+#
+# > **In short.** An additive mask is $M$ in $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$; a boolean
+# > one stands for 0 and $-\infty$.
 # >
-# > | question | `nn.MultiheadAttention` | `F.scaled_dot_product_attention` |
-# > |---|---|---|
-# > | What does True mean? | blocked | allowed |
-# > | Which shapes? | `(b, m)` and `(n, m)` or `(b * h, n, m)` | all that broadcast to `(b, h, n, m)` |
-# > | What do floats do? | they are added | they are added |
-# > | What does a fully masked row get? | NaN or zeros | zeros |
-# > | Which corner for n ≠ m? | that of the mask you give | top left; `causal_lower_right` |
+# > From a tokenizer, `(b, m)`, to the scores, `(b, h, n, m)`, and one per sample, `(b, n, m)`, to the
+# > folded form, `(b * h, n, m)`:
 # >
 # > ```python
-# > blocked = masks.as_blocked(attention_mask, true_means="allowed")[:, None, None, :]
-# > added = torch.zeros(blocked.shape).masked_fill(blocked, -math.inf)
+# > blocked = masks.as_blocked(given, true_means="allowed")
+# > added = torch.zeros(b, 1, 1, m).masked_fill(
+# >     blocked[:, None, None, :], -math.inf)
 # > per_head = per_sample.repeat_interleave(h, 0)
 # > ```
 # >
-# > Turn a mask once, where it comes in, and name it for what True means. When in doubt, ask the function
-# > itself: hide one key, and see what the output reacts to.
+# > Turn a mask once, where it comes in, and name it for what True means. For the newest n of m words
+# > the diagonal begins at the bottom right. When in doubt, ask the function itself: hide one key, and
+# > see what the output reacts to.
 #
-# Masks are where published code differs most, but not only there. [The next
+# A mask is one of several places in which published code differs. [The next
 # chapter](15_published_code.ipynb) reads seven designs whole.
