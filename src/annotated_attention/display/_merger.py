@@ -59,7 +59,7 @@ def mask_merger(
     words = {"queries": [*map(list, queries)], "keys": [*map(list, keys)]}
     pairs = "causal" if causal else attn_mask.tolist()
     data = {"scores": scores.tolist(), "padding": padding.tolist(), "attn_mask": pairs}
-    return live(static, "mask_merger", words | data, room=(476, 1045))
+    return live(static, "mask_merger", words | data, room=(510, 1090))
 
 
 def _draw(

@@ -127,11 +127,11 @@ def _draw_map(
             ax.text(j + 0.5, i + 0.5, shown, ha="center", va="center", fontsize=14)
     ax.set(xlim=(0, m), ylim=(n, 0), aspect="auto", title=title)
     ax.set_xticks([j + 0.5 for j in range(m)], keys, color=COLOURS["m"], fontsize=14)
+    ax.set_yticks([i + 0.5 for i in range(n)], queries, color=COLOURS["n"], fontsize=14)
+    ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
     if slant:
         for word in ax.get_xticklabels():
             word.set(rotation=slant, ha="left", rotation_mode="anchor")
-    ax.set_yticks([i + 0.5 for i in range(n)], queries, color=COLOURS["n"], fontsize=14)
-    ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
     for spine in ax.spines.values():
         spine.set_visible(False)
     ax.set_xlabel("keys (m)", color=COLOURS["m"], fontsize=14)
