@@ -152,7 +152,8 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, back[it])
 # %% [markdown]
 # In which order do the slices come? Counted from 0, slice r = i · h + j is sample i, head j: first all
 # heads of the first sample, then all heads of the second. A mask for each slice has to follow the same
-# order. In the figure, the function has folded a tensor whose cells say where they come from. It has
+# order, and [Masks in the wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch) comes back
+# to that. In the figure, the function has folded a tensor whose cells say where they come from. It has
 # four heads, so that the two axes differ in length.
 
 # %% jupyter={"source_hidden": true}

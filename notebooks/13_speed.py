@@ -548,4 +548,5 @@ exercises.speed.check_mebibytes(mebibytes)
 # You know what time and memory go to: products, a softmax, and n² weights where they are stored. The
 # fused kernel stores none, and the final class goes through it whenever you do not ask for weights.
 # You know how to compare: equal work, in turns, ratios with their spread. In these tables the
-# published designs were only numbers; [the next chapter](15_published_code.ipynb) reads them.
+# published designs were only numbers. Before the book reads them, [the next
+# chapter](14_masks_in_the_wild.ipynb) sorts out how each of them reads a mask.

@@ -192,7 +192,7 @@ def attempt(*settings) -> Tensor | None:
 # %% tags=["hide-input"]
 from functools import partial
 
-six = chapters.load("06_masks")
+wild = chapters.load("14_masks_in_the_wild")
 x, y = torch.randn(b, n, e), torch.randn(b, m, e)  # (b, n, e), (b, m, e)
 SHAPES = {"(n, m)": (n, m), "(b, m)": (b, m), "(b * h, n, m)": (b * h, n, m),
           "(b, 1, 1, m)": (b, 1, 1, m), "(b, h, n, m)": (b, h, n, m)}
@@ -214,9 +214,9 @@ def describe(library: str, argument: str) -> list[str]:
     rows = 1 if "(b, m)" in takes else 4
     means = added = "refused"
     if booleans:
-        means = six.true_means(lambda x, which: use(x, x, which[:rows]))
+        means = wild.true_means(lambda x, which: use(x, x, which[:rows]))
     if floats:
-        assert six.true_means(lambda x, which: use(x, x, low(which)[:rows])) == "blocked"
+        assert wild.true_means(lambda x, which: use(x, x, low(which)[:rows])) == "blocked"
         added = "added"
     full = none[takes[0]] == (means != "blocked")
     empty = use(x, y, full if booleans else full.float() - inf)
