@@ -263,7 +263,7 @@ DEPTHS = (6, 12, 24)
 
 
 def make_stack(norm_first: bool, depth: int, seed: int) -> TransformerEncoder:
-    """Make an untrained stack of layers that start different; a pre-LN one ends in a norm."""
+    """Make an untrained stack of different layers; a pre-LN one ends in a norm."""
     torch.manual_seed(seed)
     settings = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
     layer = TransformerEncoderLayer(32, 4, 128, **settings)
@@ -386,13 +386,13 @@ for norm_first in (False, True):
 # %%
 from annotated_attention import Transformer
 
-sizes = (24, 4, 2, 1, 48, 0.0)  # e, h, layers of each stack, feed-forward width, dropout
+SIZES = (24, 4, 2, 1, 48, 0.0)  # e, h, layers of each stack, feed-forward width, dropout
 
 
 def start(kind: type[nn.Module], **options: bool) -> nn.Module:
     """Build a model from the same seed as the others."""
     torch.manual_seed(8)
-    return kind(*sizes, batch_first=True, **options)
+    return kind(*SIZES, batch_first=True, **options)
 
 
 theirs, ours = (start(kind).state_dict() for kind in (nn.Transformer, Transformer))

@@ -300,7 +300,8 @@ for name in found[0]:
 
 # %% tags=["needs-weights"]
 twice, said = look(model, "the cat saw the dog and the dog saw the cat")
-same = torch.tensor([[a == b and i != j for j, b in enumerate(said)] for i, a in enumerate(said)])
+pairs = [[a == b for b in said] for a in said]
+same = torch.tensor(pairs) & ~torch.eye(len(said), dtype=torch.bool)  # (n, n)
 elsewhere = (twice * same).sum(-1)[..., same.any(1)].mean(-1)  # (l, h)
 for place in elsewhere.flatten().topk(3).indices.tolist():
     layer, head = divmod(place, heads)

@@ -36,7 +36,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import MultiheadAttention, Transformer, chapters, published, split_heads
+from annotated_attention import MultiheadAttention, chapters, published, split_heads
 from annotated_attention.published import DESIGNS
 
 one = chapters.load("01_one_head")
@@ -559,6 +559,8 @@ print("ours:\n   ", module.last_weights, "kept, shown:", tuple(seen[0].shape))
 # two designs loses something without it?
 
 # %%
+from annotated_attention import Transformer
+
 x = torch.randn(1, 8, 24)
 for norm_first in (False, True):
     stacks = []
