@@ -71,6 +71,11 @@ FILES = {
     "shapeless": "class Attention(nn.Module):\n    def forward(self, x): return x.sum()",
     "no_module": "class Attention: pass",
     "gone": "",
+    "raises": "raise ValueError('early')",
+    "misnamed": "class Attend: pass\ndef attend(x): pass",
+    "number": "Attention = 3",
+    "two_inputs": "class Attention(nn.Module):\n    def forward(self, x, context): return x",
+    "empty": "class Attention(nn.Module):\n    def forward(self, x): raise NotImplementedError",
     "sequence_first": CAUSAL.replace("DIAGONAL", "1").replace(
         "b, n, e = x.shape", "x = x.transpose(0, 1); b, n, e = x.shape"
     ).replace("reshape(b, n, e))", "reshape(b, n, e)).transpose(0, 1)"),
@@ -133,28 +138,80 @@ def test_the_wrong_meaning_of_a_mask_is_a_mistake(examine):
 
 
 @pytest.mark.parametrize(
-    ("name", "finding", "evidence"),
+    ("name", "finding", "evidence", "remedy"),
     [
-        ("broken", "import-fails", "No module named 'no_such_module'"),
-        ("script", "import-fails", "SystemExit: 3"),
-        ("gone", "import-fails", "has no attribute 'Attention'"),
-        ("needs", "construction-fails", "the constructor's mystery cannot be guessed"),
-        ("refuses", "construction-fails", "ValueError: no"),
-        ("crashes", "fails", "RuntimeError"),
-        ("shapeless", "wrong-result", "it returns shape ()"),
-        ("no_module", "call-fails", "TypeError"),
+        ("broken", "import-fails", "No module named 'no_such_module' (broken.py, line 6: `import",
+         "Install no_such_module"),
+        ("raises", "import-fails", "ValueError: early (raises.py, line 6: `raise",
+         "Run `python` on the file first"),
+        ("script", "import-fails", "SystemExit: 3", '`if __name__ == "__main__":`'),
+        ("gone", "import-fails", "gone.py has no class or function Attention", "It defines none."),
+        ("misnamed", "import-fails", "has no class or function Attention",
+         "Name one of: Attend, attend."),
+        ("number", "import-fails", "Attention is an object of type int", "Name a class"),
+        ("needs", "construction-fails", "the constructor's mystery cannot be guessed",
+         "`--init mystery=…`"),
+        ("refuses", "construction-fails", "ValueError: no (refuses.py, line 7: `def __init__",
+         "It was built with dim=12."),
+        ("crashes", "fails", "(crashes.py, line 7: `def forward(self, x): return x @ x`)",
+         "Mend that line if it should take tensors of (2, 5, 12)."),
+        ("two_inputs", "fails", "missing 1 required positional argument: 'context'",
+         "Give the kind that fits"),
+        ("empty", "fails", "NotImplementedError (empty.py, line 7", "Write what is missing"),
+        ("no_module", "call-fails", "an object of type Attention cannot be called",
+         "Name a class whose objects can be called"),
     ],
-)
-def test_what_fails_on_the_way_is_a_finding(examine, name, finding, evidence):
+)  # fmt: skip
+def test_what_cannot_be_asked_exits_with_2(examine, name, finding, evidence, remedy):
     code, output = examine(name, "--kind", "causal")
+    output = " ".join(output.split())
+    assert code == 2
+    assert output.startswith("✗ Attention: it could not be asked")
+    assert f"unasked: {finding}" in output
+    assert evidence in output
+    assert remedy in output
+
+
+def test_another_result_than_asked_for_is_wrong(examine):
+    code, output = examine("shapeless", "--kind", "causal")
     assert code == 1
-    assert f"wrong: {finding}" in output
-    assert evidence in " ".join(output.split())
+    assert "wrong: wrong-result" in output
+    assert "it returns shape ()" in output
 
 
-def test_a_file_that_does_not_exist_is_a_finding(capsys):
-    assert main(["/no/such/file.py:A", "--embed-dim", "12", "--num-heads", "3"]) == 1
-    assert "there is no file /no/such/file.py" in capsys.readouterr().out
+def test_a_file_that_does_not_exist_exits_with_2(capsys):
+    assert main(["/no/such/file.py:A", "--embed-dim", "12", "--num-heads", "3"]) == 2
+    output = capsys.readouterr().out
+    assert "there is no file /no/such/file.py" in output
+    assert "Check the path: it starts at" in output
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "extra", "names"),
+    [
+        ("right", ["--init", "no_head=3"], "no_head (--init)",
+         "d_in, d_out, context_length, dropout, num_heads, qkv_bias"),
+        ("right", ["--call", "caasal=True"], "caasal (--call)", "x"),
+        ("cross", ["--call", "masc=1"], "masc (--call)", "q, k, v, mask"),
+        ("cross", ["--mask-name", "masc"], "masc", "q, k, v, mask"),
+    ],
+)  # fmt: skip
+def test_names_that_it_does_not_have_are_refused(examine, name, options, extra, names):
+    code, output = examine(name, "--kind", "causal", *options)
+    output = " ".join(output.split())
+    assert code == 2
+    assert f"has no {extra}" in output
+    assert f"name one of: {names}." in output
+
+
+def test_a_function_is_not_constructed(examine):
+    code, output = examine("function", "--kind", "self", "--init", "e=3", target="attend")
+    assert code == 2
+    assert "is no class and is not constructed" in output
+
+
+def test_settings_that_a_config_takes_are_not_refused(examine):
+    assert examine("cross", "--mask", "allowed", "--init", "depth=3")[0] == 0
 
 
 @pytest.mark.parametrize("target", ["file.py", ":Name", "file.py:"])
@@ -165,12 +222,20 @@ def test_a_wrong_command_line_exits_with_2(target, capsys):
     assert "must be path/to/file.py:Name" in capsys.readouterr().err
 
 
-def test_sizes_that_do_not_fit_are_a_finding(examine):
-    code, output = examine(
-        "right", "--kind", "causal", sizes=("--embed-dim", "12", "--num-heads", "5")
-    )
-    assert code == 1
-    assert "-fails" in output
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        (["--embed-dim", "12", "--num-heads", "5"], "--num-heads 5 must divide --embed-dim 12"),
+        (["--embed-dim", "12", "--num-heads", "0"], "--num-heads 0 must divide --embed-dim 12"),
+        (["--embed-dim", "12", "--num-heads", "3", "--max-length", "1"], "must be at least 2"),
+        (["--embed-dim", "12", "--num-heads", "3", "--init", "a"], "a must be NAME=VALUE"),
+    ],
+)
+def test_options_that_do_not_fit_exit_with_2(sizes, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["file.py:Name", *sizes])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_file_in_a_package_is_imported_as_part_of_it(tmp_path, capsys):
