@@ -13,6 +13,7 @@ _DROPOUT = 0.5
 _TRIES = 6
 _STEP = 1e-4
 _SMOOTH = 1e-4  # a fourth difference that the rounding of float32 does not explain
+_COARSE = 0.02  # what one step in bfloat16 may be off by
 _FAR = 0.3  # what half precision may be off by: this looks for overflow, not for rounding
 
 
@@ -51,7 +52,7 @@ def precision(patient: Patient) -> Iterator[Finding]:
         raise NotAsked(f"it is asked in {patient.dtype}")
     rough = min(_roughness(patient, seed) for seed in range(31, 34))
     if rough > max(_SMOOTH, 3 * patient.tolerance):
-        patient.rounding = rough
+        patient.rounding = _COARSE
         name = str(patient.dtype).removeprefix("torch.")
         yield Finding(
             "computed-in-low-precision",

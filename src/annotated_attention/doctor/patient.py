@@ -38,6 +38,10 @@ class Failed(Exception):
         self.error = error
 
 
+class FailedBackward(Failed):
+    """The implementation answered, and raised when its answer was differentiated."""
+
+
 class NotAsked(Exception):
     """A question does not apply, or cannot be asked; the text says why."""
 
@@ -148,12 +152,12 @@ class Patient:
         """Add the gradients of a number to ``grad`` of all leaves behind it.
 
         Raises:
-            Failed: it raised on the way back.
+            FailedBackward: it raised on the way back.
         """
         try:
             number.backward()
         except Exception as error:
-            raise Failed(f"in the backward pass: {describe(error)}", error) from error
+            raise FailedBackward(f"in the backward pass: {describe(error)}", error) from error
 
     def _output(self, result: object, inputs: Inputs) -> Tensor:
         """Take the output from what was returned."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from annotated_attention.doctor import situations
 from annotated_attention.doctor.influence import counts, moves, reactions
-from annotated_attention.doctor.patient import Failed, Inputs, NotAsked, Patient
+from annotated_attention.doctor.patient import Failed, FailedBackward, Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.situations import Situation
 
@@ -223,6 +223,8 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
     for case in cases + ([extra] if extra else []):
         try:
             finding = _leak(patient, case)
+        except FailedBackward:
+            raise  # not for its mask
         except Failed as failure:
             failures.append((case.name, str(failure)))
             continue
@@ -314,6 +316,8 @@ def future(patient: Patient) -> Iterator[Finding]:
     ahead = torch.ones(n, n, dtype=torch.bool).triu(1)
     leaks = (seen & ahead).any(0)
     behind = ((strength == 0) & (moved == 0) & ~ahead).any(0)
+    if behind.diagonal().any() and not leaks[1:].any():
+        leaks[0] = False  # with nothing left to see, it sees everything alike
     if leaks.any():
         off = torch.equal(leaks, ahead & ~ahead.roll(1, 1).triu(2))
         yield Finding(
