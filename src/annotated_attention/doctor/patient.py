@@ -90,8 +90,9 @@ class Patient:
         self.dtype = torch.float64
         self.weights: Tensor | None = None  # what the last answer returned besides the output
         self.changed: set[str] = set()  # arguments that were changed in place
-        self.b = 3 if num_heads == 2 else 2
         self.n, self.m = min(5, max_length), min(5 if kind != "cross" else 7, max_length)
+        # Another size than all others, so that no wrong axis fits by chance.
+        self.b = next(b for b in range(2, 6) if b not in (num_heads, self.n, self.m))
 
     @property
     def tolerance(self) -> float:
