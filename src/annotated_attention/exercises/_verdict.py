@@ -20,6 +20,23 @@ class Refused(Exception):
     """The answer is not right; the text says why, to the reader who wrote it."""
 
 
+class NotYet(Refused):
+    """Nothing is written yet."""
+
+
+class Raised(Refused):
+    """The reader's code raised.
+
+    Attributes:
+        error: what it raised.
+    """
+
+    def __init__(self, text: str, error: Exception) -> None:
+        """Take what to say, and the error that it is about."""
+        super().__init__(text)
+        self.error = error
+
+
 def check(name: str) -> Callable[[Callable[[Any], str]], Callable[[object], None]]:
     """Turn a judge into a check that prints a verdict and never raises.
 
@@ -83,10 +100,11 @@ def call(what: str, function: Callable[..., Any], *arguments: object) -> Any:
         return function(*arguments)
     except NotImplementedError as error:
         # Torch raises it, too; a reader's placeholder has little to say.
-        raise Refused(f"not yet, {what} raises {describe(error)}") from None
+        raise NotYet(f"not yet, {what} raises {describe(error)}") from None
     except Exception as error:
         given = ", ".join(_shown(argument) for argument in arguments)
-        raise Refused(f"{what} raises {describe(error)}\nIt was given {given}.") from None
+        text = f"{what} raises {describe(error)}\nIt was given {given}."
+        raise Raised(text, error) from None
 
 
 def _shown(argument: object) -> str:
@@ -101,7 +119,7 @@ def _shown(argument: object) -> str:
 def require_function(value: object) -> None:
     """Refuse what cannot be called; None and ``...`` count as nothing written yet."""
     if value is None or value is ...:
-        raise Refused(f"not yet, it is {value if value is None else '...'}.")
+        raise NotYet(f"not yet, it is {value if value is None else '...'}.")
     if not callable(value):
         kind = type(value).__name__
         raise Refused(f"give the function or class itself; this is an object of type {kind}.")
@@ -173,7 +191,7 @@ def require_tensor(what: str, value: object) -> Tensor:
         Refused: with what it is instead; None and ``...`` count as nothing written yet.
     """
     if value is None or value is ...:
-        raise Refused(f"not yet, {what} {value if value is None else '...'}.")
+        raise NotYet(f"not yet, {what} {value if value is None else '...'}.")
     if isinstance(value, tuple | list):
         kind = type(value).__name__
         raise Refused(f"{what} a {kind} of {len(value)} things; one tensor is asked for.")
