@@ -412,11 +412,12 @@ for norm_first in (False, True):
 
 # %%
 pattern = nn.TransformerEncoderLayer(24, 4, 48, batch_first=True)
+whole = nn.Transformer(24, 4, 3, 3, 48, batch_first=True)
 stacks = {
     "copied by hand": [copy.deepcopy(pattern) for _ in range(3)],
     "torch.nn.TransformerEncoder": nn.TransformerEncoder(pattern, 3).layers,
     "ours": TransformerEncoder(TransformerEncoderLayer(24, 4, 48), 3).layers,
-    "torch.nn.Transformer": nn.Transformer(24, 4, 3, 3, 48, batch_first=True).encoder.layers,
+    "torch.nn.Transformer": whole.encoder.layers,
 }
 for name, layers in stacks.items():
     apart_by = (layers[0].linear1.weight - layers[1].linear1.weight).abs().max()
