@@ -164,7 +164,7 @@ def _examined(path: str, name: str, options: argparse.Namespace) -> Report:
             kind=options.kind,
             max_length=options.max_length,
         )
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         remedy = "Give the kind that fits, or write an adapter and call `examine` from Python."
         reason = error if isinstance(error, Unasked) else Unasked("call", describe(error), remedy)
         finding = Finding(
