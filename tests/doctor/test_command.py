@@ -102,6 +102,7 @@ FILES = {
         "self, d_in, d_out, context_length, dropout, num_heads, qkv_bias=False",
         "self, d_in=512, d_out=512, context_length=16, dropout=0.0, num_heads=8, qkv_bias=False"),
     "permuted": CROSS.replace("MASK", "None").replace("self, q, k, v,", "self, v, k, q,"),
+    "by_position": CROSS.replace("MASK", "None").replace("self, q, k, v,", "self, v, k, q, /,"),
     "named_otherwise": CROSS.replace("MASK", "None").replace(
         "self, q, k, v,", "self, quality, vigour, kind,"
     ).replace("self.q(q)", "self.q(quality)").replace(
@@ -151,6 +152,8 @@ def examine(tmp_path, capsys):
         ("optional_widths", ["--mask", "allowed"], "Attention"),
         ("all_optional", ["--kind", "causal"], "Attention"),
         ("permuted", ["--mask", "allowed"], "Attention"),
+        ("by_position", ["--mask", "allowed"], "Attention"),
+        ("by_position", ["--mask", "allowed", "--kind", "self"], "Attention"),
         ("named_otherwise", ["--mask", "allowed"], "Attention"),
         ("full_names", ["--mask", "allowed"], "Attention"),
         ("full_names", ["--mask", "allowed", "--kind", "self"], "Attention"),
