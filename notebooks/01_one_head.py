@@ -55,12 +55,12 @@ def embed(words: list[str]) -> Tensor:
 EMBEDDINGS, SWEET_EMBEDDINGS = embed(WORDS), embed(SWEET)  # (8, 4)
 
 # %% [markdown]
-# The next function prints such rows as a table. *Cat* is an animal, *milk* a food. *Thirsty* is a
-# quality that animals have. *It* stands for something and does not say what: a little of an animal,
-# a little of a food, and something that has a quality.
+# A small helper, `show`, prints such rows as a table. *Cat* is an animal, *milk* a food. *Thirsty* is
+# a quality that animals have. *It* stands for something and does not say what: a little of an
+# animal, a little of a food, and something that has a quality.
 
 
-# %% tags=["hide-input"]
+# %% jupyter={"source_hidden": true}
 def show(rows: list[str], columns: list[str], numbers: Tensor, digits: int = 2) -> None:
     """Print a table of ``numbers``, with a name for each row and each column."""
     left, widths = max(map(len, rows)), [max(len(name), 4) + 2 for name in columns]
@@ -108,7 +108,7 @@ drawing, (ax,) = display.panels(420, 210)
 for row, word, letter, shift in zip(both.tolist(), ("thirsty", "sweet"), "nh", (-0.2, 0.2)):
     places = [i + shift for i in range(4)]
     bars = ax.bar(places, row, 0.36, color=display.COLOURS[letter], label=f"… was {word}")
-    ax.bar_label(bars, fmt="%.2f", fontsize=9, padding=2)
+    ax.bar_label(bars, fmt="%.2f", padding=2)
 ax.set_xticks(range(4), FEATURES)
 ax.set_ylabel("collected by “it”")
 ax.legend()

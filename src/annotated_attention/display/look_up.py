@@ -14,8 +14,8 @@ from annotated_attention.display._html import Output
 from annotated_attention.display.figures import COLOURS, FAINT, finish, panels
 
 _ROW = 21  # pixels from one key to the next
-_COLUMNS = (88, 150, 198)  # where score, exponential and weight end
-_BAR, _VALUE, _FEATURE = 203, 262, 44  # where bars begin, the first value, from each to the next
+_COLUMNS = (84, 160, 208)  # where score, exponential and weight end
+_BAR, _VALUE, _FEATURE = 213, 272, 44  # where bars begin, the first value, from each to the next
 
 
 def soft_look_up(
@@ -141,7 +141,7 @@ def _box(ax: Axes, x: float, y: float, width: float, letter: str, text: str) -> 
 
 def _draw_headings(ax: Axes, d: int, features: Mapping[int, str], asking: str) -> None:
     ax.text(0, _ROW * 0.7, asking, color=COLOURS["n"], fontsize=11, fontweight="bold")
-    _row(ax, _ROW * 1.9, "key", "score", f"exp(·/√{d})", "weight", color="black")
+    _row(ax, _ROW * 1.9, "key", "score", f"exp(score/{math.sqrt(d):.3g})", "weight", color="black")
     for x, feature in features.items():
         ax.text(x, _ROW * 1.9, feature, ha="center", fontsize=11)
     ax.text(
