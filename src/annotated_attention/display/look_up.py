@@ -111,12 +111,12 @@ def one_query(
         for x, value, part in zip(places, values[i].tolist(), parts[i].tolist(), strict=True):
             _bar(ax, x - 21, y, 42, 0.6 * abs(part) / float(parts.abs().max()), "m")
             ax.text(x, y, f"{value:g}", ha="center", fontsize=11)
-    y = _ROW * (len(words) + 3.15)
-    ax.plot([0, places[-1] + 23], [y - 15, y - 15], color=FAINT, linewidth=1)
-    _row(ax, y, "sum", "", f"{powers.sum():.2f}", f"{weights.sum():.2f}", fontweight="bold")
+    last = _ROW * (len(words) + 3.15)
+    ax.plot([0, places[-1] + 23], [last - 15, last - 15], color=FAINT, linewidth=1)
+    _row(ax, last, "sum", "", f"{powers.sum():.2f}", f"{weights.sum():.2f}", fontweight="bold")
     for x, total in zip(places, parts.sum(0).tolist(), strict=True):
         ax.text(
-            x, y, f"{total:.2f}", ha="center", color=COLOURS["h"], fontweight="bold", fontsize=11
+            x, last, f"{total:.2f}", ha="center", color=COLOURS["h"], fontweight="bold", fontsize=11
         )
     looks = ", ".join(f"{word} {weight:.2f}" for word, weight in zip(words, weights, strict=True))
     sums = ", ".join(f"{f} {total:.2f}" for f, total in zip(features, parts.sum(0), strict=True))
