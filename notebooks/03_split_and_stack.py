@@ -3,10 +3,15 @@
 #
 # *Does every head need matrices of its own?*
 #
-# Chapter 2 ended with $3h + 1$ matrices and $5h + 1$ products. You now put the matrices of all heads
-# side by side into one, multiply once, cut the result into heads, and let one batched product
-# score all of them. The arithmetic stays; it is done in four matrices and six calls, whatever h is,
-# and with the matrices of chapter 2 it gives the numbers of chapter 2.
+# > the cat drank milk because **it** was thirsty
+#
+# [Two heads](02_two_heads.ipynb) ended with a list: each head has three small matrices, and the
+# heads run one after the other. Eight heads are 25 matrices and 41 products, and each product has to
+# be started by itself. In this chapter all heads share four matrices and six products.
+#
+# Think of a wide sheet of paper with one column per head. You fill in the whole sheet at once, cut
+# it between the columns, and lay the pieces on a stack. That is three steps: multiply once, split,
+# stack. The numbers stay exactly those of the list of heads.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -14,15 +19,11 @@ from annotated_attention import display
 display.chapter_map("project in", "split", "score", "mix", "merge", "project out")
 
 # %% [markdown]
-# ## One matrix holds every head
+# ## Two heads that you can read
 #
-# A matrix product works column by column: column j of $XW$ needs column j of $W$ and no other. So
-# the queries of all heads can be computed side by side:
-#
-# $$[\,q_1 \; q_2 \; \cdots \; q_h\,] = X\,[\,W_1 \; W_2 \; \cdots \; W_h\,]$$
-#
-# Take the four heads of a module of chapter 2 and try it. From here on, all sizes differ: n = 3
-# queries, m = 5 keys, h = 4 heads of width d = 6, so e = 24.
+# To follow the numbers, make two heads of width 2 by hand for the running sentence. The first asks
+# *who or what are you?* and looks at the features *animal* and *food*. The second asks *what is
+# said of you?* and looks at *action* and *quality*.
 
 # %%
 import torch
@@ -33,60 +34,114 @@ from annotated_attention import chapters
 one = chapters.load("01_one_head")
 two = chapters.load("02_two_heads")
 
-# %%
-torch.manual_seed(3)
-n, m, h, d = 3, 5, 4, 6
-listed = two.Heads(embed_dim=h * d, num_heads=h).double()
-x = torch.randn(n, h * d, dtype=torch.float64, requires_grad=True)      # (n, h * d)
-words = torch.randn(m, h * d, dtype=torch.float64, requires_grad=True)  # (m, h * d)
+x = one.EMBEDDINGS  # (8, 4)
+n, h, d = 8, 2, 2
+animal, food, action, quality = torch.eye(4)
 
-wide = torch.cat([head.w_q for head in listed.heads], dim=1)       # (h * d, h * d)
-q = x @ wide                                                       # (n, h * d)
-apart = torch.cat([x @ head.w_q for head in listed.heads], dim=1)  # (n, h * d)
-torch.testing.assert_close(q, apart)
-narrow = tuple(listed.heads[0].w_q.shape)
-print(h, "matrices of", narrow, "became one of", tuple(wide.shape))
+who = torch.stack([animal, food], dim=1)                  # (4, 2)
+said = torch.stack([action, quality], dim=1)              # (4, 2)
+asks = torch.stack([action, 2 * (animal + food)], dim=1)  # (4, 2)
+w_q, w_k, w_v = [who, asks], [who, said], [who, said]
+one.show(one.FEATURES, ["finds action", "finds quality"], asks, digits=0)
 
 # %% [markdown]
-# The wide matrix is `(e, e)` for any number of heads, since $h \cdot d = e$: the heads share its
-# columns out among themselves. In the picture, the stronger the colour, the larger the number, and
-# the columns of a head keep their place from $W_Q$ to $Q$.
+# `w_q` is a list with one matrix per head, and so are `w_k` and `w_v`. The table is the $W_Q$ of
+# the second head, called `asks`. Its first column says that actions look for actions, its second
+# that animals and foods look for a quality. Now let both heads run, one after the other,
+# and look at the row of *it*.
+
+# %%
+it = one.WORDS.index("it")
+heads = [one.attend(x @ w_q[i], x @ w_k[i], x @ w_v[i]) for i in range(h)]
+apart, maps = (torch.stack(parts) for parts in zip(*heads))
+
+one.show(["head 1", "head 2"], one.WORDS, maps[:, it])
+
+# %% [markdown]
+# The first head looks at *cat* and *milk* alike (0.29 each), the two things that a pronoun could
+# stand for. The second finds *thirsty* (0.93). Two heads took ten products, and none of them
+# has put the two results together yet. The rest of the chapter gets the same numbers with fewer.
+#
+# ## One matrix holds every head
+#
+# Column j of the product $XW$ depends on column j of $W$ and on no other column. So you may put the
+# matrices of all heads side by side, multiply once, and find each head's queries in its own columns:
+#
+# $$X\,[\,W_1 \; W_2 \; \cdots \; W_h\,] = [\,XW_1 \; XW_2 \; \cdots \; XW_h\,]$$
+
+# %%
+wide = torch.cat(w_q, dim=1)  # (4, 2 + 2)
+q = x @ wide                  # (n, 4) x (4, h * d) -> (n, h * d)
+
+assert torch.equal(q, torch.cat([x @ w_q[0], x @ w_q[1]], dim=1))
+one.show(["query of it"], ["head 1", "head 1", "head 2", "head 2"], q[it, None], digits=0)
+
+# %% [markdown]
+# The first two numbers are the query of *it* for the first head, the last two for the second. The
+# figure shows the whole product. A number is coloured more strongly the larger its absolute value.
+# The dark lines are where the sheet will be cut.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
 
 
-def draw_matrix(ax, matrix: Tensor, title: str, heads: int) -> None:
-    rows, columns = matrix.shape
-    shade = matrix.detach().abs() / matrix.detach().abs().max()
-    for i in range(rows):
-        for j in range(columns):
-            letter = "nh"[j * heads // columns % 2] if heads else "b"
-            colour, alpha = display.COLOURS[letter], 0.1 + 0.8 * shade[i, j].item()
+def draw_matrix(ax, matrix: Tensor, title: str, names: list[str], letter: str) -> None:
+    shade = matrix.abs() / matrix.abs().max()
+    for i, name in enumerate(names):
+        ax.text(-0.25, i + 0.5, name, ha="right", va="center")
+        for j, number in enumerate(matrix[i].tolist()):
+            alpha, colour = 0.06 + 0.6 * shade[i, j].item(), display.COLOURS[letter]
             ax.add_patch(Rectangle((j, i), 1, 1, color=colour, alpha=alpha, linewidth=0))
-    for head in range(heads):
-        width = columns / heads
-        ax.text((head + 0.5) * width, -0.4, f"head {head + 1}", ha="center", fontsize=9)
-    ax.set(xlim=(0, columns), ylim=(rows, -1.6), aspect="equal")
-    ax.set_title(title)
+            ax.text(j + 0.5, i + 0.5, f"{number:.0f}", ha="center", va="center")
+    ax.text(2, -1.5, title, ha="center", fontsize=11)
+    ax.set(xlim=(-3.2, 4.2), ylim=(8.2, -2.2), aspect="equal")
     ax.axis("off")
 
 
 # %% jupyter={"source_hidden": true}
-drawing, axes = display.panels(720, 250, columns=3)
-shown = (("X", x, 0), ("W_Q", wide, h), ("Q = X W_Q", q, h))
-for ax, (title, matrix, heads) in zip(axes, shown):
-    draw_matrix(ax, matrix, f"{title}, {matrix.size(0)} × {matrix.size(1)}", heads)
+drawing, axes = display.panels(430, 250, columns=3)
+draw_matrix(axes[0], x, "X", one.WORDS, "n")
+draw_matrix(axes[1], wide, "W_Q", one.FEATURES, "h")
+draw_matrix(axes[2], q, "Q = X W_Q", one.WORDS, "h")
+for ax, rows in zip(axes[1:], (4, 8)):
+    ax.add_patch(Rectangle((1.95, -0.3), 0.1, rows + 0.5, color="black", linewidth=0))
+    for head in (1, 2):
+        place = {"ha": "center", "color": display.COLOURS["h"]}
+        ax.text(2 * head - 1, -0.4, f"head {head}", **place)
 display.finish(drawing, name="columns-by-head", alt=(
-    f"Three matrices: X, W_Q and their product Q. The {h * d} columns of W_Q are cut "
-    f"into {h} blocks of {d}, one per head, and Q has the same blocks."
+    "Three matrices: X with a row per word, W_Q with a row per feature, and their product "
+    "Q with a row per word. The first two columns of W_Q and of Q belong to head 1, the "
+    f"others to head 2. Row it of Q: {', '.join(f'{number:.0f}' for number in q[it])}."
 ))
 
 # %% [markdown]
+# Follow one column down: the last column of $W_Q$ makes the last column of $Q$, and nothing else.
+#
+# Eight heads would be narrower than two if the model keeps its width. What is the shape of the wide
+# $W_Q$ of a model of width e = 24 with 2 heads, with 4, with 8?
+#
+# <details><summary>What do you expect?</summary>
+#
+# It is (24, 24) each time. Each head has width d = e / h, and there are h of them, so that all
+# columns together are h · d = e. The heads only share the columns out among themselves.
+#
+# </details>
+
+# %%
+for heads in (2, 4, 8):
+    listed = two.Heads(embed_dim=24, num_heads=heads)
+    narrow = [tuple(head.w_q.shape) for head in listed.heads]
+    together = torch.cat([head.w_q for head in listed.heads], dim=1)  # (24, 24)
+    print(f"{heads} heads: {heads} matrices {narrow[0]}, together {tuple(together.shape)}")
+
+# %% [markdown]
+# The number of heads is no longer visible in the parameters. It has become a setting that says
+# where to cut.
+#
 # ## Split, then stack
 #
-# `torch.split` cuts the wide rows into pieces of d columns, `torch.stack` puts the pieces on top of
-# each other along a new first axis.
+# Two functions of PyTorch do the cutting. `torch.split` cuts the wide rows into pieces of d columns
+# each. `torch.stack` lays the pieces on top of each other, along a new first axis.
 
 
 # %%
@@ -94,51 +149,51 @@ def split_and_stack(x: Tensor, num_heads: int) -> Tensor:
     """Cut the features into heads, and stack the heads.
 
     Args:
-        x: (n, h * d), one row per token.
-        num_heads: how many.
+        x: (n, h * d), one row per word.
+        num_heads: h, the number of heads.
     """
     pieces = x.split(x.size(-1) // num_heads, dim=-1)  # (n, d)
     return torch.stack(pieces)                         # (h, n, d)
 
 
-k = words @ torch.cat([head.w_k for head in listed.heads], dim=1)  # (m, h * d)
-v = words @ torch.cat([head.w_v for head in listed.heads], dim=1)  # (m, h * d)
-q_heads = split_and_stack(q, h)                                    # (h, n, d)
-k_heads, v_heads = split_and_stack(k, h), split_and_stack(v, h)    # (h, m, d)
-print(tuple(q.shape), "->", tuple(q_heads.shape))
+k = x @ torch.cat(w_k, dim=1)  # (n, h * d)
+v = x @ torch.cat(w_v, dim=1)  # (n, h * d)
+q_heads, k_heads, v_heads = (split_and_stack(each, h) for each in (q, k, v))
+print("Q", tuple(q.shape), "-> stacked", tuple(q_heads.shape))
+one.show(["query of it, head 1", "query of it, head 2"], ["", ""], q_heads[:, it], digits=0)
 
 # %% [markdown]
+# The four numbers of *it* are now in two places, two numbers in each head. With the heads in front,
+# `q_heads[0]` is the whole first head: eight words, each with its two numbers.
+#
 # ## One product for all heads
 #
-# `@` multiplies the last two axes and treats those before them as a batch: the same as `torch.bmm`
-# for three axes. With h in front, one `@` scores every head, and `attend` of chapter 1, written for
-# one head, works for all of them without a change.
+# The operator `@` multiplies the last two axes. Any axes before them count as a batch of
+# independent problems. So `attend`, which [One head](01_one_head.ipynb) wrote for a single head, now
+# works for all heads together, and not a letter of it changes.
 
 # %%
-scores = q_heads @ k_heads.mT  # (h, n, d) x (h, d, m) -> (h, n, m)
-assert torch.equal(scores, torch.bmm(q_heads, k_heads.mT))
+scores = q_heads @ k_heads.mT                           # (h, n, d) x (h, d, n) -> (h, n, n)
+mixed, weights = one.attend(q_heads, k_heads, v_heads)  # (h, n, d), (h, n, n)
+torch.testing.assert_close((mixed, weights), (apart, maps))
 
-mixed, weights = one.attend(q_heads, k_heads, v_heads)  # (h, n, d), (h, n, m)
-for i, head in enumerate(listed.heads):
-    alone, its_weights = head(x, words, words)  # (n, d), (n, m)
-    torch.testing.assert_close((mixed[i], weights[i]), (alone, its_weights))
-print(f"{h} heads at once give what each gives alone")
+one.show(["head 1", "head 2"], one.WORDS, weights[:, it])
 
 # %% [markdown]
-# Could h stay in the middle, as `(n, h, d)`? The numbers are the same, and `einsum`, which is told
-# what each axis is, does it. But `@` needs the axes that it multiplies at the end, and `q_heads[0]`
-# being head 1 is handy. So h goes first.
-
-# %%
-q_middle = torch.stack(q.split(d, dim=-1), dim=1)           # (n, h, d)
-k_middle = torch.stack(k.split(d, dim=-1), dim=1)           # (m, h, d)
-by_name = torch.einsum("nhd,mhd->hnm", q_middle, k_middle)  # (h, n, m)
-torch.testing.assert_close(by_name, scores)
-print("einsum on (n, h, d) agrees")
-
-# %% [markdown]
-# > **Pitfall.** Stacked along the wrong axis, `(n, h, d)`, self-attention still runs: `@` then
-# > multiplies the heads of one token with each other. The output even has the right shape.
+# These are the weights from the beginning of the chapter, and the cell asserts that what the heads
+# hand back is equal, too. One batched product scored both heads.
+#
+# Suppose that you stack along the wrong axis, `torch.stack(pieces, dim=1)`. The heads then have the
+# shape (n, h, d) instead of (h, n, d). What happens: an error, an output of another shape, or an
+# output of the right shape with other numbers?
+#
+# <details><summary>What do you expect?</summary>
+#
+# The output has the right shape, and other numbers. `@` takes the first axis for the batch, so every
+# word becomes a problem of its own. Inside it, the h heads of that one word attend to each other. No
+# word sees any other word.
+#
+# </details>
 
 
 # %%
@@ -150,19 +205,41 @@ def stacked_wrongly(x: Tensor, num_heads: int) -> tuple[Tensor, Tensor]:
     return mixed.flatten(1), weights                   # (n, h * d), (n, h, h)
 
 
-output, weights = stacked_wrongly(x, h)  # (n, h * d), (n, h, h)
-print("output", tuple(output.shape), "- weights", tuple(weights.shape), "for", (h, n, n))
-reach = torch.autograd.grad(output[0].sum(), x)[0].abs().sum(-1)  # (n,)
-print("how much each token matters to token 1:", [round(r, 2) for r in reach.tolist()])
+words = x.clone().requires_grad_()           # (n, h * d)
+output, weights = stacked_wrongly(words, h)  # (n, h * d), (n, h, h)
+(gradient,) = torch.autograd.grad(output[it].sum(), words)
+print("output", tuple(output.shape), "- weights", tuple(weights.shape), "not", (h, n, n))
+one.show(["it reacts to"], one.WORDS, gradient.abs().sum(-1)[None])
 
 # %% [markdown]
-# No token looks at any other: the reaction to tokens 2 and 3 is exactly zero. That is the check to
-# remember: *does the output react to other tokens?*
+# > **Pitfall.** The wrong axis keeps the shape of the output. The last line gives it away: the
+# > size of the gradient of the row of *it* with respect to every word. All entries but one are zero, so *it*
+# > learns nothing from *thirsty*, or from anyone else. Ask your own attention the same question:
+# > *does the output react to the other words?*
+
+# %% [markdown]
+# <!-- deeper: could the heads stay in the middle? -->
+# ### Going deeper: could the heads stay in the middle?
 #
+# The shape (n, h, d) is not wrong in itself. Only `@` cannot work with it, since `@` insists on
+# multiplying the last two axes. `einsum` is told by name what each axis is, and then h may stand
+# anywhere. It gives the same scores:
+
+# %%
+q_middle = torch.stack(q.split(d, dim=-1), dim=1)           # (n, h, d)
+k_middle = torch.stack(k.split(d, dim=-1), dim=1)           # (n, h, d)
+by_name = torch.einsum("nhd,mhd->hnm", q_middle, k_middle)  # (h, n, n)
+torch.testing.assert_close(by_name, scores)
+print("einsum on (n, h, d) gives the same scores")
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## Back together, and what W_O is for
 #
-# The way back undoes the two steps: take the heads apart along axis 0, and concatenate them along
-# the features.
+# After attention, the pieces go back side by side: take the heads apart along the first axis, and
+# concatenate them along the features.
 
 
 # %%
@@ -178,25 +255,30 @@ def unstack_and_concatenate(x: Tensor) -> Tensor:
 merged = unstack_and_concatenate(mixed)  # (n, h * d)
 assert torch.equal(unstack_and_concatenate(split_and_stack(x, h)), x)
 print(tuple(mixed.shape), "->", tuple(merged.shape))
+one.show(["the row of it"], one.FEATURES, merged[it, None])
 
 # %% [markdown]
-# Then comes $W_O$. Without it, a head could write into its own d columns of the output and nowhere
-# else. Disturb one head, and count the columns that change:
+# In the row of *it*, the first two numbers come from the first head (animal and food in nearly equal
+# parts), the last two from the second (mostly *quality*). Without another matrix, it would stay that
+# way for ever: each head could write into its own d columns of the output and nowhere else. That is
+# what $W_O$ is for. Change what the second head hands back, and see which columns of the output
+# change, without $W_O$ and with a random one.
 
 # %%
-disturbed = mixed.clone()
-disturbed[1] += 1
-other = unstack_and_concatenate(disturbed)  # (n, h * d)
-for name, w_o in (("without", torch.eye(h * d).double()), ("with", listed.w_o)):
-    changed = ((merged - other) @ w_o).abs().amax(0) > 1e-9  # (h * d,)
-    print(f"{name} W_O: {changed.sum()} of {h * d} columns")
+torch.manual_seed(3)
+changed = mixed.clone()
+changed[1] += 1
+difference = unstack_and_concatenate(changed) - merged  # (n, h * d)
+for name, w_o in (("without W_O", torch.eye(4)), ("with W_O", torch.randn(4, 4))):
+    moved = (difference @ w_o).abs().amax(0) > 1e-6  # (4,)
+    print(f"{name:>11}: columns that change: {moved.nonzero().flatten().tolist()}")
 
 # %% [markdown]
-# With $W_O$, `(e, e)` like the others, every head can write everywhere, and training decides where.
+# With $W_O$, of shape (e, e), every head can write into every column, and training decides where.
 #
 # ## The module
 #
-# Four matrices. The number of heads is now a setting: it appears in no shape of a parameter.
+# Four matrices remain. `split_and_stack` and `unstack_and_concatenate` do what the list of heads did.
 
 
 # %%
@@ -225,64 +307,30 @@ class SplitAndStack(nn.Module):
 
 
 # %% [markdown]
-# What changed since chapter 2:
+# Give the module the two heads that you made by hand, with an identity matrix as $W_O$, and it
+# returns the row of *it* from above.
 
 # %%
-display.diff(two.Heads, SplitAndStack)
+module = SplitAndStack(embed_dim=4, num_heads=2)
+with torch.no_grad():
+    for name, parts in (("w_q", w_q), ("w_k", w_k), ("w_v", w_v)):
+        getattr(module, name).copy_(torch.cat(parts, dim=1))
+    module.w_o.copy_(torch.eye(4))
+
+output, weights = module(x, x, x)  # (n, h * d), (h, n, n)
+torch.testing.assert_close(output, merged)
+one.show(["the row of it"], one.FEATURES, output[it, None])
 
 # %% [markdown]
-# ## The same as chapter 2, the same as PyTorch
+# ## What it saves
 #
-# Load the matrices of chapter 2's module, side by side, and compare everything: outputs, weights,
-# and the gradients of both inputs and of every matrix.
-
-# %%
-stacked = SplitAndStack(embed_dim=h * d, num_heads=h).double()
-with torch.no_grad():
-    for name in ("w_q", "w_k", "w_v"):
-        parts = [getattr(head, name) for head in listed.heads]
-        getattr(stacked, name).copy_(torch.cat(parts, dim=1))
-    stacked.w_o.copy_(listed.w_o)
-
-ours, our_weights = stacked(x, words, words)     # (n, h * d), (h, n, m)
-theirs, their_weights = listed(x, words, words)  # (n, h * d), (h, n, m)
-torch.testing.assert_close((ours, our_weights), (theirs, their_weights))
-
-# %%
-mine = one.gradients(ours, [x, words, *stacked.parameters()])
-apart = one.gradients(theirs, [x, words, *listed.parameters()])
-of_x, of_words, of_o, *of_heads = apart  # chapter 2 lists w_o, then q, k, v of each head
-wide = [torch.cat(of_heads[part::3], dim=1) for part in range(3)]
-torch.testing.assert_close(mine, (of_x, of_words, *wide, of_o))
-print(f"chapter 2: outputs, weights and {len(mine)} gradients agree")
-
-# %%
-torchs = nn.MultiheadAttention(h * d, h, bias=False, dtype=torch.float64)
-packed = [torchs.in_proj_weight, torchs.out_proj.weight]
-with torch.no_grad():
-    packed[0].copy_(torch.cat([stacked.w_q, stacked.w_k, stacked.w_v], dim=1).mT)
-    packed[1].copy_(stacked.w_o.mT)
-
-both = torchs(x, words, words, average_attn_weights=False)  # (n, h * d), (h, n, m)
-torch.testing.assert_close((ours, our_weights), both)
-of_x, of_words, of_in, of_out = one.gradients(both[0], [x, words, *packed])
-expected = (of_x, of_words, *(part.mT for part in of_in.chunk(3)), of_out.mT)
-ours, _ = stacked(x, words, words)                          # (n, h * d), (h, n, m)
-mine = one.gradients(ours, [x, words, *stacked.parameters()])
-torch.testing.assert_close(mine, expected)
-print(f"PyTorch: outputs, weights and {len(mine)} gradients agree")
-
-# %% [markdown]
-# The heads need no sorting for PyTorch any more: its one matrix is our $W_Q$, $W_K$ and $W_V$, each
-# holding all heads side by side, transposed.
-#
-# ## What is left
-#
-# Count again, with the counter of chapter 2. A batched product is one call that does the work of h.
+# Count matrices and products again, with the counter of [Two heads](02_two_heads.ipynb). A batched
+# product is one call that does the work of h products.
 
 # %%
 long = torch.randn(64, 32)  # (64, 32)
-print("heads  matrices  products  (chapter 2: matrices  products)")
+print("       split and stack       a list of heads")
+print("heads  matrices  products    matrices  products")
 for count in (1, 2, 4, 8, 16):
     row = [count]
     for kind in (SplitAndStack, two.Heads):
@@ -290,20 +338,120 @@ for count in (1, 2, 4, 8, 16):
         with two.Products() as products:
             model(long, long, long)
         row += [sum(1 for _ in model.parameters()), products.calls]
-    print("{:5} {:9} {:9} {:21} {:9}".format(*row))
+    print("{:5} {:9} {:9} {:11} {:9}".format(*row))
 
 # %% [markdown]
-# One thing does change. Xavier's choice looks at rows and columns, and sees one `(e, e)` matrix where
-# it saw h narrow ones. So a fresh module starts with smaller numbers:
+# Four matrices and six products, whatever the number of heads: three products to project in, one for
+# all scores, one to mix, and one for $W_O$. The arithmetic in them is the same as before. What is
+# saved is starting many small pieces of work one after the other.
+
+# %% [markdown]
+# <!-- deeper: the same as the list, the same as PyTorch -->
+# ### Going deeper: the same as the list, the same as PyTorch
+#
+# The sentence has as many queries as keys, and as many heads as a head has features. A swapped axis
+# could hide behind such equal numbers. So the proof uses sizes that all differ: 3 queries, 5 keys,
+# 4 heads of width 6. Load the matrices of a list of heads, side by side, and compare outputs and
+# weights.
+
+# %%
+torch.manual_seed(3)
+listed = two.Heads(embed_dim=24, num_heads=4).double()
+stacked = SplitAndStack(embed_dim=24, num_heads=4).double()
+with torch.no_grad():
+    for name in ("w_q", "w_k", "w_v"):
+        parts = [getattr(head, name) for head in listed.heads]
+        getattr(stacked, name).copy_(torch.cat(parts, dim=1))
+    stacked.w_o.copy_(listed.w_o)
+
+asking = torch.randn(3, 24, dtype=torch.float64, requires_grad=True)  # (3, 24)
+asked = torch.randn(5, 24, dtype=torch.float64, requires_grad=True)   # (5, 24)
+ours, our_weights = stacked(asking, asked, asked)                     # (3, 24), (4, 3, 5)
+theirs, their_weights = listed(asking, asked, asked)                  # (3, 24), (4, 3, 5)
+torch.testing.assert_close((ours, our_weights), (theirs, their_weights))
+print("the same outputs and the same weights as the list of heads")
+
+# %% [markdown]
+# Then the gradients: of both inputs and of every matrix. A list of heads has its own gradient for each
+# small matrix, so these are put side by side before they are compared.
+
+# %%
+mine = one.gradients(ours, [asking, asked, *stacked.parameters()])
+separate = one.gradients(theirs, [asking, asked, *listed.parameters()])
+of_asking, of_asked, of_o, *of_heads = separate  # the list has w_o first, then each head
+side_by_side = [torch.cat(of_heads[part::3], dim=1) for part in range(3)]
+torch.testing.assert_close(mine, (of_asking, of_asked, *side_by_side, of_o))
+print(f"the same {len(mine)} gradients")
+
+# %% [markdown]
+# PyTorch's class stores $W_Q$, $W_K$ and $W_V$ in one matrix, each holding all heads side by side and
+# transposed. So the heads need no sorting any more.
+
+# %%
+torchs = nn.MultiheadAttention(24, 4, bias=False, dtype=torch.float64)
+packed = [torchs.in_proj_weight, torchs.out_proj.weight]
+with torch.no_grad():
+    packed[0].copy_(torch.cat([stacked.w_q, stacked.w_k, stacked.w_v], dim=1).mT)
+    packed[1].copy_(stacked.w_o.mT)
+
+both = torchs(asking, asked, asked, average_attn_weights=False)  # (3, 24), (4, 3, 5)
+ours, our_weights = stacked(asking, asked, asked)                # (3, 24), (4, 3, 5)
+torch.testing.assert_close((ours, our_weights), both)
+of_asking, of_asked, of_in, of_out = one.gradients(both[0], [asking, asked, *packed])
+expected = (of_asking, of_asked, *(part.mT for part in of_in.chunk(3)), of_out.mT)
+mine = one.gradients(ours, [asking, asked, *stacked.parameters()])
+torch.testing.assert_close(mine, expected)
+print(f"PyTorch: the same outputs, weights and {len(mine)} gradients")
+
+# %% [markdown]
+# One thing does change: how a fresh module starts. Xavier's choice looks at the rows and columns of a
+# matrix. It now sees one (e, e) matrix where it saw h narrow ones, and draws smaller numbers:
 
 # %%
 fresh, old = SplitAndStack(512, 8), two.Heads(512, 8)
-print(f"deviation of W_Q, all heads in one: {fresh.w_q.std():.3f}")
-print(f"deviation of W_Q, head by head:     {old.heads[0].w_q.std():.3f}")
+print(f"standard deviation of W_Q, all heads in one: {fresh.w_q.std():.3f}")
+print(f"standard deviation of W_Q, head by head:     {old.heads[0].w_q.std():.3f}")
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Exercises
 #
+# ### Whose columns?
+#
+# *Easy, 2 minutes.* A wide $W_Q$ is (24, 24) and holds h = 4 heads of width d = 6. Heads and columns
+# are counted from 0. Which columns belong to head 2? Write the first of them and the first that does
+# not belong to it any more, as in a slice.
+
+# %% tags=["exercise"]
+my_columns = (None, None)  # your two numbers here
+
+# %%
+from annotated_attention import exercises
+
+exercises.split_and_stack.check_columns(my_columns)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Each head has d columns of its own, side by side. How many columns do the heads 0 and 1 take up
+# together?
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Head 0 has the columns 0 to 5, which is the slice `0:6`.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+my_columns = (2 * 6, 3 * 6)
+
+exercises.split_and_stack.check_columns(my_columns)
+
+# %% [markdown]
 # ### Silence a head
 #
 # *Easy, 5 minutes.* To find out what a head is good for, people switch it off. Return a copy of
@@ -319,8 +467,6 @@ def silence(w_o: Tensor, head: int, num_heads: int) -> Tensor:
 
 
 # %%
-from annotated_attention import exercises
-
 exercises.split_and_stack.check_silence(silence)
 
 # %% [markdown]
@@ -364,11 +510,11 @@ exercises.split_and_stack.check_silence(silence)
 # %% [markdown]
 # ### Pack for PyTorch
 #
-# *Medium, 10 minutes.* `heads` is a list of h triples `(w_q, w_k, w_v)`, all `(e, d)`, as in
-# chapter 2. Pack them into one matrix as `nn.MultiheadAttention` stores them in `in_proj_weight`,
-# `(3 * e, e)`: the queries of all heads, head by head, then the keys, then the values. PyTorch
-# computes $XW^\top$ where we compute $XW$. Return a tensor through which gradients flow, without
-# `nn.Parameter`.
+# *Medium, 10 minutes.* `heads` is a list of h triples `(w_q, w_k, w_v)`, all `(e, d)`, as in [Two
+# heads](02_two_heads.ipynb). Pack them into one matrix as `nn.MultiheadAttention` stores them in
+# `in_proj_weight`, `(3 * e, e)`: the queries of all heads, head by head, then the keys, then the
+# values. PyTorch computes $XW^\top$ where we compute $XW$. Return a tensor through which gradients
+# flow, without `nn.Parameter`.
 
 
 # %% tags=["exercise"]
@@ -417,7 +563,18 @@ exercises.split_and_stack.check_pack(pack)
 # %% [markdown]
 # ## What you have now
 #
-# The heads are columns of one matrix. Splitting and stacking gives each its slice, one batched
-# product scores them all, and concatenating undoes it. Only the splitting itself is clumsy: it
-# copies everything, piece by piece. [The next chapter](04_reshape_trick.ipynb) does the same without
-# touching a number.
+# > **In short.**
+# >
+# > - project, all heads at once: `q = x @ w_q`, (n, h · d)
+# > - split: `pieces = q.split(d, dim=-1)`, h pieces of (n, d)
+# > - stack: `torch.stack(pieces)`, (h, n, d)
+# > - attend, all heads at once: `attend(q, k, v)`, (h, n, d)
+# > - merge: `torch.cat(mixed.unbind(0), dim=-1)`, (n, h · d)
+# > - project out: `merged @ w_o`, (n, e)
+# >
+# > $[\,q_1 \; q_2 \; \cdots \; q_h\,] = X\,W_Q$: the heads share the columns of one matrix, so h is a setting
+# > and no longer visible in the parameters. The heads stand in front, because `@` multiplies the last two
+# > axes. Four matrices and six products serve any number of heads.
+#
+# Splitting and stacking copies every number once. [The reshape trick](04_reshape_trick.ipynb) gets
+# the same heads without a copy.

@@ -3,10 +3,17 @@
 #
 # *Can the heads be split without copying a number?*
 #
-# Splitting and stacking copies every number once, piece by piece. The same heads can be had by
-# looking at the same memory in another way: one reshape and one transpose, and no copy. There are
-# two famous ways to get it wrong, and both keep every shape. You run them, see them train, and
-# learn how to catch them.
+# > the cat drank milk because **it** was thirsty
+#
+# [Split and stack](03_split_and_stack.ipynb) copies every number once, piece by piece. You can have
+# the same heads without moving a number, by looking at the same memory in another way: one reshape
+# and one transpose. Nearly every implementation does this, and two famous mistakes are made while
+# doing it. Both keep every shape, and both run without an error. You will see where each of them
+# sends the numbers, and learn one question that finds them.
+#
+# One more word before you start. So far each row was a word. Trained models cut text into words and
+# pieces of words, and call each piece a **token**. For attention a token is a row, nothing more. From
+# here on the book says *token* wherever it does not matter which word it is.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -14,10 +21,15 @@ from annotated_attention import display
 display.chapter_map("split", "merge")
 
 # %% [markdown]
-# ## A tensor is a row of numbers and a way to walk it
+# ## A tensor is a row of numbers and a rule for stepping through it
 #
-# However many axes a tensor has, its numbers lie in one row in memory. The **strides** say how far
-# to walk for one step along each axis. Take n = 3 tokens, h = 2 heads of width d = 4.
+# Think of a long shelf with one number per place. However many axes a tensor has, its numbers stand
+# on one such shelf, in one row. The **strides** are the rule for stepping along it: one stride per
+# axis, which says how many places to move for one step along that axis.
+#
+# Take the eight words of the sentence, each with four features, and follow one number through four
+# layouts: the *animal* of *cat*, a 3. For each layout the cell prints the shape, the strides, the index
+# at which you find the number, and its place on the shelf: each index times its stride, added up.
 
 # %%
 import torch
@@ -27,100 +39,113 @@ from annotated_attention import chapters
 
 one = chapters.load("01_one_head")
 three = chapters.load("03_split_and_stack")
-n, h, d = 3, 2, 4
+n, h, d = 8, 2, 2
 
 
-def describe(name: str, x: Tensor) -> None:
-    """Print how ``x`` lies in memory."""
-    print(f"{name:12} {tuple(x.shape)!s:10} strides {x.stride()!s:10}", end="  ")
-    print("contiguous" if x.is_contiguous() else "not contiguous")
+def describe(name: str, x: Tensor, index: tuple[int, ...]) -> None:
+    """Print how ``x`` lies in memory, and where the number at ``index`` stands."""
+    place = sum(i * stride for i, stride in zip(index, x.stride()))
+    order = "contiguous" if x.is_contiguous() else "not contiguous"
+    print(f"{name:10} {tuple(x.shape)!s:9} strides {x.stride()!s:9}", end=" ")
+    print(f"index {index!s:9} place {place}, number {x[index]:.0f}, {order}")
 
 
-x = torch.arange(n * h * d)      # (24,)
-describe("numbers", x)
-rows = x.view(n, h * d)          # (n, h * d)
-describe("(n, h·d)", rows)
-cut = rows.view(n, h, d)         # (n, h, d)
-describe("(n, h, d)", cut)
-heads = cut.transpose(0, 1)      # (h, n, d)
-describe("(h, n, d)", heads)
-print("same memory: ", x.data_ptr() == heads.data_ptr())
+# %%
+x = one.EMBEDDINGS           # (n, h * d)
+shelf = x.view(-1)           # (32,)
+cut = x.view(n, h, d)        # (n, h, d)
+heads = cut.transpose(0, 1)  # (h, n, d)
+describe("the shelf", shelf, (4,))
+describe("(n, h·d)", x, (1, 0))
+describe("(n, h, d)", cut, (1, 0, 0))
+describe("(h, n, d)", heads, (0, 1, 0))
+print("same memory:", x.data_ptr() == heads.data_ptr())
 
 # %% [markdown]
-# `view` cuts an axis in two: a step to the next head is a walk of d numbers, to the next token one
-# of h·d. `transpose` exchanges two strides. Neither moves a number; all four are one memory. In the
-# last, walking the axes in order no longer walks the memory in order: it is not *contiguous*.
+# The number stays where it is, in place 4, and so do all others: the four tensors share one memory.
+# `view` cuts the four features into two heads of two. From then on a step to the next token is four
+# places and a step to the next head is two. `transpose` exchanges these two strides, so that heads
+# come first. In the last layout, reading the axes in order no longer reads the shelf in order. Such a
+# tensor is called *not contiguous*.
 #
 # ## The trick
 #
-# So `(n, h * d)` → `(n, h, d)` → `(h, n, d)` splits the heads: first cut the features, then move the
-# heads in front. Backwards it merges them. The package has both, for any number of axes in front.
+# Splitting therefore takes two steps: cut the features, (n, h · d) → (n, h, d), then move the heads in
+# front, (n, h, d) → (h, n, d). Merging takes the same steps backwards. The package has both as
+# `split_heads` and `merge_heads`. They count axes from the end, so that any axes may stand in front.
 
 # %%
 from annotated_attention import merge_heads, split_heads
 
-display.source(split_heads)
+heads = x.unflatten(-1, (h, d)).transpose(-3, -2)  # (n, h, d) -> (h, n, d)
+assert torch.equal(heads, split_heads(x, h))
+assert torch.equal(heads, three.split_and_stack(x, h))
 
-# %%
-display.source(merge_heads)
-
-# %% [markdown]
-# Is it what splitting and stacking gives? Bit for bit, and the gradients, too.
-
-# %%
-x = torch.randn(3, 5 * 6, dtype=torch.float64, requires_grad=True)  # (3, 5 * 6)
-trick, stacked = split_heads(x, 5), three.split_and_stack(x, 5)     # (5, 3, 6)
-assert torch.equal(trick, stacked)
-assert torch.equal(*(one.gradients(way, [x])[0] for way in (trick, stacked)))
-
-back, joined = merge_heads(trick), three.unstack_and_concatenate(stacked)  # (3, 5 * 6)
-assert torch.equal(back, joined)
-assert torch.equal(*(one.gradients(way, [x])[0] for way in (back, joined)))
-print("split and merged: the same bits, the same gradients")
+merged = heads.transpose(-3, -2).flatten(-2)       # (n, h, d) -> (n, h * d)
+assert torch.equal(merged, merge_heads(heads))
+assert torch.equal(merged, three.unstack_and_concatenate(heads))
+print("split and merged: the same numbers as splitting and stacking")
 
 # %% [markdown]
 # ## Which step copies
 #
-# Splitting is free. Merging is not, where the heads lie one after the other: no strides can walk
-# that memory as rows of `(n, h * d)`. `view` refuses; `reshape`, and so `flatten`, copies into a new
-# piece (as `.contiguous().view(...)` does).
+# Splitting moved no number. After attention, the heads are a new tensor, in which the whole first head
+# stands on the shelf before the second. Merging has to bring together what belongs to one token. Can
+# it do that without a copy, too?
+#
+# <details><summary>What do you expect?</summary>
+#
+# No. In the merged row of a token, two numbers of the first head are followed by two of the second.
+# On the shelf these pairs are 16 places apart, so no single stride steps through all four. `view`
+# refuses. `reshape` and `flatten` copy into new memory without asking, as `.contiguous().view(...)`
+# does.
+#
+# </details>
 
 # %%
-mixed = torch.randn(h, n, d)                  # (h, n, d)
-describe("(h, n, d)", mixed)
-moved = mixed.transpose(0, 1)                 # (n, h, d)
-describe("(n, h, d)", moved)
+mixed = heads.contiguous()     # (h, n, d)
+describe("(h, n, d)", mixed, (0, 1, 0))
+moved = mixed.transpose(0, 1)  # (n, h, d)
+describe("(n, h, d)", moved, (1, 0, 0))
 try:
     moved.view(n, h * d)
 except RuntimeError as error:
     print("view:", str(error).split(".")[0])
-merged = moved.reshape(n, h * d)              # (n, h * d)
-describe("(n, h·d)", merged)
-print("same memory: ", merged.data_ptr() == mixed.data_ptr())
+joined = moved.reshape(n, h * d)  # (n, h * d)
+describe("(n, h·d)", joined, (1, 0))
+print("same memory:", joined.data_ptr() == mixed.data_ptr())
 
 # %% [markdown]
-# That is the price of merging. Chapter 5 counts what a whole attention copies.
+# The 3 of *cat* was in place 2, behind the two zeros of *the* in head 1. The copy brings it back to
+# place 4. One copy is the price of merging, and no view avoids it. [Batches](05_batches.ipynb) counts what a
+# whole attention copies.
 #
 # ## The two famous mistakes
 #
-# A reshape asks for nothing but the right number of numbers: `(h, n, d)` goes to `(n, h * d)` without
-# any transpose, and nothing complains. Nor does it when `(n, h * d)` is viewed as `(h, n, d)`. Here
-# they have a room of their own, `mistakes`.
+# A reshape asks for one thing only: the right number of numbers. So the heads (h, n, d) can be reshaped
+# to (n, h · d) without a transpose, and (n, h · d) can be reshaped straight to (h, n, d). Nothing
+# complains in either case. Both are single lines that you will meet in published code:
+#
+# - **wrong merge**: `heads.reshape(n, h * d)`, with the transpose left out
+# - **wrong split**: `x.reshape(h, n, d)`, with the transpose left out
+#
+# The usual check is to split, merge, and compare with what you had. Each step can be right or wrong,
+# so there are four ways. Which of them give the input back?
+#
+# <details><summary>What do you expect?</summary>
+#
+# The right way does, and so does the way with both steps wrong. A straight reshape never changes the
+# order of the numbers on the shelf, so two of them in a row change nothing at all. One wrong step alone
+# is found by this check. Two are not.
+#
+# </details>
 
 # %%
 from annotated_attention.mistakes.reshapes import merge_without_transpose as merge_wrongly
 from annotated_attention.mistakes.reshapes import split_without_transpose as split_wrongly
 
-display.source(merge_wrongly)
-
-# %%
-display.source(split_wrongly)
-
-# %% [markdown]
-# Each of the two steps can be right or wrong, so there are four ways. The usual check is to split,
-# merge, and compare with what you had. Number an input of 3 tokens and 2 heads of width 2, and try:
-
-# %%
+assert torch.equal(merge_wrongly(heads), heads.reshape(n, h * d))
+assert torch.equal(split_wrongly(x, h), x.reshape(h, n, d))
 WAYS = {
     "right": (split_heads, merge_heads),
     "wrong merge": (split_heads, merge_wrongly),
@@ -133,13 +158,13 @@ for name, (split, merge) in WAYS.items():
     print(f"{name:>12}: {'gives the input back' if same else 'does not'}")
 
 # %% [markdown]
-# The check finds one wrong step and passes two. Follow the numbers to see why. Below, each carries
-# its origin through the functions themselves: 2c is feature c of token 2. A cell with a marked
-# corner holds another number than the right way puts there.
+# Follow single numbers to see why. The figure has 3 tokens and 2 heads of width 2, and every number
+# carries its origin: 2c is the third feature of the second token. A marked corner means that the right
+# way puts another number into this cell.
 #
-# Where scripts run, the figure is yours. Go from step to step and follow 2c along the right way. Then
-# untick a transpose: say first where 2c will be. Point at another number to follow that, or go to it
-# with the arrow keys.
+# Where scripts run, the figure starts with the input. Go from step to step with the slider, and follow
+# 2c along the right way. Then untick one transpose, say where 2c will end up, and look. Point at any
+# number to follow it instead, or go to it with the arrow keys.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Polygon, Rectangle
@@ -158,8 +183,10 @@ def draw_cell(ax, x: float, y: float, number: int, moved: bool) -> None:
     if moved:
         ax.add_patch(Polygon(corner, color="black", lw=0))
     if number == FOLLOW:
-        ax.add_patch(Rectangle(*square, fill=False, ec=display.COLOURS["h"], lw=2.5))
-    ax.text(x + 0.47, y + 0.5, spell(number), ha="center", va="center", fontsize=9)
+        ax.add_patch(Rectangle(*square, fill=False, ec="#808080", lw=2.5))
+    weight = "bold" if number == FOLLOW else "normal"
+    place = {"ha": "center", "va": "center", "fontsize": 9}
+    ax.text(x + 0.47, y + 0.5, spell(number), weight=weight, **place)
 
 
 # %% jupyter={"source_hidden": true}
@@ -192,191 +219,194 @@ data = {"n": 3, "h": 2, "d": 2, "follow": divmod(FOLLOW, 4)}
 display.live(static, "where_numbers_go", data, room=(560, 1200))
 
 # %% [markdown]
-# Split rightly, head 1 has features a and b of every token. Split wrongly, it is filled with what
-# comes next in memory: all of token 1, half of token 2, and never the end. Merged wrongly, row 1 of
-# the result, which is for token 1, holds two numbers of token 2.
+# With the right split, head 1 holds the features a and b of every token. With the wrong split, head 1 is
+# filled with what comes next on the shelf: all of the first token, half of the second, and nothing of the
+# third. With the wrong merge, the first row of the result, which belongs to the first token, holds two
+# numbers of the second.
 #
-# Two wrong steps undo each other, and the check passes: this is the combination to be afraid of. For
-# between the two comes the attention, and its heads are the wrong ones. The check also passes where
-# there is nothing to mix. Count what a wrong split puts elsewhere:
+# With both steps wrong, the numbers come back to where they were, and yet nothing is right: attention
+# runs between the split and the merge, and it runs on wrongly split heads.
+
+# %% [markdown]
+# <!-- deeper: when nobody can see the mistakes -->
+# ### Going deeper: when nobody can see the mistakes
+#
+# Count the numbers that a wrong split puts into a wrong place, for several sizes.
 
 # %%
 for tokens, parts in ((3, 2), (6, 4), (3, 1), (1, 2)):
-    x = torch.arange(tokens * parts * 2).view(tokens, -1)
-    moved = (split_wrongly(x, parts) != split_heads(x, parts)).sum()
-    print(f"tokens: {tokens}, heads: {parts}, in a wrong place: {moved:2} of {x.numel()}")
+    numbers = torch.arange(tokens * parts * 2).view(tokens, -1)
+    astray = (split_wrongly(numbers, parts) != split_heads(numbers, parts)).sum()
+    print(f"tokens: {tokens}, heads: {parts}, misplaced: {astray:2} of {numbers.numel()}")
 
 # %% [markdown]
-# With one head or one token, both wrong functions are right. Test with more, and with sizes that all
-# differ.
+# With one head, or with one token, there is nothing to mix, and both wrong functions are right. A test
+# needs more than one of each.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## What does this output react to?
 #
-# ## They train
-#
-# Build a module that takes the two steps as settings. Its attention is the package's, which can
-# hide from each token all tokens after it: a **causal mask**, `is_causal=True`.
+# Shapes do not show these mistakes, and neither does the way there and back. So ask a question about
+# the module as a whole, with attention in the middle. Build one that takes the two steps as settings.
+# It inherits the four matrices of the module in [Split and stack](03_split_and_stack.ipynb). In
+# `forward`, splitting and merging are the only steps that differ.
 
 
 # %%
-from annotated_attention import scaled_dot_product_attention
-
-
-class Reshaped(nn.Module):
-    """Self-attention with several heads; how to split and merge them is a setting."""
+class Reshaped(three.SplitAndStack):
+    """Several heads at once; how to split and merge them is a setting."""
 
     def __init__(
         self, embed_dim: int, num_heads: int, split=split_heads, merge=merge_heads
     ) -> None:
-        super().__init__()
-        self.num_heads, self.split, self.merge = num_heads, split, merge
-        for name in ("w_q", "w_k", "w_v", "w_o"):
-            self.register_parameter(name, nn.Parameter(torch.empty(embed_dim, embed_dim)))
-        one.xavier(self)
+        super().__init__(embed_dim, num_heads)
+        self.split, self.merge = split, merge
 
-    def forward(self, x: Tensor, is_causal: bool = False) -> Tensor:
-        """Attend from every token to all; ``is_causal`` hides those that come after."""
-        matrices = (self.w_q, self.w_k, self.w_v)
-        q, k, v = (self.split(x @ matrix, self.num_heads) for matrix in matrices)
-        mixed, _ = scaled_dot_product_attention(q, k, v, is_causal=is_causal)
-        return self.merge(mixed) @ self.w_o  # (..., n, h * d)
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Attend from each query to every key."""
+        q = self.split(query @ self.w_q, self.num_heads)  # (..., h, n, d)
+        k = self.split(key @ self.w_k, self.num_heads)    # (..., h, m, d)
+        v = self.split(value @ self.w_v, self.num_heads)  # (..., h, m, d)
+        mixed, weights = one.attend(q, k, v)              # (..., h, n, d), (..., h, n, m)
+        output = self.merge(mixed) @ self.w_o             # (..., n, h * d)
+        return output, weights                            # (..., n, h * d), (..., h, n, m)
 
 
 # %% [markdown]
-# Give each the same small task: six random letters, and at each place the letter *before* it is
-# wanted. Then one that nobody can do: the letter *after* it, which the mask hides.
+# In attention, each output row should do two things. It answers the query of *one* token, its own. And
+# it collects from the keys and values of *all* tokens. Both can be measured: change the query of one
+# word a little and see which output rows react, then do the same with its key and value. The derivative
+# says it exactly. For each pair of an output row and a word, take the largest entry of the Jacobian, the
+# matrix of all derivatives of the output.
 
 
 # %%
-def train(attention: Reshaped, shift: int, steps: int = 150) -> list[float]:
-    """Train to name the letter ``shift`` places before; return accuracy by place."""
-    torch.manual_seed(4)
-    letter, place = nn.Embedding(10, 24), nn.Embedding(6, 24)
-    out = nn.Sequential(nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 10))
-    parts = nn.ModuleList([letter, place, attention, out])
-    optimizer = torch.optim.Adam(parts.parameters(), lr=0.01)
-    for _ in range(steps):
-        given = torch.randint(10, (64, 6))                 # (64, 6)
-        wanted = given.roll(shift, dims=1)                 # (64, 6)
-        x = letter(given) + place.weight                   # (64, 6, 24)
-        logits = out(x + attention(x, is_causal=True))     # (64, 6, 10)
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return (logits.argmax(-1) == wanted).float().mean(0).tolist()
+def reactions(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Measure how each output row reacts to each word's query, and to its key and value.
 
+    Args:
+        model: called with queries, keys and values.
+        x: (n, e), one row per word.
+    """
+    by_role = torch.autograd.functional.jacobian(
+        lambda asking, asked: model(asking, asked, asked)[0], (x, x)
+    )
+    of_query, of_key = (part.abs().amax((1, 3)) for part in by_role)  # (n, n)
+    return of_query, of_key
 
-# %%
-print("accuracy at places 1 to 6; at the ends the text goes round in a circle")
-for task, shift in (("before", 1), ("after", -1)):
-    for name, way in WAYS.items():
-        torch.manual_seed(4)
-        places = train(Reshaped(24, 4, *way), shift)
-        print(f"the letter {task:>6}, {name:>11}:", "  ".join(f"{p:.2f}" for p in places))
 
 # %% [markdown]
-# Place 1 wants the last letter, which lies in its future: nobody can know it. Elsewhere nothing in
-# the first task gives one wrong step away. Two wrong steps learn all places but one, which never gets
-# to see the letter before it, and you would blame the task.
+# Look at the row of *it*. Its own query should be the only one that it answers, and *cat* should be among
+# the words that it collects from. For which of the four ways does each of the two hold?
 #
-# The second task cannot be done but at the last place: guessing gives 0.10, and the right version
-# guesses. One wrong step does far better. It has seen the answer, and when it has to generate text,
-# there will be none to see.
+# <details><summary>What do you expect?</summary>
 #
-# ## How to catch them
+# With one wrong step, the row of *it* holds pieces that were computed for other words, so it answers their
+# queries. With both wrong, the pieces come back to their place, and the row answers its own query. But then
+# each head holds one half of the sentence, and *it* collects from the second half only.
 #
-# **Does the future leak?** Under a causal mask, output i must not react to input j when j > i. The
-# Jacobian says how it reacts; take the largest entry for each pair of tokens.
-
+# </details>
 
 # %%
-def reactions(model: nn.Module, length: int) -> Tensor:
-    """Measure how strongly output i reacts to input j under a causal mask."""
-    source = torch.Generator().manual_seed(4)
-    x = torch.randn(length, 24, generator=source, dtype=torch.float64)  # (length, 24)
-    jacobian = torch.autograd.functional.jacobian(lambda x: model(x, is_causal=True), x)
-    return jacobian.abs().amax((1, 3))                                  # (length, length)
-
-
-LENGTH = 6
 torch.manual_seed(4)
-models = {name: Reshaped(24, 4, *way).double() for name, way in WAYS.items()}
-for name, model in models.items():
-    leaks = reactions(model, LENGTH).triu(1) > 0  # (6, 6)
-    print(f"{name:>12}: {leaks.sum():2} of {6 * 5 // 2} future cells react")
+models = {name: Reshaped(4, 2, *way).double() for name, way in WAYS.items()}
+tables = {name: reactions(model, x.double()) for name, model in models.items()}
+it = one.WORDS.index("it")
+
+for name, by_role in tables.items():
+    print(f"{name}: the row of it")
+    for what, table in zip(("answers the query of", "collects from"), by_role):
+        named = [word for word, size in zip(one.WORDS, table[it]) if size > 0]
+        print(f"    {what:>20}: {' '.join(named)}")
+
+# %% [markdown]
+# With the wrong merge, the row of *it* holds what *drank* and *milk* asked for. With the wrong split, it
+# answers for *drank* and *was*. With both wrong, it answers for itself and can never find the *cat*,
+# whatever the matrices are. Here are all rows. A row of the figure is an output row, a column is a word of
+# the input, in the same order. A coloured cell means that the output row reacts to the word: on the left
+# (blue) to its query, on the right (green) to its key and value. A dot marks a cell that is wrong, either a
+# reaction that should not be there or a missing one.
 
 # %% jupyter={"source_hidden": true}
-drawing, axes = display.panels(800, 230, columns=4)
-for ax, (name, model) in zip(axes, models.items()):
-    strength = reactions(model, LENGTH)  # (6, 6)
-    for i in range(LENGTH):
-        for j in range(LENGTH):
-            alpha = 0.15 + 0.7 * (strength[i, j] / strength.max()).item()
-            colour = display.COLOURS["h" if j > i else "n"]
-            if strength[i, j] > 0:
-                ax.add_patch(Rectangle((j, i), 1, 1, color=colour, alpha=alpha))
-                text = "leak" if j > i else ""
-                ax.text(j + 0.5, i + 0.5, text, ha="center", va="center")
-    ax.set(xlim=(0, LENGTH), ylim=(LENGTH, 0), aspect="equal", title=name)
-    ax.set(xlabel="input token", ylabel="output token", xticks=[], yticks=[])
-display.finish(drawing, name="leak-matrix", alt="; ".join(
-    f"{name}: {(reactions(model, LENGTH).triu(1) > 0).sum()} future cells react"
-    for name, model in models.items()
-))
+def draw_reactions(ax, left, top, table: Tensor, right: Tensor, letter: str) -> int:
+    strength, wrong = (table / table.max()).sqrt(), (table > 0) != (right > 0)
+    ax.add_patch(Rectangle((left, top), *table.shape, fill=False, ec="#808080", lw=0.8))
+    for i, j in (table > 0).nonzero().tolist():
+        look = {"fc": display.COLOURS[letter], "alpha": 0.2 + 0.6 * strength[i, j].item()}
+        ax.add_patch(Rectangle((left + j, top + i), 1, 1, lw=0, **look))
+    for i, j in wrong.nonzero().tolist():
+        ax.plot(left + j + 0.5, top + i + 0.5, "o", color="black", markersize=3)
+    return int(wrong.sum())
+
+
+# %% jupyter={"source_hidden": true}
+drawing, (ax,) = display.panels(360, 600)
+told = []
+for number, (name, (of_query, of_key)) in enumerate(tables.items()):
+    top, (right_query, right_key) = 10 * number, tables["right"]
+    queries = draw_reactions(ax, 0, top, of_query, right_query, "n")
+    keys = draw_reactions(ax, 9.5, top, of_key, right_key, "m")
+    told.append(f"{name}: {queries} cells of queries and {keys} of keys and values are wrong")
+    ax.text(8.75, top - 0.4, name, ha="center", weight="bold")
+    for i, word in enumerate(one.WORDS):
+        ax.text(-0.4, top + i + 0.55, word, ha="right", va="center", fontsize=9)
+for x_middle, letter, what in ((4, "n", "query"), (13.5, "m", "key and value")):
+    ax.text(x_middle, -1.7, what, ha="center", color=display.COLOURS[letter])
+ax.set(xlim=(-4.5, 17.6), ylim=(38.2, -2.4), aspect="equal")
+ax.axis("off")
+display.finish(drawing, name="leak-matrix", alt="What output rows react to. " + "; ".join(told))
 
 # %% [markdown]
-# One wrong step leaks, two do not. Ask two other things, which catch them all.
+# The left column finds one wrong step, the right column finds two. Neither finds all three mistakes alone,
+# so ask both questions of an attention that you do not trust.
 #
-# **Does the beginning stay the same when the text goes on?** Under a causal mask it must. **Do the
-# results move with the tokens?** Without a mask, and with nothing that says where a token stands,
-# they must.
+# A quicker check needs no derivative. Nothing in attention knows where a token stands. Shuffle the words,
+# and the output rows must be shuffled in the same way.
 
 
 # %%
-def prefix_gap(model: nn.Module) -> float:
-    """Compare the first four outputs of six tokens with those of the four alone."""
-    x = torch.randn(6, 24, generator=torch.Generator().manual_seed(5)).double()  # (6, 24)
-    longer, alone = model(x, is_causal=True)[:4], model(x[:4], is_causal=True)   # (4, 24)
-    return (longer - alone).abs().max().item()
+def shuffle_gap(model: nn.Module, x: Tensor) -> float:
+    """Compare the outputs of shuffled words with the shuffled outputs."""
+    order = torch.tensor([3, 0, 5, 7, 1, 4, 2, 6])
+    moved = x[order]  # (n, e)
+    gap = model(moved, moved, moved)[0] - model(x, x, x)[0][order]
+    return gap.abs().max().item()
 
 
-def permutation_gap(model: nn.Module) -> float:
-    """Compare the outputs of shuffled tokens with the shuffled outputs."""
-    x = torch.randn(6, 24, generator=torch.Generator().manual_seed(6)).double()  # (6, 24)
-    order = torch.tensor([3, 0, 5, 1, 4, 2])
-    return (model(x[order]) - model(x)[order]).abs().max().item()
-
-
-print("              leaks   prefix gap   permutation gap")
 for name, model in models.items():
-    leaks = (reactions(model, LENGTH).triu(1) > 0).any().item()
-    gaps = prefix_gap(model), permutation_gap(model)
-    print(f"{name:>12} {leaks!s:>6}", "{:12.0e} {:17.0e}".format(*gaps))
+    print(f"{name:>12}: {shuffle_gap(model, x.double()):.0e}")
 
 # %% [markdown]
-# > **Pitfall.** Trusting shapes, a falling loss, or the way there and back. The first two pass with
-# > any of the mistakes, the third with both at once. The questions above look at nothing but inputs
-# > and outputs, so you can ask them of any attention, your own included.
+# The right way is equal up to rounding. All three wrong ways differ by far more.
 #
-# ## The same as before
-#
-# The module is that of chapter 3, with the trick in place of splitting and stacking:
-
-# %%
-display.diff(three.SplitAndStack, Reshaped)
+# > **Pitfall.** Do not trust shapes, a falling loss, or the way there and back. Wrong versions learn
+# > enough to look right: [Training](10_training.ipynb#the-same-training-with-a-mistake-inside) trains them,
+# > reaches a low loss, and gets garbage out. The questions above look at inputs and outputs only, so you can
+# > ask them of any attention, your own included.
 
 # %% [markdown]
-# Compare them with the same matrices: outputs, and the gradients of the input and of all four.
+# <!-- deeper: the same as before, the same as PyTorch -->
+# ### Going deeper: the same as before, the same as PyTorch
+#
+# Compare the trick with splitting and stacking, and with PyTorch's class, on sizes that all differ: 3
+# queries, 5 keys, 4 heads of width 6. All have the same matrices. Outputs, weights and the gradients of
+# both inputs and of all matrices have to agree.
 
 # %%
-reshaped, stacked = models["right"], three.SplitAndStack(24, 4).double()
+reshaped, stacked = Reshaped(24, 4).double(), three.SplitAndStack(24, 4).double()
 stacked.load_state_dict(reshaped.state_dict())
-x = torch.randn(6, 24, dtype=torch.float64, requires_grad=True)  # (6, 24)
+asking = torch.randn(3, 24, dtype=torch.float64, requires_grad=True)  # (3, 24)
+asked = torch.randn(5, 24, dtype=torch.float64, requires_grad=True)   # (5, 24)
 
-ours, theirs = reshaped(x), stacked(x, x, x)[0]                  # (6, 24)
+ours, theirs = (module(asking, asked, asked) for module in (reshaped, stacked))
 torch.testing.assert_close(ours, theirs)
-mine = one.gradients(ours, [x, *reshaped.parameters()])
-torch.testing.assert_close(mine, one.gradients(theirs, [x, *stacked.parameters()]))
-print(f"chapter 3: the output and {len(mine)} gradients agree")
+mine = one.gradients(ours[0], [asking, asked, *reshaped.parameters()])
+others = one.gradients(theirs[0], [asking, asked, *stacked.parameters()])
+torch.testing.assert_close(mine, others)
+print(f"split and stack: output, weights and {len(mine)} gradients agree")
 
 # %%
 torchs = nn.MultiheadAttention(24, 4, bias=False, dtype=torch.float64)
@@ -385,22 +415,57 @@ with torch.no_grad():
     packed[0].copy_(torch.cat([reshaped.w_q, reshaped.w_k, reshaped.w_v], dim=1).mT)
     packed[1].copy_(reshaped.w_o.mT)
 
-ours, (theirs, _) = reshaped(x), torchs(x, x, x)
-torch.testing.assert_close(ours, theirs)
-of_x, of_in, of_out = one.gradients(theirs, [x, *packed])
-expected = (of_x, *(part.mT for part in of_in.chunk(3)), of_out.mT)
-mine = one.gradients(ours, [x, *reshaped.parameters()])
+theirs = torchs(asking, asked, asked, average_attn_weights=False)
+torch.testing.assert_close(reshaped(asking, asked, asked), theirs)
+of_asking, of_asked, of_in, of_out = one.gradients(theirs[0], [asking, asked, *packed])
+expected = (of_asking, of_asked, *(part.mT for part in of_in.chunk(3)), of_out.mT)
 torch.testing.assert_close(mine, expected)
-print(f"PyTorch: the output and {len(mine)} gradients agree")
+print(f"PyTorch: output, weights and {len(mine)} gradients agree")
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Exercises
 #
+# ### One number
+#
+# *Easy, 2 minutes.* Take the sizes of the figure: 3 tokens and 2 heads of width 2, so `x` is (3, 4). Its
+# heads, split rightly, are (h, n, d), which is (2, 3, 2). Where among the heads is `x[2, 1]`, which the
+# figure calls 3b? Write its index, three whole numbers, all counted from 0.
+
+# %% tags=["exercise"]
+my_place = (None, None, None)  # your three numbers here
+
+# %%
+from annotated_attention import exercises
+
+exercises.reshape_trick.check_place(my_place)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# A right split keeps every number with its token. That is one of the three numbers.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Head 0 has the features a and b of every token, head 1 has c and d.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+my_place = (0, 2, 1)
+
+exercises.reshape_trick.check_place(my_place)
+
+# %% [markdown]
 # ### Where does it land?
 #
-# *Easy, 5 minutes.* Predict before you run. `x` is `(n, h * d)`, and its heads, split rightly, have
-# the `shape` (h, n, d). Where among the heads is `x[token, feature]`? Return its index, three whole
-# numbers, all counted from 0.
+# *Easy, 5 minutes.* Now for any number and any sizes. `x` is `(n, h * d)`, and its heads, split rightly,
+# have the `shape` (h, n, d). Where among the heads is `x[token, feature]`? Return its index, three
+# whole numbers, all counted from 0.
 
 
 # %% tags=["exercise"]
@@ -410,8 +475,6 @@ def landing(token: int, feature: int, shape: tuple[int, int, int]) -> tuple[int,
 
 
 # %%
-from annotated_attention import exercises
-
 exercises.reshape_trick.check_landing(landing)
 
 # %% [markdown]
@@ -507,7 +570,15 @@ exercises.reshape_trick.check_repaired(repaired)
 # %% [markdown]
 # ## What you have now
 #
-# Splitting is `view` and `transpose` and free; merging is the same backwards, and copies where the
-# memory does not fit. Leave out a transpose and every shape stays and the loss falls; leave out both
-# and even the way there and back works. What catches it is asking what the outputs depend on. [The
-# next chapter](05_batches.ipynb) adds the axis that is still missing: the batch.
+# > **In short.**
+# >
+# > - split: `x.view(n, h, d).transpose(0, 1)`, (n, h · d) to (h, n, d), copies nothing
+# > - merge: `x.transpose(0, 1).reshape(n, h * d)`, (h, n, d) to (n, h · d), copies every number once
+# > - wrong split: `x.view(h, n, d)`, the same shape, and a head holds only some of the tokens
+# > - wrong merge: `x.reshape(n, h * d)`, the same shape, and a row holds several tokens
+# >
+# > A reshape keeps the order of the numbers in memory; only a transpose changes which axis is read first.
+# > Both mistakes keep every shape, and together they survive the way there and back. Ask what an output row
+# > reacts to: the query of its own token alone, and the keys and values of all.
+#
+# [Batches](05_batches.ipynb) adds the axis that is still missing.

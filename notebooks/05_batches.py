@@ -3,9 +3,17 @@
 #
 # *Where does the batch go?*
 #
-# So far one sequence at a time. Real data come b at a time, and code in the wild puts the new axis
-# in three places: first, second, or folded into the heads. You write each form once, prove that all
-# are equal, see what each copies, and learn why your test sizes should all differ.
+# > the cat drank milk because **it** was thirsty
+# >
+# > the cat drank milk because **it** was sweet
+#
+# Real data come many sentences at a time, because
+# a processor works best on many numbers at once. A tensor then needs one more axis, the batch. Code in the wild puts it in three places:
+# first, second, or folded into the heads. In this chapter you write each form, check that all give the
+# same numbers, and see the one mistake that no error message will ever tell you about.
+#
+# One picture helps. A batch is a house with one sentence in each room. The words of a sentence exchange
+# what they have with the other words in their room, and never through a wall. Every form below is another way to number the same rooms.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -15,10 +23,7 @@ display.chapter_map("split", "score", "mix", "merge")
 # %% [markdown]
 # ## Two conventions
 #
-# **Batch-first** is `(b, n, e)`: a list of sentences. **Sequence-first** is `(n, b, e)`: first the
-# first word of every sentence, then the second of each. Recurrent networks like the latter, since
-# they step through n; `torch.nn.MultiheadAttention` still expects it, unless it is told
-# `batch_first=True`. One `transpose(0, 1)` leads from either to the other.
+# Put the two sentences into one tensor. They differ in their last word only.
 
 # %%
 import torch
@@ -28,20 +33,43 @@ from annotated_attention import chapters, merge_heads, split_heads
 
 one = chapters.load("01_one_head")
 
-# %%
-torch.manual_seed(5)
-b, n, m, h, d = 2, 3, 5, 4, 6
-q = torch.randn(b, n, h * d, dtype=torch.float64, requires_grad=True)  # (b, n, h * d)
-k = torch.randn(b, m, h * d, dtype=torch.float64, requires_grad=True)  # (b, m, h * d)
-v = torch.randn(b, m, h * d, dtype=torch.float64, requires_grad=True)  # (b, m, h * d)
-print("batch-first", tuple(q.shape), "- sequence-first", tuple(q.transpose(0, 1).shape))
+b, n, h, d = 2, 8, 2, 2
+x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, h * d)
+sequence_first = x.transpose(0, 1)                       # (n, b, h * d)
+print("batch-first", tuple(x.shape), "- sequence-first", tuple(sequence_first.shape))
 
 # %% [markdown]
-# These stand for queries, keys and values that are already projected; the projections multiply the
-# last axis and do not care what is in front of it. n and m differ: it is cross-attention, and
-# self-attention is the case n = m.
+# **Batch-first** is (b, n, e), a list of sentences. **Sequence-first** is (n, b, e): the first word of
+# every sentence, then the second word of every sentence, and so on. Recurrent networks like the second
+# form, since they read word by word. `torch.nn.MultiheadAttention` still expects it, unless it is told
+# `batch_first=True`. One `transpose(0, 1)` leads from either form to the other.
 #
-# First the slow, plain way that all others have to match: one sequence after the other.
+# The shape alone can also be had with `x.reshape(8, 2, 4)`. Is that sequence-first, too?
+#
+# <details><summary>What do you expect?</summary>
+#
+# No. A reshape keeps the order of the numbers in memory, and that order is one whole sentence after the
+# other. So the reshape puts two neighbouring words of *one* sentence where one word of *each* sentence
+# belongs. The next cell does both with the words themselves.
+#
+# </details>
+
+# %%
+sentences = (one.WORDS, one.SWEET)
+number = torch.arange(16).view(2, 8)  # (2, 8)
+for name, arranged in (("transpose", number.T), ("reshape", number.reshape(8, 2))):
+    pairs = [[sentences[i // 8][i % 8] for i in row] for row in arranged.tolist()]
+    print(f"{name:>9}:", "  ".join("/".join(pair) for pair in pairs))
+
+# %% [markdown]
+# The transpose puts *thirsty* beside *sweet*, the two last words. The reshape puts *thirsty* beside *was*.
+#
+# ## One sentence after the other
+#
+# Start with the slow and plain way, a loop over the sentences. Every other form has to match it. To keep
+# the numbers readable, the heads work on the features as they are, without projections: the first head
+# has *animal* and *food*, the second has *action* and *quality*. Projections multiply the last axis and
+# do not care what stands in front of it.
 
 
 # %%
@@ -62,14 +90,19 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     return torch.stack(outputs)        # (b, n, h * d)
 
 
-print(tuple(one_by_one(q, k, v, h).shape))
+slow = one_by_one(x, x, x, h)  # (b, n, h * d)
+it = one.WORDS.index("it")
+one.show(["it, thirsty", "it, sweet"], one.FEATURES, slow[:, it])
 
 # %% [markdown]
+# In the first sentence *it* collects more *animal* (1.29 against 1.01), in the second more *food*. The
+# rooms are separate: each sentence is computed as if the other did not exist.
+#
 # ## Four axes
 #
-# Attention treats a sample and a head alike: as one more independent problem. So give each an axis,
-# `(b, h, n, d)`. `split_heads` does it as it is, since it only looks at the last two axes, and
-# `attend` runs over all axes in front.
+# For attention, a sentence and a head are alike: both are one more independent problem. So give each an
+# axis of its own, (b, h, n, d). `split_heads` does this already, since it only looks at the last two
+# axes, and `attend` runs over all axes in front. The loop disappears.
 
 
 # %%
@@ -80,17 +113,14 @@ def four_axes(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     return merge_heads(heads)                       # (b, n, h * d)
 
 
-# %%
-display.diff(one_by_one, four_axes)
+one.show(["it, thirsty", "it, sweet"], one.FEATURES, four_axes(x, x, x, h)[:, it])
 
 # %% [markdown]
-# The loop is gone. The proof that nothing else is comes below, for all forms together.
-#
 # ## Folded
 #
-# If samples and heads are alike, one axis can hold both. In sequence-first memory this is one view:
-# `(n, b, h * d)` → `(n, b * h, d)`, since in memory the heads of a sample lie side by side; then the
-# new axis goes to the front, `(b * h, n, d)`.
+# If sentences and heads are alike, one axis can hold both, (b · h, n, d). Much published code does this,
+# since `torch.bmm` takes exactly three axes. In sequence-first memory it is one view: (n, b, h · d) →
+# (n, b · h, d), because the heads of a sentence lie side by side. Then the new axis goes to the front.
 
 
 # %%
@@ -115,39 +145,51 @@ def folded(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 
 
 # %%
-first = [x.transpose(0, 1) for x in (q, k, v)]
-print("sequence-first", tuple(first[0].shape), "->", tuple(fold(first[0], h).shape))
-print("and back      ", tuple(folded(*first, h).shape))
+back = folded(sequence_first, sequence_first, sequence_first, h)  # (n, b, h * d)
+print("folded", tuple(fold(sequence_first, h).shape), "and back", tuple(back.shape))
+one.show(["it, thirsty", "it, sweet"], one.FEATURES, back[it])
 
 # %% [markdown]
-# In which order? Counted from 0, slice $r = i \cdot h + j$ is sample i, head j: all heads of the first
-# sample come first. A mask for each slice has to follow the same order; chapter 6 comes back to that. Here the
-# function has folded a tensor whose cells say where they come from:
+# In which order do the slices come? Counted from 0, slice r = i · h + j is sample i, head j: first all
+# heads of the first sample, then all heads of the second. A mask for each slice has to follow the same
+# order, and [Masks in the wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch) comes back
+# to that. In the figure, the function has folded a tensor whose cells say where they come from. It has
+# four heads, so that the two axes differ in length.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
 
+
+def draw_slice(ax, left: float, top: float, i: int, j: int) -> None:
+    alpha, colours = (0.12, 0.4)[i], display.COLOURS
+    ax.add_patch(Rectangle((left, top), 0.95, 0.9, color=colours["b"], alpha=alpha, lw=0))
+    ax.text(left + 0.26, top + 0.45, f"i={i}", ha="center", va="center", fontsize=9)
+    place = {"ha": "center", "va": "center", "fontsize": 9}
+    ax.text(left + 0.7, top + 0.45, f"j={j}", color=colours["h"], **place)
+
+
 samples = torch.arange(2)[None, :, None]                   # (1, 2, 1)
 origin = (samples * 10 + torch.arange(4)).expand(1, 2, 4)  # (1, 2, 4)
-order = fold(origin, 4).flatten().tolist()
-drawing, axes = display.panels(520, 150, columns=2)
-for r, (i, j) in enumerate(divmod(number, 10) for number in order):
-    for ax, x, y in ((axes[0], j, i), (axes[1], r, 0.5)):
-        colour = display.COLOURS["bh"[i]]
-        ax.add_patch(Rectangle((x, y), 0.94, 0.9, color=colour, alpha=0.3))
-        ax.text(x + 0.47, y + 0.45, f"{i},{j}", ha="center", va="center")
-    axes[1].text(r + 0.47, 1.8, str(r) if r else "r = 0", ha="center")
-for ax, width, title in zip(axes, (4, 8), ("samples × heads", "folded: slice r is i, j")):
-    ax.set(xlim=(0, width), ylim=(2, 0), title=title)
-    ax.axis("off")
-folded_order = ", ".join(f"{i},{j}" for i, j in (divmod(number, 10) for number in order))
-alt = f"Left, samples i and heads j. Right, the folded axis, in this order: {folded_order}."
+order = [divmod(number, 10) for number in fold(origin, 4).flatten().tolist()]
+
+# %% jupyter={"source_hidden": true}
+drawing, (ax,) = display.panels(440, 240)
+for r, (i, j) in enumerate(order):
+    draw_slice(ax, 2 + j, i, i, j)
+    draw_slice(ax, r, 3.1, i, j)
+    ax.text(r + 0.47, 4.45, str(r) if r else "r = 0", ha="center")
+ax.text(4, -0.2, "samples × heads", ha="center")
+ax.text(4, 2.9, "folded: slice r", ha="center")
+ax.set(xlim=(0, 8), ylim=(4.6, -0.7))
+ax.axis("off")
+listed = ", ".join(f"{i},{j}" for i, j in order)
+alt = f"Above, samples i and heads j. Below, the folded axis, in this order: {listed}."
 display.finish(drawing, name="the-fold", alt=alt)
 
 # %% [markdown]
 # ## By name
 #
-# `einsum` is told what each axis is, and no axis has to move. It reads like the formula.
+# `einsum` is told by name what each axis is. No axis has to move, and the line reads like the formula.
 
 
 # %%
@@ -159,12 +201,32 @@ def by_name(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     return heads.flatten(-2)                                            # (b, n, h * d)
 
 
+one.show(["it, thirsty", "it, sweet"], one.FEATURES, by_name(x, x, x, h)[:, it])
+
 # %% [markdown]
+# ## The same number in every layout
+#
+# Follow one number through the layouts: the *quality* of *sweet*. For each layout the cell prints the
+# shape, its axes, and the index at which the number stands.
+
+# %%
+layouts = {
+    "batch-first": (x, "b, n, e", (1, 7, 3)),
+    "sequence-first": (sequence_first, "n, b, e", (7, 1, 3)),
+    "four axes": (split_heads(x, h), "b, h, n, d", (1, 1, 7, 1)),
+    "folded": (fold(sequence_first, h), "b·h, n, d", (3, 7, 1)),
+}
+for name, (layout, axes, index) in layouts.items():
+    print(f"{name:>14}: ({axes}) {tuple(layout.shape)!s:12}", end=" ")
+    print(f"index {index!s:12} holds {layout[index]:.0f}")
+
+# %% [markdown]
+# The second sentence is index 1 of b, *sweet* is index 7 of n, and *quality* is feature 3, which is
+# number 1 of head 1. In the folded layout, sentence 1 and head 1 become slice 1 · 2 + 1 = 3.
+#
 # ## All equal
 #
-# Every form, the outputs and the gradients of queries, keys and values, against the loop. And the
-# loop against `torch.nn.MultiheadAttention` in both of its conventions, with identity matrices in
-# place of the projections, which are not this chapter's concern.
+# Compare whole outputs, not one row. Every form has to equal the loop.
 
 
 # %%
@@ -175,45 +237,81 @@ def folded_batch_first(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 
 
 FORMS = {"four axes": four_axes, "folded": folded_batch_first, "by name": by_name}
-slow = one_by_one(q, k, v, h)  # (b, n, h * d)
-expected = one.gradients(slow, [q, k, v])
 for name, form in FORMS.items():
-    output = form(q, k, v, h)  # (b, n, h * d)
-    torch.testing.assert_close(output, slow)
+    torch.testing.assert_close(form(x, x, x, h), slow)
+    print(f"{name:>10}: the same as one sentence after the other")
+
+# %% [markdown]
+# <!-- deeper: gradients, cross-attention, and PyTorch -->
+# ### Going deeper: gradients, cross-attention, and PyTorch
+#
+# The sentences have as many queries as keys, and as many heads as samples. The proof takes sizes that all
+# differ: 2 samples, 3 queries, 5 keys, 4 heads of width 6. It compares outputs and the gradients of
+# queries, keys and values.
+
+# %%
+torch.manual_seed(5)
+q = torch.randn(2, 3, 24, dtype=torch.float64, requires_grad=True)  # (2, 3, 24)
+k = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)  # (2, 5, 24)
+v = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)  # (2, 5, 24)
+
+loop = one_by_one(q, k, v, 4)  # (2, 3, 24)
+expected = one.gradients(loop, [q, k, v])
+for name, form in FORMS.items():
+    output = form(q, k, v, 4)  # (2, 3, 24)
+    torch.testing.assert_close(output, loop)
     torch.testing.assert_close(one.gradients(output, [q, k, v]), expected)
     print(f"{name:>10}: equal, and so are the gradients")
 
+# %% [markdown]
+# PyTorch's class has to agree in both of its conventions. Identity matrices stand in for its projections.
+
 # %%
 for batch_first in (True, False):
-    torchs = nn.MultiheadAttention(h * d, h, bias=False, batch_first=batch_first).double()
+    torchs = nn.MultiheadAttention(24, 4, bias=False, batch_first=batch_first).double()
     with torch.no_grad():
-        torchs.in_proj_weight.copy_(torch.eye(h * d).repeat(3, 1))
-        torchs.out_proj.weight.copy_(torch.eye(h * d))
-    given = [x if batch_first else x.transpose(0, 1) for x in (q, k, v)]
+        torchs.in_proj_weight.copy_(torch.eye(24).repeat(3, 1))
+        torchs.out_proj.weight.copy_(torch.eye(24))
+    given = [each if batch_first else each.transpose(0, 1) for each in (q, k, v)]
     theirs, _ = torchs(*given)
-    theirs = theirs if batch_first else theirs.transpose(0, 1)  # (b, n, h * d)
-    torch.testing.assert_close(theirs, slow)
+    theirs = theirs if batch_first else theirs.transpose(0, 1)  # (2, 3, 24)
+    torch.testing.assert_close(theirs, loop)
     torch.testing.assert_close(one.gradients(theirs, [q, k, v]), expected)
     print(f"PyTorch, batch_first={batch_first}: equal, and so are the gradients")
 
 # %% [markdown]
-# ## What equal sizes hide
-#
-# > **Pitfall.** Sequence-first data in batch-first code. In self-attention nothing fails, whatever
-# > the sizes: the output has the right shape. But the words of a sentence never meet, and every word
-# > attends to the words at its place in the *other* sentences.
-
-# %%
-x = torch.randn(n, b, h * d, dtype=torch.float64, requires_grad=True)  # (n, b, h * d)
-wrong = four_axes(x, x, x, h)                                          # (n, b, h * d)
-reaction = torch.autograd.grad(wrong[0, 0].sum(), x)[0].abs().sum(-1)  # (n, b)
-print("shape", tuple(wrong.shape), "as it should be; word 1 of sentence 1 reacts to")
-for sentence, row in enumerate(reaction.T.tolist(), 1):
-    print(f"  the words of sentence {sentence}:", [round(number, 2) for number in row])
+# <!-- /deeper -->
 
 # %% [markdown]
-# Sentence 1 reacts to sentence 2, and word 1 to no other word. Cross-attention shows the same mistake
-# at once, if n and m differ and neither is 1, which would be stretched to fit:
+# ## What equal sizes hide
+#
+# Now the mistake. Someone hands sequence-first data, (8, 2, 4), to code that expects batch-first. The code
+# takes the 8 words for 8 samples, and the 2 sentences for 2 words. What happens: an error, a wrong shape,
+# or wrong numbers?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Wrong numbers in the right shape. Self-attention works for any number of samples and words, so nothing
+# can fail. But the walls of the rooms now run across: each word meets the words at the same place in the
+# other sentences, and no word of its own sentence.
+#
+# </details>
+
+# %%
+given = sequence_first.clone().requires_grad_()               # (n, b, h * d)
+wrong = four_axes(given, given, given, h)                     # (n, b, h * d)
+gradient = torch.autograd.grad(wrong[it, 0].sum(), given)[0]  # (n, b, h * d)
+print("shape", tuple(wrong.shape), "is right. In the thirsty sentence, it reacts to")
+one.show(["thirsty", "sweet"], one.WORDS, gradient.abs().sum(-1).T)
+
+# %% [markdown]
+# > **Pitfall.** Sequence-first data in batch-first code. The table shows how strongly the row of *it*
+# > reacts to each place of either sentence. It reacts to *it* in both sentences, and to nothing else:
+# > *thirsty* has no influence any more, and the other sentence has. No shape and no error says so.
+
+# %% [markdown]
+# Cross-attention shows the same mistake at once, if the number of queries differs from the number of keys.
+# Here are three attempts, with sequence-first queries and keys in batch-first code.
 
 # %%
 for samples, queries, keys in ((4, 4, 4), (2, 1, 5), (2, 3, 5)):
@@ -221,18 +319,21 @@ for samples, queries, keys in ((4, 4, 4), (2, 1, 5), (2, 3, 5)):
     key = torch.randn(keys, samples, 24)       # (..., 24)
     print(f"b = {samples}, n = {queries}, m = {keys}", end=" ")
     try:
-        print("runs, and gives", tuple(by_name(query, key, key, h).shape))
+        print("runs, and gives", tuple(by_name(query, key, key, 4).shape))
     except RuntimeError as error:
         print("stops:", str(error).split(" which")[0])
 
 # %% [markdown]
-# The second runs and gives the wrong shape. That is why the sizes in our comparisons all differ, and
-# why a test of self-attention alone is not enough.
+# The first attempt has equal sizes and runs. The second has a single query, which is stretched to fit, so
+# it runs, too, and gives the wrong shape: (1, 2, 24) would be right. Only the third stops with an error. That is why the sizes in our proofs all differ, and why a test of self-attention alone is
+# not enough.
+
+# %% [markdown]
+# <!-- deeper: what each form copies -->
+# ### Going deeper: what each form copies
 #
-# ## What each copies
-#
-# Count the numbers that are copied because memory does not fit, with a counter like that of chapter
-# 2. PyTorch calls such a copy `clone`.
+# Forms that give the same numbers may differ in how many of them they copy on the way. Count the numbers
+# that are copied because memory does not fit. PyTorch calls such a copy `clone`.
 
 
 # %%
@@ -251,33 +352,33 @@ class Copies(TorchDispatchMode):
 
 
 # %%
-inputs = [x.detach() for x in (q, k, v)]
-sequence_first = [x.transpose(0, 1).contiguous() for x in inputs]
-print("numbers in q, k and v together:", sum(x.numel() for x in inputs))
+inputs = [each.detach() for each in (q, k, v)]
+first = [each.transpose(0, 1).contiguous() for each in inputs]
+print("numbers in q, k and v:", sum(each.numel() for each in inputs), "- output:", 144)
 ways = {
     "four axes, batch-first": (four_axes, inputs),
     "by name, batch-first": (by_name, inputs),
-    "folded, sequence-first": (folded, sequence_first),
+    "folded, sequence-first": (folded, first),
     "folded, batch-first": (folded_batch_first, inputs),
 }
 for name, (form, given) in ways.items():
     with Copies() as copies:
-        form(*given, h)
+        form(*given, 4)
     print(f"{name:>24}: {copies.numbers:4} copied")
 
 # %% [markdown]
-# Sequence-first, the fold gives `@` something that it can walk by strides: only the merge at the end
-# copies. Batch-first, samples and heads are not neighbours in memory, and in all three ways queries,
-# keys and values are copied once.
+# The three batch-first forms copy 768 numbers, which is 624 + 144: queries, keys and values once, since
+# samples and heads are not neighbours in memory, and the output once, where the heads are merged.
+# Folded from sequence-first memory, the products can step through the numbers as they lie, and only the
+# merge copies.
 #
-# ## Which form the final class uses
-#
-# PyTorch has a **fused kernel**: one routine from queries, keys and values to the output, which never
-# stores the weights. It takes `(b, h, n, d)` and walks it by strides, so the copies go away.
+# PyTorch also has a **fused kernel**, one routine from queries, keys and values to the output, which never
+# stores the weights. It takes (b, h, n, d) and steps through it by strides, and it writes the output token
+# by token, so that even the merge is a view.
 
 
 # %%
-from annotated_attention import MultiheadAttention, scaled_dot_product_attention
+from annotated_attention import scaled_dot_product_attention
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
@@ -287,59 +388,67 @@ def fused(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     return merge_heads(heads)                                            # (b, n, h * d)
 
 
-output = fused(q, k, v, h)  # (b, n, h * d)
-torch.testing.assert_close(output, slow)
+output = fused(q, k, v, 4)  # (2, 3, 24)
+torch.testing.assert_close(output, loop)
 torch.testing.assert_close(one.gradients(output, [q, k, v]), expected)
 with Copies() as copies:
-    fused(*inputs, h)
+    fused(*inputs, 4)
 print(f"four axes, fused: equal, and {copies.numbers} copied")
 
+# %% [markdown]
+# This is why the final class of the book, in [Multi-head attention](07_multihead_attention.ipynb), works
+# with four axes.
 
 # %% [markdown]
-# So the package's own `MultiheadAttention` works on `(b, h, n, d)` in both conventions. Its attention
-# step can be overridden; this one only tells what it is given. Weights are asked for by default, and
-# cost the copies, since the fused kernel has none to give:
-
-
-# %%
-class Telling(MultiheadAttention):
-    """Says what its attention step is given."""
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, **options):
-        print(f"batch_first={self.batch_first}, inside:", tuple(q.shape), tuple(k.shape))
-        return super().attend(q, k, v, **options)
-
-
-for batch_first in (True, False):
-    module = Telling(h * d, h, bias=False, batch_first=batch_first, dtype=torch.float64)
-    with torch.no_grad():
-        module.in_proj_weight.copy_(torch.eye(h * d).repeat(3, 1))
-        module.out_proj.weight.copy_(torch.eye(h * d))
-    given = inputs if batch_first else sequence_first
-    for need_weights in (True, False):
-        with Copies() as copies:
-            ours, _ = module(*given, need_weights=need_weights)
-        print(f"    need_weights={need_weights}: {copies.numbers} copied")
-        ours = ours if batch_first else ours.transpose(0, 1)  # (b, n, h * d)
-        torch.testing.assert_close(ours, slow)
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Exercises
 #
+# ### Which slice?
+#
+# *Easy, 2 minutes.* Three sentences with four heads each are folded into one axis of 12 slices, as in
+# this chapter. Samples, heads and slices are counted from 0. Which slice holds head 1 of sample 2?
+
+# %% tags=["exercise"]
+my_slice = None  # your number here
+
+# %%
+from annotated_attention import exercises
+
+exercises.batches.check_slice(my_slice)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# All heads of sample 0 come first. How many slices stand before the first one of sample 2?
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Slice r = i · h + j, for sample i and head j.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+my_slice = 2 * 4 + 1
+
+exercises.batches.check_slice(my_slice)
+
+# %% [markdown]
 # ### The fold in words
 #
 # *Easy, 5 minutes.* The library einops takes an axis operation as a sentence: `"n b e -> b n e"`
 # exchanges two axes, and `(h d)` is one axis made of two, where h counts the outer steps and d the
 # inner ones. Write the fold of this chapter, from sequence-first with all heads side by side to one
-# batch of heads. Use the letters n, b, h and d. The check reads the sentence itself, so einops need
-# not be installed.
+# batch of heads. Use the letters n, b, h and d, and type the arrow as `->`. The check reads the
+# sentence itself, so einops need not be installed.
 
 # %% tags=["exercise"]
 pattern = ""  # your sentence here
 
 # %%
-from annotated_attention import exercises
-
 exercises.batches.check_pattern(pattern)
 
 # %% [markdown]
@@ -435,8 +544,16 @@ exercises.batches.check_attend_heads(attend_heads)
 # %% [markdown]
 # ## What you have now
 #
-# To attention, a sample and a head are the same thing: one more problem to solve on the side. They
-# may share an axis, `(b * h, n, d)`, or have one each, `(b, h, n, d)`; the numbers are equal, and so
-# are the gradients. Tests need sizes that all differ, and n ≠ m. Some words are still looked at that
-# should not be: padding, and the future. [The next
-# chapter](06_masks.ipynb) hides them.
+# > **In short.**
+# >
+# > - batch-first: (b, n, h · d)
+# > - sequence-first: `x.transpose(0, 1)`, (n, b, h · d)
+# > - four axes: `x.unflatten(-1, (h, d)).transpose(1, 2)`, (b, h, n, d)
+# > - folded: `split_heads(x, h).flatten(0, 1)`, (b · h, n, d); slice r is sample `r // h`, head `r % h`
+# >
+# > To attention, a sample and a head are the same: one more independent problem. All layouts give equal
+# > outputs and gradients. Data in the wrong layout keep their shape and mix sentences, so test with sizes
+# > that all differ, and with n ≠ m.
+#
+# Some words are still looked at that should not be: padding, and the future. [Masks](06_masks.ipynb) hide
+# them.

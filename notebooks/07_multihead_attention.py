@@ -35,14 +35,15 @@ display.annotated(MultiheadAttention)
 # ## The step between the projections
 #
 # `attend` hands over to one function, which has two ways: PyTorch's fused kernel, which never holds
-# the weights, and `_readable`, step by step, which returns them. The latter is chapter 1 with the
-# masks of [chapter 6](06_masks.ipynb), in one tensor that is added. In its last branch, see where the
-# repair of a row with nothing left stands: half of it before the softmax.
+# the weights, and three steps, which return them: scores, softmax with masks, mix. They are chapter 1
+# with the masks of [chapter 6](06_masks.ipynb), in one tensor that is added. See where the fix for
+# fully masked rows stands in the softmax: half of it before, half after.
 
 # %%
 from annotated_attention import attention
 
-display.annotated(attention.scaled_dot_product_attention, attention._readable)
+STEPS = (attention.scaled_scores, attention.masked_softmax, attention.mix)
+display.annotated(attention.scaled_dot_product_attention, *STEPS)
 
 # %% [markdown]
 # ## What flows through it

@@ -119,7 +119,7 @@ print(f"{'together':>16} {sum(listed.values()):6,}")
 # $$6bne^2 + 2bn^2e + 2bn^2e + 2bne^2 = 4bne\,(2e + n).$$
 #
 # The number of heads is gone: h products of width d are as much as one of width e. Now the test,
-# with the final class of [chapter 7](07_multihead_attention.ipynb), forward and backward.
+# with [the final class](07_multihead_attention.ipynb), forward and backward.
 
 
 # %%
@@ -488,25 +488,40 @@ for name, model in counting.PRESETS.items():
     print(f"{name:16} {counted:13,} {SAID[name]:6} million")
 
 # %% [markdown]
-# The two sizes of the original model [[Vaswani et al., table
+# BERT [[Devlin et al., section 3](../docs/references.md#devlin-2019)] has a further layer of
+# $e^2 + e$ for one of its training tasks, added here; its figures are rounded. GPT-2's figures
+# [[Radford et al., table 2](../docs/references.md#radford-2019)] were wrong, as its authors note
+# beside their code. The two sizes of the original model [[Vaswani et al., table
 # 3](../docs/references.md#vaswani-2017)] have one matrix for both embeddings and the output, with
-# *about* 37,000 rows: their counts can be no more exact than that. BERT [[Devlin et al., section
-# 3](../docs/references.md#devlin-2019)] has a further layer of $e^2 + e$ for one of its training
-# tasks, added here; its figures are rounded. GPT-2's figures [[Radford et al., table
-# 2](../docs/references.md#radford-2019)] were wrong, as its authors note beside their code.
+# *about* 37,000 rows by the paper's section 5.1. Which numbers of rows would give its figures, which
+# are rounded to millions?
+
+# %%
+for name in ("transformer-base", "transformer-big"):
+    model = counting.PRESETS[name]
+    missing = SAID[name] * 10**6 - sum(model.parameters().values())
+    low, high = (missing + rounding for rounding in (-500_000, 500_000))
+    low, high = (model.vocabulary + more // model.embed_dim for more in (low, high))
+    print(f"{name}: {low:,} to {high:,} rows")
+
+# %% [markdown]
+# The two ranges do not overlap, so no vocabulary explains both figures. The paper does not say what
+# else its authors counted.
 #
-# The formulas themselves are exact. Here is the model of [chapter 9](09_transformer.ipynb) at the
-# first of these sizes, on the device that stores no numbers, and then a small one that runs:
+# The formulas themselves are exact. Here is the model of [The Transformer](09_transformer.ipynb) at the
+# first of these sizes, on the device that stores no numbers and without the final norms that the
+# paper does not have. Then a small one that runs, with its two final norms:
 
 # %%
 from annotated_attention import Seq2SeqTransformer
 
 base = sum(counting.PRESETS["transformer-base"].parameters().values())
-built = Seq2SeqTransformer(37000, 37000, share_embeddings=True, device="meta")
+options = {"share_embeddings": True, "final_norm": False, "device": "meta"}
+built = Seq2SeqTransformer(37000, 37000, **options)
 print(f"{base:,} parameters counted, {sum(p.numel() for p in built.parameters()):,} built")
 
 # %%
-small = counting.Model(24, 4, 7, layers=2, decoder_layers=3, vocabulary=11)
+small = counting.Model(24, 4, 7, layers=2, decoder_layers=3, vocabulary=11, norms=2)
 built = Seq2SeqTransformer(11, 11, 24, 4, 2, 3, 7, dropout=0.0, share_embeddings=True)
 source, target = torch.randint(11, (2, 2, 5))  # (2, 5), (2, 5)
 with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

@@ -30,7 +30,6 @@ import importlib
 import math
 import textwrap
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
@@ -64,7 +63,7 @@ for name, design in DESIGNS.items():
 # ## What each computes
 #
 # Five of them are multi-head attention: they have `load_from`, which takes the weights of
-# [chapter 7](07_multihead_attention.ipynb)'s final class. Two are less than that, and have
+# [the final class](07_multihead_attention.ipynb). Two are less than that, and have
 # `as_multihead`, which builds the attention that they equal. Either way, `design.pair` gives a module
 # and its equal. Compare outputs and gradients. The mask leaves one query no key at all; `wide
 # projection` knows self-attention alone.
@@ -158,7 +157,7 @@ with torch.no_grad():
 # %% [markdown]
 # ## The same input through all seven
 #
-# Put the sentence of chapter 1 through all of them, with the same weights where they can take them,
+# Put the sentence of [One head](01_one_head.ipynb) through all of them, with the same weights where they can take them,
 # and the words behind *it* hidden. How strongly does the output for *it* react to each word? The size
 # of its derivative tells, as a share of the sum over all words.
 
@@ -260,17 +259,21 @@ broken("module per head", "swapped arguments", lambda: swapped(6, 24)(x, x, x, N
 broken("wide projection", "import torch.nn.Functional",
        lambda: importlib.import_module("torch.nn.Functional"))
 broken("wide projection", "bmm on four axes", lambda: torch.bmm(q, q.mT))
-broken("wide projection", "d_model, known to __init__ alone", lambda: eval("d_model"))
+module = published.WideProjection(24, 4)
+module.forward = lambda x: module.output(x).view(2, 3, d_model)  # known to __init__ alone
+broken("wide projection", "d_model, known to __init__ alone", lambda: module(x))
 
 # %% [markdown]
-# Each of these stops at once. Two more stop later. One design logs its weights with a tracker, a
-# package that records training runs, and calls a function that the package no longer has. It is not
-# installed here; a stand-in without that function plays its part. The other sets the output's bias to
-# zero, also where there is none.
+# Each of these stops at once. Two more stop only in some places or with some settings. One design hands
+# its weights to a tracker, from a package that records training runs. Where that package is missing, as
+# here, the design cannot even be imported. Where it is installed in its version 0.5.3, the design stops
+# in `forward`, since the tracker no longer has the function that is called; this page does not install
+# it, so you do not see that error. The other design sets the output's bias to zero, also where there is
+# none.
 
 # %%
-tracker = SimpleNamespace(save=print)
-broken("sequence first", "its tracker has changed", lambda: tracker.debug("weights", x))
+broken("sequence first", "needs a tracker",
+       lambda: importlib.import_module("labml.tracker"))
 without = nn.Linear(24, 24, bias=False)
 broken("packed projection", "bias=False", lambda: nn.init.zeros_(without.bias))
 
@@ -280,8 +283,8 @@ broken("packed projection", "bias=False", lambda: nn.init.zeros_(without.bias))
 #
 # ## Settings and masks that nobody tried
 #
-# Four heads in a width of 10? Without a check in the constructor, three designs stop somewhere
-# further down, and speak of shapes. The last lines are ours, which say what is wrong.
+# Four heads in a width of 10? Without a check in the constructor, four designs stop somewhere further
+# down, and speak of shapes. The last lines are ours, which say what is wrong.
 
 # %%
 x, e, h = torch.randn(2, 3, 10), 10, 4
@@ -292,24 +295,32 @@ merge = nn.Linear(e, e)
 
 broken("module per head", "h need not divide e", lambda: merge(torch.cat(slices, -1)))
 broken("wide projection", "h need not divide e", lambda: x.view(2, 3, h, d))
+broken("no projection", "h need not divide e", lambda: x.view(2, 3, h, d))
 broken("sequence first", "h need not divide e", lambda: merge(prepare(x).flatten(2)))
 print("ours:\n   ", raised(lambda: published.SequenceFirst(h, e)))
 
 # %% [markdown]
-# Two masks that ought to be optional are not: one has no default, and one is asserted to be there.
+# Two designs have masks that ought to be optional and are not: in one the mask has no default, and in
+# the other a padding mask is asserted to be there. Both are added to ours, which need neither.
 
 
 # %%
-def without_default(query, key, value, mask):
-    return query
+class WithoutDefault(published.ModulePerHead):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        return super().forward(query, key, value, mask)
 
 
-def asserted(query, key, value, key_padding_mask=None):
-    assert key_padding_mask is not None
+class Asserted(published.PackedProjection):
+    def merge_masks(self, key_padding_mask, attn_mask, query, key) -> Tensor:
+        assert key_padding_mask is not None
+        return super().merge_masks(key_padding_mask, attn_mask, query, key)
 
 
-broken("module per head", "no default for the mask", lambda: without_default(x, x, x))
-broken("packed projection", "needs a padding mask", lambda: asserted(x, x, x))
+x = torch.randn(2, 3, 24)  # (2, 3, 24)
+for ours in (published.ModulePerHead, published.PackedProjection):
+    ours(24, 4)(x, x, x)
+broken("module per head", "no default for the mask", lambda: WithoutDefault(24, 4)(x, x, x))
+broken("packed projection", "needs a padding mask", lambda: Asserted(24, 4)(x, x, x))
 
 # %% [markdown]
 # And one check refuses what is right. The mask is `(n, m, b)`, where n may be 1. The check compares the
@@ -329,8 +340,8 @@ broken("sequence first", "refuses masks with n ≠ m", lambda: check(torch.ones(
 # %% [markdown]
 # ## What runs, and loses something
 #
-# The nearest repair for `torch.ModuleList` is a plain list. It runs, and [chapter
-# 2](02_two_heads.ipynb) has shown what it loses:
+# The nearest repair for `torch.ModuleList` is a plain list. It runs, and [Two
+# heads](02_two_heads.ipynb) has shown what it loses:
 
 # %%
 module = published.ModulePerHead(24, 4)
@@ -416,7 +427,8 @@ for name, design in DESIGNS.items():
 # softmax make of a row in which all three scores are blocked?
 
 # %%
-fills = dict.fromkeys(["module per head", "weighted scores", "no projection"], -math.inf)
+minus_infinity = ["module per head", "wide projection", "weighted scores", "no projection"]
+fills = dict.fromkeys(minus_infinity, -math.inf)
 fills |= {"shared projection": -1e20, "sequence first": -1e9, "packed projection": -1e28}
 row, all_three = torch.tensor([-3.0, 1.0, 2.0]), torch.ones(3, dtype=torch.bool)
 for name, fill in fills.items():
@@ -552,11 +564,36 @@ module(query=x, key=x, value=x)
 print("ours:\n   ", module.last_weights, "kept, shown:", tuple(seen[0].shape))
 
 # %% [markdown]
+# ## A final norm, or none
+#
+# The last article goes on to a whole Transformer, which ends its stacks in a norm only with pre-LN.
+# `torch.nn.Transformer` always has that norm, and so has ours, where `final_norm` chooses. Which of the
+# two designs loses something without it?
+
+# %%
+from annotated_attention import Transformer
+
+x = torch.randn(1, 8, 24)
+for norm_first in (False, True):
+    stacks = []
+    for final_norm in (True, False):
+        torch.manual_seed(15)
+        options = {"norm_first": norm_first, "final_norm": final_norm, "batch_first": True}
+        stacks.append(Transformer(24, 4, 6, 1, 48, dropout=0.0, **options).encoder)
+    for name, stack in zip(("with", "without"), stacks):
+        size = stack(x).std()  # ()
+        print(f"{'pre' if norm_first else 'post'}-LN, {name:>7} final norm: deviation {size:.2f}")
+
+# %% [markdown]
+# A post-LN stack loses nothing: its last layer ends in a norm already, so the article's choice is that
+# of the 2017 paper. A pre-LN stack ends in a sum, which has grown with every layer. `final_norm=norm_first`
+# is the article's design in our class.
+#
 # ## Positions, and one excuse
 #
-# The last article goes on to a whole Transformer. Its positional encoding gives the even features a
-# sine and the odd ones a cosine. The index j of the pairs runs to j < d in the text, where 2j < d is
-# meant; odd widths were never tried; and it takes sequence-first input without saying so.
+# The positional encoding of the same article gives the even features a sine and the odd ones a cosine.
+# The index j of the pairs runs to j < d in the text, where 2j < d is meant; odd widths were never tried;
+# and it takes sequence-first input without saying so.
 
 
 # %%
@@ -578,8 +615,8 @@ broken("packed projection", "positions: batch-first", f"words differ by {apart:.
        apart == 0)
 
 # %% [markdown]
-# Batch-first, all words of a sentence get the same position. The excuse is about [chapter
-# 4](04_reshape_trick.ipynb): reshaping is said to be allowed "since the weights are random anyway". It
+# Batch-first, all words of a sentence get the same position. The excuse is about [the
+# reshape trick](04_reshape_trick.ipynb): reshaping is said to be allowed "since the weights are random anyway". It
 # needs no excuse, because splitting and stacking gives the same numbers, bit for bit.
 
 # %%

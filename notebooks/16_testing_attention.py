@@ -4,7 +4,7 @@
 # *How do you test attention that you cannot see into?*
 #
 # Somebody hands you an attention, and you can only call it. Its shapes are right and its loss falls,
-# which says little: so did those of every mistake in this book. But some things are true of **every**
+# which says little: so did those of many mistakes in this book. But some things are true of **every**
 # right attention, whatever its weights. Ask for them one by one, and a wrong one gives itself away.
 
 # %% tags=["hide-input"]
@@ -76,7 +76,7 @@ def show(probe, *codes: str) -> None:
 # ## Parity: the same weights, the same result
 #
 # The strongest question comes first: put the weights into something that you trust, and compare.
-# [Chapter 7](07_multihead_attention.ipynb) did so with PyTorch's own class, outputs and gradients.
+# [Multi-head attention](07_multihead_attention.ipynb) did so with PyTorch's own class, outputs and gradients.
 
 
 # %%
@@ -312,7 +312,8 @@ consult(MISTAKES["merge-without-transpose"].version)
 
 # %% [markdown]
 # It saw several symptoms, took the weights, put them into the right version and into every mistake,
-# and one of those gave the same outputs. That is how it has a name. The line to change:
+# and one of those gave the same outputs. That is how the mistake has a name. Here are its line and the
+# right one, as the package has them; the doctor does not look for the line in your file.
 
 # %%
 mistake = MISTAKES["merge-without-transpose"]
@@ -377,7 +378,7 @@ display.finish(
 # ## The proof that it is fair
 #
 # A doctor who calls everybody ill is of no use. PyTorch's own class must pass; so must the designs of
-# [chapter 15](15_published_code.ipynb), which the package's tests examine at random sizes.
+# [Published code](15_published_code.ipynb), which the package's tests examine at random sizes.
 
 # %%
 report = consult(nn.MultiheadAttention)

@@ -5,8 +5,8 @@
 #
 # Somebody hands you an empty file and asks for multi-head attention. Nobody needs the whole final
 # class there. This chapter has the shortest version that is correct, seven questions that are asked
-# next, each answered by a cell, and then the empty file. The doctor of chapter 16 examines what you
-# write.
+# next, each answered by a cell, and then the empty file. The doctor of
+# [Testing attention](16_testing_attention.ipynb) examines what you write.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -78,8 +78,9 @@ class Attention(nn.Module):
 # | merge | `transpose`, `flatten` | without the transpose |
 # | project | `@ self.w_o` | declared and forgotten |
 #
-# Is it right? Give the same weights to the shortest version of chapter 15, which is sequence-first, and
-# to the final class, and compare outputs, weights and gradients.
+# Is it right? Give the same weights to the shortest version of [Published
+# code](15_published_code.ipynb), which is sequence-first, and to the final class, and compare outputs,
+# weights and gradients.
 
 # %%
 b, n, m, h, d = 2, 3, 5, 4, 6
@@ -97,7 +98,7 @@ print("the same matrices in all three:", ", ".join(mine.state_dict()))
 # %%
 first = (query.transpose(0, 1), key.transpose(0, 1), key.transpose(0, 1))
 sequence_first, their_weights = shortest(*first)  # (n, b, e), (b, h, n, m)
-theirs = {"the shortest of chapter 15": (sequence_first.transpose(0, 1), their_weights),
+theirs = {"the shortest published": (sequence_first.transpose(0, 1), their_weights),
           "the final class": reference(query, key, key, average_attn_weights=False)}
 
 output, weights = mine(query, key, key)  # (b, n, e), (b, h, n, m)
@@ -157,7 +158,7 @@ print("agrees with the final class; a query with nothing left:", empty)
 
 # %% [markdown]
 # > **Pitfall.** The follow-up to the follow-up: a query with nothing left is NaN here. The final class
-# > gives zeros; [chapter 6](06_masks.ipynb) shows how.
+# > gives zeros; [Masks](06_masks.ipynb) shows how.
 #
 # ## What does it cost?
 #
@@ -188,8 +189,8 @@ print("parameters:", 4 * e**2, "each time")
 # ## Why √d?
 #
 # A score adds up d products. With entries of variance 1 its variance is d, and a softmax over such
-# numbers gives nearly everything to one key; then hardly any gradient comes back, as [chapter
-# 1](01_one_head.ipynb) measures. Divide by $\sqrt d$, and the variance is 1.
+# numbers gives nearly everything to one key; then hardly any gradient comes back, as [One
+# head](01_one_head.ipynb) measures. Divide by $\sqrt d$, and the variance is 1.
 
 # %%
 q, k = torch.randn(2, 1000, 256)
@@ -255,7 +256,7 @@ print("in evaluation:", F.dropout(weights, 0.5, training=False).equal(weights))
 #
 # So that what goes through neither grows nor shrinks. Xavier's variance is $2 / (\text{rows} +
 # \text{columns})$, $1 / e$ for a square. PyTorch packs three squares into one (3e, e) matrix, and
-# gets half of that. And `torch.empty` is no initialisation: [chapter 1](01_one_head.ipynb) shows what
+# gets half of that. And `torch.empty` is no initialisation: [One head](01_one_head.ipynb) shows what
 # is in it.
 
 # %%

@@ -142,19 +142,19 @@ torch.testing.assert_close(one.gradients(output, [x, y]), one.gradients(expected
 # %% tags=["hide-input"]
 from annotated_attention.doctor import adapters, examine
 
-sixteen = chapters.load("17_from_memory")
+memory = chapters.load("17_from_memory")
 IMPORTS = ("import math", "import torch", "from torch import Tensor, nn")
-text = display.source(sixteen.Attention, docstrings=False).text
+text = display.source(memory.Attention, docstrings=False).text
 exec("\n".join([*IMPORTS, text]), alone := {})
 unmasked = adapters.without_mask(alone["Attention"](24, 4))
 assert examine(unmasked, embed_dim=24, num_heads=4).ok
-display.source(sixteen.Attention, docstrings=False)
+display.source(memory.Attention, docstrings=False)
 
 # %% tags=["hide-input"]
 before, after = (display.source(kind.forward).text.splitlines()
-                 for kind in (sixteen.Attention, sixteen.WithMask))
+                 for kind in (memory.Attention, memory.WithMask))
 (line,) = (line.strip() for line in after if "masked_fill" in line and line not in before)
-assert examine(sixteen.WithMask(24, 4), embed_dim=24, num_heads=4).ok
+assert examine(memory.WithMask(24, 4), embed_dim=24, num_heads=4).ok
 needs = ", ".join(f"`{line}`" for line in IMPORTS)
 Markdown(f"It needs {needs}. With a mask, before the softmax: `{line}`")
 
@@ -192,7 +192,7 @@ def attempt(*settings) -> Tensor | None:
 # %% tags=["hide-input"]
 from functools import partial
 
-six = chapters.load("06_masks")
+wild = chapters.load("14_masks_in_the_wild")
 x, y = torch.randn(b, n, e), torch.randn(b, m, e)  # (b, n, e), (b, m, e)
 SHAPES = {"(n, m)": (n, m), "(b, m)": (b, m), "(b * h, n, m)": (b * h, n, m),
           "(b, 1, 1, m)": (b, 1, 1, m), "(b, h, n, m)": (b, h, n, m)}
@@ -214,9 +214,9 @@ def describe(library: str, argument: str) -> list[str]:
     rows = 1 if "(b, m)" in takes else 4
     means = added = "refused"
     if booleans:
-        means = six.true_means(lambda x, which: use(x, x, which[:rows]))
+        means = wild.true_means(lambda x, which: use(x, x, which[:rows]))
     if floats:
-        assert six.true_means(lambda x, which: use(x, x, low(which)[:rows])) == "blocked"
+        assert wild.true_means(lambda x, which: use(x, x, low(which)[:rows])) == "blocked"
         added = "added"
     full = none[takes[0]] == (means != "blocked")
     empty = use(x, y, full if booleans else full.float() - inf)
@@ -250,13 +250,18 @@ causal = {library: attempt(library, "module: is_causal", x, x, True) for library
 alone = call("torch", "function: is_causal", x, x, True)
 torch.testing.assert_close(alone, call("torch", "function: attn_mask", x, x, ~future))
 assert causal["torch"] is None
+with torch.no_grad():
+    MODULES["torch"].eval()
+    unmasked = call("torch", "module: is_causal", x, x, False)
+    torch.testing.assert_close(call("torch", "module: is_causal", x, x, True), unmasked)
+    MODULES["torch"].train()
 expected = call("annotated_attention", "module: attn_mask", x, x, future)
 torch.testing.assert_close(causal["annotated_attention"], expected)
 Markdown("\n".join(f"| {' | '.join(row)} |" for row in table) + """
 
 *Nothing left*: what a query gets whose keys are all blocked, by default. `is_causal=True`
-hides the future; in `torch.nn.MultiheadAttention` it is only a hint, and an error without
-`attn_mask`.
+hides the future; in `torch.nn.MultiheadAttention` it is only a hint: without `attn_mask` an
+error, and in evaluation without gradients nothing at all.
 """)
 
 # %% [markdown]

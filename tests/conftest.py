@@ -1,5 +1,6 @@
 """Check the shape comments of ``src`` while the tests run; find the trained weights."""
 
+import itertools
 import os
 from pathlib import Path
 
@@ -12,21 +13,7 @@ pytest_plugins = ["pytester"]  # runs pytest on a small project
 if "PYTEST_XDIST_WORKER" in os.environ:  # there is one for each processor
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# These take longest, and begin first: at the end no worker is to wait for another's long file.
-LONGEST = [
-    "tests/site/test_browser.py",
-    "tests/book/test_make.py",
-    "tests/site/test_use.py",
-    "tests/site/test_live.py",
-    "tests/multihead/test_parity.py",
-    "tests/multihead/test_tools.py",
-    "tests/doctor/test_right.py",
-    "tests/measure/test_measure.py",
-    "tests/site/test_ways.py",
-    "tests/site/test_glossary.py",
-    "tests/doctor/test_mistakes.py",
-    "tests/site/test_pages.py",
-]
+SECONDS = "annotated-attention/seconds"  # in pytest's cache: what each file took last time
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,9 +23,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest files first; the order within a file stays."""
-    places = {config.rootpath / file: place for place, file in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
+    """Put the files that took longest last time first; the order within a file stays.
+
+    At the end no worker is to wait for another's long file.
+    """
+    seconds = config.cache.get(SECONDS, {})
+    items.sort(key=lambda item: -seconds.get(item.location[0], 0))
 
 
 @pytest.fixture(scope="session")
@@ -72,3 +62,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"left out: {reason}", yellow=True)
         for file, count in sorted(files.items()):
             terminalreporter.line(f"{file}: {count} checks")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remember how long each file took, after a run on several workers."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or session.config.getoption("dist") != "loadfile":
+        return
+    seconds: dict[str, float] = {}
+    for report in itertools.chain.from_iterable(reporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            file = report.location[0]
+            seconds[file] = seconds.get(file, 0) + report.duration
+    session.config.cache.set(SECONDS, session.config.cache.get(SECONDS, {}) | seconds)

@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from annotated_attention import scaled_dot_product_attention
-from annotated_attention.attention import scaled_scores
+from annotated_attention.attention import masked_softmax, mix, scaled_scores
 
 B, H, N, M, D, D_V = 2, 4, 3, 5, 6, 7  # all different: a swapped axis cannot hide
 TOLERANCE = {
@@ -150,7 +150,7 @@ def test_scale_replaces_the_root(need_weights):
 
 
 def empty_rows(kind, dtype):
-    """Leave nothing to the second query; by a mask of this kind."""
+    """Block all keys of the second query, by a mask of this kind."""
     blocked = torch.zeros(N, M, dtype=torch.bool)
     blocked[1] = True
     bias = torch.zeros(N, M, dtype=dtype).masked_fill(blocked, -math.inf)
@@ -164,9 +164,7 @@ def empty_rows(kind, dtype):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("kind", ["boolean", "float", "between them"])
 @pytest.mark.parametrize("dropout_p", [0.0, 0.5])
-def test_rows_with_nothing_left_give_zeros_and_finite_gradients(
-    kind, dropout_p, dtype, need_weights
-):
+def test_fully_masked_rows_give_zeros_and_finite_gradients(kind, dropout_p, dtype, need_weights):
     tensors = inputs(B, H, dtype=dtype)
     blocked, bias = empty_rows(kind, dtype)
     if bias is not None:
@@ -221,6 +219,17 @@ def test_dropout_zeroes_some_weights_and_scales_the_rest(masks, need_weights):
         torch.testing.assert_close(weights, dropped)  # returned after dropout
 
 
+@pytest.mark.parametrize("masks", MASKS.values(), ids=MASKS.keys())
+def test_scores_softmax_and_mix_are_the_three_steps(masks):
+    tensors = inputs(B, H)
+    weights = masked_softmax(scaled_scores(*tensors[:2]), *masks)
+    found = mix(weights, tensors[2])
+    torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, N, dtype=torch.float64))
+    expected = scaled_dot_product_attention(*tensors, blocked=masks[0], bias=masks[1])
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradients(found[0], tensors), gradients(expected[0], tensors))
+
+
 def test_returned_weights_carry_gradients():
     tensors = inputs(B)
     _, weights = scaled_dot_product_attention(*tensors)
@@ -262,6 +271,17 @@ def test_softmax_takes_the_place_of_the_scores_without_gradients(off):
         found = scaled_dot_product_attention(*tensors)
     torch.testing.assert_close(found, expected)
     assert (len(kept.made), len(written_over.made)) == (2, 1)
+
+
+def test_one_sample_keeps_no_more_than_its_share_for_the_backward_pass():
+    packed = torch.randn(1, M, 3, H, D, requires_grad=True)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda x: x):
+        query, key, value = packed.permute(2, 0, 3, 1, 4).unbind()
+        scaled_dot_product_attention(query, key, value)
+    storages = {x.untyped_storage().data_ptr() for x in kept}
+    assert storages
+    assert packed.untyped_storage().data_ptr() not in storages
 
 
 @torch.no_grad()

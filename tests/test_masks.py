@@ -14,7 +14,12 @@ from annotated_attention import (
     block_padding,
     merge_masks,
 )
-from annotated_attention.masks import append_allowed, attention_to_heads, padding_to_heads
+from annotated_attention.masks import (
+    append_allowed,
+    attention_to_heads,
+    masks_as_bias,
+    padding_to_heads,
+)
 
 B, N, M, H = 2, 3, 5, 4
 T, X = True, False  # blocked, free
@@ -106,6 +111,19 @@ def test_the_two_kinds_stay_apart():
     assert bias is added
     assert merge_masks(None, None) == (None, None)
     assert merge_masks() == (None, None)
+
+
+def test_both_kinds_become_one_bias():
+    blocked, bias = random(B, 1, 1, M), torch.randn(N, M)
+    both = masks_as_bias(blocked, bias, torch.float64)
+    assert both.dtype == bias.dtype
+    assert torch.equal(both, torch.where(blocked, -torch.inf, bias))
+    alone = masks_as_bias(blocked, None, torch.float64)
+    assert (alone.shape, alone.dtype) == (blocked.shape, torch.float64)
+    assert torch.equal(alone == -torch.inf, blocked)
+    assert torch.equal(alone == 0, ~blocked)
+    assert masks_as_bias(None, bias, torch.float64) is bias
+    assert masks_as_bias(None, None, torch.float64) is None
 
 
 def test_merging_takes_no_copy_for_each_head():

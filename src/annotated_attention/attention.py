@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from annotated_attention.masks import block_future, merge_masks
+from annotated_attention.masks import block_future, masks_as_bias, merge_masks
 
 
 def scaled_dot_product_attention(
@@ -56,17 +55,21 @@ def scaled_dot_product_attention(
     """
     _check(query, key, value, dropout_p)
     _check_masks(query, key, value, blocked, bias)
-    if need_weights or score is not None:
-        # The products need each in one piece. Left to them, key.mT is copied number by number, and
-        # of views that one sample allows, the backward pass keeps what lies between them, too.
-        query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
-        scores = (score or partial(scaled_scores, scale=scale))(query, key)
-        _check_scores(scores, query, key)
-        added = _added(query, key, blocked, bias, is_causal)
-        masked = blocked is not None or bias is not None
-        output, weights = _readable(scores, value, added, dropout_p, masked, score is None)
-        return output, weights if need_weights else None
-    return _fused(query, key, value, blocked, bias, is_causal, dropout_p, scale), None
+    if not need_weights and score is None:
+        return _fused(query, key, value, blocked, bias, is_causal, dropout_p, scale), None
+    # Only a mask from the caller can block a whole row, and only scores from the caller can be
+    # wanted afterwards. Without either, the softmax has a faster twin.
+    plain = score is None and blocked is None and bias is None
+    softmax = _softmax_for_speed if plain else masked_softmax
+    if is_causal:
+        future = block_future(query.size(-2), key.size(-2), query.device)  # (n, m)
+        blocked, bias = merge_masks(future, blocked, bias)
+    query, key, value = _contiguous_for_speed(query, key, value)
+    scores = scaled_scores(query, key, scale) if score is None else score(query, key)
+    _check_scores(scores, query, key)
+    weights = softmax(scores, blocked, bias)          # (..., n, m)
+    output, weights = mix(weights, value, dropout_p)  # (..., n, d_v), (..., n, m)
+    return output, weights if need_weights else None
 
 
 def scaled_scores(query: Tensor, key: Tensor, scale: float | None = None) -> Tensor:
@@ -75,47 +78,85 @@ def scaled_scores(query: Tensor, key: Tensor, scale: float | None = None) -> Ten
     Args:
         query: (..., n, d), one row per query.
         key: (..., m, d), one row per key.
-        scale: None means 1 / sqrt(d).
+        scale: factor on the scores; None means 1 / sqrt(d).
 
     Returns:
-        (..., n, m). The scale goes into the query, which is smaller than the scores.
+        The scores, (..., n, m). The query is scaled instead of them, because it is smaller.
     """
     scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
     return (query * scale) @ key.mT  # (..., n, d) x (..., d, m) -> (..., n, m)
 
 
-def _readable(
-    scores: Tensor, value: Tensor, added: Tensor | None, dropout_p: float, masked: bool, ours: bool
-) -> tuple[Tensor, Tensor]:
-    """Compute attention from its scores, the way the formula reads."""
-    if added is None:
-        # In place where no gradients are taken; scores from outside are not ours to write over.
-        weights = _softmax_in_place(scores) if ours else scores.softmax(-1)  # (..., n, m)
-    elif not masked:  # only the future is hidden, and that leaves key 0 to every query
-        weights = (scores + added).softmax(-1)  # (..., n, m)
-    else:
-        # A row of -inf would make the softmax, and every gradient behind it, NaN. Such a row is
-        # found in the mask, made harmless before the softmax, and zero after it.
-        nothing_left = (added == -math.inf).all(-1, keepdim=True)  # (..., 1)
-        scores = scores + added.masked_fill(nothing_left, 0)       # (..., n, m)
-        weights = scores.softmax(-1) * ~nothing_left               # (..., n, m)
-    weights = F.dropout(weights, dropout_p)                        # (..., n, m)
-    return weights @ value, weights                                # (..., n, d_v), (..., n, m)
+def masked_softmax(
+    scores: Tensor, blocked: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """Turn the scores into weights that sum to 1 over the keys a query may see.
 
+    A fully masked row is a query whose keys are all blocked. The softmax of a row of ``-inf`` is
+    NaN, and so is every gradient behind it. So the masks of such a row are lifted before the
+    softmax, which keeps the numbers finite, and its weights are set to zero afterwards.
 
-def _softmax_in_place(scores: Tensor) -> Tensor:
-    """Return scores.softmax(-1), written over the scores where nothing can need them again.
+    Args:
+        scores: (..., n, m), one row per query.
+        blocked: boolean, broadcastable to (..., n, m); True means "must not see".
+        bias: floating point, broadcastable to (..., n, m), added to the scores; ``-inf`` blocks.
 
-    That takes half the memory, and the time in which a system hands out the other half.
+    Returns:
+        The weights, (..., n, m); zero, with gradients of zero, in fully masked rows.
     """
+    added = masks_as_bias(blocked, bias, scores.dtype)
+    if added is None:
+        return scores.softmax(-1)                              # (..., n, m)
+    fully_masked = (added == -math.inf).all(-1, keepdim=True)  # (..., 1)
+    scores = scores + added.masked_fill(fully_masked, 0)       # (..., n, m)
+    return scores.softmax(-1) * ~fully_masked                  # (..., n, m)
+
+
+def mix(weights: Tensor, value: Tensor, dropout_p: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Add up the values, each query with its own weights.
+
+    Args:
+        weights: (..., n, m), one row per query.
+        value: (..., m, d_v), one row per key.
+        dropout_p: probability of zeroing a weight; the others are divided by ``1 - dropout_p``.
+
+    Returns:
+        The output, (..., n, d_v), and the weights after dropout, (..., n, m).
+    """
+    weights = F.dropout(weights, dropout_p)  # (..., n, m)
+    return weights @ value, weights          # (..., n, d_v), (..., n, m)
+
+
+def _contiguous_for_speed(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Lay queries, keys and values out in one piece each, before anything is multiplied.
+
+    The products need that. Left to them, ``key.mT`` is copied number by number, and the backward
+    pass keeps whatever else lies between the rows of a view. What it is worth is measured: the
+    cases "for speed" in ``data/benchmarks.json``.
+    """
+    return tuple(x.contiguous() for x in tensors)
+
+
+def _softmax_for_speed(
+    scores: Tensor, future: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """Compute ``masked_softmax`` where no row is fully masked and nobody else holds the scores.
+
+    The causal mask leaves key 0 to every query, so there is no row to look for. Without gradients
+    the weights are written over the scores, which saves the second (..., n, m) matrix and the time
+    in which the system hands out its memory. What both are worth is measured: the cases "for speed"
+    in ``data/benchmarks.json``.
+    """
+    added = masks_as_bias(future, bias, scores.dtype)
+    scores = scores if added is None else scores + added  # (..., n, m)
     if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
         try:
             # Autocast has the softmax return another dtype.
             if not torch.is_autocast_enabled(scores.device.type):
-                return torch.softmax(scores, -1, out=scores)
+                return torch.softmax(scores, -1, out=scores)  # (..., n, m)
         except RuntimeError:  # vmap and forward-mode derivatives take no ``out``
             pass
-    return scores.softmax(-1)
+    return scores.softmax(-1)  # (..., n, m)
 
 
 def _fused(
@@ -128,11 +169,13 @@ def _fused(
     dropout_p: float,
     scale: float | None,
 ) -> Tensor:
-    """Compute the same through PyTorch's kernel."""
-    added = None
-    if not (blocked is None and bias is None):
+    """Compute the same output through PyTorch's kernel, which never holds the weights."""
+    if is_causal and not (blocked is None and bias is None):
         # Not every kernel takes its causal flag together with a mask.
-        added, is_causal = _added(query, key, blocked, bias, is_causal), False
+        future = block_future(query.size(-2), key.size(-2), query.device)  # (n, m)
+        blocked, bias = merge_masks(future, blocked, bias)
+        is_causal = False
+    added = masks_as_bias(blocked, bias, query.dtype)
     missing = max(0, 4 - max(query.dim(), key.dim(), value.dim()))
     if missing:  # the fused kernel takes four axes, with fewer PyTorch goes step by step
         query, key, value = (x[(None,) * missing] for x in (query, key, value))
@@ -140,20 +183,6 @@ def _fused(
         query, key, value, added, dropout_p, is_causal, scale=scale
     )
     return output[(0,) * missing] if missing else output  # (..., n, d_v)
-
-
-def _added(
-    query: Tensor, key: Tensor, blocked: Tensor | None, bias: Tensor | None, is_causal: bool
-) -> Tensor | None:
-    """Return what all masks together add to the scores, in the smallest shape that holds it."""
-    if is_causal:
-        future = block_future(query.size(-2), key.size(-2), query.device)  # (n, m)
-        blocked, bias = merge_masks(future, blocked, bias)
-    if blocked is None:
-        return bias
-    if bias is None:
-        bias = torch.zeros(blocked.shape, dtype=query.dtype, device=query.device)
-    return bias.masked_fill(blocked, -math.inf)
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float) -> None:

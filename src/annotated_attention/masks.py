@@ -13,6 +13,7 @@ wrong way round raises no error:
 A floating-point mask is added to the scores: 0 changes nothing, ``-inf`` blocks.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -131,6 +132,25 @@ def merge_masks(
         else:
             bias = mask if bias is None else bias + mask
     return blocked, bias if bias is None else bias.to(dtype or bias.dtype)
+
+
+def masks_as_bias(blocked: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Write both kinds of masks as one tensor that is added to the scores.
+
+    Args:
+        blocked: boolean, True = blocked, or None.
+        bias: floating point, added to the scores, or None; its shape broadcasts with ``blocked``'s.
+        dtype: dtype of the result where there is no ``bias``.
+
+    Returns:
+        ``bias`` with ``-inf`` where ``blocked`` is True, in the smallest shape that holds both; or
+        None without masks.
+    """
+    if blocked is None:
+        return bias
+    if bias is None:
+        bias = torch.zeros(blocked.shape, dtype=dtype, device=blocked.device)
+    return bias.masked_fill(blocked, -math.inf)
 
 
 def padding_to_heads(key_padding_mask: Tensor | None) -> Tensor | None:

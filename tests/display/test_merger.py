@@ -1,4 +1,4 @@
-"""The mask merger computes in a browser what masks.py, attention.py and chapter 6 compute."""
+"""The mask merger computes in a browser what masks.py, attention.py and the chapter compute."""
 
 import math
 import re
@@ -69,7 +69,7 @@ def test_merged_and_weighed_as_the_package_does(script: Any, padding: str, pairs
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=0, equal_nan=True)
 
 
-def test_a_row_with_nothing_left_has_three_fates(script: Any) -> None:
+def test_a_fully_masked_row_has_three_fates(script: Any) -> None:
     row, blocked = SCORES[0, 0].tolist(), [True] * M
     assert script("FATES.NaN", row, blocked) == ["NaN"] * M
     assert script("FATES.zeros", row, blocked) == [0] * M
@@ -102,7 +102,7 @@ def test_the_static_picture() -> None:
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", shown.html)
     expected = SCORES.masked_fill(blocked, -math.inf).softmax(-1).flatten().tolist()
     assert [text for text in texts if re.match(r"[.\d]|NaN", text)] == list(map(written, expected))
-    assert f"Of 15 cells are blocked: {int(blocked[0].sum())} of sample 1" in shown.text
+    assert f"Of 15 cells are blocked: {int(blocked[0].sum())} of sample 0" in shown.text
     assert shown.data["attn_mask"] == pairs.tolist()
     causal = display.mask_merger(asked, words, SCORES, padding, masks.block_future(N, M))
     assert causal.data["attn_mask"] == "causal"

@@ -83,7 +83,7 @@ def test_masks_that_it_does_not_take_are_not_asked_for():
     none = adapters.without_mask(lambda query, key, value: module(query, key, value)[0])
     without = examine(none, embed_dim=E, num_heads=H)
     assert without.ok
-    assert "blocked, padding, nothing left: it takes no mask" in without.not_examined
+    assert "meaning, blocked, padding, nothing left: it takes no mask" in without.not_examined
 
 
 def test_keywords_and_a_mask_that_must_be_given():
@@ -114,6 +114,30 @@ def test_torch_like(kind, batch_first):
     assert found.ok
     assert "right version" in found.agreement
     assert found.name == "MultiheadAttention"
+
+
+class Silent(nn.Module):
+    """PyTorch's arguments; it does not say which layout it takes, and gives no weights."""
+
+    def __init__(self, batch_first):
+        super().__init__()
+        self.num_heads, self.inner = H, right()
+        self.inner.batch_first = batch_first
+
+    def forward(self, query, key, value, key_padding_mask=None, attn_mask=None):
+        return self.inner(query, key, value, key_padding_mask, attn_mask=attn_mask)[0]
+
+
+@pytest.mark.parametrize("kind", ["cross", "self", "causal"])
+def test_torch_like_can_be_told_the_layout(kind):
+    def ok(module, **layout):
+        adapted = adapters.torch_like(module, kind, **layout)
+        return examine(adapted, embed_dim=E, num_heads=H, kind=kind).ok
+
+    assert ok(Silent(batch_first=True))
+    assert ok(Silent(batch_first=True), batch_first=True)
+    assert ok(Silent(batch_first=False), batch_first=False)
+    assert not ok(Silent(batch_first=True), batch_first=False)
 
 
 def test_torch_like_uses_both_mask_arguments():

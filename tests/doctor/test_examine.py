@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from annotated_attention import MultiheadAttention
 from annotated_attention.doctor import adapters, examine
@@ -166,6 +167,176 @@ def test_nan_that_spreads_is_wrong():
         return output * (float("nan") if empty else 1)
 
     assert "nan-spreads" in report(adapters.Adapted(attend, ours)).codes
+
+
+class Plain(nn.Module):
+    """Attention in steps, with one of them in the hands of the test."""
+
+    def __init__(self, soften=None, dropout=0.0, always=0.0, fill=float("-inf"), diagonal=1):
+        super().__init__()
+        torch.manual_seed(0)
+        self.query, self.key, self.value, self.out = (nn.Linear(E, E) for _ in range(4))
+        self.soften = soften or (lambda scores: scores.softmax(-1))
+        self.always, self.fill, self.diagonal = [always], fill, diagonal
+        if dropout:
+            self.p_drop = dropout
+
+    def forward(self, query, key=None, value=None, blocked=None):
+        causal = key is None
+        key, value = (query, query) if causal else (key, value)
+        split = lambda x: x.unflatten(-1, (H, -1)).transpose(1, 2)  # noqa: E731
+        q, k, v = split(self.query(query)), split(self.key(key)), split(self.value(value))
+        scores = q @ k.mT / (E / H) ** 0.5
+        if causal:
+            n = query.size(1)
+            blocked = torch.ones(1, n, n, dtype=torch.bool).triu(self.diagonal)
+        if blocked is not None:
+            scores = scores.masked_fill(blocked[:, None], self.fill)
+        dropped = self.always[0] or getattr(self, "p_drop", 0.0)
+        weights = nn.functional.dropout(self.soften(scores), dropped)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+def test_randomness_in_evaluation_is_one_finding():
+    found = report(Plain(dropout=0.1))
+    assert found.codes[0] == "dropout-in-evaluation"
+    assert [finding.severity for finding in found.findings].count("wrong") == 1
+    assert found.version == "right"
+    assert found.results["blocked"] == found.results["key order"] == "fine"
+
+
+def test_randomness_that_cannot_be_switched_off_leaves_the_rest_unexamined():
+    found = report(Plain(always=0.1))
+    assert found.codes == ("dropout-in-evaluation",)
+    assert set(found.results) == {"answers", "meaning", "evaluation"}
+    (reason,) = (text for text in found.not_examined if "another answer each time" in text)
+    assert reason.startswith("precision, key order, ")
+
+
+@pytest.mark.parametrize("looked_into", [True, False])
+@pytest.mark.parametrize("kind", ["cross", "self"])
+@pytest.mark.parametrize("fill", [float("-inf"), -1e4])
+def test_an_inverted_mask_is_one_finding_that_names_the_way_out(looked_into, kind, fill):
+    module = Plain(fill=fill)
+
+    def inverted(*inputs):
+        *tokens, blocked = inputs
+        tokens = tokens * 3 if kind == "self" else tokens
+        return module(*tokens, None if blocked is None else ~blocked)
+
+    attend = adapters.Adapted(inverted, module) if looked_into else inverted
+    found = report(attend, kind)
+    wrong = [finding for finding in found.findings if finding.severity == "wrong"]
+    assert [finding.code for finding in wrong] == ["mask-inverted"]
+    assert "`--mask allowed`" in wrong[0].remedy
+    assert "`adapters.allowed`" in wrong[0].remedy
+    assert report(adapters.allowed(attend), kind).ok
+    required = report(adapters.always_masked(attend), kind)
+    assert [x.code for x in required.findings if x.severity == "wrong"] == ["mask-inverted"]
+
+
+@pytest.mark.parametrize(
+    ("diagonal", "code"), [(0, "causal-hides-itself"), (2, "causal-off-by-one")]
+)
+@pytest.mark.parametrize("fill", [float("-inf"), -1e4])
+def test_the_wrong_diagonal_is_named_whatever_the_fill(diagonal, code, fill):
+    found = report(Plain(diagonal=diagonal, fill=fill), "causal")
+    assert found.codes[0] == code
+    assert "triu(diagonal=1)" in found.findings[0].remedy
+
+
+def test_a_causal_mask_the_other_way_round_is_named():
+    def attend(x):
+        n = x.size(1)
+        return module(x, x, x, torch.ones(1, n, n, dtype=torch.bool).tril())
+
+    module = Plain()
+    assert report(attend, "causal").codes == ("mask-inverted",)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["cross", "causal"])
+def test_a_softmax_in_half_precision_is_named_and_is_one_finding(dtype, kind):
+    found = report(Plain(lambda scores: scores.to(dtype).softmax(-1).to(scores.dtype)), kind)
+    wrong = [finding.code for finding in found.findings if finding.severity == "wrong"]
+    assert wrong == ["computed-in-low-precision"]
+    assert found.version == "right"
+
+
+@pytest.mark.parametrize("scale", [1, 20])
+def test_a_softmax_in_float32_is_no_mistake(scale):
+    soften = lambda scores: (scores * scale).float().softmax(-1).to(scores.dtype)  # noqa: E731
+    assert report(Plain(soften), "causal").results["precision"] == "fine"
+    assert report(Plain(lambda scores: (scores * scale).softmax(-1))).results["precision"] == "fine"
+
+
+def test_a_number_that_float16_does_not_hold_is_named_and_a_dtype_that_does_not_fit_is_not():
+    assert "finite-fill-in-half" in report(Plain(fill=-1e9)).codes
+
+    def meeting(scores):
+        return scores.softmax(-1).to(torch.float64)
+
+    assert "fails-in-half" in report(Plain(meeting)).codes
+    assert "finite-fill-in-half" not in report(Plain(meeting)).codes
+
+
+class Once(torch.autograd.Function):
+    """A checkpoint of one's own, as published code has it: it goes back once, and forgets."""
+
+    @staticmethod
+    def forward(ctx, run, *inputs):
+        ctx.run, ctx.given = run, inputs
+        with torch.no_grad():
+            return run(*inputs)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        inputs = [x.detach().requires_grad_() for x in ctx.given]
+        del ctx.given
+        with torch.enable_grad():
+            output = ctx.run(*inputs)
+        torch.autograd.backward(output, gradient)
+        return None, *(x.grad for x in inputs)
+
+
+def reentrant(run, *inputs):
+    return checkpoint(run, *inputs, use_reentrant=True)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("again", [Once.apply, reentrant], ids=["its own", "reentrant"])
+@pytest.mark.parametrize("kind", ["cross", "causal"])
+def test_a_checkpoint_is_no_mistake(again, kind):
+    module = Plain()
+
+    def attend(*inputs):
+        if kind == "causal":
+            return again(module, *inputs)
+        *tokens, blocked = inputs
+        return again(lambda *tokens: module(*tokens, blocked), *tokens)
+
+    found = report(adapters.Adapted(attend, module), kind)
+    assert found.ok, str(found)
+    assert found.results["gradients"] == "fine"
+    assert found.version == "right"
+
+
+def test_a_backward_pass_that_raises_is_a_finding():
+    class Torn(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            raise ValueError("torn")
+
+    module = Plain()
+    found = report(lambda *inputs: Torn.apply(module(*inputs)))
+    assert not found.ok
+    assert "fails" in found.codes
+    (evidence,) = (x.evidence for x in found.findings if "torn" in x.evidence)
+    assert evidence.startswith("in the backward pass: ValueError: torn (")
 
 
 def test_short_sequences_only():

@@ -17,6 +17,14 @@ def test_ok_means_nothing_wrong():
     assert Report("a", (WRONG, CONVENTION)).codes == ("no-scale", "nan-row")
 
 
+def test_what_could_not_be_asked_is_neither_right_nor_wrong():
+    report = Report("a", (Finding("fails", "unasked", "it raises"),))
+    assert not report.ok
+    assert not report.asked
+    assert report.verdict == "✗ a: it could not be asked"
+    assert Report("a", (WRONG,)).asked
+
+
 def test_verdict_counts():
     results = {"answers": "fine", "blocked": "wrong"}
     report = Report("Mine", (WRONG, CONVENTION), ("dropout: none",), results)

@@ -1,4 +1,4 @@
-"""Chapter 5's checks accept what is right and name what is wrong."""
+"""The checks of “Batches” accept what is right and name what is wrong."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,9 +8,45 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention.exercises.batches import check_attend_heads, check_pattern
+from annotated_attention.exercises.batches import (
+    check_attend_heads,
+    check_pattern,
+    check_slice,
+)
 
 CHAPTER = "05_batches"
+
+
+def test_slice_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_slice")
+    assert before == "✗ my_slice: not yet, a number is missing. "
+    assert after.startswith("✓ my_slice: right: 2 · 4 + 1 = 9. A sample keeps")
+
+
+def test_slice_is_where_the_fold_puts_it(verdict: Any) -> None:
+    folded = [(sample, head) for sample in range(3) for head in range(4)]
+    assert verdict(check_slice, torch.tensor(folded.index((2, 1)))).startswith("✓ my_slice")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (5, "that is head-major: it counts whole heads first"),
+        (7, "a sample takes up as many slices as it has heads: 4, not 3"),
+        (10, "you count the slices from 1"),
+        (4, "you count samples and heads from 1"),
+        (8, "that is where sample 2 begins, with its head 0"),
+        (11, "slice 11 is head 3 of sample 2: all heads of a sample come together"),
+        (12, "there are 12 slices, 0 to 11"),
+        (9.0, "it is (float); one number is made of whole numbers"),
+        ((2, 1), "it is (tuple); one number is made of whole numbers"),
+        (..., "not yet, a number is missing"),
+    ],
+)
+def test_slice_names_the_mistake(verdict: Any, answer: object, reason: str) -> None:
+    said = verdict(check_slice, answer)
+    assert said.startswith("✗ my_slice: ")
+    assert reason in said
 
 
 def test_pattern_stub_and_solution(printed: Any) -> None:
@@ -45,7 +81,8 @@ WRONG_PATTERN: list[tuple[object, str]] = [
     ("n b h d -> (b h) n d", "on the left, heads and their features form one axis"),
     ("(n b) (h d) -> (b h) n d", "its left side means a tensor of shape (6, 24)"),
     ("n b (h d) (b h) n d", "there is no arrow in it"),
-    ("n b (h d) → (b h) n d", "there is no arrow in it"),
+    ("n b (h d) → (b h) n d", "write the arrow with two signs, ->, as einops does"),
+    ("n b (h d) => (b h) n d", "there is no arrow in it"),
     ("n b (h d) -> n (b h) d -> (b h) n d", "there is more than one arrow"),
     ("n b (h d -> (b h) n d", 'the parentheses in "n b (h d" do not match'),
     ("n b h d) -> (b h) n d", 'the parentheses in "n b h d)" do not match'),

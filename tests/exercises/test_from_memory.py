@@ -1,4 +1,4 @@
-"""Chapter 17's checks let the doctor judge, and say what it says."""
+"""The checks of “From memory” let the doctor judge, and say what it says."""
 
 import math
 import re
@@ -47,7 +47,7 @@ def test_a_copy_can_be_examined(tmp_path: Path) -> None:
     mine.write_text(text, encoding="utf-8")
     run = [sys.executable, *command[1].split()]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.returncode == 2, done.stdout + done.stderr
     assert "NotImplementedError" in done.stdout
 
 

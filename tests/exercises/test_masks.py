@@ -1,6 +1,6 @@
-"""Chapter 6's checks accept what is right and name what is wrong."""
+"""The checks of “Masks” accept what is right and name what is wrong."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,44 +12,63 @@ from annotated_attention.exercises.masks import check_find_leaks, check_merged, 
 from annotated_attention.masks import block_padding
 
 CHAPTER = "06_masks"
-RIGHT = [["...xx", "x...x", "xx..."], ["..xxx", "x.xxx", "xxxxx"]]
+TEXTS = ("the cat drank milk", "it was · ·")
+RIGHT = [[".xxx", "..xx", "x..x", "xx.."], [".xxx", "..xx", "x.xx", "xxxx"]]
 
 
 def test_merged_stub_and_solution(printed: Any) -> None:
     before, after = printed(CHAPTER, "check_merged")
     assert before == '✗ merged_by_hand: not yet, some cells are still "?". '
     assert after.startswith("✓ merged_by_hand: right: a key is blocked if either mask blocks it.")
-    assert "Query 3 of sentence 2 has nothing left" in after
+    assert "The row of the last “·” is fully masked" in after
 
 
-def test_merged_accepts_tuples(verdict: Any) -> None:
-    assert verdict(check_merged, tuple(map(tuple, RIGHT))).startswith("✓")
+def named(rows: Sequence[Sequence[str]]) -> dict[str, Sequence[str]]:
+    return dict(zip(TEXTS, rows, strict=True))
+
+
+def test_merged_accepts_tuples_in_any_order(verdict: Any) -> None:
+    answer = dict(reversed(named([tuple(rows) for rows in RIGHT]).items()))
+    assert verdict(check_merged, answer).startswith("✓")
 
 
 def flip(rows: list[str]) -> list[str]:
     return [row.translate(str.maketrans("x.", ".x")) for row in rows]
 
 
+def turn(rows: list[str]) -> list[str]:
+    return ["".join(column) for column in zip(*rows, strict=True)]
+
+
+def changed(sample: int, row: int, text: str) -> dict[str, Sequence[str]]:
+    rows = [[*rows] for rows in RIGHT]
+    rows[sample][row] = text
+    return named(rows)
+
+
+PADDING = [["...."] * 4, ["..xx"] * 4]
 WRONG_MERGED: list[tuple[object, str]] = [
-    ([flip(rows) for rows in RIGHT], "it is inverted"),
-    ([["....."] * 3, ["...xx", "....x", "..x.."]],
-     "The first is in sentence 1, query 1, key 4: you say may be seen, but this pair"),
-    ([["....."] * 3, ["...xx", "....x", "....."][:2]], "sentence 2 has 2 rows"),
-    ([["....."] * 3, ["..xxx"] * 3], "that is the padding alone"),
-    ([RIGHT[0], RIGHT[0]], "that is the mask for the pairs alone"),
-    (RIGHT[::-1], "the two sentences are in each other's place"),
-    ([RIGHT[0], ["...xx", "x..xx", "xx.xx"]], "the length is one off"),
-    ([["...xx", "x...x", "xx..x"], [".xxxx", "xxxxx", "xxxxx"]], "the length is one off"),
-    ([RIGHT[1], RIGHT[1]], "both sentences have the padding of sentence 2"),
-    ([RIGHT[0], ["..xxx", "x.xxx", "..xxx"]], "sentence 2, query 3, key 1: you say may be seen"),
-    ([RIGHT[0], ["..xxx", "x.xxx", "xxx.."]], "query 3, key 4: you say may be seen, but it is pa"),
-    ([["...xx", "xx..x", "xx..."], RIGHT[1]], "you say blocked, but it is a word, and this pair"),
-    ([["...", "x..", "xxx", "x.x", "xx."], RIGHT[1]], "has 5 rows, with 3, 3, 3, 3, 3 characters"),
-    ([["...xx", "x...x"], RIGHT[1]], "sentence 1 has 2 rows"),
-    ([["...11", "x...x", "xx..."], RIGHT[1]], '"1" is not read'),
-    (RIGHT[0], "it holds 3 sentences"),
-    ([torch.zeros(3, 5), torch.zeros(3, 5)], "sentence 1 must be a list of texts"),
-    ("...xx", "an object of type str"),
+    (named([flip(rows) for rows in RIGHT]), "it is inverted"),
+    (named([["...."] * 4, ["..xx", "..xx", "...x", "...."]]), "merged with “and”"),
+    (named(PADDING), "that is the padding alone"),
+    (named([RIGHT[0], RIGHT[0]]), "that is the mask of pairs alone"),
+    (named(RIGHT[::-1]), "the two samples are in each other's place"),
+    (named([RIGHT[0], [".xxx", "..xx", "x..x", "xx.x"]]), "“it was · ·” is one off"),
+    (named([RIGHT[0], [".xxx", ".xxx", "xxxx", "xxxx"]]), "“it was · ·” is one off"),
+    (named([[".xxx", "..xx", "x..x", "xx.x"], [".xxx", ".xxx", "xxxx", "xxxx"]]), "is one off"),
+    (named([RIGHT[1], RIGHT[1]]), "“the cat drank milk” has none"),
+    (named([turn(rows) for rows in RIGHT]), "rows and columns are swapped"),
+    (changed(0, 1, ".xxx"), "1 of the 32 cells are wrong. The first is in “the cat drank milk”, in "
+     "the row of “cat” and the column of “cat”: you say blocked, but it is a word, and"),
+    (changed(0, 2, "...x"), "column of “the”: you say may be seen, but this pair is blocked"),
+    (changed(1, 3, "xx.x"), "in “it was · ·”, in the row of the last “·” and the column of the "
+     "first “·”: you say may be seen, but it is padding"),
+    (changed(1, 1, "..x"), "“it was · ·” has 4 rows, with 4, 3, 4, 4 characters"),
+    (named([RIGHT[0][:2], RIGHT[1]]), "“the cat drank milk” has 2 rows"),
+    (changed(0, 0, ".111"), '"1" is not read'),
+    ({"it was": RIGHT[1]}, "its keys must be the two texts 'the cat drank milk' and 'it was · ·'"),
+    (named([torch.zeros(4, 4), torch.zeros(4, 4)]), "must have a list of texts"),  # type: ignore[list-item]
+    (RIGHT, "an object of type list; a dictionary with two texts"),
     (None, "not yet, it is None"),
 ]  # fmt: skip
 
@@ -59,12 +78,6 @@ def test_merged_names_the_mistake(verdict: Any, answer: object, reason: str) -> 
     said = verdict(check_merged, answer)
     assert said.startswith("✗ merged_by_hand: ")
     assert reason in said
-
-
-def test_merged_knows_the_mistake_of_and(verdict: Any) -> None:
-    """Blocked only where both masks block."""
-    both = [["....."] * 3, ["...xx", "....x", "....."]]
-    assert "merged with “and”" in verdict(check_merged, both)
 
 
 def test_find_leaks_stub_and_solution(printed: Any) -> None:

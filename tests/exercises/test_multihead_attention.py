@@ -1,4 +1,4 @@
-"""Chapter 7's checks accept what is right and name what is wrong."""
+"""The checks of “Multi-head attention” accept what is right and name what is wrong."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Chapter 1's checks accept what is right and name what is wrong."""
+"""The checks of “One head” accept what is right and name what is wrong."""
 
 import math
 from collections.abc import Callable

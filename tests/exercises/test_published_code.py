@@ -1,4 +1,4 @@
-"""Chapter 15's checks accept what is right and name what is wrong."""
+"""The checks of “Published code” accept what is right and name what is wrong."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Chapter 4's checks accept what is right and name what is wrong."""
+"""The checks of “The reshape trick” accept what is right and name what is wrong."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,9 +8,45 @@ import torch
 from torch import Tensor
 
 from annotated_attention import split_heads
-from annotated_attention.exercises.reshape_trick import check_landing, check_repaired
+from annotated_attention.exercises.reshape_trick import check_landing, check_place, check_repaired
 
 CHAPTER = "04_reshape_trick"
+
+
+def test_place_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_place")
+    assert before == "✗ my_place: not yet, a number is missing. "
+    assert after.startswith("✓ my_place: right. Token 2 stays token 2, and its feature 1 is the")
+
+
+def test_place_is_where_the_split_puts_the_number(verdict: Any) -> None:
+    x = torch.arange(3 * 4).view(3, 4)
+    place = (split_heads(x, 2) == x[2, 1]).nonzero()[0]
+    assert verdict(check_place, place).startswith("✓ my_place")
+    straight = (x.reshape(2, 3, 2) == x[2, 1]).nonzero()[0]
+    assert "that is where a straight reshape puts it" in verdict(check_place, straight)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((2, 0, 1), "you give (token, head, feature)"),
+        ((0, 1, 2), "you give (head, feature, token)"),
+        ((1, 2, 0), "you deal the features out to the heads in turn"),
+        ((1, 2, 1), "you count the heads from 1"),
+        ((1, 3, 2), "you count everything from 1"),
+        ((0, 0, 1), "the number in the middle is the token"),
+        ((0, 2, 0), "the token is right. Which head does the feature belong to"),
+        ((0, 2), "it is 2 numbers; an index of three is asked for"),
+        ((0, 2, 0.5), "it is (int, int, float); an index of three is made of whole numbers"),
+        ("0, 2, 1", "an object of type str; an index of three is asked for"),
+        (None, "not yet, it is None"),
+    ],
+)
+def test_place_names_the_mistake(verdict: Any, answer: object, reason: str) -> None:
+    said = verdict(check_place, answer)
+    assert said.startswith("✗ my_place: ")
+    assert reason in said
 
 
 def test_landing_stub_and_solution(printed: Any) -> None:
@@ -55,9 +91,9 @@ WRONG_LANDING: list[tuple[Callable[..., Any], str]] = [
     (lambda t, f, s: (f // 6, t, f % 6), "right at first, but not with h = 3, n = 5, d = 2: "),
     (lambda t, f, s: (f // s[2], t, 0), "60 of 72 places are wrong. The first is x[0, 1]: you say "
      "(0, 0, 0), but it is at (0, 0, 1)"),
-    (lambda t, f, s: (f / s[2], t, f % s[2]), "it returns (float, int, int); an index is three"),
+    (lambda t, f, s: (f / s[2], t, f % s[2]), "it returns (float, int, int); an index of"),
     (lambda t, f, s: torch.tensor([f / s[2], t, f % s[2]]), "it returns (float, float, float)"),
-    (lambda t, f, s: (f // s[2], f % s[2]), "it returns 2 numbers; the heads have three axes"),
+    (lambda t, f, s: (f // s[2], f % s[2]), "it returns 2 numbers; an index of three is asked for"),
     (lambda t, f, s: f // s[2], "an object of type int; an index of three is asked for"),
     (lambda t, f, s: ..., "not yet, it returns ..."),
     (lambda t, f, s: s[3], "IndexError: tuple index out of range"),

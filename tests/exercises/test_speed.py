@@ -1,4 +1,4 @@
-"""Chapter 13's checks know what was measured, and name what is wrong."""
+"""The checks of “Speed” know what was measured, and name what is wrong."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Chapter 3's checks accept what is right and name what is wrong."""
+"""The checks of “Split and stack” accept what is right and name what is wrong."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,10 +7,48 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.exercises.split_and_stack import check_pack, check_silence
+from annotated_attention.exercises.split_and_stack import check_columns, check_pack, check_silence
 
 CHAPTER = "03_split_and_stack"
 Heads = list[tuple[Tensor, Tensor, Tensor]]
+
+
+def test_columns_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_columns")
+    assert before == "✗ my_columns: not yet, a number is missing. "
+    assert after.startswith(
+        "✓ my_columns: right. Head i has the columns i * d to (i + 1) * d, here"
+    )
+
+
+def test_columns_accepts_other_ways(verdict: Any) -> None:
+    owner = torch.arange(24).view(4, 6)[2]
+    for answer in ([12, 18], torch.stack([owner[0], owner[-1] + 1])):
+        assert verdict(check_columns, answer).startswith("✓ my_columns")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((6, 12), "you count the heads from 1: that slice is head 1"),
+        ((12, 17), "A slice ends before its second number, so this one leaves out column 17"),
+        ((13, 19), "you count the columns from 1"),
+        ((13, 18), "you count the columns from 1; the first one is column 0"),
+        ((8, 12), "you take the number of heads (4) for the width of a head"),
+        ((2, 3), "that is one column. A head has 6 of them"),
+        ((0, 24), "that slice has 24 columns; a head has 6 of them"),
+        ((18, 24), "the width is right, but head 2 does not begin at column 18"),
+        ((12,), "it is 1 numbers; a pair, start and stop of a slice, is asked for"),
+        (12, "it is an object of type int; a pair, start and stop of a slice, is asked for"),
+        (slice(12, 18), "an object of type slice"),
+        ((12.0, 18.0), "it is (float, float); a pair"),
+        (..., "not yet, it is ..."),
+    ],
+)
+def test_columns_names_the_mistake(verdict: Any, answer: object, reason: str) -> None:
+    said = verdict(check_columns, answer)
+    assert said.startswith("✗ my_columns: ")
+    assert reason in said
 
 
 def test_silence_stub_and_solution(printed: Any) -> None:

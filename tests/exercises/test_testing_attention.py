@@ -1,4 +1,4 @@
-"""Chapter 16's checks accept what is right and name what is wrong."""
+"""The checks of “Testing attention” accept what is right and name what is wrong."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ WRONG_REPAIRS = [
     (repaired(axis=-2), "Write `scores = q @ k / math.sqrt(q.size(-1))`"),
     (repaired(merge=None), "finds 1 thing. merge-without-transpose"),
     (repaired(diagonal=2, merge=None), "things. "),
-    (repaired(diagonal=0), "standard normal inputs give NaN or infinity"),
+    (repaired(diagonal=0), "causal-hides-itself"),
     (repaired(scale=False), "finds 1 thing. no-scale"),
     (repaired(out=False), "output-projection-missing"),
     (lambda e, h: nn.Identity(), "past-unseen"),

@@ -1,4 +1,4 @@
-"""Chapter 11's checks accept what is right and name what is wrong."""
+"""The checks of “Trained weights” accept what is right and name what is wrong."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Chapter 9's checks accept what is right and name what is wrong."""
+"""The checks of “The Transformer” accept what is right and name what is wrong."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Chapter 8's checks accept what is right and name what is wrong."""
+"""The checks of “Transformer layers” accept what is right and name what is wrong."""
 
 from collections.abc import Callable
 from typing import Any

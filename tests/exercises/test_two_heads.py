@@ -1,4 +1,4 @@
-"""Chapter 2's checks accept what is right and name what is wrong."""
+"""The checks of “Two heads” accept what is right and name what is wrong."""
 
 import math
 from collections.abc import Callable

@@ -7,63 +7,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from annotated_attention import exercises
 from annotated_attention.exercises import _verdict
-from annotated_attention.exercises.batches import check_attend_heads, check_pattern
-from annotated_attention.exercises.counting import check_decoder_layer, check_longest
-from annotated_attention.exercises.from_memory import check_attention, check_mended
-from annotated_attention.exercises.masks import check_find_leaks, check_merged
-from annotated_attention.exercises.multihead_attention import check_alibi, check_take_over
-from annotated_attention.exercises.one_head import check_attend, check_w_q
-from annotated_attention.exercises.published_code import check_call_it, check_widen
-from annotated_attention.exercises.reshape_trick import check_landing, check_repaired
-from annotated_attention.exercises.speed import check_mebibytes, check_predictions
-from annotated_attention.exercises.split_and_stack import check_pack, check_silence
-from annotated_attention.exercises.testing_attention import (
-    check_repaired as check_repaired_attention,
-)
-from annotated_attention.exercises.testing_attention import check_samples_touch
-from annotated_attention.exercises.trained_weights import check_my_head, check_my_pool
-from annotated_attention.exercises.training import check_greedy, check_look_back
-from annotated_attention.exercises.transformer import check_count_parameters, check_shift_matrix
-from annotated_attention.exercises.transformer_layers import (
-    check_decoder_mask,
-    check_pre_norm_decoder,
-)
+from annotated_attention.exercises.one_head import check_attend
 from annotated_attention.exercises.two_heads import check_add_up, check_heads
 
 CHECKS = [
-    check_attend,
-    check_w_q,
-    check_add_up,
-    check_heads,
-    check_silence,
-    check_pack,
-    check_landing,
-    check_repaired,
-    check_pattern,
-    check_attend_heads,
-    check_decoder_mask,
-    check_pre_norm_decoder,
-    check_count_parameters,
-    check_shift_matrix,
-    check_decoder_layer,
-    check_longest,
-    check_my_pool,
-    check_my_head,
-    check_merged,
-    check_find_leaks,
-    check_alibi,
-    check_take_over,
-    check_widen,
-    check_call_it,
-    check_attention,
-    check_mended,
-    check_greedy,
-    check_look_back,
-    check_repaired_attention,
-    check_samples_touch,
-    check_predictions,
-    check_mebibytes,
+    member
+    for room in map(exercises.__dict__.get, exercises.__all__)
+    for name, member in vars(room).items()
+    if name.startswith("check_") and member.__module__ == room.__name__
 ]
 
 

@@ -20,3 +20,14 @@ def test_ran_without_error(script):
     assert [cell.execution_count for cell in ran] == list(range(1, len(ran) + 1))
     kinds = {(output.output_type, output.get("name")) for cell in ran for output in cell.outputs}
     assert kinds <= {("stream", "stdout"), ("display_data", None), ("execute_result", None)}
+
+
+@each_chapter
+def test_stubs_fail_and_solutions_pass(script):
+    cells = nbformat.read(scripts.EXECUTED / f"{script.stem}.ipynb", as_version=4).cells
+    for i, cell in enumerate(cells):
+        tags = cell.metadata.get("tags", [])
+        if "exercise" in tags:
+            assert cells[i + 1].outputs[0].text.startswith("✗ "), cells[i + 1].source
+        if "solution" in tags:
+            assert cell.outputs[0].text.startswith("✓ "), cell.source

@@ -16,11 +16,11 @@ PAGE = "/chapters/reshape-trick/"
 
 @pytest.fixture
 def visit(browser: Any, served: Any) -> Iterator[Any]:
-    """Open the page and give the figure; afterwards, check that no script failed."""
+    """Open the page and give the figure at a step; afterwards, check that no script failed."""
     problems: list[str] = []
     contexts = []
 
-    def visit(**options: Any) -> Any:
+    def visit(at: int = 5, **options: Any) -> Any:
         contexts.append(browser.new_context(**options))
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
@@ -29,6 +29,9 @@ def visit(browser: Any, served: Any) -> Iterator[Any]:
         figure = page.locator("#fig-where-numbers-go")
         figure.scroll_into_view_if_needed()
         expect(figure.locator(".aa-stage")).to_be_visible()
+        expect(figure.get_by_role("status")).to_have_text("Step 1 of 5, the right way.")
+        if at > 1:
+            figure.get_by_role("slider", name="step").fill(str(at))
         return figure
 
     yield visit
@@ -79,7 +82,7 @@ def set_to(figure: Any, **sizes: int) -> None:
         figure.get_by_role("slider", name=name).fill(str(size))
 
 
-def test_begins_with_the_picture_and_shows_each_of_its_ways(visit: Any) -> None:
+def test_holds_the_picture_and_shows_each_of_its_ways(visit: Any) -> None:
     figure = visit()
     status = figure.get_by_role("status")
     told = figure.locator("> svg").get_attribute("aria-label")
@@ -165,17 +168,18 @@ def test_by_keyboard(visit: Any) -> None:
     expect(focused).to_have_accessible_name("token 2, feature b, now row 2, column 2")
 
 
-def test_steps(visit: Any) -> None:
-    figure = visit()
+def test_begins_with_the_input_and_goes_from_step_to_step(visit: Any) -> None:
+    figure = visit(at=1)
     height = figure.bounding_box()["height"]
+    assert figure.get_by_role("grid").count() == 1  # the others are not to be seen yet
     step = figure.get_by_role("slider", name="step")
-    for up_to, said in ((4, "Heads: all in place."), (3, "Heads: all"), (2, ""), (1, "")):
-        step.press("ArrowLeft")
+    for up_to, said in enumerate(["", "Heads: all", "Heads: all in place.", "Result: all"], 2):
+        step.press("ArrowRight")
         expect(step).to_have_attribute("aria-valuetext", f"{up_to} of 5")
         expect(figure.get_by_role("status")).to_have_text(
             re.compile(f"^Step {up_to} of 5.*{said}", re.DOTALL)
         )
-        assert figure.get_by_role("grid").count() == up_to  # the others are not to be seen
+        assert figure.get_by_role("grid").count() == up_to
         assert figure.bounding_box()["height"] == height
 
 

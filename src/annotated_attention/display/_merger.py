@@ -1,4 +1,4 @@
-"""The mask merger: a padding mask and a mask for the pairs, merged cell by cell."""
+"""The mask merger: a padding mask and a mask of pairs, merged cell by cell."""
 
 import math
 from collections.abc import Sequence
@@ -46,20 +46,20 @@ def mask_merger(
     assert merged is not None
     blocked = merged[:, 0]  # (b, n, m)
     weights = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (b, n, m)
-    counts = [f"{int(sample.sum())} of sample {i}" for i, sample in enumerate(blocked, 1)]
+    counts = [f"{int(sample.sum())} of sample {i}" for i, sample in enumerate(blocked)]
     static = finish(
         _draw(queries, keys, weights, padding, attn_mask),
         name="mask-merger",
         alt=f"Left, a strip of {m} keys per sample, p marks padding. Middle, {n} queries by {m} "
         "keys, a marks what attn_mask blocks. Right, both merged for each sample, with the weights "
         f"that are left. Of {n * m} cells are blocked: {', '.join(counts)}.",
-        caption="p: blocked as padding. a: by attn_mask. Numbers are weights.",
+        caption="Two masks, merged for each sample, and the weights that are left.",
     )
     causal = attn_mask.equal(block_future(n, m))
     words = {"queries": [*map(list, queries)], "keys": [*map(list, keys)]}
     pairs = "causal" if causal else attn_mask.tolist()
     data = {"scores": scores.tolist(), "padding": padding.tolist(), "attn_mask": pairs}
-    return live(static, "mask_merger", words | data, room=(476, 1045))
+    return live(static, "mask_merger", words | data, room=(510, 1090))
 
 
 def _draw(
@@ -72,7 +72,7 @@ def _draw(
     b, n, m = weights.shape
     wide, high = 3 * m + 5, b * (n + 1.5) + 1
     middle = (high - 2.5) / 2
-    drawing, (ax,) = panels(_UNIT * wide, _UNIT * high)
+    drawing, (ax,) = panels(_UNIT * wide, _UNIT * (high + 1))
     pairs = [["a" * cell for cell in row] for row in attn_mask.tolist()]
     _grid(ax, m + 2, middle - n / 2, pairs, [[""] * m] * n)
     left = 2 * m + 4.5
@@ -82,7 +82,7 @@ def _draw(
         merged = [[p + a for p, a in zip(tokens, row, strict=True)] for row in pairs]
         _grid(ax, 0, top + n / 2 - 0.5, [tokens], [keys[i]])
         _grid(ax, left, top, merged, [list(map(written, row)) for row in weights[i].tolist()])
-        ax.text(m / 2, top + n / 2 - 0.8, f"sample {i + 1}", ha="center", fontsize=9)
+        ax.text(m / 2, top + n / 2 - 0.8, f"sample {i}", ha="center", fontsize=9)
         for j, word in enumerate(keys[i]):
             ax.text(left + j + 0.5, top - 0.2, word, ha="center", fontsize=8, color=COLOURS["m"])
         for j, word in enumerate(queries[i]):
@@ -91,7 +91,9 @@ def _draw(
     for place, text in enumerate(labels):
         x = (m / 2, m + 1, 1.5 * m + 2, 2 * m + 2.6, left + m / 2)[place]
         ax.text(x, middle if place % 2 else -1, text, ha="center", va="center")
-    ax.set(xlim=(-0.2, wide - 0.3), ylim=(high - 1.5, -1.5), aspect="equal")
+    legend = "p: blocked as padding     a: blocked by attn_mask     a number is a weight"
+    ax.text(wide / 2, high - 0.9, legend, ha="center", va="center")
+    ax.set(xlim=(-0.2, wide - 0.3), ylim=(high - 0.5, -1.5), aspect="equal")
     ax.axis("off")
     return drawing
 
@@ -107,8 +109,8 @@ def _grid(
             box = Rectangle((left + j, top + i), 1, 1, facecolor=fill, linewidth=0.5)
             box.set_edgecolor(FAINT)
             ax.add_patch(box)
-            ax.text(left + j + 0.07, top + i + 0.3, mark, fontsize=8)
-            ax.text(left + j + 0.5, top + i + 0.58, text, ha="center", va="center", fontsize=9)
+            ax.text(left + j + 0.07, top + i + 0.34, mark, fontsize=9, weight="bold")
+            ax.text(left + j + 0.5, top + i + 0.66, text, ha="center", va="center", fontsize=9)
 
 
 def written(weight: float) -> str:

@@ -94,9 +94,11 @@ def attention_map(
         raise ValueError(
             f"weights are {n} x {m}, but there are {len(queries)} queries and {len(keys)} keys"
         )
-    drawing, axes = panels((44 * m + 70) * h, 34 * n + 70, columns=h)
+    slanted = max(map(len, keys)) > 5  # longer words would run into each other
+    drawing, axes = panels((44 * m + 80) * h, 34 * n + (110 if slanted else 70), columns=h)
     for i, ax in enumerate(axes):
-        _draw_map(ax, maps[i], queries, keys, title=f"head {i + 1}" if h > 1 else "")
+        title = f"head {i + 1}" if h > 1 else ""
+        _draw_map(ax, maps[i], queries, keys, title, 40 if slanted else 0)
     strongest = [
         f"{'head ' + str(i + 1) + ': ' if h > 1 else ''}{query} looks at {keys[int(row.argmax())]}"
         f" ({row.max():.2f})"
@@ -108,7 +110,12 @@ def attention_map(
 
 
 def _draw_map(
-    ax: Axes, weights: Tensor, queries: Sequence[str], keys: Sequence[str], title: str
+    ax: Axes,
+    weights: Tensor,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    title: str,
+    slant: int,
 ) -> None:
     n, m = weights.shape
     for i in range(n):
@@ -117,15 +124,18 @@ def _draw_map(
             fill = to_rgba(COLOURS["n"], 0.6 * weight)
             ax.add_patch(Rectangle((j, i), 1, 1, facecolor=fill, edgecolor=FAINT, linewidth=0.4))
             shown = f"{weight:.2f}"[1:] if weight < 0.995 else f"{weight:.1f}"
-            ax.text(j + 0.5, i + 0.5, shown, ha="center", va="center", fontsize=9)
+            ax.text(j + 0.5, i + 0.5, shown, ha="center", va="center", fontsize=14)
     ax.set(xlim=(0, m), ylim=(n, 0), aspect="auto", title=title)
-    ax.set_xticks([j + 0.5 for j in range(m)], keys, color=COLOURS["m"], fontsize=10)
-    ax.set_yticks([i + 0.5 for i in range(n)], queries, color=COLOURS["n"], fontsize=10)
+    ax.set_xticks([j + 0.5 for j in range(m)], keys, color=COLOURS["m"], fontsize=14)
+    ax.set_yticks([i + 0.5 for i in range(n)], queries, color=COLOURS["n"], fontsize=14)
     ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
+    if slant:
+        for word in ax.get_xticklabels():
+            word.set(rotation=slant, ha="left", rotation_mode="anchor")
     for spine in ax.spines.values():
         spine.set_visible(False)
-    ax.set_xlabel("keys (m)", color=COLOURS["m"])
-    ax.set_ylabel("queries (n)", color=COLOURS["n"])
+    ax.set_xlabel("keys (m)", color=COLOURS["m"], fontsize=14)
+    ax.set_ylabel("queries (n)", color=COLOURS["n"], fontsize=14)
 
 
 def attention_lines(

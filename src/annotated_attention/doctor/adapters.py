@@ -6,6 +6,7 @@ other, the one that stands nearest to the module innermost:
     sequence_first(allowed(module))
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -24,13 +25,21 @@ class Adapted:
         module: where parameters, hooks and modes are; None if there is no module.
         masks: ``"any"``, a mask for every sample and query; ``"shared"``, the same for all samples;
             ``"padding"``, the same for all queries; ``"none"``.
+        required: whether it makes a mask of its own where none is given.
     """
 
-    def __init__(self, attend: Callable[..., Any], inner: object, masks: str | None = None) -> None:
-        """Take a function, and module and masks from what it is built around."""
+    def __init__(
+        self,
+        attend: Callable[..., Any],
+        inner: object,
+        masks: str | None = None,
+        required: bool = False,
+    ) -> None:
+        """Take a function, and the rest from what it is built around, where it is not given."""
         self.attend = attend
         self.module = module_of(inner)
         self.masks = masks or masks_of(inner)
+        self.required = required or needs_mask(inner)
         self.name = name_of(inner)
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
@@ -51,6 +60,11 @@ def masks_of(attend: object) -> str:
     return masks if masks in MASKS else "any"
 
 
+def needs_mask(attend: object) -> bool:
+    """Tell whether a callable must be given a mask."""
+    return getattr(attend, "required", False) is True
+
+
 def name_of(attend: object) -> str:
     """Give a callable a name to report under."""
     for found in (getattr(attend, "name", None), getattr(attend, "__name__", None)):
@@ -59,18 +73,24 @@ def name_of(attend: object) -> str:
     return type(attend).__name__
 
 
-def torch_like(module: nn.Module, kind: str = "cross", **options: Any) -> Adapted:
+def torch_like(
+    module: nn.Module, kind: str = "cross", *, batch_first: bool | None = None, **options: Any
+) -> Adapted:
     """Adapt a module with the arguments of ``torch.nn.MultiheadAttention``, in either layout.
 
     A mask that is the same for all queries goes in as ``key_padding_mask``, any other as
-    ``attn_mask``, so that both are examined. Kind ``"causal"`` passes ``is_causal=True`` alone.
+    ``attn_mask``, so that both are examined. Kind ``"causal"`` passes ``is_causal=True`` alone,
+    or the mask alone to PyTorch's own class and to what knows no ``is_causal``.
 
     Args:
         module: has ``num_heads`` and may have ``batch_first``.
         kind: as in ``examine``.
+        batch_first: whether it takes (b, n, e) and not (n, b, e); None means what its
+            ``batch_first`` says, and True where it has none.
         **options: passed on, such as ``need_weights=False``.
     """
-    batch_first = getattr(module, "batch_first", False)
+    if batch_first is None:
+        batch_first = getattr(module, "batch_first", True)
 
     def turn(x: Tensor) -> Tensor:
         return x if batch_first else x.transpose(0, 1)
@@ -79,13 +99,17 @@ def torch_like(module: nn.Module, kind: str = "cross", **options: Any) -> Adapte
         same = query is key is value
         query, key, value = (query,) * 3 if same else (query, key, value)
         given = [turn(query)] * 3 if same else [turn(x) for x in (query, key, value)]
-        output, *rest = module(*given, **_torch_masks(module, blocked), **options)
+        result = module(*given, **_torch_masks(module, blocked), **options)
+        output, *rest = result if isinstance(result, tuple) else (result,)
         return turn(output), *rest
 
     if kind == "cross":
         return Adapted(call, module)
     if kind == "self":
         return Adapted(lambda x, blocked: call(x, x, x, blocked), module)
+    knows = "is_causal" in inspect.signature(module.forward).parameters
+    if isinstance(module, nn.MultiheadAttention) or not knows:
+        return causal(Adapted(call, module))
     options = {"is_causal": True, **options}
     return Adapted(lambda x: call(x, x, x), module, "none")
 
@@ -104,17 +128,14 @@ def sequence_first(attend: Callable[..., Any]) -> Adapted:
     """Adapt what takes (n, b, e) and (m, b, e) and returns (n, b, e); masks stay as they are."""
 
     def call(*inputs: Any) -> Any:
-        given = [x.transpose(0, 1) if _is_tokens(x) else x for x in inputs]
-        result = attend(*given)
+        masks = 1 - len(inputs) % 2  # an even number of inputs ends with the mask
+        tokens, mask = inputs[: len(inputs) - masks], inputs[len(inputs) - masks :]
+        result = attend(*(x.transpose(0, 1) for x in tokens), *mask)
         if isinstance(result, tuple):
             return result[0].transpose(0, 1), *result[1:]
         return result.transpose(0, 1)
 
     return Adapted(call, attend)
-
-
-def _is_tokens(x: object) -> bool:
-    return isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 3
 
 
 def allowed(attend: Callable[..., Any]) -> Adapted:
@@ -132,6 +153,11 @@ def additive(attend: Callable[..., Any]) -> Adapted:
         return attend(*tokens, blocked)
 
     return Adapted(call, attend)
+
+
+def numbers(attend: Callable[..., Any]) -> Adapted:
+    """Adapt what takes its mask as integers, 0 and 1."""
+    return with_mask(attend, lambda mask: mask.long())
 
 
 def for_each_head(attend: Callable[..., Any]) -> Adapted:
@@ -176,7 +202,7 @@ def always_masked(attend: Callable[..., Any]) -> Adapted:
             blocked = torch.zeros(shape, dtype=torch.bool, device=tokens[0].device)
         return attend(*tokens, blocked)
 
-    return Adapted(call, attend)
+    return Adapted(call, attend, required=True)
 
 
 def without_mask(attend: Callable[..., Any]) -> Adapted:

@@ -11,6 +11,9 @@ from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 
 _DROPOUT = 0.5
 _TRIES = 6
+_STEP = 1e-4
+_SMOOTH = 1e-4  # a fourth difference that the rounding of float32 does not explain
+_COARSE = 0.02  # what one step in bfloat16 may be off by
 _FAR = 0.3  # what half precision may be off by: this looks for overflow, not for rounding
 
 
@@ -24,9 +27,8 @@ def evaluation(patient: Patient) -> Iterator[Finding]:
     """In evaluation mode, the same question gets the same answer."""
     inputs = patient.draw(1)
     with patient.dropping(_DROPOUT):
-        first, *more = (patient.ask(inputs) for _ in range(_TRIES))
-        graph = patient.ask(inputs, gradient=True)
-    gap = max(patient.gap(x, first) for x in more)
+        gap = variation(patient, inputs)
+        first, graph = patient.ask(inputs), patient.ask(inputs, gradient=True)
     if gap > patient.tolerance:
         yield Finding(
             "dropout-in-evaluation",
@@ -44,6 +46,42 @@ def evaluation(patient: Patient) -> Iterator[Finding]:
         )
 
 
+def precision(patient: Patient) -> Iterator[Finding]:
+    """It computes as precisely as its inputs are; where not, later answers are judged by that."""
+    if patient.dtype not in (torch.float32, torch.float64):
+        raise NotAsked(f"it is asked in {patient.dtype}")
+    rough = min(_roughness(patient, seed) for seed in range(31, 34))
+    if rough > max(_SMOOTH, 3 * patient.tolerance):
+        patient.rounding = _COARSE
+        name = str(patient.dtype).removeprefix("torch.")
+        yield Finding(
+            "computed-in-low-precision",
+            WRONG,
+            "the result is coarser than the inputs",
+            f"{name} goes in; moved by {_STEP}, the inputs move the output in steps of up to "
+            f"{rough:.0e} of its size",
+            "the softmax, or another step, runs in float16 or bfloat16, whatever goes in",
+            "Compute the softmax in the dtype of the scores, or in float32.",
+        )
+
+
+def _roughness(patient: Patient, seed: int) -> float:
+    """Measure by how much the output is not smooth: its fourth difference along a line."""
+    start, along = patient.draw(seed), patient.draw(seed + 10)
+
+    def at(step: int) -> Inputs:
+        if start.query is start.key:
+            return start.map(lambda x: x + _STEP * step * along.query)
+        moved = zip(vars(start).values(), vars(along).values(), strict=True)
+        return Inputs(*(x + _STEP * step * y for x, y in moved))
+
+    outputs = [patient.ask(at(step)) for step in range(5)]
+    weights = (1, -4, 6, -4, 1)
+    rest = sum(weight * x.double() for weight, x in zip(weights, outputs, strict=True))
+    assert isinstance(rest, Tensor)
+    return float(rest.abs().max() / outputs[0].abs().max().clamp(min=1e-30))
+
+
 def dropout(patient: Patient) -> Iterator[Finding]:
     """In training mode, dropout drops weights, not scores."""
     module = _module(patient)
@@ -53,12 +91,12 @@ def dropout(patient: Patient) -> Iterator[Finding]:
         module.train()
         try:
             inputs = patient.draw(1)
-            varied = _variation(patient, inputs)
+            varied = variation(patient, inputs)
             length = 1 if patient.kind != "cross" else patient.m
             flat = Inputs(inputs.query, inputs.key, inputs.value[:, :1].expand(-1, length, -1))
             if patient.kind != "cross":
                 flat = inputs.map(lambda x: x[:, :1].expand_as(x))
-            constant = _variation(patient, flat)
+            constant = variation(patient, flat)
         finally:
             module.eval()
     if varied <= patient.tolerance:
@@ -79,7 +117,8 @@ def dropout(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _variation(patient: Patient, inputs: Inputs) -> float:
+def variation(patient: Patient, inputs: Inputs) -> float:
+    """Measure how far the answers to one question are apart, relative to their size."""
     first, *more = (patient.ask(inputs) for _ in range(_TRIES))
     return max(patient.gap(x, first) for x in more)
 
@@ -167,9 +206,11 @@ def unregistered(module: nn.Module) -> dict[str, Tensor]:
 def gradients(patient: Patient) -> Iterator[Finding]:
     """Gradients reach the inputs and every parameter, and are finite."""
     inputs = patient.draw(1).map(lambda x: x.requires_grad_())
-    output = patient.ask(inputs, gradient=True)
     named = {} if patient.module is None else dict(patient.module.named_parameters())
     named = {name: x for name, x in named.items() if x.requires_grad}
+    for x in named.values():
+        x.grad = None
+    output = patient.ask(inputs, gradient=True)
     if not output.requires_grad:
         yield Finding(
             "no-gradient",
@@ -181,13 +222,12 @@ def gradients(patient: Patient) -> Iterator[Finding]:
         )
         return
     direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(17))
-    tensors = [inputs.query, *named.values()]
-    found = torch.autograd.grad((output * direction.to(output)).sum(), tensors, allow_unused=True)
+    patient.differentiate((output * direction.to(output)).sum())
     dead = [
         name
-        for (name, x), grad in zip(named.items(), found[1:], strict=True)
+        for name, x in named.items()
         # The bias of the keys moves all scores of a query alike: its gradient is zero.
-        if grad is None or (x.dim() > 1 and not grad.any())
+        if x.grad is None or (x.dim() > 1 and not x.grad.any())
     ]
     if dead:
         yield Finding(
@@ -198,7 +238,8 @@ def gradients(patient: Patient) -> Iterator[Finding]:
             "they are created and never used, as an output projection that is not applied",
             "Use them, or do not create them.",
         )
-    if any(grad is not None and not grad.isfinite().all() for grad in found):
+    reached = [x.grad for x in (inputs.query, *named.values()) if x.grad is not None]
+    if not all(grad.isfinite().all() for grad in reached):
         yield Finding("gradient-not-finite", WRONG, "gradients are NaN or infinite")
 
 
@@ -236,6 +277,19 @@ def half_precision(patient: Patient) -> Iterator[Finding]:
                 return
 
 
+def _ask_in(patient: Patient, case: situations.Situation, dtype: torch.dtype) -> Tensor:
+    with patient.converted(dtype):
+        return patient.ask(case.inputs.map(lambda x: x.to(dtype)), case.blocked)
+
+
+def _fails_in(patient: Patient, case: situations.Situation, dtype: torch.dtype) -> bool:
+    try:
+        _ask_in(patient, case, dtype)
+    except Failed:
+        return True
+    return False
+
+
 def _in_half(patient: Patient, case: situations.Situation, dtype: torch.dtype) -> Finding | None:
     name = str(dtype).removeprefix("torch.")
     try:
@@ -243,12 +297,12 @@ def _in_half(patient: Patient, case: situations.Situation, dtype: torch.dtype) -
     except Failed:
         return None  # not for its precision
     try:
-        with patient.converted(dtype):
-            found = patient.ask(case.inputs.map(lambda x: x.to(dtype)), case.blocked)
+        found = _ask_in(patient, case, dtype)
     except Failed as failure:
-        if "not implemented for" in str(failure):
+        if isinstance(failure.error, NotImplementedError):
             raise NotAsked(f"in {name}: {failure}") from None
-        if "overflow" in str(failure):
+        # The two differ in their range: what bfloat16 holds, and float16 does not.
+        if dtype is torch.float16 and not _fails_in(patient, case, torch.bfloat16):
             return Finding(
                 "finite-fill-in-half",
                 WRONG,

@@ -17,8 +17,6 @@ from annotated_attention.multihead import MultiheadAttention
 
 Answers = Sequence[tuple[Situation, Tensor]]
 
-_AT_LEAST = 1e-4  # a difference that small between two versions proves nothing
-
 
 class Diagnosis:
     """What the outputs agree with.
@@ -26,6 +24,7 @@ class Diagnosis:
     Attributes:
         finding: the mistake that gives the same outputs, if there is one.
         agreement: what they agree with, in one sentence.
+        version: the same as in ``Report``.
         reason: why there is no diagnosis, if there is none.
         appended: whether keys are appended, so that weights over the others need not sum to one.
     """
@@ -34,6 +33,7 @@ class Diagnosis:
         """Begin with nothing known."""
         self.finding: Finding | None = None
         self.agreement = ""
+        self.version = ""
         self.reason = ""
         self.appended = False
 
@@ -55,6 +55,7 @@ def diagnose(patient: Patient) -> Diagnosis:
     usual = [reading for reading in readings if not reading.code]
     for reading in usual:
         if _agrees(patient, answers, MultiheadAttention, reading):
+            result.version = "right"
             result.agreement = _say(answers, "the right version", reading)
             result.appended = bool(_appended(patient))
             return result
@@ -72,12 +73,14 @@ def diagnose(patient: Patient) -> Diagnosis:
                 "",
                 f"with the same weights, its outputs are those of {found[0].version.__name__}",
             )
+            result.version = found[0].code
             result.agreement = _say(answers, f"`{found[0].code}`", reading)
             return result
     for reading in readings:
         if reading.code and _agrees(patient, answers, MultiheadAttention, reading):
             if reading.basis != "order":
                 result.finding = _layout(reading)
+            result.version = "right"
             result.agreement = _say(answers, "the right version", reading)
             return result
     result.reason = (

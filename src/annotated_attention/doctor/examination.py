@@ -1,20 +1,27 @@
 """The examination: both stages, one after the other, made into one report."""
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from annotated_attention.doctor import conduct, symptoms
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
-from annotated_attention.doctor.patient import Failed, NotAsked, Patient
-from annotated_attention.doctor.report import CONVENTION, FINE, WRONG, Finding, Report
+from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised_in
+from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
 from annotated_attention.mistakes import MISTAKES
 
 KINDS = ("cross", "self", "causal")
-SYMPTOMS: dict[str, Callable[[Patient], Iterator[Finding]]] = {
+Test = Callable[[Patient], Iterator[Finding]]
+SYMPTOMS: dict[str, Test] = {
+    # What is wrong here would show in every other answer: it is said once, and allowed for.
+    "meaning": symptoms.meaning,
+    "evaluation": conduct.evaluation,
+    "precision": conduct.precision,
     "key order": symptoms.key_order,
     "query order": symptoms.query_order,
     "queries apart": symptoms.queries_apart,
@@ -26,7 +33,6 @@ SYMPTOMS: dict[str, Callable[[Patient], Iterator[Finding]]] = {
     "padding": symptoms.padding,
     "alone": symptoms.alone,
     "nothing left": symptoms.nothing_left,
-    "evaluation": conduct.evaluation,
     "dropout": conduct.dropout,
     "weights": conduct.weights,
     "registration": conduct.registration,
@@ -74,22 +80,33 @@ def examine(
     """
     _check(attend, embed_dim, num_heads, kind, max_length)
     patient = Patient(attend, embed_dim, num_heads, kind, module, max_length)
-    with patient.admitted():
+    tests = _Tests(patient)
+    diagnosis = Diagnosis()
+    with patient.admitted(), contextlib.ExitStack() as calmed:
         try:
-            output = patient.ask(patient.draw(0))
+            patient.ask(patient.draw(0))
         except Failed as failure:
             return _refused(patient, failure)
-        if not output.isfinite().all():
-            return _not_finite(patient)
-        findings, not_examined, results = _symptoms(patient)
-        diagnosis = diagnose(patient)
-    if diagnosis.reason:
-        not_examined.append(f"reference: {diagnosis.reason}")
-    else:
-        results["reference"] = diagnosis.finding.severity if diagnosis.finding else FINE
-    findings = _merged(findings, diagnosis)
+        tests.run("meaning")
+        if broken := _not_finite(patient):
+            tests.add(broken)
+            diagnosis.reason = "there are no numbers to compare"
+        elif tests.run("evaluation") and not _is_calm(patient, calmed):
+            diagnosis.reason = "the same question gets another answer each time"
+        else:
+            tests.run(*(name for name in SYMPTOMS if name not in ("meaning", "evaluation")))
+            diagnosis = diagnose(patient)
+    tests.end(diagnosis)
+    findings = _merged(tests.findings, diagnosis, patient.kind)
     order = sorted(findings, key=lambda finding: finding.severity != WRONG)
-    return Report(patient.name, tuple(order), tuple(not_examined), results, diagnosis.agreement)
+    return Report(
+        patient.name,
+        tuple(order),
+        tuple(tests.not_examined),
+        tests.results,
+        diagnosis.agreement,
+        diagnosis.version,
+    )
 
 
 def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length: int) -> None:
@@ -107,70 +124,130 @@ def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length
 
 
 def _refused(patient: Patient, failure: Failed) -> Report:
-    """Report that there is nothing to examine."""
-    shape = "it returns" in str(failure)
-    remedy = "Give the kind that fits, or put an adapter around it."
-    if "NotImplementedError" in str(failure):
-        remedy = "Write what is missing; then ask again."
-    finding = Finding(
-        "wrong-result" if shape else "fails",
-        WRONG,
-        "what it returns is no output" if shape else "it raises an error",
-        str(failure),
-        f'it is asked as kind "{patient.kind}" with tensors of ({patient.b}, {patient.n}, '
-        f"{patient.embed_dim})",
-        remedy,
-        "answers",
-    )
-    return Report(
-        patient.name, (finding,), ("everything else: it does not answer",), {"answers": WRONG}
-    )
+    """Report that there is nothing to examine: it raised, or what it returned is no output."""
+    inputs = f"tensors of ({patient.b}, {patient.n}, {patient.embed_dim})"
+    asked = f'it is asked as kind "{patient.kind}" with {inputs}'
+    error = failure.error
+    if error is None:
+        remedy = "Give the kind that fits, or put an adapter around it."
+        found = ("wrong-result", WRONG, "what it returns is no output")
+    else:
+        found = ("fails", UNASKED, "it raises an error when it is called")
+        remedy = "Give the kind that fits, or put an adapter around it."
+        if isinstance(error, NotImplementedError):
+            remedy = "Write what is missing; then ask again."
+        elif raised_in(error) is not None:
+            remedy = f"Mend that line if it should take {inputs}. If it takes other arguments, "
+            remedy += "give the kind that fits, or put an adapter around it."
+    code, severity, symptom = found
+    finding = Finding(code, severity, symptom, str(failure), asked, remedy, "answers")
+    reason = "everything else: it does not answer"
+    return Report(patient.name, (finding,), (reason,), {"answers": severity})
 
 
-def _not_finite(patient: Patient) -> Report:
-    """Report that there are no numbers to compare."""
+def _not_finite(patient: Patient) -> Finding | None:
+    """Find that there are no numbers to compare, and what left them out."""
+    inputs = patient.draw(0)
+    output = patient.ask(inputs)
+    finite = output.isfinite().all(-1)  # (b, n)
+    if finite.all():
+        return None
     named = [] if patient.module is None else list(patient.module.named_parameters())
     bad = [name for name, x in named if not x.isfinite().all() or x.abs().max() > 1e6]
-    finding = Finding(
+    empty = "" if bad or patient.kind != "causal" else _hidden(finite)
+    if empty:
+        return Finding(
+            empty,
+            WRONG,
+            "the mask leaves a token nothing to see, not even itself",
+            "the result of the "
+            + ("first" if empty == "causal-hides-itself" else "last")
+            + " token is NaN in every sample, and no other",
+        )
+    return Finding(
         "output-not-finite",
         WRONG,
         "standard normal inputs give NaN or infinity",
-        f"parameters that are NaN, infinite or huge: {', '.join(bad) or 'none'}",
+        f"in {int((~finite).sum())} of {finite.numel()} rows; parameters that are NaN, infinite or "
+        f"huge: {', '.join(bad) or 'none'}",
         "parameters made with `torch.empty` and never filled" if bad else "",
         "Initialise every parameter in the constructor." if bad else "",
-        "answers",
-    )
-    return Report(
-        patient.name, (finding,), ("everything else: there are no numbers",), {"answers": WRONG}
     )
 
 
-def _symptoms(patient: Patient) -> tuple[list[Finding], list[str], dict[str, str]]:
-    """Run stage one."""
-    findings: list[Finding] = []
-    not_asked: dict[str, list[str]] = {}
-    failed: dict[str, list[str]] = {}
-    results = {"answers": FINE}
-    for name, test in SYMPTOMS.items():
-        try:
-            found = [replace(finding, test=name) for finding in test(patient)]
-        except NotAsked as reason:
-            not_asked.setdefault(str(reason), []).append(name)
-        except Failed as failure:
-            failed.setdefault(str(failure), []).append(name)
-            results[name] = "fails"
+def _hidden(finite: Tensor) -> str:
+    """Name a causal mask by the rows that it leaves without a number."""
+    n = finite.size(1)
+    for place, code in ((0, "causal-hides-itself"), (n - 1, "mask-inverted")):
+        if torch.equal(~finite, (torch.arange(n) == place).expand_as(finite)):
+            return code
+    return ""
+
+
+def _is_calm(patient: Patient, until: contextlib.ExitStack) -> bool:
+    """Tell whether the same question gets the same answer, if need be without dropout."""
+    inputs = patient.draw(1)
+    if conduct.variation(patient, inputs) > patient.tolerance:
+        until.enter_context(patient.dropping(0.0))
+    return conduct.variation(patient, inputs) <= patient.tolerance
+
+
+class _Tests:
+    """Runs tests, and collects what they find.
+
+    Attributes:
+        findings: in the order in which they were found.
+        results: as in ``Report``.
+        not_examined: as in ``Report``, when it has ended.
+    """
+
+    def __init__(self, patient: Patient) -> None:
+        self.patient = patient
+        self.findings: list[Finding] = []
+        self.results = {"answers": FINE}
+        self._not_asked: dict[str, list[str]] = {}
+        self._failed: dict[str, list[str]] = {}
+        self.not_examined: list[str] = []
+
+    def run(self, *names: str) -> bool:
+        """Run tests by their names; gives whether there is something wrong."""
+        count = len(self.findings)
+        for name in names:
+            try:
+                found = [replace(finding, test=name) for finding in SYMPTOMS[name](self.patient)]
+            except NotAsked as reason:
+                self._not_asked.setdefault(str(reason), []).append(name)
+            except Failed as failure:
+                self._failed.setdefault(str(failure), []).append(name)
+                self.results[name] = "fails"
+            else:
+                self.findings += found
+                severities = {finding.severity for finding in found}
+                worst = max(severities, key=(FINE, CONVENTION, WRONG).index, default=FINE)
+                self.results[name] = worst
+        return len(self.findings) > count
+
+    def add(self, finding: Finding) -> None:
+        """Add what was found about its answers, apart from all tests."""
+        self.findings.append(replace(finding, test="answers"))
+        self.results["answers"] = finding.severity
+
+    def end(self, diagnosis: Diagnosis) -> None:
+        """Add the errors on the way, what the weights said, and what did not come to be asked."""
+        for message, names in self._failed.items():
+            symptom = f"it raises an error when asked about {', '.join(names)}"
+            self.findings.append(Finding("fails", WRONG, symptom, message, test=names[0]))
+        if diagnosis.reason:
+            self._not_asked.setdefault(diagnosis.reason, []).append("reference")
         else:
-            findings += found
-            severities = {finding.severity for finding in found}
-            results[name] = max(severities, key=(FINE, CONVENTION, WRONG).index, default=FINE)
-    for message, names in failed.items():
-        symptom = f"it raises an error when asked about {', '.join(names)}"
-        findings.append(Finding("fails", WRONG, symptom, message, test=names[0]))
-    not_examined = [f"{', '.join(names)}: {reason}" for reason, names in not_asked.items()]
-    return findings, not_examined, results
+            self.results["reference"] = diagnosis.finding.severity if diagnosis.finding else FINE
+        asked = {*self.results, *(name for names in self._not_asked.values() for name in names)}
+        if left := [name for name in SYMPTOMS if name not in asked]:
+            self._not_asked[diagnosis.reason] = [*left, "reference"]
+        self.not_examined = [f"{', '.join(x)}: {why}" for why, x in self._not_asked.items()]
 
 
-def _merged(findings: list[Finding], diagnosis: Diagnosis) -> list[Finding]:
+def _merged(findings: list[Finding], diagnosis: Diagnosis, kind: str) -> list[Finding]:
     """Let the diagnosis speak for the symptoms that it explains, and say what to do."""
     if diagnosis.appended:
         findings = [_by_design(finding) for finding in findings]
@@ -182,11 +259,14 @@ def _merged(findings: list[Finding], diagnosis: Diagnosis) -> list[Finding]:
         symptom = symptom or "nothing shows from outside; only the outputs differ"
         rest = [f for f in findings if f not in explained]
         findings = [replace(named, symptom=symptom, test="reference"), *rest]
-    return [_with_remedy(finding) for finding in findings]
+    return [_with_remedy(finding, kind) for finding in findings]
 
 
 # What a mistake in the computation does not explain.
-_CONDUCT = ("evaluation", "dropout", "registration", "hooks", "half precision", "inputs")
+_CONDUCT = (
+    "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
+    "inputs",
+)  # fmt: skip
 
 
 def _by_design(finding: Finding) -> Finding:
@@ -196,13 +276,21 @@ def _by_design(finding: Finding) -> Finding:
     return replace(finding, code="keys-appended", severity=CONVENTION, cause=cause, remedy="")
 
 
-def _with_remedy(finding: Finding) -> Finding:
+# The way out, where it is no mistake.
+_TURN = (
+    "If its masks are meant so, turn them: `--mask allowed` in place of `--mask blocked`, or "
+    "back; in Python, put `adapters.allowed` around it."
+)
+
+
+def _with_remedy(finding: Finding, kind: str) -> Finding:
     """Take cause and remedy from the list of mistakes."""
     mistake = MISTAKES.get(finding.code)
     if mistake is None:
         return finding
+    way_out = f" {_TURN}" if finding.code == "mask-inverted" and kind != "causal" else ""
     return replace(
         finding,
         cause=finding.cause or f"{mistake.title}. {mistake.explanation}",
-        remedy=finding.remedy or mistake.remedy,
+        remedy=f"{finding.remedy or mistake.remedy}{way_out}",
     )

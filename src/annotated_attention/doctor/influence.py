@@ -1,5 +1,7 @@
 """Which token of the input changes which token of the output."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -20,24 +22,37 @@ def reactions(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -
         For ``query``, ``key`` and ``value``, or for ``query`` alone where all are one tensor: the
         largest reaction, [sample, query, sample, token]. Zeros where no gradient flows.
     """
-    leaves = inputs.map(lambda x: x.clone().requires_grad_())
-    names = ["query", "key", "value"] if patient.kind == "cross" else ["query"]
-    tensors = [getattr(leaves, name) for name in names]
+    leaves, tensors = _leaves(patient, inputs)
     output = patient.ask(leaves, blocked, gradient=True)
     b, n, _ = output.shape
-    found = {name: x.new_zeros(b, n, b, x.size(1)) for name, x in zip(names, tensors, strict=True)}
+    found = {name: x.new_zeros(b, n, b, x.size(1)) for name, x in tensors.items()}
     if not output.requires_grad:
         return found
     source = torch.Generator().manual_seed(7)
     direction = torch.randn(output.size(-1), generator=source, dtype=torch.float64).to(output)
     for i in range(b * n):
-        reaction = torch.autograd.grad(
-            output[i // n, i % n] @ direction, tensors, retain_graph=True, allow_unused=True
-        )
-        for name, gradient in zip(names, reaction, strict=True):
+        reaction: Sequence[Tensor | None]
+        try:
+            reaction = torch.autograd.grad(
+                output[i // n, i % n] @ direction, list(tensors.values()), retain_graph=True,
+                allow_unused=True,
+            )  # fmt: skip
+        except Exception:  # such as a checkpoint, which may go back only once, or not by this way
+            leaves, tensors = _leaves(patient, inputs)
+            output = patient.ask(leaves, blocked, gradient=True)
+            patient.differentiate(output[i // n, i % n] @ direction)
+            reaction = [x.grad for x in tensors.values()]
+        for name, gradient in zip(tensors, reaction, strict=True):
             if gradient is not None:
                 found[name][i // n, i % n] = gradient.abs().amax(-1)
     return found
+
+
+def _leaves(patient: Patient, inputs: Inputs) -> tuple[Inputs, dict[str, Tensor]]:
+    """Copy the inputs so that gradients reach them; gives them by name as well, each once."""
+    leaves = inputs.map(lambda x: x.clone().requires_grad_())
+    names = ("query", "key", "value") if patient.kind == "cross" else ("query",)
+    return leaves, {name: getattr(leaves, name) for name in names}
 
 
 def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Tensor:

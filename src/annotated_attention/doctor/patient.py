@@ -2,24 +2,44 @@
 
 import contextlib
 import math
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor.adapters import masks_of, module_of, name_of
+from annotated_attention.doctor.adapters import masks_of, module_of, name_of, needs_mask
 
 # How far two results may be apart that should be the same, relative to their size. Some code
 # computes its softmax in float32, whatever it is given.
 _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4}
 _IN_HALF = 0.1
 _LONGEST = 300
+_NOT_THEIRS = (
+    str(Path(torch.__file__).parent), str(Path(__file__).parent), sysconfig.get_path("stdlib"),
+    "<frozen",
+)  # fmt: skip
 
 
 class Failed(Exception):
-    """The implementation raised, or returned something of a wrong kind or shape."""
+    """The implementation raised, or returned something of a wrong kind or shape.
+
+    Attributes:
+        error: what it raised; None if it returned something.
+    """
+
+    def __init__(self, text: str, error: Exception | None = None) -> None:
+        """Take what to say, and the error that it is about."""
+        super().__init__(text)
+        self.error = error
+
+
+class FailedBackward(Failed):
+    """The implementation answered, and raised when its answer was differentiated."""
 
 
 class NotAsked(Exception):
@@ -63,17 +83,21 @@ class Patient:
         self.module = module_of(attend) if module is None else module
         self.name = name_of(attend)
         self.masks = "none" if kind == "causal" else masks_of(attend)
+        self.needs_mask = kind != "causal" and needs_mask(attend)
+        self.inverted = False  # whether its mask was found to be True where a query may look
+        self.rounding = 0.0  # how coarse its numbers were found to be
         self.max_length = max_length
         self.dtype = torch.float64
         self.weights: Tensor | None = None  # what the last answer returned besides the output
         self.changed: set[str] = set()  # arguments that were changed in place
-        self.b = 3 if num_heads == 2 else 2
         self.n, self.m = min(5, max_length), min(5 if kind != "cross" else 7, max_length)
+        # Another size than all others, so that no wrong axis fits by chance.
+        self.b = next(b for b in range(2, 6) if b not in (num_heads, self.n, self.m))
 
     @property
     def tolerance(self) -> float:
         """How far apart two results may be that should be the same."""
-        return _TOLERANCES.get(self.dtype, _IN_HALF)
+        return max(_TOLERANCES.get(self.dtype, _IN_HALF), self.rounding)
 
     def draw(self, seed: int, b: int = 0, n: int = 0, m: int = 0) -> Inputs:
         """Draw inputs of standard normal numbers; 0 means the usual size."""
@@ -101,20 +125,40 @@ class Patient:
         with torch.set_grad_enabled(gradient):
             # A leaf that needs a gradient cannot be changed in place; what goes in is a copy of it.
             given = inputs.map(torch.clone)
-            hidden = None if blocked is None else blocked.clone()
+            hidden = self._mask(given, blocked)
+            before = None if hidden is None else hidden.clone()
             arguments: list[Tensor | None] = [given.query]
             arguments += [given.key, given.value] if self.kind == "cross" else []
             arguments += [hidden] if self.kind != "causal" else []
             try:
                 result = self.attend(*arguments)
             except Exception as error:
-                raise Failed(describe(error)) from error
+                raise Failed(describe(error), error) from error
         for name in ("query", "key", "value"):
             if not torch.equal(getattr(given, name).detach(), getattr(inputs, name).detach()):
                 self.changed.add("x" if self.kind != "cross" else name)
-        if hidden is not None and blocked is not None and not torch.equal(hidden, blocked):
+        if hidden is not None and before is not None and not torch.equal(hidden, before):
             self.changed.add("blocked")
         return self._output(result, inputs)
+
+    def _mask(self, given: Inputs, blocked: Tensor | None) -> Tensor | None:
+        """Make the mask that is passed, which it may change: in the meaning that it was found."""
+        if not self.inverted:
+            return None if blocked is None else blocked.clone()
+        if blocked is None and self.needs_mask:
+            blocked = torch.zeros((*given.query.shape[:2], given.key.size(1)), dtype=torch.bool)
+        return None if blocked is None else ~blocked
+
+    def differentiate(self, number: Tensor) -> None:
+        """Add the gradients of a number to ``grad`` of all leaves behind it.
+
+        Raises:
+            FailedBackward: it raised on the way back.
+        """
+        try:
+            number.backward()
+        except Exception as error:
+            raise FailedBackward(f"in the backward pass: {describe(error)}", error) from error
 
     def _output(self, result: object, inputs: Inputs) -> Tensor:
         """Take the output from what was returned."""
@@ -247,8 +291,22 @@ def _give_size(module: nn.Module) -> None:
 
 
 def describe(error: Exception) -> str:
-    """Give an exception's type and the beginning of its message, on one line."""
+    """Give an exception's type, the beginning of its message, and the line that raised it."""
     message = " ".join(str(error).split())
     if len(message) > _LONGEST:
         message = message[:_LONGEST] + " …"
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    frame = raised_in(error)
+    if frame is None:
+        return text
+    file = Path(frame.filename)
+    here = Path.cwd()
+    shown = file.relative_to(here) if file.is_relative_to(here) else file.name
+    return f"{text} ({shown}, line {frame.lineno}: `{frame.line}`)"
+
+
+def raised_in(error: BaseException) -> traceback.FrameSummary | None:
+    """Find the innermost call in code that is neither PyTorch's, Python's nor the doctor's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
+    return theirs[-1] if theirs else None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 
-FINE, CONVENTION, WRONG = "fine", "convention", "wrong"
+FINE, CONVENTION, WRONG, UNASKED = "fine", "convention", "wrong", "unasked"
 _PARTS = ("symptom", "evidence", "cause", "remedy")
 _WIDTH = 92
 
@@ -17,7 +17,8 @@ class Finding:
 
     Attributes:
         code: a stable name, that of the mistake in ``annotated_attention.mistakes`` if it is one.
-        severity: ``"wrong"``, or ``"convention"`` for what respectable code does differently.
+        severity: ``"wrong"``; ``"convention"`` for what respectable code does differently; or
+            ``"unasked"`` for what kept it from being asked at all.
         symptom: what was seen, in one sentence.
         evidence: the numbers.
         cause: what probably leads to it.
@@ -47,6 +48,7 @@ class Report:
         results: for each test that took place ``"fine"``, ``"fails"`` where it raised an error,
             or the worst severity that it found, before the diagnosis put findings together.
         agreement: what the outputs agree with, if the projections' weights were found.
+        version: the same as a name: ``"right"``, the code of a mistake, or "" for neither.
     """
 
     name: str
@@ -54,11 +56,17 @@ class Report:
     not_examined: tuple[str, ...] = ()
     results: Mapping[str, str] = field(default_factory=dict)
     agreement: str = ""
+    version: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong; conventions do not count."""
-        return all(finding.severity != WRONG for finding in self.findings)
+        """Whether it was asked and nothing is wrong; conventions do not count."""
+        return self.asked and all(finding.severity != WRONG for finding in self.findings)
+
+    @property
+    def asked(self) -> bool:
+        """Whether it could be asked anything."""
+        return all(finding.severity != UNASKED for finding in self.findings)
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -68,6 +76,8 @@ class Report:
     @property
     def verdict(self) -> str:
         """The result in one line."""
+        if not self.asked:
+            return f"✗ {self.name}: it could not be asked"
         wrong = sum(finding.severity == WRONG for finding in self.findings)
         conventions = len(self.findings) - wrong
         parts = [f"{wrong} wrong" if wrong else "nothing wrong"]

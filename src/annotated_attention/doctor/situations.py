@@ -1,7 +1,7 @@
 """The masks that an implementation can be asked with, and the sizes that give mistakes away."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,11 +18,14 @@ class Situation:
         name: what is special about it.
         inputs: the tensors.
         blocked: (b, n, m), or None.
+        varies: what the mask differs by: ``"any"`` for each sample and query, ``"shared"`` for each
+            query, ``"padding"`` for each sample; "" if it is none of these.
     """
 
     name: str
     inputs: Inputs
     blocked: Tensor | None
+    varies: str = ""
 
 
 def free(patient: Patient, seed: int = 1) -> Situation:
@@ -44,7 +47,7 @@ def masked(patient: Patient, square: bool = False) -> Iterator[Situation]:
         if patient.masks in ("any", name):
             blocked = makes(b, n, m)
             words = f"a mask {_WORDS[name]}{', as many samples as tokens' if square else ''}"
-            yield Situation(words, patient.draw(2, b, n, m), blocked)
+            yield Situation(words, patient.draw(2, b, n, m), blocked, name)
 
 
 def future(patient: Patient) -> Situation | None:
@@ -66,17 +69,17 @@ def only_itself(patient: Patient) -> Situation | None:
 
 
 def nothing_left(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
-    """Ask with some rows that have nothing left; gives the rows, (b, n), as well."""
+    """Ask with some fully masked rows, by a mask that it takes; gives the rows, (b, n), as well."""
     for situation in masked(patient):
         assert situation.blocked is not None
         blocked = situation.blocked.clone()
-        if patient.masks == "shared" or "queries" in situation.name:
+        if situation.varies == "shared":
             blocked[:, 0] = True
-        elif "samples" in situation.name:
+        elif situation.varies == "padding":
             blocked[0] = True
         else:
             blocked[0, 0] = True
-        yield Situation(situation.name, situation.inputs, blocked), blocked.all(-1)
+        yield replace(situation, blocked=blocked), blocked.all(-1)
 
 
 def _random(shape: tuple[int, ...], seed: int) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from annotated_attention.doctor import situations
 from annotated_attention.doctor.influence import counts, moves, reactions
-from annotated_attention.doctor.patient import Failed, Inputs, NotAsked, Patient
+from annotated_attention.doctor.patient import Failed, FailedBackward, Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.situations import Situation
 
@@ -175,6 +175,45 @@ def equal_values(patient: Patient) -> Iterator[Finding]:
             return
 
 
+def meaning(patient: Patient) -> Iterator[Finding]:
+    """True in a mask means blocked; where it means allowed, all later masks are given so."""
+    _needs_masks(patient)
+    with patient.dropping(0.0):
+        cases = [*situations.masked(patient)]
+        if not all(_is_inverted(patient, case) for case in cases):
+            return
+    patient.inverted = True
+    yield Finding(
+        "mask-inverted",
+        WRONG,
+        "exactly what is blocked has influence",
+        f"with {' and with '.join(case.name for case in cases)}; everything else is asked with "
+        "the mask the other way round",
+    )
+
+
+def _is_inverted(patient: Patient, case: Situation) -> bool:
+    """Tell whether the values that mix into a result are those that are blocked."""
+    assert case.blocked is not None
+    try:
+        reaction = reactions(patient, case.inputs, case.blocked)
+    except Failed:
+        return False  # `blocked_keys` says so
+    strength = reaction["value" if patient.kind == "cross" else "query"]
+    own = torch.arange(len(case.blocked))
+    seen = counts(strength[own, :, own])  # (b, n, m)
+    judged = _judged(patient, case.blocked)
+    return bool(seen.any()) and bool(((seen == case.blocked) | ~judged).all())
+
+
+def _judged(patient: Patient, blocked: Tensor) -> Tensor:
+    """Leave out what says nothing: within one sequence, a token reacts to itself by its query."""
+    judged = torch.ones_like(blocked)
+    if patient.kind != "cross":
+        judged &= ~torch.eye(blocked.size(1), dtype=torch.bool)
+    return judged
+
+
 def blocked_keys(patient: Patient) -> Iterator[Finding]:
     """Blocked keys have no influence, allowed ones have."""
     _needs_masks(patient)
@@ -184,6 +223,8 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
     for case in cases + ([extra] if extra else []):
         try:
             finding = _leak(patient, case)
+        except FailedBackward:
+            raise  # not for its mask
         except Failed as failure:
             failures.append((case.name, str(failure)))
             continue
@@ -205,18 +246,15 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
 def _leak(patient: Patient, case: Situation) -> Finding | None:
     """Compare what has influence with what may have."""
     assert case.blocked is not None
-    b, n, m = case.blocked.shape
     reaction = reactions(patient, case.inputs, case.blocked)
     values = ["key", "value"] if patient.kind == "cross" else ["query"]
-    own = torch.arange(b)
+    own = torch.arange(len(case.blocked))
     strength = sum(reaction[name][own, :, own] for name in values)  # (b, n, m)
     assert isinstance(strength, Tensor)
     moved = moves(patient, case.inputs, case.blocked)
     seen = counts(strength) | (moved > 100 * patient.tolerance)
     deaf = (strength == 0) & (moved == 0)
-    judged = torch.ones(b, n, m, dtype=torch.bool)
-    if patient.kind != "cross":  # a token reacts to itself through its query
-        judged = ~torch.eye(n, dtype=torch.bool).expand(b, n, n)
+    judged = _judged(patient, case.blocked)
     leaks, missing = seen & case.blocked & judged, deaf & ~case.blocked & judged
     if not leaks.any() and not missing.any():
         return None
@@ -278,6 +316,8 @@ def future(patient: Patient) -> Iterator[Finding]:
     ahead = torch.ones(n, n, dtype=torch.bool).triu(1)
     leaks = (seen & ahead).any(0)
     behind = ((strength == 0) & (moved == 0) & ~ahead).any(0)
+    if behind.diagonal().any() and not leaks[1:].any():
+        leaks[0] = False  # with nothing left to see, it sees everything alike
     if leaks.any():
         off = torch.equal(leaks, ahead & ~ahead.roll(1, 1).triu(2))
         yield Finding(
@@ -398,7 +438,7 @@ def _empty_rows(patient: Patient, case: Situation, rows: Tensor) -> Iterator[Fin
             "nan-spreads",
             WRONG,
             "a query with nothing left makes others NaN",
-            f"{int((bad & ~rows).sum())} of {int((~rows).sum())} other rows",
+            f"{int((bad & ~rows).sum())} of {int((~rows).sum())} other rows, with {case.name}",
         )
     elif bad.any():
         yield Finding(

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import operator
 import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,23 @@ _LONGEST_MESSAGE = 400
 
 class Refused(Exception):
     """The answer is not right; the text says why, to the reader who wrote it."""
+
+
+class NotYet(Refused):
+    """Nothing is written yet."""
+
+
+class Raised(Refused):
+    """The reader's code raised.
+
+    Attributes:
+        error: what it raised.
+    """
+
+    def __init__(self, text: str, error: Exception) -> None:
+        """Take what to say, and the error that it is about."""
+        super().__init__(text)
+        self.error = error
 
 
 def check(name: str) -> Callable[[Callable[[Any], str]], Callable[[object], None]]:
@@ -82,10 +100,11 @@ def call(what: str, function: Callable[..., Any], *arguments: object) -> Any:
         return function(*arguments)
     except NotImplementedError as error:
         # Torch raises it, too; a reader's placeholder has little to say.
-        raise Refused(f"not yet, {what} raises {describe(error)}") from None
+        raise NotYet(f"not yet, {what} raises {describe(error)}") from None
     except Exception as error:
         given = ", ".join(_shown(argument) for argument in arguments)
-        raise Refused(f"{what} raises {describe(error)}\nIt was given {given}.") from None
+        text = f"{what} raises {describe(error)}\nIt was given {given}."
+        raise Raised(text, error) from None
 
 
 def _shown(argument: object) -> str:
@@ -100,7 +119,7 @@ def _shown(argument: object) -> str:
 def require_function(value: object) -> None:
     """Refuse what cannot be called; None and ``...`` count as nothing written yet."""
     if value is None or value is ...:
-        raise Refused(f"not yet, it is {value if value is None else '...'}.")
+        raise NotYet(f"not yet, it is {value if value is None else '...'}.")
     if not callable(value):
         kind = type(value).__name__
         raise Refused(f"give the function or class itself; this is an object of type {kind}.")
@@ -124,6 +143,40 @@ def random(seed: int, *shapes: tuple[int, ...]) -> list[Tensor]:
     return [torch.randn(shape, generator=source, dtype=torch.float64) for shape in shapes]
 
 
+def whole_numbers(what: str, value: object, asked: str, count: int) -> tuple[int, ...]:
+    """Give the whole numbers that an answer is made of.
+
+    Args:
+        what: what gave the value, followed by a verb: "it returns".
+        value: anything.
+        asked: what the numbers are together: "an index of three".
+        count: how many of them there are.
+
+    Returns:
+        The numbers.
+
+    Raises:
+        Refused: with what it is instead; None and ``...`` count as nothing written yet.
+    """
+    if value is None or value is ...:
+        raise Refused(f"not yet, {what} {value if value is None else '...'}.")
+    numbers = value.tolist() if isinstance(value, Tensor) else value
+    if not isinstance(numbers, tuple | list):
+        kind = type(value).__name__
+        raise Refused(f"{what} an object of type {kind}; {asked} is asked for.")
+    if any(number is None or number is ... for number in numbers):
+        raise Refused("not yet, a number is missing.")
+    if len(numbers) != count:
+        raise Refused(f"{what} {len(numbers)} numbers; {asked} is asked for.")
+    try:
+        return tuple(operator.index(number) for number in numbers)
+    except Exception:
+        kinds = ", ".join(type(number).__name__ for number in numbers)
+        raise Refused(
+            f"{what} ({kinds}); {asked} is made of whole numbers. // divides and drops the rest."
+        ) from None
+
+
 def require_tensor(what: str, value: object) -> Tensor:
     """Refuse what is not a tensor of real numbers.
 
@@ -138,7 +191,7 @@ def require_tensor(what: str, value: object) -> Tensor:
         Refused: with what it is instead; None and ``...`` count as nothing written yet.
     """
     if value is None or value is ...:
-        raise Refused(f"not yet, {what} {value if value is None else '...'}.")
+        raise NotYet(f"not yet, {what} {value if value is None else '...'}.")
     if isinstance(value, tuple | list):
         kind = type(value).__name__
         raise Refused(f"{what} a {kind} of {len(value)} things; one tensor is asked for.")

@@ -1,4 +1,4 @@
-"""The exercises of chapter 5: the fold in words, and a bug that equal lengths hide."""
+"""The exercises of "Batches": a slice, the fold in words, a bug that equal lengths hide."""
 
 import math
 import re
@@ -21,6 +21,7 @@ from annotated_attention.exercises._verdict import (
     random,
     require_function,
     require_unchanged,
+    whole_numbers,
 )
 from annotated_attention.heads import merge_heads, split_heads
 
@@ -28,6 +29,38 @@ Axes = list[list[str]]  # for each axis the letters that it is made of, the oute
 
 _LETTERS = ("n", "b", "h", "d")
 _FOLD_SIZES = ({"n": 3, "b": 2, "h": 4, "d": 6}, {"n": 4, "b": 5, "h": 3, "d": 2})
+
+
+# The sizes of the fold, and the sample and head whose slice is asked for.
+_FOLDED = {"b": 3, "h": 4}
+_SAMPLE, _HEAD = 2, 1
+
+
+@check("my_slice")
+def check_slice(answer: object) -> str:
+    """Judge where a head of a sample stands in the folded axis, and print the verdict.
+
+    Args:
+        answer: the slice of head 1 of sample 2, for 3 samples with 4 heads each.
+    """
+    b, h = _FOLDED.values()
+    (found,) = whole_numbers("it is", (answer,), "one number", 1)
+    right = _SAMPLE * h + _HEAD
+    if found == right:
+        return f"right: {_SAMPLE} · {h} + {_HEAD} = {right}. A sample keeps its heads together."
+    wrong = {
+        _HEAD * b + _SAMPLE: "that is head-major: it counts whole heads first, then samples.",
+        _SAMPLE * b + _HEAD: f"a sample takes up as many slices as it has heads: {h}, not {b}.",
+        right + 1: "you count the slices from 1. The first one is slice 0.",
+        right - h - 1: "you count samples and heads from 1.",
+        _SAMPLE * h: f"that is where sample {_SAMPLE} begins, with its head 0.",
+    }
+    if found in wrong:
+        raise Refused(wrong[found])
+    if not 0 <= found < b * h:
+        raise Refused(f"there are {b * h} slices, 0 to {b * h - 1}.")
+    i, j = divmod(found, h)
+    raise Refused(f"slice {found} is head {j} of sample {i}: all heads of a sample come together.")
 
 
 @check("pattern")
@@ -68,6 +101,8 @@ def _judge_fold(left: Axes, right: Axes, sizes: dict[str, int]) -> None:
 def _read(text: str) -> tuple[Axes, Axes]:
     """Parse a sentence such as "n b (h d) -> (b h) n d", and refuse what is none."""
     if text.count("->") != 1:
+        if "→" in text:
+            raise Refused("write the arrow with two signs, ->, as einops does. This one is →.")
         how = "no arrow" if "->" not in text else "more than one arrow"
         raise Refused(f"there is {how} in it. Write: what comes in -> what comes out.")
     (names, left), (others, right) = (_read_side(side) for side in text.split("->"))

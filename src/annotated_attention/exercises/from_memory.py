@@ -84,7 +84,7 @@ def _judge(answer: Callable[..., Any]) -> str:
 
 def _worst(report: Report) -> str:
     """Say what is wrong, and how many more things are."""
-    wrong = [finding for finding in report.findings if finding.severity == "wrong"]
+    wrong = [finding for finding in report.findings if finding.severity != "convention"]
     wrong.sort(key=lambda finding: finding.code not in MISTAKES)  # what has a name goes first
     first, more = wrong[0], len(wrong) - 1
     parts = [f"The doctor finds {first.code}: {first.symptom}", first.evidence, first.remedy]

@@ -1,4 +1,4 @@
-"""The exercises of chapter 6: masks merged by hand, and models that attend to padding."""
+"""The exercises of “Masks”: masks merged by hand, and models that attend to padding."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,22 +20,22 @@ Model = Callable[[Tensor, Tensor], Tensor]  # of the tokens and of blocked
 Masks = Callable[[Tensor], dict[str, Tensor]]  # arguments of a module, made from blocked
 Call = tuple[str, Tensor, Tensor]  # which model was given what
 
-_PAIRS = ("...xx", "x...x", "xx...")  # what each query may see
-_LENGTHS = (5, 2)
 _WIDTH, _HEADS = 12, 3
+_SAMPLES = {"the cat drank milk": 4, "it was · ·": 2}  # the text, and how many of it are words
+_PAIRS = (".xxx", "..xx", "x..x", "xx..")  # a word may look at itself and at the one before it
 
 
 @check("merged_by_hand")
 def check_merged(answer: object) -> str:
-    """Judge two masks merged by hand, and print the verdict.
+    """Judge masks merged by hand, and print the verdict.
 
     Args:
-        answer: for each of two sentences three texts of five characters, a row for each query: "x"
-            where a key is blocked, "." where it may be seen.
+        answer: for each of the two samples, by its text, four texts of four characters, a row for
+            each query: "x" where a key is blocked, "." where it may be seen.
     """
     found = _read(answer)
-    pairs = _cells(_PAIRS).expand(2, 3, 5)
-    padding = block_padding(torch.tensor(_LENGTHS), 5)[:, None, :].expand(2, 3, 5)
+    pairs = _cells(_PAIRS).expand(2, 4, 4)
+    padding = _padding(0)
     right = pairs | padding
     if not found.equal(right):
         for reason, wrong in _wrong_merges(pairs, padding):
@@ -43,35 +43,42 @@ def check_merged(answer: object) -> str:
                 raise Refused(reason)
         raise Refused(_first_difference(found, pairs, padding))
     return (
-        "right: a key is blocked if either mask blocks it. Query 3 of sentence 2 has nothing left: "
-        "the keys that it may look at are all padding."
+        "right: a key is blocked if either mask blocks it. The row of the last “·” is fully "
+        "masked: the two keys that it may look at are padding."
     )
 
 
+def _padding(off: int) -> Tensor:
+    """Block the padding, (2, 4, 4), of samples that are ``off`` words longer than they are."""
+    lengths = torch.tensor([*_SAMPLES.values()]) + off
+    return block_padding(lengths, 4)[:, None, :].expand(2, 4, 4)
+
+
 def _read(answer: object) -> Tensor:
-    """Turn the reader's texts into blocked, (2, 3, 5)."""
+    """Turn the reader's texts into blocked, (2, 4, 4)."""
     if answer is None or answer is ...:
         raise Refused(f"not yet, it is {answer if answer is None else '...'}.")
-    if not isinstance(answer, list | tuple):
+    if not isinstance(answer, Mapping):
         kind = type(answer).__name__
-        raise Refused(f"it is an object of type {kind}; a list of two lists of texts is asked for.")
-    if len(answer) != 2:
-        raise Refused(f"it holds {len(answer)} sentences; there are two.")
-    for number, rows in enumerate(answer, 1):
+        raise Refused(f"it is an object of type {kind}; a dictionary with two texts is asked for.")
+    if set(answer) != set(_SAMPLES):
+        raise Refused(f"its keys must be the two texts {' and '.join(map(repr, _SAMPLES))}.")
+    for text in _SAMPLES:
+        rows = answer[text]
         if not isinstance(rows, list | tuple) or not all(isinstance(row, str) for row in rows):
-            raise Refused(f"sentence {number} must be a list of texts, one for each query.")
-        if len(rows) != 3 or any(len(row) != 5 for row in rows):
+            raise Refused(f"“{text}” must have a list of texts, one for each query.")
+        if len(rows) != 4 or any(len(row) != 4 for row in rows):
             widths = ", ".join(str(len(row)) for row in rows)
             raise Refused(
-                f"sentence {number} has {len(rows)} rows, with {widths} characters. There are 3 "
-                "queries and 5 keys: 3 rows of 5. A row belongs to a query, a column to a key."
+                f"“{text}” has {len(rows)} rows, with {widths} characters. There are 4 queries and "
+                "4 keys: 4 rows of 4. A row belongs to a query, a column to a key."
             )
-    strange = sorted(set("".join(row for rows in answer for row in rows)) - set("x."))
+    strange = sorted(set("".join(row for rows in answer.values() for row in rows)) - set("x."))
     if "?" in strange:
         raise Refused('not yet, some cells are still "?".')
     if strange:
         raise Refused(f'"{strange[0]}" is not read. Write x for blocked and . for may be seen.')
-    return torch.stack([_cells(rows) for rows in answer])
+    return torch.stack([_cells(answer[text]) for text in _SAMPLES])
 
 
 def _cells(rows: Any) -> Tensor:
@@ -82,9 +89,9 @@ def _cells(rows: Any) -> Tensor:
 def _wrong_merges(pairs: Tensor, padding: Tensor) -> list[tuple[str, Tensor]]:
     """List reasons with the answer that each leads to."""
     right = pairs | padding
-    shorter = block_padding(torch.tensor(_LENGTHS) - 1, 5)[:, None, :]
-    longer = block_padding(torch.tensor(_LENGTHS) + 1, 5)[:, None, :]
-    off = "the length is one off: sentence 2 has two words, so keys 1 and 2 are words."
+    off = "the length of “it was · ·” is one off: “it” and “was” are words, the rest is padding."
+    both = pairs | _padding(-1)
+    short = torch.stack([right[0], both[1]])
     return [
         ("it is inverted: x means blocked here.", ~right),
         (
@@ -92,14 +99,19 @@ def _wrong_merges(pairs: Tensor, padding: Tensor) -> list[tuple[str, Tensor]]:
             "enough.",
             pairs & padding,
         ),
-        ("that is the mask for the pairs alone: the padding of sentence 2 is seen.", pairs),
-        ("that is the padding alone: which query it is does not count.", padding),
-        ("the two sentences are in each other's place.", right.flip(0)),
-        (off, pairs | shorter),
-        (off, pairs | longer),
+        ("that is the mask of pairs alone: the padding of “it was · ·” is seen.", pairs),
+        ("that is the padding alone: it does not matter there which word asks.", padding),
+        ("the two samples are in each other's place.", right.flip(0)),
+        (off, short),
+        (off, both),
+        (off, pairs | _padding(1)),
         (
-            "both sentences have the padding of sentence 2: it belongs to that one alone.",
+            "both samples have the padding of “it was · ·”; “the cat drank milk” has none.",
             pairs | padding[1],
+        ),
+        (
+            "rows and columns are swapped: a row belongs to a query, a column to a key.",
+            right.mT,
         ),
     ]
 
@@ -107,18 +119,22 @@ def _wrong_merges(pairs: Tensor, padding: Tensor) -> list[tuple[str, Tensor]]:
 def _first_difference(found: Tensor, pairs: Tensor, padding: Tensor) -> str:
     """Say which cell is wrong first, and why."""
     wrong = found != (pairs | padding)
-    sentence, query, key = wrong.nonzero()[0].tolist()
+    sample, query, key = wrong.nonzero()[0].tolist()
+    text = [*_SAMPLES][sample]
+    words = [f"“{word}”" for word in text.split()]
+    if "·" in text:
+        words[2:] = "the first “·”", "the last “·”"
     why = (
         "it is padding"
-        if padding[sentence, query, key]
+        if padding[sample, query, key]
         else "this pair is blocked"
-        if pairs[sentence, query, key]
+        if pairs[sample, query, key]
         else "it is a word, and this pair is not blocked"
     )
-    said = "blocked" if found[sentence, query, key] else "may be seen"
+    said = "blocked" if found[sample, query, key] else "may be seen"
     return (
-        f"{int(wrong.sum())} of the 30 cells are wrong. The first is in sentence {sentence + 1}, "
-        f"query {query + 1}, key {key + 1}: you say {said}, but {why}."
+        f"{int(wrong.sum())} of the 32 cells are wrong. The first is in “{text}”, in the row of "
+        f"{words[query]} and the column of {words[key]}: you say {said}, but {why}."
     )
 
 
@@ -232,9 +248,9 @@ def check_find_leaks(answer: Callable[..., Any]) -> str:
                 f"{said}: it {what}.{_hint(calls)}"
             )
     return (
-        "right: it is south. It repeats the mask for its heads with repeat, so samples get each "
-        f"other's. Of {len(models)} new models your probe finds all {len(found)} that leak, and "
-        "only those."
+        "right: it is south. It repeats the masks for its heads in the wrong order, so samples "
+        f"get each other's. Of {len(models)} new models your probe finds all {len(found)} that "
+        "leak, and only those."
     )
 
 

@@ -1,6 +1,5 @@
-"""The exercises of chapter 4: where a number lands, and a split that mixes tokens."""
+"""The exercises of "The reshape trick": where a number lands, a split that mixes tokens."""
 
-import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,11 +16,45 @@ from annotated_attention.exercises._verdict import (
     random,
     require_function,
     require_unchanged,
+    whole_numbers,
 )
 
 _SIZES = ((4, 3, 6), (3, 5, 2))  # h, n, d
 
 Shape = tuple[int, int, int]
+
+
+# h, n, d as in the figure of the chapter, and the token and feature of the number to place.
+_FIGURE, _PLACE = (2, 3, 2), (2, 1)
+
+
+@check("my_place")
+def check_place(answer: object) -> str:
+    """Judge where one number stands among the heads, and print the verdict.
+
+    Args:
+        answer: the index of x[2, 1] among the heads, for 3 tokens and 2 heads of width 2.
+    """
+    _, _, d = _FIGURE
+    token, feature = _PLACE
+    found = whole_numbers("it is", answer, "an index of three", 3)
+    right = (feature // d, token, feature % d)
+    if found == right:
+        return (
+            f"right. Token {token} stays token {token}, and its feature {feature} is the last of "
+            f"the {d} features of head {right[0]}."
+        )
+    for reason, wrong in _wrong_landings(_FIGURE):
+        if found == wrong(token, feature):
+            raise Refused(reason)
+    if found[1] != token:
+        raise Refused(
+            "the number in the middle is the token, and a right split keeps every number with its "
+            "token."
+        )
+    raise Refused(
+        "the token is right. Which head does the feature belong to, and where in it does it stand?"
+    )
 
 
 @check("landing")
@@ -47,7 +80,12 @@ def _judge_landing(answer: Callable[..., Any], shape: Shape) -> None:
     """Judge the function on every place there is."""
     h, n, d = shape
     places = [(token, feature) for token in range(n) for feature in range(h * d)]
-    found = [_index(call("your code", answer, *place, shape)) for place in places]
+    found = [
+        whole_numbers(
+            "it returns", call("your code", answer, *place, shape), "an index of three", 3
+        )
+        for place in places
+    ]
     right = [(feature // d, token, feature % d) for token, feature in places]
     if found == right:
         return
@@ -60,26 +98,6 @@ def _judge_landing(answer: Callable[..., Any], shape: Shape) -> None:
         f"{len(apart)} of {len(places)} places are wrong. The first is x{list(places[at])}: you "
         f"say {found[at]}, but it is at {right[at]}."
     )
-
-
-def _index(value: object) -> tuple[int, ...]:
-    """Refuse what is not three whole numbers."""
-    if value is None or value is ...:
-        raise Refused(f"not yet, it returns {value if value is None else '...'}.")
-    if isinstance(value, Tensor):
-        value = value.tolist()
-    if not isinstance(value, tuple | list):
-        kind = type(value).__name__
-        raise Refused(f"it returns an object of type {kind}; an index of three is asked for.")
-    if len(value) != 3:
-        raise Refused(f"it returns {len(value)} numbers; the heads have three axes.")
-    try:
-        return tuple(operator.index(number) for number in value)
-    except Exception:
-        kinds = ", ".join(type(number).__name__ for number in value)
-        raise Refused(
-            f"it returns ({kinds}); an index is three whole numbers. // divides and drops the rest."
-        ) from None
 
 
 def _wrong_landings(shape: Shape) -> Iterator[tuple[str, Callable[[int, int], tuple[int, ...]]]]:

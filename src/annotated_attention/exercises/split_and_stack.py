@@ -1,4 +1,4 @@
-"""The exercises of chapter 3: a head silenced through W_O, and all heads packed for PyTorch."""
+"""The exercises of "Split and stack": whose columns, a silent head, all heads in one matrix."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from annotated_attention.attention import scaled_dot_product_attention
 from annotated_attention.exercises._verdict import (
+    Refused,
     at_sizes,
     call,
     check,
@@ -18,7 +19,46 @@ from annotated_attention.exercises._verdict import (
     random,
     require_function,
     require_unchanged,
+    whole_numbers,
 )
+
+_COLUMNS = (4, 6, 2)  # h, d, and the head that is asked for
+
+
+@check("my_columns")
+def check_columns(answer: object) -> str:
+    """Judge which columns of W_Q belong to a head, and print the verdict.
+
+    Args:
+        answer: the first column of head 2 of 4 heads of width 6, and the first one after it.
+    """
+    h, d, head = _COLUMNS
+    found = whole_numbers("it is", answer, "a pair, start and stop of a slice,", 2)
+    right = (head * d, (head + 1) * d)
+    if found == right:
+        return (
+            f"right. Head i has the columns i * d to (i + 1) * d, here {right[0]}:{right[1]}, and "
+            f"{d} columns belong to each head."
+        )
+    wrong = {
+        ((head - 1) * d, head * d): "you count the heads from 1: that slice is head 1.",
+        (right[0], right[1] - 1): (
+            "the first column is right. A slice ends before its second number, so this one leaves "
+            f"out column {right[1] - 1}."
+        ),
+        (right[0] + 1, right[1] + 1): "you count the columns from 1.",
+        (right[0] + 1, right[1]): "you count the columns from 1; the first one is column 0.",
+        (head * h, (head + 1) * h): (
+            f"you take the number of heads ({h}) for the width of a head. Each has {d} columns."
+        ),
+        (head, head + 1): f"that is one column. A head has {d} of them.",
+    }
+    if found in wrong:
+        raise Refused(wrong[found])
+    if found[1] - found[0] != d:
+        raise Refused(f"that slice has {found[1] - found[0]} columns; a head has {d} of them.")
+    raise Refused(f"the width is right, but head {head} does not begin at column {found[0]}.")
+
 
 # h, d, e. First the width of the model, as in the chapter; then one that is not h * d.
 _SILENCE_SIZES = ((4, 6, 24), (3, 5, 7))

@@ -39,7 +39,7 @@ def check_repaired(answer: Callable[..., Any]) -> str:
     report = examine(module, embed_dim=_E, num_heads=_H, kind="causal")
     if not report.ok:
         raise Refused(_said(report))
-    if "right version" not in report.agreement:
+    if report.version != "right":
         raise Refused(
             "nothing is wrong with it, but it is not what it should be: with its weights the right "
             "version gives other outputs. Keep the four layers as they are, and repair the rest."
@@ -49,7 +49,7 @@ def check_repaired(answer: Callable[..., Any]) -> str:
 
 def _said(report: Report) -> str:
     """Say what the doctor finds, the first of it in full."""
-    wrong = [finding for finding in report.findings if finding.severity == "wrong"]
+    wrong = [finding for finding in report.findings if finding.severity != "convention"]
     first = wrong[0]
     text = f"the doctor finds {len(wrong)} thing{'s' * (len(wrong) > 1)}. {first.code}: "
     text += f"{first.symptom} ({first.evidence})."

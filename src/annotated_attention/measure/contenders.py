@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention import chapters
+from annotated_attention.attention import masked_softmax, mix, scaled_scores
 from annotated_attention.masks import block_future, block_padding
 from annotated_attention.measure.timing import Contender, Size
 from annotated_attention.multihead import MultiheadAttention
@@ -101,6 +102,41 @@ def final_class(
     return made
 
 
+class AsTheFormula(MultiheadAttention):
+    """The final class with nothing in it that is there for speed."""
+
+    contiguous = False  # lay queries, keys and values out in one piece each, first
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, **options: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Score, softmax with masks, mix."""
+        if self.contiguous:
+            q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+        future = block_future(q.size(-2), k.size(-2), q.device) if is_causal else None
+        return mix(masked_softmax(scaled_scores(q, k), future), v)
+
+
+class Contiguous(AsTheFormula):
+    """The same with one of the two steps that are there for speed; the final class has both."""
+
+    contiguous = True
+
+
+def for_speed(size: Size, factory: Factory, mode: str, mask: str) -> Contenders:
+    """Make the final class step by step, with and without what is there for speed."""
+    _, _, e, h = size
+    ours, _ = pair(size, factory, mode)
+    made: Contenders = {}
+    for name, kind in (("as the formula", AsTheFormula), ("contiguous first", Contiguous)):
+        module = kind(e, h, batch_first=True, **factory).train(ours.training)
+        module.load_state_dict(ours.state_dict())
+        made[name] = calls(module, is_causal=mask == "causal")
+    made["final class"] = calls(ours, is_causal=mask == "causal")
+    assert_same(made, torch.randn(*size[:3], requires_grad=True, **factory), "as the formula")
+    return made
+
+
 class Projected(nn.Module):
     """Gives projections to a function of projected queries, keys and values."""
 
@@ -145,7 +181,7 @@ def book_versions(module: MultiheadAttention) -> Contenders:
     return {
         "02 a list of heads": calls(listed),
         "03 split and stack": calls(stacked),
-        "04 reshape trick": reshaped,
+        "04 reshape trick": calls(reshaped),
         "05 one by one": Projected(five.one_by_one, module),
         "05 four axes": Projected(five.four_axes, module),
         "05 folded": Projected(five.folded_batch_first, module),
@@ -163,7 +199,7 @@ def published_designs(module: MultiheadAttention) -> Contenders:
         built: Any = design.build(module.embed_dim, module.num_heads).to(module.out_proj.weight)
         if hasattr(built, "load_from"):
             built.load_from(biased)
-            made[f"14 {name}"] = _uniform(design.call, built)
+            made[f"published {name}"] = _uniform(design.call, built)
     return made
 
 

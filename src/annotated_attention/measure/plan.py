@@ -1,4 +1,4 @@
-"""What is measured: every case of chapter 13, and those that the final class has goals for."""
+"""What is measured: the cases of the chapter “Speed”, and those of the final class's goals."""
 
 import platform
 from collections.abc import Iterator
@@ -41,8 +41,13 @@ def plan(device: str, dtype: torch.dtype, threads: int) -> Iterator[Case]:
     if device == "cpu" and platform.libc_ver()[0] == "glibc":
         yield from _allocator(case, factory)
     for size in sizes:
+        for mask in MASKS[:2]:
+            for mode in MODES:
+                build: Any = partial(made.for_speed, size, factory, mode, mask)
+                baselines = ("as the formula", "contiguous first")
+                yield case("for speed", size, mode, build, baselines, options={"mask": mask})
         for mode in MODES[:2]:
-            build: Any = partial(made.versions, size, factory, mode)
+            build = partial(made.versions, size, factory, mode)
             yield case("versions", size, mode, build, ("bare minimum",))
         if device == "cuda":
             for mode in MODES[:2]:

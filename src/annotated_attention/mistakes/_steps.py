@@ -1,10 +1,9 @@
 """The right version taken apart, so that a wrong one has to override no more than its mistake."""
 
-import math
-
 import torch.nn.functional as F
 from torch import Tensor
 
+from annotated_attention.attention import masked_softmax
 from annotated_attention.masks import block_future, merge_masks
 from annotated_attention.multihead import MultiheadAttention
 
@@ -34,13 +33,11 @@ class StepByStep(MultiheadAttention):
         return weights @ v, weights  # (b, h, n, d), (b, h, n, m)
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Turn scores into weights that sum to 1 over the keys; rows with nothing left are 0."""
-        if blocked is None:
-            return scores.softmax(self.softmax_axis)
-        blocked = blocked.expand_as(scores)  # (b, h, n, m)
-        nothing_left = blocked.all(self.softmax_axis, keepdim=True)
-        scores = scores.masked_fill(blocked & ~nothing_left, -math.inf)  # (b, h, n, m)
-        return scores.softmax(self.softmax_axis) * ~nothing_left  # (b, h, n, m)
+        """Turn scores into weights that sum to 1 over the keys; fully masked rows are 0."""
+        if blocked is not None:
+            blocked = blocked.expand_as(scores).transpose(self.softmax_axis, -1)
+        weights = masked_softmax(scores.transpose(self.softmax_axis, -1), blocked)
+        return weights.transpose(self.softmax_axis, -1)  # (b, h, n, m)
 
     def drop(self, weights: Tensor) -> Tensor:
         """Drop weights in training."""

@@ -1,6 +1,4 @@
-"""What the designs share: the softmax, what they refuse, and the weights of a reference."""
-
-import math
+"""What the designs share: what they refuse, and the weights of a reference."""
 
 import torch
 from torch import Tensor, nn
@@ -10,20 +8,6 @@ from annotated_attention.masks import as_blocked
 from annotated_attention.multihead import MultiheadAttention
 
 Projection = tuple[Tensor, Tensor | None]  # a weight and its bias, as a linear layer has them
-
-
-def softmax_or_zero(scores: Tensor, axis: int = -1) -> Tensor:
-    """Turn masked scores into weights; a row with nothing left gets zeros, and a zero gradient.
-
-    Args:
-        scores: of any shape, ``-inf`` where blocked.
-        axis: the keys.
-
-    Returns:
-        The weights, of the same shape.
-    """
-    nothing_left = (scores == -math.inf).all(axis, keepdim=True)
-    return scores.masked_fill(nothing_left, 0).softmax(axis).masked_fill(nothing_left, 0)
 
 
 def check_batches(
@@ -42,7 +26,9 @@ def check_batches(
     check_inputs(query, key, value, [embed_dim] * 3, batch_first, parameter)
 
 
-def read_mask(name: str, mask: Tensor, true_means: str, letters: str, *sizes: int) -> Tensor:
+def read_mask(
+    name: str, mask: Tensor | None, true_means: str, letters: str, *sizes: int
+) -> Tensor | None:
     """Turn a design's mask into one that is True where a query must not see a key.
 
     The number of axes has to be right: broadcasting would take the b of a (b, n, m) mask for the
@@ -50,15 +36,17 @@ def read_mask(name: str, mask: Tensor, true_means: str, letters: str, *sizes: in
 
     Args:
         name: what the design calls it.
-        mask: boolean; where True means "allowed", integers will do.
+        mask: boolean; where True means "allowed", integers will do. None stays None.
         true_means: ``"blocked"`` or ``"allowed"``.
         letters: the axes, for the message.
-        *sizes: theirs.
+        *sizes: the size of each axis.
 
     Raises:
         TypeError: not a tensor, or of another dtype.
         ValueError: another shape.
     """
+    if mask is None:
+        return None
     if not isinstance(mask, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(mask).__name__}")
     if mask.is_floating_point() or (true_means == "blocked" and mask.dtype != torch.bool):

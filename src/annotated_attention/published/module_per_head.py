@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from annotated_attention.attention import masked_softmax
 from annotated_attention.checks import check_settings
 from annotated_attention.multihead import MultiheadAttention
 from annotated_attention.published._parts import (
@@ -12,7 +13,6 @@ from annotated_attention.published._parts import (
     copy_projection,
     projections,
     read_mask,
-    softmax_or_zero,
 )
 from annotated_attention.published.design import Design
 
@@ -46,11 +46,7 @@ class Head(nn.Module):
         """
         q, k, v = self.to_query(query), self.to_key(key), self.to_value(value)
         scores = torch.bmm(q, k.mT) / math.sqrt(q.size(-1))  # (b, n, m)
-        if blocked is None:
-            weights = scores.softmax(-1)  # (b, n, m)
-        else:
-            scores = scores.masked_fill(blocked, -math.inf)  # (b, n, m)
-            weights = softmax_or_zero(scores)                # (b, n, m)
+        weights = masked_softmax(scores, blocked)            # (b, n, m)
         return torch.bmm(weights, v)                         # (b, n, d)
 
 
@@ -102,9 +98,7 @@ class ModulePerHead(nn.Module):
         """
         check_batches(query, key, value, self.embed_dim, self.output.weight)
         b, n, m = *query.shape[:2], key.size(1)
-        blocked = None
-        if mask is not None:
-            blocked = read_mask("mask", mask, "allowed", "(b, n, m)", b, n, m)
+        blocked = read_mask("mask", mask, "allowed", "(b, n, m)", b, n, m)
         heads = [head(query, key, value, blocked) for head in self.heads]  # (b, n, d)
         return self.output(torch.cat(heads, -1))                           # (b, n, e)
 

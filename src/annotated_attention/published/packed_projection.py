@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from annotated_attention.attention import masked_softmax
 from annotated_attention.checks import check_masks, check_settings
 from annotated_attention.multihead import MultiheadAttention
 from annotated_attention.published._parts import (
     check_batches,
     copy_projection,
     projections,
-    softmax_or_zero,
 )
 from annotated_attention.published.design import Design
 
@@ -190,7 +190,7 @@ class PackedProjection(PackedBase):
             The heads' outputs, (b * h, n, d), and the weights before dropout, (b * h, n, m).
         """
         scores = q @ k.mT / math.sqrt(q.size(-1))  # (b * h, n, m)
-        weights = scores.softmax(-1) if added is None else softmax_or_zero(scores + added)
+        weights = masked_softmax(scores, bias=added)            # (b * h, n, m)
         kept = F.dropout(weights, self.dropout, self.training)  # (b * h, n, m)
         return kept @ v, weights                                # (b * h, n, d), (b * h, n, m)
 

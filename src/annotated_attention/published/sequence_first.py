@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from annotated_attention.attention import masked_softmax
 from annotated_attention.checks import check_settings
 from annotated_attention.multihead import MultiheadAttention
 from annotated_attention.published._parts import (
@@ -14,7 +15,6 @@ from annotated_attention.published._parts import (
     copy_projection,
     projections,
     read_mask,
-    softmax_or_zero,
 )
 from annotated_attention.published.design import Design
 
@@ -127,11 +127,11 @@ class SequenceFirst(nn.Module):
         q, k, v = self.query(query), self.key(key), self.value(value)
         scores = self.get_scores(q, k) / math.sqrt(self.head_dim)  # (n, m, b, h)
         n, m, b, _ = scores.shape
-        if mask is None:
-            weights = scores.softmax(1)  # (n, m, b, h)
-        else:
-            blocked = read_mask("mask", mask, "allowed", "(n, m, b)", n, m, b)[..., None]
-            weights = softmax_or_zero(scores.masked_fill(blocked, -math.inf), axis=1)
+        blocked = read_mask("mask", mask, "allowed", "(n, m, b)", n, m, b)
+        if blocked is not None:
+            blocked = blocked[..., None].transpose(1, -1)
+        weights = masked_softmax(scores.transpose(1, -1), blocked)  # (n, h, b, m)
+        weights = weights.transpose(1, -1)                          # (n, m, b, h)
         self._show(weights.detach())
         weights = F.dropout(weights, self.dropout, self.training)  # (n, m, b, h)
         mixed = torch.einsum("nmbh,mbhd->nbhd", weights, v)        # (n, b, h, d)

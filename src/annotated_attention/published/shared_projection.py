@@ -5,9 +5,10 @@ import math
 import torch
 from torch import Tensor, nn
 
+from annotated_attention.attention import masked_softmax
 from annotated_attention.checks import check_settings
 from annotated_attention.multihead import MultiheadAttention
-from annotated_attention.published._parts import check_batches, read_mask, softmax_or_zero
+from annotated_attention.published._parts import check_batches, read_mask
 from annotated_attention.published.design import Design
 
 
@@ -70,11 +71,8 @@ class SharedProjection(nn.Module):
         q = self.to_query(query.reshape(b, n, h, e // h))   # (b, n, h, d)
         scores = torch.einsum("bnhd,bmhd->bhnm", q, k)      # (b, h, n, m)
         scores = scores / math.sqrt(q.size(-1))             # (b, h, n, m)
-        if mask is None:
-            weights = scores.softmax(-1)  # (b, h, n, m)
-        else:
-            blocked = read_mask("mask", mask, "allowed", "(b, h, n, m)", b, h, n, m)
-            weights = softmax_or_zero(scores.masked_fill(blocked, -math.inf))
+        blocked = read_mask("mask", mask, "allowed", "(b, h, n, m)", b, h, n, m)
+        weights = masked_softmax(scores, blocked)            # (b, h, n, m)
         mixed = torch.einsum("bhnm,bmhd->bnhd", weights, v)  # (b, n, h, d)
         return self.output(mixed.flatten(2))                 # (b, n, e)
 

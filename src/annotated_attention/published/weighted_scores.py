@@ -5,6 +5,7 @@ import math
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from annotated_attention.attention import masked_softmax
 from annotated_attention.checks import check_dropout, check_settings, check_sizes
 from annotated_attention.multihead import MultiheadAttention
 from annotated_attention.published._parts import (
@@ -12,7 +13,6 @@ from annotated_attention.published._parts import (
     copy_projection,
     projections,
     read_mask,
-    softmax_or_zero,
 )
 from annotated_attention.published.design import Design
 
@@ -43,12 +43,9 @@ def attend_weighted(
     if attention_weights is not None:
         check_factors(attention_weights, b, h, n, m)
         scores = scores * attention_weights  # (b, h, n, m)
-    if attention_mask is None:
-        weights = scores.softmax(-1)  # (b, h, n, m)
-    else:
-        letters = "(b, h, n, m)"
-        blocked = read_mask("attention_mask", attention_mask, "blocked", letters, b, h, n, m)
-        weights = softmax_or_zero(scores.masked_fill(blocked, -math.inf))
+    letters = "(b, h, n, m)"
+    blocked = read_mask("attention_mask", attention_mask, "blocked", letters, b, h, n, m)
+    weights = masked_softmax(scores, blocked)            # (b, h, n, m)
     weights = F.dropout(weights, dropout_p)              # (b, h, n, m)
     return (weights @ v).permute(0, 2, 1, 3).flatten(2)  # (b, n, h * d_v)
 

@@ -4,6 +4,7 @@ import math
 
 from torch import Tensor, nn
 
+from annotated_attention.attention import masked_softmax
 from annotated_attention.checks import check_settings
 from annotated_attention.multihead import MultiheadAttention
 from annotated_attention.published._parts import (
@@ -11,7 +12,6 @@ from annotated_attention.published._parts import (
     copy_projection,
     projections,
     read_mask,
-    softmax_or_zero,
 )
 from annotated_attention.published.design import Design
 
@@ -66,13 +66,10 @@ class WideProjection(nn.Module):
         k = self.to_key(x).view(b, n, h, d).transpose(1, 2)    # (b, h, n, d)
         v = self.to_value(x).view(b, n, h, d).transpose(1, 2)  # (b, h, n, d)
         scores = q @ k.mT / math.sqrt(d)                       # (b, h, n, n)
-        if mask is None:
-            weights = scores.softmax(-1)  # (b, h, n, n)
-        else:
-            blocked = read_mask("mask", mask, "allowed", "(b, h, n, n)", b, h, n, n)
-            weights = softmax_or_zero(scores.masked_fill(blocked, -math.inf))
-        mixed = (weights @ v).transpose(1, 2)                 # (b, n, h, d)
-        return self.output(mixed.contiguous().view(b, n, e))  # (b, n, e)
+        blocked = read_mask("mask", mask, "allowed", "(b, h, n, n)", b, h, n, n)
+        weights = masked_softmax(scores, blocked)              # (b, h, n, n)
+        mixed = (weights @ v).transpose(1, 2)                  # (b, n, h, d)
+        return self.output(mixed.contiguous().view(b, n, e))   # (b, n, e)
 
     def load_from(self, reference: MultiheadAttention) -> None:
         """Take the weights of ``reference``, and with them its results.

@@ -1,4 +1,4 @@
-// The mask merger: pad tokens, draw a mask for the pairs, and see what is merged and what is left.
+// The mask merger: pad tokens, draw a mask of pairs, and see both merged and the weights that are left.
 //
 // queries, keys: the words of each sample
 // scores: for each sample rows of scores, a row per query
@@ -34,7 +34,7 @@ function softmax(scores) {
 
 const fill = (number) => (scores, blocked) => softmax(scores.map((score, j) => (blocked[j] ? number : score)));
 
-/** Make a row of scores into weights; they differ where nothing is left. */
+/** Make a row of scores into weights; they differ where the row is fully masked. */
 export const FATES = {
   NaN: fill(-Infinity),
   zeros: (scores, blocked) => (blocked.every(Boolean) ? scores.map(() => 0) : FATES.NaN(scores, blocked)),
@@ -63,7 +63,7 @@ export default {
       now.kind = name;
       show(`attn_mask is ${name} now.`);
     });
-    const fate = choice("nothing left gives", PROMISES, (name) => {
+    const fate = choice("a fully masked row gets", PROMISES, (name) => {
       now.fate = name;
       show("");
     });
@@ -75,7 +75,7 @@ export default {
     const samples = keys.map((words, s) =>
       drawSample(s, queries[s], words, (j) => {
         now.padding[s][j] = !now.padding[s][j];
-        show(`“${words[j]}”, key ${j} of sample ${s + 1}, ${now.padding[s][j] ? "is padding" : "is a word"} now.`);
+        show(`“${words[j]}”, key ${j} of sample ${s}, ${now.padding[s][j] ? "is padding" : "is a word"} now.`);
       }),
     );
     const blocks = () => ({ None: null, causal: causal(n, m), drawn: now.drawn })[now.kind];
@@ -90,7 +90,7 @@ export default {
       samples.forEach((sample, s) => {
         const rows = queries[s].map((_, i) => rowOf(merged, s, i, m));
         sample.show(now.padding[s], blocks(), rows, weights[s]);
-        rows.forEach((row, i) => row.every(Boolean) && empty.push(`“${queries[s][i]}” (query ${i} of sample ${s + 1})`));
+        rows.forEach((row, i) => row.every(Boolean) && empty.push(`“${queries[s][i]}” (query ${i} of sample ${s})`));
       });
       const sizes = { b, n, m, h: 1, 1: 1 };
       shapes.replaceChildren(
@@ -114,6 +114,7 @@ export default {
 
     el.append(
       grid("aa-shapes", "", ["given", "on the axes of the scores"], shapes),
+      legend(),
       element("div", { class: "aa-controls aa-masks" }, element("div", {}, kind.label, pairs.root), ...samples.map(({ root }) => root)),
       element("div", { class: "aa-controls" }, fate.label, button("Start again", () => begin("As at the start."))),
       said,
@@ -126,7 +127,7 @@ export default {
 function say([first, ...others], all) {
   if (!first) return `All ${all} queries keep at least one key.`;
   const more = others.length ? ` and ${others.length} more` : "";
-  return `${all - 1 - others.length} of ${all} queries keep at least one key. Nothing is left for ${first}${more}.`;
+  return `${all - 1 - others.length} of ${all} queries keep at least one key. Fully masked: ${first}${more}.`;
 }
 
 function choice(label, options, move) {
@@ -134,6 +135,14 @@ function choice(label, options, move) {
   const select = element("select", { class: "aa-select" }, ...named);
   select.addEventListener("change", () => move(select.value));
   return Object.assign(select, { label: element("label", { class: "aa-slider" }, element("span", {}, label), select) });
+}
+
+// What the marks in the cells mean: above them, where they are looked for.
+function legend() {
+  const mark = (letter, ...meaning) => element("span", {}, element("b", {}, letter), ...meaning);
+  const name = element("code", {}, "attn_mask");
+  const number = element("span", {}, "a number is a weight");
+  return element("p", { class: "aa-legend" }, mark("p", " blocked as padding"), mark("a", " blocked by ", name), number);
 }
 
 // A row of shapes, in letters and in numbers.
@@ -157,7 +166,7 @@ const rowsOf = (heads, cells) =>
     element("tr", {}, element("th", { scope: "row" }, head), ...cells[i].map((inside) => element("td", {}, ...inside))),
   );
 
-// The mask for the pairs: one stop of the Tab key, arrows from cell to cell; a mouse that is down draws.
+// The mask of pairs: one stop of the Tab key, arrows from cell to cell; a mouse that is down draws.
 function drawPairs(n, m, set) {
   const cells = table(n, m, (i, j) =>
     element("button", { type: "button", tabindex: i || j ? -1 : 0, "aria-label": `query ${i}, key ${j}` }),
@@ -204,12 +213,12 @@ function drawPairs(n, m, set) {
 function drawSample(s, queries, keys, press) {
   const tokens = keys.map((word, j) => {
     const token = button(word, () => press(j));
-    token.setAttribute("aria-label", `${word}, key ${j} of sample ${s + 1}, is padding`);
+    token.setAttribute("aria-label", `${word}, key ${j} of sample ${s}, is padding`);
     return token;
   });
   const cells = table(queries.length, keys.length, () => [element("small"), element("span")]);
   const rows = rowsOf(queries, cells);
-  const root = grid("aa-merged", `sample ${s + 1}`, tokens, element("tbody", {}, ...rows));
+  const root = grid("aa-merged", `sample ${s}`, tokens, element("tbody", {}, ...rows));
   const show = (padding, pairs, blocked, weights) => {
     tokens.forEach((token, j) => token.setAttribute("aria-pressed", padding[j]));
     cells.forEach((row, i) => {

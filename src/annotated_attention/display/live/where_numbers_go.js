@@ -84,7 +84,7 @@ export default {
     const { follow, ...sizes } = model.get("data");
     const at = { token: follow[0], feature: follow[1] };
     const transposed = { split: true, merge: true };
-    let [upTo, light] = [5, []];
+    let [upTo, light] = [1, []];
     const said = readout();
 
     const choose = (number) => {
@@ -118,7 +118,7 @@ export default {
       slider({ label, min: 1, max, value: sizes[name], move: (size) => ((sizes[name] = size), show()) }),
     );
     const walk = slider({
-      label: "step", min: 1, max: 5, value: 5,
+      label: "step", min: 1, max: 5, value: upTo,
       say: (step) => `${step} of 5`,
       move: (step) => ((upTo = step), tell()),
     });

@@ -1,0 +1,676 @@
+# %% [markdown]
+# # Masks in the wild
+#
+# *This mask comes from somewhere else: what will the function make of it?*
+#
+# A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out? The
+# paper looks the same, and a doorkeeper who guesses wrong turns away every guest without noticing. A
+# mask is such a list. Tokenizers, libraries and published code each write theirs in their own way, and
+# a function that reads it the other way round raises no error.
+#
+# [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day on which you meet
+# somebody else's: what True means, which shape fits, booleans or numbers, which number blocks in half
+# precision, and where the causal mask begins when queries and keys differ in number. Every answer
+# comes from running the function in question.
+
+# %% tags=["hide-input"]
+from annotated_attention import display
+
+display.chapter_map("mask")
+
+# %% [markdown]
+# ## Which way round is True?
+#
+# The batch is the one you know: the whole sentence, and *the milk was sweet* with four places of
+# padding. `blocked` is True for padding.
+
+# %%
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention import chapters, masks, scaled_dot_product_attention
+
+one = chapters.load("01_one_head")
+six = chapters.load("06_masks")
+
+rows = [one.embed(one.WORDS).double(), one.embed(six.SHORT).double()]
+x = nn.utils.rnn.pad_sequence(rows, batch_first=True).requires_grad_()  # (b, m, d)
+blocked = masks.block_padding(torch.tensor([8, 4]), 8)                  # (b, m)
+labels = [*six.SHORT, "·", "·", "·", "·"]
+
+# %% [markdown]
+# PyTorch's function `F.scaled_dot_product_attention` takes a boolean mask. Give it `blocked` as it is.
+# What do the words of the short sentence look at: at words only, at everything, or at padding only? Or
+# is there an error?
+#
+# <details><summary>What do you expect?</summary>
+#
+# At padding only, and without an error. This function reads True as *allowed*, so it lets the queries
+# see exactly what `blocked` was made to hide. Every shape is right and every number is finite.
+#
+# </details>
+
+# %%
+for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
+    output = F.scaled_dot_product_attention(x, x, x, given[:, None, :])  # (b, n, d)
+    (reaction,) = one.gradients(output[1, :4], [x])                      # (b, m, d)
+    seen = reaction[1].norm(dim=-1) > 0                                  # (m,)
+    print(f"{name:>8}: the words react to", *(labels[j] for j in seen.nonzero()))
+    assert seen.equal(blocked[1] if name == "blocked" else ~blocked[1])
+    assert output.isfinite().all()
+
+# %% [markdown]
+# > **Pitfall.** The inverted mask raises no error and gives no NaN. The words collect padding and
+# > nothing else.
+#
+# The cell has asked *what does the output react to?*, and that question needs no look inside. So put
+# it to every function that you may meet: give it a mask that is True for key 2 only, and see whether
+# query 0 reacts to that key or to the others.
+
+
+# %%
+def true_means(call) -> str:
+    """Find out what True does to key 2, for every query.
+
+    Args:
+        call: a function of x, (1, 4, 8), and of a mask, (4, 4), that returns x's shape.
+    """
+    x = torch.randn(1, 4, 8, requires_grad=True)
+    chosen = torch.zeros(4, 4, dtype=torch.bool)
+    chosen[:, 2] = True
+    (reaction,) = one.gradients(call(x, chosen)[0, 0], [x])  # (1, 4, 8)
+    _, other, marked, _ = reaction[0].norm(dim=-1).tolist()
+    assert (marked == 0) != (other == 0)
+    return "blocked" if marked == 0 else "allowed"
+
+
+# %% [markdown]
+# First this package and PyTorch, each with what True means to it. PyTorch's encoder layer holds an
+# attention and takes its masks under other names. Look for the row that stands alone.
+
+# %%
+from annotated_attention import MultiheadAttention
+
+torch.manual_seed(6)
+ours = MultiheadAttention(8, 2, batch_first=True)
+theirs = nn.MultiheadAttention(8, 2, batch_first=True)
+layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+step, their_step = scaled_dot_product_attention, F.scaled_dot_product_attention
+calls = {
+    "our function, blocked": lambda x, given: step(x, x, x, blocked=given)[0],
+    "our class, attn_mask": lambda x, given: ours(x, x, x, attn_mask=given)[0],
+    "our class, key_padding_mask": lambda x, given: ours(x, x, x, given[:1])[0],
+    "nn.Multihead…, attn_mask": lambda x, given: theirs(x, x, x, attn_mask=given)[0],
+    "nn.Multihead…, key_padding_mask": lambda x, given: theirs(x, x, x, given[:1])[0],
+    "nn.Transformer…Layer, src_mask": lambda x, given: layer(x, src_mask=given),
+    "F.scaled_dot…, attn_mask": lambda x, given: their_step(x, x, x, given),
+}
+for name, call in calls.items():
+    print(f"{name:31} {true_means(call)}")
+    assert (true_means(call) == "allowed") == name.startswith("F.")
+
+# %% [markdown]
+# PyTorch contradicts itself: its class blocks where a mask is True, and its function allows
+# [[PyTorch](../docs/references.md#pytorch)].
+#
+# And code that others publish? [Published code](15_published_code.ipynb) reads seven designs. The
+# folded cell says only how each is called; all of them get the same mask, with the axes that they
+# document.
+
+# %% jupyter={"source_hidden": true}
+from functools import partial
+
+from annotated_attention.published import DESIGNS
+
+
+def first(call, x: Tensor) -> Tensor:
+    """Call sequence-first code with batch-first x."""
+    return call(x.transpose(0, 1)).transpose(0, 1)
+
+
+published = {
+    "module per head": lambda f, x, given: f(x, x, x, given[None]),
+    "wide projection": lambda f, x, given: f(x, given[None, None]),
+    "shared projection": lambda f, x, given: f(x, x, x, given[None, None]),
+    "sequence first": lambda f, x, given: first(
+        lambda t: f(query=t, key=t, value=t, mask=given[:, :, None]), x),
+    "weighted scores": lambda f, x, given: f(x, x, x, attention_mask=given[None, None]),
+    "no projection": lambda f, x, given: f(x, x, x, attention_mask=given[None, None]),
+    "packed projection": lambda f, x, given: first(lambda t: f(t, t, t, None, given)[0], x),
+}
+
+# %%
+for name, design in DESIGNS.items():
+    means = true_means(partial(published[name], design.build(8, 2)))
+    assert means == design.true_means
+    print(f"{name:18} {design.mask:13} {means}")
+
+# %% [markdown]
+# Four of seven allow, three block. So name a mask for what True means, `blocked` or `allowed`, and
+# turn what comes from outside once, where it comes in. `as_blocked` does that, and makes you say which
+# of the two it was. A tokenizer, for example, cuts a text into words or pieces and writes 1 for each:
+
+# %%
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+vocabulary = {word: number for number, word in enumerate(["·", *one.WORDS, "sweet"])}
+tokenizer = Tokenizer(models.WordLevel(vocabulary))
+tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+tokenizer.enable_padding(pad_token="·")
+encoded = tokenizer.encode_batch([" ".join(one.WORDS), " ".join(six.SHORT)])
+attention_mask = torch.tensor([sentence.attention_mask for sentence in encoded])  # (b, m)
+print(attention_mask)
+assert masks.as_blocked(attention_mask, true_means="allowed").equal(blocked)
+
+# %% [markdown]
+# ## The shape to pass
+#
+# The second question is which axes a function expects. Offer each of them masks of seven shapes, with
+# sizes that all differ: b = 2, h = 4, n = 3, m = 5. The columns are `F.scaled_dot_product_attention` and
+# the two masks of `nn.MultiheadAttention`; a dot means that the mask is refused.
+
+# %%
+SHAPES = {
+    "(n, m)": (3, 5), "(b, m)": (2, 5), "(b, n, m)": (2, 3, 5),
+    "(b * h, n, m)": (8, 3, 5), "(b, 1, 1, m)": (2, 1, 1, 5),
+    "(b, 1, n, m)": (2, 1, 3, 5), "(b, h, n, m)": (2, 4, 3, 5),
+}
+wide, tall = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
+q, k = torch.randn(2, 4, 3, 6), torch.randn(2, 4, 5, 6)
+module = nn.MultiheadAttention(24, 4, batch_first=True)
+takers = {
+    "function": lambda given: F.scaled_dot_product_attention(q, k, k, given),
+    "attn_mask": lambda given: module(wide, tall, tall, attn_mask=given),
+    "padding": lambda given: module(wide, tall, tall, key_padding_mask=given),
+}
+
+
+# %%
+def fits(call, sizes: tuple[int, ...]) -> str:
+    """Try a call with a mask of these sizes."""
+    try:
+        call(torch.zeros(sizes, dtype=torch.bool))
+    except (AssertionError, RuntimeError):
+        return "·"
+    return "yes"
+
+
+print(f"{'':13}", *(f"{name:>9}" for name in takers))
+taken = {name: [fits(call, sizes) for sizes in SHAPES.values()] for name, call in takers.items()}
+for i, shape in enumerate(SHAPES):
+    print(f"{shape:13}", *(f"{column[i]:>9}" for column in taken.values()))
+assert taken["attn_mask"].count("yes") == 2
+assert taken["padding"].count("yes") == 1
+
+# %% [markdown]
+# The two masks of `nn.MultiheadAttention` are strict: `attn_mask` is `(n, m)` or `(b * h, n, m)`, and
+# `key_padding_mask` is `(b, m)`. The function takes whatever broadcasts to `(b, h, n, m)`. Refusals are
+# helpful here, since every size differs. What if two sizes are equal?
+#
+# Let b = h = 2, and pass one mask per sample, `(b, n, m)`, where the function wants `(b, 1, n, m)`.
+# Sample 1 has two places of padding, and sample 0 has none. Is there an error, the right result, or
+# something else?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Something else. Broadcasting aligns axes from the right, so the axis of the samples meets the axis of
+# the heads. Head 0 gets the mask of sample 0 and head 1 that of sample 1, in *both* samples. Since
+# b = h, every shape fits.
+#
+# </details>
+
+# %%
+padding = masks.block_padding(torch.tensor([5, 3]), 5)  # (b, m)
+allowed = ~padding[:, None, :].expand(2, 3, 5)          # (b, n, m)
+queries = torch.randn(2, 2, 3, 6)                       # (b, h, n, d)
+keys = torch.randn(2, 2, 5, 6, requires_grad=True)      # (b, h, m, d)
+for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
+    output = F.scaled_dot_product_attention(queries, keys, keys, given)  # (b, h, n, d)
+    (reaction,) = one.gradients(output[1], [keys])                       # (b, h, m, d)
+    leaks = reaction[1, :, 3:].flatten(1).any(1).tolist()
+    print(f"{name:12} head 0 leaks: {leaks[0]!s:5} head 1: {leaks[1]}")
+    assert leaks == [name == "(b, n, m)", False]
+
+# %% [markdown]
+# So write the axis of the heads even where it is 1, and test with sizes that all differ.
+#
+# ## Heads folded into the batch
+#
+# Much code uses the folded form of [Batches](05_batches.ipynb), where samples and heads share one axis.
+# There the 1 cannot stay, and every head needs a copy: `(b, m)` → `(b, 1, 1, m)` → `(b, h, 1, m)` →
+# `(b * h, 1, m)`. Both ways, at sizes that differ:
+
+# %%
+four = [torch.randn(2, 4, length, 6).double().requires_grad_() for length in (3, 5, 5)]
+pairs = masks.block_future(5)[2:]                          # (n, m)
+broadcast = padding[:, None, None, :] | pairs              # (b, 1, n, m)
+small, _ = six.attend(*four, broadcast)                    # (b, h, n, d), (b, h, n, m)
+
+each_head = padding[:, None, None, :].expand(2, 4, 1, 5)   # (b, h, 1, m)
+repeated = each_head.reshape(8, 1, 5) | pairs              # (b * h, n, m)
+folded, _ = six.attend(*(part.flatten(0, 1) for part in four), repeated)
+large = folded.unflatten(0, (2, 4))                        # (b, h, n, d)
+torch.testing.assert_close(small, large)
+torch.testing.assert_close(one.gradients(small, four), one.gradients(large, four))
+print("equal, and so are the gradients")
+print(f"the mask holds {broadcast.numel()} booleans, folded {repeated.numel()}")
+
+# %% [markdown]
+# `nn.MultiheadAttention` folds, too: its `attn_mask` may be `(b * h, n, m)`, one for each sample and
+# head. If you have one mask per sample, it must be written h times. In the folded axis all heads of
+# sample 0 come first. Two functions of PyTorch repeat, in two orders:
+
+# %%
+slices = torch.arange(8)   # (b * h,)
+samples = torch.arange(2)  # (b,)
+print("belong to        ", (slices // 4).tolist())
+print("repeat_interleave", samples.repeat_interleave(4).tolist())
+print("repeat           ", samples.repeat(4).tolist())
+
+# %% [markdown]
+# > **Pitfall.** `repeat` has the right length and the wrong order: half of the heads of sample 0 get
+# > the mask of sample 1, and the other way round. With a single sample the two functions agree, so a
+# > test with one sample cannot tell them apart.
+#
+# PyTorch's own `key_padding_mask` is the reference here: the padding, repeated for each head, must do
+# the same as the padding itself.
+
+# %%
+doubled = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
+tokens = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)    # (b, m, e)
+expected = doubled(tokens, tokens, tokens, key_padding_mask=padding)[0]    # (b, m, e)
+per_sample = padding[:, None, :].expand(2, 5, 5)                           # (b, m, m)
+choices = {"repeat_interleave": per_sample.repeat_interleave(4, 0)}
+choices["repeat"] = per_sample.repeat(4, 1, 1)
+for name, per_head in choices.items():
+    output = doubled(tokens, tokens, tokens, attn_mask=per_head)[0]        # (b, m, e)
+    (reaction,) = one.gradients(output[1, :3], [tokens])                   # (b, m, e)
+    equal, leaks = torch.allclose(output, expected), bool(reaction[1, 3:].any())
+    print(f"{name:17} right: {equal!s:5} leaks: {leaks}")
+    assert equal == (name == "repeat_interleave") == (not leaks)
+
+# %% [markdown]
+# ## Booleans or floats
+#
+# A mask may also be **additive**: floating-point numbers that are added to the scores. 0 changes
+# nothing, $-\infty$ blocks, and a number between the two is a preference, such as one point off for
+# each step of distance. Here the picture of the list ends: an additive mask is a price rather than a
+# ban.
+#
+# `merge_masks` merges booleans with booleans and floats with floats, and returns one `blocked` and one
+# `bias`. The two together must do what a single additive mask does in PyTorch's function.
+
+# %%
+place = torch.arange(8)
+distance = -(place[:, None] - place).abs().double()             # (n, m)
+hides, bias = masks.merge_masks(blocked[:, None, :], distance)  # (b, 1, m), (n, m)
+added = distance.masked_fill(blocked[:, None, :], -math.inf)    # (b, n, m)
+
+apart, _ = scaled_dot_product_attention(x, x, x, blocked=hides, bias=bias)
+together = F.scaled_dot_product_attention(x, x, x, added)       # (b, n, d)
+torch.testing.assert_close(apart, together)
+torch.testing.assert_close(one.gradients(apart, [x]), one.gradients(together, [x]))
+print("equal, and so are the gradients")
+
+# %% [markdown]
+# To turn a boolean mask into an additive one takes one line, and two of the three that come to mind
+# are wrong. Watch the weights that the word *was* of the short sentence gives to padding:
+
+# %%
+scores = (x @ x.mT / 2).detach()[1, 2]         # (m,)
+conversions = {
+    "blocked.double()": blocked.double(),
+    "blocked * -math.inf": blocked * -math.inf,
+    "masked_fill": torch.zeros(2, 8).masked_fill(blocked, -math.inf),
+}
+for name, additive in conversions.items():
+    weights = (scores + additive[1]).softmax(-1)  # (m,)
+    print(f"{name:>19}: padding gets {weights[4:].sum():.2f}")
+    assert weights[4:].any() == (name != "masked_fill")
+    assert weights.isnan().all() == (name == "blocked * -math.inf")
+
+# %% [markdown]
+# The first line *adds one* to the scores that it should hide, so padding gets more than without any
+# mask. The second multiplies: for a key that is not blocked, $0 \cdot -\infty$ is NaN.
+
+# %% [markdown]
+# <!-- deeper: A fast path that reads floats as booleans -->
+#
+# ### Going deeper: A fast path that reads floats as booleans
+#
+# In evaluation and without gradients, PyTorch's encoder layer takes a faster route in C++. In the
+# version that runs here, this route reads an additive mask as a boolean one.
+
+# %%
+evaluated = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dtype=torch.float64).eval()
+sentence = torch.randn(2, 8, 8, dtype=torch.float64)           # (2, 8, 8)
+slow = evaluated(sentence, src_mask=distance)                  # (2, 8, 8)
+with torch.no_grad():
+    fast = evaluated(sentence, src_mask=distance)              # (2, 8, 8)
+    as_boolean = evaluated(sentence, src_mask=distance != 0)   # (2, 8, 8)
+print(f"the fast route differs by up to {(fast - slow).abs().max():.2f}")
+assert fast.equal(as_boolean)
+assert not torch.allclose(fast, slow)
+
+# %% [markdown]
+# `distance` is 0 on the diagonal only. All other numbers became True, so on the fast path each word saw
+# nothing but itself.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## Fills in half precision
+#
+# Much code blocks with a finite number such as -1e9. Its exponential is 0, too, and no NaN can
+# appear. But large models compute in half precision, with 16 bits a number: **bfloat16** has the
+# range of float32 with fewer digits, and **float16** has more digits in a small range.
+#
+# Three keys have equal scores. First one key is blocked, then all three are. Two things may go wrong:
+# a fill that does not fit into the dtype, and a fully masked row. What does a fully masked row get
+# from a finite fill: an error, zeros, NaN, or a third for each key?
+#
+# <details><summary>What do you expect?</summary>
+#
+# A third for each key. The same large number stands in all three places, so the scores are equal
+# again, and the softmax sees only differences. The query attends evenly to what it must not see, and
+# no number looks suspicious.
+#
+# </details>
+
+# %%
+sees_two, sees_none = torch.tensor([[False, False, True], [True, True, True]])
+FILLS = {"-1e4": -1e4, "-1e9": -1e9, "-inf": -math.inf}
+
+
+def fill_with(number: float, blocked: Tensor, dtype: torch.dtype) -> str:
+    """Say what weights three equal scores get."""
+    try:
+        filled = torch.zeros(3, dtype=dtype).masked_fill(blocked, number)  # (3,)
+    except RuntimeError as error:
+        return str(error)[-8:]
+    weights = filled.softmax(-1)                                           # (3,)
+    return "NaN" if weights.isnan().any() else " ".join(f"{w:.2f}"[1:] for w in weights)
+
+
+for name, hidden in (("one of three keys is blocked", sees_two), ("all are", sees_none)):
+    print(f"{name}\n{'':8}" + "".join(f"{fill:>12}" for fill in FILLS))
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        results = [fill_with(number, hidden, dtype) for number in FILLS.values()]
+        print(f"{str(dtype)[6:]:>8}" + "".join(f"{result:>12}" for result in results))
+        assert results.count("overflow") == (1 if dtype is torch.float16 else 0)
+        shares = ".50 .50 .00" if hidden is sees_two else ".33 .33 .33"
+        assert set(results[:-1]) - {"overflow"} == {shares}
+
+# %% [markdown]
+# With one blocked key, every fill that fits does the same. -1e9 does not fit into float16 and raises an
+# error, which is the better kind of mistake. The lowest number of a dtype,
+# `torch.finfo(dtype).min`, always fits. But two such masks may be added, padding and causal, and then
+# the sum is $-\infty$ after all:
+
+# %%
+lowest = torch.finfo(torch.float16).min
+twice = torch.full((3,), lowest, dtype=torch.float16) + lowest  # (3,)
+print(lowest, "twice:", twice.tolist())
+print("softmax:", twice.softmax(-1).tolist())
+half = torch.randn(1, 3, 4, dtype=torch.float16)                # (1, 3, 4)
+nothing, _ = scaled_dot_product_attention(half, half, half, blocked=sees_none)
+print("ours, fully masked:", nothing[0, 0].tolist())
+assert twice.isneginf().all()
+assert not nothing.any()
+
+# %% [markdown]
+# This book fills with $-\infty$, which every dtype has, and treats fully masked rows on their own.
+#
+# ## What a fully masked row gets
+#
+# NaN, zeros or uniform weights: [Masks](06_masks.ipynb#fully-masked-rows) named the three fates.
+# PyTorch's class has two of them, and which one depends on how you call it. Query 1 is fully masked
+# here, and the gradient is that of row 0, which is not. The third call of each class is in evaluation,
+# without gradients and without weights.
+
+
+# %%
+def bad_row(module, need_weights: bool, training: bool = True) -> str:
+    """Say what becomes of a fully masked row, and of the gradient of row 0."""
+    module.train(training)
+    x = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=training)
+    nothing_for_1 = torch.arange(5)[:, None].expand(5, 5) == 1
+    with torch.set_grad_enabled(training):
+        output, _ = module(x, x, x, attn_mask=nothing_for_1, need_weights=need_weights)
+    row = "NaN" if output[0, 1].isnan().any() else "zeros"
+    assert row == "NaN" or output[0, 1].equal(module.out_proj.bias)
+    if not training:
+        return row
+    (gradient,) = one.gradients(output[:, 0], [x])
+    return f"{row:5}, gradient {'NaN' if gradient.isnan().any() else 'finite'}"
+
+
+# %%
+classes = {"nn.MultiheadAttention": doubled}
+classes["this package's"] = MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
+for name, kind in classes.items():
+    print(name)
+    found = [bad_row(kind, True), bad_row(kind, False), bad_row(kind, False, training=False)]
+    for how, said in zip(("with weights", "without weights", "in evaluation"), found):
+        print(f"  {how:15} {said}")
+    bad = [True, False, True] if kind is doubled else [False] * 3
+    assert ["NaN" in said for said in found] == bad
+zeros = F.scaled_dot_product_attention(tokens, tokens, tokens, torch.zeros(5, 5).bool())
+print(f"F.scaled_dot_product_attention\n  {'every call':15} {'NaN' if zeros.any() else 'zeros'}")
+assert not zeros.any()
+
+# %% [markdown]
+# *Zeros* are what goes into the output projection; with no weights to mix, its bias is all that comes
+# out. The published designs fill with finite numbers or with $-\infty$, and [Published
+# code](15_published_code.ipynb) shows what their rows get.
+#
+# > **Pitfall.** Blocked is not absent. The weight of a blocked key is 0, but $0 \cdot \mathrm{NaN}$ is
+# > NaN. Whatever stands in the padding must be finite.
+
+# %%
+broken = x.detach().clone()
+broken[1, 7] = math.nan  # the last place of padding
+leaking, weights = six.attend(broken, broken, broken, blocked[:, None, :])
+print("the weight of that key:", weights[1, 0, 7].item())
+print("the first word's output:", leaking[1, 0].tolist())
+cleaned = broken.masked_fill(blocked[:, :, None], 0)
+finite, _ = six.attend(cleaned, cleaned, cleaned, blocked[:, None, :])
+print("padding set to zero:", [round(number, 2) for number in finite[1, 0].tolist()])
+assert leaking[1].isnan().all()
+assert finite.isfinite().all()
+
+# %% [markdown]
+# ## Corners when n ≠ m
+#
+# The last question comes up as soon as a model writes. It keeps the keys of earlier words and asks
+# only for the newest one: one query, eight keys. That query stands at the *last* place. PyTorch's flag
+# `is_causal=True` makes the causal mask for you. How many of the eight keys does the query see then:
+# eight, one, or none?
+#
+# <details><summary>What do you expect?</summary>
+#
+# One. The flag aligns the diagonal at the top left, so query 0 counts as the first word, and may look
+# at key 0 only. The newest word of a text would see nothing but the first.
+#
+# </details>
+#
+# `torch.nn.attention.bias` has both corners by name: `causal_upper_left` and `causal_lower_right`. The
+# second one lets the last query see the last key. Compare each with the last row of the whole sentence,
+# masked as usual.
+
+# %%
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+
+words = one.embed(one.WORDS).double().requires_grad_()              # (m, d)
+whole = six.attend(words, words, words, masks.block_future(8))[0]   # (n, d)
+last = words[-1:].detach()                                          # (1, d)
+corners = {"is_causal=True": {"is_causal": True}}
+corners["causal_upper_left"] = {"attn_mask": causal_upper_left(1, 8)}
+corners["causal_lower_right"] = {"attn_mask": causal_lower_right(1, 8)}
+for name, arguments in corners.items():
+    output = F.scaled_dot_product_attention(last, words, words, **arguments)  # (1, d)
+    seen = one.gradients(output, [words])[0].norm(dim=-1) > 0                 # (m,)
+    equal = torch.allclose(output[0], whole[-1])
+    print(f"{name:18} sees {int(seen.sum())} of 8, right: {equal}")
+    assert (int(seen.sum()), equal) == ((8, True) if "lower" in name else (1, False))
+
+# %% [markdown]
+# This package's flag is aligned at the top left, too, as PyTorch's is. For the newest n of m words cut
+# the last n rows out of the square mask, or count the diagonal from the other corner:
+# `triu(m - n + 1)`. What catches a wrong corner is the comparison with the whole sentence, and it
+# should be made for every n:
+
+# %%
+by_flag, _ = scaled_dot_product_attention(last, words, words, is_causal=True)  # (1, d), (1, m)
+upper_left = F.scaled_dot_product_attention(last, words, words, is_causal=True)
+torch.testing.assert_close(by_flag, upper_left)
+for count in range(1, 9):
+    behind = torch.ones(count, 8, dtype=torch.bool).triu(8 - count + 1)
+    assert behind.equal(masks.block_future(8)[8 - count :])
+    newest, _ = six.attend(words[-count:], words, words, behind)
+    torch.testing.assert_close(newest, whole[-count:])
+    top_left, _ = six.attend(words[-count:], words, words, masks.block_future(count, 8))
+    agrees = torch.allclose(top_left, whole[-count:])
+    print(f"newest {count}: right with triu, top left {'right' if agrees else 'wrong'}")
+    assert agrees == (count == 8)
+
+# %% [markdown]
+# The two corners are the same only where n = m. A test that asks for all words at once therefore sees
+# no difference.
+#
+# ## Exercises
+#
+# ### As it is, or turned?
+#
+# *Easy, 2 minutes.* A tokenizer gives you `mask`, `(b, m)`, booleans with True for a word. For each
+# function say whether it gets `"mask"` or `"~mask"`, so that padding is hidden.
+
+# %% tags=["exercise"]
+turned = {
+    "nn.MultiheadAttention, key_padding_mask": "?",
+    "F.scaled_dot_product_attention, attn_mask": "?",
+    "nn.TransformerEncoderLayer, src_key_padding_mask": "?",
+    "this package's function, blocked": "?",
+}
+
+# %%
+from annotated_attention import exercises
+
+exercises.masks_in_the_wild.check_turned(turned)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# In `mask`, True means *allowed*. Look up in the first table of this chapter what True means to each
+# function.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Of the four functions only one reads True as *allowed*.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+turned = {
+    "nn.MultiheadAttention, key_padding_mask": "~mask",
+    "F.scaled_dot_product_attention, attn_mask": "mask",
+    "nn.TransformerEncoderLayer, src_key_padding_mask": "~mask",
+    "this package's function, blocked": "~mask",
+}
+
+exercises.masks_in_the_wild.check_turned(turned)
+
+# %% [markdown]
+# ### Ready for the function
+#
+# *Medium, 10 minutes.* A model writes two texts at once. Its tokenizer pads on the left, so that the
+# newest words stand at the end, and gives `attention_mask`, `(b, m)`, integers with 1 for a word. The
+# model asks for the newest n words. Write the mask that `F.scaled_dot_product_attention` needs for
+# queries `(b, h, n, d)` and keys `(b, h, m, d)`: boolean, padding hidden, no look ahead, and the same
+# for every head.
+
+
+# %% tags=["exercise"]
+def make_ready(attention_mask: Tensor, n: int) -> Tensor:
+    """Make the mask for the newest ``n`` words."""
+    return attention_mask  # your code here
+
+
+# %%
+exercises.masks_in_the_wild.check_make_ready(make_ready)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# There are four questions, one for each section: which way round, which shape, which dtype, which
+# corner?
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Padding is `(b, 1, 1, m)` and the causal part is `(n, m)`. A key is allowed if it is a word *and* not
+# ahead. Which operator is that for booleans?
+#
+# </details>
+#
+# <details><summary>Hint 3</summary>
+#
+# Query i of the newest n stands at place m - n + i. `tril` takes a diagonal, as `triu` does.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def make_ready(attention_mask: Tensor, n: int) -> Tensor:
+    """Make the mask for the newest ``n`` words.
+
+    Args:
+        attention_mask: (b, m), integers, 1 for a word.
+        n: how many words ask.
+    """
+    m = attention_mask.size(1)
+    past = torch.ones(n, m, dtype=torch.bool).tril(m - n)  # (n, m)
+    return attention_mask.bool()[:, None, None, :] & past  # (b, 1, n, m)
+
+
+exercises.masks_in_the_wild.check_make_ready(make_ready)
+
+# %% [markdown]
+# ## What you have now
+#
+# Five questions to ask of every mask that comes from elsewhere, and PyTorch's two answers:
+#
+# | question | `nn.MultiheadAttention` | `F.scaled_dot_product_attention` |
+# |---|---|---|
+# | What does True mean? | blocked | allowed |
+# | Which shapes? | `(b, m)`; `(n, m)` or `(b * h, n, m)` | all that broadcast to `(b, h, n, m)` |
+# | What do floats do? | they are added | they are added |
+# | What does a fully masked row get? | NaN or zeros | zeros |
+# | Which corner does `is_causal` take? | that of the mask you give | the top left |
+#
+# > **In short.** An additive mask is $M$ in $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$; a boolean
+# > one stands for 0 and $-\infty$.
+# >
+# > From a tokenizer, `(b, m)`, to the scores, `(b, h, n, m)`, and one per sample, `(b, n, m)`, to the
+# > folded form, `(b * h, n, m)`:
+# >
+# > ```python
+# > blocked = masks.as_blocked(given, true_means="allowed")
+# > added = torch.zeros(b, 1, 1, m).masked_fill(
+# >     blocked[:, None, None, :], -math.inf)
+# > per_head = per_sample.repeat_interleave(h, 0)
+# > ```
+# >
+# > Turn a mask once, where it comes in, and name it for what True means. For the newest n of m words
+# > the diagonal begins at the bottom right. When in doubt, ask the function itself: hide one key, and
+# > see what the output reacts to.
+#
+# A mask is one of several places in which published code differs. [The next
+# chapter](15_published_code.ipynb) reads seven designs whole.

@@ -1,0 +1,279 @@
+"""Nothing right is called wrong: masks, adapters, options, fills, layouts, causality."""
+
+import inspect
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from annotated_attention.doctor import adapters, examine
+from annotated_attention.doctor.command import main
+
+E, H = 12, 3
+
+# An attention as people write it by hand; each form of mask is one line that makes `hidden`,
+# (b or 1, h or 1, n or 1, m), True = blocked, or `added`.
+SOURCE = '''
+import math
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    """Query, key, value, and a mask."""
+
+    def __init__(self, embed_dim, num_heads, causal=False, batch_first=True):
+        super().__init__()
+        self.h, self.causal, self.batch_first = num_heads, causal, batch_first
+        self.query, self.key, self.value, self.out = (
+            nn.Linear(embed_dim, embed_dim) for _ in range(4)
+        )
+
+    def forward(self, query, key, value, mask=None, is_causal=False):
+        if not self.batch_first:
+            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        split = lambda x: x.unflatten(-1, (self.h, -1)).transpose(1, 2)
+        q, k, v = split(self.query(query)), split(self.key(key)), split(self.value(value))
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        fill = FILL
+        if mask is not None:
+            assert mask.dim() == DIM and KIND
+            mask = PLACED
+            scores = MASKED
+        if self.causal or is_causal:
+            n, m = scores.shape[-2:]
+            scores = scores.masked_fill(torch.ones(n, m, dtype=torch.bool).triu(1), fill)
+        output = self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return output if self.batch_first else output.transpose(0, 1)
+
+
+class Self(Attention):
+    def forward(self, x, mask=None, is_causal=False):
+        return super().forward(x, x, x, mask, is_causal)
+'''
+FILLS = {"infinite": "-math.inf", "finite": "torch.finfo(scores.dtype).min"}
+# What it does with its mask, what it insists on, and the adapter for it.
+MEANINGS = {
+    "blocked": ("scores.masked_fill(mask, fill)", "mask.dtype == torch.bool", lambda x: x),
+    "allowed": (
+        "scores.masked_fill(~mask, fill)", "mask.dtype == torch.bool", adapters.allowed
+    ),
+    "1 is blocked": ("scores.masked_fill(mask == 1, fill)", "not mask.dtype.is_floating_point",
+                     adapters.numbers),
+    "1 is allowed": (
+        "scores.masked_fill((1 - mask).bool(), fill)", "mask.dtype == torch.long",
+        lambda x: adapters.allowed(adapters.numbers(x)),
+    ),
+    "additive": ("scores + mask.clamp(min=fill)", "mask.is_floating_point()", adapters.additive),
+}  # fmt: skip
+# Its axes, how they are placed in (b, h, n, m), and the adapter for them.
+SHAPES = {
+    "bnm": (3, "mask[:, None]", lambda x: x),
+    "b1nm": (4, "mask", adapters.for_each_head),
+    "bhnm": (3, "mask.unflatten(0, (-1, self.h))", lambda x: adapters.folded(x, H)),
+    "nm": (2, "mask", adapters.for_all_samples),
+    "bm": (2, "mask[:, None, None]", adapters.for_all_queries),
+    "b11m": (4, "mask", lambda x: adapters.with_mask(
+        x, lambda mask: mask[:, None, None, 0], "padding")),
+}  # fmt: skip
+
+
+def source(shape, meaning, fill):
+    """Write the class that takes this form."""
+    dim, placed, _ = SHAPES[shape]
+    masked, kind, _ = MEANINGS[meaning]
+    parts = {"FILL": FILLS[fill], "DIM": str(dim), "KIND": kind, "PLACED": placed,
+             "MASKED": masked}  # fmt: skip
+    text = SOURCE
+    for name, part in parts.items():
+        text = text.replace(name, part)
+    return text
+
+
+def made(shape, meaning, fill, name="Attention", **options):
+    """Make a module of the class."""
+    exec(source(shape, meaning, fill), space := {"__name__": "theirs"})
+    torch.manual_seed(0)
+    return space[name](E, H, **options)
+
+
+def check(attend, kind="cross"):
+    found = examine(attend, embed_dim=E, num_heads=H, kind=kind)
+    assert found.ok, str(found)
+    return found
+
+
+FORMS = list(itertools.product(SHAPES, MEANINGS, FILLS))
+LAYOUTS = itertools.cycle([True, False, False, True])  # so that every part of a form meets both
+
+
+@pytest.mark.parametrize(
+    ("form", "batch_first"), [*zip(FORMS, LAYOUTS, strict=False)], ids=map(" ".join, FORMS)
+)
+def test_every_form_of_mask_through_its_adapters(form, batch_first):
+    shape, meaning, fill = form
+    module = made(*form, batch_first=batch_first)
+    attend = module if batch_first else adapters.sequence_first(module)
+    found = check(SHAPES[shape][2](MEANINGS[meaning][2](attend)))
+    assert found.version == "right"
+    assert found.results["blocked"] == "fine"
+    assert found.codes == ("nan-row" if fill == "infinite" else "finite-fill",)
+
+
+@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_mask_that_must_be_given(shape, fill):
+    module = made(shape, "allowed", fill, batch_first=False)
+    adapted = SHAPES[shape][2](adapters.allowed(adapters.sequence_first(module)))
+    assert check(adapters.always_masked(adapted)).version == "right"
+
+
+@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize(
+    "form",
+    [*zip(SHAPES, itertools.cycle(MEANINGS))],
+    ids=map(" ".join, zip(SHAPES, itertools.cycle(MEANINGS))),
+)
+def test_every_form_hides_the_future(form, fill):
+    by_default = made(*form, fill, "Self", causal=True)
+    check(lambda x: by_default(x), "causal")
+    module = made(*form, fill, "Self")
+    check(adapters.keywords(module, "x", is_causal=True), "causal")
+    adapted = SHAPES[form[0]][2](MEANINGS[form[1]][2](module))
+    if adapters.masks_of(adapted) != "padding":
+        check(adapters.causal(adapted, 1), "causal")
+
+
+COMMANDS = {
+    "cross": ["Attention"],
+    "self": ["Self", "--kind", "self"],
+    "sequence first": ["Attention", "--sequence-first"],
+    "causal by default": ["Self", "--kind", "causal", "--init", "causal=True"],
+    "causal by argument": ["Self", "--kind", "causal", "--init", "causal=False"],
+    "causal, sequence first": ["Self", "--kind", "causal", "--sequence-first"],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("command", "meaning"), [*zip(COMMANDS, itertools.cycle(MEANINGS))])
+def test_every_mask_shape_on_the_command_line(command, meaning, shape, tmp_path, capsys):
+    given = (list(COMMANDS).index(command) + list(SHAPES).index(shape)) % 2  # else it is found
+    fill = "infinite" if list(SHAPES).index(shape) % 4 < 2 else "finite"
+    (tmp_path / "mine.py").write_text(source(shape, meaning, fill))
+    name, *options = COMMANDS[command]
+    sizes = ["--embed-dim", str(E), "--num-heads", str(H)]
+    mask = ["--mask", meaning.removeprefix("1 is ")]
+    mask += ["--mask-shape", shape] if given else []
+    target = f"{tmp_path / 'mine.py'}:{name}"
+    assert main([target, *sizes, *mask, *options]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("masked", ["hides itself", "is told to", "is given a mask"])
+@pytest.mark.parametrize("shape", ["bnm", "nm", "bm"])
+def test_a_mask_argument_beside_a_causal_attention(shape, masked, tmp_path, capsys):
+    """Its mask is not taken for what hides the future where something else does."""
+    text = source(shape, "blocked", "infinite")
+    if masked == "hides itself":
+        text = text.replace("self.causal or is_causal", "True").replace(", is_causal=False", "")
+        text = text.replace(", is_causal)", ")")
+    if masked == "is given a mask":
+        text = text.replace("is_causal", "unheard_of")
+    (tmp_path / "mine.py").write_text(text)
+    target = f"{tmp_path / 'mine.py'}:Self"
+    options = ["--kind", "causal", "--embed-dim", str(E), "--num-heads", str(H)]
+    options += ["--init", "causal=False"]
+    cannot = masked == "is given a mask" and shape == "bm"
+    assert main([target, *options]) == cannot
+    assert ("tokens see some of their future" in capsys.readouterr().out) == cannot
+
+
+def pytorchs(**options):
+    torch.manual_seed(0)
+    return nn.MultiheadAttention(E, H, batch_first=True, **options)
+
+
+def masked_by(argument):
+    """Call PyTorch's class with one of its masks."""
+    module = pytorchs()
+
+    def call(query, key, value, mask):
+        return module(query, key, value, **{argument: mask})
+
+    return adapters.Adapted(call, module)
+
+
+PYTORCHS = {
+    "as it is": lambda: adapters.torch_like(pytorchs()),
+    "sequence first": lambda: adapters.torch_like(nn.MultiheadAttention(E, H)),
+    "told its layout": lambda: adapters.torch_like(pytorchs(), batch_first=True),
+    "without weights": lambda: adapters.torch_like(pytorchs(), need_weights=False),
+    "with biases": lambda: adapters.torch_like(pytorchs(add_bias_kv=True)),
+    "padding": lambda: adapters.for_all_queries(masked_by("key_padding_mask")),
+    "padding, always": lambda: adapters.always_masked(
+        adapters.for_all_queries(masked_by("key_padding_mask"))
+    ),
+    "padding, added": lambda: adapters.for_all_queries(
+        adapters.additive(masked_by("key_padding_mask"))
+    ),
+    "a mask for all samples": lambda: adapters.for_all_samples(masked_by("attn_mask")),
+    "a mask, added": lambda: adapters.folded(adapters.additive(masked_by("attn_mask")), H),
+    "a mask": lambda: adapters.folded(masked_by("attn_mask"), H),
+    "two turns": lambda: adapters.folded(
+        adapters.allowed(adapters.allowed(masked_by("attn_mask"))), H
+    ),
+    "each head": lambda: adapters.for_each_head(
+        adapters.with_mask(
+            masked_by("attn_mask"), lambda mask: mask.expand(-1, H, -1, -1).flatten(0, 1)
+        )
+    ),
+    "numbers": lambda: adapters.numbers(
+        adapters.with_mask(
+            masked_by("attn_mask"), lambda mask: (mask == 1).repeat_interleave(H, 0)
+        )
+    ),
+    "keywords": lambda: adapters.for_all_queries(
+        adapters.keywords(pytorchs(), "query", "key", "value", "key_padding_mask")
+    ),
+    "unmasked": lambda: adapters.without_mask(pytorchs()),
+    "turned": lambda: adapters.sequence_first(
+        adapters.for_all_queries(
+            adapters.keywords(nn.MultiheadAttention(E, H), "query", "key", "value",
+                              "key_padding_mask")
+        )
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PYTORCHS)
+def test_pytorchs_class_through_every_adapter(name):
+    found = check(PYTORCHS[name]())
+    assert found.version == "right"
+    covered = {"sequence_first", "allowed", "additive", "for_each_head", "folded", "numbers"}
+    covered |= {"for_all_samples", "for_all_queries", "with_mask", "always_masked", "torch_like"}
+    covered |= {"without_mask", "keywords", "causal"}
+    assert covered == set(public(adapters))
+
+
+def public(module):
+    """List the adapters."""
+    helpers = {"module_of", "masks_of", "name_of", "needs_mask", "block_future"}
+    names = {name for name, x in vars(module).items() if inspect.isfunction(x)}
+    return {name for name in names - helpers if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("kind", ["self", "causal"])
+def test_pytorchs_class_in_self_attention(kind):
+    check(adapters.torch_like(pytorchs(), kind), kind)
+    if kind == "causal":
+        check(adapters.causal(adapters.folded(masked_by("attn_mask"), H)), kind)
+
+
+@pytest.mark.parametrize("kind", ["cross", "self", "causal"])
+@pytest.mark.parametrize("layout", ["", "--sequence-first", "--batch-first"])
+def test_pytorchs_class_on_the_command_line(kind, layout, tmp_path, capsys):
+    text = "from torch import nn\nclass Mine(nn.MultiheadAttention): pass\n"
+    (tmp_path / "mine.py").write_text(text)
+    options = ["--kind", kind, "--embed-dim", str(E), "--num-heads", str(H)]
+    options += [layout] if layout else []
+    assert main([f"{tmp_path / 'mine.py'}:Mine", *options]) == 0, capsys.readouterr().out
