@@ -326,7 +326,7 @@ nearness = torch.stack([
     cat_and_milk @ (before + collected[it]),
     cat_and_milk @ (before + swapped[it]),
 ])  # (3, 2)
-show(["it, before", "thirsty: it + collected", "sweet: it + collected"], ["cat", "milk"], nearness)
+show(["it, before", "with thirsty", "with sweet"], ["cat", "milk"], nearness)
 
 # %% [markdown]
 # Before, *it* is as near to *cat* as to *milk*. After the addition, it is nearer to *cat* in the
