@@ -51,9 +51,9 @@ help:  ## what there is
 	@echo 'TRAINED=1 fetches the trained weights of chapter 11 (84 MB), for any of these.'
 
 serve: .venv/requirements.lock
-	@$(py) -m book.site check-port $(PORT)
+	@$(py) -m book.site.build check-port $(PORT)
 	@$(MAKE) --no-print-directory site
-	@$(py) -m book.site serve $(PORT)
+	@$(py) -m book.site.build serve $(PORT)
 
 site: build/site.stamp
 
@@ -62,10 +62,10 @@ test: lint build/site.stamp
 	@$(py) -m pytest -n logical --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
 notebooks: $(executed) $(pairs)
-	@$(py) -m book.figures
+	@$(py) -m book.site.figures
 
 record: $(needs_weights)
-	@$(py) -m book.record
+	@$(py) -m book.run.record
 
 lab: .venv/requirements.lock $(pairs) $(fetched)
 	@$(py) -m jupyter lab notebooks --LabApp.news_url=None \
@@ -82,10 +82,10 @@ bench: .venv/requirements.lock
 	@$(py) -m annotated_attention.measure
 
 seeds: .venv/requirements.lock
-	@$(py) -m book.seeds
+	@$(py) -m book.run.seeds
 
 lock:
-	@$(PYTHON) src/book/lock.py $(TORCH)
+	@$(PYTHON) src/book/setup/lock.py $(TORCH)
 
 clean:
 	rm -rf build site .mypy_cache .ruff_cache .pytest_cache
@@ -93,11 +93,11 @@ clean:
 .venv/requirements.lock: requirements.lock $(if $(TORCH),force)
 	@command -v $(PYTHON) >/dev/null || { \
 	  echo 'There is no $(PYTHON) here. Install Python 3.11.5 or later, or: make PYTHON=...'; exit 1; }
-	@$(PYTHON) src/book/environment.py $(TORCH)
+	@$(PYTHON) src/book/setup/environment.py $(TORCH)
 
 # A chapter is run again when its script, the package, or something that it loaded has changed.
 build/notebooks/%.ipynb: notebooks/%.py $(sources) .venv/requirements.lock
-	@$(py) -m book.execute $< $@
+	@$(py) -m book.run.execute $< $@
 
 -include $(executed:.ipynb=.d)
 
@@ -105,13 +105,13 @@ $(needs_weights): build/weights $(fetched)
 build/weights: ;
 
 .venv/requirements-trained.txt: requirements-trained.txt $(if $(installed),,force) | .venv/requirements.lock
-	@$(py) -m book.weights
+	@$(py) -m book.setup.weights
 
-notebooks/%.ipynb: notebooks/%.py src/book/scripts.py | .venv/requirements.lock
-	@$(py) -m book.scripts $<
+notebooks/%.ipynb: notebooks/%.py src/book/run/scripts.py | .venv/requirements.lock
+	@$(py) -m book.run.scripts $<
 
 build/address: ;
 
 build/site.stamp: $(executed) $(pages) build/address | .venv/requirements.lock
-	@$(py) -m book.site build
+	@$(py) -m book.site.build build
 	@touch $@

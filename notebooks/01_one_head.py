@@ -1,14 +1,19 @@
 # %% [markdown]
 # # One head
 #
-# *Which of these words matters to me?*
+# *What does the word “it” mean?*
 #
 # > the cat drank milk because **it** was thirsty
 #
-# Who was thirsty? To answer, the word *it* has to look at the other words and take something
-# from them. Attention is that look, and one such look is called a **head**. You compute it on
-# paper, then as three lines of PyTorch, then as a module with four matrices. PyTorch's own
-# attention gives the same numbers and the same gradients.
+# > the cat drank milk because **it** was sweet
+#
+# You know at once who was thirsty and what was sweet, although only the last word differs. A model
+# starts with the same numbers for *it* in both sentences, because the word is the same. To tell the
+# two apart, the word has to collect something from the other words of its sentence. **Attention**
+# is the computation that lets every word do this, and one such computation is called a **head**.
+#
+# In this chapter you compute a head with a pencil, then as three lines of PyTorch, and at the end
+# as a module with four learned matrices.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -16,16 +21,15 @@ from annotated_attention import display
 display.chapter_map("project in", "score", "softmax", "mix", "project out")
 
 # %% [markdown]
-# The strip is the map of the whole book, with the steps of this chapter lit; splitting and merging
-# is for several heads, masking for words that must not be seen. The [notation
-# page](../docs/notation.md) explains the letters; here h is still 1. All pictures come from
-# `annotated_attention.display`.
+# The strip shows the computation that this book builds, and the steps of this chapter are lit. The
+# other steps belong to several heads and to words that must not be seen; later chapters add them.
+# The [notation page](../docs/notation.md) explains the letters.
 #
 # ## A sentence in numbers
 #
-# A model sees numbers, so each word gets four: how much it is a *thing*, *alive*, a *deed*, a
-# *state*. These are made by hand, small enough to follow with a pencil. A trained model learns
-# hundreds, and nobody can name them.
+# A model computes with numbers, so each word becomes a row of them, its **embedding**. Ours has
+# four features: how much of an animal, a food, an action or a quality the word is. They are made by
+# hand and small enough for a pencil.
 
 # %%
 import math
@@ -50,7 +54,13 @@ def embed(words: list[str]) -> Tensor:
 
 EMBEDDINGS, SWEET_EMBEDDINGS = embed(WORDS), embed(SWEET)  # (8, 4)
 
+# %% [markdown]
+# The next function prints such rows as a table. *Cat* is an animal, *milk* a food. *Thirsty* is a
+# quality that animals have. *It* stands for something and does not say what: a little of an animal,
+# a little of a food, and something that has a quality.
 
+
+# %%
 def show(rows: list[str], columns: list[str], numbers: Tensor, digits: int = 2) -> None:
     """Print a table of ``numbers``, with a name for each row and each column."""
     left, widths = max(map(len, rows)), [max(len(name), 4) + 2 for name in columns]
@@ -60,64 +70,274 @@ def show(rows: list[str], columns: list[str], numbers: Tensor, digits: int = 2) 
         print(f"{name:>{left}}" + "".join(cells))
 
 
-show(WORDS, FEATURES, EMBEDDINGS, digits=0)
+show([*WORDS, "sweet"], FEATURES, embed([*WORDS, "sweet"]), digits=0)
 
 # %% [markdown]
-# *Cat* is a thing and alive. *It* is a little of both: a pronoun stands for something, and does
-# not say what.
+# ## The same word in two sentences
 #
-# ## Scores: how well does it fit?
-#
-# Multiply two words feature by feature and add up. The sum is large when both are large in the
-# same places. Do *it* with *cat*: $1 \cdot 2 + 1 \cdot 2 + 0 + 0 = 4$. The word that looks is the
-# **query**; the words it looks at are the **keys**.
+# Before you take attention apart, see what it achieves. PyTorch has it built in, so one call is
+# enough for now: every word goes in, and for every word the numbers that it collected come out.
 
 # %%
-query = EMBEDDINGS[WORDS.index("it")]  # (d,)
-scores = EMBEDDINGS @ query  # (m, d) x (d,) -> (m,)
-
-show(WORDS, ["weight"], scores[:, None])
+it = WORDS.index("it")
+x = EMBEDDINGS                                       # (8, 4)
+collected = F.scaled_dot_product_attention(x, x, x)  # (8, 4)
+before = x[it]                                       # (4,)
+show(["it, before", "it collects"], FEATURES, torch.stack([before, collected[it]]))
 
 # %% [markdown]
-# *Cat* fits best; *milk*, and *it* itself, half as well. Now turn fit into shares of one whole.
-# First divide each score by $\sqrt d$, here $\sqrt 4 = 2$; the section after next measures why.
-# Then the **softmax**: take the exponential of each, and divide by their sum.
+# *It* went in as much an animal as a food, and collects 1.32 of animal against 0.72 of food. Now
+# replace *thirsty* by *sweet*, a quality that foods have, and leave everything else as it is. What
+# does *it* collect then: the same numbers, less of everything, or more food than animal?
+#
+# <details><summary>What do you expect?</summary>
+#
+# More food than animal: the two numbers trade places. The first seven words are the same, so
+# whatever changes comes from the last word. *Thirsty* brings animal along, and *sweet* brings food.
+#
+# </details>
+
+# %%
+x = SWEET_EMBEDDINGS                               # (8, 4)
+swapped = F.scaled_dot_product_attention(x, x, x)  # (8, 4)
+both = torch.stack([collected[it], swapped[it]])   # (2, 4)
+show(["thirsty", "sweet"], FEATURES, both)
+
+# %% jupyter={"source_hidden": true}
+drawing, (ax,) = display.panels(420, 210)
+for row, word, letter, shift in zip(both.tolist(), ("thirsty", "sweet"), "nh", (-0.2, 0.2)):
+    places = [i + shift for i in range(4)]
+    bars = ax.bar(places, row, 0.36, color=display.COLOURS[letter], label=f"… was {word}")
+    ax.bar_label(bars, fmt="%.2f", fontsize=9, padding=2)
+ax.set_xticks(range(4), FEATURES)
+ax.set_ylabel("collected by “it”")
+ax.legend()
+said = ", ".join(f"{f} {a:.2f} and {b:.2f}" for f, a, b in zip(FEATURES, *both.tolist()))
+alt = f"What “it” collects when the last word is thirsty, and when it is sweet: {said}."
+display.finish(drawing, name="two-sentences", alt=alt)
+
+# %% [markdown]
+# The last word decides. With *thirsty*, the word *it* collects mostly animal; with *sweet*, mostly
+# food. Nothing else differs between the two sentences.
+#
+# > **What this example does not show.** That thirst belongs to animals was written into the
+# > numbers by hand. A trained model has to find hundreds of such features by itself, and few of
+# > them have a name. The order of the words plays no role yet either; a later chapter adds it.
+#
+# ## A soft look-up
+#
+# How does *it* know from which words to collect? Think of a library. You come with a question. On
+# the shelf, each book shows a title on its spine, and inside it has pages. A catalogue would find
+# the one book whose title is exactly what you asked for, or nothing, like a Python `dict`.
+#
+# A **soft look-up** never comes back empty. You compare your question with every spine, and you
+# read more in a book the better its title fits. You go home with one page of notes, mostly from
+# the books that fit well and a little from all the others. Three words name the parts:
+#
+# | | what it is | in the library | for the word *it* |
+# |---|---|---|---|
+# | **query** | what is asked for | your question | which words tell me what I stand for? |
+# | **key** | what something is found by | the title on a spine | what *cat*, *milk*, … can be found by |
+# | **value** | what is handed over | the pages | what *cat*, *milk*, … tell when found |
+
+# %% jupyter={"source_hidden": true}
+display.soft_look_up(
+    "my cat hardly drinks",
+    {"Keeping cats": "on cats", "Milk and cheese": "on milk", "Old railways": "on trains"},
+    torch.tensor([0.7, 0.25, 0.05]),
+    name="library",
+    caption="Each book gives as much as its title fits. The shares are invented.",
+)
+
+# %% [markdown]
+# The picture ends in one place: a library keeps readers and books apart. In a sentence, every word
+# plays all three roles. *It* asks all eight words, itself included, and is in turn one of the eight
+# that the others ask. For now the query, the key and the value of a word are the same four numbers.
+#
+# ## Scores: how well does a key fit?
+#
+# Follow the word *it* by hand. First compare its query with each key: multiply the two feature by
+# feature, and add up. This sum is the **score**, also called the dot product. It is large when both
+# have large numbers in the same places. For *it* and *thirsty* the sum is
+# $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$.
+
+# %%
+query = EMBEDDINGS[it]           # (d,)
+keys = values = EMBEDDINGS       # (m, d)
+scores = keys @ query            # (m, d) x (d,) -> (m,)
+
+show(["score"], WORDS[:4], scores[:4][None], digits=0)
+show(["score"], WORDS[4:], scores[4:][None], digits=0)
+
+# %% [markdown]
+# A comment such as `(m, d)` is the shape of what its line makes: m keys, each of width d. The build
+# of this page checks every one of them.
+#
+# *Thirsty* fits best, because it shares two features with *it*. *Cat* and *milk* fit equally well.
+#
+# ### Warm-up: two scores
+#
+# *Easy, 2 minutes.* Now *thirsty* asks. With a pencil, what is its score with the key of *cat*, and
+# what with the key of *it*? Write both numbers into the first cell and run it. The second cell says
+# whether you are right, and if not, why. Hints follow, and the solution comes last.
+
+# %% tags=["exercise"]
+my_scores = [None, None]  # "thirsty" with "cat", "thirsty" with "it"
+
+# %%
+from annotated_attention import exercises
+
+exercises.one_head.check_scores(my_scores)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# *Thirsty* is `(2, 0, 0, 2)`, *cat* is `(3, 0, 0, 0)`, and *it* is `(1, 1, 0, 1)`.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# With *cat*: two times three, plus three products that are zero.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+my_scores = [2 * 3 + 0 * 0 + 0 * 0 + 2 * 0, 2 * 1 + 0 * 1 + 0 * 0 + 2 * 1]
+
+exercises.one_head.check_scores(my_scores)
+
+# %% [markdown]
+# ## Weights: shares of one whole
+#
+# Next, the scores have to become shares: positive numbers that add up to one, like the time that
+# you give to each book. First divide each score by $\sqrt d$, here $\sqrt 4 = 2$. This keeps scores
+# at a moderate size when embeddings are wide; a section at the end measures why. Then take the
+# exponential of each, and divide by the sum of all exponentials. This second part is the
+# **softmax**, and the shares are the **attention weights**:
 #
 # $$\mathrm{weight}_j = \frac{\exp(\mathrm{score}_j / \sqrt d)}{\sum_k \exp(\mathrm{score}_k / \sqrt d)}$$
-#
-# For *cat* that is $\exp(4 / 2)$, divided by the sum of all eight:
 
 # %%
 powers = (scores / math.sqrt(4)).exp()  # (m,)
 weights = powers / powers.sum()         # (m,)
 
-print(f"cat: {powers[1]:.2f} / {powers.sum():.2f} = {weights[1]:.2f}")
-show(WORDS, ["weight"], weights[:, None])
+print(f"thirsty: exp(4 / 2) = {powers[7]:.2f}, of {powers.sum():.2f} in all: {weights[7]:.2f}")
+show(WORDS, ["score", "exp", "weight"], torch.stack([scores, powers, weights], dim=1))
 
 # %% [markdown]
-# The weights are positive and sum to one. Now *it* takes from each word as much as its weight
-# says: a weighted sum of the words' numbers, which in this role are called **values**.
+# *Thirsty* gets 0.30 of the attention of *it*; *cat*, *milk* and *it* get 0.18 each. The other four
+# words share no feature with *it*, and still keep 0.04 each, since $\exp(0) = 1$.
+#
+# Why exponentials? You could divide the scores by their sum directly. Try both on three scores, one
+# of them negative.
 
 # %%
-mixed = weights @ EMBEDDINGS  # (m,) x (m, d) -> (d,)
-
-print("it, before:", "  ".join(f"{number:.2f}" for number in query))
-print("it, after: ", "  ".join(f"{number:.2f}" for number in mixed))
+example = torch.tensor([3.0, 1.0, -2.0])
+shares = torch.stack([example / example.sum(), example.softmax(-1)])  # (2, 3)
+show(["divided by the sum", "softmax"], ["3", "1", "-2"], shares)
 
 # %% [markdown]
-# *It* went in vague and comes out more of a thing, and alive: cat more than any other word, and a
-# little of everything. That is all attention does. The rest of the book does it often, and at once.
+# A share of 1.50 and one of -1.00 make no sense, and with scores that add up to zero there would be
+# nothing to divide by. An exponential is always positive. It also treats every distance alike: a
+# key whose score is one higher gets $e$ times the weight, wherever the two scores lie. A clear lead
+# becomes a clear preference, and no key's share ever reaches zero, so training can still raise it.
 #
+# ## The mix: collect the values
+#
+# Last, *it* collects from each word as much as the weight says. Multiply each word's value by its
+# weight, and add up. This is a weighted sum.
+
+# %%
+mixed = weights @ values  # (m,) x (m, d) -> (d,)
+
+torch.testing.assert_close(mixed, collected[it])
+show(["it collects"], FEATURES, mixed[None])
+
+# %% [markdown]
+# These are the numbers that PyTorch's function gave at the start, and the cell asserts that they
+# are. The figure puts the three steps side by side: from left to right the score of each key, its
+# exponential, its weight, and its value. The last line adds up each column.
+
+# %% jupyter={"source_hidden": true}
+display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
+
+# %% [markdown]
+# Read the column *animal* as a sum: a weight of 0.18 times the 3 of *cat*, 0.18 times the 1 of
+# *it*, and 0.30 times the 2 of *thirsty* make 1.32. In the column *food* there is *milk* in the
+# place of *cat*, but nothing from *thirsty*, so the sum stays at 0.72.
+#
+# ### With a pencil: what does “drank” look at?
+#
+# *Easy, 5 minutes.* Compute the eight weights of the query *drank* on paper, from its scores to its
+# shares. You need $\exp(0) = 1$, $\exp(1) \approx 2.7$ and $\exp(2) \approx 7.4$. Two digits after
+# the point are enough.
+
+# %% tags=["exercise"]
+my_weights = [
+    None, None, None, None,  # the, cat, drank, milk
+    None, None, None, None,  # because, it, was, thirsty
+]  # fmt: skip
+
+# %%
+exercises.one_head.check_weights(my_weights)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# *Drank* is `(0, 0, 2, 0)`. Only two words have any *action*: *drank* and *was*, with scores of 4
+# and 2.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Divide by 2 before the exponential. A word with a score of zero still counts: its exponential is
+# one, and there are six of these words.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+total = 7.4 + 2.7 + 6 * 1
+my_weights = [1 / total] * 8
+my_weights[WORDS.index("drank")] = 7.4 / total
+my_weights[WORDS.index("was")] = 2.7 / total
+
+exercises.one_head.check_weights(my_weights)
+
+# %% [markdown]
+# ## Collected, then added
+#
+# Is *it* replaced by what it collects? In a Transformer, no. The output of attention is **added** to
+# the word that asked, and the sum goes on to the next layer. This is called a residual connection,
+# and a later chapter builds it. Compare *it* with *cat* and with *milk* by dot product, before the
+# addition and after it.
+
+# %%
+cat_and_milk = embed(["cat", "milk"])  # (2, 4)
+nearness = torch.stack([
+    cat_and_milk @ before,
+    cat_and_milk @ (before + collected[it]),
+    cat_and_milk @ (before + swapped[it]),
+])  # (3, 2)
+show(["it, before", "thirsty: it + collected", "sweet: it + collected"], ["cat", "milk"], nearness)
+
+# %% [markdown]
+# Before, *it* is as near to *cat* as to *milk*. After the addition, it is nearer to *cat* in the
+# first sentence and nearer to *milk* in the second. One word has decided what another one means.
+
+# %% [markdown]
 # ## All words at once
 #
-# Stack the queries as rows of $Q$, the keys as rows of $K$, the values as rows of $V$. Then every
-# pair of words is scored by one matrix product [[Vaswani et al., equation
+# Every word asks, and they all ask in the same way. Stack the queries as rows of a matrix $Q$, the
+# keys as rows of $K$ and the values as rows of $V$. One matrix product then scores every query
+# against every key, and three lines are all of attention [[Vaswani et al., equation
 # 1](../docs/references.md#vaswani-2017)]:
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 #
-# A comment such as `(n, m)` is the shape of what its line makes: n queries, m keys, width d. The
-# build of this page checks each of them.
+# Below, n counts the queries and m the keys. `key.mT` is the transpose of the matrix of keys, and
+# `softmax(-1)` runs over the last axis, which is the one of the keys.
 
 
 # %%
@@ -134,28 +354,230 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     return weights @ value, weights                        # (n, d_v), (n, m)
 
 
+# %%
 output, weights = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (n, d), (n, m)
-torch.testing.assert_close(output[WORDS.index("it")], mixed)
-display.attention_lines(weights, WORDS, WORDS.index("it"), name="it-looks")
+torch.testing.assert_close(output[it], mixed)
+display.attention_lines(weights, WORDS, it, name="it-looks")
 
 # %% [markdown]
-# Below are the words that look, above the words they look at; a thicker line is a larger weight.
-# The orange lines are the row that you computed by hand, and the cell asserts that they are. Here
-# are all the rows.
+# Below are the words that ask, above them the words that they look at; a thicker line is a larger
+# weight. The orange lines are the row of *it* that you followed by hand, and the cell asserts that
+# they give the same numbers. The map below shows all rows.
 
 # %% jupyter={"source_hidden": true}
 display.attention_map(weights, WORDS, WORDS, name="first-map")
 
 # %% [markdown]
-# Read it row by row: each row sums to one. *The* is all zeros, fits everything equally badly, and
-# spreads its attention evenly. Many words find themselves; you change that below. First the
-# promise from above.
+# Read it row by row: the weights of each query add up to one. *The* has four zeros, so it fits every
+# key equally badly and spreads its attention evenly. *Cat*, *milk* and *thirsty* mostly find
+# themselves, because no other word is as much like them.
 #
-# ## Why divide by √d
+# ## Ask for something else than what you are
+#
+# Finding yourself is of little use. *Thirsty* gives itself 0.63 of its attention, although a useful
+# question would be *which animal is thirsty here?* A matrix between the word and its query changes
+# the question. It is called $W_Q$. A row of it is a feature that the word has, a column is a
+# feature that the word then asks for. Ours has a single entry: whoever has *quality* asks for
+# *animal*.
+
+# %%
+w_q = torch.zeros(4, 4)
+w_q[3, 0] = 2.0  # quality asks for animal
+
+asked = EMBEDDINGS @ w_q                                    # (8, 4) x (4, 4) -> (8, 4)
+_, with_w_q = attend(asked, EMBEDDINGS, EMBEDDINGS)         # (8, 4), (8, 8)
+thirsty = WORDS.index("thirsty")
+rows = torch.stack([weights[thirsty], with_w_q[thirsty]])  # (2, 8)
+show(WORDS, ["as it is", "with W_Q"], rows.mT)
+
+# %% [markdown]
+# The query of *thirsty* was `(2, 0, 0, 2)` and is now `(4, 0, 0, 0)`: it asks for an animal and
+# nothing else. *Thirsty* gives 0.86 of its attention to *cat*.
+#
+# *It* has a quality of 1, so its query changes, too. Which word does *it* give most to with this
+# $W_Q$: still *thirsty*, or *cat*, or *it* itself?
+#
+# <details><summary>What do you expect?</summary>
+#
+# *Cat*. The query of *it* becomes `(2, 0, 0, 0)`, which asks for nothing but an animal. *Cat* has 3
+# of that, *thirsty* 2, and *it* 1.
+#
+# </details>
+
+# %%
+show(["it asks for"], FEATURES, asked[it][None])
+show(WORDS, ["it, with W_Q"], with_w_q[it][:, None])
+
+# %% [markdown]
+# ## Four learned matrices
+#
+# A head has four such matrices. Nobody writes them by hand: training finds their entries. In their
+# shapes, e is the width of the embeddings and d the width that the head works at.
+#
+# | matrix | shape | decides |
+# |---|---|---|
+# | $W_Q$ | `(e, d)` | what a word asks for |
+# | $W_K$ | `(e, d)` | what a word can be found by |
+# | $W_V$ | `(e, d)` | what a word hands over when it is found |
+# | $W_O$ | `(d, e)` | under which features the asking word writes what it collects |
+#
+# To see each of them at work, take a head of width 1, in which each matrix picks a single feature.
+# At the start, *quality* asks, words are found by *animal*, they hand over how much of an *animal*
+# they are, and this is written under *animal*. Then change one matrix at a time.
+#
+# Which of the four can change the weights: all of them, only $W_Q$, or $W_Q$ and $W_K$?
+#
+# <details><summary>What do you expect?</summary>
+#
+# $W_Q$ and $W_K$. The weights come from the scores, and the scores from queries and keys. $W_V$ and
+# $W_O$ act after the weights are known: they change what is collected and where it is written.
+#
+# </details>
+
+# %%
+pick = dict(zip(FEATURES, torch.eye(4).split(1, dim=1)))  # a matrix of one column each
+heads = {  # what asks, what is found, what is handed over, where it is written
+    "start": ("quality", "animal", "animal", "animal"),
+    "W_Q": ("food", "animal", "animal", "animal"),
+    "W_K": ("quality", "food", "animal", "animal"),
+    "W_V": ("quality", "animal", "quality", "animal"),
+    "W_O": ("quality", "animal", "animal", "quality"),
+}
+
+# %%
+looks, receives = [], []
+for asks, found, given, written in heads.values():
+    q, k = EMBEDDINGS @ pick[asks], EMBEDDINGS @ pick[found]   # (8, 1)
+    carried, weights = attend(q, k, EMBEDDINGS @ pick[given])  # (8, 1), (8, 8)
+    output = carried @ pick[written].mT                        # (8, 1) x (1, 4) -> (8, 4)
+    looks.append(weights[thirsty])
+    receives.append(output[thirsty])
+
+# %%
+print("the weights of thirsty:")
+show(WORDS, list(heads), torch.stack(looks, dim=1))
+print("\nwhat thirsty receives:")
+show(list(heads), FEATURES, torch.stack(receives))
+
+# %% [markdown]
+# Each line differs from the first by one matrix:
+#
+# - $W_Q$: now *food* asks. *Thirsty* has none, so its query is zero, it spreads its attention
+#   evenly, and it receives only 0.75.
+# - $W_K$: words are found by *food*. *Thirsty* finds *milk* with 0.97, which has no animal to hand
+#   over.
+# - $W_V$: the weights are those of the first line, but *quality* is handed over, and *cat* has none.
+# - $W_O$: the same 2.82 as in the first line, written under *quality*.
+#
+# With the rows of $X$ as the words, $Q = XW_Q$, $K = XW_K$ and $V = XW_V$. All three come from the
+# same words, which is called **self-attention**.
+#
+# ## Queries from somewhere else
+#
+# The queries may also come from other words than the keys and values. This is
+# **cross-attention**: a translation asks the sentence that it translates, for example. Nothing in
+# `attend` has to change, because it never needed n and m to be equal. Here two words ask our
+# sentence from outside.
+
+# %%
+_, across = attend(embed(["sweet", "cat"]), EMBEDDINGS, EMBEDDINGS)  # (2, 4), (2, 8)
+show(WORDS, ["sweet", "cat"], across.mT)
+
+# %% [markdown]
+# *Sweet* is not in this sentence. It asks all the same, and finds *milk*.
+#
+# ## The head as a module
+#
+# Put the four matrices into an `nn.Module`, so that an optimiser can find and train them. `forward`
+# takes the words that ask and the words that are asked, and covers both kinds of attention.
+
+
+# %%
+class OneHead(nn.Module):
+    """Attention with one head of width ``head_dim``."""
+
+    def __init__(self, embed_dim: int, head_dim: int) -> None:
+        super().__init__()
+        self.w_q = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
+        self.w_k = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
+        self.w_v = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
+        self.w_o = nn.Parameter(torch.empty(head_dim, embed_dim))  # (d, e)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Attend from each query to every key.
+
+        Args:
+            query: (n, e), the words that ask.
+            key: (m, e), the words that are asked.
+            value: (m, e), the same words, for what they hand over.
+        """
+        q = query @ self.w_q              # (n, e) x (e, d) -> (n, d)
+        k = key @ self.w_k                # (m, e) x (e, d) -> (m, d)
+        v = value @ self.w_v              # (m, e) x (e, d) -> (m, d)
+        mixed, weights = attend(q, k, v)  # (n, d), (n, m)
+        return mixed @ self.w_o, weights  # (n, d) x (d, e) -> (n, e), (n, m)
+
+
+# %% [markdown]
+# `torch.empty` reserves memory without writing into it, so the matrices still need numbers to start
+# from. The usual choice is random numbers of a size that Xavier Glorot proposed [[Glorot and
+# Bengio](../docs/references.md#glorot-2010)].
+
+
+# %%
+def xavier(module: nn.Module) -> nn.Module:
+    """Initialise every matrix of ``module``, and return it."""
+    for matrix in module.parameters():
+        nn.init.xavier_uniform_(matrix)
+    return module
+
+
+head = xavier(OneHead(embed_dim=4, head_dim=3))
+for name, asking in (("self", EMBEDDINGS), ("cross", embed(["sweet", "cat"]))):
+    output, weights = head(asking, EMBEDDINGS, EMBEDDINGS)
+    print(f"{name}-attention: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
+
+# %% [markdown]
+# The output has one row per query and the width of the embeddings again, so it can be added to the
+# words that asked. Before training, the numbers in it mean nothing yet.
+#
+# ## The mistake people make here
+#
+# > **Pitfall.** The softmax over the wrong axis: `softmax(-2)` instead of `softmax(-1)`. Both give
+# > an `(n, m)` matrix of positive numbers. But over the queries, the keys no longer compete for a
+# > query; the queries compete for a key.
+#
+# No exception tells you. Which check would: the shape of the weights, their largest entry, or the
+# sum of each row?
+#
+# <details><summary>What do you expect?</summary>
+#
+# The sum of each row. The shape is the same, and both matrices hold numbers between zero and one.
+# But only a softmax over the keys gives each query weights that add up to one.
+#
+# </details>
+
+# %%
+scores = EMBEDDINGS @ EMBEDDINGS.mT / math.sqrt(4)     # (8, 4) x (4, 8) -> (8, 8)
+right, wrong = scores.softmax(-1), scores.softmax(-2)  # (8, 8)
+show(WORDS, ["right", "wrong"], torch.stack([right.sum(-1), wrong.sum(-1)], dim=1))
+
+# %% [markdown]
+# With the wrong axis, the weights of *the* add up to 0.48 and those of *cat* to 1.58. Adding up the
+# rows catches the mistake.
+#
+# ## Going deeper
+#
+# Four questions that a first reading may skip. Each opens where it is folded.
+
+# %% [markdown]
+# <!-- deeper: Why divide by √d? -->
+# ### Going deeper: Why divide by √d?
 #
 # A score adds up $d$ products. If the entries of query and key are independent, with mean 0 and
-# variance 1, each product has variance 1 and the sum has variance $d$: its standard deviation
-# grows as $\sqrt d$. Measure it, for 32 random queries over 16 random keys.
+# variance 1, each product has variance 1 and the sum has variance $d$. Its standard deviation, the
+# typical size of a score, is therefore $\sqrt d$. Measure it for 32 random queries over 16 random
+# keys.
 
 
 # %%
@@ -173,11 +595,13 @@ for width in WIDTHS:
     print(f"d = {width:3}: the scores deviate by {products(width).std():5.2f}")
 
 # %% [markdown]
-# Four times the width, twice the deviation. What does that do to the softmax? Its derivative says
-# how weight $w_i$ reacts to score $s_j$: $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$,
-# where $\delta_{ij}$ is 1 for $i = j$ and else 0. In training, the gradient of the weights is
-# multiplied by this matrix on its way to the scores. Its **size**, the root of the sum of its squared
-# entries, says how much gets through. Measure it for the median query.
+# Four times the width gives about twice the deviation. What does that do to the softmax? Its
+# derivative says how weight $w_i$ reacts to score $s_j$:
+# $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$, where $\delta_{ij}$ is 1 for $i = j$ and
+# 0 otherwise. In training, the gradient of the weights is multiplied by this matrix on its way to
+# the scores. The size of the matrix, the root of the sum of its squared entries, says how much of
+# the gradient gets through. The next table measures it for the median query, with and without the
+# division.
 
 
 # %%
@@ -201,152 +625,46 @@ for width in WIDTHS:
     print(f"{width:4}", ("{:6.2f}{:9.3f}{:6.2f}  " * 2).format(*plain, *divided))
 
 # %% [markdown]
-# Undivided, one key takes nearly all the weight as $d$ grows, and for most queries the weights no
-# longer react to the scores: no gradient comes back, and the head cannot learn to look elsewhere.
-# The softmax is **saturated**. Divided by $\sqrt d$, all three numbers hardly move.
+# Without the division, one key takes nearly all the weight as $d$ grows. For most queries the
+# weights then hardly react to the scores, almost no gradient comes back, and the head cannot learn
+# to look elsewhere. The softmax is **saturated**. Divided by $\sqrt d$, all three numbers hardly
+# change with the width.
 #
-# Why the root? The figure holds the same products; dashed is what comes of not dividing. Where
-# scripts run, you choose width and divisor:
+# The figure holds the same scores; the dashed line shows them without the division. Where scripts
+# run, you choose the width and the divisor:
 #
-# 1. Divide by *1* and move the width: the scores spread, one key wins, the derivative vanishes.
-# 2. Divide by *√d* and move it again: nothing much happens. That is the point.
-# 3. Divide by *d*: the derivative is fine, but every key gets nearly the same.
+# 1. Divide by *1* and increase the width: the scores spread, one key wins, the derivative vanishes.
+# 2. Divide by *√d* and increase the width again: hardly anything changes, as it should be.
+# 3. Divide by *d*: the derivative stays, but every key gets nearly the same weight.
 
 # %% jupyter={"source_hidden": true}
 by_width = {width: products(width) for width in WIDTHS}
 display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 
 # %% [markdown]
-# Divided by too little, the head cannot learn to choose otherwise; by too much, it hardly chooses.
-# The root keeps the deviation near one at every width.
-#
-# ## Ask for something else than what you are
-#
-# So far a word finds words like itself. *Thirsty* finds *thirsty*. It should ask *who is alive
-# here?* A matrix between the word and its query can do that: this $W_Q$ turns *state* into a
-# wish for *alive*.
-
-# %%
-w_q = torch.zeros(4, 4)
-w_q[3, 1] = 3.0  # state asks for alive
-
-thirsty = WORDS.index("thirsty")
-for name, query in (("itself", EMBEDDINGS), ("with W_Q", EMBEDDINGS @ w_q)):
-    _, weights = attend(query, EMBEDDINGS, EMBEDDINGS)  # (n, d), (n, m)
-    best = weights[thirsty].argmax()
-    print(f"thirsty, {name}: looks at {WORDS[best]} ({weights[thirsty, best]:.2f})")
+# Divide by too little and the head is stuck on one key; divide by too much and it treats all keys
+# alike. The root keeps the deviation near one at every width.
 
 # %% [markdown]
-# A head has four such matrices, all of them learned. e is the width of the words, d the width that
-# the head works at:
-#
-# | matrix | shape | decides |
-# |---|---|---|
-# | $W_Q$ | `(e, d)` | what a word asks for |
-# | $W_K$ | `(e, d)` | what a word can be found by |
-# | $W_V$ | `(e, d)` | what a word hands over when it is found |
-# | $W_O$ | `(d, e)` | where in the asking word that is written |
-#
-# Watch all four in a head of width 1. A *state* asks; words are found by how *alive* they are, and
-# hand over how much of a *thing* they are, which is written under *thing*.
-
-# %%
-feature = torch.eye(4)                                   # (4, 4)
-asks, found_by = 3 * feature[:, 3:4], feature[:, 1:2]    # (4, 1)
-hands_over, written = feature[:, 0:1], feature[0:1]      # (4, 1), (1, 4)
-
-for name, by in (("alive", found_by), ("thing", feature[:, 0:1])):
-    caught, weights = attend(EMBEDDINGS @ asks, EMBEDDINGS @ by, EMBEDDINGS @ hands_over)
-    show(WORDS, ["weight"], weights[thirsty][:, None])
-    received = [round(number, 1) for number in (caught @ written)[thirsty].tolist()]
-    print(f"found by {name}, thirsty receives {received}\n")
+# <!-- /deeper -->
 
 # %% [markdown]
-# *Thirsty* finds *cat* and learns that whoever is thirsty is a thing. The second time only $W_K$
-# differs, and *milk* fits as well as *cat*.
+# <!-- deeper: What do the matrices hold at the start? -->
+# ### Going deeper: What do the matrices hold at the start?
 #
-# With $X$ the words, one per row, $Q = XW_Q$, $K = XW_K$ and $V = XW_V$; when all three come from
-# one $X$ this is **self-attention**. Queries may also come from other words: then it is
-# **cross-attention**, n queries over m keys. One module does both.
-
-
-# %%
-class OneHead(nn.Module):
-    """Attention with one head of width ``head_dim``."""
-
-    def __init__(self, embed_dim: int, head_dim: int) -> None:
-        super().__init__()
-        self.w_q = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
-        self.w_k = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
-        self.w_v = nn.Parameter(torch.empty(embed_dim, head_dim))  # (e, d)
-        self.w_o = nn.Parameter(torch.empty(head_dim, embed_dim))  # (d, e)
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend from each query to every key.
-
-        Args:
-            query: (n, e), the words that look.
-            key: (m, e), the words looked at.
-            value: (m, e), the same words, for what they hand over.
-        """
-        q = query @ self.w_q              # (n, e) x (e, d) -> (n, d)
-        k = key @ self.w_k                # (m, e) x (e, d) -> (m, d)
-        v = value @ self.w_v              # (m, e) x (e, d) -> (m, d)
-        mixed, weights = attend(q, k, v)  # (n, d), (n, m)
-        return mixed @ self.w_o, weights  # (n, d) x (d, e) -> (n, e), (n, m)
-
-
-# %%
-head = OneHead(embed_dim=4, head_dim=3)
-print({name: tuple(matrix.shape) for name, matrix in head.named_parameters()})
-
-for name, asking in (("self", EMBEDDINGS), ("cross", EMBEDDINGS[:2])):
-    output, weights = head(asking, EMBEDDINGS, EMBEDDINGS)
-    print(f"{name}-attention:", tuple(output.shape), "from weights", tuple(weights.shape))
-
-# %% [markdown]
-# > **Why not √e?** Where d is smaller than e, dividing by $\sqrt e$ is a tempting slip: it is the
-# > width that one sees. But a score still adds up $d$ products.
-
-# %%
-for name, divisor in (("√32", math.sqrt(32)), ("√256", math.sqrt(256))):
-    deviation, derivative, largest = measure(products(32) / divisor)
-    print(f"d = 32, divided by {name}: deviation {deviation:.2f}, largest {largest:.2f}")
-print(f"an even share of 16 keys: {1 / 16:.2f}")
-
-# %% [markdown]
-# Divided by the root of 256, the scores are too small, and the weights too even.
-#
-# ## What is in the matrices at the start?
-#
-# `torch.empty` reserves memory and writes nothing into it: you get what the last user left
-# there. PyTorch can make that visible: in its deterministic mode it fills such memory with NaN.
+# `torch.empty` leaves in memory whatever was there before. PyTorch can make that visible: in its
+# deterministic mode it fills such memory with NaN, "not a number".
 
 # %%
 torch.use_deterministic_algorithms(True)
-print(OneHead(embed_dim=4, head_dim=3)(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)[0][thirsty])
+print(OneHead(embed_dim=4, head_dim=3).w_q[0])
 torch.use_deterministic_algorithms(False)
 
 # %% [markdown]
-# So choose the numbers. A product with a random matrix should neither blow up nor shrink what
-# goes through, forward as well as backward. Entries of variance $2 / (\text{rows} +
-# \text{columns})$ do that for square matrices and are a compromise for others; they are named
-# after Xavier Glorot [[Glorot and Bengio](../docs/references.md#glorot-2010)].
-
-
-# %%
-def xavier(module: nn.Module) -> nn.Module:
-    """Initialise every matrix of ``module``, and return it."""
-    for matrix in module.parameters():
-        nn.init.xavier_uniform_(matrix)
-    return module
-
-
-head = xavier(OneHead(embed_dim=4, head_dim=3))
-print(head(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)[0][thirsty])
-
-# %% [markdown]
-# Numbers again. Compare with two tempting choices, normal with a fixed deviation, at e = d = 512:
+# A matrix of random numbers should neither blow up nor shrink what passes through it, forward as
+# well as backward. Entries of variance $2 / (\text{rows} + \text{columns})$ achieve this for square
+# matrices and are a compromise for others; `xavier` draws them. Compare them with normal numbers of
+# two fixed deviations, at e = d = 512.
 
 # %%
 x = torch.randn(64, 512)  # (64, 512)
@@ -361,69 +679,22 @@ for name, deviation in choices.items():
     print(f"{name:>9} {(x @ big.w_q).std():12.3f} {weights.amax(-1).mean():16.3f}")
 
 # %% [markdown]
-# Too large, and one of 64 keys takes everything before training has begun; too small, and every
-# key gets the same. With Xavier's choice a query is as large as the word it was made from.
-#
-# ## The same as PyTorch
-#
-# Three lines of code are easily almost right, so compare them with two implementations that we
-# did not write. Equal outputs are not enough: training runs on gradients, so these must agree,
-# too. Here every size differs, so that a swapped axis cannot hide.
-
-
-# %%
-def gradients(outputs: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
-    """Differentiate a fixed random mixture of ``outputs``: each of them counts."""
-    source = torch.Generator().manual_seed(2)
-    mixture = torch.randn(outputs.shape, generator=source, dtype=outputs.dtype)
-    return torch.autograd.grad((outputs * mixture).sum(), inputs)
-
-
-n, m, d = 3, 5, 6
-q = torch.randn(n, d, dtype=torch.float64, requires_grad=True)  # (n, d)
-k = torch.randn(m, d, dtype=torch.float64, requires_grad=True)  # (m, d)
-v = torch.randn(m, 7, dtype=torch.float64, requires_grad=True)  # (m, 7)
-
-ours, theirs = attend(q, k, v)[0], F.scaled_dot_product_attention(q, k, v)  # (n, 7)
-torch.testing.assert_close(ours, theirs)
-torch.testing.assert_close(gradients(ours, [q, k, v]), gradients(theirs, [q, k, v]))
-print(f"outputs agree up to {(ours - theirs).abs().max():.0e}; the gradients agree, too")
+# With entries that are too large, one of 64 keys takes nearly everything before training has begun.
+# With entries that are too small, every key gets the same weight. With Xavier's choice a query is
+# about as large as the word that it was made from.
 
 # %% [markdown]
-# `torch.nn.MultiheadAttention` with one head is our module, with the matrices stored
-# differently: $W_Q$, $W_K$ and $W_V$ stacked into one, and each transposed, since PyTorch's linear
-# layers compute $xW^\top$. Give both the same numbers.
-
-# %%
-head = xavier(OneHead(embed_dim=d, head_dim=d).double())
-torchs = nn.MultiheadAttention(embed_dim=d, num_heads=1, bias=False, dtype=torch.float64)
-with torch.no_grad():
-    torchs.in_proj_weight.copy_(torch.cat([head.w_q, head.w_k, head.w_v], dim=1).mT)
-    torchs.out_proj.weight.copy_(head.w_o.mT)
-
-x = torch.randn(m, d, dtype=torch.float64, requires_grad=True)  # (m, d)
-(out, weights), (their_out, their_weights) = head(q, x, x), torchs(q, x, x)
-torch.testing.assert_close((out, weights), (their_out, their_weights))
+# <!-- /deeper -->
 
 # %% [markdown]
-# Outputs and weights agree. Now the gradients: of the inputs, and of all four matrices.
-
-# %%
-mine = gradients(out, [q, x, *head.parameters()])
-packed = [torchs.in_proj_weight, torchs.out_proj.weight]
-of_q, of_x, of_in_proj, of_out_proj = gradients(their_out, [q, x, *packed])
-theirs = (of_q, of_x, *(part.mT for part in of_in_proj.chunk(3)), of_out_proj.mT)
-torch.testing.assert_close(mine, theirs)
-for name, gradient in zip(("query", "key and value", "w_q", "w_k", "w_v", "w_o"), mine):
-    print(f"gradient of {name:>13}: {tuple(gradient.shape)}, equal")
-
-# %% [markdown]
-# ## Why attention replaced recurrence
+# <!-- deeper: Why did attention replace recurrence? -->
+# ### Going deeper: Why did attention replace recurrence?
 #
-# Before attention, sentences were read by recurrent networks: word by word, with a memory that
-# each word updates. What the last word knows of the first went through every step in between.
-# How strongly does the last output react to the first input? [[Bengio et
-# al.](../docs/references.md#bengio-1994)] asked this of recurrent networks in 1994.
+# Before attention, networks read a sentence word by word, with a memory that each word updates.
+# What the last word knows of the first has passed through every step in between. How strongly does
+# the last output react to the first input? [Bengio et al.](../docs/references.md#bengio-1994) asked
+# this of recurrent networks in 1994. The function measures it by the gradient, averaged over twenty
+# random inputs.
 
 
 # %%
@@ -449,50 +720,98 @@ for length in (2, 10, 50, 250):
 
 # %% [markdown]
 # Each step of this network passes on only a part of the signal, and the parts multiply. Attention
-# has one step at any distance; its reaction falls only because more words share the weights. And no
-# row waits for another: a query alone gets what it gets in company, so all can be computed at once.
+# has a single step at any distance. Its reaction falls as well, but only because more words share
+# the weights.
+#
+# No row waits for another either, so all rows can be computed at once. The next cell asserts that a
+# word gets the same output whether it asks alone or with the others, and that shuffling the words
+# shuffles the outputs and changes none of them.
 
 # %%
-in_company, _ = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
-alone, _ = attend(EMBEDDINGS[5:6], EMBEDDINGS, EMBEDDINGS)  # (1, 4), (1, 8)
-torch.testing.assert_close(alone[0], in_company[5])
+alone, _ = attend(embed(["it"]), EMBEDDINGS, EMBEDDINGS)           # (1, 4), (1, 8)
+in_company, _ = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)         # (8, 4), (8, 8)
+torch.testing.assert_close(alone[0], in_company[it])
 
-shuffle = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])
-shuffled = EMBEDDINGS[shuffle]                       # (8, 4)
-moved, _ = attend(shuffled, shuffled, shuffled)      # (8, 4), (8, 8)
-torch.testing.assert_close(moved, in_company[shuffle])
-print("alone or in company, near or far: the same row")
+order = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])
+shuffled = EMBEDDINGS[order]                                       # (8, 4)
+moved, _ = attend(shuffled, shuffled, shuffled)                    # (8, 4), (8, 8)
+torch.testing.assert_close(moved, in_company[order])
+print("alone or in company, in any order: the same row")
 
 # %% [markdown]
-# The second half of that cell is a warning, too: shuffle the words and each keeps its result.
-# Attention does not know the order of words; a later chapter gives it one.
+# The second half is a warning, too: attention does not know the order of the words. *The milk drank
+# the cat* gives every word the same output as *the cat drank the milk*.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# <!-- deeper: Is it the same as PyTorch's attention? -->
+# ### Going deeper: Is it the same as PyTorch's attention?
 #
-# ## The mistake people make here
-#
-# > **Pitfall.** The softmax over the wrong axis. Both give an `(n, m)` matrix. But over the
-# > queries, the keys no longer compete for a query: the queries compete for a key, and one word
-# > has less than half of its attention to give, another almost twice.
+# Three lines of code are easily almost right, so compare them with two implementations that this
+# book did not write. Equal outputs are not enough, since training runs on gradients: both must
+# agree. Every size differs here, so that a swapped axis cannot hide.
+
 
 # %%
-scores = EMBEDDINGS @ EMBEDDINGS.mT / 2                # (8, 8)
-right, wrong = scores.softmax(-1), scores.softmax(-2)  # (8, 8)
-print("each query's weights add up to, right and wrong:")
-show(WORDS, ["weight"], right.sum(-1)[:, None])
-show(WORDS, ["weight"], wrong.sum(-1)[:, None])
+def gradients(outputs: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
+    """Differentiate a fixed random mixture of ``outputs``: each of them counts."""
+    source = torch.Generator().manual_seed(2)
+    mixture = torch.randn(outputs.shape, generator=source, dtype=outputs.dtype)
+    return torch.autograd.grad((outputs * mixture).sum(), inputs)
+
+
+n, m, d = 3, 5, 6
+q = torch.randn(n, d, dtype=torch.float64, requires_grad=True)  # (n, d)
+k = torch.randn(m, d, dtype=torch.float64, requires_grad=True)  # (m, d)
+v = torch.randn(m, 7, dtype=torch.float64, requires_grad=True)  # (m, 7)
+
+ours, theirs = attend(q, k, v)[0], F.scaled_dot_product_attention(q, k, v)  # (n, 7)
+torch.testing.assert_close(ours, theirs)
+torch.testing.assert_close(gradients(ours, [q, k, v]), gradients(theirs, [q, k, v]))
+print(f"outputs agree up to {(ours - theirs).abs().max():.0e}; the gradients agree, too")
 
 # %% [markdown]
-# Adding up the rows catches it.
+# `torch.nn.MultiheadAttention` with one head is our module with its matrices stored differently:
+# $W_Q$, $W_K$ and $W_V$ are stacked into one, and each is transposed, since PyTorch's linear layers
+# compute $xW^\top$. Give both modules the same numbers, and compare outputs and weights.
+
+# %%
+head = xavier(OneHead(embed_dim=d, head_dim=d).double())
+torchs = nn.MultiheadAttention(embed_dim=d, num_heads=1, bias=False, dtype=torch.float64)
+with torch.no_grad():
+    torchs.in_proj_weight.copy_(torch.cat([head.w_q, head.w_k, head.w_v], dim=1).mT)
+    torchs.out_proj.weight.copy_(head.w_o.mT)
+
+x = torch.randn(m, d, dtype=torch.float64, requires_grad=True)  # (m, d)
+(out, weights), (their_out, their_weights) = head(q, x, x), torchs(q, x, x)
+torch.testing.assert_close((out, weights), (their_out, their_weights))
+
+# %% [markdown]
+# Outputs and weights agree. Now the gradients, of the inputs and of all four matrices.
+
+# %%
+mine = gradients(out, [q, x, *head.parameters()])
+packed = [torchs.in_proj_weight, torchs.out_proj.weight]
+of_q, of_x, of_in_proj, of_out_proj = gradients(their_out, [q, x, *packed])
+theirs = (of_q, of_x, *(part.mT for part in of_in_proj.chunk(3)), of_out_proj.mT)
+torch.testing.assert_close(mine, theirs)
+for name, gradient in zip(("query", "key and value", "w_q", "w_k", "w_v", "w_o"), mine):
+    print(f"gradient of {name:>13}: {tuple(gradient.shape)}, equal")
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Exercises
 #
-# Write your lines into the first cell, run it, then the next: it says whether you are right, and
-# if not, why. Hints are folded below it. The solution comes last.
+# As above, write your lines into the first cell and run it, then the next one.
 #
 # ### Attention from memory
 #
-# *Easy, 5 minutes.* Close the page above and write attention: `query` is `(n, d)`, `key` is
-# `(m, d)`, `value` is `(m, d_v)`. Return the output alone, `(n, d_v)`.
+# *Easy, 5 minutes.* Without looking at the page above, write attention as a function: `query` is
+# `(n, d)`, `key` is `(m, d)`, `value` is `(m, d_v)`. Return the output alone, `(n, d_v)`.
 
 
 # %% tags=["exercise"]
@@ -502,8 +821,6 @@ def my_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 # %%
-from annotated_attention import exercises
-
 exercises.one_head.check_attend(my_attend)
 
 # %% [markdown]
@@ -545,16 +862,17 @@ def my_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 exercises.one_head.check_attend(my_attend)
 
 # %% [markdown]
-# ### What state are you in?
+# ### What is the quality?
 #
-# *Medium, 10 minutes.* With the $W_Q$ above, *thirsty* asks who is alive and finds *cat*, and *it*
-# asks for nothing. Add to the matrix, so that *it* gives more than half of its attention to
-# *thirsty*, and *thirsty* still gives more than half of its own to *cat*. A row is a feature that
-# the word has, a column one that it asks for; both go thing, alive, deed, state.
+# *Medium, 10 minutes.* With the $W_Q$ above, *thirsty* finds *cat*. *It* finds *cat*, too, and does
+# not learn what *cat* is like. Add to the matrix, so that *it* gives more than half of its attention
+# to *thirsty*, and *thirsty* still gives more than half of its own to *cat*. A row is a feature that
+# the word has, a column one that it asks for. Rows and columns are counted from 0, in the order
+# animal, food, action, quality.
 
 # %% tags=["exercise"]
 my_w_q = torch.zeros(4, 4)
-my_w_q[3, 1] = 3.0  # state asks for alive, as above
+my_w_q[3, 0] = 2.0  # quality asks for animal, as above
 # your lines here
 
 # %%
@@ -563,38 +881,53 @@ exercises.one_head.check_w_q(my_w_q)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# *It* is `(1, 1, 0, 0)`, *thirsty* is `(0, 1, 0, 2)`. What has *thirsty* most of? *It* has to ask
-# for that.
+# *It* is `(1, 1, 0, 1)`, *thirsty* is `(2, 0, 0, 2)`. *Cat* has more *animal* than *thirsty*, but no
+# *quality*. For which of the two does *it* have to ask?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# *It* is a thing and alive, and either could ask. *Thirsty* is alive, too: then it would ask for
-# the same.
+# One of the features of *it* has to do the asking. *Thirsty* has *animal* and *quality* as well, so
+# with either of these it would ask for the same and find itself.
 #
 # </details>
 #
 # <details><summary>Hint 3</summary>
 #
-# One more number is enough: in the row of *thing* and the column of *state*.
+# One more number is enough: in the row of *food* and the column of *quality*.
 #
 # </details>
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
-my_w_q = torch.zeros(4, 4)  # (4, 4)
-my_w_q[3, 1] = 3.0  # state asks for alive
-my_w_q[0, 3] = 3.0  # a thing asks for state; thirsty is no thing, so it goes on as before
+my_w_q = torch.zeros(4, 4)
+my_w_q[3, 0] = 2.0  # quality asks for animal
+my_w_q[1, 3] = 3.0  # food asks for quality; thirsty is no food, so it goes on as before
 
 exercises.one_head.check_w_q(my_w_q)
 
 # %% [markdown]
 # ## What you have now
 #
-# Attention scores each query against each key, divides by $\sqrt d$, turns scores into shares and
-# mixes the values by them. It reaches any distance in one step. Three matrices decide what is
-# asked, what it is found by and what is handed over; a fourth decides where that is written.
+# You can compute attention on paper and as three lines of code, and you know what each of the four
+# matrices changes.
 #
-# But one head has one set of weights. *It* cannot look at *cat* to learn who and at *thirsty* to
-# learn what about it, without blending the two. [The next chapter](02_two_heads.ipynb) gives it a
-# second head.
+# > **In short.** Attention is a soft look-up. Each query is compared with every key, and collects
+# > from every value in proportion to the fit.
+# >
+# > $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
+# >
+# > Query `(n, d)`, key `(m, d)`, value `(m, d_v)`; weights `(n, m)`; output `(n, d_v)`.
+# >
+# > ```python
+# > weights = (query @ key.mT / math.sqrt(query.size(-1))).softmax(-1)
+# > output = weights @ value
+# > ```
+# >
+# > Each query's weights are positive and add up to one. $W_Q$ and $W_K$ decide who finds whom, $W_V$
+# > and $W_O$ decide what is handed over and where it is written. A Transformer adds the output to
+# > the word that asked.
+#
+# One question stays open. A head has one set of weights per query: *it* cannot look at *cat* to
+# learn who and at *thirsty* to learn what about it, without blending the two. [The next
+# chapter](02_two_heads.ipynb) gives each word a second head.

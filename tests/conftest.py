@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def trained() -> Path:
     """Give the folder of the trained weights; where they are asked for they must be there."""
-    from book.record import NoRecord, weights_are_there
+    from book.run.record import NoRecord, weights_are_there
 
     try:
         there = weights_are_there()

@@ -9,7 +9,7 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 
-from book import scripts
+from book.run import scripts
 
 CORE = """
 import sys

@@ -16,9 +16,9 @@ function remember(names) {
   else localStorage.removeItem(KEY);
 }
 
-const nameIn = (address) => new URL(address).pathname.match(/\/notebooks\/(\w+)\/$/)?.[1];
+const nameIn = (address) => new URL(address).pathname.match(/\/chapters\/([\w-]+)\/$/)?.[1];
 
-// The navigation, the map and the list reserve room for a tick behind each chapter.
+// The navigation and the list reserve room for a tick behind each chapter.
 function show() {
   const names = finished();
   for (const mark of document.querySelectorAll(".aa-tick, .md-status--chapter")) {
@@ -32,8 +32,8 @@ function show() {
     box.closest(".aa-finish").classList.add("aa-works");
   }
   for (const line of document.querySelectorAll(".aa-so-far")) {
-    const all = document.querySelectorAll(".aa-ways a").length;
-    const known = document.querySelectorAll(".aa-ways a.aa-finished").length;
+    const all = document.querySelectorAll(".aa-chapters a").length;
+    const known = document.querySelectorAll(".aa-chapters a.aa-finished").length;
     const text = known ? `You have finished ${known} of ${all}.` : "";
     line.querySelector("span").textContent = text;
     line.classList.toggle("aa-works", names.size > 0);
@@ -62,11 +62,9 @@ if (works()) {
     if (!target.matches(".aa-so-far button")) return;
     remember(new Set());
     show();
-    document.querySelector(".aa-ways a").focus(); // the button is gone
+    document.querySelector(".aa-chapters a").focus(); // the button is gone
   });
   addEventListener("storage", show); // another tab
   addEventListener("pageshow", show); // back from a page that was left
-  // The theme tells of every page that it shows, also when it swaps only the content.
-  if (window.document$) window.document$.subscribe(show);
-  else show();
+  show();
 }

@@ -18,9 +18,7 @@ const sized = new ResizeObserver((entries) => {
   }
 });
 
-function look() {
+// The theme gives tables the place that they scroll in when the document is read.
+document.addEventListener("DOMContentLoaded", () => {
   for (const region of document.querySelectorAll(Object.keys(NAMES).join())) sized.observe(region);
-}
-
-if (window.document$) window.document$.subscribe(look);
-else look();
+});

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from book import scripts
+from book.run import scripts
 
 ONE = """\
 # %% [markdown]

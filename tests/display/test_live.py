@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup
 
 from annotated_attention import display
 from annotated_attention.display import _live
-from book import execute
+from book.run import execute
 
 DATA = {"keys": ["<b>", "'\"&", "ok"], "numbers": [[1, 2.5], []], "texts": {"loss": ["0.1"]}}
 
@@ -45,7 +45,7 @@ def test_a_notebook_is_given_the_figure_with_its_script():
     assert ".aa-stage {" in style.text, "its stylesheet is missing"
     assert str(frame) == str(BeautifulSoup(figure().html, "html.parser"))
     assert (script["type"], script.text) == ("module", _live.bundle("attention_over_training"))
-    assert execute.SCRIPT.sub("", bundle["text/html"]).endswith(figure().html)
+    assert execute.CARRIED.sub("", bundle["text/html"]) == figure().html
 
 
 def test_room_is_kept_in_units_of_the_text():

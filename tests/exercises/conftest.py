@@ -27,7 +27,7 @@ def verdict(capsys: pytest.CaptureFixture[str]) -> Verdict:
 @pytest.fixture
 def groups() -> Groups:
     """List, for each exercise of a chapter, five cells: task, stub, check, hints, solution."""
-    from book import scripts
+    from book.run import scripts
 
     def groups(chapter: str) -> list[list[NotebookNode]]:
         cells = scripts.notebook(scripts.CHAPTERS / f"{chapter}.py").cells

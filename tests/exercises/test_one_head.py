@@ -9,9 +9,93 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention.exercises.one_head import check_attend, check_w_q
+from annotated_attention.exercises.one_head import (
+    check_attend,
+    check_scores,
+    check_w_q,
+    check_weights,
+)
 
 CHAPTER = "01_one_head"
+
+
+def test_scores_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_scores")
+    assert before == "✗ my_scores: not yet, 2 of the 2 numbers are missing. "
+    assert after.startswith('✓ my_scores: "thirsty" and "cat" share animal')
+
+
+@pytest.mark.parametrize("answer", [(6, 4), [6.0, torch.tensor(4)], torch.tensor([6, 4])])
+def test_scores_accept_other_ways(verdict: Any, answer: object) -> None:
+    assert verdict(check_scores, answer).startswith("✓ my_scores")
+
+
+WRONG_SCORES: list[tuple[object, str]] = [
+    ([3, 2], "you divided by √4 already"),
+    ([4, 6], "the other way round"),
+    ([3, 3], 'your query is "it"'),
+    ([3, 4], 'your query is "it"'),
+    ([9, 3], "you scored each key with itself"),
+    ([7, 7], "you added the numbers of the two words"),
+    ([12, 12], "you multiplied the sums"),
+    ([6, 2], "add up two products"),
+    ([5, 4], '5 is not the score with "cat"'),
+    ([6, 3], '3 is not the score with "it"'),
+    ([6, None], "not yet, 1 of the 2 numbers are missing"),
+    ([6], "a list of 2 numbers is asked for, and there are 1 of them"),
+    (6, "a list of 2 numbers is asked for, and there are none"),
+    (torch.eye(2), "each of the 2 is to be one finite number"),
+    ([6, "4"], "each of the 2 is to be one finite number"),
+    ([6, math.nan], "each of the 2 is to be one finite number"),
+    (None, "not yet, it is None"),
+]
+
+
+@pytest.mark.parametrize(("answer", "reason"), WRONG_SCORES)
+def test_scores_name_the_mistake(verdict: Any, answer: object, reason: str) -> None:
+    said = verdict(check_scores, answer)
+    assert said.startswith("✗ my_scores: ")
+    assert reason in said
+
+
+def test_weights_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_weights")
+    assert before == "✗ my_weights: not yet, 8 of the 8 numbers are missing. "
+    assert after.startswith("✓ my_weights: right")
+
+
+def of_drank(drank: float, was: float, other: float) -> list[float]:
+    """List eight numbers in the order of the sentence."""
+    return [other, other, drank, other, other, other, was, other]
+
+
+@pytest.mark.parametrize(
+    "answer", [of_drank(0.46, 0.17, 0.06), torch.tensor(of_drank(0.459, 0.169, 0.062))]
+)
+def test_weights_accept_what_was_rounded(verdict: Any, answer: object) -> None:
+    assert verdict(check_weights, answer).startswith("✓ my_weights")
+
+
+WRONG_WEIGHTS: list[tuple[list[float], str]] = [
+    (of_drank(4, 2, 0), "these are the scores."),
+    (of_drank(2, 1, 0), "these are the scores divided by 2"),
+    (of_drank(7.4, 2.7, 1), "these are the exponentials"),
+    (of_drank(0.67, 0.33, 0), "there is no exponential"),
+    (of_drank(0.80, 0.11, 0.01), "you left the division out"),
+    (of_drank(0.73, 0.27, 0), "exp(0) is 1, not 0"),
+    (of_drank(0.46, 0.17, 0), "exp(0) is 1, not 0"),
+    (of_drank(0.73, 0.27, 0.1), "exp(0) is 1, not 0"),
+    (of_drank(45.9, 16.9, 6.2), "these are percentages"),
+    (of_drank(0.9, 0.3, 0.1), "your weights add up to 1.80"),
+    (of_drank(0.34, 0.3, 0.06), 'they add up to 1, but the weight of "was" is not 0.30'),
+]
+
+
+@pytest.mark.parametrize(("answer", "reason"), WRONG_WEIGHTS, ids=[r for _, r in WRONG_WEIGHTS])
+def test_weights_name_the_mistake(verdict: Any, answer: list[float], reason: str) -> None:
+    said = verdict(check_weights, answer)
+    assert said.startswith("✗ my_weights: ")
+    assert reason in said
 
 
 def test_attend_stub_and_solution(printed: Any) -> None:
@@ -81,6 +165,14 @@ def root_d(query: Tensor) -> float:
     return math.sqrt(query.size(1))
 
 
+def normal(numbers: Tensor) -> Tensor:
+    return numbers / numbers.sum(-1, keepdim=True)
+
+
+def powers(query: Tensor, key: Tensor) -> Tensor:
+    return (query @ key.T / root_d(query)).exp()
+
+
 WRONG_ATTEND: list[tuple[Callable[..., Any], str]] = [
     (divided_by(lambda q, k, v: 1), "you do not scale"),
     (divided_by(lambda q, k, v: q.size(1)), "you divide the scores by d, not by √d"),
@@ -90,6 +182,13 @@ WRONG_ATTEND: list[tuple[Callable[..., Any], str]] = [
     (divided_by(lambda q, k, v: len(q) ** 0.5), "the number of queries, √n"),
     (divided_by(lambda q, k, v: 2), "√d only for the chapter's sentence"),
     (lambda q, k, v: (q @ k.T / root_d(q)).softmax(0) @ v, "softmax runs over the queries"),
+    (lambda q, k, v: (k @ q.T / root_d(q)).softmax(-1).T @ v, "the first one of key @ query.mT"),
+    (lambda q, k, v: normal(q @ k.T / root_d(q)) @ v, "without an exponential"),
+    (lambda q, k, v: normal(q @ k.T) @ v, "without an exponential"),
+    (lambda q, k, v: (q @ k.T / root_d(q)).exp() @ v, "divided by the sum of its row"),
+    (lambda q, k, v: (q @ k.T).exp() @ v, "divided by the sum of its row"),
+    (lambda q, k, v: (q @ k.T / root_d(q)).flatten().softmax(0).view(len(q), -1) @ v,
+     "you divide by the sum of all exponentials"),
     (lambda q, k, v: (q @ k.T / root_d(q)).softmax(1) @ k, "you mix the keys"),
     (lambda q, k, v: (q @ k.T / root_d(q)).softmax(1), "you return the weights"),
     (lambda q, k, v: q @ k.T / root_d(q), "you return the scores"),
@@ -108,7 +207,14 @@ WRONG_ATTEND: list[tuple[Callable[..., Any], str]] = [
     (lambda q, k, v: q.new_full((len(q), v.size(1)), math.nan), "21 of its 21 numbers are NaN"),
     (lambda q, k, v: q.new_zeros(len(q), v.size(1)), "21 of its 21 numbers are not. Most"),
     (divided_by(lambda q, k, v: math.sqrt(6)), "but not with n = 8, m = 2, d = 9, d_v = 5: "),
-    (lambda q, k, v: (q @ k).softmax(-1) @ v, "RuntimeError: mat1 and mat2 shapes cannot be"),
+    (lambda q, k, v: (q @ k / root_d(q)).softmax(-1) @ v, "you multiply query by key as it is"),
+    (lambda q, k, v: (q @ k).softmax(-1) @ v, "the keys have to become columns: query @ key.mT"),
+    (lambda q, k, v: (q @ k).softmax(-1) @ v, "So your code raises RuntimeError: mat1 and mat2"),
+    (lambda q, k, v: (q.T @ k / root_d(q)).softmax(-1) @ v, "you transpose query where key has to"),
+    (lambda q, k, v: (k @ q.T / root_d(q)).softmax(-1) @ v, "your weights have a row per key"),
+    (lambda q, k, v: (k @ q.T / root_d(q)).softmax(0) @ v, "your weights have a row per key"),
+    (lambda q, k, v: powers(q, k) / powers(q, k).sum(-1) @ v, "write sum(-1, keepdim=True)"),
+    (lambda q, k, v: q @ v, "your code raises RuntimeError: mat1 and mat2"),
     (lambda q: q, "TypeError: "),
 ]  # fmt: skip
 
@@ -117,20 +223,21 @@ WRONG_ATTEND: list[tuple[Callable[..., Any], str]] = [
 def test_attend_names_the_mistake(verdict: Any, answer: Callable[..., Any], reason: str) -> None:
     said = verdict(check_attend, answer)
     assert said.startswith("✗ my_attend: ")
-    assert reason in said
+    assert reason in said.partition(" in line ")[0]  # that line stands above, beside its reason
 
 
 def test_w_q_stub_and_solution(printed: Any) -> None:
     before, after = printed(CHAPTER, "check_w_q")
     assert before == (
-        '✗ my_w_q: not yet. "it" asks for nothing, and gives every word 0.12. '
-        '"thirsty" gives "cat" 0.86 of its attention. '
+        '✗ my_w_q: not yet. "it" looks most at "cat" (0.57), and gives "thirsty" only 0.21. '
+        '"thirsty" gives "cat" 0.86 of its attention. As it stands, "it" asks with (2, 0, 0, 0) '
+        'and "thirsty" asks with (4, 0, 0, 0). '
     )
-    assert after.startswith('✓ my_w_q: "it" gives "thirsty" 0.59 of its attention. "thirsty" gives')
+    assert after.startswith('✓ my_w_q: "it" gives "thirsty" 0.80 of its attention. "thirsty" gives')
 
 
 def matrix(**entries: float) -> Tensor:
-    """Make a matrix from entries such as ``r3c1=3.0``."""
+    """Make a matrix from entries such as ``r3c0=2.0``."""
     made = torch.zeros(4, 4)
     for place, number in entries.items():
         made[int(place[1]), int(place[3])] = number
@@ -140,10 +247,10 @@ def matrix(**entries: float) -> Tensor:
 @pytest.mark.parametrize(
     "answer",
     [
-        matrix(r3c1=3, r0c3=4).requires_grad_(),
-        nn.Parameter(matrix(r3c1=4, r0c3=3)),
-        matrix(r3c1=3, r0c3=3).to(torch.int64),
-        matrix(r3c1=6, r1c3=3),
+        matrix(r3c0=2, r1c3=4).requires_grad_(),
+        nn.Parameter(matrix(r3c0=3, r1c3=4)),
+        matrix(r3c0=2, r1c3=3).to(torch.int64),
+        matrix(r3c0=4, r1c3=9),
     ],
 )
 def test_w_q_accepts_other_ways(verdict: Any, answer: Tensor) -> None:
@@ -151,19 +258,21 @@ def test_w_q_accepts_other_ways(verdict: Any, answer: Tensor) -> None:
 
 
 WRONG_W_Q: list[tuple[object, str]] = [
-    (torch.eye(4), '"it" looks most at "cat" (0.39), and gives "thirsty" only 0.09.'),
+    (torch.eye(4), "quality asks for quality"),
     (torch.zeros(4, 4), '"thirsty" asks for nothing, and gives every word 0.12.'),
-    (matrix(r3c1=3, r0c3=3).T, "but transposed. A row is a feature that the word has"),
-    (matrix(r0c3=3, r1c3=3, r2c3=3, r3c3=3), 'every word that asks for anything now looks most at'),
-    (matrix(r3c1=3, r1c3=3), '"thirsty" gives "cat" 0.47, and "thirsty" as much: not more than'),
-    (matrix(r3c1=3, r0c3=5, r0c1=-5), '0.31, and "because" and "was" as much: not more than half'),
-    (matrix(r3c1=3, r0c3=2), '"it" gives "thirsty" 0.41: not more than half'),
-    (matrix(r3c1=3, r0c1=3), '"it" looks most at "cat" (0.54)'),
+    (matrix(r3c0=2, r1c3=3).T, "a row and a column are swapped"),
+    (matrix(r3c0=2, r3c1=3), "a row and a column are swapped"),
+    (matrix(r3c0=2, r1c3=1), "the right place, but too small a number"),
+    (matrix(r3c0=2, r0c3=3), "in your matrix, animal asks for quality"),
+    (matrix(r3c0=2, r3c3=3), "in your matrix, quality asks for quality"),
+    (matrix(r3c0=2, r0c3=3, r3c3=3), "animal and quality ask for quality"),
+    (matrix(r3c0=2, r1c3=-3), 'As it stands, "it" asks with (2, 0, 0, -3)'),
+    (matrix(r3c0=2, r1c0=3), '"it" looks most at "cat" (0.92), and gives "thirsty" only 0.08.'),
     (torch.zeros(4, 3), "shape (4, 3); what fits is (e, d), here (4, 4)"),
     (torch.zeros(16), "shape (16,); what fits is (e, d), here (4, 4)"),
-    (matrix(r3c1=3, r0c3=math.nan), "NaN or infinite"),
-    (matrix(r3c1=3, r0c3=math.inf), "NaN or infinite"),
-    (matrix(r3c1=3, r0c3=3).double() * 5e307, "so large that the scores overflow"),
+    (matrix(r3c0=2, r1c3=math.nan), "NaN or infinite"),
+    (matrix(r3c0=2, r1c3=math.inf), "NaN or infinite"),
+    (matrix(r3c0=2, r1c3=3).double() * 5e307, "so large that the scores overflow"),
     ([[0.0] * 4] * 4, "it is a list of 4 things; one tensor is asked for"),
     (torch.zeros(4, 4).numpy(), "an object of type ndarray; a tensor is asked for"),
     (torch.zeros(4, 4, dtype=torch.complex64), "torch.complex64; real numbers are asked for"),

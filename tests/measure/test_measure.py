@@ -15,7 +15,7 @@ from annotated_attention.measure import __main__ as command
 from annotated_attention.measure import contenders, machine, memory, plan, timing
 from annotated_attention.measure.process import in_new_process
 from annotated_attention.measure.timing import MODES, ROUNDS
-from book import scripts
+from book.run import scripts
 
 TINY = (3, 5, 16, 2)
 FACTORY = {"device": "cpu", "dtype": torch.float32}

@@ -3,8 +3,7 @@
 import nbformat
 import pytest
 
-from book import scripts
-from book.figures import EXECUTED
+from book.run import scripts
 
 CHAPTERS = sorted(scripts.CHAPTERS.glob("*.py"))
 each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)
@@ -12,7 +11,7 @@ each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: sc
 
 @each_chapter
 def test_ran_without_error(script):
-    path = EXECUTED / f"{script.stem}.ipynb"
+    path = scripts.EXECUTED / f"{script.stem}.ipynb"
     assert path.exists(), f"{script.stem} was not executed: `make notebooks` does it"
     ran = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     assert [cell.source for cell in ran] == [cell.source for cell in scripts.code_cells(script)], (

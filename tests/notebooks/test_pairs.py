@@ -6,7 +6,7 @@ import jupytext
 import pytest
 from jupytext.config import load_jupytext_config
 
-from book import scripts
+from book.run import scripts
 
 CHAPTERS = sorted(scripts.CHAPTERS.glob("*.py"))
 each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)

@@ -6,8 +6,7 @@ import re
 import nbformat
 import pytest
 
-from book import execute, record, scripts
-from book.figures import EXECUTED
+from book.run import execute, record, scripts
 
 CHAPTERS = record.chapters()
 each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)
@@ -63,13 +62,12 @@ def test_a_record_is_of_the_chapter_as_it_stands(script):
 
 @each_chapter
 def test_a_record_says_what_a_live_run_says(script, trained):
-    live = nbformat.read(EXECUTED / f"{script.stem}.ipynb", as_version=4)
+    live = nbformat.read(scripts.EXECUTED / f"{script.stem}.ipynb", as_version=4)
     assert live.metadata["run"] == record.LIVE, f"{trained} is there, and was not used"
     outputs = recorded(script)["outputs"]
     for cell in tagged(live):
-        kept = record.kept(cell.outputs)
-        texts = list(zip(said(outputs[cell.id]), said(kept), strict=True))
-        assert texts or not kept
+        texts = list(zip(said(outputs[cell.id]), said(cell.outputs), strict=True))
+        assert texts or not cell.outputs
         for before, now in texts:
             assert_same(before, now)
 
@@ -94,7 +92,7 @@ def test_without_weights_the_record_is_shown_and_named(without):
     assert found["provenance"]["sha256"] in note
     assert "`make TRAINED=1 serve`" in note
     for cell in tagged(shown):
-        assert record.kept(cell.outputs) == found["outputs"][cell.id]
+        assert cell.outputs == found["outputs"][cell.id]
     code = [cell for cell in shown.cells if cell.cell_type == "code"]
     assert [cell.source for cell in code] == [cell.source for cell in scripts.code_cells(script)]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
@@ -147,8 +145,7 @@ def test_whether_weights_are_there(monkeypatch, tmp_path):
 
 
 def test_only_a_live_run_is_recorded(monkeypatch, tmp_path, without):
-    monkeypatch.setattr(scripts, "ROOT", tmp_path)
-    (tmp_path / "build" / "notebooks").mkdir(parents=True)
-    (tmp_path / "build" / "notebooks" / without.name).write_bytes(without.read_bytes())
+    monkeypatch.setattr(scripts, "EXECUTED", tmp_path)
+    (tmp_path / without.name).write_bytes(without.read_bytes())
     with pytest.raises(record.NoRecord, match="was not run live"):
         record.write(CHAPTERS[0])

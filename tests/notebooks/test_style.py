@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from book import scripts
+from book.run import scripts
 
 CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
 SCRIPTS = sorted(scripts.CHAPTERS.glob("*.py"))  # the cheat sheet, too, which has little prose

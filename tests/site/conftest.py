@@ -11,7 +11,7 @@ from http.server import ThreadingHTTPServer
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from book.site import SITE, Quiet
+from book.site.build import SITE, Quiet
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]

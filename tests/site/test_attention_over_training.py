@@ -8,11 +8,11 @@ import torch
 from playwright.sync_api import expect
 
 from annotated_attention import chapters
-from book.site import SITE
+from book.site.build import SITE
 
 PAGES = [
     page.parent.name
-    for page in sorted(SITE.glob("notebooks/*/index.html"))
+    for page in sorted(SITE.glob("chapters/*/index.html"))
     if 'data-live="attention_over_training"' in page.read_text(encoding="utf-8")
 ]
 # Goes through every step, and gives what the figure says, writes and draws at each.
@@ -53,7 +53,7 @@ def frame(browser, served):
     problems = []
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(f"{served[0]}/notebooks/{PAGES[0]}/")
+    page.goto(f"{served[0]}/chapters/{PAGES[0]}/")
     frame = page.locator("[data-live=attention_over_training]")
     frame.scroll_into_view_if_needed()
     expect(frame.get_by_role("status")).not_to_be_empty()
@@ -63,7 +63,7 @@ def frame(browser, served):
 
 
 def test_there_is_one():
-    assert PAGES == ["10_training"]
+    assert PAGES == ["training"]
 
 
 def test_the_page_holds_what_training_gives(frame, trained_here):

@@ -13,7 +13,7 @@ from axe_playwright_python.base import AXE_SCRIPT
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from book.site import SITE
+from book.site.build import SITE
 
 PAGES = sorted(
     path.relative_to(SITE).as_posix().removesuffix("index.html") for path in SITE.rglob("*.html")
@@ -182,7 +182,6 @@ def look(page, address):
     for event, listener in listeners.items():
         page.on(event, listener)
     page.goto(address)
-    page.wait_for_selector("[data-started]", state="attached")
     page.evaluate(SCROLL)
     expect(page.locator(".aa-live:not([data-live-on])")).to_have_count(0)
     seen.shifts = page.evaluate("shifts")

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from annotated_attention import counting
 from annotated_attention.counting import PRESETS
 
-PAGE = "/notebooks/12_counting/"
+PAGE = "/chapters/counting/"
 
 
 def cells(figure: Any, within: str) -> list[str]:

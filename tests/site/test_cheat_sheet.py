@@ -28,7 +28,7 @@ CLIPPED = """() => [...document.querySelectorAll(".aa-card, .aa-card *")]
 @pytest.fixture(scope="module")
 def sheet(browser, served):
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto(f"{served[0]}/notebooks/cheat_sheet/")
+    page.goto(f"{served[0]}/cheat-sheet/")
     return page
 
 

@@ -8,10 +8,12 @@ import pytest
 from bs4 import BeautifulSoup
 from playwright.sync_api import expect
 
-from book import glossary, scripts
-from book.site import SITE
+from book.run import scripts
+from book.site import glossary
+from book.site.build import SITE
+from book.site.contents import address
 
-FILES = [*sorted(SITE.glob("notebooks/[0-9]*/index.html")), SITE / "notation" / "index.html"]
+FILES = [*sorted(SITE.glob("chapters/*/index.html")), SITE / "notation" / "index.html"]
 each_page = pytest.mark.parametrize(
     "page", FILES, ids=lambda path: path.parent.relative_to(SITE).as_posix()
 )
@@ -43,8 +45,8 @@ def test_the_page_is_sorted_and_each_entry_leads_to_its_chapter():
     for meaning in page.select("article dd"):
         link = meaning.select("a")[-1]
         number = int(link.text.removeprefix("Chapter "))
-        assert f"notebooks/{number:02}_" in link["href"]
-        assert "#" in link["href"]
+        (script,) = scripts.CHAPTERS.glob(f"{number:02}_*.py")
+        assert f"../{address(script.stem)}#" in link["href"]
     assert not page.select(".aa-term")
 
 
@@ -97,8 +99,6 @@ def visit(browser, served):
         contexts.append(browser.new_context(**options))
         page = contexts[-1].new_page()
         page.goto(f"{served[0]}/notation/")
-        if options.get("java_script_enabled", True):
-            page.wait_for_selector("[data-started]", state="attached")
         return page, page.locator(".aa-term").first, page.get_by_role("tooltip")
 
     yield visit

@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup
 from playwright.sync_api import expect
 
 from annotated_attention import chapters, display
-from book.site import SITE
+from book.site.build import SITE
 
 WORDS = ["one", "<b>", "three"]
 MAPS = [
@@ -20,7 +20,7 @@ MAPS = [
 
 PAGES = [
     page.parent.name
-    for page in sorted(SITE.glob("notebooks/*/index.html"))
+    for page in sorted(SITE.glob("chapters/*/index.html"))
     if 'data-live="heads_at_work"' in page.read_text(encoding="utf-8")
 ]
 # Goes through every layer, head and query, and gives what the figure says and draws of each.
@@ -128,13 +128,13 @@ def strongest(row, keys):
 
 
 def test_there_are_heads_at_work():
-    assert PAGES == ["02_two_heads", "07_multihead_attention", "10_training", "11_trained_weights"]
+    assert PAGES == ["multihead-attention", "trained-weights", "training", "two-heads"]
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_number_on_the_page_is_the_chapters(page, served, name):
     chapter = page.context.browser.new_page()
-    chapter.goto(f"{served[0]}/notebooks/{name}/")
+    chapter.goto(f"{served[0]}/chapters/{name}/")
     frame = chapter.locator("[data-live=heads_at_work]")
     frame.scroll_into_view_if_needed()
     status = frame.get_by_role("status")
@@ -170,7 +170,7 @@ def test_every_number_on_the_page_is_the_chapters(page, served, name):
 
 def test_the_two_heads_of_chapter_2():
     one = chapters.load("01_one_head")
-    text = (SITE / "notebooks" / "02_two_heads" / "index.html").read_text(encoding="utf-8")
+    text = (SITE / "chapters" / "two-heads" / "index.html").read_text(encoding="utf-8")
     state = BeautifulSoup(text, "html.parser").select_one("[data-live=heads_at_work]")
     x = one.EMBEDDINGS
     who, what, asks = x[:, :2], x[:, 2:], torch.stack([0 * x[:, 1], 4 * x[:, 1]], 1)

@@ -3,7 +3,6 @@
 A built page is given two figures, one in view and one far below, whatever the chapters draw.
 """
 
-import json
 import re
 from urllib.parse import urlsplit
 
@@ -13,7 +12,7 @@ from playwright.sync_api import expect
 
 from annotated_attention import display
 from annotated_attention.display import _live
-from book.site import SITE
+from book.site.build import SITE
 
 STEPS, LAST = [0, 20, 50], "step 50 · loss 0.1"
 DATA = {
@@ -35,28 +34,19 @@ def figure(name):
     return made(name).html
 
 
-def with_figures(page, *, instant):
-    """Give a built page the two figures, and instant navigation if asked."""
+def with_figures(page):
+    """Give a built page the two figures."""
     text = (SITE / page / "index.html").read_text(encoding="utf-8")
-    assert '"navigation.instant"' not in text, "both kinds of navigation are tested: see below"
-    if instant:
-        text = text.replace('"features": [', '"features": ["navigation.instant", ', 1)
-        assert '"navigation.instant"' in text
     far = '<div style="height: 4000px"></div>'
     return re.sub(r"(<article[^>]*>)", rf"\1{figure('near')}{far}{figure('far')}", text, count=1)
 
 
-@pytest.fixture(params=[False, True], ids=["loading", "instant"])
-def address(served, request):
+@pytest.fixture
+def address(served):
     address, extra = served
-    pages = {f"/{page}/": with_figures(page, instant=request.param) for page in ("notation", "api")}
-    # The theme swaps pages that the sitemap knows, and reads one for this address.
-    known = "".join(f"<url><loc>{address}{page}</loc></url>" for page in pages)
-    pages["/sitemap.xml"] = f"<urlset>{known}</urlset>"
-    extra.update(pages)
+    extra["/notation/"] = with_figures("notation")
     yield address
-    for page in pages:
-        del extra[page]
+    del extra["/notation/"]
 
 
 @pytest.fixture
@@ -100,7 +90,6 @@ def assert_alive_once(page):
     expect(page.locator("#fig-near > figcaption")).to_be_visible()
 
 
-@pytest.mark.parametrize("address", [False], indirect=True)
 def test_complete_without_scripts(visit):
     page = visit(java_script_enabled=False)
     for name in ("near", "far"):
@@ -108,7 +97,6 @@ def test_complete_without_scripts(visit):
     expect(page.locator(".aa-stage")).to_have_count(0)
 
 
-@pytest.mark.parametrize("address", [False], indirect=True)
 def test_stands_still_when_its_module_fails(visit):
     page = visit(scripts_fail=True)
     page.wait_for_event("console", lambda m: "did not start" in m.text)
@@ -116,7 +104,6 @@ def test_stands_still_when_its_module_fails(visit):
     expect(page.locator(".aa-stage")).to_have_count(0)
 
 
-@pytest.mark.parametrize("address", [False], indirect=True)
 def test_comes_to_life_when_it_comes_into_view(visit):
     page = visit()
     assert_alive_once(page)
@@ -125,7 +112,6 @@ def test_comes_to_life_when_it_comes_into_view(visit):
     expect(page.locator(".aa-stage")).to_have_count(2)
 
 
-@pytest.mark.parametrize("address", [False], indirect=True)
 def test_answers_to_mouse_and_keyboard(visit):
     page = visit()
     figure, status = near(page), near(page).get_by_role("status")
@@ -155,27 +141,6 @@ def test_answers_to_mouse_and_keyboard(visit):
     expect(figure.get_by_role("button", name="Play")).to_be_focused()
 
 
-def test_one_of_each_after_moving_away_and_back(visit, request):
-    page = visit()
-    page.evaluate("window.mark = 1")
-    assert_alive_once(page)
-    for _ in range(2):
-        page.locator(".md-sidebar a[href$='api/']").first.click()
-        page.wait_for_url("**/api/")
-        assert_alive_once(page)
-        page.go_back()
-        page.wait_for_url("**/notation/")
-        assert_alive_once(page)
-    near(page).get_by_role("slider").press("Home")
-    expect(near(page).get_by_role("status")).to_have_text("step 0 · loss 2.3")
-    page.go_forward()
-    page.wait_for_url("**/api/")
-    assert_alive_once(page)
-    if "instant" in request.node.name:
-        assert page.evaluate("window.mark") == 1, "the document was loaded anew"
-
-
-@pytest.mark.parametrize("address", [False], indirect=True)
 def test_less_movement_and_paper(visit):
     page = visit(reduced_motion="reduce")
     assert_alive_once(page)
@@ -228,7 +193,7 @@ def test_alive_in_a_notebook_without_its_kernel(notebook):
 
 @pytest.mark.parametrize("module", _live.modules())
 def test_every_module_starts_in_a_notebook(notebook, module):
-    pages = (page.read_text(encoding="utf-8") for page in SITE.glob("notebooks/*/index.html"))
+    pages = (page.read_text(encoding="utf-8") for page in SITE.glob("chapters/*/index.html"))
     text = next(text for text in pages if f'data-live="{module}"' in text)
     frame = BeautifulSoup(text, "html.parser").select_one(f".aa-live[data-live={module}]")
     script = f'<script type="module">{_live.bundle(module)}</script>'
@@ -239,7 +204,7 @@ def test_every_module_starts_in_a_notebook(notebook, module):
 
 CHAPTERS = sorted(
     page.parent.relative_to(SITE).as_posix()
-    for page in SITE.glob("notebooks/*/index.html")
+    for page in SITE.glob("chapters/*/index.html")
     if 'class="aa-live"' in page.read_text(encoding="utf-8")
 )
 MOVED = """addEventListener('error', (event) => (window.failed = event.message));
@@ -371,8 +336,6 @@ def test_weight_of_the_scripts(chapter):
     used = {f"assets/live/{name}.js" for name in re.findall(r'data-live="(\w+)"', text)}
     used |= {"assets/live/host/figure.js"}
     used |= set(re.findall(r'<script[^>]* src="(?:\.\./)*(assets/(?!javascripts/)[^"?]+)', text))
-    names = re.search(r"OURS = (\[.*?\]);", (SITE / "assets/start.js").read_text(encoding="utf-8"))
-    used |= {f"assets/{name}.js" for name in json.loads(names[1])}
-    assert {"assets/start.js", "assets/live/host/site.js"} <= used
+    assert {"assets/reading.js", "assets/live/host/site.js"} <= used
     sizes = {path: (SITE / path).stat().st_size for path in sorted(used)}
     assert sum(sizes.values()) <= 60_000, sizes

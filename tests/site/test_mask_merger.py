@@ -12,7 +12,7 @@ from torch import Tensor
 from annotated_attention import chapters, masks
 from annotated_attention.display._merger import written
 
-PAGE = "/notebooks/06_masks/"
+PAGE = "/chapters/masks/"
 WORDS = [["the", "cat", "drank", "the", "milk"], ["it", "was", "sweet", "·", "·"]]
 
 

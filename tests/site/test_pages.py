@@ -10,13 +10,14 @@ from urllib.parse import unquote, urljoin, urlsplit
 import pytest
 from bs4 import BeautifulSoup
 
-from book import scripts
-from book.site import SITE
+from book.run import scripts
+from book.site import contents
+from book.site.build import SITE
 
 assert SITE.exists(), "there is no site/: `make site` builds it"
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
 CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
-CHAPTER_PAGES = [f"notebooks/{script.stem}/index.html" for script in CHAPTERS]
+CHAPTER_PAGES = [f"{contents.address(script.stem)}index.html" for script in CHAPTERS]
 each_page = pytest.mark.parametrize("page", PAGES)
 each_chapter = pytest.mark.parametrize("page", CHAPTER_PAGES)
 ROOT = "http://book/"  # stands for wherever the site is served
@@ -135,7 +136,7 @@ def test_figures_have_a_text_alternative(page):
 
 def test_there_are_figures_to_check():
     without = [page for page in CHAPTER_PAGES if not content(page).select("figure svg")]
-    assert without == ["notebooks/17_from_memory/index.html"]  # about code, and nothing else
+    assert without == ["chapters/from-memory/index.html"]  # about code, and nothing else
     assert content("index.html").select("figure svg")
 
 
@@ -149,14 +150,8 @@ def test_formulas_are_typeset(page):
         assert text.find_parent(["pre", "code", "svg"]) or text.find_parent(class_="katex"), text
 
 
-@each_page
-def test_tables_have_their_place_to_scroll_before_any_script_runs(page):
-    for table in soup(page).select("article table:not([class])"):
-        assert "md-typeset__table" in table.parent.get("class", [])
-
-
 def test_no_line_ends_between_a_formula_and_its_comma():
-    whole = content("notebooks/06_masks/index.html").select_one(".aa-whole:has(> .katex)")
+    whole = content("chapters/masks/index.html").select_one(".aa-whole:has(> .katex)")
     assert whole.select_one("annotation").text == "-\\infty"
     assert whole.text.endswith(":")
 
@@ -180,12 +175,17 @@ def test_contents_match_headings(page):
     assert sorted(listed) == sorted(headings)
 
 
-@pytest.mark.parametrize("page", [*CHAPTER_PAGES, "notebooks/cheat_sheet/index.html"])
-def test_offers_script_and_notebook(page):
-    links = [link["href"] for link in content(page).select("a[download]")]
-    files = [file_behind(urljoin(address(page), link)).read_bytes() for link in links]
-    script = scripts.CHAPTERS / f"{Path(page).parent.name}.py"
-    assert files == [scripts.pair_text(script).encode(), script.read_bytes()]
+@pytest.mark.parametrize("script", scripts.CHAPTERS.glob("*.py"), ids=lambda script: script.stem)
+def test_offers_script_and_notebook(script):
+    page = f"{contents.address(script.stem)}index.html"
+    links = content(page).select("a[download]")
+    assert [link["download"] for link in links] == [f"{script.stem}.ipynb", script.name]
+    notebook, text = (file_behind(urljoin(address(page), link["href"])) for link in links)
+    assert text.read_bytes() == script.read_bytes()
+    first, *rest = json.loads(notebook.read_bytes())["cells"]
+    assert "pip install -e '.[book,trained]'" in "".join(first["source"]), "it says what it needs"
+    assert rest == json.loads(scripts.pair_text(script))["cells"]
+    assert "pip install -e" not in content(page).text, "who reads the page needs nothing"
 
 
 def test_package_page_sets_what_it_describes_below_its_sections():
@@ -222,18 +222,6 @@ def test_search_has_the_chapters_once_and_clean():
         assert "<svg" not in text
 
 
-def test_landing_page_maps_every_chapter():
-    config = (scripts.ROOT / "mkdocs.yml").read_text()
-    listed = re.findall(r"- file: (\w+)", config)
-    entries = content("index.html").select("ol.aa-chapters > li")
-    assert len(entries) == len(listed) == 16
-    for name, entry in zip(listed, entries, strict=True):
-        written = (scripts.CHAPTERS / f"{name}.py").exists()
-        assert bool(entry.select("a")) == written
-        assert ("aa-later" in entry.get("class", [])) != written
-        assert entry.p.text.startswith("You can")
-
-
 @each_page
 def test_page_weight(page):
     size = len(gzip.compress((SITE / page).read_bytes()))
@@ -245,16 +233,7 @@ def test_nothing_of_the_workshop_is_published():
     stray = {n for n in names if n.endswith((".j2", "conf.json", "katex.min.js")) or "hooks" in n}
     assert not stray
     assert {name for name in names if name.endswith((".py", ".ipynb"))} == {
-        f"downloads/{script.stem}{suffix}"
+        f"downloads/{Path(contents.address(script.stem)).name}{suffix}"
         for script in scripts.CHAPTERS.glob("*.py")
         for suffix in (".py", ".ipynb")
     }
-
-
-@each_page
-def test_scripts_wait_until_the_page_is_drawn_but_those_of_its_first_look(page):
-    found = [script["src"].rpartition("assets/")[2] for script in soup(page).select("script[src]")]
-    chapter = ["reading-early.js"] * page.startswith("notebooks/")
-    assert found == [*chapter, "palette.js", "start.js"]
-    (theme,) = (script["data-theme"] for script in soup(page).select("script[data-theme]"))
-    assert (SITE / page).parent.joinpath(theme).is_file() or (SITE / theme.lstrip("/")).is_file()

@@ -1,12 +1,12 @@
-"""Reading a chapter: light or dark, side by side, on one measure, on paper; no wait for fonts."""
+"""Reading a chapter: light or dark, folded or not, side by side, on one measure, on paper."""
 
 import re
 
 import pytest
 from playwright.sync_api import expect
 
-from book import scripts
-from book.site import SITE
+from book.run import scripts
+from book.site.contents import address
 
 CHAPTERS = [script.stem for script in sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))]
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 760}
@@ -15,16 +15,13 @@ DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 760}
 @pytest.fixture
 def visit(browser, served):
     """Open a page of the site in a window of its own."""
-    address, _ = served
     contexts, problems = [], []
 
     def visit(path, viewport=DESKTOP, **options):
         contexts.append(browser.new_context(viewport=viewport, **options))
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.goto(f"{address}/{path}")
-        if options.get("java_script_enabled", True):
-            page.wait_for_selector("[data-started]", state="attached")
+        page.goto(f"{served[0]}/{path}")
         return page
 
     yield visit
@@ -33,68 +30,34 @@ def visit(browser, served):
     assert problems == []
 
 
-def chapter(name):
-    return f"notebooks/{name}/"
-
-
 SCHEME = "document.body.dataset.mdColorScheme"
-# What changes on the whole page after its content has begun, and so styles all of it again.
-AGAIN = """
-globalThis.again = [];
-new MutationObserver((changes) => {
-  const { documentElement: root, body } = document;
-  if (!document.querySelector("article p")) return;
-  for (const { target, attributeName: name, oldValue } of changes)
-    if ((target === root || target === body) && target.getAttribute(name) !== oldValue)
-      again.push(`${target.tagName} ${name}: ${oldValue} -> ${target.getAttribute(name)}`);
-}).observe(document, { attributes: true, attributeOldValue: true, subtree: true });
-"""
 
 
 @pytest.mark.parametrize(("system", "first"), [("light", "default"), ("dark", "slate")])
 def test_scheme_is_the_systems_until_one_is_chosen(visit, system, first):
-    page = visit(chapter("05_batches"), color_scheme=system)
+    page = visit(address("05_batches"), color_scheme=system)
     other = {"default": "slate", "slate": "default"}[first]
-    dark = page.get_by_role("button", name="Dark page")
+    toggle = page.locator("label[for^=__palette]:visible")
     assert page.evaluate(SCHEME) == first
-    expect(dark).to_have_attribute("aria-pressed", str(first == "slate").lower())
-    dark.press("Enter")
+    expect(toggle).to_have_attribute("title", "Dark page" if first == "default" else "Light page")
+    toggle.click()
     assert page.evaluate(SCHEME) == other
     page.locator(".md-footer__link--next").click()
-    page.wait_for_url("**/06_masks/")
+    page.wait_for_url("**/masks/")
     assert page.evaluate(SCHEME) == other, "remembered"
-    expect(dark).to_have_attribute("aria-pressed", str(other == "slate").lower())
-    dark.click()
+    toggle.click()
     page.reload()
     assert page.evaluate(SCHEME) == first
 
 
-def test_scheme_without_storage(visit):
-    page = visit("404.html")
-    page.add_init_script("Storage.prototype.getItem = () => { throw 0 }")
-    page.add_init_script("Storage.prototype.setItem = () => { throw 0 }")
-    page.goto(page.url.replace("404.html", "notation/"))
-    page.get_by_role("button", name="Dark page").click()
-    assert page.evaluate(SCHEME) == "slate"
-
-
-def test_nothing_restyles_the_page_when_it_starts(visit):
-    page = visit("404.html", color_scheme="dark")
-    page.add_init_script(AGAIN)
-    page.goto(page.url.replace("404.html", chapter("05_batches")))
-    expect(page.locator(".md-search__form")).to_be_visible()
-    page.wait_for_selector("[data-started]", state="attached")
-    assert page.evaluate("again") == []
-
-
-def test_the_books_scripts_start_without_the_themes(visit):
-    page = visit("404.html")
-    page.route("**/bundle.*.js", lambda route: route.abort())
-    page.goto(page.url.replace("404.html", chapter("05_batches")))
-    page.wait_for_selector("[data-started]", state="attached")
-    button(page).click()
-    expect(button(page)).to_have_attribute("aria-pressed", "true")
-    assert not page.evaluate("Boolean(window.document$)")
+def test_a_link_opens_what_is_folded(visit):
+    page = visit(address("06_masks"))
+    fold = page.locator("details.aa-fold").last
+    fold.evaluate("fold => { fold.lastElementChild.id = 'inside'; }")
+    assert fold.get_attribute("open") is None
+    page.evaluate("location.hash = '#inside'")
+    expect(fold).to_have_attribute("open", "")
+    expect(page.locator("#inside")).to_be_in_viewport()
 
 
 def button(page):
@@ -110,14 +73,14 @@ SIDEWAYS = "() => document.documentElement.scrollWidth - document.documentElemen
 
 
 def test_button_by_mouse_and_keyboard_and_remembered(visit):
-    page = visit(chapter("05_batches"))
+    page = visit(address("05_batches"))
     assert all(down > 0 for down, _ in page.evaluate(ROWS)), "off until it is asked for"
     expect(button(page)).to_have_attribute("aria-pressed", "false")
     button(page).click()
     expect(button(page)).to_have_attribute("aria-pressed", "true")
     expect(page.locator(".md-sidebar:visible")).to_have_count(0)
     page.locator(".md-footer__link--next").click()
-    page.wait_for_url("**/06_masks/")
+    page.wait_for_url("**/masks/")
     expect(button(page)).to_have_attribute("aria-pressed", "true")
     rows = page.evaluate(ROWS)
     assert len(rows) > 20
@@ -131,7 +94,7 @@ def test_button_by_mouse_and_keyboard_and_remembered(visit):
 
 
 def test_remembered_before_anything_is_drawn(visit):
-    page = visit(chapter("01_one_head"))
+    page = visit(address("01_one_head"))
     button(page).click()
     page.route("**/*.js", lambda route: route.abort() if "early" not in route.request.url else None)
     page.route("**/reading-early.js", lambda route: route.continue_())
@@ -140,20 +103,20 @@ def test_remembered_before_anything_is_drawn(visit):
 
 
 def test_absent_on_narrow_screens_and_other_pages(visit):
-    page = visit(chapter("05_batches"))
+    page = visit(address("05_batches"))
     button(page).click()
     page.set_viewport_size(PHONE)
     expect(button(page)).to_be_hidden()
     assert all(down > 0 for down, _ in page.evaluate(ROWS))
     page.set_viewport_size(DESKTOP)
     expect(button(page)).to_be_visible()
-    page.goto(page.url.replace(chapter("05_batches"), "notation/"))
+    page.goto(page.url.replace(address("05_batches"), "notation/"))
     expect(page.locator(".md-sidebar--primary")).to_be_visible()
     expect(button(page)).to_have_count(0)
 
 
 def test_absent_without_scripts(visit):
-    page = visit(chapter("05_batches"), java_script_enabled=False)
+    page = visit(address("05_batches"), java_script_enabled=False)
     expect(button(page)).to_be_hidden()
 
 
@@ -182,11 +145,10 @@ UNFOLD = "() => { for (const fold of document.querySelectorAll('details')) fold.
 BESIDE = "beside => document.documentElement.classList.toggle('aa-beside', beside)"
 
 
-def test_every_chapter_fits_a_desktop(visit):
-    page, counts = visit(chapter(CHAPTERS[0])), []
+def test_every_chapter_fits_a_desktop(visit, served):
+    page, counts = visit(address(CHAPTERS[0])), []
     for name in CHAPTERS:
-        page.goto(re.sub(r"notebooks/\w+/", chapter(name), page.url))
-        page.wait_for_selector("[data-started]", state="attached")
+        page.goto(f"{served[0]}/{address(name)}")
         page.evaluate(UNFOLD)
         assert page.evaluate(CUT) == [], name
         counts += page.evaluate(MEASURE) if len(counts) < 200 else []
@@ -200,7 +162,7 @@ def test_every_chapter_fits_a_desktop(visit):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_paper(visit, scheme):
-    page = visit(chapter("06_masks"), color_scheme=scheme)
+    page = visit(address("06_masks"), color_scheme=scheme)
     button(page).click()
     page.emulate_media(media="print")
     for kept in ("h1", ".aa-say > .aa-fold > p", ".aa-tag-solution pre"):
@@ -250,28 +212,10 @@ SHIFT = """() => new Promise((done) => {
   seen.observe({ type: "layout-shift", buffered: true });
   requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => done(sum), 0)));
 })"""
-DRAWN = "() => performance.getEntriesByName('first-contentful-paint').length > 0"
-
-
-@pytest.mark.parametrize(
-    ("path", "until"),
-    [
-        ("notebooks/11_trained_weights/", "<b>merge</b>"),  # half a map
-        ("notebooks/cheat_sheet/", 'class="mspace"'),  # half a formula
-    ],
-)
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_nothing_moves_when_a_page_comes_in_parts(visit, served, path, until, viewport):
-    first, cut, second = (SITE / path / "index.html").read_text(encoding="utf-8").partition(until)
-    served[1][f"/{path}?slow"] = [first + cut, second]
-    page = visit(f"{path}?slow", viewport)
-    del served[1][f"/{path}?slow"]
-    page.wait_for_function(DRAWN)
-    assert page.evaluate(SHIFT) == 0
 
 
 def test_a_title_in_the_navigation_takes_one_line(visit):
-    page = visit(chapter(CHAPTERS[0]))
+    page = visit(address(CHAPTERS[0]))
     titles = page.locator(".md-sidebar--primary .md-nav__list a").all()
     heights = [title.bounding_box()["height"] for title in titles if title.is_visible()]
     assert len(heights) > len(CHAPTERS)
@@ -281,11 +225,10 @@ def test_a_title_in_the_navigation_takes_one_line(visit):
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_code_fits_on_a_desktop(with_scrollbars, served, name):
     page = with_scrollbars.new_page(viewport=DESKTOP)
-    page.goto(f"{served[0]}/{chapter(name)}")
+    page.goto(f"{served[0]}/{address(name)}")
     lines = page.evaluate("""() => {
       for (const fold of document.querySelectorAll("details")) fold.open = true;
       const all = [...document.querySelectorAll("pre > code")];
-      for (const code of all) code.parentElement.style.contentVisibility = "visible";
       const wide = all.filter((code) => code.scrollWidth > code.clientWidth);
       return wide.map((code) => code.innerText);
     }""")
@@ -293,29 +236,7 @@ def test_code_fits_on_a_desktop(with_scrollbars, served, name):
     page.close()
 
 
-# What may wait to be laid out: its height and width, and whether its content is there.
-PARTS = ".aa-code:not(.aa-diff) > pre[style], .aa-figure > svg"
-ROOM = """([parts, draw]) => [...document.querySelectorAll(parts)].map((part) => {
-  if (draw) Object.assign(part.style, { contentVisibility: "visible", aspectRatio: "" });
-  const { height, width } = part.getBoundingClientRect();
-  const inside = part.querySelector("code, g").checkVisibility({ contentVisibilityAuto: true });
-  return [height, width, inside];
-})"""
-
-
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
-@pytest.mark.parametrize("name", CHAPTERS)
-def test_what_is_far_away_keeps_its_room(visit, name, viewport):
-    page = visit(chapter(name), viewport)
-    before, after = (page.evaluate(ROOM, [PARTS, draw]) for draw in (False, True))
-    early, late = (sum(inside for *_, inside in parts) for parts in (before, after))
-    assert early < late / 2
-    for (height, width, _), (drawn_height, drawn_width, _) in zip(before, after, strict=True):
-        assert abs(height - drawn_height) < 0.5
-        assert width == drawn_width
-
-
-@pytest.mark.parametrize("path", ["", "api/", "notebooks/10_training/", "notebooks/cheat_sheet/"])
+@pytest.mark.parametrize("path", ["", "api/", "chapters/training/", "cheat-sheet/"])
 def test_nothing_moves_where_scrollbars_take_room(with_scrollbars, served, path):
     page = with_scrollbars.new_page(viewport={"width": 1350, "height": 940})
     page.goto(f"{served[0]}/{path}")
@@ -323,29 +244,3 @@ def test_nothing_moves_where_scrollbars_take_room(with_scrollbars, served, path)
     expect(page.locator(".md-sidebar__scrollwrap").first).to_have_attribute("style", height)
     assert page.evaluate(SHIFT) == 0
     page.close()
-
-
-@pytest.mark.parametrize("name", ["01_one_head", "15_published_code"])
-def test_first_drawn_without_fonts_and_nothing_moves_when_they_come(visit, served, name):
-    held, released = [], []
-    page = visit("notation/", {"width": 1280, "height": 6000})  # every formula would move something
-    page.route("**/live/**", lambda route: route.abort())  # their room is measured elsewhere
-    page.route("**/*.woff2", lambda route: route.continue_() if released else held.append(route))
-    page.goto(f"{served[0]}/{chapter(name)}", wait_until="commit")
-    page.wait_for_function(DRAWN)
-    page.wait_for_load_state("domcontentloaded")
-    before = page.evaluate(SHIFT)
-    asked = {route.request.url.rpartition("/")[2] for route in held}
-    released.append(True)
-    for route in held:
-        route.continue_()
-    page.wait_for_load_state("load")
-    page.evaluate("document.fonts.ready.then(() => null)")
-    assert {"KaTeX_Main-Regular.woff2", "KaTeX_Math-Italic.woff2"} <= asked
-    assert page.evaluate(SHIFT) == before
-    page.reload()
-    used = page.evaluate(
-        "() => performance.getEntriesByType('resource').map((entry) => entry.name)"
-        ".filter((name) => name.endsWith('.woff2')).map((name) => name.split('/').pop())"
-    )
-    assert set(used) == asked, "a font of the page is not asked for at once"

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from annotated_attention import chapters
 
-PAGE = "/notebooks/01_one_head/"
+PAGE = "/chapters/one-head/"
 TALL = 106  # how far the highest bar reaches
 
 one = chapters.load("01_one_head")

@@ -12,8 +12,9 @@ import pytest
 from nbclient import NotebookClient
 from playwright.sync_api import expect
 
-from book import scripts
-from book.site import SITE
+from book.run import scripts
+from book.site.build import SITE
+from book.site.contents import address
 
 CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
 CHEAP = "05_batches"  # the chapter that is run here: quick, and it needs another chapter
@@ -129,8 +130,8 @@ def test_live_figures_answer(reader, path):
 @pytest.mark.parametrize(
     ("words", "where"),
     [
-        ("reshape", "notebooks/04_reshape_trick/"),
-        ("padding", "notebooks/06_masks/"),
+        ("reshape", "chapters/reshape-trick/"),
+        ("padding", "chapters/masks/"),
         ("MultiheadAttention", "api/"),
     ],
 )
@@ -178,8 +179,7 @@ async () => {{
 
 
 def copied_from(reader, script):
-    reader.goto(f"/notebooks/{script.stem}/")
-    reader.wait_for_selector("[data-started]", state="attached")
+    reader.goto(f"/{address(script.stem)}")
     reader.evaluate(SCROLL)  # a button comes when its code is seen
     without = reader.locator(WITH_BUTTON).filter(has_not=reader.locator("[data-clipboard-target]"))
     expect(without).to_have_count(0)
@@ -218,7 +218,7 @@ def test_copied_code_runs(reader, tmp_path):
 
 def downloads(reader, script):
     """Give what a chapter's links lead to, as bytes: the notebook and the script."""
-    reader.goto(f"/notebooks/{script.stem}/")
+    reader.goto(f"/{address(script.stem)}")
     links = reader.locator("article a[download]").evaluate_all("links => links.map((a) => a.href)")
     return [reader.request.get(urljoin(reader.url, link)).body() for link in links]
 

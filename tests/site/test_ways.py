@@ -1,4 +1,4 @@
-"""Finding one's way: what pages say of themselves, the map, what is finished, and lost readers."""
+"""Finding one's way: what pages say of themselves, parts, what is finished, and lost readers."""
 
 import io
 import re
@@ -20,15 +20,16 @@ from mkdocs.utils.yaml import yaml_load
 from PIL import Image
 from playwright.sync_api import expect
 
-from book import scripts
-from book.site import SITE, Quiet
+from book.run import scripts
+from book.site import contents
+from book.site.build import SITE, Quiet
 
 with (scripts.ROOT / "mkdocs.yml").open(encoding="utf-8") as config:
-    CHAPTERS = yaml_load(config)["extra"]["chapters"]
-NUMBERS = {chapter["file"]: number for number, chapter in enumerate(CHAPTERS, 1)}
+    PARTS = yaml_load(config)["extra"]["parts"]
+CHAPTERS = contents.read(PARTS)
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
 each_page = pytest.mark.parametrize("page", PAGES)
-each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=list(NUMBERS))
+each_chapter = pytest.mark.parametrize("chapter", CHAPTERS.values(), ids=CHAPTERS)
 ROOT = "http://book/"
 
 
@@ -46,7 +47,7 @@ def head(page, site=SITE):
 @cache
 def opening(page, site=SITE):
     """Give what stands above the first section, or all of a page that is no chapter."""
-    until = "<h2" if page.startswith("notebooks/") else "</article"
+    until = "<h2" if page.startswith("chapters/") else "</article"
     return parse(page, site, '<div class="md-content"', until)
 
 
@@ -89,7 +90,7 @@ def test_only_a_site_that_knows_its_address_names_one():
     assert known in (set(), set(PAGES) - {"404.html"})
     for page in PAGES:
         assert bool(meta(page, "og:image")) == bool(meta(page, "og:url")) == (page in known)
-    assert (SITE / "sitemap.xml").exists() == (SITE / "assets" / "card.png").exists() == bool(known)
+    assert (SITE / "assets" / "card.png").exists() == bool(known)
     if not known:
         assert not (SITE / "robots.txt").exists()
         assert not [page for page in PAGES if "http://" in str(head(page))]
@@ -98,57 +99,57 @@ def test_only_a_site_that_knows_its_address_names_one():
 @each_page
 def test_breadcrumbs_lead_home(page):
     crumbs = [link(a["href"], page) for a in opening(page).select(".md-path a")]
-    if page in {"index.html", "404.html"}:
-        assert crumbs == []
-    else:
-        chapter = page.removeprefix("notebooks/").removesuffix("/index.html") in NUMBERS
-        assert crumbs == (["", "#the-chapters"] if chapter else [""])
+    assert crumbs[:1] == ([""] if page.startswith("chapters/") else [])
+
+
+def test_the_navigation_has_every_chapter_under_its_part():
+    page = "notation/index.html"
+    sidebar = parse(page, since='<div class="md-sidebar', until="</article")
+    sections = sidebar.select(".md-sidebar--primary .md-nav__item--section")
+    assert [part.label.text.strip() for part in sections] == [part["title"] for part in PARTS]
+    found = [
+        (part.label.text.strip(), " ".join(a.text.split()), link(a["href"], page))
+        for part in sections
+        for a in part.select("a")
+    ]
+    assert found == [
+        (chapter.part, chapter.label, contents.address(name)) for name, chapter in CHAPTERS.items()
+    ]
 
 
 @each_chapter
 def test_a_chapter_says_what_it_takes_and_gives(chapter):
-    page = f"notebooks/{chapter['file']}/index.html"
+    page = f"{contents.address(chapter.name)}index.html"
     above = opening(page)
     intro = above.select_one("h1 + .aa-intro")
     text = " ".join(intro.text.split())
-    assert text.startswith(f"{chapter['minutes']} minutes · builds on ")
-    needs = [link(a["href"], page) for a in intro.select("a[href*='_']:not([download])")]
-    assert needs == [f"notebooks/{name}/" for name in chapter["prerequisites"]]
-    for name in chapter["prerequisites"]:
-        assert f"{NUMBERS[name]} · {CHAPTERS[NUMBERS[name] - 1]['title']}" in text
-    assert f"Afterwards {chapter['after'][0].lower()}{chapter['after'][1:]}" in text
+    assert text.startswith(f"{chapter.minutes} minutes · builds on ")
+    needs = {a.text: link(a["href"], page) for a in intro.select("a:not([download])")}
+    assert needs == {CHAPTERS[name].label: contents.address(name) for name in chapter.builds_on}
+    assert f"Afterwards {chapter.after[0].lower()}{chapter.after[1:]}" in text
     question = above.select_one(".aa-intro ~ * em").text
-    assert meta(page, "description") == f"{question} {chapter['after']}"
+    assert meta(page, "description") == f"{question} {chapter.after}"
     assert question.endswith("?")
     assert (SITE / page).read_text(encoding="utf-8").count('class="aa-finish"') == 1
 
 
-@pytest.mark.parametrize("page", ["index.html", "404.html"])
-def test_the_map_has_every_chapter(page):
-    (way,) = opening(page).select("nav.aa-ways")
-    assert way["aria-label"]
-    stops = [(link(a["href"], page), a.b.text, a.span.text) for a in way.select("ol > li > a")]
-    assert stops == [
-        (f"notebooks/{c['file']}/", str(number), c["title"]) for number, c in enumerate(CHAPTERS, 1)
-    ]
-    lines = [path["d"].count("M") for path in way.select('[aria-hidden="true"] svg > path')]
-    assert lines == [sum(len(c["prerequisites"]) for c in CHAPTERS)] * 2
-    places = {re.sub("; --tall.*", "", item["style"]) for item in way.select("li")}
-    assert len(places) == len(CHAPTERS)
-
-
-def test_the_list_says_in_words_what_the_map_draws():
+def test_the_first_page_lists_parts_and_chapters():
+    lists = opening("index.html").select("ol.aa-chapters")
+    assert [part.find_previous_sibling().text for part in lists] == [p["title"] for p in PARTS]
     entries = opening("index.html").select("ol.aa-chapters > li")
-    for chapter, entry in zip(CHAPTERS, entries, strict=True):
-        needs = " and ".join(str(NUMBERS[name]) for name in chapter["prerequisites"])
-        facts = f"{chapter['minutes']} minutes" + (f" · builds on {needs}" if needs else "")
+    for (name, chapter), entry in zip(CHAPTERS.items(), entries, strict=True):
+        assert (entry.b.text, entry.a.text) == (str(chapter.number), chapter.title)
+        assert entry.a["href"] == contents.address(name)
+        assert entry.p.text == chapter.after
+        needs = " and ".join(str(CHAPTERS[other].number) for other in chapter.builds_on)
+        facts = f"{chapter.minutes} minutes" + (f" · builds on {needs}" if needs else "")
         assert entry.small.text == facts
 
 
 def test_nothing_on_the_lost_page_depends_on_where_the_reader_is():
     page, names = parse("404.html"), ("href", "src", "action")
     addresses = [tag[name] for name in names for tag in page.select(f"[{name}]")]
-    assert len(addresses) > 40
+    assert len(addresses) > 30
     assert not [a for a in addresses if not a.startswith(("/", "#", "https://"))]
 
 
@@ -190,12 +191,13 @@ def test_what_is_not_there_is_answered_with_the_page_that_helps(method):
 def published(tmp_path_factory):
     """Give a function that builds a page and one chapter for an address of their own."""
     name = "05_batches"
+    chapter = {"file": name, "title": "Batches", "prerequisites": [], "after": "You can."}
 
     @cache
     def publish(address):
         root = tmp_path_factory.mktemp("published")
         (root / "docs").mkdir()
-        (root / "docs" / "index.md").write_text("# Start\n\n<!-- map -->\n")
+        (root / "docs" / "index.md").write_text("# Start\n\n<!-- chapters -->\n")
         (root / "chapters").mkdir()
         shutil.copy2(scripts.CHAPTERS / f"{name}.py", root / "chapters")
         config = load_config(
@@ -207,6 +209,7 @@ def published(tmp_path_factory):
             plugins=["search", {"mkdocs-jupyter": {"include": ["build/notebooks/*.ipynb"]}}],
         )
         config.extra["repository"] = "https://code.example/book"
+        config.extra["parts"] = [{"title": "I", "chapters": [chapter]}]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(scripts, "CHAPTERS", root / "chapters")
             config.plugins.on_startup(command="build", dirty=False)
@@ -219,7 +222,7 @@ def published(tmp_path_factory):
 @pytest.mark.parametrize("address", ["https://book.example/", "https://example.org/a/book/"])
 def test_a_site_that_knows_its_address_names_it_everywhere(published, address):
     site = published(address)
-    pages = {"index.html": "", "notebooks/05_batches/index.html": "notebooks/05_batches/"}
+    pages = {"index.html": "", "chapters/batches/index.html": "chapters/batches/"}
     for page, path in pages.items():
         (canonical,) = head(page, site).select('link[rel="canonical"]')
         assert canonical["href"] == meta(page, "og:url", site) == address + path
@@ -232,9 +235,7 @@ def test_a_site_that_knows_its_address_names_it_everywhere(published, address):
     listed = re.findall("<loc>(.*?)</loc>", (site / "sitemap.xml").read_text())
     assert sorted(listed) == sorted(address + path for path in pages.values())
     base = urlsplit(address).path
-    links = [a["href"] for a in opening("404.html", site).select("nav.aa-ways a")]
-    assert links == [f"{base}notebooks/05_batches/"]
-    assert opening("404.html", site).form["action"] == base
+    assert opening("404.html", site).select_one("article p a")["href"] == base
     if base == "/":
         assert (site / "robots.txt").read_text() == f"Sitemap: {address}sitemap.xml\n"
     else:
@@ -243,10 +244,11 @@ def test_a_site_that_knows_its_address_names_it_everywhere(published, address):
 
 def test_a_chapter_links_to_its_source_in_the_repository(published):
     site = published("https://book.example/")
-    intro = opening("notebooks/05_batches/index.html", site).select_one(".aa-run")
-    (source,) = intro.select("a:not([download])")  # chapter 4 is not built here
+    intro = opening("chapters/batches/index.html", site).select_one(".aa-run")
+    (source,) = intro.select("a:not([download])")
     assert source["href"] == "https://code.example/book/blob/HEAD/notebooks/05_batches.py"
-    assert "builds on 4 · The reshape trick" in intro.text
+    notebook = (site / "downloads" / "batches.ipynb").read_text(encoding="utf-8")
+    assert "a clone of <https://code.example/book>" in notebook
 
 
 @pytest.fixture
@@ -274,7 +276,7 @@ def test_what_is_finished_is_remembered_and_forgotten(context, served):
     page = context.new_page()
     page.goto(f"{address}/")
     expect(page.get_by_text("Forget my progress")).to_be_hidden()
-    page.goto(f"{address}/notebooks/02_two_heads/")
+    page.goto(f"{address}/chapters/two-heads/")
     box = page.get_by_role("checkbox", name="I have finished this chapter")
     expect(box).not_to_be_checked()
     places = "items => items.map(item => [item.offsetTop, item.offsetWidth, item.offsetHeight])"
@@ -283,7 +285,7 @@ def test_what_is_finished_is_remembered_and_forgotten(context, served):
     expect(nav(page, "2 · Two heads finished")).to_be_visible()
     assert page.locator(".md-sidebar--primary li").evaluate_all(places) == before
 
-    page.goto(f"{address}/notebooks/03_split_and_stack/")
+    page.goto(f"{address}/chapters/split-and-stack/")
     expect(nav(page, "2 · Two heads finished")).to_be_visible()
     box.focus()
     page.keyboard.press("Space")
@@ -292,19 +294,18 @@ def test_what_is_finished_is_remembered_and_forgotten(context, served):
     expect(box).to_be_checked()
 
     page.goto(f"{address}/")
-    way = page.get_by_role("navigation", name="Map of the chapters")
+    way = page.locator(".aa-chapters")
     expect(way.get_by_role("link", name="finished")).to_have_count(2)
-    expect(way.get_by_role("link", name="3 Split and stack finished")).to_be_visible()
-    expect(page.locator(".aa-chapters a", has_text="finished")).to_have_count(2)
-    expect(page.get_by_role("status")).to_have_text("You have finished 2 of 16.")
+    expect(way.get_by_role("link", name="Split and stack finished")).to_be_visible()
+    expect(page.get_by_role("status")).to_have_text(f"You have finished 2 of {len(CHAPTERS)}.")
 
     other = context.new_page()  # another tab sees at once what this one forgets
-    other.goto(f"{address}/notebooks/02_two_heads/")
+    other.goto(f"{address}/chapters/two-heads/")
     expect(nav(other, "2 · Two heads finished")).to_be_visible()
     page.get_by_role("button", name="Forget my progress").press("Enter")
     expect(page.get_by_text("Forget my progress")).to_be_hidden()
     expect(way.get_by_role("link", name="finished")).to_have_count(0)
-    expect(way.get_by_role("link", name="1 One head")).to_be_focused()
+    expect(way.get_by_role("link", name="One head")).to_be_focused()
     expect(nav(other, "2 · Two heads finished")).to_have_count(0)
     assert page.evaluate("localStorage.getItem('annotated-attention.finished')") is None
 
@@ -313,19 +314,9 @@ def test_without_scripts_nothing_of_it_is_shown(browser, served):
     address, _ = served
     with browser.new_context(java_script_enabled=False) as reader:
         page = reader.new_page()
-        page.goto(f"{address}/notebooks/02_two_heads/")
+        page.goto(f"{address}/chapters/two-heads/")
         expect(page.locator(".aa-intro")).to_be_visible()
         expect(page.locator(".aa-finish input")).to_be_hidden()
         page.goto(f"{address}/")
-        expect(page.locator(".aa-ways")).to_be_visible()
+        expect(page.locator(".aa-chapters").first).to_be_visible()
         expect(page.locator(".aa-so-far button")).to_be_hidden()
-
-
-def test_a_lost_reader_can_search(context, served):
-    address, _ = served
-    page = context.new_page()
-    page.goto(f"{address}/no/such/page")
-    page.get_by_role("searchbox", name="Words to look for").fill("reshape")
-    page.get_by_role("button", name="Search").click()
-    page.wait_for_url("**/?q=reshape")
-    expect(page.locator(".md-search-result__item").first).to_be_visible()

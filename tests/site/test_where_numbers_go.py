@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from annotated_attention import merge_heads, split_heads
 from annotated_attention.mistakes.reshapes import merge_without_transpose, split_without_transpose
 
-PAGE = "/notebooks/04_reshape_trick/"
+PAGE = "/chapters/reshape-trick/"
 
 
 @pytest.fixture

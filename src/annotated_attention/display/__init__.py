@@ -15,6 +15,7 @@ from annotated_attention.display.figures import (
     panels,
 )
 from annotated_attention.display.flow import flow
+from annotated_attention.display.look_up import one_query, soft_look_up
 from annotated_attention.display.map import chapter_map
 from annotated_attention.display.progress import Progress
 from annotated_attention.display.shapes import colour_shapes
@@ -34,7 +35,9 @@ __all__ = [
     "heads_at_work",
     "live",
     "mask_merger",
+    "one_query",
     "panels",
     "saturation",
+    "soft_look_up",
     "source",
 ]

@@ -1,10 +1,13 @@
-"""The exercises of chapter 1: attention from memory, and a matrix that asks."""
+"""The exercises of chapter 1: two scores, a row of weights, attention from memory, W_Q."""
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from numbers import Real
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from annotated_attention import chapters
@@ -24,6 +27,121 @@ from annotated_attention.exercises._verdict import (
 )
 
 _SIZES = ((3, 5, 6, 7), (8, 2, 9, 5))  # n, m, d, d_v
+
+
+@check("my_scores")
+def check_scores(answer: object) -> str:
+    """Judge two scores of the query *thirsty*, and print the verdict.
+
+    Args:
+        answer: two numbers, the score with the key of *cat* and with the key of *it*.
+    """
+    found = _numbers(answer, 2)
+    for reason, numbers in _WRONG_SCORES:
+        if found.tolist() == numbers:
+            raise Refused(reason)
+    for word, number, right in zip(("cat", "it"), found.tolist(), (6, 4), strict=True):
+        if number != right:
+            raise Refused(
+                f'{number:g} is not the score with "{word}". Multiply the two words feature by '
+                "feature, first with first and so on, and add up the four products."
+            )
+    return '"thirsty" and "cat" share animal, 2 · 3 = 6; with "it" it is 2 · 1 + 2 · 1 = 4.'
+
+
+_WRONG_SCORES = [
+    ("you divided by √4 already. That comes next; the score is the sum before it.", [3, 2]),
+    ('the other way round: first the score with "cat", then the one with "it".', [4, 6]),
+    ('your query is "it". Here "thirsty" asks: take its numbers, (2, 0, 0, 2).', [3, 3]),
+    ('your query is "it". Here "thirsty" asks: take its numbers, (2, 0, 0, 2).', [3, 4]),
+    ('you scored each key with itself. The query is "thirsty" both times.', [9, 3]),
+    ("you added the numbers of the two words. Multiply them, feature by feature.", [7, 7]),
+    ("you multiplied the sums of the words' numbers. Multiply feature by feature.", [12, 12]),
+    ('with "it", add up two products: 2 · 1 for animal and 2 · 1 for quality.', [6, 2]),
+]
+
+
+@check("my_weights")
+def check_weights(answer: object) -> str:
+    """Judge the attention weights of the query *drank*, and print the verdict.
+
+    Args:
+        answer: eight numbers, one per word of the chapter's sentence, to two digits.
+    """
+    found = _numbers(answer, 8)
+    chapter = chapters.load("01_one_head")
+    x = chapter.EMBEDDINGS.double()
+    scores = x @ x[chapter.WORDS.index("drank")]  # (m, d) x (d,) -> (m,)
+    right = (scores / 2).softmax(-1)  # (m,)
+    if _close(found, right):
+        return "right: they add up to 1, and the six words that do not fit share 0.37 of it."
+    for reason, weights in _wrong_weights(scores):
+        if _close(found, weights):
+            raise Refused(reason)
+    if not 0.97 < found.sum() < 1.03:
+        raise Refused(
+            f"your weights add up to {found.sum():.2f}. Divide each exponential by the sum of all "
+            "eight, and the weights add up to 1."
+        )
+    worst = int((found - right).abs().argmax())
+    raise Refused(
+        f'they add up to 1, but the weight of "{chapter.WORDS[worst]}" is not {found[worst]:.2f}. '
+        f"Its score is {scores[worst]:g}; halve it, take the exponential, divide by the sum."
+    )
+
+
+def _wrong_weights(scores: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yield reasons with the weights that each leads to."""
+    powers = (scores / 2).exp()  # (m,)
+    yield "these are the scores. They still have to become shares.", scores
+    yield "these are the scores divided by 2. The exponential comes next.", scores / 2
+    yield "these are the exponentials. Divide each by the sum of all eight.", powers
+    reason = "there is no exponential: you divided the scores by their sum."
+    yield reason, scores / scores.sum()
+    reason = "you left the division out: halve each score before you take its exponential."
+    yield reason, scores.softmax(-1)
+    left_out = powers * (scores > 0)  # (m,)
+    reason = (
+        "a score of 0 gets a weight, too: exp(0) is 1, not 0. There are six such words, and they "
+        "count in the sum."
+    )
+    yield reason, left_out / left_out.sum()
+    yield reason, left_out / powers.sum()
+    yield reason, powers / left_out.sum()
+    yield (
+        "these are percentages. Divide by 100: the weights add up to 1.",
+        100 * powers / powers.sum(),
+    )
+
+
+def _close(found: Tensor, expected: Tensor) -> bool:
+    """Tell whether numbers that were rounded on paper are these."""
+    return bool(((found - expected).abs() <= 0.011 * expected.abs().clamp(min=1)).all())
+
+
+def _numbers(answer: object, count: int) -> Tensor:
+    """Refuse what is not ``count`` finite numbers.
+
+    Args:
+        answer: a list, a tuple or a tensor.
+        count: how many numbers are asked for.
+
+    Returns:
+        The numbers as a vector of float64.
+    """
+    given = answer.detach().tolist() if isinstance(answer, Tensor) else answer
+    if given is None or given is ...:
+        raise Refused(f"not yet, it is {given if given is None else '...'}.")
+    if not isinstance(given, list | tuple) or len(given) != count:
+        what = f"{len(given)} of them" if isinstance(given, list | tuple) else "none"
+        raise Refused(f"a list of {count} numbers is asked for, and there are {what}.")
+    missing = sum(number is None or number is ... for number in given)
+    if missing:
+        raise Refused(f"not yet, {missing} of the {count} numbers are missing.")
+    alone = [x.item() if isinstance(x, Tensor) and x.numel() == 1 else x for x in given]
+    if not all(isinstance(x, Real) and math.isfinite(x) for x in alone):
+        raise Refused(f"each of the {count} is to be one finite number.")
+    return torch.tensor(alone, dtype=torch.float64)
 
 
 @check("my_attend")
@@ -49,7 +167,10 @@ def _judge_attend(answer: Callable[..., Any], inputs: list[Tensor]) -> None:
     """Judge the function on one set of inputs."""
     names = ("query", "key", "value")
     copies = [x.clone() for x in inputs]
-    output = call("your code", answer, *copies)
+    try:
+        output = call("your code", answer, *copies)
+    except Refused as raised:
+        raise Refused(_why_it_raises(answer, str(raised))) from None
     for name, now, before in zip(names, copies, inputs, strict=True):
         require_unchanged(name, now, before)
     right, _ = scaled_dot_product_attention(*inputs)
@@ -59,6 +180,40 @@ def _judge_attend(answer: Callable[..., Any], inputs: list[Tensor]) -> None:
     right, _ = scaled_dot_product_attention(*leaves)
     output = compare(call("your code", answer, *leaves), right, "(n, d_v)", ())
     compare_gradients(output, right, dict(zip(names, leaves, strict=True)))
+
+
+def _why_it_raises(answer: Callable[..., Any], raised: str) -> str:
+    """Say which product does not fit, if the answer runs where n, m, d and d_v are all equal."""
+    query, key, value = random(2, (4, 4), (4, 4), (4, 4))
+    output = None
+    with contextlib.suppress(Exception):
+        output = answer(query.clone(), key.clone(), value.clone())
+    if isinstance(output, Tensor):
+        for reason, wrong in _misfits(query, key, value):
+            with contextlib.suppress(Refused):
+                compare(output, wrong, "(n, d_v)", ())
+                return f"{reason} So {raised}"
+    return raised
+
+
+def _misfits(query: Tensor, key: Tensor, value: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yield reasons with outputs that exist for equal sizes alone."""
+    as_it_is = (
+        "you multiply query by key as it is. A score compares a row of query with a row of key, so "
+        "the keys have to become columns: query @ key.mT, (n, d) x (d, m)."
+    )
+    by_key = (
+        "your weights have a row per key, and the output needs a row per query: score with "
+        "query @ key.mT."
+    )
+    for divisor, axis in itertools.product((2, 1, 4, 0.5), (-1, -2)):
+        yield as_it_is, (query @ key / divisor).softmax(axis) @ value
+        reason = "you transpose query where key has to be transposed: query @ key.mT."
+        yield reason, (query.mT @ key / divisor).softmax(axis) @ value
+        yield by_key, (key @ query.mT / divisor).softmax(axis) @ value
+        powers = (query @ key.mT / divisor).exp()  # (n, m)
+        reason = "a sum over one axis loses that axis: write sum(-1, keepdim=True)."
+        yield reason, powers / powers.sum(axis) @ value
 
 
 def _wrong_attention(query: Tensor, key: Tensor, value: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -74,6 +229,13 @@ def _wrong_attention(query: Tensor, key: Tensor, value: Tensor) -> Iterator[tupl
         "from saturating, and the weights have to add up to 1."
     )
     yield reason, raw.softmax(-1) @ value / math.sqrt(d)
+    reason = "you divide the scores by their sum, without an exponential: weights can be negative."
+    yield reason, scores / scores.sum(-1, keepdim=True) @ value
+    powers = scores.exp()  # (n, m)
+    reason = "each exponential has to be divided by the sum of its row: the weights add up to 1."
+    yield reason, powers @ value
+    yield reason, raw.exp() @ value
+    yield f"you divide by the sum of all exponentials; {reason}", powers / powers.sum() @ value
     yield "it is right but transposed: one row per query is asked for.", (weights @ value).mT
 
     choices = itertools.product(_divisors(query, key, value), _AXES, _MIXES)
@@ -106,8 +268,9 @@ def _divisors(query: Tensor, key: Tensor, value: Tensor) -> list[tuple[str, floa
 _AXES = [
     ("", -1),
     (
-        "your softmax runs over the queries (the first axis): each column adds up to 1. Each row "
-        "has to, so take it over the keys, softmax(-1).",
+        "your softmax runs over the queries: the weights of each key add up to 1, and those of "
+        "each query have to. The keys are the last axis of query @ key.mT, (n, m), but the first "
+        "one of key @ query.mT, (m, n).",
         -2,
     ),
 ]
@@ -144,22 +307,42 @@ def check_w_q(answer: object) -> str:
 
 def _why_not(words: list[str], x: Tensor, matrix: Tensor, found: str) -> str:
     """Say what is wrong with a matrix that does not do what is asked; it does ``found``."""
-    weights = _look(x, matrix)  # (n, n)
+    queries, weights = x @ matrix, _look(x, matrix)  # (n, d), (n, m)
     if not weights.isfinite().all():
         return "its numbers are so large that the scores overflow."
-    it, thirsty = words.index("it"), words.index("thirsty")
-    asking = (x @ matrix).abs().sum(-1) > 0  # (n,)
-    if asking[it] and (weights[asking].argmax(-1) == thirsty).all():
+    given = torch.zeros_like(matrix)  # (4, 4)
+    given[3, 0] = 2
+    added = matrix - given  # (4, 4)
+    if any(_works(words, x, other) for other in (matrix.mT, given + added.mT)):
         return (
-            'every word that asks for anything now looks most at "thirsty", "thirsty" itself, too '
-            f'({weights[thirsty, thirsty]:.2f}). What does "it" have that "thirsty" has not?'
+            "a row and a column are swapped. A row is a feature that the word has, a column one "
+            f"that it asks for. As it stands: {found}"
         )
-    if all(_sentence(words, _look(x, matrix.mT), *pair)[0] for pair in _WANTED):
+    if _works(words, x, given + 4 * added):
+        return f"the right place, but too small a number. {found}"
+    features = chapters.load("01_one_head").FEATURES
+    thirsty = words.index("thirsty")
+    shared = [
+        name
+        for name, has, asks in zip(features, x[thirsty], matrix[:, 3], strict=True)
+        if has * asks > 0
+    ]
+    if shared and weights[thirsty].argmax() == thirsty:
         return (
-            "it is a right matrix, but transposed. A row is a feature that the word has, a column "
-            f"one that it asks for. As it stands: {found}"
+            f"in your matrix, {' and '.join(shared)} {'ask' if shared[1:] else 'asks'} for "
+            f'quality. "thirsty" has {shared[0]}, too, so it asks for quality and finds itself. '
+            f'Which feature does "it" have that "thirsty" has not? {found}'
         )
-    return f"not yet. {found}"
+    asked = " and ".join(
+        f'"{word}" asks with ({", ".join(f"{n:g}" for n in queries[words.index(word)].tolist())})'
+        for word, _ in _WANTED
+    )
+    return f"not yet. {found} As it stands, {asked}."
+
+
+def _works(words: list[str], x: Tensor, matrix: Tensor) -> bool:
+    """Tell whether ``matrix`` as W_Q does what is asked."""
+    return all(_sentence(words, _look(x, matrix), *pair)[0] for pair in _WANTED)
 
 
 def _look(x: Tensor, matrix: Tensor) -> Tensor:

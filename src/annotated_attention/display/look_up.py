@@ -1,0 +1,155 @@
+"""The soft look-up: as books on a shelf, and for one query with all its numbers."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from annotated_attention.display._html import Output
+from annotated_attention.display.figures import COLOURS, FAINT, finish, panels
+
+_ROW = 21  # pixels from one key to the next
+_COLUMNS = (92, 186, 240)  # where score, exponential and weight end
+_BAR, _VALUES = 246, (318, 366, 414, 462)
+
+
+def soft_look_up(
+    question: str, shelf: Mapping[str, str], shares: Tensor, *, name: str, caption: str = ""
+) -> Output:
+    """Draw a question, the titles it is compared with, and what the books' pages hand over.
+
+    Args:
+        question: the query.
+        shelf: for each book its title, which is the key, and what its pages are on, the value.
+        shares: (m,), how much of its pages each book gives.
+        name: the figure's name, see ``finish``.
+        caption: HTML under the figure.
+
+    Raises:
+        ValueError: there is not one share per book.
+    """
+    if shares.shape != (len(shelf),):
+        raise ValueError(f"shares must be ({len(shelf)},), one per book, got {tuple(shares.shape)}")
+    height = 50 + 52 * len(shelf)
+    drawing, ax = _canvas(440, height)
+    middle = 50 + 26 * len(shelf) - 5
+    for x, letter, part, meaning in (
+        (55, "n", "query", "your question"),
+        (200, "m", "keys", "titles"),
+        (300, "m", "values", "pages"),
+        (400, "h", "output", "your notes"),
+    ):
+        ax.text(x, 8, part, ha="center", color=COLOURS[letter], fontsize=11, fontweight="bold")
+        ax.text(x, 23, meaning, ha="center", fontsize=9)
+    _box(ax, 55, middle, 106, "n", question)
+    said = []
+    for i, ((title, pages), share) in enumerate(zip(shelf.items(), shares.tolist(), strict=True)):
+        y = 68 + 52 * i
+        for ends in (((108, 150), (middle, y)), ((340, 372), (y, middle))):
+            ax.plot(*ends, color=COLOURS["h"], linewidth=0.6 + 9 * share, alpha=0.6)
+        _box(ax, 200, y, 100, "m", title)
+        _box(ax, 298, y, 84, "m", pages)
+        ax.text(345, y + (14 if y > middle else -6), f"{share:.2f}", fontsize=9)
+        said.append(f"“{title}” gives {share:.2f} of its pages {pages}")
+    _box(ax, 404, middle, 64, "h", "a mix")
+    alt = f"The question “{question}” is compared with the titles of all books. {'; '.join(said)}."
+    return finish(drawing, name=name, alt=alt, caption=caption)
+
+
+def one_query(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    words: Sequence[str],
+    features: Sequence[str],
+    *,
+    who: str,
+    name: str,
+    caption: str = "",
+) -> Output:
+    """Draw attention for one query as a table: score, exponential and weight of each key, the mix.
+
+    Args:
+        query: (d,).
+        keys: (m, d).
+        values: (m, d_v).
+        words: m words, one per key.
+        features: d_v names, one per number of a value.
+        who: the word whose query it is.
+        name: the figure's name, see ``finish``.
+        caption: HTML under the figure.
+
+    Raises:
+        ValueError: the words or the features do not fit the values.
+    """
+    if values.shape != (len(words), len(features)):
+        raise ValueError(
+            f"values are {tuple(values.shape)}, but there are {len(words)} words and "
+            f"{len(features)} features"
+        )
+    scores = keys @ query
+    powers = (scores / math.sqrt(len(query))).exp()
+    weights = powers / powers.sum()
+    parts = weights[:, None] * values
+    drawing, ax = _canvas(_VALUES[-1] + 28, _ROW * (len(words) + 3.4))
+    _draw_headings(ax, len(query), features, f"“{who}” asks with {_numbers(query)}")
+    for i, word in enumerate(words):
+        y = _ROW * (i + 3)
+        _row(ax, y, word, f"{scores[i]:g}", f"{powers[i]:.2f}", f"{weights[i]:.2f}")
+        _bar(ax, _BAR, y, 40 * float(weights[i] / weights.max()), 0.6, "h")
+        for x, value, part in zip(_VALUES, values[i].tolist(), parts[i].tolist(), strict=True):
+            _bar(ax, x - 22, y, 44, 0.6 * abs(part) / float(parts.abs().max()), "m")
+            ax.text(x, y, f"{value:g}", ha="center", fontsize=10)
+    y = _ROW * (len(words) + 3.15)
+    ax.plot([0, _VALUES[-1] + 28], [y - 15, y - 15], color=FAINT, linewidth=1)
+    _row(ax, y, "sum", "", f"{powers.sum():.2f}", f"{weights.sum():.2f}", fontweight="bold")
+    for x, total in zip(_VALUES, parts.sum(0).tolist(), strict=True):
+        ax.text(x, y, f"{total:.2f}", ha="center", color=COLOURS["h"], fontweight="bold")
+    looks = ", ".join(f"{word} {weight:.2f}" for word, weight in zip(words, weights, strict=True))
+    sums = ", ".join(f"{f} {total:.2f}" for f, total in zip(features, parts.sum(0), strict=True))
+    alt = f"“{who}” asks with {_numbers(query)}. Its weights: {looks}. It collects: {sums}."
+    return finish(drawing, name=name, alt=alt, caption=caption)
+
+
+def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    """Start a figure that is drawn in pixels, y downwards."""
+    drawing, (ax,) = panels(width, height)
+    ax.set(xlim=(0, width), ylim=(height, 0))
+    ax.axis("off")
+    return drawing, ax
+
+
+def _box(ax: Axes, x: float, y: float, width: float, letter: str, text: str) -> None:
+    """Draw a word in a frame, both centred on (x, y)."""
+    corner, colour = (x - width / 2, y - 14), COLOURS[letter]
+    ax.add_patch(Rectangle(corner, width, 28, facecolor=to_rgba(colour, 0.12), edgecolor=colour))
+    ax.text(x, y + 4, text, ha="center", fontsize=9)
+
+
+def _draw_headings(ax: Axes, d: int, features: Sequence[str], asking: str) -> None:
+    ax.text(0, _ROW * 0.7, asking, color=COLOURS["n"], fontsize=11, fontweight="bold")
+    _row(ax, _ROW * 1.9, "key", "score", f"exp(score/√{d})", "weight", color="black")
+    for x, feature in zip(_VALUES, features, strict=True):
+        ax.text(x, _ROW * 1.9, feature, ha="center", fontsize=10)
+    middle = (_VALUES[0] + _VALUES[-1]) / 2
+    ax.text(middle, _ROW * 0.9, "value", ha="center", color=COLOURS["m"], fontsize=11)
+
+
+def _row(ax: Axes, y: float, word: str, *numbers: str, **style: Any) -> None:
+    ax.text(0, y, word, **{"color": COLOURS["m"], **style})
+    for x, number in zip(_COLUMNS, numbers, strict=True):
+        ax.text(x, y, number, ha="right", **style)
+
+
+def _bar(ax: Axes, x: float, y: float, width: float, alpha: float, letter: str) -> None:
+    fill = to_rgba(COLOURS[letter], alpha)
+    ax.add_patch(Rectangle((x, y - 13), width, _ROW - 3, facecolor=fill))
+
+
+def _numbers(row: Tensor) -> str:
+    return f"({', '.join(f'{number:g}' for number in row.tolist())})"

@@ -1,0 +1,1 @@
+"""From percent script to executed notebook; nothing here knows how a site is made."""

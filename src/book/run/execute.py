@@ -1,0 +1,199 @@
+"""Runs one chapter and keeps the result for the site, or says which cell failed and why."""
+
+import ast
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.utils import run_sync
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
+
+from book.run import record, scripts
+
+SECONDS_A_CELL = 120
+# What each output carries for Jupyter, and the site links once.
+CARRIED = re.compile(
+    r'<style class="aa-style">.*?</style>|<script type="module" class="aa-script">.*?</script>',
+    re.DOTALL,
+)
+
+
+class ChapterFailed(Exception):
+    """A chapter cannot be built; the message names the place and the cause."""
+
+
+class Client(NotebookClient):
+    """Runs a chapter's cells in a kernel of its own, and says how far it is."""
+
+    def __init__(self, script: Path) -> None:
+        """Prepare to run ``script``, which stays as it is."""
+        self.folder = tempfile.TemporaryDirectory(prefix="chapter")
+        # Sockets in a folder of our own: nobody else on the machine can listen.
+        kernel = AsyncKernelManager(
+            kernel_name="python3", transport="ipc", ip=f"{self.folder.name}/kernel"
+        )
+        super().__init__(
+            scripts.notebook(script),
+            kernel,
+            timeout=SECONDS_A_CELL,
+            coalesce_streams=True,
+            record_timing=False,
+            store_widget_state=False,
+            resources={"metadata": {"path": str(script.parent)}},
+        )
+        self.owns_km = True  # it ends the kernel, too
+        self.recorded: dict[str, list[nbformat.NotebookNode]] | None = None
+        if any(map(record.needs_weights, self.nb.cells)):
+            live = record.weights_are_there()
+            self.nb.metadata["run"] = record.LIVE if live else record.RECORDED
+            self.recorded = None if live else record.replay(script, self.nb)
+        self.script = script
+        self.cells = scripts.code_cells(script)
+        self.done = 0
+        self.said = time.monotonic()
+        self.on_cell_executed = self._say_progress
+
+    def _say_progress(self, **_: Any) -> None:
+        self.done += 1
+        if time.monotonic() - self.said > 5:
+            self.said = time.monotonic()
+            print(f"{self.script.stem}: cell {self.done} of {len(self.cells)}", flush=True)
+
+    def run(self) -> dict[str, list[str]]:
+        """Execute every cell; return what the kernel noted (see ``book.run.kernel.report``).
+
+        Where weights are missing, cells that need them get their recorded outputs instead.
+        """
+        environment = os.environ | {
+            "IPYTHONDIR": self.folder.name,  # a reader's start-up files are not part of the book
+            "PYTHONHASHSEED": "0",
+            "OMP_NUM_THREADS": "1",
+            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        }
+        with self.folder, self.setup_kernel(env=environment):
+            cells = json.dumps(
+                [
+                    {
+                        "source": cell.source,
+                        "line": cell.line,
+                        "section": cell.section,
+                        "exempt": "exercise" in cell.tags,
+                    }
+                    for cell in self.cells
+                ]
+            )
+            arguments = f"{str(self.script)!r}, {str(scripts.ROOT)!r}, {cells!r}"
+            self._ask(f"import book.run.kernel; book.run.kernel.start({arguments})")
+            for index, cell in enumerate(self.nb.cells):
+                if self.recorded and cell.id in self.recorded:
+                    cell.outputs = self.recorded[cell.id]
+                    self.done += 1
+                elif cell.cell_type == "code" and cell.source:
+                    self._run_cell(cell, index)
+            reply = self._ask("", report="book.run.kernel.report()")
+        if self.recorded:
+            record.renumber(self.nb)
+        answer = reply["user_expressions"]["report"]
+        if answer["status"] != "ok":
+            raise ChapterFailed(f"{self.script.stem}: no report from the kernel: {answer}")
+        return dict(json.loads(ast.literal_eval(answer["data"]["text/plain"])))
+
+    def _run_cell(self, cell: nbformat.NotebookNode, index: int) -> None:
+        number = self.done
+        try:
+            self.execute_cell(cell, index)
+        except CellExecutionError as error:
+            raise ChapterFailed(self._explain(number, error)) from None
+        except (TimeoutError, DeadKernelError) as error:
+            where = self._place(number, 0)
+            raise ChapterFailed(f"{where}\n{type(error).__name__}: {error}") from None
+        for output in cell.outputs:
+            if output.get("name") == "stderr":
+                raise ChapterFailed(
+                    f"{self._place(number, 0)}\nit writes to stderr, which a reader would see "
+                    f"on the page:\n{output.text.rstrip()}"
+                )
+            shown = output.get("data", {})
+            if "text/html" in shown:
+                shown["text/html"] = CARRIED.sub("", shown["text/html"])
+
+    def _place(self, number: int, line: int) -> str:
+        cell = self.cells[number]
+        file = self.script.relative_to(scripts.ROOT)
+        text = cell.source.splitlines()[line].strip()
+        return (
+            f"{file}:{cell.line + line}: chapter {self.script.stem}, "
+            f"code cell {number + 1} of {len(self.cells)} failed at\n    {text}"
+        )
+
+    def _explain(self, number: int, error: CellExecutionError) -> str:
+        # The outermost frame of IPython's traceback is the cell itself.
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", error.traceback)
+        found = re.search(r"Cell In\s*\[\d+\], line (\d+)", plain)
+        last = len(self.cells[number].source.splitlines())
+        line = min(int(found[1]), last) - 1 if found else 0
+        return f"{self._place(number, line)}\n{error.ename}: {error.evalue}"
+
+    def _ask(self, code: str, **expressions: str) -> dict[str, Any]:
+        client: Any = self.kc  # of the asynchronous kind, which its declared type is not
+        reply = run_sync(client.execute_interactive)(
+            code,
+            silent=True,
+            user_expressions=expressions,
+            timeout=SECONDS_A_CELL,
+            output_hook=lambda message: None,
+        )
+        if reply["content"]["status"] != "ok":
+            ename, evalue = reply["content"]["ename"], reply["content"]["evalue"]
+            where = f"chapter {self.script.stem}, outside its cells"
+            raise ChapterFailed(f"{where}\n{ename}: {evalue}")
+        return dict(reply["content"])
+
+
+def execute(script: Path, result: Path) -> None:
+    """Run ``script``, write the executed notebook to ``result`` and what it loaded beside it."""
+    print(f"{script.stem}: executing", flush=True)
+    began = time.monotonic()
+    client = Client(script)
+    noted = client.run()
+    if noted["unreached"] and not client.recorded:
+        raise ChapterFailed("\n".join(noted["unreached"]))
+    result.parent.mkdir(parents=True, exist_ok=True)
+    own = str(script.relative_to(scripts.ROOT))
+    loaded = [path for path in noted["opened"] if path != own]
+    if client.recorded:
+        loaded.append(str((record.FOLDER / f"{script.stem}.json").relative_to(scripts.ROOT)))
+    # The empty rules let make go on when a file that was loaded is gone.
+    rules = [f"{result}: {' '.join(loaded)}", *(f"{path}:" for path in loaded)] if loaded else []
+    result.with_suffix(".d").write_text("\n".join(rules) + "\n", encoding="utf-8")
+    unfinished = result.with_suffix(".unfinished")
+    nbformat.write(client.nb, unfinished)
+    unfinished.replace(result)
+    seconds = time.monotonic() - began
+    print(f"{script.stem}: {len(client.cells)} cells in {seconds:.1f} s", flush=True)
+    if client.recorded:
+        print(
+            f"{script.stem}: no trained weights, so its page shows a recorded run; "
+            "`make TRAINED=1 ...` fetches them (84 MB)",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Run the chapter named first, into the file named second."""
+    try:
+        execute(Path(sys.argv[1]).resolve(), Path(sys.argv[2]))
+    except (ChapterFailed, record.NoRecord) as failure:
+        sys.exit(str(failure))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""What a chapter shows where it cannot run: the outputs of cells that need trained weights.
+
+A cell tagged ``needs-weights`` is run where the weights are. Elsewhere its outputs are taken from
+the chapter's record, a committed file that ``make record`` writes after a live run. A record
+belongs to exactly the cells it was made from: a cell that has changed since is an error.
+"""
+
+import json
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+from book.run import scripts
+
+TAG = "needs-weights"
+FOLDER = scripts.CHAPTERS / "recorded"
+LIVE, RECORDED = "live", "recorded"  # the executed notebook's metadata say under "run" which it is
+NOTE = """\
+> **Recorded.** The trained weights were not there when this page was built. What needs them shows \
+the outputs of a recorded run instead: {date}, PyTorch {torch}, `model.safetensors` with \
+SHA-256 `{sha256}`. `make TRAINED=1 serve` fetches the weights (84 MB) and runs everything live."""
+
+
+class NoRecord(Exception):
+    """A chapter can neither run nor be shown from its record; the message says why."""
+
+
+def needs_weights(cell: NotebookNode) -> bool:
+    """Tell whether a cell can run only where the weights are."""
+    return cell.cell_type == "code" and TAG in cell.metadata.get("tags", [])
+
+
+def chapters() -> list[Path]:
+    """List the scripts of chapters with cells that need weights."""
+    found = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
+    return [script for script in found if any(map(needs_weights, scripts.notebook(script).cells))]
+
+
+def weights_are_there() -> bool:
+    """Tell whether there are trained weights to run with; ``TRAINED=0`` leaves them aside.
+
+    Raises:
+        NoRecord: they were asked for, or a folder was named, and they are not there.
+    """
+    from annotated_attention.pretrained import NoWeights, find_weights
+
+    asked = os.environ.get("TRAINED", "")
+    if asked == "0":
+        return False
+    try:
+        return bool(find_weights())
+    except NoWeights as error:
+        if asked:
+            raise NoRecord(f"TRAINED={asked}: {error}") from None
+        return False
+
+
+def replay(script: Path, notebook: NotebookNode) -> dict[str, list[NotebookNode]]:
+    """Give the recorded outputs of a chapter's cells by the cells' ids, and note it on the page.
+
+    Raises:
+        NoRecord: there is no record, or not of these cells.
+    """
+    path = FOLDER / f"{script.stem}.json"
+    again = "`make TRAINED=1 record` runs the chapter and writes it anew"
+    if not path.exists():
+        raise NoRecord(f"{script.stem}: no weights, and no record; {again}")
+    record = json.loads(path.read_text(encoding="utf-8"))
+    wanted = [cell for cell in notebook.cells if needs_weights(cell)]
+    for cell in wanted:
+        if cell.id not in record["outputs"]:
+            first = cell.source.splitlines()[0]
+            raise NoRecord(f"{script.stem}: the record is older than the cell {first!r}; {again}")
+    made = record["provenance"]
+    note = NOTE.format(date=made["date"][:10], torch=made["torch"], sha256=made["sha256"])
+    after = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code") + 1
+    notebook.cells.insert(after, nbformat.v4.new_markdown_cell(note, id="recorded"))
+    return {
+        cell.id: [nbformat.from_dict(output) for output in record["outputs"][cell.id]]
+        for cell in wanted
+    }
+
+
+def renumber(notebook: NotebookNode) -> None:
+    """Count the code cells as if all of them had just been run."""
+    ran = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source]
+    for number, cell in enumerate(ran, 1):
+        cell.execution_count = number
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = number
+
+
+def write(script: Path) -> None:
+    """Write a chapter's record from its live run.
+
+    Raises:
+        NoRecord: the chapter was not run live.
+    """
+    from annotated_attention import measure, pretrained
+
+    notebook = nbformat.read(scripts.EXECUTED / f"{script.stem}.ipynb", as_version=4)
+    if notebook.metadata.get("run") != LIVE:
+        raise NoRecord(f"{script.stem} was not run live: `make TRAINED=1 record` does it")
+    run = measure.provenance([]) | {
+        "command": "make TRAINED=1 record",
+        "transformers": version("transformers"),
+        "model": pretrained.REPOSITORY,
+        "sha256": pretrained.sha256(pretrained.find_weights()),
+    }
+    outputs = {cell.id: cell.outputs for cell in notebook.cells if needs_weights(cell)}
+    FOLDER.mkdir(exist_ok=True)
+    text = json.dumps({"provenance": run, "outputs": outputs}, ensure_ascii=False, indent=1)
+    path = FOLDER / f"{script.stem}.json"
+    path.write_text(text + "\n", encoding="utf-8")
+    print(f"{script.stem}: wrote {path.relative_to(scripts.ROOT)}", flush=True)
+
+
+def main() -> None:
+    """Write every record."""
+    try:
+        for script in chapters():
+            write(script)
+    except NoRecord as reason:
+        sys.exit(str(reason))
+
+
+if __name__ == "__main__":
+    main()

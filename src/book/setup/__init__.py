@@ -1,0 +1,1 @@
+"""The environment: .venv from the lock, the lock itself, the trained weights."""

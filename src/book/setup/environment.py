@@ -1,0 +1,85 @@
+"""Sets up .venv from requirements.lock; run by the Makefile with the system's Python.
+
+Only the standard library is used here, and the lines down to the version check are readable by
+any Python 3, so that one that is too old says so instead of failing to parse.
+"""
+
+import sys
+
+if sys.version_info < (3, 11, 5):
+    sys.exit(
+        "This needs Python 3.11.5 or later, and {} is {}.{}.{}.\n"
+        "Name a newer one: make PYTHON=python3.12 ...".format(sys.executable, *sys.version_info[:3])
+    )
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+VENV = ROOT / ".venv"
+LOCK = ROOT / "requirements.lock"
+
+
+def main() -> None:
+    """Create or bring up to date .venv; the optional argument is another torch for pip."""
+    chosen_torch = VENV / "torch-choice"
+    torch = " ".join(sys.argv[1:]) or (chosen_torch.read_text() if chosen_torch.exists() else "")
+    if not (VENV / "bin" / "python").exists():
+        make_venv()
+    if torch:
+        print(f"setting up: torch as chosen: {torch}", flush=True)
+        pip("install", *shlex.split(torch))
+        chosen_torch.write_text(torch)
+    pinned = [line for line in LOCK.read_text().splitlines() if line and line[0] != "#"]
+    wanted = VENV / "wanted.txt"
+    wanted.write_text("\n".join(p for p in pinned if not (torch and p.startswith("torch=="))))
+    print(f"setting up: {len(pinned)} packages from requirements.lock into .venv", flush=True)
+    pip("install", "-r", str(wanted), total=len(pinned))
+    pip("install", "--no-build-isolation", "--no-deps", "-e", str(ROOT))
+    shutil.copyfile(LOCK, VENV / "requirements.lock")  # tells make that all of it is there
+    print("setting up: done", flush=True)
+
+
+def make_venv() -> None:
+    """Create the empty virtual environment."""
+    print(f"setting up: .venv with {sys.executable}", flush=True)
+    made = subprocess.run(
+        [sys.executable, "-m", "venv", "--clear", str(VENV)], capture_output=True, text=True
+    )
+    if made.returncode:
+        shutil.rmtree(VENV, ignore_errors=True)
+        sys.exit(
+            f"Python could not make a virtual environment:\n{made.stdout}{made.stderr}"
+            "On Debian and Ubuntu the package python3-venv is missing."
+        )
+
+
+def pip(*arguments: str, total: int = 0) -> None:
+    """Run pip in .venv, show how far it is, and stop with pip's own last words if it fails."""
+    command = [str(VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+    lines, seen = [], 0
+    with subprocess.Popen(
+        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            if total and re.match(
+                r"Collecting |Processing |Requirement already satisfied: [^<>=!~ ]+==", line
+            ):
+                seen += 1
+                if seen % 20 == 0:
+                    print(f"setting up: {min(seen, total)} of {total} packages found", flush=True)
+            elif size := re.search(r"Downloading (\S+) \((.*[MG]B)\)", line):
+                print(f"setting up: downloading {size[1].rsplit('/')[-1]}, {size[2]}", flush=True)
+            elif total and line.startswith("Installing collected packages"):
+                print("setting up: unpacking them (a minute or two)", flush=True)
+    if process.returncode:
+        sys.exit(f"pip failed:\n{''.join(lines[-12:])}Set-up stopped; .venv is not complete.")
+
+
+if __name__ == "__main__":
+    main()

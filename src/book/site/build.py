@@ -1,0 +1,138 @@
+"""Builds the static site beside the last good one and swaps them; serves it."""
+
+import contextlib
+import http.server
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from book.run import scripts
+from book.site.contents import address
+
+SITE = scripts.ROOT / "site"
+BUILD = scripts.ROOT / "build"
+HOST = "127.0.0.1"
+
+
+def build() -> None:
+    """Build strictly into a folder beside ``site/``, which is replaced only by a whole one."""
+    print("site: building", flush=True)
+    began = time.monotonic()
+    fresh, old = BUILD / "site-new", BUILD / "site-old"
+    for folder in (fresh, old):
+        shutil.rmtree(folder, ignore_errors=True)
+    mkdocs = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(fresh),
+    ]
+    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}  # of the theme, about its end
+    made = subprocess.run(mkdocs, cwd=scripts.ROOT, env=quiet, stderr=subprocess.PIPE, text=True)
+    causes = [made.stderr.rstrip()] if made.returncode else missing(fresh)
+    if causes:
+        fail("the site was not built, the last one stays as it is:", *causes)
+    if SITE.exists():
+        SITE.rename(old)
+    fresh.rename(SITE)
+    shutil.rmtree(old, ignore_errors=True)
+    pages = len(list(SITE.rglob("*.html")))
+    print(f"site: {pages} pages in {time.monotonic() - began:.1f} s", flush=True)
+
+
+def missing(site: Path) -> list[str]:
+    """Say which pages, and which cells of chapters, are not there: MkDocs drops them silently."""
+    lacks = []
+    for page in sorted((scripts.ROOT / "docs").glob("*.md")):
+        name = "index.html" if page.stem == "index" else f"{page.stem}/index.html"
+        if not (site / name).exists():
+            lacks.append(f"docs/{page.name} has no page")
+    for script in sorted(scripts.CHAPTERS.glob("*.py")):
+        executed = nbformat.read(scripts.EXECUTED / f"{script.stem}.ipynb", as_version=4)
+        cells = [cell for cell in executed.cells if cell.cell_type == "code" and cell.source]
+        html = site / address(script.stem) / "index.html"
+        shown = html.read_text(encoding="utf-8").count("data-cell=") if html.exists() else 0
+        if shown != len(cells):
+            lacks.append(f"{script.stem}: its page shows {shown} of {len(cells)} cells")
+    return lacks
+
+
+def check_port(port: int) -> None:
+    """Stop, before anything long begins, when ``port`` cannot be served on."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except (OSError, OverflowError) as error:
+            fail(f"port {port} cannot be used ({error}); name another: make serve PORT={port + 1}")
+
+
+def serve(port: int) -> None:
+    """Serve ``site/`` until interrupted; a site built meanwhile is seen at the next load."""
+    check_port(port)
+    handler: Any = partial(Quiet, directory=str(SITE))
+    with http.server.ThreadingHTTPServer((HOST, port), handler) as server:
+        print(f"serving the book at http://{HOST}:{port}/  (Ctrl-C ends it)", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files without a line for each, and for what is not there the page that helps."""
+
+    def handle(self) -> None:
+        """Answer; that a reader has left in the middle is no error."""
+        with contextlib.suppress(ConnectionError):
+            super().handle()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer with ``404.html`` where a file is missing."""
+        page = SITE / "404.html"
+        if code != http.HTTPStatus.NOT_FOUND or not page.exists():
+            return super().send_error(code, message, explain)
+        body = page.read_bytes()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+def fail(*lines: str) -> None:
+    """End with a message and a non-zero status."""
+    sys.exit("\n".join(lines))
+
+
+def main() -> None:
+    """Do what the first argument names."""
+    verb, *rest = sys.argv[1:]
+    if verb == "build":
+        build()
+    elif not rest[0].isdecimal():
+        fail(f"port {rest[0]!r} is not a number: make serve PORT=8000")
+    elif verb == "check-port":
+        check_port(int(rest[0]))
+    elif verb == "serve":
+        serve(int(rest[0]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""What MkDocs calls while it builds the site: the only module that knows MkDocs and its plugins.
+
+Executed chapters become pages, and every page is mended. How HTML is made from HTML stands in the
+modules beside this one.
+"""
+
+import functools
+import logging
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
+
+from bs4 import BeautifulSoup, Tag
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.structure.toc import get_toc
+from mkdocs.utils import get_relative_url
+from mkdocs_jupyter.config import settings
+from nbconvert.filters.markdown_mistune import IPythonRenderer
+
+from annotated_attention.display import assets
+from book.run import scripts
+from book.site import card, contents, figures, formulas, glossary, pages, sheet, takeaway
+from book.site.contents import Chapter
+
+log = logging.getLogger("mkdocs.book")
+# Pages without links to the glossary: what leads elsewhere, and lists to look something up in.
+PLAIN = {"index", "glossary", "api", "references", "contributing", sheet.NAME}
+
+
+class Notebook(File):
+    """An executed notebook, which MkDocs is to take for a page."""
+
+    def is_documentation_page(self) -> bool:
+        """Say that it is one."""
+        return True
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Use our own notebook template, and put the chapters into the navigation."""
+    settings.templates_dir = str(Path(__file__).parent / "nbconvert")
+    renderer: Any = IPythonRenderer
+    renderer.inline_math = lambda self, tex: formulas.mark(tex, display=False)
+    renderer.block_math = lambda self, tex: formulas.mark(tex, display=True)
+    parts: dict[str, list[dict[str, str]]] = {}
+    for chapter in _chapters(config).values():
+        page = {chapter.label: f"notebooks/{chapter.name}.ipynb"}
+        parts.setdefault(chapter.part, []).append(page)
+    assert config.nav is not None
+    at = config.nav.index("chapters")
+    config.nav[at : at + 1] = [{part: pages} for part, pages in parts.items()]
+    return config
+
+
+def _chapters(config: MkDocsConfig) -> dict[str, Chapter]:
+    try:
+        return contents.read(config.extra["parts"])
+    except ValueError as error:
+        raise PluginError(str(error)) from None
+
+
+def _complain(page: Page, what: str) -> None:
+    log.warning(f"{page.file.src_uri}: {what}")  # which fails a strict build
+
+
+@event_priority(-100)  # after the notebook plugin, which would give pages other addresses
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what was executed as pages, and what else a page loads or offers."""
+
+    def add(path: str, content: str | bytes) -> None:
+        files.append(File.generated(config, path, content=content))
+
+    for script in sorted(scripts.CHAPTERS.glob("*.py")):
+        page = Notebook(
+            f"notebooks/{script.stem}.ipynb",
+            src_dir=str(scripts.EXECUTED.parent),
+            dest_dir=config.site_dir,
+            use_directory_urls=config.use_directory_urls,
+            dest_uri=f"{contents.address(script.stem)}index.html",
+        )
+        files.append(page)
+        for path, text in takeaway.files(script, config.extra["repository"]).items():
+            add(path, text)
+    add("assets/display.css", assets.stylesheet())
+    for path, text in assets.scripts().items():
+        add(f"assets/live/{path}", text)
+    if config.site_url:
+        add("assets/card.png", card.draw())
+        if urlsplit(config.site_url).path == "/":  # elsewhere nobody asks for it
+            add("robots.txt", f"Sitemap: {urljoin(config.site_url, 'sitemap.xml')}\n")
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Say what a chapter is about; let pages link to chapters as they lie in the repository."""
+    if chapter := _chapters(config).get(page.file.name):
+        page.meta["description"] = f"{_question(chapter.name)} {chapter.after}"
+        page.meta["status"] = "chapter"  # room for a tick in the navigation
+    elif page.file.name == sheet.NAME:
+        page.meta["description"] = sheet.ABOUT
+        page.meta["hide"] = ["toc"]  # one look shows what there is
+    return markdown.replace("](../notebooks/", "](notebooks/")
+
+
+def _question(name: str) -> str:
+    opening = scripts.notebook(scripts.CHAPTERS / f"{name}.py").cells[0].source
+    found = re.search(r"^\*(.+?)\*$", opening, re.MULTILINE)
+    return found[1] if found else ""
+
+
+@event_priority(-100)  # last: everything that makes content has run
+def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Mend one page."""
+
+    def borrow(found: re.Match[str]) -> str:
+        try:
+            return figures.from_chapter(found[1], found[2])
+        except LookupError as error:
+            raise PluginError(f"{page.file.src_uri}: {error}") from None
+
+    content = re.sub(r"<!-- figure (\w+) ([\w-]+) -->", borrow, content)
+    if "<!-- chapters -->" in content:
+        content = content.replace("<!-- chapters -->", contents.as_list(_chapters(config)))
+    soup, aside = pages.parse(content)
+    complain = functools.partial(_complain, page)
+    if isinstance(page.file, Notebook):
+        for unknown in soup.select(".aa-unknown-output"):
+            complain(f"an output that the site cannot show: {unknown.text}")
+        page.toc = get_toc(pages.mend_headings(soup, complain))
+        _mend_links(soup, page, files)
+    pages.fold(soup, complain)
+    pages.dress_callouts(soup)
+    if isinstance(page.file, Notebook):
+        _add_what_a_chapter_needs(soup, page, config)
+        page.present_anchor_ids = {str(tag["id"]) for tag in soup.find_all(id=True)}
+    if page.file.name not in PLAIN:
+        glossary.mark(soup, get_relative_url("glossary/", page.url))
+    return pages.write(soup, aside)
+
+
+def _add_what_a_chapter_needs(soup: BeautifulSoup, page: Page, config: MkDocsConfig) -> None:
+    name, root = page.file.name, get_relative_url("", page.url)
+    offer = takeaway.links(name, root, config.extra["repository"])
+    if name == sheet.NAME:
+        sheet.lay_out(soup, offer)
+        return
+    chapters = _chapters(config)
+    links = {
+        other: f'<a href="{root}{contents.address(other)}">{chapters[other].label}</a>'
+        for other in chapters[name].builds_on
+    }
+    pages.introduce(soup, chapters[name], links, offer)
+    pages.pair_notes_with_code(soup)
+
+
+def _mend_links(soup: BeautifulSoup, page: Page, files: Files) -> None:
+    """Lead links between notebooks to their pages, and let MkDocs check the anchors."""
+    anchors: dict[File, dict[str, str]] = {}
+    for link in soup.find_all("a", href=True):
+        href = str(link["href"])
+        parts = urlsplit(href)
+        if parts.scheme or parts.netloc:
+            continue
+        target = page.file
+        if parts.path:
+            # As in the repository: chapters beside this one, other pages under ../docs.
+            path = posixpath.normpath(posixpath.join("notebooks", unquote(parts.path)))
+            found = files.get_file_from_path(path.removeprefix("docs/"))
+            if found is None:
+                _complain(page, f"the link {href!r} leads nowhere")
+                continue
+            target = found
+            relative = get_relative_url(target.url, page.url)
+            link["href"] = relative + (f"#{parts.fragment}" if parts.fragment else "")
+            _say_where_to(link, target)
+        if parts.fragment:
+            anchors.setdefault(target, {})[unquote(parts.fragment)] = href
+    page.links_to_anchors = anchors  # MkDocs checks them once every page is known
+
+
+def _say_where_to(link: Tag, target: File) -> None:
+    """Name the chapter behind a link, for paper; its number only where the text does not say it."""
+    number, dot, title = str(target.page.title if target.page else "").partition(" · ")
+    if dot and title.lower() not in link.text.lower():
+        link["data-to"] = title if number in link.text.split() else f"chapter {number}, {title}"
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Typeset the formulas of a page."""
+    return formulas.typeset(output, functools.partial(_complain, page))

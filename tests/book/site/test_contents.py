@@ -1,0 +1,164 @@
+"""The list of chapters: as chapters are, in an order that works, with honest times."""
+
+import re
+import textwrap
+
+import pytest
+from mkdocs.utils.yaml import yaml_load
+
+from book.run import scripts
+from book.site import contents
+
+with (scripts.ROOT / "mkdocs.yml").open(encoding="utf-8") as config:
+    CHAPTERS = contents.read(yaml_load(config)["extra"]["parts"])
+BEFORE = contents.everything_before(CHAPTERS)
+
+
+def test_what_a_chapter_loads_is_among_its_prerequisites():
+    loads = 0
+    for name, before in BEFORE.items():
+        source = (scripts.CHAPTERS / f"{name}.py").read_text(encoding="utf-8")
+        loaded = set(re.findall(r'chapters\.load\("(\w+)"\)', source))
+        assert loaded <= before, f"{name} loads {loaded - before}, and does not say so"
+        loads += len(loaded)
+    assert loads > 10
+
+
+def test_prerequisites_name_only_what_does_not_follow():
+    for name, chapter in CHAPTERS.items():
+        implied = set().union(*(BEFORE[other] for other in chapter.builds_on))
+        assert not implied & set(chapter.builds_on), name
+
+
+def test_an_address_is_the_chapters_idea():
+    assert contents.address("06_masks") == "chapters/masks/"
+    assert contents.address("07_multihead_attention") == "chapters/multihead-attention/"
+    assert contents.address("cheat_sheet") == "cheat-sheet/"
+    assert len({contents.address(name) for name in CHAPTERS}) == len(CHAPTERS)
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """Give a function that lists chapters of a book whose every script is written."""
+    monkeypatch.setattr(scripts, "CHAPTERS", tmp_path)
+
+    def book(**builds_on):
+        entries = [
+            {"file": name, "title": name, "prerequisites": needed, "after": "You can."}
+            for name, needed in builds_on.items()
+        ]
+        return [{"title": "I", "chapters": entries[:1]}, {"title": "II", "chapters": entries[1:]}]
+
+    for name in ("01_a", "02_b", "03_c"):
+        (tmp_path / f"{name}.py").write_text("# %%\nprint()\n")
+    return book
+
+
+def test_order(book):
+    chapters = contents.read(book(**{"01_a": [], "02_b": ["01_a"], "03_c": ["02_b"]}))
+    assert [(c.label, c.part) for c in chapters.values()] == [
+        ("1 · 01_a", "I"),
+        ("2 · 02_b", "II"),
+        ("3 · 03_c", "II"),
+    ]
+    assert contents.everything_before(chapters)["03_c"] == {"01_a", "02_b"}
+
+
+@pytest.mark.parametrize(
+    ("builds_on", "message"),
+    [
+        ({"01_a": ["02_b"], "02_b": [], "03_c": []}, "01_a builds on 02_b, which is no chapter be"),
+        ({"01_a": [], "02_b": ["09_x"], "03_c": []}, "02_b builds on 09_x"),
+        ({"01_a": [], "02_b": []}, "03_c is not listed in mkdocs.yml"),
+        ({"01_a": [], "02_b": [], "03_c": [], "04_d": []}, "04_d is listed in mkdocs.yml, and"),
+    ],
+)
+def test_what_does_not_fit_is_named(book, builds_on, message):
+    with pytest.raises(ValueError, match=message):
+        contents.read(book(**builds_on))
+
+
+WORDS = " ".join(["word"] * 100)
+CELLS = {
+    "words": f"""
+        # %% [markdown]
+        # {WORDS} {WORDS} $$x y z$$ $a$ <!-- quoted --> `code` [link](an/address.md)
+        """,
+    "folded": f"""
+        # %% [markdown]
+        # <details><summary>Going deeper: more</summary>
+        #
+        # {WORDS}
+        #
+        # </details>
+        """,
+    "deeper": f"""
+        # %% [markdown]
+        # <!-- deeper: more -->
+        # ### Going deeper: more
+        # {WORDS}
+
+        # %%
+        print()
+
+        # %% [markdown]
+        # {WORDS}
+
+        # %% [markdown]
+        # <!-- /deeper -->
+        """,
+    "cell": """
+        # %%
+        print()
+        """,
+    "exercise": """
+        # %% [markdown]
+        # ### 1 · Write it
+        #
+        # *Easy, 7 minutes.*
+
+        # %% tags=["exercise"]
+        def mine():
+            pass
+
+        # %% tags=["solution"]
+        print()
+        """,
+    "unstated": """
+        # %% [markdown]
+        # ### 2 · Write it again
+
+        # %% tags=["exercise"]
+        def mine():
+            pass
+        """,
+}
+
+
+@pytest.fixture
+def minutes(tmp_path):
+    """Give a function that says how long a chapter of some of the above takes."""
+
+    def minutes(*cells):
+        script = tmp_path / "05_batches.py"
+        script.write_text("\n".join(textwrap.dedent(CELLS[cell]).strip() + "\n" for cell in cells))
+        return contents.minutes(script)
+
+    return minutes
+
+
+def test_minutes(minutes):
+    assert minutes("words", *["cell"] * 7) == 5  # 1.01 and 3.5
+    assert minutes("words", *["cell"] * 8) == 10
+    assert minutes(*["words"] * 5) == 10, "formulas, code and the words of links are read"
+    assert minutes(*["cell"] * 10, *["folded", "deeper"] * 9) == 5, "what is folded does not count"
+    assert minutes(*["cell"] * 11) == 10
+    assert minutes("exercise") == 10
+    assert minutes("exercise", *["cell"] * 5) == 10
+    assert minutes("exercise", *["cell"] * 6) == 15
+    assert minutes("exercise", "exercise") == 15
+
+
+def test_an_exercise_without_minutes_is_named(minutes):
+    with pytest.raises(ValueError, match="05_batches: the exercise '2 · Write it again' states no"):
+        minutes("exercise", "unstated")
