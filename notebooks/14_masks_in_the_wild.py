@@ -59,7 +59,7 @@ for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
     output = F.scaled_dot_product_attention(x, x, x, given[:, None, :])  # (b, n, d)
     (reaction,) = one.gradients(output[1, :4], [x])                      # (b, m, d)
     seen = reaction[1].norm(dim=-1) > 0                                  # (m,)
-    print(f"{name:>8}: the words react to", *(labels[j] for j in seen.nonzero()))
+    print(f"{name:>8}: they react to", *(labels[j] for j in seen.nonzero()))
     assert seen.equal(blocked[1] if name == "blocked" else ~blocked[1])
     assert output.isfinite().all()
 
@@ -373,17 +373,8 @@ assert not torch.allclose(fast, slow)
 # appear. But large models compute in half precision, with 16 bits a number: **bfloat16** has the
 # range of float32 with fewer digits, and **float16** has more digits in a small range.
 #
-# Three keys have equal scores. First one key is blocked, then all three are. Two things may go
-# wrong: a fill that does not fit into the dtype, and a fully masked row. What does a fully masked
-# row get from a finite fill: an error, zeros, NaN, or a third for each key?
-#
-# <details><summary>What do you expect?</summary>
-#
-# A third for each key. The same large number stands in all three places, so the scores are equal
-# again, and the softmax sees only differences. The query attends evenly to what it must not see, and
-# no number looks suspicious.
-#
-# </details>
+# Three keys have equal scores. First one key is blocked, then all three are. Look for two things: a
+# fill that does not fit into its dtype, and what a fully masked row gets from a finite fill.
 
 # %%
 sees_two, sees_none = torch.tensor([[False, False, True], [True, True, True]])
@@ -397,23 +388,26 @@ def fill_with(number: float, blocked: Tensor, dtype: torch.dtype) -> str:
     except RuntimeError as error:
         return str(error)[-8:]
     weights = filled.softmax(-1)                                           # (3,)
-    return "NaN" if weights.isnan().any() else " ".join(f"{w:.2f}"[1:] for w in weights)
+    return "NaN" if weights.isnan().any() else " ".join(f"{w:.1f}"[1:] for w in weights)
 
 
 for name, hidden in (("one of three keys is blocked", sees_two), ("all are", sees_none)):
-    print(f"{name}\n{'':8}" + "".join(f"{fill:>12}" for fill in FILLS))
+    print(f"{name}\n{'':8}" + "".join(f"{fill:>11}" for fill in FILLS))
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         results = [fill_with(number, hidden, dtype) for number in FILLS.values()]
-        print(f"{str(dtype)[6:]:>8}" + "".join(f"{result:>12}" for result in results))
+        print(f"{str(dtype)[6:]:>8}" + "".join(f"{result:>11}" for result in results))
         assert results.count("overflow") == (1 if dtype is torch.float16 else 0)
-        shares = ".50 .50 .00" if hidden is sees_two else ".33 .33 .33"
+        shares = ".5 .5 .0" if hidden is sees_two else ".3 .3 .3"
         assert set(results[:-1]) - {"overflow"} == {shares}
 
 # %% [markdown]
-# With one blocked key, every fill that fits does the same. -1e9 does not fit into float16 and
-# raises an error, which is the better kind of mistake. The lowest number of a dtype,
-# `torch.finfo(dtype).min`, always fits. But two such masks may be added, padding and causal, and
-# then the sum is $-\infty$ after all:
+# With one blocked key, every fill that fits does the same. -1e9 does not fit into float16 and raises
+# an error, which is the better kind of mistake. With all keys blocked, a finite fill gives each key a
+# third. The scores are equal again, since the same number stands in all three places, so the query
+# attends evenly to what it must not see, and no number looks suspicious.
+#
+# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But two such masks may be added,
+# padding and causal, and then the sum is $-\infty$ after all:
 
 # %%
 lowest = torch.finfo(torch.float16).min
@@ -651,9 +645,10 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # %% [markdown]
 # ## What you have now
 #
-# Five questions to ask of every mask that comes from elsewhere, and PyTorch's two answers:
+# Five questions to ask of every mask that comes from elsewhere, with the answers of PyTorch's class,
+# `nn.MultiheadAttention`, and of its function, `F.scaled_dot_product_attention`:
 #
-# | question | `nn.MultiheadAttention` | `F.scaled_dot_product_attention` |
+# | question | the class | the function |
 # |---|---|---|
 # | What does True mean? | blocked | allowed |
 # | Which shapes? | `(b, m)`; `(n, m)` or `(b * h, n, m)` | all that broadcast to `(b, h, n, m)` |
