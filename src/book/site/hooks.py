@@ -144,7 +144,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
 
 
 def _add_what_a_chapter_needs(soup: BeautifulSoup, page: Page, config: MkDocsConfig) -> None:
-    name, root = page.file.name, get_relative_url("", page.url)
+    name, root = page.file.name, "../" * page.url.count("/")
     offer = takeaway.links(name, root, config.extra["repository"])
     if name == sheet.NAME:
         sheet.lay_out(soup, offer)
