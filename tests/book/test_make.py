@@ -194,7 +194,6 @@ def test_another_address_makes_another_site(book):
         ("notebooks/02_two_heads.py", {"02_two_heads"}),
         ("notebooks/01_one_head.py", {"01_one_head", "02_two_heads"}),
         ("data.txt", {"02_two_heads"}),
-        ("src/annotated_attention/chapters.py", {"02_two_heads"}),
         ("src/annotated_attention/doctor/command.py", {"03_split_and_stack"}),
         ("src/annotated_attention/exercises/split_and_stack.py", {"03_split_and_stack"}),
         ("src/annotated_attention/measure/timing.py", set()),

@@ -93,3 +93,8 @@ def test_code_and_pictures_are_as_they_were():
     assert written.startswith(picture)
     assert "data-search-exclude" in written
     assert '<span class="o">&lt;</span>' in written
+
+
+def test_code_in_prose_is_dressed_as_code():
+    soup, aside = pages.parse('<div class="highlight"><pre><span></span>x\n</pre></div>')
+    assert "<pre><code><span></span>x\n</code></pre>" in pages.write(soup, aside)
