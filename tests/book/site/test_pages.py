@@ -35,6 +35,7 @@ def test_a_fold_holds_what_stands_between_its_marks():
     summary, *_ = fold.find_all(True, recursive=False)
     assert summary.name == "summary"
     assert [heading.text for heading in summary.select("h3[id]")] == ["Going deeper: why so"]
+    assert summary.text == "Going deeper: why so"
     assert not summary.select("a"), "what opens the fold leads nowhere else"
     assert [p.text for p in fold.select("p")] == ["Inside.", "Still inside."]
     assert len(fold.select(".aa-cell")) == 2
