@@ -21,9 +21,11 @@ from annotated_attention import display
 display.chapter_map("project in", "score", "softmax", "mix", "project out")
 
 # %% [markdown]
-# The strip shows the computation that this book builds, and the steps of this chapter are lit. The
-# other steps belong to several heads and to words that must not be seen; later chapters add them.
-# The [notation page](../docs/notation.md) explains the letters.
+# The strip shows the whole computation that this book builds, and the steps of this chapter are lit.
+# In each small map a row is a word, and the stronger the colour, the larger the number. The other
+# steps belong to several heads and to words that must not be seen; later chapters add them. The
+# [first page](../docs/index.md) has the same picture large, with a line for each step, and the
+# [notation page](../docs/notation.md) explains the letters.
 #
 # ## A sentence in numbers
 #

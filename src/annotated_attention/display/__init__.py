@@ -16,7 +16,7 @@ from annotated_attention.display.figures import (
 )
 from annotated_attention.display.flow import flow
 from annotated_attention.display.look_up import one_query, soft_look_up
-from annotated_attention.display.map import chapter_map
+from annotated_attention.display.map import chapter_map, whole_map
 from annotated_attention.display.progress import Progress
 from annotated_attention.display.shapes import colour_shapes
 
@@ -40,4 +40,5 @@ __all__ = [
     "saturation",
     "soft_look_up",
     "source",
+    "whole_map",
 ]
