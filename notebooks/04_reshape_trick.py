@@ -70,8 +70,8 @@ print("same memory:", x.data_ptr() == heads.data_ptr())
 #
 # ## The trick
 #
-# Splitting therefore takes two steps: cut the features, (n, h · d) → (n, h, d), then move the heads in
-# front, (n, h, d) → (h, n, d). Merging takes the same steps backwards. The package has both as
+# Splitting therefore takes two steps: cut the features, `(n, h * d)` → `(n, h, d)`, then move the heads in
+# front, `(n, h, d)` → `(h, n, d)`. Merging takes the same steps backwards. The package has both as
 # `split_heads` and `merge_heads`. They count axes from the end, so that any axes may stand in front.
 
 # %%
@@ -122,8 +122,8 @@ print("same memory:", joined.data_ptr() == mixed.data_ptr())
 #
 # ## The two famous mistakes
 #
-# A reshape asks for one thing only: the right number of numbers. So the heads (h, n, d) can be reshaped
-# to (n, h · d) without a transpose, and (n, h · d) can be reshaped straight to (h, n, d). Nothing
+# A reshape asks for one thing only: the right number of numbers. So the heads `(h, n, d)` can be reshaped
+# to `(n, h * d)` without a transpose, and `(n, h * d)` can be reshaped straight to `(h, n, d)`. Nothing
 # complains in either case. Both are single lines that you will meet in published code:
 #
 # - **wrong merge**: `heads.reshape(n, h * d)`, with the transpose left out
@@ -431,7 +431,7 @@ print(f"PyTorch: output, weights and {len(mine)} gradients agree")
 # ### One number
 #
 # *Easy, 2 minutes.* Take the sizes of the figure: 3 tokens and 2 heads of width 2, so `x` is (3, 4). Its
-# heads, split rightly, are (h, n, d), which is (2, 3, 2). Where among the heads is `x[2, 1]`, which the
+# heads, split rightly, are `(h, n, d)`, which is (2, 3, 2). Where among the heads is `x[2, 1]`, which the
 # figure calls 3b? Write its index, three whole numbers, all counted from 0.
 
 # %% tags=["exercise"]
@@ -464,7 +464,7 @@ exercises.reshape_trick.check_place(my_place)
 # ### Where does it land?
 #
 # *Easy, 5 minutes.* Now for any number and any sizes. `x` is `(n, h * d)`, and its heads, split rightly,
-# have the `shape` (h, n, d). Where among the heads is `x[token, feature]`? Return its index, three
+# have the `shape` `(h, n, d)`. Where among the heads is `x[token, feature]`? Return its index, three
 # whole numbers, all counted from 0.
 
 
@@ -572,8 +572,8 @@ exercises.reshape_trick.check_repaired(repaired)
 #
 # > **In short.**
 # >
-# > - split: `x.view(n, h, d).transpose(0, 1)`, (n, h · d) to (h, n, d), copies nothing
-# > - merge: `x.transpose(0, 1).reshape(n, h * d)`, (h, n, d) to (n, h · d), copies every number once
+# > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
+# > - merge: `x.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies every number once
 # > - wrong split: `x.view(h, n, d)`, the same shape, and a head holds only some of the tokens
 # > - wrong merge: `x.reshape(n, h * d)`, the same shape, and a row holds several tokens
 # >

@@ -39,7 +39,7 @@ sequence_first = x.transpose(0, 1)                       # (n, b, h * d)
 print("batch-first", tuple(x.shape), "- sequence-first", tuple(sequence_first.shape))
 
 # %% [markdown]
-# **Batch-first** is (b, n, e), a list of sentences. **Sequence-first** is (n, b, e): the first word of
+# **Batch-first** is `(b, n, e)`, a list of sentences. **Sequence-first** is `(n, b, e)`: the first word of
 # every sentence, then the second word of every sentence, and so on. Recurrent networks like the second
 # form, since they read word by word. `torch.nn.MultiheadAttention` still expects it, unless it is told
 # `batch_first=True`. One `transpose(0, 1)` leads from either form to the other.
@@ -101,7 +101,7 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, slow[:, it])
 # ## Four axes
 #
 # For attention, a sentence and a head are alike: both are one more independent problem. So give each an
-# axis of its own, (b, h, n, d). `split_heads` does this already, since it only looks at the last two
+# axis of its own, `(b, h, n, d)`. `split_heads` does this already, since it only looks at the last two
 # axes, and `attend` runs over all axes in front. The loop disappears.
 
 
@@ -118,9 +118,9 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, four_axes(x, x, x, h)[:, it
 # %% [markdown]
 # ## Folded
 #
-# If sentences and heads are alike, one axis can hold both, (b · h, n, d). Much published code does this,
-# since `torch.bmm` takes exactly three axes. In sequence-first memory it is one view: (n, b, h · d) →
-# (n, b · h, d), because the heads of a sentence lie side by side. Then the new axis goes to the front.
+# If sentences and heads are alike, one axis can hold both, `(b * h, n, d)`. Much published code does this,
+# since `torch.bmm` takes exactly three axes. In sequence-first memory it is one view: `(n, b, h * d)` →
+# `(n, b * h, d)`, because the heads of a sentence lie side by side. Then the new axis goes to the front.
 
 
 # %%
@@ -372,7 +372,7 @@ for name, (form, given) in ways.items():
 # merge copies.
 #
 # PyTorch also has a **fused kernel**, one routine from queries, keys and values to the output, which never
-# stores the weights. It takes (b, h, n, d) and steps through it by strides, and it writes the output token
+# stores the weights. It takes `(b, h, n, d)` and steps through it by strides, and it writes the output token
 # by token, so that even the merge is a view.
 
 
@@ -545,10 +545,10 @@ exercises.batches.check_attend_heads(attend_heads)
 #
 # > **In short.**
 # >
-# > - batch-first: (b, n, h · d)
-# > - sequence-first: `x.transpose(0, 1)`, (n, b, h · d)
-# > - four axes: `x.unflatten(-1, (h, d)).transpose(1, 2)`, (b, h, n, d)
-# > - folded: `split_heads(x, h).flatten(0, 1)`, (b · h, n, d); slice r is sample `r // h`, head `r % h`
+# > - batch-first: `(b, n, h * d)`
+# > - sequence-first: `x.transpose(0, 1)`, `(n, b, h * d)`
+# > - four axes: `split_heads(x, h)`, `(b, h, n, d)`
+# > - folded: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`; slice r is sample `r // h`, head `r % h`
 # >
 # > To attention, a sample and a head are the same: one more independent problem. All layouts give equal
 # > outputs and gradients. Data in the wrong layout keep their shape and mix sentences, so test with sizes
