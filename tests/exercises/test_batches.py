@@ -1,4 +1,4 @@
-"""The checks of "Batches" accept what is right and name what is wrong."""
+"""The checks of “Batches” accept what is right and name what is wrong."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The checks of "Split and stack" accept what is right and name what is wrong."""
+"""The checks of “Split and stack” accept what is right and name what is wrong."""
 
 from collections.abc import Callable
 from typing import Any
