@@ -56,6 +56,7 @@ heads = [one.attend(x @ w_q[i], x @ w_k[i], x @ w_v[i]) for i in range(h)]
 apart, maps = (torch.stack(parts) for parts in zip(*heads))
 
 one.show(["head 1", "head 2"], one.WORDS, maps[:, it])
+assert maps[0, it, 1] == maps[0, it, 3] and maps[1, it].argmax() == 7
 
 # %% [markdown]
 # The first head looks at *cat* and *milk* alike (0.29 each), the two things that a pronoun could
@@ -210,6 +211,7 @@ output, weights = stacked_wrongly(words, h)  # (n, h * d), (n, h, h)
 (gradient,) = torch.autograd.grad(output[it].sum(), words)
 print("output", tuple(output.shape), "- weights", tuple(weights.shape), "not", (h, n, n))
 one.show(["it reacts to"], one.WORDS, gradient.abs().sum(-1)[None])
+assert gradient.any(-1).nonzero().flatten().tolist() == [it]
 
 # %% [markdown]
 # > **Pitfall.** The wrong axis keeps the shape of the output. The last line gives it away: the
@@ -339,6 +341,7 @@ for count in (1, 2, 4, 8, 16):
             model(long, long, long)
         row += [sum(1 for _ in model.parameters()), products.calls]
     print("{:5} {:9} {:9} {:11} {:9}".format(*row))
+    assert row[1:] == [4, 6, 3 * count + 1, 5 * count + 1]
 
 # %% [markdown]
 # Four matrices and six products, whatever the number of heads: three products to project in, one for

@@ -156,6 +156,7 @@ cells = torch.arange(3 * 4).view(3, 4)  # (3, 4)
 for name, (split, merge) in WAYS.items():
     same = torch.equal(merge(split(cells, 2)), cells)
     print(f"{name:>12}: {'gives the input back' if same else 'does not'}")
+    assert same == (name in ("right", "both wrong"))
 
 # %% [markdown]
 # Follow single numbers to see why. The figure has 3 tokens and 2 heads of width 2, and every number
@@ -322,6 +323,11 @@ for name, by_role in tables.items():
         named = [word for word, size in zip(one.WORDS, table[it]) if size > 0]
         print(f"    {what:>20}: {' '.join(named)}")
 
+found = {name: table[it].nonzero().flatten().tolist() for name, (table, _) in tables.items()}
+rows = {"right": [5], "wrong merge": [2, 3], "wrong split": [2, 6], "both wrong": [5]}
+assert found == rows
+assert not tables["both wrong"][1][it, :4].any()
+
 # %% [markdown]
 # With the wrong merge, the row of *it* holds what *drank* and *milk* asked for. With the wrong split, it
 # answers for *drank* and *was*. With both wrong, it answers for itself and can never find the *cat*,
@@ -377,7 +383,9 @@ def shuffle_gap(model: nn.Module, x: Tensor) -> float:
 
 
 for name, model in models.items():
-    print(f"{name:>12}: {shuffle_gap(model, x.double()):.0e}")
+    gap = shuffle_gap(model, x.double())
+    print(f"{name:>12}: {gap:.0e}")
+    assert (gap < 1e-12) == (name == "right")
 
 # %% [markdown]
 # The right way is equal up to rounding. All three wrong ways differ by far more.

@@ -93,6 +93,7 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 slow = one_by_one(x, x, x, h)  # (b, n, h * d)
 it = one.WORDS.index("it")
 one.show(["it, thirsty", "it, sweet"], one.FEATURES, slow[:, it])
+torch.testing.assert_close(slow[0, it, [0, 1]], slow[1, it, [1, 0]])
 
 # %% [markdown]
 # In the first sentence *it* collects more *animal* (1.29 against 1.01), in the second more *food*. The
@@ -218,6 +219,7 @@ layouts = {
 for name, (layout, axes, index) in layouts.items():
     print(f"{name:>14}: ({axes}) {tuple(layout.shape)!s:12}", end=" ")
     print(f"index {index!s:12} holds {layout[index]:.0f}")
+    assert layout[index] == x[1, 7, 3]
 
 # %% [markdown]
 # The second sentence is index 1 of b, *sweet* is index 7 of n, and *quality* is feature 3, which is
@@ -302,6 +304,7 @@ wrong = four_axes(given, given, given, h)                     # (n, b, h * d)
 gradient = torch.autograd.grad(wrong[it, 0].sum(), given)[0]  # (n, b, h * d)
 print("shape", tuple(wrong.shape), "is right. In the thirsty sentence, it reacts to")
 one.show(["thirsty", "sweet"], one.WORDS, gradient.abs().sum(-1).T)
+assert gradient.any(-1).nonzero().tolist() == [[it, 0], [it, 1]]
 
 # %% [markdown]
 # > **Pitfall.** Sequence-first data in batch-first code. The table shows how strongly the row of *it*
@@ -364,6 +367,7 @@ for name, (form, given) in ways.items():
     with Copies() as copies:
         form(*given, 4)
     print(f"{name:>24}: {copies.numbers:4} copied")
+    assert copies.numbers == (144 if given is first else 624 + 144)
 
 # %% [markdown]
 # The three batch-first forms copy 768 numbers, which is 624 + 144: queries, keys and values once, since
@@ -393,6 +397,7 @@ torch.testing.assert_close(one.gradients(output, [q, k, v]), expected)
 with Copies() as copies:
     fused(*inputs, 4)
 print(f"four axes, fused: equal, and {copies.numbers} copied")
+assert copies.numbers == 0
 
 # %% [markdown]
 # This is why the final class of the book, in [Multi-head attention](07_multihead_attention.ipynb), works
