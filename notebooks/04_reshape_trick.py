@@ -323,7 +323,7 @@ for name, by_role in tables.items():
         named = [word for word, size in zip(one.WORDS, table[it]) if size > 0]
         print(f"    {what:>20}: {' '.join(named)}")
 
-found = {name: table[it].nonzero().flatten().tolist() for name, (table, _) in tables.items()}
+found = {name: pair[0][it].nonzero()[:, 0].tolist() for name, pair in tables.items()}
 rows = {"right": [5], "wrong merge": [2, 3], "wrong split": [2, 6], "both wrong": [5]}
 assert found == rows
 assert not tables["both wrong"][1][it, :4].any()
