@@ -355,7 +355,7 @@ for number, (name, (of_query, of_key)) in enumerate(tables.items()):
     top, (right_query, right_key) = 10 * number, tables["right"]
     queries = draw_reactions(ax, 0, top, of_query, right_query, "n")
     keys = draw_reactions(ax, 9.5, top, of_key, right_key, "m")
-    told.append(f"{name}: {queries} cells of queries and {keys} of keys and values are wrong")
+    told.append(f"{name}: wrong are {queries} cells of queries, {keys} of keys and values")
     ax.text(8.75, top - 0.4, name, ha="center", weight="bold")
     for i, word in enumerate(one.WORDS):
         ax.text(-0.4, top + i + 0.55, word, ha="right", va="center", fontsize=9)
