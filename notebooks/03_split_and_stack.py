@@ -56,7 +56,8 @@ heads = [one.attend(x @ w_q[i], x @ w_k[i], x @ w_v[i]) for i in range(h)]
 apart, maps = (torch.stack(parts) for parts in zip(*heads))
 
 one.show(["head 1", "head 2"], one.WORDS, maps[:, it])
-assert maps[0, it, 1] == maps[0, it, 3] and maps[1, it].argmax() == 7
+assert maps[0, it, 1] == maps[0, it, 3]
+assert maps[1, it].argmax() == 7
 
 # %% [markdown]
 # The first head looks at *cat* and *milk* alike (0.29 each), the two things that a pronoun could

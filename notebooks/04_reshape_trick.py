@@ -363,7 +363,8 @@ for x_middle, letter, what in ((4, "n", "query"), (13.5, "m", "key and value")):
     ax.text(x_middle, -1.7, what, ha="center", color=display.COLOURS[letter])
 ax.set(xlim=(-4.5, 17.6), ylim=(38.2, -2.4), aspect="equal")
 ax.axis("off")
-display.finish(drawing, name="leak-matrix", alt="What output rows react to. " + "; ".join(told))
+alt = f"What output rows react to. {'; '.join(told)}."
+display.finish(drawing, name="leak-matrix", alt=alt)
 
 # %% [markdown]
 # The left column finds one wrong step, the right column finds two. Neither finds all three mistakes alone,
