@@ -13,7 +13,7 @@ from book.run import scripts
 
 CORE = """
 import sys
-import annotated_attention
+from annotated_attention import *
 extra = {"IPython", "matplotlib", "pygments", "jupytext", "mkdocs"} & set(sys.modules)
 rooms = [name for name in sys.modules if name.startswith("annotated_attention.")]
 print(sorted(extra), sorted(name.split(".")[1] for name in rooms))

@@ -5,9 +5,8 @@ from torch import Tensor, nn
 
 from annotated_attention.checks import check_settings
 from annotated_attention.multihead import MultiheadAttention
-from annotated_attention.published._parts import check_batches
+from annotated_attention.published._parts import attend_weighted, check_batches
 from annotated_attention.published.design import Design
-from annotated_attention.published.weighted_scores import attend_weighted
 
 
 class NoProjection(nn.Module):
