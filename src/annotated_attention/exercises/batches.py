@@ -1,4 +1,4 @@
-"""The exercises of chapter 5: the fold in words, and a bug that equal lengths hide."""
+"""Exercises of "Batches": the fold in words, and a bug that equal lengths hide."""
 
 import math
 import re

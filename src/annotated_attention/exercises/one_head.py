@@ -1,4 +1,4 @@
-"""The exercises of chapter 1: attention from memory, and a matrix that asks."""
+"""Exercises of "One head": attention from memory, and a matrix that asks."""
 
 import itertools
 import math

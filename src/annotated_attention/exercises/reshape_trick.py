@@ -1,4 +1,4 @@
-"""The exercises of chapter 4: where a number lands, and a split that mixes tokens."""
+"""Exercises of "The reshape trick": where a number lands, and a split that mixes tokens."""
 
 import operator
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The exercises of chapter 3: a head silenced through W_O, and all heads packed for PyTorch."""
+"""Exercises of "Split and stack": a head silenced through W_O, and heads packed for PyTorch."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence

@@ -16,7 +16,7 @@ class NoProjection(nn.Module):
     projection is all that is learned. It equals the multi-head attention with identity matrices
     for W_Q, W_K and W_V; ``as_multihead`` builds it.
 
-    Source: chapter 15.
+    Source: the chapter "Published code".
     """
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.1) -> None:

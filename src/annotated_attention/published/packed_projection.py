@@ -24,7 +24,7 @@ class PackedBase(nn.Module, ABC):
     Sequence-first; masks in which True is blocked. Batch and heads are folded into one axis. A
     subclass says in ``attention`` what happens in between.
 
-    Source: chapter 15, and Vaswani et al. (2017), section 3.2.2.
+    Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
 
     def __init__(

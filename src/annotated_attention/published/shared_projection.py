@@ -22,7 +22,7 @@ class SharedProjection(nn.Module):
 
     Scores are divided by the root of d, not of e as published: a score adds up d products.
 
-    Source: chapter 15.
+    Source: the chapter "Published code".
     """
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:

@@ -25,7 +25,8 @@ class WeightedScores(nn.Module):
     Initial weights are Xavier's, not the tiny ones of the published version, with which every key
     gets the same weight.
 
-    Source: chapter 15, and Vaswani et al. (2017), section 3.2.2, which has d_k and d_v, too.
+    Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2, which has d_k
+    and d_v, too.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class WideProjection(nn.Module):
     Three projections from e to e hold all heads; ``view`` and ``transpose`` cut them apart. The
     product is ``@``: ``torch.bmm`` takes three axes, and here there are four.
 
-    Source: chapter 15, and Vaswani et al. (2017), section 3.2.2.
+    Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
