@@ -252,9 +252,9 @@ display.annotated(TransformerEncoderLayer.forward)
 # ## Why the norm moved
 #
 # Stack 6, 12 or 24 layers, before any training, and differentiate a random mixture of the outputs.
-# How large a gradient does each layer's feed-forward matrix get? Here is the last layer's, and a
-# figure of them all. This repeats, in small, a measurement by [[Xiong et
-# al.](../docs/references.md#xiong-2020)]. Three seeds, averaged.
+# How large a gradient does each layer's feed-forward matrix get? The table shows the first, the sixth
+# and the last layer, the figure shows them all. This repeats, in small, a measurement by [[Xiong et
+# al.](../docs/references.md#xiong-2020)]. The numbers are averages over ten seeds.
 
 # %%
 from annotated_attention import TransformerEncoder
@@ -263,17 +263,18 @@ DEPTHS = (6, 12, 24)
 
 
 def make_stack(norm_first: bool, depth: int, seed: int) -> TransformerEncoder:
-    """Make an untrained stack; a pre-LN one ends in a norm, see below."""
+    """Make an untrained stack of different layers; a pre-LN one ends in a norm."""
     torch.manual_seed(seed)
     settings = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
     layer = TransformerEncoderLayer(32, 4, 128, **settings)
-    return TransformerEncoder(layer, depth, nn.LayerNorm(32) if norm_first else None)
+    norm = nn.LayerNorm(32) if norm_first else None
+    return TransformerEncoder(layer, depth, norm, reset_parameters=True)
 
 
 def gradient_by_layer(norm_first: bool, depth: int) -> Tensor:
     """Measure the gradient of ``linear2.weight`` in each layer."""
     sizes = []
-    for seed in range(3):
+    for seed in range(10):
         stack = make_stack(norm_first, depth, seed)
         matrices = [each.linear2.weight for each in stack.layers]
         found = one.gradients(stack(torch.randn(4, 12, 32)), matrices)
@@ -285,12 +286,17 @@ def gradient_by_layer(norm_first: bool, depth: int) -> Tensor:
 post, pre = (
     {depth: gradient_by_layer(first, depth) for depth in DEPTHS} for first in (False, True)
 )
-print("layers  ", *(f"{depth:4}" for depth in DEPTHS), "  24 : 6")
+print("layers in the stack  ", *(f"{depth:4}" for depth in DEPTHS), "  24 : 6")
 for name, measured in (("post-LN", post), ("pre-LN", pre)):
-    found = [measured[depth][-1].item() for depth in DEPTHS]
-    ratio = found[2] / found[0]
-    print(f"{name:>7}:", *(f"{size:4.0f}" for size in found), f"{ratio:8.2f}")
-    assert 0.8 < ratio < 1.3 if name == "post-LN" else 0.4 < ratio < 0.75
+    for where, layer in (("first", 0), ("sixth", 5), ("last", -1)):
+        found = [measured[depth][layer].item() for depth in DEPTHS]
+        ratio = found[2] / found[0]
+        line = f"{name:>7}, {where:5} layer: "
+        print(line, *(f"{size:4.0f}" for size in found), f"{ratio:8.2f}")
+        if (name, where) == ("pre-LN", "last"):
+            assert 0.4 < ratio < 0.6
+        elif name == "pre-LN" or where == "last":
+            assert 0.85 < ratio < 1.15
 
 # %% jupyter={"source_hidden": true}
 drawing, columns = display.panels(560, 250, columns=2)
@@ -310,8 +316,10 @@ display.finish(drawing, name="gradient-by-depth", alt=(
 
 # %% [markdown]
 # Look at the right end of each line. With post-LN the last layer gets nearly the same gradient however
-# many layers lie below. With pre-LN each layer is one of many that add to the same sum, and in a deeper
-# stack its share is smaller: roughly $1 / \sqrt{\text{layers}}$, half of it for four times as many.
+# many layers lie below. With pre-LN the gradient depends on where a layer stands: the first layer and
+# the sixth get as much in a stack of 24 as in a stack of 6. From layer to layer it falls, so the last
+# layer gets less in a deeper stack: roughly $1 / \sqrt{\text{layers}}$, half of it for four times as
+# many.
 #
 # Does it matter? Take the first step of training, toward random targets. The optimiser is Adam: its
 # first step moves every parameter equally far, so that a large gradient alone does no harm. Does the
@@ -346,11 +354,13 @@ for depth, rate in (*((depth, 1e-3) for depth in DEPTHS), (24, 1e-4)):
 
 # %% [markdown]
 # *Moved* says how far the output went, *error* what that was good for. The deepest post-LN stack is
-# thrown furthest and gains least; with a tenth of the step it loses nothing to the other. So it has
-# to start with tiny steps: the paper raises its learning rate over the first 4000 steps, which is
-# called **warm-up** [[Vaswani et al., section
-# 5.3](../docs/references.md#vaswani-2017)]. Pre-LN can do without [[Xiong et
+# thrown furthest and gains least; with a tenth of the step it loses nothing to the other. So a deep
+# post-LN stack is better started with small steps: the paper raises its learning rate over the first
+# 4000 steps, which is called **warm-up** [[Vaswani et al., section
+# 5.3<!-- quoted -->](../docs/references.md#vaswani-2017)]. Pre-LN can do without [[Xiong et
 # al.](../docs/references.md#xiong-2020)], and that is why the norm is not where the paper has it.
+# A shallow post-LN model can do without, too: the model of [the chapter on
+# training](10_training.ipynb) has one layer on each side, and learns without any warm-up.
 #
 # ## The final norm
 #
@@ -368,53 +378,65 @@ for norm_first in (False, True):
 
 # %% [markdown]
 # So a pre-LN stack ends with one more norm, behind the last layer. The paper's layers are post-LN:
-# each ends in a norm already, and the paper has no other. `torch.nn.Transformer` adds one to both.
-# Behind a post-LN layer it finds nothing to do, at least until it is trained:
+# each ends in a norm already, and the paper has no other. `torch.nn.Transformer` adds a final norm to
+# its stacks in both cases, and so does ours: from one seed, both start with the same numbers. Behind
+# a post-LN layer that norm has nothing to do, at least until it is trained. For the model of the
+# paper, leave it out with `final_norm=False`:
 
 # %%
 from annotated_attention import Transformer
 
-sizes = (24, 4, 2, 1, 48, 0.0)  # e, h, layers of each stack, feed-forward width, dropout
-theirs = nn.Transformer(*sizes, batch_first=True)
-x = theirs.encoder.layers[1](theirs.encoder.layers[0](sentence))  # (1, 8, 24)
-torch.testing.assert_close(theirs.encoder.norm(x), x)
+SIZES = (24, 4, 2, 1, 48, 0.0)  # e, h, layers of each stack, feed-forward width, dropout
 
+
+def start(kind: type[nn.Module] = Transformer, **options: bool) -> nn.Module:
+    """Build a model from the same seed as the others."""
+    torch.manual_seed(8)
+    return kind(*SIZES, batch_first=True, **options)
+
+
+theirs, ours = (start(kind).state_dict() for kind in (nn.Transformer, Transformer))
+torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 for norm_first in (False, True):
-    model = Transformer(*sizes, norm_first=norm_first)
-    print(f"ours, norm_first={norm_first}: final norm {model.encoder.norm}")
-exact = Transformer(*sizes, final_norm=True)
-print(exact.load_state_dict(theirs.state_dict()), "with final_norm=True")
+    models = (start(norm_first=norm_first, final_norm=x) for x in (True, False))
+    x, y = (model.encoder(sentence) for model in models)  # (1, 8, 24), (1, 8, 24)
+    print(f"{norm_first=}: leaving it out changes the result by {(x - y).abs().max():.4f}")
 
 # %% [markdown]
-# The cell asserts it, and ours leaves that norm out. `final_norm=True` is PyTorch's behaviour, parameter for parameter.
+# Without the norm, the post-LN result is the same, and the pre-LN result is not.
 #
 # ## Copies are equal
 #
 # > **Pitfall.** A stack is made by copying one layer. The copies have equal weights, unless somebody
-# > draws them again: `torch.nn.TransformerEncoder` does not.
+# > draws them again. Neither `torch.nn.TransformerEncoder` nor ours does so on its own.
 
 # %%
 pattern = nn.TransformerEncoderLayer(24, 4, 48, batch_first=True)
+whole = nn.Transformer(24, 4, 3, 3, 48, batch_first=True)
 stacks = {
     "copied by hand": [copy.deepcopy(pattern) for _ in range(3)],
     "torch.nn.TransformerEncoder": nn.TransformerEncoder(pattern, 3).layers,
     "ours": TransformerEncoder(TransformerEncoderLayer(24, 4, 48), 3).layers,
+    "torch.nn.Transformer": whole.encoder.layers,
 }
 for name, layers in stacks.items():
     apart_by = (layers[0].linear1.weight - layers[1].linear1.weight).abs().max()
     print(f"{name:>27}: layers 1 and 2 differ by up to {apart_by:.2f}")
 
 # %% [markdown]
-# `copy.deepcopy` copies numbers, it does not draw any. Our stack takes the layer for a pattern and
-# draws every matrix of every copy with Xavier's rule from chapter 1. For a layer that is already
-# trained you want the numbers, and say so:
+# `copy.deepcopy` copies numbers, it does not draw any. The whole `Transformer` draws every matrix anew
+# after copying, with Xavier's rule from chapter 1. A stack on its own cannot know what you want. For a
+# layer that is already trained, you want its numbers in every copy, and that is the default. For a new
+# stack, you want layers that start different: ask for `reset_parameters=True`, as the stacks of the
+# measurement above did.
 
 # %%
 pattern = TransformerEncoderLayer(24, 4, 48)
-for reset in (True, False):
-    copied = TransformerEncoder(pattern, 2, reset_parameters=reset).layers[0]
-    same = torch.equal(copied.linear1.weight, pattern.linear1.weight)
-    print(f"reset_parameters={reset}: the copy has the numbers of the pattern: {same}")
+for reset in (False, True):
+    first, second = TransformerEncoder(pattern, 2, reset_parameters=reset).layers
+    for name, other in (("the pattern", pattern), ("the second copy", second)):
+        same = torch.equal(first.linear1.weight, other.linear1.weight)
+        print(f"reset_parameters={reset}: the first copy has the numbers of {name}: {same}")
 
 # %% [markdown]
 # ## The decoder layer
@@ -648,7 +670,7 @@ exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
 # %% [markdown]
 # ## What you have now
 #
-# An encoder layer and a decoder layer that compute what PyTorch's do, stacks whose layers start
-# different, and a reason for each norm and each mask. What is missing are the ends: how a word gets
+# An encoder layer and a decoder layer that compute what PyTorch's do, stacks that start as PyTorch's
+# do or different, and a reason for each norm and each mask. What is missing are the ends: how a word gets
 # in, how one comes out, and how a layer knows which word comes first.
 # [Chapter 9](09_transformer.ipynb) adds them.

@@ -5,8 +5,8 @@
 #
 # A model small enough to train while you watch learns to write letters backwards, and you see its
 # attention turn from nothing in particular into the one thing that the task needs. Then you train it
-# with each mistake of chapter 4 inside. The loss is as low, and what the model writes is garbage. At
-# the end you know which number tells them apart, and why the loss does not.
+# with each mistake of chapter 4 inside. The loss gets low all the same, and what the model writes is
+# garbage. At the end you know which number tells them apart, and why the loss does not.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -63,6 +63,10 @@ print(spell(src[0]), "->", spell(tgt[0]))
 # All that the next step depends on is kept together, since a checkpoint will have to hold it: the
 # parameters, the optimizer's running averages, the schedule that lowers the learning rate, and the
 # source of the random letters. The same seed gives the same run.
+#
+# The layers are post-LN, as the paper's are, and the learning rate starts at its highest value. With
+# [a deep post-LN stack](08_transformer_layers.ipynb#why-the-norm-moved) that goes wrong; with one layer on
+# each side it works, as you will see from several seeds.
 
 
 # %%
@@ -230,9 +234,9 @@ display.live(static, "attention_over_training", data, room=(470, 470))
 # anti-diagonal: the first place looks at the last letter, the last at the first. Nobody told the head
 # to. It is what lowers the loss.
 #
-# ## Any length up to ten
+# ## Lengths from three to ten
 #
-# Real sequences differ in length. Short ones are filled up with padding, which the loss leaves out
+# Real sequences differ in length. Here they have three to ten letters. Short ones are filled up with padding, which the loss leaves out
 # (`ignore_index`) and which the model's padding mask hides from attention. The target now says itself
 # where it ends, with `]`: the model has to learn that, too. And there are two heads.
 
@@ -305,6 +309,34 @@ display.heads_at_work(still, both, wanted, letters, start=(0, 0, 0))
 # both have learned to look near the letter that is to be written, from the last one backwards. Nothing
 # in the loss asks two heads to differ.
 #
+# The model has seen three to ten letters. What does it do with one or two? Decode 200 new sequences
+# of each length:
+
+
+# %%
+@torch.no_grad()
+def exact_at(run: Run, length: int) -> float:
+    """Measure the exact match on sequences of one length."""
+    source = torch.Generator().manual_seed(length)
+    src = torch.randint(3, len(SIGNS), (200, length), generator=source)  # (200, m)
+    written = run.model.eval().greedy(src, START, END, max_new=11)       # (200, ...)
+    run.model.train()
+    wanted = F.pad(src.flip(1), (0, 12), value=PAD)
+    wanted[:, length] = END
+    written = F.pad(written[:, 1:], (0, 12), value=PAD)
+    return (written[:, :12] == wanted[:, :12]).all(1).float().mean().item()
+
+
+by_length = [exact_at(right, length) for length in range(1, 11)]
+print("letters    ", *(f"{length:5}" for length in range(1, 11)))
+print("exact match", *(f"{exact:5.2f}" for exact in by_length))
+assert by_length[0] < 0.5
+assert min(by_length[2:]) > 0.9
+
+# %% [markdown]
+# At every length that it was trained on, nearly all sequences are right. A single letter, the length
+# furthest from those, mostly comes out wrong: nothing in the loss asked for it.
+#
 # ## Go on from a checkpoint
 #
 # A run that was cut off should end where it would have ended. Load the checkpoint into a model that was
@@ -360,12 +392,13 @@ display.diff(entry.right, entry.wrong)
 merged = begin(backwards, heads=2, steps=LONG, attention=MergeWithoutTranspose)
 follow(merged, LONG, every=100)
 loss, accuracy, exact = judge(merged)
-assert exact == 0
+assert exact < 0.02
 assert accuracy > 0.95
+assert loss < 0.2
 
 # %% [markdown]
-# Look at the last column. The loss is as low as before, nearly every token is right, and not one
-# sequence comes out as it should.
+# Look at the last line. The loss is small, nearly every token is right, and next to no sequence comes
+# out as it should.
 #
 # Now the split: straight as well, and straight back. That cannot learn to write backwards at all; you
 # will see why. But it can learn to copy ten letters, so let it.
@@ -534,9 +567,10 @@ told = "; ".join(
 display.finish(drawing, name="five-seeds", alt=f"Five seeds for each setup. {told}.")
 
 # %% [markdown]
-# Every dot is a run. With the right class, each writes nearly every sequence without a mistake. With a
-# mistake inside, none writes a single one, whatever the accuracy says. The wrong split on the task that
-# it cannot learn is the lucky case: there the loss tells you.
+# Every dot is a run. With the right class, each run writes at least 0.955 of the sequences without a
+# mistake. With a mistake inside, the best run gets 0.005 of them right, one sequence of 200, whatever the
+# accuracy says. The wrong split on the task that it cannot learn is the lucky case: there the loss
+# tells you.
 
 # %% [markdown]
 # ## Exercises

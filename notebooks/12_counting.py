@@ -496,17 +496,19 @@ for name, model in counting.PRESETS.items():
 # 2](../docs/references.md#radford-2019)] were wrong, as its authors note beside their code.
 #
 # The formulas themselves are exact. Here is the model of [chapter 9](09_transformer.ipynb) at the
-# first of these sizes, on the device that stores no numbers, and then a small one that runs:
+# first of these sizes, on the device that stores no numbers and without the final norms that the
+# paper does not have. Then a small one that runs, with its two final norms:
 
 # %%
 from annotated_attention import Seq2SeqTransformer
 
 base = sum(counting.PRESETS["transformer-base"].parameters().values())
-built = Seq2SeqTransformer(37000, 37000, share_embeddings=True, device="meta")
+options = {"share_embeddings": True, "final_norm": False, "device": "meta"}
+built = Seq2SeqTransformer(37000, 37000, **options)
 print(f"{base:,} parameters counted, {sum(p.numel() for p in built.parameters()):,} built")
 
 # %%
-small = counting.Model(24, 4, 7, layers=2, decoder_layers=3, vocabulary=11)
+small = counting.Model(24, 4, 7, layers=2, decoder_layers=3, vocabulary=11, norms=2)
 built = Seq2SeqTransformer(11, 11, 24, 4, 2, 3, 7, dropout=0.0, share_embeddings=True)
 source, target = torch.randint(11, (2, 2, 5))  # (2, 5), (2, 5)
 with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

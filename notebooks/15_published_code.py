@@ -552,11 +552,36 @@ module(query=x, key=x, value=x)
 print("ours:\n   ", module.last_weights, "kept, shown:", tuple(seen[0].shape))
 
 # %% [markdown]
+# ## A final norm, or none
+#
+# The last article goes on to a whole Transformer, which ends its stacks in a norm only with pre-LN.
+# `torch.nn.Transformer` always has that norm, and so has ours, where `final_norm` chooses. Which of the
+# two designs loses something without it?
+
+# %%
+from annotated_attention import Transformer
+
+x = torch.randn(1, 8, 24)
+for norm_first in (False, True):
+    stacks = []
+    for final_norm in (True, False):
+        torch.manual_seed(15)
+        options = {"norm_first": norm_first, "final_norm": final_norm, "batch_first": True}
+        stacks.append(Transformer(24, 4, 6, 1, 48, dropout=0.0, **options).encoder)
+    for name, stack in zip(("with", "without"), stacks):
+        order = "pre-LN" if norm_first else "post-LN"
+        print(f"{order:>7}, {name:>7} final norm: deviation {stack(x).std():.2f}")
+
+# %% [markdown]
+# A post-LN stack loses nothing: its last layer ends in a norm already, so the article's choice is that
+# of the 2017 paper. A pre-LN stack ends in a sum, which has grown with every layer. `final_norm=norm_first`
+# is the article's design in our class.
+#
 # ## Positions, and one excuse
 #
-# The last article goes on to a whole Transformer. Its positional encoding gives the even features a
-# sine and the odd ones a cosine. The index j of the pairs runs to j < d in the text, where 2j < d is
-# meant; odd widths were never tried; and it takes sequence-first input without saying so.
+# The positional encoding of the same article gives the even features a sine and the odd ones a cosine.
+# The index j of the pairs runs to j < d in the text, where 2j < d is meant; odd widths were never tried;
+# and it takes sequence-first input without saying so.
 
 
 # %%

@@ -238,7 +238,7 @@ def test_whole_models(model: Model, norm_first: bool) -> None:
 @pytest.mark.parametrize("norm_first", [True, False])
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_books_own_model(shared: bool, norm_first: bool) -> None:
-    model = Model(24, 4, 7, 2, 3, 11, norms=2 * norm_first, embeddings=2 - shared)
+    model = Model(24, 4, 7, 2, 3, 11, norms=2, embeddings=2 - shared)
     model = replace(model, output="tied" if shared else "own")
     b, n = 2, 5
     source, target = torch.randint(model.vocabulary, (2, b, n))

@@ -29,7 +29,7 @@ def ids(generator=0):
 
 
 def test_is_pytorchs_transformer_between_embeddings_and_projection():
-    model, (src, tgt) = make(final_norm=True, dtype=torch.float64), ids()
+    model, (src, tgt) = make(dtype=torch.float64), ids()
     theirs = nn.Transformer(E, H, 1, 1, 7, 0.0, batch_first=True, dtype=torch.float64)
     theirs.load_state_dict(model.transformer.state_dict())
     table = model.positions.table

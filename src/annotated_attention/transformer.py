@@ -1,15 +1,11 @@
 """Encoder and decoder layers, their stacks, and the Transformer.
 
 Each class takes the place of the one in ``torch.nn`` that has its name: the same arguments with the
-same meanings, the same parameters under the same names, the same results and gradients. What
-differs:
+same meanings, the same parameters under the same names, the same initial values from the same seed,
+the same results and gradients. What differs:
 
 | where                       | PyTorch's                      | here                            |
 |-----------------------------|--------------------------------|---------------------------------|
-| ``Transformer``: last norms | always                         | with ``norm_first``, or as told |
-| the layers of a stack       | start as equal copies          | start different                 |
-| a trained layer in a stack  | is copied with its weights     | with ``reset_parameters=False`` |
-| initial values of a layer   | Xavier in the attention only   | Xavier, and biases of zero      |
 | a custom stack's matrices   | are drawn again                | stay as they are                |
 | a causal mask               | is recognised by its values    | is a mask like others           |
 | ``is_causal``               | a hint; the mask must come too | hides the future by itself      |
@@ -18,6 +14,10 @@ differs:
 
 Masks: a boolean is True where a query must not see a key, a floating-point mask is added to the
 scores. In all signatures n is the length of ``tgt``, m that of ``src`` and ``memory``.
+
+Two arguments are ours: ``reset_parameters=True`` lets the layers of a stack start different, where
+copies of one layer are equal, and ``final_norm=False`` leaves out the norms behind the stacks of a
+``Transformer``.
 """
 
 import copy
@@ -61,7 +61,11 @@ class _Layer(nn.Module):
         self.activation = activation if callable(activation) else named[activation]
 
     def reset_parameters(self) -> None:
-        """Draw every matrix anew (Xavier); biases start at 0, the scales of norms at 1."""
+        """Draw every matrix anew (Xavier); set biases to 0, and the scales of norms to 1.
+
+        A new layer starts as PyTorch's does instead: Xavier in the attention only, and what
+        ``nn.Linear`` draws in the feed-forward network, biases included.
+        """
         for name, parameter in self.named_parameters():
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)
@@ -154,7 +158,6 @@ class TransformerEncoderLayer(_Layer):
         self.linear2 = nn.Linear(dim_feedforward, d_model, *made)
         self.norm1, self.norm2 = (nn.LayerNorm(d_model, eps, True, *made) for _ in range(2))
         self.dropout, self.dropout1, self.dropout2 = (nn.Dropout(dropout) for _ in range(3))
-        self.reset_parameters()
 
     def forward(
         self,
@@ -232,7 +235,6 @@ class TransformerDecoderLayer(_Layer):
         self.norm1, self.norm2, self.norm3 = norms
         drops = (nn.Dropout(dropout) for _ in range(4))
         self.dropout, self.dropout1, self.dropout2, self.dropout3 = drops
-        self.reset_parameters()
 
     def forward(
         self,
@@ -289,7 +291,7 @@ class TransformerDecoderLayer(_Layer):
 
 
 def _copies(name: str, layer: nn.Module, num_layers: int, reset: bool) -> nn.ModuleList:
-    """Copy a layer, and draw the parameters of each copy anew: equal copies would stay alike."""
+    """Copy a layer with its weights, or draw those of each copy anew."""
     if not isinstance(num_layers, int) or isinstance(num_layers, bool) or num_layers < 0:
         raise ValueError(f"num_layers ({num_layers!r}) must be an integer, 0 or more")
     layers = [copy.deepcopy(layer) for _ in range(num_layers)]
@@ -297,7 +299,7 @@ def _copies(name: str, layer: nn.Module, num_layers: int, reset: bool) -> nn.Mod
         if not callable(getattr(each, "reset_parameters", None)):
             raise TypeError(
                 f"{name} ({type(layer).__name__}) must have a method reset_parameters(); "
-                f"reset_parameters=False copies it as it is"
+                f"without reset_parameters=True it is copied as it is"
             )
         each.reset_parameters()  # type: ignore[operator]
     return nn.ModuleList(layers)
@@ -317,9 +319,9 @@ class TransformerEncoder(nn.Module):
         enable_nested_tensor: bool = True,
         mask_check: bool = True,
         *,
-        reset_parameters: bool = True,
+        reset_parameters: bool = False,
     ) -> None:
-        """Copy the layer.
+        """Copy the layer, with its weights.
 
         Args:
             encoder_layer: the pattern; it is copied and not used itself.
@@ -327,11 +329,12 @@ class TransformerEncoder(nn.Module):
             norm: what the result goes through at the end; pre-LN layers need one.
             enable_nested_tensor: taken and not read; it chooses a way of PyTorch's to compute.
             mask_check: likewise.
-            reset_parameters: draw new parameters for every copy. False keeps those of
-                ``encoder_layer``: for layers that were trained.
+            reset_parameters: draw new weights for each copy, by its ``reset_parameters()``, so
+                that the layers start different. Otherwise all start with the weights of
+                ``encoder_layer``.
 
         Raises:
-            TypeError: parameters are to be drawn, and ``encoder_layer`` does not say how.
+            TypeError: weights are to be drawn, and ``encoder_layer`` does not say how.
             ValueError: ``num_layers`` is no integer or below 0.
         """
         super().__init__()
@@ -366,7 +369,7 @@ class TransformerDecoder(nn.Module):
         num_layers: int,
         norm: nn.Module | None = None,
         *,
-        reset_parameters: bool = True,
+        reset_parameters: bool = False,
     ) -> None:
         """Copy the layer; arguments and errors are those of ``TransformerEncoder``."""
         super().__init__()
@@ -419,10 +422,10 @@ class Transformer(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        final_norm: bool | None = None,
+        final_norm: bool = True,
         attention: Callable[..., nn.Module] = MultiheadAttention,
     ) -> None:
-        """Create both stacks.
+        """Create both stacks, and draw each of their matrices anew (Xavier).
 
         Args:
             d_model: e, the width of everything that goes from layer to layer.
@@ -432,16 +435,18 @@ class Transformer(nn.Module):
             dim_feedforward: the width inside the feed-forward networks.
             dropout: as in ``TransformerEncoderLayer``.
             activation: ``"relu"``, ``"gelu"`` or a function of one tensor.
-            custom_encoder: what encodes instead, called as ``TransformerEncoder`` is.
-            custom_decoder: what decodes instead, called as ``TransformerDecoder`` is.
+            custom_encoder: what encodes instead, called as ``TransformerEncoder`` is. It keeps
+                its weights; PyTorch's class draws its matrices again.
+            custom_decoder: what decodes instead, called as ``TransformerDecoder`` is, likewise.
             layer_norm_eps: what a norm adds to the variance.
             batch_first: sequences are (b, n, e) instead of (n, b, e).
             norm_first: pre-LN layers instead of post-LN.
             bias: give projections and norms a bias.
             device: where the parameters are to live.
             dtype: theirs.
-            final_norm: end each stack with a norm. None means with ``norm_first``, whose layers
-                end in a sum; post-LN layers end in a norm. PyTorch's always has it: True.
+            final_norm: end each stack made here with a norm, as PyTorch's does. Pre-LN layers
+                need it, since they end in a sum; post-LN layers end in a norm of their own, and
+                the paper has no other.
             attention: the class that attends, called as ``MultiheadAttention`` is.
 
         Raises:
@@ -456,17 +461,23 @@ class Transformer(nn.Module):
         )
 
         def norm() -> nn.LayerNorm | None:
-            wanted = norm_first if final_norm is None else final_norm
             made: Any = (d_model, layer_norm_eps, True, bias, device, dtype)
-            return nn.LayerNorm(*made) if wanted else None
+            return nn.LayerNorm(*made) if final_norm else None
 
+        made_here: list[nn.Module] = []
         if custom_encoder is None:
             encoder_layer = TransformerEncoderLayer(*settings, attention=attention)
             custom_encoder = TransformerEncoder(encoder_layer, num_encoder_layers, norm())
+            made_here.append(custom_encoder)
         if custom_decoder is None:
             decoder_layer = TransformerDecoderLayer(*settings, attention=attention)
             custom_decoder = TransformerDecoder(decoder_layer, num_decoder_layers, norm())
+            made_here.append(custom_decoder)
         self.encoder, self.decoder = custom_encoder, custom_decoder
+        for stack in made_here:  # after copying, so that the layers start different
+            for parameter in stack.parameters():
+                if parameter.dim() > 1:
+                    nn.init.xavier_uniform_(parameter)
 
     def forward(
         self,

@@ -22,14 +22,12 @@ def pair(name, *, layout="batch first", dropout=0.0, **settings):
     """Build PyTorch's module and ours, with the same weights, which were loaded both ways."""
     settings = {"dim_feedforward": WIDE, "dtype": torch.float64, **settings}
     settings |= {"dropout": dropout, "batch_first": layout == "batch first"}
-    options = {}
     if name == "Transformer":
         settings |= {"num_encoder_layers": 2, "num_decoder_layers": 1}
-        options = {"final_norm": True}
     torch.manual_seed(0)
     with warnings.catch_warnings(action="ignore"):  # PyTorch says which fast path it cannot take
         theirs = getattr(nn, name)(E, H, **settings)
-    mine = getattr(ours, name)(E, H, **settings, **options)
+    mine = getattr(ours, name)(E, H, **settings)
     with torch.no_grad():
         for parameter in mine.parameters():
             parameter.normal_(std=0.4)  # biases and norms, too, must be seen to matter
@@ -119,6 +117,28 @@ def test_same_as_pytorch(name, layout, norm_first, kind, activation, bias, train
     )
     given = masks(name, kind, layout)
     compare(name, theirs.train(training), mine.train(training), layout, given)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("name", [*NAMES, "TransformerEncoder", "TransformerDecoder"])
+def test_starts_as_pytorchs_from_the_same_seed(name, norm_first, bias):
+    found = []
+    for module in (nn, ours):
+        torch.manual_seed(0)
+        settings = {"dim_feedforward": WIDE, "norm_first": norm_first, "bias": bias}
+        with warnings.catch_warnings(action="ignore"):  # PyTorch says which path it cannot take
+            if name.endswith("coder"):
+                layer = getattr(module, f"{name}Layer")(E, H, **settings)
+                made = getattr(module, name)(layer, 2, nn.LayerNorm(E, bias=bias))
+            else:
+                made = getattr(module, name)(E, H, **settings)
+        found.append((made.state_dict(), torch.rand(())))  # as many numbers drawn, too
+    (expected, after), (mine, mine_after) = found
+    assert list(mine) == list(expected)
+    for key in expected:
+        assert mine[key].equal(expected[key]), key
+    assert mine_after == after
 
 
 def test_the_sweep_meets_every_pair_of_settings():

@@ -45,34 +45,44 @@ def inputs():
     return torch.randn(B, M, E), torch.randn(B, N, E)
 
 
+def randomise(module):
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_()
+    return copy.deepcopy(module.state_dict())
+
+
 @BOTH
-def test_layers_of_a_stack_start_different(layer, stack):
-    first, second = stack(layer(E, H, WIDE), 2).layers
+def test_a_trained_layer_is_copied_with_its_weights(layer, stack):
+    pattern = layer(E, H, WIDE)
+    before = randomise(pattern)
+    for each in stack(pattern, 2).layers:
+        torch.testing.assert_close(each.state_dict(), before)
+        assert each is not pattern
+
+
+@BOTH
+def test_layers_of_a_stack_start_different_when_asked(layer, stack):
+    pattern = layer(E, H, WIDE)
+    before = randomise(pattern)
+    first, second = stack(pattern, 2, reset_parameters=True).layers
+    for (name, a), b in zip(first.named_parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b) == (a.dim() == 1), name
+        assert not torch.allclose(a, before[name]), name
+    torch.testing.assert_close(pattern.state_dict(), before)  # the pattern itself is not touched
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_matrices_of_a_whole_model_start_different(side):
+    first, second = getattr(make(), side).layers
     for (name, a), b in zip(first.named_parameters(), second.parameters(), strict=True):
         assert torch.equal(a, b) == (a.dim() == 1), name
 
 
 @BOTH
-def test_a_trained_layer_is_copied_when_asked(layer, stack):
-    pattern = layer(E, H, WIDE)
-    with torch.no_grad():
-        for parameter in pattern.parameters():
-            parameter.normal_()
-    before = copy.deepcopy(pattern.state_dict())
-    kept = stack(pattern, 2, reset_parameters=False)
-    for each in kept.layers:
-        torch.testing.assert_close(each.state_dict(), before)
-    drawn = stack(pattern, 2)
-    for each in drawn.layers:
-        for name, parameter in each.named_parameters():
-            assert not torch.allclose(parameter, before[name]), name
-    torch.testing.assert_close(pattern.state_dict(), before)  # the pattern itself is not touched
-
-
-@BOTH
-def test_every_matrix_starts_as_xavier_says(layer, stack):
+def test_every_matrix_drawn_anew_is_as_xavier_says(layer, stack):
     torch.manual_seed(0)
-    for each in stack(layer(64, H, 96), 2).layers:
+    for each in stack(layer(64, H, 96), 2, reset_parameters=True).layers:
         for name, parameter in each.named_parameters():
             if parameter.dim() == 2:
                 bound = (6 / sum(parameter.shape)) ** 0.5
@@ -84,24 +94,25 @@ def test_every_matrix_starts_as_xavier_says(layer, stack):
                 assert parameter.eq(1).all(), name
 
 
-def test_final_norms_are_there_for_pre_ln_or_as_asked():
+def test_final_norms_are_there_unless_declined():
     def norms(**settings):
         model = make(**settings)
         return [model.encoder.norm is not None, model.decoder.norm is not None]
 
-    assert norms() == [False, False]
-    assert norms(norm_first=True) == [True, True]
-    assert norms(final_norm=True) == [True, True]
-    assert norms(norm_first=True, final_norm=False) == [False, False]
+    for norm_first in (False, True):
+        assert norms(norm_first=norm_first) == [True, True]
+        assert norms(norm_first=norm_first, final_norm=False) == [False, False]
 
 
-def test_custom_stacks_are_used_as_they_are():
+def test_custom_stacks_keep_their_weights():
     layer = TransformerEncoderLayer(E, H, WIDE, batch_first=True)
     encoder = TransformerEncoder(layer, 1)
     before = copy.deepcopy(encoder.state_dict())
     model = make(custom_encoder=encoder, dropout=0.0)
     assert model.encoder is encoder
     torch.testing.assert_close(encoder.state_dict(), before)
+    nn.Transformer(E, H, custom_encoder=(drawn := copy.deepcopy(encoder)))  # PyTorch draws them
+    assert not drawn.layers[0].linear1.weight.equal(encoder.layers[0].linear1.weight)
     src, tgt = inputs()
     model.eval()
     torch.testing.assert_close(model(src, tgt), model.decoder(tgt, encoder(src)))
@@ -204,7 +215,7 @@ def test_stacks_name_what_does_not_fit(layer, stack):
         with pytest.raises(ValueError, match=rf"num_layers \({number}\)"):
             stack(layer(E, H, WIDE), number)
     with pytest.raises(TypeError, match=r"coder_layer \(Identity\) must have .*reset_parameters"):
-        stack(nn.Identity(), 1)
+        stack(nn.Identity(), 1, reset_parameters=True)
 
 
 def blocked(*shape, dtype=torch.bool):
