@@ -1,4 +1,4 @@
-"""Cut the model width into heads, and put the heads back together."""
+"""Splitting the model width into heads, and merging the heads again."""
 
 from torch import Tensor
 

@@ -123,7 +123,7 @@ def load_decoder(
 
     Args:
         folder: holds ``config.json``, ``model.safetensors`` and ``tokenizer.json``.
-        dtype: of the parameters, whatever the file's is.
+        dtype: Dtype of the parameters, whatever the file's is.
 
     Returns:
         The model, in evaluation mode, on the CPU.

@@ -87,7 +87,7 @@ class ModulePerHead(nn.Module):
             key: (b, m, e), one row per key.
             value: (b, m, e), one row per key.
             mask: boolean or integers, (b, n, m) or with sizes of 1; 0 means "must not see". A
-                query with nothing left gets zeros from every head.
+                query whose keys are all blocked gets zeros from every head.
 
         Returns:
             (b, n, e).

@@ -114,7 +114,7 @@ class SequenceFirst(nn.Module):
             key: (m, b, e), one row per key.
             value: (m, b, e), one row per key.
             mask: boolean or integers, (n, m, b), where n and b may be 1; 0 means "must not see". A
-                query with nothing left gets zeros from every head.
+                query whose keys are all blocked gets zeros from every head.
 
         Returns:
             (n, b, e).

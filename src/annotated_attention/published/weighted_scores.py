@@ -76,7 +76,7 @@ class WeightedScores(nn.Module):
             attention_weights: floating point, (b, h, n, m) or with sizes of 1, or None; multiplies
                 the scaled scores.
             attention_mask: boolean, (b, h, n, m) or with sizes of 1, or None; True means "must not
-                see". A query with nothing left gets zeros from every head.
+                see". A query whose keys are all blocked gets zeros from every head.
 
         Returns:
             (b, n, e).

@@ -50,7 +50,7 @@ class WideProjection(nn.Module):
         Args:
             x: (b, n, e), one row per token.
             mask: boolean or integers, (b, h, n, n) or with sizes of 1; 0 means "must not see". A
-                token with nothing left gets zeros from every head.
+                token whose keys are all blocked gets zeros from every head.
 
         Returns:
             (b, n, e).
