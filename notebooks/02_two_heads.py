@@ -109,8 +109,8 @@ for name, x in (("first", first), ("second", second)):
 #
 # </details>
 #
-# The cell reads the weights of your head and builds the scene that fools it. Change `lean` above,
-# run both cells again, and the trap moves along.
+# The cell reads the weights of your head and builds a third scene, which fools it. Change `lean`
+# above, run both cells again, and the third scene moves along.
 
 # %%
 t = -8.0
@@ -121,7 +121,8 @@ for x in (first, fooled):
     collected, _ = one.attend(x @ w_q, x @ w_k, x @ w_v)  # (4, 1), (4, 4)
     rows.append(torch.stack([x[cat, 3], x[milk, 3], collected[drank, 0]]))
 torch.testing.assert_close(rows[0][2], rows[1][2])
-one.show(["first scene", "third scene"], ["cat", "milk", "drank collects"], torch.stack(rows))
+columns = ["cat", "milk", "drank collects"]
+one.show(["first scene", "third scene"], columns, torch.stack(rows))
 
 # %% [markdown]
 # A warm cat with cold milk, and a cool cat with hot milk: *drank* collects 0.58 in both. One number
@@ -171,8 +172,8 @@ exercises.two_heads.check_scene(my_scene)
 names, rows = [], []
 for leaning in (1.0, 0.9):
     for factor in (1, 5):
-        keys = first @ (animal + leaning * food)                       # (4, 1)
-        _, sharper = one.attend(factor * first @ w_q, keys, first @ w_v)  # (4, 1), (4, 4)
+        asks, found = factor * w_q, animal + leaning * food                # (4, 1)
+        _, sharper = one.attend(first @ asks, first @ found, first @ w_v)  # (4, 1), (4, 4)
         names.append(f"lean {leaning}, {factor} times W_Q")
         rows.append(sharper[drank, [cat, milk]])
 one.show(names, ["cat", "milk"], torch.stack(rows))
@@ -224,7 +225,7 @@ one.show(names, one.FEATURES, torch.stack(rows))
 # blend, that is enough to solve for both.
 
 # %%
-w_k_all = animal + food + 0.5 * quality               # (4, 1)
+w_k_all = animal + food + 0.5 * quality              # (4, 1)
 w_v_all = torch.cat([animal, food, quality], dim=1)  # (4, 3)
 
 rows = []
@@ -264,14 +265,14 @@ one.show(["first scene", "second scene", "third scene"], names, torch.stack(rows
 w_q1, w_k1, w_v1 = action, animal, quality  # (4, 1)
 w_q2, w_k2, w_v2 = action, food, quality    # (4, 1)
 
+scenes = {"first scene": first, "second scene": second, "third scene": fooled}
 rows = []
-for x in (first, second, fooled):
-    mixed1, weights1 = one.attend(x @ w_q1, x @ w_k1, x @ w_v1)          # (4, 1), (4, 4)
-    mixed2, weights2 = one.attend(x @ w_q2, x @ w_k2, x @ w_v2)          # (4, 1), (4, 4)
-    both = torch.cat([mixed1, mixed2], dim=-1)                           # (4, 2)
+for x in scenes.values():
+    mixed1, weights1 = one.attend(x @ w_q1, x @ w_k1, x @ w_v1)  # (4, 1), (4, 4)
+    mixed2, weights2 = one.attend(x @ w_q2, x @ w_k2, x @ w_v2)  # (4, 1), (4, 4)
+    both = torch.cat([mixed1, mixed2], dim=-1)                   # (4, 2)
     rows.append(torch.cat([x[[cat, milk], 3], both[drank]]))
-columns = ["cat", "milk", "head 1", "head 2"]
-one.show(["first scene", "second scene", "third scene"], columns, torch.stack(rows))
+one.show(list(scenes), ["cat", "milk", "head 1", "head 2"], torch.stack(rows))
 
 # %% [markdown]
 # Compare the last two columns with the first two. Head 1 reports the cat and head 2 the milk, up to
@@ -297,7 +298,7 @@ draw_line(axes[0], torch.stack([w_cat, w_milk]), points[0], "-", "the one head")
 draw_line(axes[1], looks[0], points[0], "-", "head 1")
 draw_line(axes[1], looks[1], points[0], "--", "head 2")
 for ax, shown, title in zip(axes, (points, points[:1]), ("one head", "two heads")):
-    ax.scatter(*shown.mT.tolist(), color="black", zorder=3)
+    ax.scatter(*shown.mT.tolist(), color="black", linewidth=0, zorder=3)
     for place, name in zip(shown.tolist(), ("first scene", "third scene")):
         ax.annotate(name, place, (7, 6), textcoords="offset points", fontsize=11)
     ax.set(xlim=(-4.5, 4.5), ylim=(-4.5, 4.5), aspect="equal", title=title)
@@ -318,7 +319,7 @@ display.finish(drawing, name="kept-apart", alt=(
 # %%
 solved = torch.linalg.solve(looks, torch.stack(rows)[:, 2:].mT).mT  # (3, 2)
 torch.testing.assert_close(solved, torch.stack(rows)[:, :2])
-one.show(["first scene", "second scene", "third scene"], ["cat", "milk"], solved)
+one.show(list(scenes), ["cat", "milk"], solved)
 
 # %% [markdown]
 # This works whenever the two heads divide their attention differently. Two heads with the same
@@ -357,11 +358,19 @@ one.show(["drank, third scene"], one.FEATURES, output[[drank]])
 # %%
 who = torch.cat([animal, food], dim=1)      # (4, 2)
 said = torch.cat([action, quality], dim=1)  # (4, 2)
-it = one.WORDS.index("it")
 
-x = one.EMBEDDINGS + one.attend(*[one.EMBEDDINGS] * 3)[0]          # (8, 4)
-mixed1, weights1 = one.attend(x @ who, x @ who, x @ who)           # (8, 2), (8, 8)
-mixed2, weights2 = one.attend(x @ said, x @ said, x @ said)        # (8, 2), (8, 8)
+
+def after_one_head(words: list[str]) -> Tensor:
+    """Give each word plus what it collects with the head of the last chapter."""
+    x = one.embed(words)               # (8, 4)
+    return x + one.attend(x, x, x)[0]  # (8, 4)
+
+
+# %%
+it = one.WORDS.index("it")
+x = after_one_head(one.WORDS)                                # (8, 4)
+mixed1, weights1 = one.attend(x @ who, x @ who, x @ who)     # (8, 2), (8, 8)
+mixed2, weights2 = one.attend(x @ said, x @ said, x @ said)  # (8, 2), (8, 8)
 for number, weights in enumerate((weights1, weights2), 1):
     best = weights[it].argmax()
     print(f"head {number}: it looks at {one.WORDS[best]} ({weights[it, best]:.2f})")
@@ -388,15 +397,16 @@ display.heads_at_work(still, weights, one.WORDS, one.WORDS, start=(0, 0, it))
 # </details>
 
 # %%
-x = one.SWEET_EMBEDDINGS + one.attend(*[one.SWEET_EMBEDDINGS] * 3)[0]  # (8, 4)
+x = after_one_head(one.SWEET)                                          # (8, 4)
 for number, features in enumerate((who, said), 1):
     _, weights = one.attend(x @ features, x @ features, x @ features)  # (8, 2), (8, 8)
     best = weights[it].argmax()
     print(f"head {number}: it looks at {one.SWEET[best]} ({weights[it, best]:.2f})")
 
 # %% [markdown]
-# One word more or less animal in the first layer, and the head of the second layer turns from *cat*
-# to *milk*. Layers build on each other in this way, and heads divide the work within a layer.
+# *Thirsty* had put more animal into *it*, and *sweet* has put more food. That was enough for the first
+# head to turn from *cat* to *milk*. Layers build on each other in this way, and within a layer the
+# heads divide the work.
 #
 # ## The module
 #
@@ -505,8 +515,9 @@ class HeadsInAList(nn.Module):
 
 
 # %%
+asking, asked = torch.randn(3, 8), torch.randn(5, 8)
 trap = HeadsInAList(embed_dim=8, num_heads=4)
-output, weights = trap(torch.randn(3, 8), *[torch.randn(5, 8)] * 2)  # (3, 8), (4, 3, 5)
+output, weights = trap(asking, asked, asked)  # (3, 8), (4, 3, 5)
 print(f"output {tuple(output.shape)}, weights {tuple(weights.shape)}")
 print("finite:", output.isfinite().all().item())
 
@@ -537,7 +548,7 @@ trap = HeadsInAList(embed_dim=8, num_heads=4)
 optimizer = torch.optim.SGD(trap.parameters(), lr=1.0)
 before = trap.w_o.clone(), trap.heads[0].w_q.clone()
 
-output, _ = trap(torch.randn(3, 8), *[torch.randn(5, 8)] * 2)  # (3, 8), (4, 3, 5)
+output, _ = trap(asking, asked, asked)  # (3, 8), (4, 3, 5)
 output.square().sum().backward()
 optimizer.step()
 print("w_o moved:          ", not torch.equal(trap.w_o, before[0]))
@@ -691,7 +702,7 @@ with torch.no_grad():
     for target, matrix in zip([*own, own_w_o], [*into, w_o]):
         target.copy_(matrix)
 
-ours, our_weights = two(queries, words, words)     # (n, e), (2, n, m)
+ours, our_weights = two(queries, words, words)      # (n, e), (2, n, m)
 again, its_weights = listed(queries, words, words)  # (n, e), (2, n, m)
 torch.testing.assert_close((again, its_weights), (ours, our_weights))
 mine = one.gradients(ours, [queries, words, *into, w_o])
