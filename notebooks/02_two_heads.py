@@ -78,8 +78,8 @@ for name, x in (("first", first), ("second", second)):
     print(f"{name} scene: drank collects a quality of {collected[drank].item():.2f}")
 
 # %% [markdown]
-# It collects 0.00 both times. Half of 2 and half of -2 cancel, and the two scenes have become the
-# same: something and something else, lukewarm on average.
+# It collects 0.00 both times, because half of 2 and half of -2 cancel. For *drank* the two scenes are
+# now the same: on average everything is lukewarm.
 #
 # Equal weights are a special case, so let the head lean towards the cat. Choose any number for
 # `lean`; ours is 0.9<!-- setting -->.
@@ -163,7 +163,7 @@ my_scene = [0, 4]
 exercises.two_heads.check_scene(my_scene)
 
 # %% [markdown]
-# ### Sharper, or wider?
+# ### Neither sharper nor wider
 #
 # Two remedies come to mind. The first is to make the weights sharper. Multiply $W_Q$ by five, once
 # for the head that treats *cat* and *milk* alike, and once for a head that leans towards the cat.
@@ -196,11 +196,11 @@ one.show(names, ["cat", "milk"], torch.stack(rows))
 torch.manual_seed(0)
 names, rows = [], []
 for width in (1, 4, 64):
-    w_v, w_o = torch.randn(4, width), torch.randn(width, 4) / width**0.5
+    any_v, any_o = torch.randn(4, width), torch.randn(width, 4) / width**0.5
     for name, x in (("first", first), ("third", fooled)):
-        mixed, _ = one.attend(x @ w_q, x @ w_k, x @ w_v)
+        mixed, _ = one.attend(x @ w_q, x @ w_k, x @ any_v)
         names.append(f"width {width:2}, {name} scene")
-        rows.append(mixed[drank] @ w_o)
+        rows.append(mixed[drank] @ any_o)
     torch.testing.assert_close(rows[-2], rows[-1], rtol=1e-4, atol=1e-4)
 one.show(names, one.FEATURES, torch.stack(rows))
 
@@ -232,7 +232,7 @@ rows = []
 for x in (first, second, fooled):
     mixed, _ = one.attend(x @ w_q, x @ w_k_all, x @ w_v_all)  # (4, 3), (4, 4)
     from_cat, from_milk, blend = mixed[drank]
-    apart = (from_cat / from_milk).log()                      # warmth of cat - warmth of milk
+    apart = (from_cat / from_milk).log()  # warmth of the cat minus that of the milk
     warm_milk = (blend - from_cat / 3 * apart) / ((from_cat + from_milk) / 3)
     rows.append(torch.stack([from_cat / 3, from_milk / 3, warm_milk + apart, warm_milk]))
 names = ["weight of cat", "weight of milk", "cat, solved", "milk, solved"]
@@ -250,8 +250,9 @@ one.show(["first scene", "second scene", "third scene"], names, torch.stack(rows
 # %% [markdown]
 # ## Two heads bring home two averages
 #
-# In the library, go twice, once with each question, and keep two pages of notes. One head asks about
-# the animal, the other about the food:
+# In the library, bring both questions and keep a page of notes for each. The picture ends here, since
+# a page is read, while a model goes on to compute with what it has collected. One head asks about the
+# animal, the other about the food:
 #
 # | | who asks | found by | handed over | written under |
 # |---|---|---|---|---|
@@ -272,15 +273,23 @@ for x in scenes.values():
     mixed2, weights2 = one.attend(x @ w_q2, x @ w_k2, x @ w_v2)  # (4, 1), (4, 4)
     both = torch.cat([mixed1, mixed2], dim=-1)                   # (4, 2)
     rows.append(torch.cat([x[[cat, milk], 3], both[drank]]))
-one.show(list(scenes), ["cat", "milk", "head 1", "head 2"], torch.stack(rows))
+table = torch.stack(rows)                                        # (3, 4)
+one.show(list(scenes), ["cat", "milk", "head 1", "head 2"], table)
 
 # %% [markdown]
 # Compare the last two columns with the first two. Head 1 reports the cat and head 2 the milk, up to
 # a little that leaks in from other words: 1.98 in the place of 2. No two rows are alike.
 #
-# The figure shows why. Every point is a scene. All scenes on a line give a head the same number. One
-# head leaves you on its line and cannot say where. Two heads that look in different places have two
-# different lines, and these meet in one scene.
+# The two rows of weights, for *cat* and *milk* alone, say where each head looks.
+
+# %%
+looks = torch.stack([weights1[drank], weights2[drank]])[:, [cat, milk]]  # (2, 2)
+one.show(["head 1", "head 2"], ["cat", "milk"], looks)
+
+# %% [markdown]
+# The figure shows why no two scenes can be confused now. Every point is a scene, and all scenes on a head's line give this head the same
+# number. One head tells you the line and not the place on it. Two heads that look at different words
+# have different lines, and these meet in a single scene.
 
 # %% jupyter={"source_hidden": true}
 def draw_line(ax, weights: Tensor, through: Tensor, style: str, label: str) -> None:
@@ -291,8 +300,7 @@ def draw_line(ax, weights: Tensor, through: Tensor, style: str, label: str) -> N
 
 
 # %% jupyter={"source_hidden": true}
-looks = torch.stack([weights1[drank], weights2[drank]])[:, [cat, milk]]  # (2, 2)
-points = torch.stack([x[[cat, milk], 3] for x in (first, fooled)])       # (2, 2)
+points = table[[0, 2], :2]  # (2, 2)
 drawing, axes = display.panels(520, 300, columns=2)
 draw_line(axes[0], torch.stack([w_cat, w_milk]), points[0], "-", "the one head")
 draw_line(axes[1], looks[0], points[0], "-", "head 1")
@@ -302,14 +310,13 @@ for ax, shown, title in zip(axes, (points, points[:1]), ("one head", "two heads"
     for place, name in zip(shown.tolist(), ("first scene", "third scene")):
         ax.annotate(name, place, (7, 6), textcoords="offset points", fontsize=11)
     ax.set(xlim=(-4.5, 4.5), ylim=(-4.5, 4.5), aspect="equal", title=title)
-    ax.set_xlabel("how warm the cat is")
+    ax.set(xlabel="how warm the cat is", ylabel="how warm the milk is")
     ax.legend(loc="upper right")
-axes[0].set_ylabel("how warm the milk is")
 cats = " and ".join(f"({a:.2f}, {b:.2f})" for a, b in points.tolist())
 display.finish(drawing, name="kept-apart", alt=(
-    f"Scenes as points, the cat's warmth to the right and the milk's up. Left: {cats} lie on one "
-    "line, and the one head gives both the same number. Right: the lines of head 1 and head 2 "
-    "cross at (2, -2) and nowhere else."
+    "Scenes as points, the warmth of the cat to the right and that of the milk up. "
+    f"Left: {cats} lie on one line, and the one head gives both the same number. "
+    "Right: the lines of head 1 and head 2 cross at (2, -2) and nowhere else."
 ))
 
 # %% [markdown]
@@ -317,19 +324,20 @@ display.finish(drawing, name="kept-apart", alt=(
 # solve them, and each scene comes back exactly.
 
 # %%
-solved = torch.linalg.solve(looks, torch.stack(rows)[:, 2:].mT).mT  # (3, 2)
-torch.testing.assert_close(solved, torch.stack(rows)[:, :2])
+solved = torch.linalg.solve(looks, table[:, 2:].mT).mT  # (3, 2)
+torch.testing.assert_close(solved, table[:, :2])
 one.show(list(scenes), ["cat", "milk"], solved)
 
 # %% [markdown]
-# This works whenever the two heads divide their attention differently. Two heads with the same
-# weights would have the same line twice, and be one head again.
+# This works whenever the two heads look at *cat* and *milk* in different proportions. Two heads with
+# the same weights have the same line twice, and tell no more than one.
 #
 # ### Side by side, then one more matrix
 #
-# What *drank* has now are two numbers beside each other, which is called **concatenation**. They are
-# no features of the model yet. The seventh matrix, $W_O$, decides under which features they are
-# written, as in the last column of the table: row 1 of $W_O$ belongs to head 1, row 2 to head 2.
+# You have put the results of the two heads side by side, which is called **concatenation**. The two
+# numbers are not features of the model yet. The seventh matrix, $W_O$, decides under which features
+# they are written, as in the last column of the table. It has one row per number: the first row
+# belongs to head 1, the second to head 2.
 
 # %%
 w_o = torch.cat([animal, food], dim=1).mT  # (2, 4)
@@ -347,7 +355,7 @@ one.show(["drank, third scene"], one.FEATURES, output[[drank]])
 # where $\mathrm{head}_i$ is attention with the three matrices of head i. Two heads have
 # $3 \cdot 2 + 1 = 7$ matrices.
 #
-# ## Who is it, and what is said of it?
+# ## Two questions at once
 #
 # The last chapter left a question open: *it* cannot look at *cat* to learn who and at *thirsty* to
 # learn what about it. Give it two heads of width 2. The first compares words by *animal* and *food*,
@@ -368,10 +376,10 @@ def after_one_head(words: list[str]) -> Tensor:
 
 # %%
 it = one.WORDS.index("it")
-x = after_one_head(one.WORDS)                                # (8, 4)
-mixed1, weights1 = one.attend(x @ who, x @ who, x @ who)     # (8, 2), (8, 8)
-mixed2, weights2 = one.attend(x @ said, x @ said, x @ said)  # (8, 2), (8, 8)
-for number, weights in enumerate((weights1, weights2), 1):
+x = after_one_head(one.WORDS)                               # (8, 4)
+_, weights_who = one.attend(x @ who, x @ who, x @ who)      # (8, 2), (8, 8)
+_, weights_said = one.attend(x @ said, x @ said, x @ said)  # (8, 2), (8, 8)
+for number, weights in enumerate((weights_who, weights_said), 1):
     best = weights[it].argmax()
     print(f"head {number}: it looks at {one.WORDS[best]} ({weights[it, best]:.2f})")
 
@@ -380,8 +388,8 @@ for number, weights in enumerate((weights1, weights2), 1):
 # for *it*. Where scripts run, choose the other head, and click other words.
 
 # %% jupyter={"source_hidden": true}
-still = display.attention_lines(weights1, one.WORDS, it, name="two-heads-at-work")
-weights = torch.stack([weights1, weights2])  # (2, 8, 8)
+still = display.attention_lines(weights_who, one.WORDS, it, name="two-heads-at-work")
+weights = torch.stack([weights_who, weights_said])  # (2, 8, 8)
 display.heads_at_work(still, weights, one.WORDS, one.WORDS, start=(0, 0, it))
 
 # %% [markdown]
@@ -634,10 +642,15 @@ for count in (1, 2, 4, 8, 16):
 # Two things grow. There are h maps of attention weights instead of one, and the work is cut into
 # more pieces: $3h + 1$ matrices and $5h + 1$ products, ever smaller and one after the other. What
 # that means in time is measured in [Speed](13_speed.ipynb).
+#
+# ## Going deeper
+#
+# Three proofs that a first reading may skip: `TwoHeads` computes the same as one head twice, as
+# PyTorch's class with two heads, and as two heads in a list.
 
 # %% [markdown]
-# <!-- deeper: Is it the same as one head twice, and as PyTorch's? -->
-# ### Going deeper: Is it the same as one head twice, and as PyTorch's?
+# <!-- deeper: The same as one head twice, and as PyTorch's two -->
+# ### Going deeper: The same as one head twice, and as PyTorch's two
 #
 # Two heads should be two times the module of the last chapter. Give each `OneHead` the matrices of
 # one head and that head's rows of $W_O$. The sum of both outputs has to be the output of `TwoHeads`,
@@ -680,14 +693,14 @@ with torch.no_grad():
     torchs.in_proj_weight.copy_(torch.cat(order, dim=1).mT)
     torchs.out_proj.weight.copy_(w_o.mT)
 
-ours, our_weights = two(queries, words, words)                    # (n, e), (2, n, m)
-both = torchs(queries, words, words, average_attn_weights=False)  # (n, e), (2, n, m)
-torch.testing.assert_close((ours, our_weights), both)
+ours, our_weights = two(queries, words, words)                      # (n, e), (2, n, m)
+theirs = torchs(queries, words, words, average_attn_weights=False)  # (n, e), (2, n, m)
+torch.testing.assert_close((ours, our_weights), theirs)
 
 # %%
 mine = one.gradients(ours, [queries, words, *order, w_o])
 packed = [torchs.in_proj_weight, torchs.out_proj.weight]
-of_queries, of_words, of_in, of_out = one.gradients(both[0], [queries, words, *packed])
+of_queries, of_words, of_in, of_out = one.gradients(theirs[0], [queries, words, *packed])
 expected = (of_queries, of_words, *(part.mT for part in of_in.chunk(6)), of_out.mT)
 torch.testing.assert_close(mine, expected)
 print(f"PyTorch: output, both weight maps and {len(mine)} gradients agree")
