@@ -7,9 +7,9 @@
 # **padding**. And a model that writes word by word must not look at words that are not written yet.
 # Both are the same task: hide some keys from some queries.
 #
-# Think of the scores as a table with a row for each query and a column for each key. A **mask** is a
-# sheet of card laid over that table, with holes where a query may look. Two reasons to hide something
-# are two sheets, one on top of the other: what either of them covers is hidden.
+# Think of the scores as a table with a row for each query and a column for each key. A **mask** is
+# a sheet of card laid over that table, with holes where a query may look. Two reasons to hide
+# something are two sheets, one on top of the other: what either of them covers is hidden.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -41,13 +41,13 @@ print(tuple(x.shape))
 print("sample 1:", *labels)
 
 # %% [markdown]
-# The word *was* of the short sentence attends to all eight places. What share of its attention do the
-# four zero vectors get together: none, since they are zero; a small rest; or nearly half?
+# The word *was* of the short sentence attends to all eight places. What share of its attention do
+# the four zero vectors get together: none, since they are zero; a small rest; or nearly half?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Nearly half. A zero vector scores 0 with every query, and the exponential of 0 is 1. That is as much
-# as any word gets that has nothing in common with *was*. Zeros are not nothing to a softmax.
+# Nearly half. A zero vector scores 0 with every query, and the exponential of 0 is 1. That is as
+# much as any word gets that has nothing in common with *was*. Zeros are not nothing to a softmax.
 #
 # </details>
 
@@ -60,9 +60,9 @@ print(f"padding gets {weights[1, 2, 4:].sum():.2f}")
 
 # %% [markdown]
 # A key gets the weight 0 only if its score is $-\infty$, because $\exp(-\infty) = 0$. So write
-# $-\infty$ over the scores of blocked keys **before** the softmax, and the other keys share the whole.
-# In this book a mask is named for what True means: in `blocked`, True means that this query must not
-# see this key.
+# $-\infty$ over the scores of blocked keys **before** the softmax, and the other keys share the
+# whole. In this book a mask is named for what True means: in `blocked`, True means that this query
+# must not see this key.
 
 
 # %%
@@ -112,10 +112,10 @@ print("equal, and so are the gradients")
 # %% [markdown]
 # ## The causal mask
 #
-# The second kind of mask is about pairs. A model that writes sees the words up to the present one, so
-# query i must not see a key j > i [[Vaswani et al., section
-# 3.2.3](../docs/references.md#vaswani-2017)]. The **causal mask** is a matrix `(n, m)`, the same for
-# every sample: True above the diagonal.
+# The second kind of mask is about pairs. A model that writes sees the words up to the present one,
+# so query i must not see a key j > i [[Vaswani et al., section
+# 3.2.3](../docs/references.md#vaswani-2017)]. The **causal mask** is a matrix `(n, m)`, the same
+# for every sample: True above the diagonal.
 
 # %%
 future = torch.ones(8, 8, dtype=torch.bool).triu(1)    # (n, m)
@@ -126,18 +126,18 @@ assert not causal[future].any()
 display.attention_map(causal, one.WORDS, one.WORDS, name="causal-map")
 
 # %% [markdown]
-# All weights above the diagonal are zero. *The*, which comes first, can only look at itself. The row
-# of *it* gives *cat* and *milk* the same weight, for *thirsty*, the word that decides, is not written
-# yet.
+# All weights above the diagonal are zero. *The*, which comes first, can only look at itself. The
+# row of *it* gives *cat* and *milk* the same weight, for *thirsty*, the word that decides, is not
+# written yet.
 #
 # Swap that last word: *thirsty* becomes *sweet*. Whose output changes without a mask, and whose with
 # the causal mask: every word's, only that of *it*, or only that of the last word?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Without a mask every word looks at the last one, so every output changes, and *it* finds its answer.
-# With the causal mask only the last word's own row may look there, so all other rows stay as they are.
-# A model that writes has to resolve *it* later, from a word that comes after.
+# Without a mask every word looks at the last one, so every output changes, and *it* finds its
+# answer. With the causal mask only the last word's own row may look there, so all other rows stay
+# as they are. A model that writes has to resolve *it* later, from a word that comes after.
 #
 # </details>
 #
@@ -173,9 +173,9 @@ print(tuple(strip.shape), "|", tuple(ahead.shape), "->", tuple(merged.shape))
 
 # %% [markdown]
 # See the two sheets of card lie on top of each other, with a sentence of five words in sample 0 and
-# one of three in sample 1. The padding mask repeats down the rows; the causal mask repeats across the
-# samples. The axis of the heads stays 1: nothing is copied for them. PyTorch calls the padding mask
-# `key_padding_mask`, and the mask of pairs `attn_mask`.
+# one of three in sample 1. The padding mask repeats down the rows; the causal mask repeats across
+# the samples. The axis of the heads stays 1: nothing is copied for them. PyTorch calls the padding
+# mask `key_padding_mask`, and the mask of pairs `attn_mask`.
 
 # %%
 texts = [text.split() for text in ("the cat drank the milk", "it was sweet · ·")]
@@ -190,18 +190,20 @@ display.mask_merger(texts, texts, scores, padding, ahead)
 # mask is `(b, 1, 1, m)` now, one row for all queries. Press or drag in its cells to draw a mask of
 # your own.
 #
-# Then go back to causal and press the first word of a sentence. Its own row could see that word only,
-# and now every key in it is blocked. Such a query is a **fully masked row**, and its weights are NaN.
+# Then go back to causal and press the first word of a sentence. Its own row could see that word
+# only, and now every key in it is blocked. Such a query is a **fully masked row**, and its weights
+# are NaN.
 #
 # ## Fully masked rows
 #
-# The softmax shares a whole among the keys. In a fully masked row all scores are $-\infty$, no key is
-# left to take a share, and the division is 0 by 0: here the picture of the card ends. Such rows come
-# up more often than you would think: an empty sentence, a first word that may not see itself, or
-# padding that is blocked as a query, too.
+# The softmax shares a whole among the keys. In a fully masked row all scores are $-\infty$, no key
+# is left to take a share, and the division is 0 by 0: here the picture of the card ends. Such rows
+# come up more often than you would think: an empty sentence, a first word that may not see itself,
+# or padding that is blocked as a query, too.
 #
-# Take the last case. The padding behind *the milk was sweet* also *asks*, so it has rows of its own in
-# the output. Should these be masked as well? Follow the gradient of a loss that counts words only:
+# Take the last case. The padding behind *the milk was sweet* also *asks*, so it has rows of its own
+# in the output. Should these be masked as well? Follow the gradient of a loss that counts words
+# only:
 
 # %%
 output, _ = attend(x, x, x, blocked[:, None, :])  # (b, n, d), (b, n, m)
@@ -216,8 +218,8 @@ print("last row, if masked:", masked[1, 7].tolist())
 assert masked[blocked].isnan().all()
 
 # %% [markdown]
-# So there is no need: padded rows compute something that nobody reads. Leave them out of the loss with
-# `output[~blocked]`, and they do not count. Masking them changes no word and makes them NaN.
+# So there is no need: padded rows compute something that nobody reads. Leave them out of the loss
+# with `output[~blocked]`, and they do not count. Masking them changes no word and makes them NaN.
 #
 # Are these NaN harmless, as nobody reads them? Put $W_V$ in front of the values, which all samples
 # share, and let the loss read *the first sentence only*. Nothing there is padded, and its output is
@@ -225,9 +227,9 @@ assert masked[blocked].isnan().all()
 #
 # <details><summary>What do you expect?</summary>
 #
-# NaN in all of them. The loss sends the gradient 0 into the fully masked rows. On its way back that 0
-# is multiplied by the row's weights, and $0 \cdot \mathrm{NaN}$ is NaN. It reaches every value of the
-# second sentence, and from there the matrix that both sentences share.
+# NaN in all of them. The loss sends the gradient 0 into the fully masked rows. On its way back that
+# 0 is multiplied by the row's weights, and $0 \cdot \mathrm{NaN}$ is NaN. It reaches every value of
+# the second sentence, and from there the matrix that both sentences share.
 #
 # </details>
 
@@ -242,9 +244,9 @@ assert gradient.isnan().all()
 
 # %% [markdown]
 # One bad row, and after one step of training the matrix is NaN for everyone. A tempting remedy is
-# `nan_to_num(0)`, which replaces NaN by 0, in the output or in the weights. Try both on a mask that is
-# added to the scores, as PyTorch's module adds it, and list the matrices whose gradient is NaN. The
-# loss reads good rows only.
+# `nan_to_num(0)`, which replaces NaN by 0, in the output or in the weights. Try both on a mask that
+# is added to the scores, as PyTorch's module adds it, and list the matrices whose gradient is NaN.
+# The loss reads good rows only.
 
 
 # %%
@@ -266,11 +268,11 @@ for where in ("nothing", "the output", "the weights"):
     assert spoiled(x.detach(), both, where) != "none"
 
 # %% [markdown]
-# Mended weights save $W_V$, and $W_Q$ and $W_K$ are still lost. The derivative of the softmax is made
-# from its own output, and there the NaN still stands.
+# Mended weights save $W_V$, and $W_Q$ and $W_K$ are still lost. The derivative of the softmax is
+# made from its own output, and there the NaN still stands.
 #
-# > **Why.** The remedy has two halves. **Before** the softmax, give a fully masked row scores that are
-# > finite. **After** the softmax, set its weights to zero.
+# > **Why.** The remedy has two halves. **Before** the softmax, give a fully masked row scores that
+# > are finite. **After** the softmax, set its weights to zero.
 
 
 # %%
@@ -306,20 +308,20 @@ print("words: as before, with their gradients")
 print("last row:", ours[1, 7].tolist())
 
 # %% [markdown]
-# A fully masked row may have three fates, and the figure of the merger shows each. **NaN** is loud, and
-# takes the model with it. **Zeros** say that there is nothing to see and nothing to add; this book
-# chooses zeros. **Uniform** weights come from a large negative number instead of $-\infty$: the row
-# then attends to exactly what was forbidden. [Masks in the wild](14_masks_in_the_wild.ipynb) finds out
-# which fate PyTorch and published code choose.
+# A fully masked row may have three fates, and the figure of the merger shows each. **NaN** is loud,
+# and takes the model with it. **Zeros** say that there is nothing to see and nothing to add; this
+# book chooses zeros. **Uniform** weights come from a large negative number instead of $-\infty$:
+# the row then attends to exactly what was forbidden. [Masks in the
+# wild](14_masks_in_the_wild.ipynb) finds out which fate PyTorch and published code choose.
 
 # %% [markdown]
 # <!-- deeper: The same as PyTorch, with heads -->
 #
 # ### Going deeper: The same as PyTorch, with heads
 #
-# So far n and m were equal, and there was one head. This cell takes sizes that all differ, b = 2, h = 4,
-# n = 3, m = 5 and d = 6, and a mask of pairs that leaves one query of sample 1 fully masked. PyTorch's
-# function must give the same outputs and gradients.
+# So far n and m were equal, and there was one head. This cell takes sizes that all differ, b = 2, h
+# = 4, n = 3, m = 5 and d = 6, and a mask of pairs that leaves one query of sample 1 fully masked.
+# PyTorch's function must give the same outputs and gradients.
 
 # %%
 q = torch.randn(2, 4, 3, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 3, 6)
@@ -386,8 +388,8 @@ for offset in (0, 1, 2):
 #     x..x
 #     xx..
 #
-# Write down the mask that is merged from this one and the padding, one row of four characters for each
-# query.
+# Write down the mask that is merged from this one and the padding, one row of four characters for
+# each query.
 
 # %% tags=["exercise"]
 merged_by_hand = {
@@ -426,9 +428,9 @@ exercises.masks.check_merged(merged_by_hand)
 # ### Who attends to padding?
 #
 # *Medium, 15 minutes.* `exercises.masks.four_models()` gives four models, by name, that you cannot
-# see into. Call one as `model(x, blocked)`, with any x `(b, m, 12)` and a boolean `blocked` `(b, m)`,
-# True for padding; it returns `(b, m, 12)`. One of them attends to padding. Write a probe that names
-# it. The check then gives your probe new models, and some of them are wrong in other ways.
+# see into. Call one as `model(x, blocked)`, with any x `(b, m, 12)` and a boolean `blocked` `(b,
+# m)`, True for padding; it returns `(b, m, 12)`. One of them attends to padding. Write a probe that
+# names it. The check then gives your probe new models, and some of them are wrong in other ways.
 
 
 # %% tags=["exercise"]
@@ -482,8 +484,8 @@ exercises.masks.check_find_leaks(find_leaks)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$, where $M$ is $-\infty$ for blocked keys
-# > and 0 for all others.
+# > **In short.** $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$, where $M$ is $-\infty$ for blocked
+# > keys and 0 for all others.
 # >
 # > Padding `(b, m)` becomes `(b, 1, 1, m)`, the causal mask is `(n, m)`, and both merge into
 # > `(b, 1, n, m)`:
@@ -494,10 +496,10 @@ exercises.masks.check_find_leaks(find_leaks)
 # > ```
 # >
 # > Block before the softmax, never after it. A fully masked row needs finite scores before the
-# > softmax and zero weights after it; otherwise every gradient becomes NaN. Test a mask from outside:
-# > what does the output react to?
+# > softmax and zero weights after it; otherwise every gradient becomes NaN. Test a mask from
+# > outside: what does the output react to?
 #
 # With projections, heads, batches and masks, every part is there. [The next
-# chapter](07_multihead_attention.ipynb) puts them into one class. Other libraries read True the other
-# way round, or add numbers instead; [Masks in the wild](14_masks_in_the_wild.ipynb) sorts that out
-# when you need it.
+# chapter](07_multihead_attention.ipynb) puts them into one class. Other libraries read True the
+# other way round, or add numbers instead; [Masks in the wild](14_masks_in_the_wild.ipynb) sorts
+# that out when you need it.

@@ -389,7 +389,7 @@ from annotated_attention import Transformer
 SIZES = (24, 4, 2, 1, 48, 0.0)  # e, h, layers of each stack, feed-forward width, dropout
 
 
-def start(kind: type[nn.Module], **options: bool) -> nn.Module:
+def start(kind: type[nn.Module] = Transformer, **options: bool) -> nn.Module:
     """Build a model from the same seed as the others."""
     torch.manual_seed(8)
     return kind(*SIZES, batch_first=True, **options)
@@ -398,7 +398,7 @@ def start(kind: type[nn.Module], **options: bool) -> nn.Module:
 theirs, ours = (start(kind).state_dict() for kind in (nn.Transformer, Transformer))
 torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 for norm_first in (False, True):
-    models = (start(Transformer, norm_first=norm_first, final_norm=x) for x in (True, False))
+    models = (start(norm_first=norm_first, final_norm=x) for x in (True, False))
     x, y = (model.encoder(sentence) for model in models)  # (1, 8, 24), (1, 8, 24)
     print(f"{norm_first=}: leaving it out changes the result by {(x - y).abs().max():.4f}")
 
@@ -412,11 +412,12 @@ for norm_first in (False, True):
 
 # %%
 pattern = nn.TransformerEncoderLayer(24, 4, 48, batch_first=True)
+whole = nn.Transformer(24, 4, 3, 3, 48, batch_first=True)
 stacks = {
     "copied by hand": [copy.deepcopy(pattern) for _ in range(3)],
     "torch.nn.TransformerEncoder": nn.TransformerEncoder(pattern, 3).layers,
     "ours": TransformerEncoder(TransformerEncoderLayer(24, 4, 48), 3).layers,
-    "torch.nn.Transformer": nn.Transformer(24, 4, 3, 3, 48, batch_first=True).encoder.layers,
+    "torch.nn.Transformer": whole.encoder.layers,
 }
 for name, layers in stacks.items():
     apart_by = (layers[0].linear1.weight - layers[1].linear1.weight).abs().max()

@@ -302,10 +302,11 @@ for name in found[0]:
 twice, said = look(model, "the cat saw the dog and the dog saw the cat")
 pairs = [[a == b for b in said] for a in said]
 same = torch.tensor(pairs) & ~torch.eye(len(said), dtype=torch.bool)  # (n, n)
-elsewhere = (twice * same).sum(-1)[..., same.any(1)].mean(-1)  # (l, h)
+elsewhere = (twice * same).sum(-1)[..., same.any(1)].mean(-1)         # (l, h)
 for place in elsewhere.flatten().topk(3).indices.tolist():
     layer, head = divmod(place, heads)
-    print(f"layer {layer + 1}, head {head + 1:2}: {elsewhere[layer, head]:.2f} on the same word")
+    where = f"layer {layer + 1}, head {head + 1:2}"
+    print(f"{where}: {elsewhere[layer, head]:.2f} on the same word")
 assert elsewhere.max() > 0.5
 
 # %% [markdown]

@@ -3,15 +3,15 @@
 #
 # *This mask comes from somewhere else: what will the function make of it?*
 #
-# A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out? The
-# paper looks the same, and a doorkeeper who guesses wrong turns away every guest without noticing. A
-# mask is such a list. Tokenizers, libraries and published code each write theirs in their own way, and
-# a function that reads it the other way round raises no error.
+# A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out?
+# The paper looks the same, and a doorkeeper who guesses wrong turns away every guest without
+# noticing. A mask is such a list. Tokenizers, libraries and published code each write theirs in
+# their own way, and a function that reads it the other way round raises no error.
 #
-# [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day on which you meet
-# somebody else's: what True means, which shape fits, booleans or numbers, which number blocks in half
-# precision, and where the causal mask begins when queries and keys differ in number. Every answer
-# comes from running the function in question.
+# [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day on which you
+# meet somebody else's: what True means, which shape fits, booleans or numbers, which number blocks
+# in half precision, and where the causal mask begins when queries and keys differ in number. Every
+# answer comes from running the function in question.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -42,14 +42,15 @@ blocked = masks.block_padding(torch.tensor([8, 4]), 8)                  # (b, m)
 labels = [*six.SHORT, "·", "·", "·", "·"]
 
 # %% [markdown]
-# PyTorch's function `F.scaled_dot_product_attention` takes a boolean mask. Give it `blocked` as it is.
-# What do the words of the short sentence look at: at words only, at everything, or at padding only? Or
-# is there an error?
+# PyTorch's function `F.scaled_dot_product_attention` takes a boolean mask. Give it `blocked` as it
+# is. What do the words of the short sentence look at: at words only, at everything, or at padding
+# only? Or is there an error?
 #
 # <details><summary>What do you expect?</summary>
 #
-# At padding only, and without an error. This function reads True as *allowed*, so it lets the queries
-# see exactly what `blocked` was made to hide. Every shape is right and every number is finite.
+# At padding only, and without an error. This function reads True as *allowed*, so it lets the
+# queries see exactly what `blocked` was made to hide. Every shape is right and every number is
+# finite.
 #
 # </details>
 
@@ -58,7 +59,7 @@ for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
     output = F.scaled_dot_product_attention(x, x, x, given[:, None, :])  # (b, n, d)
     (reaction,) = one.gradients(output[1, :4], [x])                      # (b, m, d)
     seen = reaction[1].norm(dim=-1) > 0                                  # (m,)
-    print(f"{name:>8}: the words react to", *(labels[j] for j in seen.nonzero()))
+    print(f"{name:>8}: they react to", *(labels[j] for j in seen.nonzero()))
     assert seen.equal(blocked[1] if name == "blocked" else ~blocked[1])
     assert output.isfinite().all()
 
@@ -150,8 +151,9 @@ for name, design in DESIGNS.items():
 
 # %% [markdown]
 # Four of seven allow, three block. So name a mask for what True means, `blocked` or `allowed`, and
-# turn what comes from outside once, where it comes in. `as_blocked` does that, and makes you say which
-# of the two it was. A tokenizer, for example, cuts a text into words or pieces and writes 1 for each:
+# turn what comes from outside once, where it comes in. `as_blocked` does that, and makes you say
+# which of the two it was. A tokenizer, for example, cuts a text into words or pieces and writes 1
+# for each:
 
 # %%
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -168,9 +170,10 @@ assert masks.as_blocked(attention_mask, true_means="allowed").equal(blocked)
 # %% [markdown]
 # ## The shape to pass
 #
-# The second question is which axes a function expects. Offer each of them masks of seven shapes, with
-# sizes that all differ: b = 2, h = 4, n = 3, m = 5. The columns are `F.scaled_dot_product_attention` and
-# the two masks of `nn.MultiheadAttention`; a dot means that the mask is refused.
+# The second question is which axes a function expects. Offer each of them masks of seven shapes,
+# with sizes that all differ: b = 2, h = 4, n = 3, m = 5. The columns are
+# `F.scaled_dot_product_attention` and the two masks of `nn.MultiheadAttention`; a dot means that
+# the mask is refused.
 
 # %%
 SHAPES = {
@@ -199,16 +202,17 @@ def fits(call, sizes: tuple[int, ...]) -> str:
 
 
 print(f"{'':13}", *(f"{name:>9}" for name in takers))
-taken = {name: [fits(call, sizes) for sizes in SHAPES.values()] for name, call in takers.items()}
+taken = {}
+for name, call in takers.items():
+    taken[name] = [fits(call, sizes) for sizes in SHAPES.values()]
 for i, shape in enumerate(SHAPES):
     print(f"{shape:13}", *(f"{column[i]:>9}" for column in taken.values()))
-assert taken["attn_mask"].count("yes") == 2
-assert taken["padding"].count("yes") == 1
+assert [column.count("yes") for column in taken.values()] == [4, 2, 1]
 
 # %% [markdown]
-# The two masks of `nn.MultiheadAttention` are strict: `attn_mask` is `(n, m)` or `(b * h, n, m)`, and
-# `key_padding_mask` is `(b, m)`. The function takes whatever broadcasts to `(b, h, n, m)`. Refusals are
-# helpful here, since every size differs. What if two sizes are equal?
+# The two masks of `nn.MultiheadAttention` are strict: `attn_mask` is `(n, m)` or `(b * h, n, m)`,
+# and `key_padding_mask` is `(b, m)`. The function takes whatever broadcasts to `(b, h, n, m)`.
+# Refusals are helpful here, since every size differs. What if two sizes are equal?
 #
 # Let b = h = 2, and pass one mask per sample, `(b, n, m)`, where the function wants `(b, 1, n, m)`.
 # Sample 1 has two places of padding, and sample 0 has none. Is there an error, the right result, or
@@ -216,9 +220,9 @@ assert taken["padding"].count("yes") == 1
 #
 # <details><summary>What do you expect?</summary>
 #
-# Something else. Broadcasting aligns axes from the right, so the axis of the samples meets the axis of
-# the heads. Head 0 gets the mask of sample 0 and head 1 that of sample 1, in *both* samples. Since
-# b = h, every shape fits.
+# Something else. Broadcasting aligns axes from the right, so the axis of the samples meets the axis
+# of the heads. Head 0 gets the mask of sample 0 and head 1 that of sample 1, in *both* samples.
+# Since b = h, every shape fits.
 #
 # </details>
 
@@ -239,9 +243,9 @@ for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
 #
 # ## Heads folded into the batch
 #
-# Much code uses the folded form of [Batches](05_batches.ipynb), where samples and heads share one axis.
-# There the 1 cannot stay, and every head needs a copy: `(b, m)` → `(b, 1, 1, m)` → `(b, h, 1, m)` →
-# `(b * h, 1, m)`. Both ways, at sizes that differ:
+# Much code uses the folded form of [Batches](05_batches.ipynb), where samples and heads share one
+# axis. There the 1 cannot stay, and every head needs a copy: `(b, m)` → `(b, 1, 1, m)` → `(b, h, 1,
+# m)` → `(b * h, 1, m)`. Both ways, at sizes that differ:
 
 # %%
 four = [torch.randn(2, 4, length, 6).double().requires_grad_() for length in (3, 5, 5)]
@@ -275,8 +279,8 @@ print("repeat           ", samples.repeat(4).tolist())
 # > the mask of sample 1, and the other way round. With a single sample the two functions agree, so a
 # > test with one sample cannot tell them apart.
 #
-# PyTorch's own `key_padding_mask` is the reference here: the padding, repeated for each head, must do
-# the same as the padding itself.
+# PyTorch's own `key_padding_mask` is the reference here: the padding, repeated for each head, must
+# do the same as the padding itself.
 
 # %%
 doubled = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
@@ -300,8 +304,8 @@ for name, per_head in choices.items():
 # each step of distance. Here the picture of the list ends: an additive mask is a price rather than a
 # ban.
 #
-# `merge_masks` merges booleans with booleans and floats with floats, and returns one `blocked` and one
-# `bias`. The two together must do what a single additive mask does in PyTorch's function.
+# `merge_masks` merges booleans with booleans and floats with floats, and returns one `blocked` and
+# one `bias`. The two together must do what a single additive mask does in PyTorch's function.
 
 # %%
 place = torch.arange(8)
@@ -345,7 +349,7 @@ for name, additive in conversions.items():
 # version that runs here, this route reads an additive mask as a boolean one.
 
 # %%
-evaluated = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dtype=torch.float64).eval()
+evaluated = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).double().eval()
 sentence = torch.randn(2, 8, 8, dtype=torch.float64)           # (2, 8, 8)
 slow = evaluated(sentence, src_mask=distance)                  # (2, 8, 8)
 with torch.no_grad():
@@ -356,8 +360,8 @@ assert fast.equal(as_boolean)
 assert not torch.allclose(fast, slow)
 
 # %% [markdown]
-# `distance` is 0 on the diagonal only. All other numbers became True, so on the fast path each word saw
-# nothing but itself.
+# `distance` is 0 on the diagonal only. All other numbers became True, so on the fast path each word
+# saw nothing but itself.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -369,17 +373,8 @@ assert not torch.allclose(fast, slow)
 # appear. But large models compute in half precision, with 16 bits a number: **bfloat16** has the
 # range of float32 with fewer digits, and **float16** has more digits in a small range.
 #
-# Three keys have equal scores. First one key is blocked, then all three are. Two things may go wrong:
-# a fill that does not fit into the dtype, and a fully masked row. What does a fully masked row get
-# from a finite fill: an error, zeros, NaN, or a third for each key?
-#
-# <details><summary>What do you expect?</summary>
-#
-# A third for each key. The same large number stands in all three places, so the scores are equal
-# again, and the softmax sees only differences. The query attends evenly to what it must not see, and
-# no number looks suspicious.
-#
-# </details>
+# Three keys have equal scores. First one key is blocked, then all three are. Look for two things: a
+# fill that does not fit into its dtype, and what a fully masked row gets from a finite fill.
 
 # %%
 sees_two, sees_none = torch.tensor([[False, False, True], [True, True, True]])
@@ -393,23 +388,26 @@ def fill_with(number: float, blocked: Tensor, dtype: torch.dtype) -> str:
     except RuntimeError as error:
         return str(error)[-8:]
     weights = filled.softmax(-1)                                           # (3,)
-    return "NaN" if weights.isnan().any() else " ".join(f"{w:.2f}"[1:] for w in weights)
+    return "NaN" if weights.isnan().any() else " ".join(f"{w:.1f}"[1:] for w in weights)
 
 
 for name, hidden in (("one of three keys is blocked", sees_two), ("all are", sees_none)):
-    print(f"{name}\n{'':8}" + "".join(f"{fill:>12}" for fill in FILLS))
+    print(f"{name}\n{'':8}" + "".join(f"{fill:>11}" for fill in FILLS))
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         results = [fill_with(number, hidden, dtype) for number in FILLS.values()]
-        print(f"{str(dtype)[6:]:>8}" + "".join(f"{result:>12}" for result in results))
+        print(f"{str(dtype)[6:]:>8}" + "".join(f"{result:>11}" for result in results))
         assert results.count("overflow") == (1 if dtype is torch.float16 else 0)
-        shares = ".50 .50 .00" if hidden is sees_two else ".33 .33 .33"
+        shares = ".5 .5 .0" if hidden is sees_two else ".3 .3 .3"
         assert set(results[:-1]) - {"overflow"} == {shares}
 
 # %% [markdown]
-# With one blocked key, every fill that fits does the same. -1e9 does not fit into float16 and raises an
-# error, which is the better kind of mistake. The lowest number of a dtype,
-# `torch.finfo(dtype).min`, always fits. But two such masks may be added, padding and causal, and then
-# the sum is $-\infty$ after all:
+# With one blocked key, every fill that fits does the same. -1e9 does not fit into float16 and raises
+# an error, which is the better kind of mistake. With all keys blocked, a finite fill gives each key a
+# third. The scores are equal again, since the same number stands in all three places, so the query
+# attends evenly to what it must not see, and no number looks suspicious.
+#
+# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But two such masks may be added,
+# padding and causal, and then the sum is $-\infty$ after all:
 
 # %%
 lowest = torch.finfo(torch.float16).min
@@ -429,8 +427,8 @@ assert not nothing.any()
 #
 # NaN, zeros or uniform weights: [Masks](06_masks.ipynb#fully-masked-rows) named the three fates.
 # PyTorch's class has two of them, and which one depends on how you call it. Query 1 is fully masked
-# here, and the gradient is that of row 0, which is not. The third call of each class is in evaluation,
-# without gradients and without weights.
+# here, and the gradient is that of row 0, which is not. The third call of each class is in
+# evaluation, without gradients and without weights.
 
 
 # %%
@@ -454,22 +452,23 @@ classes = {"nn.MultiheadAttention": doubled}
 classes["this package's"] = MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 for name, kind in classes.items():
     print(name)
-    found = [bad_row(kind, True), bad_row(kind, False), bad_row(kind, False, training=False)]
+    found = [bad_row(kind, True), bad_row(kind, False), bad_row(kind, False, False)]
     for how, said in zip(("with weights", "without weights", "in evaluation"), found):
         print(f"  {how:15} {said}")
     bad = [True, False, True] if kind is doubled else [False] * 3
     assert ["NaN" in said for said in found] == bad
 zeros = F.scaled_dot_product_attention(tokens, tokens, tokens, torch.zeros(5, 5).bool())
-print(f"F.scaled_dot_product_attention\n  {'every call':15} {'NaN' if zeros.any() else 'zeros'}")
+print("F.scaled_dot_product_attention")
+print(f"  {'every call':15} {'NaN' if zeros.any() else 'zeros'}")
 assert not zeros.any()
 
 # %% [markdown]
-# *Zeros* are what goes into the output projection; with no weights to mix, its bias is all that comes
-# out. The published designs fill with finite numbers or with $-\infty$, and [Published
+# *Zeros* are what goes into the output projection; with no weights to mix, its bias is all that
+# comes out. The published designs fill with finite numbers or with $-\infty$, and [Published
 # code](15_published_code.ipynb) shows what their rows get.
 #
-# > **Pitfall.** Blocked is not absent. The weight of a blocked key is 0, but $0 \cdot \mathrm{NaN}$ is
-# > NaN. Whatever stands in the padding must be finite.
+# > **Pitfall.** Blocked is not absent. The weight of a blocked key is 0, but $0 \cdot \mathrm{NaN}$
+# > is NaN. Whatever stands in the padding must be finite.
 
 # %%
 broken = x.detach().clone()
@@ -487,20 +486,20 @@ assert finite.isfinite().all()
 # ## Corners when n ≠ m
 #
 # The last question comes up as soon as a model writes. It keeps the keys of earlier words and asks
-# only for the newest one: one query, eight keys. That query stands at the *last* place. PyTorch's flag
-# `is_causal=True` makes the causal mask for you. How many of the eight keys does the query see then:
-# eight, one, or none?
+# only for the newest one: one query, eight keys. That query stands at the *last* place. PyTorch's
+# flag `is_causal=True` makes the causal mask for you. How many of the eight keys does the query see
+# then: eight, one, or none?
 #
 # <details><summary>What do you expect?</summary>
 #
-# One. The flag aligns the diagonal at the top left, so query 0 counts as the first word, and may look
-# at key 0 only. The newest word of a text would see nothing but the first.
+# One. The flag aligns the diagonal at the top left, so query 0 counts as the first word, and may
+# look at key 0 only. The newest word of a text would see nothing but the first.
 #
 # </details>
 #
-# `torch.nn.attention.bias` has both corners by name: `causal_upper_left` and `causal_lower_right`. The
-# second one lets the last query see the last key. Compare each with the last row of the whole sentence,
-# masked as usual.
+# `torch.nn.attention.bias` has both corners by name: `causal_upper_left` and `causal_lower_right`.
+# The second one lets the last query see the last key. Compare each with the last row of the whole
+# sentence, masked as usual.
 
 # %%
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
@@ -519,15 +518,16 @@ for name, arguments in corners.items():
     assert (int(seen.sum()), equal) == ((8, True) if "lower" in name else (1, False))
 
 # %% [markdown]
-# This package's flag is aligned at the top left, too, as PyTorch's is. For the newest n of m words cut
-# the last n rows out of the square mask, or count the diagonal from the other corner:
-# `triu(m - n + 1)`. What catches a wrong corner is the comparison with the whole sentence, and it
-# should be made for every n:
+# This package's flag is aligned at the top left, too, as PyTorch's is. For the newest n of m words
+# cut the last n rows out of the square mask, or count the diagonal from the other corner: `triu(m -
+# n + 1)`. What catches a wrong corner is the comparison with the whole sentence, and it should be
+# made for every n:
 
 # %%
-by_flag, _ = scaled_dot_product_attention(last, words, words, is_causal=True)  # (1, d), (1, m)
-upper_left = F.scaled_dot_product_attention(last, words, words, is_causal=True)
-torch.testing.assert_close(by_flag, upper_left)
+for function in (scaled_dot_product_attention, F.scaled_dot_product_attention):
+    flagged = function(last, words, words, is_causal=True)
+    flagged = flagged[0] if isinstance(flagged, tuple) else flagged  # (1, d)
+    torch.testing.assert_close(flagged, words[:1])
 for count in range(1, 9):
     behind = torch.ones(count, 8, dtype=torch.bool).triu(8 - count + 1)
     assert behind.equal(masks.block_future(8)[8 - count :])
@@ -539,8 +539,8 @@ for count in range(1, 9):
     assert agrees == (count == 8)
 
 # %% [markdown]
-# The two corners are the same only where n = m. A test that asks for all words at once therefore sees
-# no difference.
+# The two corners are the same only where n = m. A test that asks for all words at once therefore
+# sees no difference.
 #
 # ## Exercises
 #
@@ -589,11 +589,11 @@ exercises.masks_in_the_wild.check_turned(turned)
 # %% [markdown]
 # ### Ready for the function
 #
-# *Medium, 10 minutes.* A model writes two texts at once. Its tokenizer pads on the left, so that the
-# newest words stand at the end, and gives `attention_mask`, `(b, m)`, integers with 1 for a word. The
-# model asks for the newest n words. Write the mask that `F.scaled_dot_product_attention` needs for
-# queries `(b, h, n, d)` and keys `(b, h, m, d)`: boolean, padding hidden, no look ahead, and the same
-# for every head.
+# *Medium, 10 minutes.* A model writes two texts at once. Its tokenizer pads on the left, so that
+# the newest words stand at the end, and gives `attention_mask`, `(b, m)`, integers with 1 for a
+# word. The model asks for the newest n words. Write the mask that `F.scaled_dot_product_attention`
+# needs for queries `(b, h, n, d)` and keys `(b, h, m, d)`: boolean, padding hidden, no look ahead,
+# and the same for every head.
 
 
 # %% tags=["exercise"]
@@ -615,8 +615,8 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 #
 # <details><summary>Hint 2</summary>
 #
-# Padding is `(b, 1, 1, m)` and the causal part is `(n, m)`. A key is allowed if it is a word *and* not
-# ahead. Which operator is that for booleans?
+# Padding is `(b, 1, 1, m)` and the causal part is `(n, m)`. A key is allowed if it is a word *and*
+# not ahead. Which operator is that for booleans?
 #
 # </details>
 #
@@ -645,9 +645,10 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # %% [markdown]
 # ## What you have now
 #
-# Five questions to ask of every mask that comes from elsewhere, and PyTorch's two answers:
+# Five questions to ask of every mask that comes from elsewhere, with the answers of PyTorch's class,
+# `nn.MultiheadAttention`, and of its function, `F.scaled_dot_product_attention`:
 #
-# | question | `nn.MultiheadAttention` | `F.scaled_dot_product_attention` |
+# | question | the class | the function |
 # |---|---|---|
 # | What does True mean? | blocked | allowed |
 # | Which shapes? | `(b, m)`; `(n, m)` or `(b * h, n, m)` | all that broadcast to `(b, h, n, m)` |
@@ -658,8 +659,8 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # > **In short.** An additive mask is $M$ in $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$; a boolean
 # > one stands for 0 and $-\infty$.
 # >
-# > From a tokenizer, `(b, m)`, to the scores, `(b, h, n, m)`, and one per sample, `(b, n, m)`, to the
-# > folded form, `(b * h, n, m)`:
+# > From a tokenizer, `(b, m)`, to the scores, `(b, h, n, m)`, and one per sample, `(b, n, m)`, to
+# > the folded form, `(b * h, n, m)`:
 # >
 # > ```python
 # > blocked = masks.as_blocked(given, true_means="allowed")
@@ -668,9 +669,9 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # > per_head = per_sample.repeat_interleave(h, 0)
 # > ```
 # >
-# > Turn a mask once, where it comes in, and name it for what True means. For the newest n of m words
-# > the diagonal begins at the bottom right. When in doubt, ask the function itself: hide one key, and
-# > see what the output reacts to.
+# > Turn a mask once, where it comes in, and name it for what True means. For the newest n of m
+# > words the diagonal begins at the bottom right. When in doubt, ask the function itself: hide one
+# > key, and see what the output reacts to.
 #
 # A mask is one of several places in which published code differs. [The next
 # chapter](15_published_code.ipynb) reads seven designs whole.

@@ -581,8 +581,8 @@ for norm_first in (False, True):
         options = {"norm_first": norm_first, "final_norm": final_norm, "batch_first": True}
         stacks.append(Transformer(24, 4, 6, 1, 48, dropout=0.0, **options).encoder)
     for name, stack in zip(("with", "without"), stacks):
-        size = stack(x).std()  # ()
-        print(f"{'pre' if norm_first else 'post'}-LN, {name:>7} final norm: deviation {size:.2f}")
+        order = "pre-LN" if norm_first else "post-LN"
+        print(f"{order:>7}, {name:>7} final norm: deviation {stack(x).std():.2f}")
 
 # %% [markdown]
 # A post-LN stack loses nothing: its last layer ends in a norm already, so the article's choice is that

@@ -70,6 +70,15 @@ def test_add_up_accepts_other_ways(verdict: Any, answer: Callable[..., Tensor]) 
     assert verdict(check_add_up, answer).startswith("✓ add_up")
 
 
+def test_add_up_gives_the_hint_on_rows_only_where_shapes_do_not_fit(verdict: Any) -> None:
+    def other(mixed: Heads, w_o: Tensor) -> Tensor:
+        raise KeyError("shape")
+
+    hint = "W_O is h blocks of rows"
+    assert hint not in verdict(check_add_up, other)
+    assert hint in verdict(check_add_up, lambda mixed, w_o: sum(head @ w_o for head in mixed))
+
+
 def products(mixed: Heads, w_o: Tensor) -> Heads:
     """Multiply each head by its own rows."""
     d = mixed[0].size(1)

@@ -169,7 +169,7 @@ def test_paper(visit, scheme):
         expect(page.locator(kept).first).to_be_visible()
     assert all(down > 0 for down, _ in page.evaluate(ROWS)), "one below the other"
     gone = "header, footer, .md-sidebar, button, .headerlink, .aa-run, .aa-out + .aa-fold"
-    assert page.locator(gone).count() > 20
+    assert page.locator(gone).count() > 10
     expect(page.locator(gone).locator("visible=true")).to_have_count(0)
     ink, sheet = page.evaluate(
         "() => [getComputedStyle(document.querySelector('.aa-say p')).color,"

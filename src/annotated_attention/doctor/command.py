@@ -164,7 +164,7 @@ def _examined(path: str, name: str, options: argparse.Namespace) -> Report:
             kind=options.kind,
             max_length=options.max_length,
         )
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         remedy = "Give the kind that fits, or write an adapter and call `examine` from Python."
         reason = error if isinstance(error, Unasked) else Unasked("call", describe(error), remedy)
         finding = Finding(
@@ -364,10 +364,12 @@ def _caller(
     further: dict[str, Any],
 ) -> Callable[..., Any]:
     """Call with as many tensors as it takes, by their names where these are known."""
-    names = []
-    for role in ("query", "key", "value"):
-        names += [x for x, p in parameters.items()
-                  if x.lower() in _NAMES[role] and p.kind is not p.POSITIONAL_ONLY][:1]  # fmt: skip
+    names = [
+        name
+        for role in ("query", "key", "value")
+        for name in [x for x in parameters if x.lower() in _NAMES[role]][:1]
+    ]
+    unnamed = [x for x, p in parameters.items() if p.kind is p.POSITIONAL_ONLY and x in names]
 
     def call(*given: Any) -> Any:
         options = dict(further)
@@ -376,7 +378,9 @@ def _caller(
         if len(names) < 3:
             return attend(*given[:inputs], **options)
         tokens = given[:3] if inputs == 3 else given[:1] * 3
-        return attend(**dict(zip(names, tokens, strict=True)), **options)
+        named = dict(zip(names, tokens, strict=True))
+        first = [named.pop(name) for name in unnamed]
+        return attend(*first, **named, **options)
 
     return call
 

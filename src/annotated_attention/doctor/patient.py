@@ -290,7 +290,7 @@ def _give_size(module: nn.Module) -> None:
             x.data = x.data * (usual / size)
 
 
-def describe(error: Exception) -> str:
+def describe(error: BaseException) -> str:
     """Give an exception's type, the beginning of its message, and the line that raised it."""
     message = " ".join(str(error).split())
     if len(message) > _LONGEST:
