@@ -75,7 +75,7 @@ one.show(["drank looks at"], CLAUSE, weights[[drank]])
 # %%
 for name, x in (("first", first), ("second", second)):
     collected, _ = one.attend(x @ w_q, x @ w_k, x @ w_v)  # (4, 1), (4, 4)
-    print(f"{name} scene: drank collects a quality of {collected[drank].item():.2f}")
+    print(f"{name} scene: drank collects {collected[drank].item():.2f}")
 
 # %% [markdown]
 # It collects 0.00 both times, because half of 2 and half of -2 cancel. For *drank* the two scenes are
@@ -94,7 +94,7 @@ one.show(["drank looks at"], CLAUSE, weights[[drank]])
 
 for name, x in (("first", first), ("second", second)):
     collected, _ = one.attend(x @ w_q, x @ w_k, x @ w_v)        # (4, 1), (4, 4)
-    print(f"{name} scene: drank collects a quality of {collected[drank].item():.2f}")
+    print(f"{name} scene: drank collects {collected[drank].item():.2f}")
 
 # %% [markdown]
 # With unequal weights the two scenes give different numbers, 0.58 and -0.58. Does this head keep
@@ -122,7 +122,7 @@ for x in (first, fooled):
     rows.append(torch.stack([x[cat, 3], x[milk, 3], collected[drank, 0]]))
 torch.testing.assert_close(rows[0][2], rows[1][2])
 columns = ["cat", "milk", "drank collects"]
-one.show(["first scene", "third scene"], columns, torch.stack(rows))
+one.show(["first", "third"], columns, torch.stack(rows))
 
 # %% [markdown]
 # A warm cat with cold milk, and a cool cat with hot milk: *drank* collects 0.58 in both. One number
@@ -199,7 +199,7 @@ for width in (1, 4, 64):
     any_v, any_o = torch.randn(4, width), torch.randn(width, 4) / width**0.5
     for name, x in (("first", first), ("third", fooled)):
         mixed, _ = one.attend(x @ w_q, x @ w_k, x @ any_v)
-        names.append(f"width {width:2}, {name} scene")
+        names.append(f"d = {width}, {name}")
         rows.append(mixed[drank] @ any_o)
     torch.testing.assert_close(rows[-2], rows[-1], rtol=1e-4, atol=1e-4)
 one.show(names, one.FEATURES, torch.stack(rows))
@@ -235,14 +235,14 @@ for x in (first, second, fooled):
     apart = (from_cat / from_milk).log()  # warmth of the cat minus that of the milk
     warm_milk = (blend - from_cat / 3 * apart) / ((from_cat + from_milk) / 3)
     rows.append(torch.stack([from_cat / 3, from_milk / 3, warm_milk + apart, warm_milk]))
-names = ["weight of cat", "weight of milk", "cat, solved", "milk, solved"]
-one.show(["first scene", "second scene", "third scene"], names, torch.stack(rows))
+one.show(["first", "second", "third"], ["w_c", "w_m", "cat", "milk"], torch.stack(rows))
 
 # %% [markdown]
-# The one head has not lost anything, because its weights themselves carry a message. It pays for
-# that: the weights are no longer free to say where to look. In the first scene it looks almost only
-# at the cat, in the second at the milk. Decoding also needs a logarithm and a division. With two
-# heads, reading the answer off is linear.
+# The columns are the two weights and the two solutions, which are right in every scene. The head has
+# not lost anything, because its weights themselves carry a message. It pays for
+# that: the weights are no longer free to say where to look. In the first scene the head looks almost
+# only at the cat, in the second at the milk. Reading its output also takes a logarithm and a division,
+# where the output of two heads takes a matrix.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -266,7 +266,7 @@ one.show(["first scene", "second scene", "third scene"], names, torch.stack(rows
 w_q1, w_k1, w_v1 = action, animal, quality  # (4, 1)
 w_q2, w_k2, w_v2 = action, food, quality    # (4, 1)
 
-scenes = {"first scene": first, "second scene": second, "third scene": fooled}
+scenes = {"first": first, "second": second, "third": fooled}
 rows = []
 for x in scenes.values():
     mixed1, weights1 = one.attend(x @ w_q1, x @ w_k1, x @ w_v1)  # (4, 1), (4, 4)
@@ -292,26 +292,27 @@ one.show(["head 1", "head 2"], ["cat", "milk"], looks)
 # have different lines, and these meet in a single scene.
 
 # %% jupyter={"source_hidden": true}
-def draw_line(ax, weights: Tensor, through: Tensor, style: str, label: str) -> None:
+def draw_line(ax, weights: Tensor, through: Tensor) -> None:
     """Draw the scenes that give a head with these two weights the number of one scene."""
     across = torch.stack([-weights[1], weights[0]]) / weights.norm()
     ends = through + torch.tensor([[-20.0], [20.0]]) * across
-    ax.plot(*ends.mT.tolist(), style, color=display.COLOURS["h"], label=label)
+    ax.plot(*ends.mT.tolist(), color=display.COLOURS["h"])
 
 
 # %% jupyter={"source_hidden": true}
 points = table[[0, 2], :2]  # (2, 2)
-drawing, axes = display.panels(520, 300, columns=2)
-draw_line(axes[0], torch.stack([w_cat, w_milk]), points[0], "-", "the one head")
-draw_line(axes[1], looks[0], points[0], "-", "head 1")
-draw_line(axes[1], looks[1], points[0], "--", "head 2")
+drawing, axes = display.panels(480, 270, columns=2)
+draw_line(axes[0], torch.stack([w_cat, w_milk]), points[0])
+draw_line(axes[1], looks[0], points[0])
+draw_line(axes[1], looks[1], points[0])
+axes[1].text(1.7, 3, "head 1", ha="right", color=display.COLOURS["h"])
+axes[1].text(-4.2, -1.6, "head 2", color=display.COLOURS["h"])
 for ax, shown, title in zip(axes, (points, points[:1]), ("one head", "two heads")):
     ax.scatter(*shown.mT.tolist(), color="black", linewidth=0, zorder=3)
-    for place, name in zip(shown.tolist(), ("first scene", "third scene")):
-        ax.annotate(name, place, (7, 6), textcoords="offset points", fontsize=11)
+    for place, name in zip(shown.tolist(), ("first", "third")):
+        ax.annotate(name, place, (7, 5), textcoords="offset points", fontsize=11)
     ax.set(xlim=(-4.5, 4.5), ylim=(-4.5, 4.5), aspect="equal", title=title)
     ax.set(xlabel="how warm the cat is", ylabel="how warm the milk is")
-    ax.legend(loc="upper right")
 cats = " and ".join(f"({a:.2f}, {b:.2f})" for a, b in points.tolist())
 display.finish(drawing, name="kept-apart", alt=(
     "Scenes as points, the warmth of the cat to the right and that of the milk up. "
@@ -344,15 +345,15 @@ w_o = torch.cat([animal, food], dim=1).mT  # (2, 4)
 output = both @ w_o                        # (4, 2) x (2, 4) -> (4, 4)
 one.show(["head 1", "head 2"], one.FEATURES, w_o, digits=0)
 print()
-one.show(["drank, third scene"], one.FEATURES, output[[drank]])
+one.show(["drank"], one.FEATURES, output[[drank]])
 
 # %% [markdown]
-# *Drank* now has a number for its animal and one for its food. For any number of heads, the formula
+# In the third scene *drank* receives one number for its animal and one for its food. For any number of heads, the formula
 # is [[Vaswani et al., section 3.2.2](../docs/references.md#vaswani-2017)]:
 #
-# $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots, \mathrm{head}_h)\, W_O$$
+# $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
 #
-# where $\mathrm{head}_i$ is attention with the three matrices of head i. Two heads have
+# where $H_i$ is the attention of head i, with its own three matrices. Two heads have
 # $3 \cdot 2 + 1 = 7$ matrices.
 #
 # ## Two questions at once
@@ -462,7 +463,7 @@ with torch.no_grad():
         matrix.copy_(numbers)
 
 output, weights = two(x, x, x)  # (8, 4), (2, 8, 8)
-one.show(["head 1", "head 2"], one.SWEET, weights[:, it])
+one.show(one.SWEET, ["head 1", "head 2"], weights[:, it].mT)
 print()
 one.show(["it collects"], one.FEATURES, output[[it]])
 
@@ -545,7 +546,8 @@ print("finite:", output.isfinite().all().item())
 print("parameters():    ", sum(p.numel() for p in trap.parameters()), "of", 4 * 8 * 8)
 print("state_dict():    ", list(trap.state_dict()))
 trap.double()
-print("after .double(): ", trap.w_o.dtype, "- a head's:", trap.heads[0].w_q.dtype)
+print("after .double(): ", trap.w_o.dtype)
+print("  in a head:     ", trap.heads[0].w_q.dtype)
 
 # %% [markdown]
 # `state_dict` is what gets saved, and it lacks the heads as well. Train a module like this for one
@@ -599,7 +601,8 @@ heads = Heads(embed_dim=8, num_heads=4)
 print("parameters():    ", sum(p.numel() for p in heads.parameters()), "of", 4 * 8 * 8)
 print("state_dict():    ", len(heads.state_dict()), "matrices")
 heads.double()
-print("after .double(): ", heads.w_o.dtype, "- a head's:", heads.heads[0].w_q.dtype)
+print("after .double(): ", heads.w_o.dtype)
+print("  in a head:     ", heads.heads[0].w_q.dtype)
 
 # %% [markdown]
 # ## What more heads cost
@@ -624,14 +627,14 @@ class Products(TorchDispatchMode):
 
 # %%
 long = torch.randn(64, 32)  # (64, 32)
-print("heads  parameters  FLOPs of products  weights  matrices  products")
+print(" h params   FLOPs weights matrices products")
 for count in (1, 2, 4, 8, 16):
     model = Heads(embed_dim=32, num_heads=count)
     sizes = [matrix.numel() for matrix in model.parameters()]
     with Products() as products, FlopCounterMode(display=False) as flops:
         _, weights = model(long, long, long)  # (64, 32), (..., 64, 64)
     counted = (flops.get_total_flops(), weights.numel(), len(sizes), products.calls)
-    print("{:5} {:11} {:18} {:8} {:9} {:9}".format(count, sum(sizes), *counted))
+    print("{:2} {:6} {:7} {:7} {:8} {:8}".format(count, sum(sizes), *counted))
 
 # %% [markdown]
 # The number of parameters does not depend on the number of heads. More heads are narrower heads: h
@@ -680,7 +683,7 @@ learned = [matrix for part in parts for matrix in part.parameters()]
 of_queries, of_words, *apart = one.gradients(out1 + out2, [queries, words, *learned])
 expected = (of_queries, of_words, *apart[:3], *apart[4:7], torch.cat([apart[3], apart[7]]))
 torch.testing.assert_close(mine, expected)
-print(f"one head, twice: output, both weight maps and {len(mine)} gradients agree")
+print(f"one head twice: outputs, {len(mine)} gradients agree")
 
 # %% [markdown]
 # `torch.nn.MultiheadAttention` keeps six of the seven matrices in one: all queries first, head by
@@ -703,7 +706,7 @@ packed = [torchs.in_proj_weight, torchs.out_proj.weight]
 of_queries, of_words, of_in, of_out = one.gradients(theirs[0], [queries, words, *packed])
 expected = (of_queries, of_words, *(part.mT for part in of_in.chunk(6)), of_out.mT)
 torch.testing.assert_close(mine, expected)
-print(f"PyTorch: output, both weight maps and {len(mine)} gradients agree")
+print(f"PyTorch: outputs, {len(mine)} gradients agree")
 
 # %% [markdown]
 # Last, two heads in a list, with the same seven matrices.
@@ -720,7 +723,7 @@ again, its_weights = listed(queries, words, words)  # (n, e), (2, n, m)
 torch.testing.assert_close((again, its_weights), (ours, our_weights))
 mine = one.gradients(ours, [queries, words, *into, w_o])
 torch.testing.assert_close(one.gradients(again, [queries, words, *own, own_w_o]), mine)
-print(f"a list of heads: output, both weight maps and {len(mine)} gradients agree")
+print(f"a list: outputs, {len(mine)} gradients agree")
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -864,17 +867,17 @@ exercises.two_heads.check_heads(MyHeads)
 # > heads attend in parallel, each with narrow matrices of its own; their results are concatenated
 # > and mixed by $W_O$.
 # >
-# > $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots, \mathrm{head}_h)\, W_O$$
+# > $$\mathrm{output} = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
 # >
-# > Each of the h heads has $W_Q$, $W_K$, $W_V$ of `(e, d)` with `d = e / h`; $W_O$ is `(h * d, e)`;
-# > weights `(h, n, m)`; output `(n, e)`.
+# > $H_i$ is the attention of head i. Each of the h heads has $W_Q$, $W_K$, $W_V$ of `(e, d)` with
+# > `d = e / h`; $W_O$ is `(h * d, e)`; weights `(h, n, m)`; output `(n, e)`.
 # >
 # > ```python
-# > mixed, weights = zip(*(head(query, key, value) for head in heads))
-# > output = torch.cat(mixed, dim=-1) @ w_o
+# > mixed = [f(q, k, v)[0] for f in heads]
+# > output = torch.cat(mixed, -1) @ w_o
 # > ```
 # >
-# > The number of parameters, $4e^2$, does not depend on h. The heads belong into an `nn.ModuleList`,
+# > The number of parameters, $4e^2$, does not depend on h. The heads belong in an `nn.ModuleList`,
 # > because a module does not look into a Python list.
 #
 # A list of h heads takes $5h + 1$ products, one after the other. [The next
