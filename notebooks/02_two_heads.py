@@ -303,10 +303,9 @@ def draw_line(ax, weights: Tensor, through: Tensor) -> None:
 points = table[[0, 2], :2]  # (2, 2)
 drawing, axes = display.panels(480, 270, columns=2)
 draw_line(axes[0], torch.stack([w_cat, w_milk]), points[0])
-draw_line(axes[1], looks[0], points[0])
-draw_line(axes[1], looks[1], points[0])
-axes[1].text(1.7, 3, "head 1", ha="right", color=display.COLOURS["h"])
-axes[1].text(-4.2, -1.6, "head 2", color=display.COLOURS["h"])
+for row, place, name in zip(looks, ((-0.3, 3), (-4.2, -1.6)), ("head 1", "head 2")):
+    draw_line(axes[1], row, points[0])
+    axes[1].text(*place, name, color=display.COLOURS["h"])
 for ax, shown, title in zip(axes, (points, points[:1]), ("one head", "two heads")):
     ax.scatter(*shown.mT.tolist(), color="black", linewidth=0, zorder=3)
     for place, name in zip(shown.tolist(), ("first", "third")):
