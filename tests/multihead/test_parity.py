@@ -339,5 +339,5 @@ def test_nothing_to_compute(sizes, need_weights):
     )
     assert output.shape == (b, n, E)
     assert weights is None or weights.shape == (b, n, m)
-    if m == 0:  # nothing to see is nothing left
+    if m == 0:  # no keys at all: every row is fully masked
         assert torch.equal(output, module.out_proj.bias.expand_as(output))
