@@ -16,11 +16,11 @@ checked or reached: the tests run the same code as it stands, too.
   ``cells`` checks a chapter as it runs.
 """
 
+from book.shapes.cells import install_in_kernel, unreached_report
 from book.shapes.checker import Checker
 from book.shapes.comments import ShapeCommentError
 from book.shapes.grammar import parse_comment
 from book.shapes.imports import install_import_hook
-from book.shapes.cells import install_in_kernel, unreached_report
 from book.shapes.pytest_plugin import PytestPlugin
 
 __all__ = [
