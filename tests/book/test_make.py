@@ -198,7 +198,7 @@ def test_another_address_makes_another_site(book):
         ("src/annotated_attention/exercises/split_and_stack.py", {"03_split_and_stack"}),
         ("src/annotated_attention/measure/timing.py", set()),
         ("src/annotated_attention/display/display.css", set()),
-        ("src/annotated_attention/display/live/calculator.js", set()),
+        ("src/annotated_attention/display/live_figures/calculator.js", set()),
         ("src/book/run/execute.py", set(SCRIPTS)),
         ("src/book/shapes/letters.py", set(SCRIPTS)),
         ("src/book/site/pages.py", set()),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from annotated_attention.attention import masked_softmax, mix, scaled_scores
 from annotated_attention.display._html import Output
-from annotated_attention.display.shapes import colour_shapes
+from annotated_attention.display.colours import colour_shapes
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import block_padding
 
