@@ -55,12 +55,12 @@ def embed(words: list[str]) -> Tensor:
 EMBEDDINGS, SWEET_EMBEDDINGS = embed(WORDS), embed(SWEET)  # (8, 4)
 
 # %% [markdown]
-# The next function prints such rows as a table. *Cat* is an animal, *milk* a food. *Thirsty* is a
-# quality that animals have. *It* stands for something and does not say what: a little of an animal,
-# a little of a food, and something that has a quality.
+# A small helper, `show`, prints such rows as a table. *Cat* is an animal, *milk* a food. *Thirsty* is
+# a quality that animals have. *It* stands for something and does not say what: a little of an
+# animal, a little of a food, and something that has a quality.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def show(rows: list[str], columns: list[str], numbers: Tensor, digits: int = 2) -> None:
     """Print a table of ``numbers``, with a name for each row and each column."""
     left, widths = max(map(len, rows)), [max(len(name), 4) + 2 for name in columns]
@@ -108,7 +108,7 @@ drawing, (ax,) = display.panels(420, 210)
 for row, word, letter, shift in zip(both.tolist(), ("thirsty", "sweet"), "nh", (-0.2, 0.2)):
     places = [i + shift for i in range(4)]
     bars = ax.bar(places, row, 0.36, color=display.COLOURS[letter], label=f"… was {word}")
-    ax.bar_label(bars, fmt="%.2f", fontsize=9, padding=2)
+    ax.bar_label(bars, fmt="%.2f", padding=2)
 ax.set_xticks(range(4), FEATURES)
 ax.set_ylabel("collected by “it”")
 ax.legend()
@@ -182,7 +182,10 @@ show(["score"], WORDS[4:], scores[4:][None], digits=0)
 # whether you are right, and if not, why. Hints follow, and the solution comes last.
 
 # %% tags=["exercise"]
-my_scores = [None, None]  # "thirsty" with "cat", "thirsty" with "it"
+my_scores = [
+    None,  # "thirsty" with "cat"
+    None,  # "thirsty" with "it"
+]
 
 # %%
 from annotated_attention import exercises
@@ -203,7 +206,10 @@ exercises.one_head.check_scores(my_scores)
 # </details>
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
-my_scores = [2 * 3 + 0 * 0 + 0 * 0 + 2 * 0, 2 * 1 + 0 * 1 + 0 * 0 + 2 * 1]
+my_scores = [
+    2 * 3 + 0 * 0 + 0 * 0 + 2 * 0,  # "thirsty" with "cat"
+    2 * 1 + 0 * 1 + 0 * 0 + 2 * 1,  # "thirsty" with "it"
+]
 
 exercises.one_head.check_scores(my_scores)
 
@@ -222,7 +228,7 @@ exercises.one_head.check_scores(my_scores)
 powers = (scores / math.sqrt(4)).exp()  # (m,)
 weights = powers / powers.sum()         # (m,)
 
-print(f"thirsty: exp(4 / 2) = {powers[7]:.2f}, of {powers.sum():.2f} in all: {weights[7]:.2f}")
+print(f"thirsty: {powers[7]:.2f} / {powers.sum():.2f} = {weights[7]:.2f}\n")
 show(WORDS, ["score", "exp", "weight"], torch.stack([scores, powers, weights], dim=1))
 
 # %% [markdown]
@@ -464,9 +470,10 @@ show(list(heads), FEATURES, torch.stack(receives))
 #
 # - $W_Q$: now *food* asks. *Thirsty* has none, so its query is zero, it spreads its attention
 #   evenly, and it receives only 0.75.
-# - $W_K$: words are found by *food*. *Thirsty* finds *milk* with 0.97, which has no animal to hand
+# - $W_K$: words are found by *food*. *Thirsty* gives 0.97 to *milk*, which has no animal to hand
 #   over.
-# - $W_V$: the weights are those of the first line, but *quality* is handed over, and *cat* has none.
+# - $W_V$: the weights are those of the first line, but *quality* is handed over. *Cat* has none, so
+#   only 0.25 arrives, mostly from *thirsty* itself.
 # - $W_O$: the same 2.82 as in the first line, written under *quality*.
 #
 # With the rows of $X$ as the words, $Q = XW_Q$, $K = XW_K$ and $V = XW_V$. All three come from the
@@ -535,7 +542,7 @@ def xavier(module: nn.Module) -> nn.Module:
 head = xavier(OneHead(embed_dim=4, head_dim=3))
 for name, asking in (("self", EMBEDDINGS), ("cross", embed(["sweet", "cat"]))):
     output, weights = head(asking, EMBEDDINGS, EMBEDDINGS)
-    print(f"{name}-attention: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
+    print(f"{name}: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
 
 # %% [markdown]
 # The output has one row per query and the width of the embeddings again, so it can be added to the
@@ -618,11 +625,11 @@ def measure(scores: Tensor) -> tuple[float, float, float]:
     return scores.std().item(), size.item(), weights.amax(-1).mean().item()
 
 
-print("         not divided              divided by √d")
-print("   d    std   deriv.   max     std   deriv.   max")
+print("        not divided        divided by √d")
+print("  d    std deriv.  max    std deriv.  max")
 for width in WIDTHS:
     plain, divided = measure(products(width)), measure(products(width) / math.sqrt(width))
-    print(f"{width:4}", ("{:6.2f}{:9.3f}{:6.2f}  " * 2).format(*plain, *divided))
+    print(f"{width:3}" + ("{:7.2f}{:7.3f}{:5.2f}" * 2).format(*plain, *divided))
 
 # %% [markdown]
 # Without the division, one key takes nearly all the weight as $d$ grows. For most queries the
@@ -657,7 +664,7 @@ display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 
 # %%
 torch.use_deterministic_algorithms(True)
-print(OneHead(embed_dim=4, head_dim=3).w_q[0])
+print(OneHead(embed_dim=4, head_dim=3).w_q[0].tolist())
 torch.use_deterministic_algorithms(False)
 
 # %% [markdown]
@@ -736,7 +743,7 @@ order = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])
 shuffled = EMBEDDINGS[order]                                       # (8, 4)
 moved, _ = attend(shuffled, shuffled, shuffled)                    # (8, 4), (8, 8)
 torch.testing.assert_close(moved, in_company[order])
-print("alone or in company, in any order: the same row")
+print("alone or shuffled: the same row")
 
 # %% [markdown]
 # The second half is a warning, too: attention does not know the order of the words. *The milk drank
@@ -770,7 +777,7 @@ v = torch.randn(m, 7, dtype=torch.float64, requires_grad=True)  # (m, 7)
 ours, theirs = attend(q, k, v)[0], F.scaled_dot_product_attention(q, k, v)  # (n, 7)
 torch.testing.assert_close(ours, theirs)
 torch.testing.assert_close(gradients(ours, [q, k, v]), gradients(theirs, [q, k, v]))
-print(f"outputs agree up to {(ours - theirs).abs().max():.0e}; the gradients agree, too")
+print(f"outputs agree up to {(ours - theirs).abs().max():.0e}, gradients, too")
 
 # %% [markdown]
 # `torch.nn.MultiheadAttention` with one head is our module with its matrices stored differently:
@@ -920,7 +927,8 @@ exercises.one_head.check_w_q(my_w_q)
 # > Query `(n, d)`, key `(m, d)`, value `(m, d_v)`; weights `(n, m)`; output `(n, d_v)`.
 # >
 # > ```python
-# > weights = (query @ key.mT / math.sqrt(query.size(-1))).softmax(-1)
+# > scores = query @ key.mT
+# > weights = (scores / d**0.5).softmax(-1)
 # > output = weights @ value
 # > ```
 # >

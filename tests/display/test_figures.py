@@ -31,7 +31,17 @@ def curves(name="curves"):
     return display.finish(drawing, name=name, alt="Two panels.", caption="A <em>caption</em>")
 
 
-FIGURES = pytest.mark.parametrize("draw", [a_map, some_lines, curves])
+def a_shelf(name="shelf"):
+    shelf = {"Bees": "on bees", "Knees": "on knees"}
+    return display.soft_look_up("bees?", shelf, torch.tensor([0.75, 0.25]), name=name)
+
+
+def one_query(name="query", features=("wax", "honey")):
+    query, keys = torch.tensor([1.0, 0.0]), torch.tensor([[0.0, 1], [2, 0], [2, 4]])
+    return display.one_query(query, keys, keys, WORDS, features, who="a", name=name)
+
+
+FIGURES = pytest.mark.parametrize("draw", [a_map, some_lines, curves, a_shelf, one_query])
 
 
 @FIGURES
@@ -107,6 +117,23 @@ def test_lines_label_the_lit_word():
         assert f">{value:.2f}</text>" in figure.html
 
 
+def test_a_query_is_followed_from_its_scores_to_what_it_collects():
+    query, keys = torch.tensor([1.0, 0.0]), torch.tensor([[0.0, 1], [2, 0], [2, 4]])
+    powers = (keys @ query / 2**0.5).exp()
+    weights = powers / powers.sum()
+    shown = re.findall(r"<text[^>]*>([^<]+)</text>", one_query().html)
+    numbers = [*powers, powers.sum(), *weights, *(weights @ keys)]
+    assert {f"{number:.2f}" for number in numbers} <= set(shown)
+    assert "“a” asks with (1, 0)" in shown
+    assert f"Its weights: a {weights[0]:.2f}, bee {weights[1]:.2f}" in one_query().text
+    assert one_query().text.endswith(f"honey {(weights @ keys)[1]:.2f}.")
+
+
+def test_books_give_their_shares():
+    assert "“Bees” gives 0.75 of its pages on bees; “Knees” gives 0.25" in a_shelf().text
+    assert {"0.75", "0.25"} <= set(re.findall(r"<text[^>]*>([^<]+)</text>", a_shelf().html))
+
+
 def test_text_is_escaped():
     figure = display.attention_map(weights(1, 1), ['<"&'], ["k"], name="escaped")
     svg = ElementTree.fromstring(figure.html).find("{http://www.w3.org/2000/svg}svg")
@@ -119,6 +146,8 @@ def test_text_is_escaped():
         (lambda: display.attention_map(weights(3, 2), WORDS, WORDS, name="x"), "3 x 2.*3 keys"),
         (lambda: display.attention_lines(weights(3, 2), WORDS, 0, name="x"), r"3 x 3.*\(3, 2\)"),
         (lambda: display.attention_lines(weights(3, 3), WORDS, 3, name="x"), r"query \(3\)"),
+        (lambda: one_query(features=["wax"]), r"\(3, 2\).*3 words and 1 features"),
+        (lambda: display.soft_look_up("?", {"a": "b"}, weights(2), name="x"), r"\(1,\).*\(2,\)"),
         (lambda: a_map("Not Good"), "name .*'Not Good'"),
         (lambda: display.finish(display.panels(9, 9)[0], name="x", alt=" "), "alt must say"),
     ],

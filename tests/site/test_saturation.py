@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from annotated_attention import chapters
 
-PAGE = "/chapters/one-head/"
+PAGE = "/chapters/one-head/#fig-why-root-d"  # in a fold, which its address opens
 TALL = 106  # how far the highest bar reaches
 
 one = chapters.load("01_one_head")

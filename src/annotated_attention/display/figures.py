@@ -159,7 +159,7 @@ def attention_lines(
     if not 0 <= query < n:
         raise ValueError(f"query ({query}) must be the index of one of the {n} words")
     rows = weights.detach().tolist()
-    drawing, (ax,) = panels(62 * n, 210)
+    drawing, (ax,) = panels(60 * n, 210)
     ax.set(xlim=(-0.5, n - 0.5), ylim=(-0.3, 1.36))
     ax.axis("off")
     lit_last = sorted(range(n), key=lambda i: i == query)

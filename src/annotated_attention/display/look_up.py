@@ -14,8 +14,8 @@ from annotated_attention.display._html import Output
 from annotated_attention.display.figures import COLOURS, FAINT, finish, panels
 
 _ROW = 21  # pixels from one key to the next
-_COLUMNS = (92, 186, 240)  # where score, exponential and weight end
-_BAR, _VALUES = 246, (318, 366, 414, 462)
+_COLUMNS = (84, 160, 208)  # where score, exponential and weight end
+_BAR, _VALUE, _FEATURE = 213, 272, 44  # where bars begin, the first value, from each to the next
 
 
 def soft_look_up(
@@ -36,27 +36,27 @@ def soft_look_up(
     if shares.shape != (len(shelf),):
         raise ValueError(f"shares must be ({len(shelf)},), one per book, got {tuple(shares.shape)}")
     height = 50 + 52 * len(shelf)
-    drawing, ax = _canvas(440, height)
+    drawing, ax = _canvas(418, height)
     middle = 50 + 26 * len(shelf) - 5
     for x, letter, part, meaning in (
-        (55, "n", "query", "your question"),
+        (60, "n", "query", "your question"),
         (200, "m", "keys", "titles"),
-        (300, "m", "values", "pages"),
-        (400, "h", "output", "your notes"),
+        (286, "m", "values", "pages"),
+        (386, "h", "output", "your notes"),
     ):
-        ax.text(x, 8, part, ha="center", color=COLOURS[letter], fontsize=11, fontweight="bold")
-        ax.text(x, 23, meaning, ha="center", fontsize=9)
-    _box(ax, 55, middle, 106, "n", question)
+        ax.text(x, 8, part, ha="center", color=COLOURS[letter], fontsize=12, fontweight="bold")
+        ax.text(x, 25, meaning, ha="center", fontsize=11)
+    _box(ax, 60, middle, 118, "n", question)
     said = []
     for i, ((title, pages), share) in enumerate(zip(shelf.items(), shares.tolist(), strict=True)):
         y = 68 + 52 * i
-        for ends in (((108, 150), (middle, y)), ((340, 372), (y, middle))):
+        for ends in (((120, 150), (middle, y)), ((318, 362), (y, middle))):
             ax.plot(*ends, color=COLOURS["h"], linewidth=0.6 + 9 * share, alpha=0.6)
         _box(ax, 200, y, 100, "m", title)
-        _box(ax, 298, y, 84, "m", pages)
-        ax.text(345, y + (14 if y > middle else -6), f"{share:.2f}", fontsize=9)
+        _box(ax, 286, y, 64, "m", pages)
+        ax.text(322, y + (15 if y > middle else -6), f"{share:.2f}", fontsize=11)
         said.append(f"“{title}” gives {share:.2f} of its pages {pages}")
-    _box(ax, 404, middle, 64, "h", "a mix")
+    _box(ax, 387, middle, 50, "h", "a mix")
     alt = f"The question “{question}” is compared with the titles of all books. {'; '.join(said)}."
     return finish(drawing, name=name, alt=alt, caption=caption)
 
@@ -96,20 +96,28 @@ def one_query(
     powers = (scores / math.sqrt(len(query))).exp()
     weights = powers / powers.sum()
     parts = weights[:, None] * values
-    drawing, ax = _canvas(_VALUES[-1] + 28, _ROW * (len(words) + 3.4))
-    _draw_headings(ax, len(query), features, f"“{who}” asks with {_numbers(query)}")
+    places = [_VALUE + _FEATURE * j for j in range(len(features))]
+    drawing, ax = _canvas(places[-1] + 23, _ROW * (len(words) + 3.4))
+    _draw_headings(
+        ax,
+        len(query),
+        dict(zip(places, features, strict=True)),
+        f"“{who}” asks with {_numbers(query)}",
+    )
     for i, word in enumerate(words):
         y = _ROW * (i + 3)
         _row(ax, y, word, f"{scores[i]:g}", f"{powers[i]:.2f}", f"{weights[i]:.2f}")
-        _bar(ax, _BAR, y, 40 * float(weights[i] / weights.max()), 0.6, "h")
-        for x, value, part in zip(_VALUES, values[i].tolist(), parts[i].tolist(), strict=True):
-            _bar(ax, x - 22, y, 44, 0.6 * abs(part) / float(parts.abs().max()), "m")
-            ax.text(x, y, f"{value:g}", ha="center", fontsize=10)
-    y = _ROW * (len(words) + 3.15)
-    ax.plot([0, _VALUES[-1] + 28], [y - 15, y - 15], color=FAINT, linewidth=1)
-    _row(ax, y, "sum", "", f"{powers.sum():.2f}", f"{weights.sum():.2f}", fontweight="bold")
-    for x, total in zip(_VALUES, parts.sum(0).tolist(), strict=True):
-        ax.text(x, y, f"{total:.2f}", ha="center", color=COLOURS["h"], fontweight="bold")
+        _bar(ax, _BAR, y, 32 * float(weights[i] / weights.max()), 0.6, "h")
+        for x, value, part in zip(places, values[i].tolist(), parts[i].tolist(), strict=True):
+            _bar(ax, x - 21, y, 42, 0.6 * abs(part) / float(parts.abs().max()), "m")
+            ax.text(x, y, f"{value:g}", ha="center", fontsize=11)
+    last = _ROW * (len(words) + 3.15)
+    ax.plot([0, places[-1] + 23], [last - 15, last - 15], color=FAINT, linewidth=1)
+    _row(ax, last, "sum", "", f"{powers.sum():.2f}", f"{weights.sum():.2f}", fontweight="bold")
+    for x, total in zip(places, parts.sum(0).tolist(), strict=True):
+        ax.text(
+            x, last, f"{total:.2f}", ha="center", color=COLOURS["h"], fontweight="bold", fontsize=11
+        )
     looks = ", ".join(f"{word} {weight:.2f}" for word, weight in zip(words, weights, strict=True))
     sums = ", ".join(f"{f} {total:.2f}" for f, total in zip(features, parts.sum(0), strict=True))
     alt = f"“{who}” asks with {_numbers(query)}. Its weights: {looks}. It collects: {sums}."
@@ -128,22 +136,28 @@ def _box(ax: Axes, x: float, y: float, width: float, letter: str, text: str) -> 
     """Draw a word in a frame, both centred on (x, y)."""
     corner, colour = (x - width / 2, y - 14), COLOURS[letter]
     ax.add_patch(Rectangle(corner, width, 28, facecolor=to_rgba(colour, 0.12), edgecolor=colour))
-    ax.text(x, y + 4, text, ha="center", fontsize=9)
+    ax.text(x, y + 4, text, ha="center", fontsize=11)
 
 
-def _draw_headings(ax: Axes, d: int, features: Sequence[str], asking: str) -> None:
+def _draw_headings(ax: Axes, d: int, features: Mapping[int, str], asking: str) -> None:
     ax.text(0, _ROW * 0.7, asking, color=COLOURS["n"], fontsize=11, fontweight="bold")
-    _row(ax, _ROW * 1.9, "key", "score", f"exp(score/√{d})", "weight", color="black")
-    for x, feature in zip(_VALUES, features, strict=True):
-        ax.text(x, _ROW * 1.9, feature, ha="center", fontsize=10)
-    middle = (_VALUES[0] + _VALUES[-1]) / 2
-    ax.text(middle, _ROW * 0.9, "value", ha="center", color=COLOURS["m"], fontsize=11)
+    _row(ax, _ROW * 1.9, "key", "score", f"exp(score/{math.sqrt(d):.3g})", "weight", color="black")
+    for x, feature in features.items():
+        ax.text(x, _ROW * 1.9, feature, ha="center", fontsize=11)
+    ax.text(
+        sum(features) / len(features),
+        _ROW * 0.9,
+        "value",
+        ha="center",
+        color=COLOURS["m"],
+        fontsize=11,
+    )
 
 
 def _row(ax: Axes, y: float, word: str, *numbers: str, **style: Any) -> None:
-    ax.text(0, y, word, **{"color": COLOURS["m"], **style})
+    ax.text(0, y, word, **{"color": COLOURS["m"], "fontsize": 11, **style})
     for x, number in zip(_COLUMNS, numbers, strict=True):
-        ax.text(x, y, number, ha="right", **style)
+        ax.text(x, y, number, ha="right", fontsize=11, **style)
 
 
 def _bar(ax: Axes, x: float, y: float, width: float, alpha: float, letter: str) -> None:
