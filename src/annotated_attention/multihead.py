@@ -31,21 +31,21 @@ class MultiheadAttention(nn.Module):
 
     | where                            | PyTorch's                         | here                  |
     |----------------------------------|-----------------------------------|-----------------------|
-    | rows with nothing left           | NaN; without weights zeros        | zeros                 |
-    | ``is_causal`` without a mask     | an error; unmasked in evaluation  | causal                |
+    | a fully masked row               | NaN; without weights zeros        | zeros                 |
+    | ``is_causal`` without a mask     | an error; in inference no mask    | causal                |
     | ``is_causal`` with another mask  | one of the two is ignored         | both apply            |
     | ... of a wrong shape             | ignored, without weights          | an error              |
-    | ``is_causal`` with appended keys | hidden from some, without weights | seen by all           |
-    | masks of two kinds               | a warning                         | both apply            |
+    | ``is_causal`` with appended keys | without weights hides these, too  | never hides these     |
+    | masks of two kinds               | both apply, with a warning        | both apply            |
     | a float mask of another dtype    | an error, or that dtype's result  | cast to the scores'   |
     | ``out_proj``                     | not called: no hooks, no wrappers | called                |
     | ``_qkv_same_embed_dim``          | True for equal widths             | False                 |
     | nested tensors, TorchScript      | in part                           | no                    |
     | a bad argument                   | AssertionError, RuntimeError      | ValueError, TypeError |
 
-    A row with nothing left is a query whose keys are all blocked: zeros go into ``out_proj``, and
-    gradients are finite. In evaluation PyTorch's may return NaN for it without weights, too. Masks
-    of two kinds are a boolean and a floating-point one.
+    A fully masked row is a query whose keys are all blocked: zeros go into ``out_proj``, and
+    gradients are finite. Inference is evaluation without gradients: there PyTorch's may return NaN
+    for such a row without weights, too. Masks of two kinds are a boolean and a floating-point one.
 
     Two methods are there to be overridden, ``score`` and ``attend``, with an example each.
     The weights are never kept on the module. ``torch.compile`` takes it whole, ``torch.export``
@@ -95,7 +95,7 @@ class MultiheadAttention(nn.Module):
             vdim: the width of the values; None means e.
             batch_first: input and output are (b, n, e) instead of (n, b, e).
             device: where the parameters are to live.
-            dtype: theirs.
+            dtype: dtype of the parameters.
 
         Raises:
             TypeError: a setting of the wrong type, or ``dtype`` not floating point.
@@ -179,25 +179,33 @@ class MultiheadAttention(nn.Module):
             TypeError: no tensor, a nested tensor, or a dtype that does not fit.
             ValueError: a shape or a device that does not fit.
         """
+        # Refuse shapes, dtypes and devices that do not fit, with a message that names the argument.
         self._check(query, key, value, attn_mask, key_padding_mask)
-        # Projected in the layout that was given, which is one product in self-attention; then a
-        # slice for each sample and head, whatever the layout was.
+        # (n, b, e) or (b, n, e): W_Q, W_K and W_V make queries, keys and values of the tokens, in
+        # the layout that was given.
         q, k, v = self._project(query, key, value)
+        # (b, h, n, d): from here on each sample and head has a slice of its own, so that nothing
+        # below needs a loop over heads.
         q = split_heads(self._batch_first(q), self.num_heads)  # (b, h, n, d)
         k = split_heads(self._batch_first(k), self.num_heads)  # (b, h, m, d)
         v = split_heads(self._batch_first(v), self.num_heads)  # (b, h, m, d)
-        # Masks first, appended keys second: so no mask can hide what is appended.
+        # At most (b, h, n, m): the masks merge into a boolean one and a floating-point one, which
+        # broadcast to the scores.
         blocked, bias, is_causal = self._merge(attn_mask, key_padding_mask, q, k, is_causal)
+        # (b, h, m, d): keys and values are appended after the masks, so that no mask can hide them.
         k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)
-        # Everything between the projections. It may be overridden, so it is told what is wanted.
+        # (b, h, n, d) and (b, h, n, m): scores, softmax and mix run in all heads at once, in a
+        # method of their own that a subclass may replace.
         heads, weights = self.attend(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights
         )
-        # Called as a module, so that hooks fire and what wraps or replaces it takes effect.
+        # (n, b, e) or (b, n, e): the heads stand side by side again, and W_O mixes them; it is
+        # called as a module, so that its hooks fire and a wrapper around it takes effect.
         output = self.out_proj(self._as_given(merge_heads(heads), query))
-        # An overridden step may return weights that nobody asked for.
+        # The weights leave only where they are asked for, whatever a replaced step returns.
         if weights is None or not need_weights:
             return output, None
+        # (b, n, m): the mean over the heads, unless each head's own weights are asked for.
         weights = weights.mean(1) if average_attn_weights else weights
         return output, weights if query.dim() == 3 else weights.squeeze(0)
 
