@@ -103,8 +103,9 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 # ## The class
 #
 # Now the class around the three lines. Its method `forward` is what runs when you call the module.
-# Read the notes from top to bottom, and watch the shape at the start of each: tokens come in as
-# `(n, b, e)`, become `(b, h, n, d)` for the attention, and leave as they came.
+# Read the notes from top to bottom. Where a note begins with a shape, it is the one that the lines
+# under it make. Tokens come in as `(n, b, e)`, become `(b, h, n, d)` for the attention, and leave as
+# they came.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -112,7 +113,7 @@ from annotated_attention import MultiheadAttention
 display.annotated(MultiheadAttention.forward)
 
 # %% [markdown]
-# Are the shapes of the notes true? Let a subclass write down what passes. Three queries look at five
+# Do not take the shapes on trust: let a subclass write down what passes. Three queries look at five
 # keys, in two samples, with four heads of width 6, and sample 1 has two places of padding. A
 # **hook**, a function that PyTorch calls after a module has run, adds what goes through `out_proj`.
 

@@ -181,31 +181,28 @@ class MultiheadAttention(nn.Module):
         """
         # Refuse shapes, dtypes and devices that do not fit, with a message that names the argument.
         self._check(query, key, value, attn_mask, key_padding_mask)
-        # (n, b, e) or (b, n, e): W_Q, W_K and W_V make queries, keys and values of the tokens, in
-        # the layout that was given.
-        q, k, v = self._project(query, key, value)
-        # (b, h, n, d): from here on each sample and head has a slice of its own, so that nothing
-        # below needs a loop over heads.
+        # W_Q, W_K and W_V make queries, keys and values, in the layout that was given.
+        q, k, v = self._project(query, key, value)             # (..., e)
+        # Each sample and each head gets a slice of its own, so that nothing below needs a loop.
         q = split_heads(self._batch_first(q), self.num_heads)  # (b, h, n, d)
         k = split_heads(self._batch_first(k), self.num_heads)  # (b, h, m, d)
         v = split_heads(self._batch_first(v), self.num_heads)  # (b, h, m, d)
-        # At most (b, h, n, m): the masks merge into a boolean one and a floating-point one, which
-        # broadcast to the scores.
+        # The masks merge into a boolean one and a floating-point one, as small as broadcasting to
+        # the scores allows.
         blocked, bias, is_causal = self._merge(attn_mask, key_padding_mask, q, k, is_causal)
-        # (b, h, m, d): keys and values are appended after the masks, so that no mask can hide them.
-        k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)
-        # (b, h, n, d) and (b, h, n, m): scores, softmax and mix run in all heads at once, in a
-        # method of their own that a subclass may replace.
+        # Keys and values are appended after the masks, so that no mask can hide them.
+        k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)  # (b, h, ..., d)
+        # Scores, softmax and mix run in all heads at once, in a method that a subclass may replace.
         heads, weights = self.attend(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights
         )
-        # (n, b, e) or (b, n, e): the heads stand side by side again, and W_O mixes them; it is
-        # called as a module, so that its hooks fire and a wrapper around it takes effect.
-        output = self.out_proj(self._as_given(merge_heads(heads), query))
+        # The heads stand side by side again, and W_O mixes them; it is called as a module, so that
+        # its hooks fire and a wrapper around it takes effect.
+        output = self.out_proj(self._as_given(merge_heads(heads), query))  # (..., e)
         # The weights leave only where they are asked for, whatever a replaced step returns.
         if weights is None or not need_weights:
             return output, None
-        # (b, n, m): the mean over the heads, unless each head's own weights are asked for.
+        # They are averaged over the heads, unless each head's own weights are asked for.
         weights = weights.mean(1) if average_attn_weights else weights
         return output, weights if query.dim() == 3 else weights.squeeze(0)
 

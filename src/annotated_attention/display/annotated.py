@@ -2,10 +2,11 @@
 
 import ast
 import io
+import re
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -14,9 +15,11 @@ from types import ModuleType
 from annotated_attention.display._html import Output, code_block, highlight_lines
 from annotated_attention.display._notes import render
 from annotated_attention.display.code import located_source
+from annotated_attention.display.shapes import colour_shapes
 
 _DEFINITION = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
+_COMMENTED_SHAPE = re.compile(r"\([^()]*,[^()]*\)")
 _LINE = '<span class="aa-line" data-line="{}">{}</span>'
 
 
@@ -34,8 +37,9 @@ def annotated(*objects: object, methods: bool = True) -> Output:
 
     Docstrings, and comments on lines of their own, become prose over the lines that they explain,
     and these keep the line numbers of the file. What a docstring lists, such as ``Args``, is
-    folded. Every block has an anchor: ``#code-`` and the qualified name of the class, method or
-    function that begins there, with ``-2``, ``-3`` and so on for the blocks that follow inside it.
+    folded. Before the prose stand the shapes that the lines make, if comments behind them say so.
+    Every block has an anchor: ``#code-`` and the qualified name of the class, method or function
+    that begins there, with ``-2``, ``-3`` and so on for the blocks that follow inside it.
 
     Args:
         *objects: classes, functions or modules, of a file or of the running notebook.
@@ -59,10 +63,14 @@ def _shown(obj: object, methods: bool) -> tuple[str, str]:
     name = "" if isinstance(obj, ModuleType) else getattr(obj, "__qualname__", "")
     if isinstance(obj, type) and not methods:
         text = _without_methods(text)
-    highlighted = highlight_lines(text)
+    rows, highlighted = text.split("\n"), highlight_lines(text)
     place = f"{_file_of(obj)}, lines {first} to {first + len(highlighted) - 1}"
     blocks = "".join(
-        _write(block, [(first + i, highlighted[i]) for i in block.lines])
+        _write(
+            block,
+            [(first + i, highlighted[i]) for i in block.lines],
+            shapes([rows[i] for i in block.lines]),
+        )
         for block in split(text, name, _module_of(obj).rpartition(".")[2])
     )
     label = f"{name or _module_of(obj)}, annotated"
@@ -80,9 +88,24 @@ def _without_methods(text: str) -> str:
     return "\n".join(rows).rstrip()
 
 
-def _write(block: Block, lines: list[tuple[int, str]]) -> str:
-    """Write one block: its notes, then its code."""
+def shapes(rows: list[str]) -> list[str]:
+    """List the shapes that the comments behind these lines give, each once.
+
+    Where a function begins, its last such comment counts alone: what comes out.
+    """
+    behind = [row.partition("  # ")[2].rpartition("->")[2] for row in rows]
+    found = [shaped for text in behind if (shaped := _COMMENTED_SHAPE.findall(text))]
+    if any(re.match(r"\s*(async )?def ", row) for row in rows):
+        found = found[-1:]
+    return list(dict.fromkeys(shape for shaped in found for shape in shaped))
+
+
+def _write(block: Block, lines: list[tuple[int, str]], made: Sequence[str] = ()) -> str:
+    """Write one block: the shapes that it makes, its notes, then its code."""
     notes = "".join(map(render, block.notes))
+    if notes and made:
+        codes = colour_shapes(", ".join(f"<code>{shape}</code>" for shape in made))
+        notes = f'<span class="aa-shapes">{codes}</span>{notes}'
     link = f'<a class="aa-link" href="#code-{block.name}" aria-label="Link to {block.name}">¶</a>'
     code = code_block("\n".join(_LINE.format(*line) for line in lines), "no-copy")
     return (
