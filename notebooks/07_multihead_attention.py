@@ -47,7 +47,7 @@ scores = attention.scaled_scores(words, words)   # (8, 8)
 weights = attention.masked_softmax(scores)       # (8, 8)
 output, weights = attention.mix(weights, words)  # (8, 4), (8, 8)
 torch.testing.assert_close((output, weights), one.attend(words, words, words))
-one.show(["it looks at"], one.WORDS, weights[[it]])
+one.show(one.WORDS, ["it looks at"], weights[[it]].mT)
 
 # %% [markdown]
 # *It* gives 0.30 to *thirsty*, the number that you know from paper.
@@ -78,7 +78,7 @@ for name, mask in {"causal": {"is_causal": True}, "it masked": {"blocked": nobod
     fast = scaled_dot_product_attention(x, x, x, need_weights=False, **mask)[0]  # (8, 4)
     torch.testing.assert_close(fast, slow)
     torch.testing.assert_close(one.gradients(fast, [x]), one.gradients(slow, [x]))
-    print(f"{name:>9}: equal; it collects", [round(number, 2) for number in slow[it].tolist()])
+    print(f"{name:>9}: equal; it collects", *(f"{number:.2f}" for number in slow[it]))
 
 # %% [markdown]
 # <!-- deeper: The functions with an underscore -->
@@ -156,33 +156,16 @@ print(len(SEEN), "tensors written down; q is", SEEN["q"])
 
 # %% jupyter={"source_hidden": true}
 PLACES = {
-    "query": (0, 0),
-    "key": (1, 0),
-    "value": (2, 0),
-    "q": (0, 1),
-    "k": (1, 1),
-    "v": (2, 1),
-    "blocked": (0, 2),
-    "scores": (1, 2),
-    "weights": (1, 3),
-    "returned": (1, 4),
-    "heads": (2, 4),
-    "merged": (2, 5),
-    "output": (2, 6),
+    "query": (0, 0), "key": (1, 0), "value": (2, 0), "q": (0, 1), "k": (1, 1), "v": (2, 1),
+    "blocked": (0, 2), "scores": (1, 2), "weights": (1, 3), "returned": (1, 4),
+    "heads": (2, 4), "merged": (2, 5), "output": (2, 6),
 }
 ARROWS = [
-    ("query", "q", "project, split"),
-    ("key", "k", ""),
-    ("value", "v", ""),
-    ("q", "scores", ""),
-    ("k", "scores", "score"),
-    ("scores", "weights", "mask, softmax"),
+    ("query", "q", "project, split"), ("key", "k", ""), ("value", "v", ""),
+    ("q", "scores", ""), ("k", "scores", "score"), ("scores", "weights", "mask, softmax"),
     ("blocked", "weights", ""),
-    ("weights", "heads", ""),
-    ("v", "heads", "mix"),
-    ("weights", "returned", "mean"),
-    ("heads", "merged", "merge"),
-    ("merged", "output", "project out"),
+    ("weights", "heads", ""), ("v", "heads", "mix"), ("weights", "returned", "mean"),
+    ("heads", "merged", "merge"), ("merged", "output", "project out"),
 ]
 LETTERS = {2: "b", 3: "n", 5: "m", 4: "h", 6: "d", 24: "h·d", 1: "1"}
 display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")
@@ -259,7 +242,7 @@ for name, options in SETTINGS.items():
     torch.testing.assert_close(found, expected)
     mine = one.gradients(found[0], [*given, *ours.parameters()])
     torch.testing.assert_close(mine, one.gradients(expected[0], [*given, *theirs.parameters()]))
-    print(f"{name:>13}: {len(ours.state_dict())} entries and {len(mine)} gradients, equal")
+    print(f"{name:>13}: {len(ours.state_dict())} entries, {len(mine)} gradients")
 
 # %% [markdown]
 # So in a model that somebody else has written, one line replaces the module. Take PyTorch's encoder
@@ -280,7 +263,7 @@ layer.load_state_dict(checkpoint)
 after = layer(x)  # (b, n, e)
 torch.testing.assert_close(after, before)
 torch.testing.assert_close(one.gradients(after, [x, *layer.parameters()]), expected)
-print(f"{len(checkpoint)} entries loaded; output and {len(expected)} gradients are equal")
+print(f"{len(checkpoint)} entries loaded\noutput and {len(expected)} gradients are equal")
 
 # %% [markdown]
 # Output and gradients have not changed. What has changed in the model? Compare how it prints:
@@ -336,7 +319,7 @@ x = words + one.attend(words, words, words)[0]               # (8, 4)
 _, mean = identities()(x, x, x)                              # (8, 4), (8, 8)
 _, each = identities()(x, x, x, average_attn_weights=False)  # (8, 4), (2, 8, 8)
 rows = torch.stack([each[0, it], each[1, it], mean[it]])     # (3, 8)
-one.show(["head 1", "head 2", "mean"], one.WORDS, rows)
+one.show(one.WORDS, ["head 1", "head 2", "mean"], rows.mT)
 
 # %% [markdown]
 # Head 1 gives *cat* 0.82, and head 2 gives *thirsty* 0.78. By default you get the mean over the heads,
@@ -385,7 +368,8 @@ for length in (64, 128, 256, 512, 1024):
 
 # %% [markdown]
 # From 512 to 1024 tokens the middle column grows almost fourfold, and the last one twofold. What does
-# it cost in time? The package's own measurements, from the machine that the last line names:
+# it cost in time? The package's own measurements, for four sizes (b, n, e, h), come from the machine
+# that the last lines name:
 
 # %%
 from annotated_attention import measure
@@ -393,9 +377,10 @@ from annotated_attention import measure
 for row in measure.find("versions", mode="forward + backward"):
     size, times = tuple(row["size"]), row["milliseconds"]
     slower = times["07 final class, weights"][1] / times["07 final class"][1]
-    print(f"b, n, e, h = {size}: with weights {slower:.2f}x the time")
+    print(f"{size}: {slower:.2f}x the time")
 origin = measure.load()["provenance"]
-print("measured on", origin["cpu"], "with torch", origin["torch"])
+print(origin["cpu"])
+print("torch", origin["torch"])
 
 # %% [markdown]
 # So pass `need_weights=False` unless you look at the weights.
@@ -424,7 +409,7 @@ many = x[:, None].expand(-1, 4000, -1)   # (8, 4000, 4)
 _, draws = dropping(many, many, many)    # (8, 4000, 4), (4000, 8, 8)
 _, evaluated = dropping.eval()(x, x, x)  # (8, 4), (8, 8)
 sums = torch.stack([dropped[0].sum(-1), draws.mean(0).sum(-1), evaluated.sum(-1)])
-one.show(["head 1, one draw", "mean of 4000", "evaluation"], one.WORDS, sums)
+one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], sums.mT)
 
 # %% [markdown]
 # In one draw the sums scatter, over many draws they meet at one, and in evaluation nothing is dropped.
@@ -461,7 +446,7 @@ class DistanceAttention(MultiheadAttention):
 _, by_product = identities(h=1)(words, words, words)                      # (8, 4), (8, 8)
 _, by_distance = identities(DistanceAttention, h=1)(words, words, words)  # (8, 4), (8, 8)
 rows = torch.stack([by_product[it], by_distance[it]])                     # (2, 8)
-one.show(["by product", "by distance"], one.WORDS, rows)
+one.show(one.WORDS, ["by product", "by distance"], rows.mT)
 
 # %% [markdown]
 # By the product, *it* finds *thirsty* with 0.30. By distance it finds itself, with 0.29, and *cat* and
@@ -493,7 +478,7 @@ for need_weights in (True, False):
     found, _ = near(query, key, key, is_causal=True, need_weights=need_weights)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(one.gradients(found, [query, key]), expected_gradients)
-    print(f"need_weights={need_weights}: output and gradients agree")
+    print(f"need_weights={need_weights}: equal")
 
 # %% [markdown]
 # They agree without weights as well: a class that overrides `score` never takes the fused kernel,
@@ -516,11 +501,11 @@ class WithoutHead(MultiheadAttention):
         return heads * kept[:, None, None], weights
 
 
-collected = {"both heads": identities()(x, x, x)[0][it]}
+collected = {"both": identities()(x, x, x)[0][it]}
 for silent in (0, 1):
     module = identities(WithoutHead)
     module.silent = silent
-    collected[f"without head {silent + 1}"] = module(x, x, x)[0][it]
+    collected[f"without {silent + 1}"] = module(x, x, x)[0][it]
 one.show([*collected], one.FEATURES, torch.stack([*collected.values()]))
 
 # %% [markdown]
@@ -570,12 +555,13 @@ print("three layouts, the same numbers")
 # ### Going deeper: One matrix or three
 #
 # Packing three matrices into one changes more than names. The spread of the values that Xavier's
-# initialisation draws depends on the shape of the matrix, and three blocks are taller than one:
+# initialisation draws depends on the shape of the matrix, and three blocks are taller than one. These are the standard
+# deviations at e = 512:
 
 # %%
 packed = MultiheadAttention(512, 8).in_proj_weight
 apart = MultiheadAttention(512, 8, kdim=500).q_proj_weight
-print(f"standard deviation at e = 512: packed {packed.std():.4f}, apart {apart.std():.4f}")
+print(f"packed {packed.std():.4f}, apart {apart.std():.4f}")
 
 # %% [markdown]
 # Packed, the initial values are smaller, in PyTorch's class as in ours.
@@ -928,7 +914,7 @@ exercises.multihead_attention.check_shapes(my_shapes)
 #
 # <details><summary>Hint 2</summary>
 #
-# The notes beside [`forward`](#code-MultiheadAttention.forward) begin with the shapes. By default the
+# The notes of [`forward`](#code-MultiheadAttention.forward) begin with the shapes. By default the
 # weights are a mean over the heads.
 #
 # </details>
