@@ -89,8 +89,8 @@ for name, mask in {"causal": {"is_causal": True}, "it masked": {"blocked": nobod
 # [Speed](13_speed.ipynb). The checks come last.
 
 # %%
-FOR_SPEED = (attention._fused, attention._contiguous_for_speed, attention._softmax_for_speed)
-display.annotated(*FOR_SPEED)
+FOR_SPEED = (attention._contiguous_for_speed, attention._softmax_for_speed)
+display.annotated(attention._fused, *FOR_SPEED)
 
 # %%
 CHECKS = (attention._check, attention._check_masks, attention._check_scores)
@@ -196,7 +196,8 @@ display.annotated(*FIRST, split_heads)
 # %%
 TO_HEADS = (masks.attention_to_heads, masks.padding_to_heads)
 MERGING = (masks.block_future, masks.append_allowed, masks.merge_masks)
-display.annotated(MultiheadAttention._merge, *TO_HEADS, *MERGING, MultiheadAttention._append)
+ours = MultiheadAttention
+display.annotated(ours._merge, *TO_HEADS, *MERGING, ours._append)
 
 # %% [markdown]
 # The last ones compute and lead back. `attend` hands over to the function that you have read at the
@@ -241,7 +242,9 @@ for name, options in SETTINGS.items():
     found, expected = ours(*given), theirs(*given)
     torch.testing.assert_close(found, expected)
     mine = one.gradients(found[0], [*given, *ours.parameters()])
-    torch.testing.assert_close(mine, one.gradients(expected[0], [*given, *theirs.parameters()]))
+    torch.testing.assert_close(
+        mine, one.gradients(expected[0], [*given, *theirs.parameters()])
+    )
     print(f"{name:>13}: {len(ours.state_dict())} entries, {len(mine)} gradients")
 
 # %% [markdown]
@@ -306,7 +309,7 @@ assert not wrong.allclose(before)
 
 
 # %%
-def identities(kind: type[nn.Module] = MultiheadAttention, h: int = 2, **options) -> nn.Module:
+def identities(kind: type = MultiheadAttention, h: int = 2, **options) -> nn.Module:
     """Make a module of width 4 whose four matrices are the identity."""
     module = kind(4, h, bias=False, **options)
     with torch.no_grad():
@@ -608,13 +611,13 @@ def learn(steps: int = 300, **options) -> tuple[Tensor, ...]:
 # %%
 for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
     answers, right, weights = learn(**options)
+    loss = (answers - right).square().mean()
     size = answers[::2] @ right[::2] / right[::2].square().sum()
     wrong = answers[1::2].square().mean().sqrt()
-    print(
-        f"{next(iter(options), 'nothing appended')}: loss {(answers - right).square().mean():.6f}"
-    )
-    print(f"  marked: {size:.2f} of the right size; unmarked: {wrong:.2f} in the place of 0")
-    print("  weights, unmarked:", *(f"{weight:.2f}" for weight in weights[1::2].mean((0, 1))))
+    print(f"{next(iter(options), 'nothing appended')}: loss {loss:.6f}")
+    print(f"  marked: {size:.2f} of the right size")
+    print(f"  unmarked: {wrong:.2f} in the place of 0; weights:")
+    print("   ", *(f"{weight:.2f}" for weight in weights[1::2].mean((0, 1))))
 
 # %% [markdown]
 # Without an appended key, the head spreads its attention over an unmarked sequence, and what comes out
@@ -686,6 +689,10 @@ OTHER = torch.arange(12).view(4, 3) == 9                          # (4, 3)
 PADDING = torch.tensor([[0, -torch.inf, 0], [0, 0, 0]]).double()  # (2, 3)
 FLOATS = torch.linspace(-1, 1, 12).view(4, 3).half()              # (4, 3)
 
+ZEROS, CAUSAL = "zeros go into `out_proj`", "the causal mask alone"
+ALONE, SEEN_BY_ALL = "`attn_mask` alone", "nobody is kept from the appended key"
+KEPT_AWAY = "three queries are kept from the appended key"
+
 
 def ready(kind: type[nn.Module], **options) -> nn.Module:
     """Make a module from a fixed seed, with a bias that shows where zeros went in."""
@@ -698,20 +705,19 @@ def ready(kind: type[nn.Module], **options) -> nn.Module:
 def references() -> list[tuple[str, Tensor]]:
     """Compute outputs that are known, each with what it is called."""
     plain, zero = (ready(nn.MultiheadAttention, add_zero_attn=x) for x in (False, True))
-    hidden = {"no mask": None, "the causal mask alone": FUTURE, "`attn_mask` alone": OTHER,
-              "both masks": OTHER | FUTURE, "the mask, cast": FLOATS.double()}  # fmt: skip
-    found = [(name, plain(*CROSS, attn_mask=mask)[0]) for name, mask in hidden.items()]
+    hidden = [None, FUTURE, OTHER, OTHER | FUTURE, FLOATS.double()]
+    outputs = [plain(*CROSS, attn_mask=mask)[0] for mask in hidden]
     added = torch.zeros(4, 3).double().masked_fill(OTHER, -torch.inf)  # (4, 3)
     seen = zero(*CROSS, attn_mask=FUTURE)[0]                           # (2, 4, 24)
-    unseen = torch.cat([found[1][1][:, :3], seen[:, 3:]], 1)           # (2, 4, 24)
+    unseen = torch.cat([outputs[1][:, :3], seen[:, 3:]], 1)            # (2, 4, 24)
     return [
-        *found,
+        *zip(("no mask", CAUSAL, ALONE, "both masks", "the mask, cast"), outputs),
         ("both masks", plain(*CROSS, PADDING, attn_mask=added)[0]),
         ("no mask", plain(*SELF)[0]),
-        ("the causal mask alone", plain(*SELF, attn_mask=SQUARE)[0]),
-        ("nobody is kept from the appended key", seen),
-        ("three queries are kept from the appended key", unseen),
-        ("zeros go into `out_proj`", torch.ones(2, 4, 24).double()),
+        (CAUSAL, plain(*SELF, attn_mask=SQUARE)[0]),
+        (SEEN_BY_ALL, seen),
+        (KEPT_AWAY, unseen),
+        (ZEROS, torch.ones(2, 4, 24).double()),
         ("NaN", torch.full((2, 4, 24), torch.nan).double()),
     ]
 
@@ -736,7 +742,7 @@ def outcome(kind: type[nn.Module], how: str, inputs, zero: bool = False, **optio
             with torch.set_grad_enabled("inference" not in how):
                 output, _ = module(*inputs, **options)
         except Exception as error:
-            return f"raises {type(error).__name__}"
+            return f"`{type(error).__name__}`"
     if output.is_nested:
         return "it runs"
     same = (name for name, x in REFERENCES if output.allclose(x, equal_nan=True))
@@ -763,34 +769,39 @@ def table(*rows: tuple) -> Markdown:
     return Markdown("\n".join(lines))
 
 
+# %%
 ALL, HINT = torch.ones(4, 3, dtype=torch.bool), {"is_causal": True}
-ZEROS, CAUSAL, ALONE = "zeros go into `out_proj`", "the causal mask alone", "`attn_mask` alone"
 given_all, given_hint = given(*CROSS, attn_mask=ALL), given(*SELF, **HINT)
+masked = given(*SELF, attn_mask=torch.ones(4, 4, dtype=torch.bool))
+FULLY, LONE, ERROR = "a fully masked row", "`is_causal` without a mask", "`RuntimeError`"
 table(
-    ("a fully masked row", "with weights", given_all, "NaN", ZEROS),
-    ("a fully masked row", "without weights", given_all, ZEROS, ZEROS),
-    ("`is_causal` without a mask", "in training", given_hint, "raises RuntimeError", CAUSAL),
-    ("`is_causal` without a mask", "in evaluation", given_hint, "raises RuntimeError", CAUSAL),
-    ("`is_causal` without a mask", "in inference", given_hint, "no mask", CAUSAL),
+    (FULLY, "with weights", given_all, "NaN", ZEROS),
+    (FULLY, "without weights", given_all, ZEROS, ZEROS),
+    (FULLY, "without weights, in inference", masked, "NaN", ZEROS),
+    (LONE, "in training", given_hint, ERROR, CAUSAL),
+    (LONE, "in evaluation", given_hint, ERROR, CAUSAL),
+    (LONE, "in inference", given_hint, "no mask", CAUSAL),
 )
 
 # %% [markdown]
-# The third column is worth a second look. With gradients, PyTorch's class refuses `is_causal=True`
+# Look at the last three rows. With gradients, PyTorch's class refuses `is_causal=True`
 # without a mask, in training and in evaluation alike. In inference the same call goes through, and
 # every token sees the future. Two masks at once come next, and keys that are appended. *The causal
 # mask alone* means that the other mask had no effect.
 
 # %%
-both, wrong = given(*CROSS, attn_mask=OTHER, **HINT), given(*CROSS, attn_mask=OTHER[:, :2], **HINT)
+both = given(*CROSS, attn_mask=OTHER, **HINT)
+wrong = given(*CROSS, attn_mask=OTHER[:, :2], **HINT)
 appended = given(*CROSS, attn_mask=FUTURE, zero=True, **HINT)
-seen, kept_away = (f"{x} kept from the appended key" for x in ("nobody is", "three queries are"))
+ANOTHER, SHAPE = "`is_causal` with another mask", "... of a wrong shape"
+MORE = "`is_causal` with appended keys"
 table(
-    ("`is_causal` with another mask", "with weights", both, ALONE, "both masks"),
-    ("`is_causal` with another mask", "without weights", both, CAUSAL, "both masks"),
-    ("... of a wrong shape", "with weights", wrong, "raises RuntimeError", "raises ValueError"),
-    ("... of a wrong shape", "without weights", wrong, CAUSAL, "raises ValueError"),
-    ("`is_causal` with appended keys", "with weights", appended, seen, seen),
-    ("`is_causal` with appended keys", "without weights", appended, kept_away, seen),
+    (ANOTHER, "with weights", both, ALONE, "both masks"),
+    (ANOTHER, "without weights", both, CAUSAL, "both masks"),
+    (SHAPE, "with weights", wrong, ERROR, "`ValueError`"),
+    (SHAPE, "without weights", wrong, CAUSAL, "`ValueError`"),
+    (MORE, "with weights", appended, SEEN_BY_ALL, SEEN_BY_ALL),
+    (MORE, "without weights", appended, KEPT_AWAY, SEEN_BY_ALL),
 )
 
 # %% [markdown]
@@ -800,12 +811,13 @@ table(
 # %%
 kinds = given(*CROSS, PADDING, attn_mask=OTHER)
 halves = given(*CROSS, attn_mask=FLOATS)
+KINDS, DTYPE = "masks of two kinds", "a float mask of another dtype"
 warned, cast = "both masks, with a warning", "the mask, cast"
 table(
-    ("masks of two kinds", "with weights", kinds, warned, "both masks"),
-    ("masks of two kinds", "without weights", kinds, warned, "both masks"),
-    ("a float mask of another dtype", "with weights", halves, "raises RuntimeError", cast),
-    ("a float mask of another dtype", "without weights", halves, "raises RuntimeError", cast),
+    (KINDS, "with weights", kinds, warned, "both masks"),
+    (KINDS, "without weights", kinds, warned, "both masks"),
+    (DTYPE, "with weights", halves, ERROR, cast),
+    (DTYPE, "without weights", halves, ERROR, cast),
 )
 
 # %% [markdown]
@@ -824,7 +836,8 @@ def fired(kind: type[nn.Module], how: str) -> str:
 
 def called(kind: type[nn.Module], how: str) -> str:
     """Say whether PyTorch's encoder layer calls the module in inference."""
-    layer, calls = nn.TransformerEncoderLayer(24, 4, 30, batch_first=True).double().eval(), []
+    layer = nn.TransformerEncoderLayer(24, 4, 30, batch_first=True).double().eval()
+    calls: list[int] = []
     layer.self_attn = module = ready(kind).eval()
     forward = module.forward
     module.forward = lambda *args, **options: calls.append(1) or forward(*args, **options)
@@ -841,26 +854,28 @@ def scripted(kind: type[nn.Module], how: str) -> str:
         try:
             torch.jit.script(ready(kind))
         except Exception as error:
-            return f"raises {type(error).__name__}"
+            return f"`{type(error).__name__}`"
     return "it runs"
 
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     ragged = torch.nested.nested_tensor([QUERY[0], QUERY[1, :2]])
-nest, refused = given(ragged, ragged, ragged), "raises TypeError"
-narrow, single = given(QUERY[..., 1:], KEY, KEY), given(QUERY.float(), KEY, KEY)
-without = "without weights"
+print(len(ragged.unbind()), "sequences of different lengths in one nested tensor")
 
 # %%
+nest = given(ragged, ragged, ragged)
+narrow, single = given(QUERY[..., 1:], KEY, KEY), given(QUERY.float(), KEY, KEY)
+FLAG, OLD, BAD = "`_qkv_same_embed_dim`", "nested tensors, TorchScript", "a bad argument"
+FAILED, TYPE = "`AssertionError`", "`TypeError`"
 table(
     ("`out_proj`", "a hook on it", fired, "it does not fire", "it fires"),
-    ("`_qkv_same_embed_dim`", "in an encoder layer", called, "True: not called", "False: called"),
-    ("nested tensors, TorchScript", f"nested, {without}", nest, "raises AssertionError", refused),
-    ("nested tensors, TorchScript", f"nested, in inference, {without}", nest, "it runs", refused),
-    ("nested tensors, TorchScript", "scripted", scripted, "it runs", "raises RuntimeError"),
-    ("a bad argument", "too narrow", narrow, "raises AssertionError", "raises ValueError"),
-    ("a bad argument", "float32", single, "raises RuntimeError", refused),
+    (FLAG, "in an encoder layer", called, "True: not called", "False: called"),
+    (OLD, "nested, without weights", nest, FAILED, TYPE),
+    (OLD, "nested, without weights, in inference", nest, "it runs", TYPE),
+    (OLD, "scripted", scripted, "it runs", ERROR),
+    (BAD, "too narrow", narrow, FAILED, "`ValueError`"),
+    (BAD, "float32", single, ERROR, TYPE),
 )
 
 # %% [markdown]
