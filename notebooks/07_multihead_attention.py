@@ -78,7 +78,8 @@ for name, mask in {"causal": {"is_causal": True}, "it masked": {"blocked": nobod
     fast = scaled_dot_product_attention(x, x, x, need_weights=False, **mask)[0]  # (8, 4)
     torch.testing.assert_close(fast, slow)
     torch.testing.assert_close(one.gradients(fast, [x]), one.gradients(slow, [x]))
-    print(f"{name:>9}: equal; it collects", *(f"{number:.2f}" for number in slow[it]))
+    print(f"{name}: equal; it collects")
+    print("   ", *(f"{number:.2f}" for number in slow[it]))
 
 # %% [markdown]
 # <!-- deeper: The functions with an underscore -->
@@ -614,7 +615,7 @@ for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
     loss = (answers - right).square().mean()
     size = answers[::2] @ right[::2] / right[::2].square().sum()
     wrong = answers[1::2].square().mean().sqrt()
-    print(f"{next(iter(options), 'nothing appended')}: loss {loss:.6f}")
+    print(f"{next(iter(options), 'nothing')}: loss {loss:.6f}")
     print(f"  marked: {size:.2f} of the right size")
     print(f"  unmarked: {wrong:.2f} in the place of 0; weights:")
     print("   ", *(f"{weight:.2f}" for weight in weights[1::2].mean((0, 1))))
@@ -640,6 +641,8 @@ for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
 # dtypes, devices and settings are looked at, never values.
 
 # %%
+import textwrap
+
 default = made(MultiheadAttention)
 for bad in (
     lambda: MultiheadAttention(10, 4),
@@ -649,7 +652,7 @@ for bad in (
     try:
         bad()
     except (TypeError, ValueError) as error:
-        print(f"{type(error).__name__}: {error}")
+        print(textwrap.fill(f"{type(error).__name__}: {error}", 44))
 
 # %%
 from annotated_attention import checks
@@ -709,14 +712,13 @@ def references() -> list[tuple[str, Tensor]]:
     outputs = [plain(*CROSS, attn_mask=mask)[0] for mask in hidden]
     added = torch.zeros(4, 3).double().masked_fill(OTHER, -torch.inf)  # (4, 3)
     seen = zero(*CROSS, attn_mask=FUTURE)[0]                           # (2, 4, 24)
-    unseen = torch.cat([outputs[1][:, :3], seen[:, 3:]], 1)            # (2, 4, 24)
     return [
         *zip(("no mask", CAUSAL, ALONE, "both masks", "the mask, cast"), outputs),
         ("both masks", plain(*CROSS, PADDING, attn_mask=added)[0]),
         ("no mask", plain(*SELF)[0]),
         (CAUSAL, plain(*SELF, attn_mask=SQUARE)[0]),
         (SEEN_BY_ALL, seen),
-        (KEPT_AWAY, unseen),
+        (KEPT_AWAY, torch.cat([outputs[1][:, :3], seen[:, 3:]], 1)),
         (ZEROS, torch.ones(2, 4, 24).double()),
         ("NaN", torch.full((2, 4, 24), torch.nan).double()),
     ]
@@ -793,7 +795,7 @@ table(
 both = given(*CROSS, attn_mask=OTHER, **HINT)
 wrong = given(*CROSS, attn_mask=OTHER[:, :2], **HINT)
 appended = given(*CROSS, attn_mask=FUTURE, zero=True, **HINT)
-ANOTHER, SHAPE = "`is_causal` with another mask", "... of a wrong shape"
+ANOTHER, SHAPE = "`is_causal` with another mask", "`is_causal`, mask of bad shape"
 MORE = "`is_causal` with appended keys"
 table(
     (ANOTHER, "with weights", both, ALONE, "both masks"),
@@ -861,7 +863,7 @@ def scripted(kind: type[nn.Module], how: str) -> str:
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     ragged = torch.nested.nested_tensor([QUERY[0], QUERY[1, :2]])
-print(len(ragged.unbind()), "sequences of different lengths in one nested tensor")
+print(len(ragged.unbind()), "sequences in one nested tensor")
 
 # %%
 nest = given(ragged, ragged, ragged)

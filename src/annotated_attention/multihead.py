@@ -34,7 +34,7 @@ class MultiheadAttention(nn.Module):
     | a fully masked row               | NaN; without weights zeros        | zeros                 |
     | ``is_causal`` without a mask     | an error; in inference no mask    | causal                |
     | ``is_causal`` with another mask  | one of the two is ignored         | both apply            |
-    | ... of a wrong shape             | ignored, without weights          | an error              |
+    | ``is_causal``, mask of bad shape | ignored, without weights          | an error              |
     | ``is_causal`` with appended keys | without weights hides these, too  | never hides these     |
     | masks of two kinds               | both apply, with a warning        | both apply            |
     | a float mask of another dtype    | an error, or that dtype's result  | cast to the scores'   |
