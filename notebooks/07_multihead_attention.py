@@ -616,7 +616,7 @@ for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
     size = answers[::2] @ right[::2] / right[::2].square().sum()
     wrong = answers[1::2].square().mean().sqrt()
     print(f"{next(iter(options), 'nothing')}: loss {loss:.6f}")
-    print(f"  marked: {size:.2f} of the right size")
+    print(f"  marked: {size:.2f} of its size")
     print(f"  unmarked: {wrong:.2f} in the place of 0; weights:")
     print("   ", *(f"{weight:.2f}" for weight in weights[1::2].mean((0, 1))))
 
@@ -652,7 +652,7 @@ for bad in (
     try:
         bad()
     except (TypeError, ValueError) as error:
-        print(textwrap.fill(f"{type(error).__name__}: {error}", 44))
+        print(textwrap.fill(f"{type(error).__name__}: {error}", 42))
 
 # %%
 from annotated_attention import checks
