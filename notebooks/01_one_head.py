@@ -85,9 +85,9 @@ before = x[it]                                       # (4,)
 show(["it, before", "it collects"], FEATURES, torch.stack([before, collected[it]]))
 
 # %% [markdown]
-# The word *it* went in as much an animal as a food, and collects 1.32 of animal against 0.72 of food. Now
-# replace *thirsty* by *sweet*, a quality that foods have, and leave everything else as it is. What
-# does *it* collect then: the same numbers, less of everything, or more food than animal?
+# The word *it* went in as much an animal as a food, and collects 1.32 of animal against 0.72 of
+# food. Now replace *thirsty* by *sweet*, a quality that foods have, and leave everything else as it
+# is. What does *it* collect then: the same numbers, less of everything, or more food than animal?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -103,8 +103,8 @@ both = torch.stack([collected[it], swapped[it]])   # (2, 4)
 show(["thirsty", "sweet"], FEATURES, both)
 
 # %% [markdown]
-# The last word decides. In the sentence with *thirsty*, mostly animal is collected; in the one with
-# *sweet*, mostly food. Nothing else differs between the two sentences.
+# The last word decides: after *thirsty*, *it* collects mostly animal, and after *sweet* mostly food.
+# Nothing else differs between the two sentences.
 #
 # > **What this example does not show.** That thirst belongs to animals was written into the
 # > numbers by hand. A trained model has to find hundreds of such features by itself, and few of
@@ -138,7 +138,8 @@ display.soft_look_up(
 # %% [markdown]
 # The picture ends in one place: a library keeps readers and books apart. In a sentence, every word
 # plays all three roles. The word *it* asks all eight words, itself included, and is in turn one of
-# the eight that the others ask. For now the query, the key and the value of a word are the same four numbers.
+# the eight that the others ask. For now the query, the key and the value of a word are the same four
+# numbers.
 #
 # ## Scores: how well does a key fit?
 #
@@ -202,9 +203,9 @@ exercises.one_head.check_scores(my_scores)
 #
 # Next, the scores have to become shares: positive numbers that add up to one, like the time that
 # you give to each book. First divide each score by $\sqrt d$, here $\sqrt 4 = 2$. A score is a sum of
-# d products, so it grows with the width d, and the division makes up for that. ([Why divide by
-# √d?](#going-deeper-why-divide-by-d) measures it.) Then take the exponential of each, and divide by
-# the sum of all exponentials. This second part is the **softmax**, and the shares are the
+# d products, so scores grow with the width d, and the division makes up for that. ([Why divide by
+# √d?](#going-deeper-why-divide-by-d) measures by how much.) Then take the exponential of each, and
+# divide by the sum of all exponentials. This second part is the **softmax**, and the shares are the
 # **attention weights**:
 #
 # $$\mathrm{weight}_j = \frac{\exp(\mathrm{score}_j / \sqrt d)}{\sum_k \exp(\mathrm{score}_k / \sqrt d)}$$
@@ -221,8 +222,8 @@ show(WORDS, ["score", "exp", "weight"], torch.stack([scores, powers, weights], d
 # words share no feature with *it*, and still keep 0.04 each, since $\exp(0) = 1$. All eight compete
 # for one whole: where one word gets more, the others get less.
 #
-# Look at *cat* and *milk*: both get 0.18, and with *sweet* as the last word they would, too. So this
-# head does not find the cat. The word *it* copies animal from *thirsty*, which has 2 of it.
+# Look at *cat* and *milk*: both get 0.18, and with *sweet* as the last word they would, too. So *it*
+# does not find *cat*. The difference comes from *thirsty*, which has 2 of animal to copy.
 #
 # Why exponentials? You could divide the scores by their sum directly. Try both on three scores, one
 # of them negative.
@@ -252,8 +253,7 @@ show(["it collects"], FEATURES, mixed[None])
 
 # %% [markdown]
 # These are the numbers that PyTorch's function gave at the start, and the cell asserts that they
-# are. The figure puts the three steps side by side: from left to right the score of each key, its
-# exponential, its weight, and its value. The last line adds up each column.
+# are. The figure puts the three steps side by side, and its last line adds up each column.
 
 # %% jupyter={"source_hidden": true}
 display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
@@ -305,9 +305,9 @@ exercises.one_head.check_weights(my_weights)
 # ## Collected, then added
 #
 # The collected numbers do not replace the word that asked. In a Transformer, the model that this
-# book leads up to, they are **added** to it, and all later steps compute with the sum. This is
-# called a residual connection, and a later chapter builds it. How well does *it* fit *cat* and
-# *milk*, before the addition and after? Measure it with the dot product, as for the scores.
+# book leads up to, they are **added** to that word, and all later steps compute with the sum. This
+# is called a residual connection, and a later chapter builds it. How well does *it* fit *cat* and
+# *milk*, before the addition and after? The dot product measures that, as it did for the scores.
 
 # %%
 cat_and_milk = embed(["cat", "milk"])  # (2, 4)
@@ -393,8 +393,8 @@ show(WORDS, ["thirsty", "thirsty, with W_Q", "it, with W_Q"], rows.mT)
 # The query of *thirsty* was `(2, 0, 0, 2)` and is now `(4, 0, 0, 0)`: it asks for an animal and
 # nothing else. *Thirsty* gives 0.86 of its attention to *cat*.
 #
-# The word *it* has a quality of 1, so its query changes, too. This is now `(2, 0, 0, 0)`, and *cat*
-# gets 0.57: with this matrix, *it* does find the cat.
+# The word *it* has a quality of 1, so its query changes, too. The new query is `(2, 0, 0, 0)`, and
+# *cat* gets 0.57: with this matrix, *it* does find *cat*.
 #
 # ## Four learned matrices
 #
@@ -445,9 +445,9 @@ heads = {  # what asks, what is found, what is handed over, where it is written
 # %%
 looks, receives = [], []
 for asks, found, given, written in heads.values():
-    q, k, v = (EMBEDDINGS @ pick(feature) for feature in (asks, found, given))  # (8, 1)
-    carried, weights = attend(q, k, v)                                          # (8, 1), (8, 8)
-    w_o = pick(written).mT                                                      # (1, 4)
+    q, k = EMBEDDINGS @ pick(asks), EMBEDDINGS @ pick(found)   # (8, 1)
+    carried, weights = attend(q, k, EMBEDDINGS @ pick(given))  # (8, 1), (8, 8)
+    w_o = pick(written).mT                                     # (1, 4)
     looks.append(weights[thirsty])
     receives.append((carried @ w_o)[thirsty])
 
@@ -462,7 +462,8 @@ show(list(heads), FEATURES, torch.stack(receives))
 # differs from *start* by one matrix:
 #
 # - $W_Q$: now *food* asks. *Thirsty* has none, so its query is zero and it spreads its attention
-#   evenly. It receives one eighth of all the animal in the sentence, $(3 + 1 + 2) / 8$, which is 0.75.
+#   evenly. It receives one eighth of all the animal in the sentence, $(3 + 1 + 2) / 8$, which is
+#   0.75.
 # - $W_K$: words are found by *food*. *Thirsty* gives 0.97 to *milk*, which has no animal to hand
 #   over.
 # - $W_V$: the weights are those of *start*, but *quality* is handed over. *Cat* has none, so
@@ -528,8 +529,9 @@ for name, asking in (("self", EMBEDDINGS), ("cross", embed(["sweet", "cat"]))):
     print(f"{name}: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
 
 # %% [markdown]
-# In the second line, two words from elsewhere ask our sentence. The output has one row per query and
-# the width of the embeddings again, so it can be added to the words that asked. Before training, the numbers in it mean nothing yet.
+# In the line *cross*, two words from outside ask our sentence. The output has one row per query and
+# the width of the embeddings again, so it can be added to the words that asked. Before training, the
+# numbers in it mean nothing yet.
 #
 # ## The mistake people make here
 #
@@ -618,8 +620,7 @@ for width in WIDTHS:
 # Without the division, one key takes nearly all the weight as $d$ grows. Up to $d = 16$ the
 # derivative does not suffer, and then it vanishes: for most queries the weights hardly react to the
 # scores, almost no gradient comes back, and the head cannot learn to look elsewhere. The softmax is
-# **saturated**. Divided by $\sqrt d$, all three numbers hardly
-# change with the width.
+# **saturated**. Divided by $\sqrt d$, all three numbers hardly change with the width.
 #
 # The figure holds the same scores; the dashed line shows them without the division. Where scripts
 # run, you choose the width and the divisor:
@@ -711,8 +712,8 @@ for length in (2, 10, 50, 250):
 
 # %% [markdown]
 # Each step of this network passes on only a part of the signal, and the parts multiply. Training may
-# change how large a part is; that the parts multiply, it cannot change. Attention has a single step at any distance. Its reaction falls as well, but only because more words share
-# the weights.
+# change how large a part is, but the parts still multiply. Attention has a single step at any
+# distance. Its reaction falls as well, but only because more words share the weights.
 #
 # No row waits for another either, so all rows can be computed at once. The next cell asserts that a
 # word gets the same output whether it asks alone or with the others, and that shuffling the words
@@ -876,15 +877,15 @@ exercises.one_head.check_w_q(my_w_q)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# The word *it* is `(1, 1, 0, 1)`, *thirsty* is `(2, 0, 0, 2)`. *Cat* has more *animal* than *thirsty*, but no
-# *quality*. For which of the two does *it* have to ask?
+# The word *it* is `(1, 1, 0, 1)`, *thirsty* is `(2, 0, 0, 2)`. *Cat* has more *animal* than
+# *thirsty*, but no *quality*. For which of the two does *it* have to ask?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
 # One of the features of *it* has to do the asking. *Thirsty* has *animal* and *quality* as well, so
-# with either of these it would ask for the same and find itself.
+# with either of these *thirsty* would ask for the same and find itself.
 #
 # </details>
 #
