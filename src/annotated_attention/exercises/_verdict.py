@@ -163,7 +163,8 @@ def finite_numbers(answer: object, count: int) -> Tensor:
         raise Refused(f"a list of {count} numbers is asked for, and there are {what}.")
     missing = sum(number is None or number is ... for number in given)
     if missing:
-        raise NotYet(f"not yet, {missing} of the {count} numbers are missing.")
+        verb = "is" if missing == 1 else "are"
+        raise NotYet(f"not yet, {missing} of the {count} numbers {verb} missing.")
     alone = [x.item() if isinstance(x, Tensor) and x.numel() == 1 else x for x in given]
     if not all(isinstance(x, Real) and math.isfinite(x) for x in alone):
         raise Refused(f"each of the {count} is to be one finite number.")
