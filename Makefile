@@ -14,7 +14,7 @@ py := .venv/bin/python
 chapters := $(sort $(wildcard notebooks/*.py))
 executed := $(chapters:notebooks/%.py=build/notebooks/%.ipynb)
 pairs := $(chapters:.py=.ipynb)
-sources := $(shell find src -name '*.py' -o -name '*.css' -o -name '*.js' -o -path '*/data/*' -type f)
+sources := $(shell find src -name '*.py' -o -name '*.css' -o -name '*.js' -o -name '*.j2')
 pages := mkdocs.yml $(shell find docs -type f)
 
 export TRAINED SITE_URL REPOSITORY_URL
@@ -95,11 +95,13 @@ clean:
 	  echo 'There is no $(PYTHON) here. Install Python 3.11.5 or later, or: make PYTHON=...'; exit 1; }
 	@$(PYTHON) src/book/setup/environment.py $(TORCH)
 
-# A chapter is run again when its script, the package, or something that it loaded has changed.
-build/notebooks/%.ipynb: notebooks/%.py $(sources) .venv/requirements.lock
+# A chapter is run again when its script has changed, a module that ran with it, or a chapter or a data
+# file that it loaded: the .d beside the result lists them. Without one nothing is known.
+build/notebooks/%.ipynb: notebooks/%.py build/notebooks/%.d .venv/requirements.lock
 	@$(py) -m book.run.execute $< $@
 
--include $(executed:.ipynb=.d)
+$(executed:.ipynb=.d): ;
+-include $(wildcard $(executed:.ipynb=.d))
 
 $(needs_weights): build/weights $(fetched)
 build/weights: ;
@@ -112,6 +114,6 @@ notebooks/%.ipynb: notebooks/%.py src/book/run/scripts.py | .venv/requirements.l
 
 build/address: ;
 
-build/site.stamp: $(executed) $(pages) build/address | .venv/requirements.lock
+build/site.stamp: $(executed) $(pages) $(sources) build/address | .venv/requirements.lock
 	@$(py) -m book.site.build build
 	@touch $@

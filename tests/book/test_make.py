@@ -45,10 +45,26 @@ print(one.double(one.LIMIT))
 print(open("../data.txt").read())
 """
 
+THREE = """\
+# %% [markdown]
+# # Three
+
+# %%
+from annotated_attention.doctor import command
+from annotated_attention.exercises import split_and_stack
+
+print(command.__name__, split_and_stack.__name__)
+"""
+SCRIPTS = {"01_one_head": ONE, "02_two_heads": TWO, "03_split_and_stack": THREE}
+PARTS = "".join(
+    f"\n        - {{ file: {name}, title: A title, prerequisites: [], after: You can. }}"
+    for name in SCRIPTS
+)
+
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
-    """Give a checkout with two short chapters, built once; tests put back what they change."""
+    """Give a checkout with three short chapters, built once; tests put back what they change."""
     root = tmp_path_factory.mktemp("checkout")
     for name in ("Makefile", "mkdocs.yml", "pyproject.toml", "requirements.lock"):
         shutil.copy2(scripts.ROOT / name, root / name)
@@ -61,12 +77,17 @@ def book(tmp_path_factory):
         (root / "docs" / name).write_text(f"# {name}\n\nText.\n")
     (root / "notebooks").mkdir()
     shutil.copy2(scripts.CHAPTERS / "jupytext.toml", root / "notebooks")
-    (root / "notebooks" / "01_one_head.py").write_text(ONE)
-    (root / "notebooks" / "02_two_heads.py").write_text(TWO)
+    for name, text in SCRIPTS.items():
+        (root / "notebooks" / f"{name}.py").write_text(text)
+    config = (root / "mkdocs.yml").read_text().partition("  parts:\n")[0]
+    config = config.replace("  - Cheat sheet: notebooks/cheat_sheet.ipynb\n", "")
+    (root / "mkdocs.yml").write_text(
+        f"{config}  parts:\n    - title: Part\n      chapters:{PARTS}\n"
+    )
     (root / "data.txt").write_text("data")
     built = make(root, "-j2", "site")
     assert built.returncode == 0, built.stdout
-    assert executed(built) == {"01_one_head", "02_two_heads"}
+    assert executed(built) == set(SCRIPTS)
     return root
 
 
@@ -142,7 +163,7 @@ def test_serves_and_says_where(book):
         else:
             pytest.fail("no address was printed")
         connection = http.client.HTTPConnection("127.0.0.1", port)
-        connection.request("GET", "/notebooks/01_one_head/")
+        connection.request("GET", "/chapters/one-head/")
         assert b"First part" in connection.getresponse().read()
         busy = make(book, "serve", f"PORT={port}")
         assert busy.returncode != 0
@@ -156,9 +177,12 @@ def test_serves_and_says_where(book):
 def test_another_address_makes_another_site(book):
     known = book / "build" / "address"
     before = known.read_text(), known.stat()
-    assert "book.site build" not in make(book, "-n", "site").stdout
+    assert "book.site.build build" not in make(book, "-n", "site").stdout
     try:
-        assert "book.site build" in make(book, "-n", "site", "SITE_URL=https://a.example/").stdout
+        assert (
+            "book.site.build build"
+            in make(book, "-n", "site", "SITE_URL=https://a.example/").stdout
+        )
     finally:
         known.write_text(before[0])
         os.utime(known, ns=(before[1].st_atime_ns, before[1].st_mtime_ns))
@@ -170,7 +194,15 @@ def test_another_address_makes_another_site(book):
         ("notebooks/02_two_heads.py", {"02_two_heads"}),
         ("notebooks/01_one_head.py", {"01_one_head", "02_two_heads"}),
         ("data.txt", {"02_two_heads"}),
-        ("src/annotated_attention/heads.py", {"01_one_head", "02_two_heads"}),
+        ("src/annotated_attention/doctor/command.py", {"03_split_and_stack"}),
+        ("src/annotated_attention/exercises/split_and_stack.py", {"03_split_and_stack"}),
+        ("src/annotated_attention/measure/timing.py", set()),
+        ("src/annotated_attention/display/display.css", set()),
+        ("src/annotated_attention/display/live/calculator.js", set()),
+        ("src/book/run/execute.py", set(SCRIPTS)),
+        ("src/book/shapes/letters.py", set(SCRIPTS)),
+        ("src/book/site/pages.py", set()),
+        ("docs/assets/book.css", set()),
         ("docs/notation.md", set()),
     ],
 )
@@ -179,8 +211,36 @@ def test_what_is_executed_again(book, path, expected):
     (book / path).touch()
     would = make(book, "-n", "site").stdout
     os.utime(book / path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert set(re.findall(r"book\.execute notebooks/(\w+)\.py", would)) == expected
-    assert "book.site build" in would
+    assert set(re.findall(r"book\.run\.execute notebooks/(\w+)\.py", would)) == expected
+    assert "book.site.build build" in would
+
+
+def test_a_chapter_of_which_nothing_is_known_is_executed(book):
+    known = book / "build" / "notebooks" / "01_one_head.d"
+    known.rename(book / "kept.d")
+    would = make(book, "-n", "site").stdout
+    (book / "kept.d").rename(known)
+    assert set(re.findall(r"execute notebooks/(\w+)", would)) == {"01_one_head"}
+
+
+def test_cells_that_are_dropped_are_missed(book):
+    before = fingerprint(book)
+    template = book / "src" / "book" / "site" / "nbconvert" / "mkdocs_html" / "notebook.html.j2"
+    with changed(template, ('cell.cell_type == "code"', 'cell.cell_type == "x"')):
+        run = make(book, "site")
+    assert run.returncode != 0
+    assert "01_one_head: its page shows 0 of 1 cells" in run.stdout
+    assert fingerprint(book) == before
+
+
+def test_an_exercise_without_minutes_stops_the_build(book):
+    stub = '# %% [markdown]\n# ### Write it\n\n# %% tags=["exercise"]\nx = 1\n'
+    chapter = book / "notebooks" / "03_split_and_stack.py"
+    with changed(chapter, ("# %%\nfrom", f"{stub}\n# %%\nfrom")):
+        run = make(book, "site")
+    assert run.returncode != 0
+    assert "03_split_and_stack: the exercise 'Write it' states no minutes" in run.stdout
+    assert "Traceback" not in run.stdout
 
 
 def test_a_file_no_longer_loaded_may_go(book):
@@ -235,7 +295,7 @@ def test_failing_cell_is_named(book, case):
             [
                 book / ".venv" / "bin" / "python",
                 "-m",
-                "book.execute",
+                "book.run.execute",
                 "notebooks/01_one_head.py",
                 result,
             ],
@@ -308,7 +368,7 @@ def test_help_names_every_target():
 
 
 def test_old_python_is_refused():
-    path = str(scripts.ROOT / "src" / "book" / "environment.py")
+    path = str(scripts.ROOT / "src" / "book" / "setup" / "environment.py")
     code = f"import sys, runpy; sys.version_info = (3, 9, 2); runpy.run_path({path!r})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 1
@@ -329,5 +389,5 @@ def test_missing_python_is_named(tmp_path):
 
 def test_another_torch_is_handed_to_pip_and_everything_follows(book):
     would = make(book, "-n", "site", "TORCH=torch==2.13.0+other").stdout
-    assert "src/book/environment.py torch==2.13.0+other" in would
-    assert len(re.findall("book.execute", would)) == 2
+    assert "src/book/setup/environment.py torch==2.13.0+other" in would
+    assert len(re.findall("book.run.execute", would)) == len(SCRIPTS)

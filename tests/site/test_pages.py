@@ -176,7 +176,7 @@ def test_contents_match_headings(page):
     assert sorted(listed) == sorted(headings)
 
 
-@pytest.mark.parametrize("script", scripts.CHAPTERS.glob("*.py"), ids=lambda script: script.stem)
+@pytest.mark.parametrize("script", [*scripts.CHAPTERS.glob("*.py")], ids=lambda script: script.stem)
 def test_offers_script_and_notebook(script):
     page = f"{contents.address(script.stem)}index.html"
     links = content(page).select("a[download]")

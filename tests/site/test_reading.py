@@ -55,7 +55,9 @@ def test_a_link_opens_what_is_folded(visit):
     fold = page.locator("details.aa-fold").last
     fold.evaluate("fold => { fold.lastElementChild.id = 'inside'; }")
     assert fold.get_attribute("open") is None
-    page.evaluate("location.hash = '#inside'")
+    # Chromium opens a fold by itself where it follows a link; elsewhere the theme does.
+    page.evaluate("history.replaceState(null, '', '#inside')")
+    page.evaluate("dispatchEvent(new HashChangeEvent('hashchange'))")
     expect(fold).to_have_attribute("open", "")
     expect(page.locator("#inside")).to_be_in_viewport()
 

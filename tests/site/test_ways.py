@@ -96,12 +96,6 @@ def test_only_a_site_that_knows_its_address_names_one():
         assert not [page for page in PAGES if "http://" in str(head(page))]
 
 
-@each_page
-def test_breadcrumbs_lead_home(page):
-    crumbs = [link(a["href"], page) for a in opening(page).select(".md-path a")]
-    assert crumbs[:1] == ([""] if page.startswith("chapters/") else [])
-
-
 def test_the_navigation_has_every_chapter_under_its_part():
     page = "notation/index.html"
     sidebar = parse(page, since='<div class="md-sidebar', until="</article")

@@ -16,7 +16,7 @@ from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
-from book.run import record, scripts
+from book.run import kernel, record, scripts
 
 SECONDS_A_CELL = 120
 # What each output carries for Jupyter, and the site links once.
@@ -159,7 +159,7 @@ class Client(NotebookClient):
 
 
 def execute(script: Path, result: Path) -> None:
-    """Run ``script``, write the executed notebook to ``result`` and what it loaded beside it."""
+    """Run ``script``, write the executed notebook to ``result`` and what it needs beside it."""
     print(f"{script.stem}: executing", flush=True)
     began = time.monotonic()
     client = Client(script)
@@ -167,12 +167,11 @@ def execute(script: Path, result: Path) -> None:
     if noted["unreached"] and not client.recorded:
         raise ChapterFailed("\n".join(noted["unreached"]))
     result.parent.mkdir(parents=True, exist_ok=True)
-    own = str(script.relative_to(scripts.ROOT))
-    loaded = [path for path in noted["opened"] if path != own]
+    needed = {*noted["needed"], *kernel.imported(scripts.ROOT)}
     if client.recorded:
-        loaded.append(str((record.FOLDER / f"{script.stem}.json").relative_to(scripts.ROOT)))
-    # The empty rules let make go on when a file that was loaded is gone.
-    rules = [f"{result}: {' '.join(loaded)}", *(f"{path}:" for path in loaded)] if loaded else []
+        needed.add(str((record.FOLDER / f"{script.stem}.json").relative_to(scripts.ROOT)))
+    # The empty rules let make go on when a file that was needed is gone.
+    rules = [f"{result}: {' '.join(sorted(needed))}", *(f"{path}:" for path in sorted(needed))]
     result.with_suffix(".d").write_text("\n".join(rules) + "\n", encoding="utf-8")
     unfinished = result.with_suffix(".unfinished")
     nbformat.write(client.nb, unfinished)

@@ -7,7 +7,9 @@ from typing import Any
 
 from book import shapes
 
-_opened: set[str] = set()
+PACKAGE = Path("src/annotated_attention")
+_opened: set[Path] = set()
+_elsewhere = False  # whether the package runs in another process, too
 _watching = True
 _root = Path()
 
@@ -25,24 +27,38 @@ def start(script: str, root: str, cells: str) -> None:
 
     _root = Path(root)
     shapes.install_in_kernel(get_ipython(), json.loads(cells), Path(script))
-    sys.addaudithook(_note_open)
+    sys.addaudithook(_note)
 
 
 def report() -> str:
-    """Give, as JSON, the files that were opened and the shape comments never reached."""
+    """Give, as JSON, the files that the chapter depends on, and shape comments never reached."""
     global _watching
     _watching = False
-    return json.dumps({"opened": sorted(_opened), "unreached": shapes.unreached_report()})
+    needed = imported(_root) | {str(path) for path in _opened}
+    # multiprocessing imports this when it starts a process that imports for itself.
+    if _elsewhere or "multiprocessing.popen_spawn_posix" in sys.modules:
+        needed |= {str(path.relative_to(_root)) for path in (_root / PACKAGE).rglob("*.py")}
+    return json.dumps({"needed": sorted(needed), "unreached": shapes.unreached_report()})
 
 
-def _note_open(event: str, arguments: tuple[Any, ...]) -> None:
-    # Code under src counts as a whole, so only chapters and data files are of interest.
+def imported(root: Path) -> set[str]:
+    """Give the files under ``src`` of which this process has imported modules."""
+    files = {Path(getattr(module, "__file__", None) or "") for module in [*sys.modules.values()]}
+    return {str(x.relative_to(root)) for x in files if x.is_relative_to(root / "src")}
+
+
+def _note(event: str, arguments: tuple[Any, ...]) -> None:
+    global _elsewhere
+    if event == "subprocess.Popen":
+        _elsewhere |= PACKAGE.name in str(arguments[1])
+    # Of what lies under src, modules are asked for when all is done, and the site links the rest.
     if event != "open" or not _watching or not isinstance(arguments[0], str):
         return
     path, mode = Path(arguments[0]).absolute(), arguments[1]
     if mode is not None and any(letter in mode for letter in "wax+"):
         return
     if path.is_relative_to(_root):
-        relative = path.relative_to(_root)
-        if relative.parts[0] not in {"src", "build", "site"} and relative.parts[0][0] != ".":
-            _opened.add(str(relative))
+        path = path.relative_to(_root)
+        of_the_site = path.suffix in {".css", ".js", ".py", ".pyc"} and path.parts[0] == "src"
+        if not of_the_site and path.parts[0] not in {"build", "site"} and path.parts[0][0] != ".":
+            _opened.add(path)

@@ -78,14 +78,6 @@ def read(parts: Iterable[Mapping[str, Any]]) -> dict[str, Chapter]:
     return chapters
 
 
-def everything_before(chapters: Mapping[str, Chapter]) -> dict[str, set[str]]:
-    """Give for each chapter all that it builds on, directly or through others."""
-    before: dict[str, set[str]] = {}
-    for name, chapter in chapters.items():
-        before[name] = {*chapter.builds_on}.union(*(before[other] for other in chapter.builds_on))
-    return before
-
-
 def minutes(script: Path) -> int:
     """Give how long a first reading takes, exercises included and what is folded away left out.
 

@@ -47,21 +47,18 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     renderer: Any = IPythonRenderer
     renderer.inline_math = lambda self, tex: formulas.mark(tex, display=False)
     renderer.block_math = lambda self, tex: formulas.mark(tex, display=True)
+    try:
+        config.extra["chapters"] = contents.read(config.extra["parts"])
+    except ValueError as error:
+        raise PluginError(str(error)) from None
     parts: dict[str, list[dict[str, str]]] = {}
-    for chapter in _chapters(config).values():
+    for chapter in config.extra["chapters"].values():
         page = {chapter.label: f"notebooks/{chapter.name}.ipynb"}
         parts.setdefault(chapter.part, []).append(page)
     assert config.nav is not None
     at = config.nav.index("chapters")
     config.nav[at : at + 1] = [{part: pages} for part, pages in parts.items()]
     return config
-
-
-def _chapters(config: MkDocsConfig) -> dict[str, Chapter]:
-    try:
-        return contents.read(config.extra["parts"])
-    except ValueError as error:
-        raise PluginError(str(error)) from None
 
 
 def _complain(page: Page, what: str) -> None:
@@ -98,7 +95,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Say what a chapter is about; let pages link to chapters as they lie in the repository."""
-    if chapter := _chapters(config).get(page.file.name):
+    if chapter := config.extra["chapters"].get(page.file.name):
         page.meta["description"] = f"{_question(chapter.name)} {chapter.after}"
         page.meta["status"] = "chapter"  # room for a tick in the navigation
     elif page.file.name == sheet.NAME:
@@ -125,7 +122,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
 
     content = re.sub(r"<!-- figure (\w+) ([\w-]+) -->", borrow, content)
     if "<!-- chapters -->" in content:
-        content = content.replace("<!-- chapters -->", contents.as_list(_chapters(config)))
+        content = content.replace("<!-- chapters -->", contents.as_list(config.extra["chapters"]))
     soup, aside = pages.parse(content)
     complain = functools.partial(_complain, page)
     if isinstance(page.file, Notebook):
@@ -144,12 +141,12 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
 
 
 def _add_what_a_chapter_needs(soup: BeautifulSoup, page: Page, config: MkDocsConfig) -> None:
-    name, root = page.file.name, get_relative_url("", page.url)
+    name, root = page.file.name, "../" * page.url.count("/")
     offer = takeaway.links(name, root, config.extra["repository"])
     if name == sheet.NAME:
         sheet.lay_out(soup, offer)
         return
-    chapters = _chapters(config)
+    chapters: dict[str, Chapter] = config.extra["chapters"]
     links = {
         other: f'<a href="{root}{contents.address(other)}">{chapters[other].label}</a>'
         for other in chapters[name].builds_on

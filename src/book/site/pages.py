@@ -49,7 +49,9 @@ def write(soup: BeautifulSoup, aside: list[str]) -> str:
 
 def _highlight(part: str) -> str:
     if not part.startswith(SOURCE):
-        return part
+        # In prose the notebook engine leaves out the element that the theme dresses.
+        in_prose = part.startswith("<pre><span></span>") and "<code>" not in part
+        return f"<pre><code>{part[5:-6]}</code></pre>" if in_prose else part
     source = unescape(part.removeprefix(SOURCE).removesuffix("</pre>"))
     # An excerpt in the search is prose.
     return assets.highlighted(source).replace("<pre>", "<pre data-search-exclude>", 1)

@@ -26,7 +26,8 @@ def checkout(tmp_path):
     (tmp_path / "notebooks" / "12_other.py").write_text("# %%\nprint(1)\n")
     (tmp_path / ".venv" / "requirements.lock").touch()
     for name in ("11_trained", "12_other"):
-        (tmp_path / "build" / "notebooks" / f"{name}.ipynb").touch()
+        for suffix in (".d", ".ipynb"):
+            (tmp_path / "build" / "notebooks" / f"{name}{suffix}").touch()
     return tmp_path
 
 

@@ -35,6 +35,7 @@ def test_a_fold_holds_what_stands_between_its_marks():
     summary, *_ = fold.find_all(True, recursive=False)
     assert summary.name == "summary"
     assert [heading.text for heading in summary.select("h3[id]")] == ["Going deeper: why so"]
+    assert summary.text == "Going deeper: why so"
     assert not summary.select("a"), "what opens the fold leads nowhere else"
     assert [p.text for p in fold.select("p")] == ["Inside.", "Still inside."]
     assert len(fold.select(".aa-cell")) == 2
@@ -93,3 +94,8 @@ def test_code_and_pictures_are_as_they_were():
     assert written.startswith(picture)
     assert "data-search-exclude" in written
     assert '<span class="o">&lt;</span>' in written
+
+
+def test_code_in_prose_is_dressed_as_code():
+    soup, aside = pages.parse('<div class="highlight"><pre><span></span>x\n</pre></div>')
+    assert "<pre><code><span></span>x\n</code></pre>" in pages.write(soup, aside)
