@@ -451,7 +451,7 @@ from annotated_attention import TransformerDecoderLayer
 display.annotated(TransformerDecoderLayer.forward)
 
 # %% [markdown]
-# In `look_across`, who is query, and who is key? The word being written asks, so **the queries come
+# In `cross_attention`, who is query, and who is key? The word being written asks, so **the queries come
 # from the decoder**. What was read answers: **keys and values come from the memory**. The words *the
 # cat was* are written, n = 3; the memory is the sentence and two words of padding, m = 10. The layer
 # does not ask for weights. A hook can:

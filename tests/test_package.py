@@ -13,11 +13,11 @@ from book.run import scripts
 
 CORE = """
 import sys
-import annotated_attention
+from annotated_attention import *
 extra = {"IPython", "matplotlib", "pygments", "jupytext", "mkdocs"} & set(sys.modules)
 rooms = [name for name in sys.modules if name.startswith("annotated_attention.")]
 print(sorted(extra), sorted(name.split(".")[1] for name in rooms))
-import annotated_attention.pretrained
+import annotated_attention.pretrained.bert
 libraries = {"safetensors", "tokenizers", "transformers", "huggingface_hub"}
 print(sorted(libraries & set(sys.modules)))
 """
@@ -33,7 +33,6 @@ def test_core_needs_nothing_but_torch():
         "display",
         "exercises",
         "chapters",
-        "checkpoints",
         "pretrained",
         "doctor",
         "mistakes",

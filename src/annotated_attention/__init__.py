@@ -1,28 +1,33 @@
 """Multi-head attention you can read, run and trust."""
 
-from annotated_attention.attention import scaled_dot_product_attention
-from annotated_attention.heads import merge_heads, split_heads
-from annotated_attention.masks import (
-    as_blocked,
-    block_future,
-    block_others,
-    block_padding,
-    merge_masks,
-)
-from annotated_attention.multihead import MultiheadAttention
-from annotated_attention.positions import (
-    LearnedPositionalEncoding,
-    PositionalEncoding,
-    sinusoidal_code,
-)
-from annotated_attention.seq2seq import Seq2SeqTransformer
-from annotated_attention.transformer import (
-    Transformer,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-)
+from typing import TYPE_CHECKING
+
+from annotated_attention._lazy import import_lazily
+
+if TYPE_CHECKING:
+    from annotated_attention.attention import scaled_dot_product_attention
+    from annotated_attention.heads import merge_heads, split_heads
+    from annotated_attention.masks import (
+        as_blocked,
+        block_future,
+        block_others,
+        block_padding,
+        merge_masks,
+    )
+    from annotated_attention.multihead import MultiheadAttention
+    from annotated_attention.positions import (
+        LearnedPositionalEncoding,
+        PositionalEncoding,
+        sinusoidal_code,
+    )
+    from annotated_attention.seq2seq import Seq2SeqTransformer
+    from annotated_attention.transformer import (
+        Transformer,
+        TransformerDecoder,
+        TransformerDecoderLayer,
+        TransformerEncoder,
+        TransformerEncoderLayer,
+    )
 
 __all__ = [
     "LearnedPositionalEncoding",
@@ -44,3 +49,5 @@ __all__ = [
     "sinusoidal_code",
     "split_heads",
 ]
+
+import_lazily(__name__)

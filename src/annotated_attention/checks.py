@@ -1,4 +1,4 @@
-"""What the modules refuse, and the words in which they do.
+"""Checks of arguments, with messages that name the argument.
 
 Every message names the argument, what was given and what fits. Only shapes, dtypes, devices and
 settings are looked at, never values: that would break ``torch.compile``, export and ``vmap``.
@@ -18,7 +18,7 @@ def check_settings(sizes: dict[str, int], dropout: float, dtype: torch.dtype | N
     Args:
         sizes: by name; the first is the width of the model, the second the number of heads.
         dropout: probability of zeroing a weight.
-        dtype: of the parameters; None means torch's default.
+        dtype: Dtype of the parameters; None means torch's default.
 
     Raises:
         TypeError: a size is no integer, ``dropout`` no number, or ``dtype`` not floating point.
@@ -61,9 +61,9 @@ def check_inputs(
         query: three axes, or two without a batch.
         key: as many axes as ``query``.
         value: as many axes as ``query``.
-        widths: those of ``query``, ``key`` and ``value``.
+        widths: the widths that ``query``, ``key`` and ``value`` must have.
         batch_first: whether the batch is axis 0 or axis 1 of three.
-        parameter: one of the module's, for dtype and device.
+        parameter: a parameter of the module, for its dtype and device.
 
     Raises:
         TypeError: not a dense tensor, or not of the parameters' dtype (outside autocast).
@@ -86,9 +86,9 @@ def check_sequences(
 
     Args:
         given: the sequences by name: three axes, or two without a batch.
-        widths: what they must be.
+        widths: the width that each sequence must have.
         batch_first: whether the batch is axis 0 or axis 1 of three.
-        parameter: one of the module's, for dtype and device; None leaves these to others.
+        parameter: a parameter of the module, for its dtype and device; None checks neither.
 
     Raises:
         TypeError: not a dense tensor, or not of the parameters' dtype (outside autocast).
@@ -121,7 +121,7 @@ def _all(given: dict[str, Tensor]) -> str:
 
 
 def _check_tensor(name: str, x: Tensor, parameter: Tensor | None) -> None:
-    """Refuse what the parameters cannot be multiplied with."""
+    """Refuse a value that the parameters cannot be multiplied with."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
     if x.is_nested:
@@ -162,7 +162,7 @@ def check_masks(
         key: as many axes as ``query``.
         num_heads: h.
         batch_first: whether the batch is axis 0 or axis 1 of three.
-        names: what the two masks are called.
+        names: the names of the two masks in messages.
 
     Raises:
         TypeError: a mask is no tensor, or neither boolean nor floating point.

@@ -1,4 +1,4 @@
-"""Cut the model width into heads, and put the heads back together."""
+"""Splitting the model width into heads, and merging the heads again."""
 
 from torch import Tensor
 
@@ -16,8 +16,8 @@ def split_heads(x: Tensor, num_heads: int) -> Tensor:
     Raises:
         ValueError: ``x`` has fewer than two axes, or ``num_heads`` does not divide its width.
 
-    Source: Vaswani et al. (2017), section 3.2.2. Chapter 4 shows why reshaping straight to
-    (..., h, n, d) has the same shape and mixes tokens.
+    Source: Vaswani et al. (2017), section 3.2.2. Reshaping straight to (..., h, n, d) gives
+    the same shape and mixes tokens; see the chapter "The reshape trick".
     """
     if x.dim() < 2:
         raise ValueError(f"x must have shape (..., n, h * d), got {tuple(x.shape)}")
@@ -42,7 +42,7 @@ def merge_heads(x: Tensor) -> Tensor:
         ValueError: ``x`` has fewer than three axes.
 
     Source: Vaswani et al. (2017), section 3.2.2, "Concat". Reshaping without the transpose gives
-    the same shape and mixes tokens; see chapter 4.
+    the same shape and mixes tokens; see the chapter "The reshape trick".
     """
     if x.dim() < 3:
         raise ValueError(f"x must have shape (..., h, n, d), got {tuple(x.shape)}")

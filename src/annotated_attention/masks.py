@@ -51,7 +51,7 @@ def block_future(n: int, m: int | None = None, device: torch.device | None = Non
         n: the number of queries.
         m: the number of keys; None means as many as queries. Query 0 and key 0 stand at the same
             position, whether there are more queries or more keys.
-        device: where the mask is to live.
+        device: Device of the mask.
 
     Returns:
         blocked, (n, m): True above the diagonal.
@@ -70,7 +70,7 @@ def block_others(sizes: Sequence[int], device: torch.device | None = None) -> Te
 
     Args:
         sizes: how many tokens each block holds, in order.
-        device: where the mask is to live.
+        device: Device of the mask.
 
     Returns:
         blocked, (n, n) with n = sum(sizes): False in the blocks along the diagonal, True elsewhere.
@@ -116,7 +116,7 @@ def merge_masks(
     Args:
         *masks: boolean (True = blocked) or floating point (added to the scores), with shapes that
             broadcast to (b, h, n, m) from the right; None is skipped.
-        dtype: what ``bias`` is to have; None leaves it as it is.
+        dtype: Dtype of ``bias``; None keeps the dtype of the masks.
 
     Returns:
         The booleans merged into one ``blocked``, and the others into one ``bias``; None where

@@ -19,7 +19,7 @@ from annotated_attention.masks import (
 
 
 class MultiheadAttention(nn.Module):
-    """Let every query look at all keys several times at once, each head in its own way.
+    """Let every query attend to all keys several times at once, once in each head.
 
     ``MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O`` with
     ``head_i = Attention(Q W_Q_i, K W_K_i, V W_V_i)``.
@@ -31,7 +31,7 @@ class MultiheadAttention(nn.Module):
 
     | where                            | PyTorch's                         | here                  |
     |----------------------------------|-----------------------------------|-----------------------|
-    | rows with nothing left           | NaN; without weights zeros        | zeros                 |
+    | fully masked rows                | NaN; without weights zeros        | zeros                 |
     | ``is_causal`` without a mask     | an error; unmasked in evaluation  | causal                |
     | ``is_causal`` with another mask  | one of the two is ignored         | both apply            |
     | ... of a wrong shape             | ignored, without weights          | an error              |
@@ -43,9 +43,9 @@ class MultiheadAttention(nn.Module):
     | nested tensors, TorchScript      | in part                           | no                    |
     | a bad argument                   | AssertionError, RuntimeError      | ValueError, TypeError |
 
-    A row with nothing left is a query whose keys are all blocked: zeros go into ``out_proj``, and
-    gradients are finite. In evaluation PyTorch's may return NaN for it without weights, too. Masks
-    of two kinds are a boolean and a floating-point one.
+    A fully masked row is a query whose keys are all blocked. Its heads give zeros to ``out_proj``,
+    and all gradients are finite; PyTorch's evaluation may return NaN for it even without weights.
+    Masks of two kinds are a boolean and a floating-point one.
 
     Two methods are there to be overridden, ``score`` and ``attend``, with an example each.
     The weights are never kept on the module. ``torch.compile`` takes it whole, ``torch.export``
@@ -54,8 +54,8 @@ class MultiheadAttention(nn.Module):
     Source: Vaswani et al. (2017), section 3.2.2.
     """
 
-    # ``torch.nn.TransformerEncoderLayer`` reads this. True would let it take the parameters and
-    # compute its own way, past this module.
+    # ``torch.nn.TransformerEncoderLayer`` reads this flag. If it were True, the layer would take
+    # the parameters and compute attention itself, without calling this module.
     _qkv_same_embed_dim = False
 
     # PyTorch's names and shapes, so that a ``state_dict`` fits both. None where a setting leaves a
@@ -94,8 +94,8 @@ class MultiheadAttention(nn.Module):
             kdim: the width of the keys; None means e.
             vdim: the width of the values; None means e.
             batch_first: input and output are (b, n, e) instead of (n, b, e).
-            device: where the parameters are to live.
-            dtype: theirs.
+            device: Device of the parameters.
+            dtype: Dtype of the parameters.
 
         Raises:
             TypeError: a setting of the wrong type, or ``dtype`` not floating point.
@@ -103,7 +103,7 @@ class MultiheadAttention(nn.Module):
                 ``dropout`` outside [0, 1].
         """
         super().__init__()
-        # A setting that does not fit is refused here, by name, before anything is made of it.
+        # Settings that do not fit are refused by name, before any parameter is created.
         kdim, vdim = (embed_dim if width is None else width for width in (kdim, vdim))
         sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "kdim": kdim, "vdim": vdim}
         check_settings(sizes, dropout, dtype)
@@ -117,7 +117,7 @@ class MultiheadAttention(nn.Module):
             empty = torch.empty(shape, device=device, dtype=dtype) if exists else None
             self.register_parameter(name, None if empty is None else nn.Parameter(empty))
 
-        # Three matrices in one where the widths allow it, as in PyTorch's. Not only for storage:
+        # One packed matrix where the widths allow it, as in PyTorch's class. The packing matters:
         # Xavier's deviation depends on the shape, and one product can make q, k and v.
         e, packed = embed_dim, kdim == vdim == embed_dim
         create("in_proj_weight", packed, 3 * e, e)  # W_Q, W_K and W_V, one below the other
@@ -153,12 +153,13 @@ class MultiheadAttention(nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Look at ``key`` from ``query``, and mix ``value``.
+        """Compare every query with every key, and mix the values by the result.
 
         Args:
-            query: what looks: (n, b, e); with ``batch_first`` (b, n, e); without a batch (n, e).
-            key: what is looked at: (m, b, kdim), (b, m, kdim) or (m, kdim) likewise.
-            value: what is mixed: (m, b, vdim), (b, m, vdim) or (m, vdim) likewise.
+            query: what asks: (n, b, e); with ``batch_first`` (b, n, e); without a batch (n, e).
+            key: what the queries are compared with, in the same layout: (m, b, kdim),
+                (b, m, kdim) or (m, kdim).
+            value: what is mixed, one row per key: (m, b, vdim), (b, m, vdim) or (m, vdim).
             key_padding_mask: which keys no query may see: (b, m), or (m,) without a batch.
                 Boolean, True = blocked; or floating point, added to the scores.
             need_weights: also return the weights. False is faster, and without dropout takes
@@ -180,22 +181,22 @@ class MultiheadAttention(nn.Module):
             ValueError: a shape or a device that does not fit.
         """
         self._check(query, key, value, attn_mask, key_padding_mask)
-        # Projected in the layout that was given, which is one product in self-attention; then a
-        # slice for each sample and head, whatever the layout was.
+        # The inputs are projected in the layout they came in, which takes one product in
+        # self-attention. Then every layout becomes a slice for each sample and head.
         q, k, v = self._project(query, key, value)
         q = split_heads(self._batch_first(q), self.num_heads)  # (b, h, n, d)
         k = split_heads(self._batch_first(k), self.num_heads)  # (b, h, m, d)
         v = split_heads(self._batch_first(v), self.num_heads)  # (b, h, m, d)
-        # Masks first, appended keys second: so no mask can hide what is appended.
+        # The masks are merged before keys are appended, so no mask can hide an appended key.
         blocked, bias, is_causal = self._merge(attn_mask, key_padding_mask, q, k, is_causal)
         k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)
-        # Everything between the projections. It may be overridden, so it is told what is wanted.
+        # Everything between the projections; a subclass may override it.
         heads, weights = self.attend(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights
         )
-        # Called as a module, so that hooks fire and what wraps or replaces it takes effect.
+        # ``out_proj`` is called as a module, so that its hooks fire and its wrappers take effect.
         output = self.out_proj(self._as_given(merge_heads(heads), query))
-        # An overridden step may return weights that nobody asked for.
+        # An overridden ``attend`` may return weights that nobody asked for.
         if weights is None or not need_weights:
             return output, None
         weights = weights.mean(1) if average_attn_weights else weights
@@ -204,8 +205,8 @@ class MultiheadAttention(nn.Module):
     def score(self, q: Tensor, k: Tensor) -> Tensor:
         """Score each key against each query, before masks and softmax. Override to change it.
 
-        A class that overrides this attends step by step, with or without weights: the fused kernel
-        knows no scores but its own.
+        A class that overrides this method attends step by step, with or without weights, because
+        the fused kernel can only compute the scaled dot product.
 
         Args:
             q: (b, h, n, d), the projected queries of each head.
@@ -252,7 +253,7 @@ class MultiheadAttention(nn.Module):
         Args:
             q: (b, h, n, d), the projected queries of each head.
             k: (b, h, m, d), the projected keys; the appended ones come last.
-            v: (b, h, m, d), the projected values, likewise.
+            v: (b, h, m, d), the projected values; the appended ones come last.
             blocked: boolean, broadcastable to (b, h, n, m), or None; True = blocked.
             bias: of ``q``'s dtype, broadcastable to (b, h, n, m), or None; added to the scores.
             is_causal: also hide key j from query i when j > i; never with appended keys, which
@@ -275,8 +276,8 @@ class MultiheadAttention(nn.Module):
             >>> CosineAttention(24, 4)(x, x, x)[1].shape
             torch.Size([2, 5, 5])
         """
-        # The fused kernel must not run past a score that is not its own, and a subclass that leaves
-        # ``score`` alone must not lose it.
+        # With an overridden score the fused kernel would compute something else. A subclass that
+        # leaves ``score`` alone keeps the kernel.
         overridden = "score" in self.__dict__ or type(self).score is not MultiheadAttention.score
         return scaled_dot_product_attention(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights,
@@ -312,8 +313,8 @@ class MultiheadAttention(nn.Module):
     ) -> tuple[Tensor | None, Tensor | None, bool]:
         """Merge the masks by broadcasting; none of them hides a key that will be appended."""
         masks = [attention_to_heads(attn_mask, self.num_heads), padding_to_heads(key_padding_mask)]
-        # Causal alone stays a flag, which the fused kernel takes and no memory is needed for. With
-        # appended keys it becomes a mask: the kernel would hide some of them.
+        # Causal alone stays a flag, which the fused kernel takes without any mask in memory. With
+        # appended keys it becomes a mask, because the kernel would hide some of them.
         appended = (self.bias_k is not None) + self.add_zero_attn
         if appended:
             masks += [block_future(q.size(2), k.size(2), q.device)] if is_causal else []

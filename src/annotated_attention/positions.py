@@ -1,4 +1,4 @@
-"""Positions: attention cannot tell order, so each token carries where it stands."""
+"""Positions: attention ignores the order of its keys, so each embedding carries its position."""
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +43,7 @@ class _Positions(nn.Module):
             x: embeddings: (n, b, e); with ``batch_first`` (b, n, e); without a batch (n, e).
 
         Returns:
-            Embeddings that know where they stand, in the shape of ``x``, after dropout.
+            The embeddings plus their positions, in the shape of ``x``, after dropout.
 
         Raises:
             ValueError: ``x`` has another width or number of axes, or is longer than ``max_len``.
@@ -66,7 +66,7 @@ class PositionalEncoding(_Positions):
     """Add sines and cosines of the position; nothing is learned.
 
     ``table`` is a buffer: it moves with the module and gets no gradient. It is not in the
-    ``state_dict``, since a formula gives it: a checkpoint fits whatever ``max_len`` was.
+    ``state_dict``, because a formula gives it; so a checkpoint fits whatever ``max_len`` was.
 
     Source: Vaswani et al. (2017), section 3.5.
     """
@@ -87,8 +87,8 @@ class PositionalEncoding(_Positions):
             dropout: probability of zeroing a number of the sum in training.
             max_len: the length of the longest sequence.
             batch_first: input and output are (b, n, e) instead of (n, b, e).
-            device: where the table is to live.
-            dtype: its; None means torch's default.
+            device: Device of the table.
+            dtype: Dtype of the table; None means torch's default.
 
         Raises:
             ValueError: a size below 1, or ``dropout`` outside [0, 1].

@@ -1,4 +1,4 @@
-"""A whole model: from the token ids of one sequence to those of another."""
+"""A whole model: token ids of one sequence in, scores for the tokens of another one out."""
 
 import math
 from typing import Any
@@ -177,7 +177,7 @@ class Seq2SeqTransformer(nn.Module):
         return None if self.pad is None else ids == self.pad
 
     def _embed(self, name: str, ids: Tensor, embedding: nn.Embedding) -> Tensor:
-        """Turn ids into vectors that know where they stand."""
+        """Turn ids into scaled embeddings with positions."""
         if ids.dtype not in (torch.int64, torch.int32):
             raise TypeError(f"{name} must hold token ids, int64 or int32, got {ids.dtype}")
         if ids.dim() != 2 or 0 in ids.shape:

@@ -79,13 +79,13 @@ class _Layer(nn.Module):
         norm: nn.Module,
         dropout: nn.Module,
     ) -> Tensor:
-        """Add to ``x`` what ``sublayer`` makes of it, and normalise: before, or after."""
+        """Add the sublayer's output to ``x``; normalise its input (pre-LN) or the sum (post-LN)."""
         if self.norm_first:
             return x + dropout(sublayer(norm(x)))
         return norm(x + dropout(sublayer(x)))
 
     def _feed_forward(self, x: Tensor) -> Tensor:
-        """Change each token on its own: widen, bend, narrow."""
+        """Change each token on its own: a linear layer, the activation, a linear layer."""
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
     def _check(self, **sequences: Tensor) -> None:
@@ -102,7 +102,7 @@ class _Layer(nn.Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Let the tokens of a sequence look at each other, then change each on its own.
+    """Let the tokens of a sequence attend to each other, then change each on its own.
 
     ``x = norm1(x + self_attn(x))``, then ``x = norm2(x + feed_forward(x))``; with ``norm_first``
     ``x = x + self_attn(norm1(x))``, then ``x = x + feed_forward(norm2(x))``.
@@ -139,8 +139,8 @@ class TransformerEncoderLayer(_Layer):
             batch_first: input and output are (b, n, e) instead of (n, b, e).
             norm_first: normalise what goes into a sublayer (pre-LN) instead of the sum (post-LN).
             bias: give projections and norms a bias.
-            device: where the parameters are to live.
-            dtype: theirs.
+            device: Device of the parameters.
+            dtype: Dtype of the parameters.
             attention: the class that attends, called as ``MultiheadAttention`` is.
 
         Raises:
@@ -166,7 +166,7 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """Look around, then change each token.
+        """Self-attention, then the feed-forward network.
 
         Args:
             src: the sequence: (m, b, e); with ``batch_first`` (b, m, e); without a batch (m, e).
@@ -184,20 +184,20 @@ class TransformerEncoderLayer(_Layer):
         self._check(src=src)
         self._check_masks("src", src_mask, src_key_padding_mask, src, src)
 
-        def look_around(x: Tensor) -> Tensor:
-            """Self-attention: queries, keys and values come from the same tokens."""
+        def self_attention(x: Tensor) -> Tensor:
+            """Queries, keys and values come from the same tokens."""
             return self.self_attn(
                 x, x, x, src_key_padding_mask,
                 need_weights=False, attn_mask=src_mask, is_causal=is_causal,
             )[0]
 
         # Two sublayers, each with its residual and its norm.
-        x = self._residual(src, look_around, self.norm1, self.dropout1)
+        x = self._residual(src, self_attention, self.norm1, self.dropout1)
         return self._residual(x, self._feed_forward, self.norm2, self.dropout2)
 
 
 class TransformerDecoderLayer(_Layer):
-    """Let the tokens look at each other, then at the encoder's result, then change each on its own.
+    """Attend to the sequence itself, then to the encoder's result, then change each token alone.
 
     Three sublayers, each with its residual and its norm, as in ``TransformerEncoderLayer``:
     ``self_attn``, ``multihead_attn`` (cross-attention) and the feed-forward network.
@@ -247,11 +247,11 @@ class TransformerDecoderLayer(_Layer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """Look back, look across, then change each token.
+        """Self-attention, cross-attention, then the feed-forward network.
 
         Args:
             tgt: the sequence: (n, b, e); with ``batch_first`` (b, n, e); without a batch (n, e).
-            memory: the encoder's result: (m, b, e), (b, m, e) or (m, e) likewise.
+            memory: the encoder's result, in the same layout: (m, b, e), (b, m, e) or (m, e).
             tgt_mask: which tokens each token may not see, (n, n) or (b * h, n, n).
             memory_mask: which rows of ``memory`` each token may not see, (n, m) or (b * h, n, m).
             tgt_key_padding_mask: which tokens no token may see, (b, n), or (n,) without a batch.
@@ -270,23 +270,23 @@ class TransformerDecoderLayer(_Layer):
         self._check_masks("tgt", tgt_mask, tgt_key_padding_mask, tgt, tgt)
         self._check_masks("memory", memory_mask, memory_key_padding_mask, tgt, memory)
 
-        def look_back(x: Tensor) -> Tensor:
-            """Self-attention: queries, keys and values come from the same tokens."""
+        def self_attention(x: Tensor) -> Tensor:
+            """Queries, keys and values come from the same tokens."""
             return self.self_attn(
                 x, x, x, tgt_key_padding_mask,
                 need_weights=False, attn_mask=tgt_mask, is_causal=tgt_is_causal,
             )[0]
 
-        def look_across(x: Tensor) -> Tensor:
-            """Cross-attention: the tokens ask, and ``memory`` answers."""
+        def cross_attention(x: Tensor) -> Tensor:
+            """Queries come from the tokens, keys and values from ``memory``."""
             return self.multihead_attn(
                 x, memory, memory, memory_key_padding_mask,
                 need_weights=False, attn_mask=memory_mask, is_causal=memory_is_causal,
             )[0]
 
         # Three sublayers, each with its residual and its norm.
-        x = self._residual(tgt, look_back, self.norm1, self.dropout1)
-        x = self._residual(x, look_across, self.norm2, self.dropout2)
+        x = self._residual(tgt, self_attention, self.norm1, self.dropout1)
+        x = self._residual(x, cross_attention, self.norm2, self.dropout2)
         return self._residual(x, self._feed_forward, self.norm3, self.dropout3)
 
 
@@ -328,7 +328,7 @@ class TransformerEncoder(nn.Module):
             num_layers: how many copies.
             norm: what the result goes through at the end; pre-LN layers need one.
             enable_nested_tensor: taken and not read; it chooses a way of PyTorch's to compute.
-            mask_check: likewise.
+            mask_check: taken and not read, for the same reason.
             reset_parameters: draw new weights for each copy, by its ``reset_parameters()``, so
                 that the layers start different. Otherwise all start with the weights of
                 ``encoder_layer``.
@@ -358,7 +358,7 @@ class TransformerEncoder(nn.Module):
 
 
 class TransformerDecoder(nn.Module):
-    """Put decoder layers on top of each other; each looks at the same ``memory``.
+    """Put decoder layers on top of each other; each attends to the same ``memory``.
 
     Source: Vaswani et al. (2017), section 3.1.
     """
@@ -399,7 +399,7 @@ class TransformerDecoder(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Encode one sequence, and decode another while looking at it.
+    """Encode one sequence, and decode another while attending to the result.
 
     Source: Vaswani et al. (2017), section 3 and figure 1, between embeddings and projection.
     """
@@ -437,13 +437,14 @@ class Transformer(nn.Module):
             activation: ``"relu"``, ``"gelu"`` or a function of one tensor.
             custom_encoder: what encodes instead, called as ``TransformerEncoder`` is. It keeps
                 its weights; PyTorch's class draws its matrices again.
-            custom_decoder: what decodes instead, called as ``TransformerDecoder`` is, likewise.
+            custom_decoder: what decodes instead, called as ``TransformerDecoder`` is; it keeps its
+                weights, too.
             layer_norm_eps: what a norm adds to the variance.
             batch_first: sequences are (b, n, e) instead of (n, b, e).
             norm_first: pre-LN layers instead of post-LN.
             bias: give projections and norms a bias.
-            device: where the parameters are to live.
-            dtype: theirs.
+            device: Device of the parameters.
+            dtype: Dtype of the parameters.
             final_norm: end each stack made here with a norm, as PyTorch's does. Pre-LN layers
                 need it, since they end in a sum; post-LN layers end in a norm of their own, and
                 the paper has no other.
@@ -493,7 +494,7 @@ class Transformer(nn.Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """Encode ``src``, and decode ``tgt`` while looking at the result.
+        """Encode ``src``, and decode ``tgt`` while attending to the result.
 
         No mask is made here: a decoder that must not look ahead needs ``tgt_is_causal=True``, and
         padding in ``src`` is hidden twice, by ``src_key_padding_mask`` and by
@@ -501,7 +502,7 @@ class Transformer(nn.Module):
 
         Args:
             src: what is encoded: (m, b, e); with ``batch_first`` (b, m, e); or (m, e).
-            tgt: what is decoded: (n, b, e), (b, n, e) or (n, e) likewise.
+            tgt: what is decoded, in the same layout: (n, b, e), (b, n, e) or (n, e).
             src_mask: which tokens of ``src`` each of them may not see, (m, m) or (b * h, m, m).
             tgt_mask: which tokens of ``tgt`` each of them may not see, (n, n) or (b * h, n, n).
             memory_mask: what of the encoder's result each token of ``tgt`` may not see, (n, m) or

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from annotated_attention import chapters, display
-from annotated_attention.display import _saturation
+from annotated_attention.display.live_figures import saturation as figure
 
 MODULE = "saturation.js"
 one = chapters.load("01_one_head")
@@ -54,12 +54,12 @@ def test_at_the_extremes(script: Any, scores: Any, size: float, largest: float) 
 def test_histogram(script: Any, by: float) -> None:
     scores = PRODUCTS[64] / by
     counts = script("histogram", scores.tolist(), 46.5)
-    assert counts == _saturation.histogram(scores, 46.5)
+    assert counts == figure.histogram(scores, 46.5)
     assert sum(counts) == scores.numel()
     assert len(counts) == 93
     edges = [-2.5, -1.5, 0.5, 2.4, 2.5, 2.6]  # a score on an edge counts above it, but at the end
     assert script("histogram", [edges], 2.5) == [1, 1, 0, 1, 2]
-    assert _saturation.histogram(torch.tensor(edges), 2.5) == [1, 1, 0, 1, 2]
+    assert figure.histogram(torch.tensor(edges), 2.5) == [1, 1, 0, 1, 2]
 
 
 def test_the_page_is_given_what_is_drawn() -> None:

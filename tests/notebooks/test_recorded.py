@@ -128,9 +128,10 @@ def test_a_missing_record(monkeypatch, tmp_path):
 
 def test_whether_weights_are_there(monkeypatch, tmp_path):
     from annotated_attention import pretrained
+    from annotated_attention.pretrained import find
 
     monkeypatch.delenv(pretrained.VARIABLE, raising=False)
-    monkeypatch.setattr(pretrained, "PACKAGE", "no_such_package_of_weights")
+    monkeypatch.setattr(find, "PACKAGE", "no_such_package_of_weights")
     monkeypatch.setenv("TRAINED", "")
     assert not record.weights_are_there()
     monkeypatch.setenv("TRAINED", "1")

@@ -10,7 +10,8 @@ from book.run import scripts
 CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
 SCRIPTS = sorted(scripts.CHAPTERS.glob("*.py"))  # the cheat sheet, too
 each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-CORE = sorted((scripts.ROOT / "src" / "annotated_attention").glob("*.py"))
+PACKAGE = scripts.ROOT / "src" / "annotated_attention"
+CORE = sorted([*PACKAGE.glob("*.py"), *(PACKAGE / "pretrained").glob("*.py")])
 SHAPE = re.compile(r"# .*\((?:[a-z0-9_.]+(?: \* [a-z0-9]+)*,? ?)+\)")
 
 

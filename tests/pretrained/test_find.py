@@ -7,7 +7,7 @@ import types
 import pytest
 
 from annotated_attention import pretrained
-from annotated_attention.pretrained import NoWeights, find_weights
+from annotated_attention.pretrained import NoWeights, find, find_weights
 
 
 def fill(folder, content=b""):
@@ -21,7 +21,7 @@ def fill(folder, content=b""):
 def nowhere(monkeypatch):
     """Hide whatever this machine has."""
     monkeypatch.delenv(pretrained.VARIABLE, raising=False)
-    monkeypatch.setattr(pretrained, "PACKAGE", "no_such_package_of_weights")
+    monkeypatch.setattr(find, "PACKAGE", "no_such_package_of_weights")
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def package(nowhere, tmp_path, monkeypatch):
     folder = fill(home / "weights_that_explode" / "model")
     (folder.parent / "__init__.py").write_text("raise RuntimeError('it was imported')")
     monkeypatch.syspath_prepend(str(home))
-    monkeypatch.setattr(pretrained, "PACKAGE", "weights_that_explode")
+    monkeypatch.setattr(find, "PACKAGE", "weights_that_explode")
     return folder
 
 
@@ -46,7 +46,7 @@ def hub(monkeypatch, tmp_path):
 
     module = types.SimpleNamespace(snapshot_download=snapshot_download, asked=asked)
     monkeypatch.setitem(sys.modules, "huggingface_hub", module)
-    monkeypatch.setattr(pretrained, "SHA256", hashlib.sha256(b"weights").hexdigest())
+    monkeypatch.setattr(find, "SHA256", hashlib.sha256(b"weights").hexdigest())
     return module
 
 
@@ -74,7 +74,7 @@ def test_the_hub_is_asked_last_and_only_if_wanted(nowhere, hub, tmp_path):
 
 
 def test_what_the_hub_brings_must_be_the_expected_file(nowhere, hub, monkeypatch):
-    monkeypatch.setattr(pretrained, "SHA256", "0" * 64)
+    monkeypatch.setattr(find, "SHA256", "0" * 64)
     with pytest.raises(ValueError, match=r"has SHA-256 \w+, not 0000"):
         find_weights(hub=True)
 

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from torch import Tensor
 
 from annotated_attention import chapters, masks
-from annotated_attention.display._merger import written
+from annotated_attention.display.live_figures.mask_merger import written
 
 PAGE = "/chapters/masks/"
 WORDS = [["the", "cat", "drank", "the", "milk"], ["it", "was", "sweet", "·", "·"]]

@@ -1,24 +1,29 @@
 """What notebooks show: the map, figures, source and what changed in it."""
 
-from annotated_attention.display._calculator import calculator
-from annotated_attention.display._heads import heads_at_work
-from annotated_attention.display._live import live
-from annotated_attention.display._merger import mask_merger
-from annotated_attention.display._saturation import saturation
-from annotated_attention.display.annotated import annotated
-from annotated_attention.display.code import diff, source
-from annotated_attention.display.figures import (
-    COLOURS,
-    attention_lines,
-    attention_map,
-    finish,
-    panels,
-)
-from annotated_attention.display.flow import flow
-from annotated_attention.display.look_up import one_query, soft_look_up
-from annotated_attention.display.map import chapter_map
-from annotated_attention.display.progress import Progress
-from annotated_attention.display.shapes import colour_shapes
+from typing import TYPE_CHECKING
+
+from annotated_attention._lazy import import_lazily
+
+if TYPE_CHECKING:
+    from annotated_attention.display._live import live
+    from annotated_attention.display.annotation import annotated
+    from annotated_attention.display.code import diff, source
+    from annotated_attention.display.colours import colour_shapes
+    from annotated_attention.display.data_flow import flow
+    from annotated_attention.display.live_figures.calculator import calculator
+    from annotated_attention.display.live_figures.heads_at_work import heads_at_work
+    from annotated_attention.display.live_figures.mask_merger import mask_merger
+    from annotated_attention.display.live_figures.saturation import saturation
+    from annotated_attention.display.look_up import one_query, soft_look_up
+    from annotated_attention.display.map import chapter_map
+    from annotated_attention.display.plots import (
+        COLOURS,
+        attention_lines,
+        attention_map,
+        finish,
+        panels,
+    )
+    from annotated_attention.display.progress import Progress
 
 __all__ = [
     "COLOURS",
@@ -41,3 +46,5 @@ __all__ = [
     "soft_look_up",
     "source",
 ]
+
+import_lazily(__name__)

@@ -10,7 +10,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from annotated_attention.display.shapes import colour_shapes
+from annotated_attention.display.colours import colour_shapes
 
 # Names, punctuation and space look as code does without them, and are most of a page's elements.
 _PLAIN = re.compile(r'<span class="(?:n|p|w)">([^<]*)</span>')

@@ -1,9 +1,9 @@
 """Live figures: a static figure, complete in itself, and the module that can bring it to life.
 
-The site finds the figure's element and starts the module on it (``live/host/site.js``). In a
-notebook the output carries a script that does the same (``live/host/jupyter.js``): it needs neither
-a kernel nor a widget's state, so a saved notebook is alive wherever it is trusted. Everywhere else,
-and wherever a script does not run, the static figure stands.
+The site finds the figure's element and starts the module on it (``live_figures/host/site.js``).
+In a notebook the output carries a script that does the same (``live_figures/host/jupyter.js``): it
+needs neither a kernel nor a widget's state, so a saved notebook is alive wherever it is trusted.
+Everywhere else, and wherever a script does not run, the static figure stands.
 """
 
 import base64
@@ -43,7 +43,7 @@ def live(
 
     Args:
         static: the figure as ``finish`` gives it, complete without the module.
-        module: a file in ``display/live``, without its ending.
+        module: a script in ``display/live_figures``, without its ending.
         data: what the module draws: numbers, text, lists and dictionaries of them, which it reads
             with ``model.get("data")``.
         room: the height to keep free for it without its caption, so that nothing on the page
@@ -70,7 +70,7 @@ def live(
 @cache
 def files() -> dict[str, str]:
     """Give every script of the live figures, its text under its path."""
-    folder = resources.files(__package__) / "live"
+    folder = resources.files(__package__) / "live_figures"
     host = {f"host/{file.name}": file for file in (folder / "host").iterdir()}
     found = {file.name: file for file in folder.iterdir() if file.name.endswith(".js")} | host
     return {path: found[path].read_text(encoding="utf-8") for path in sorted(found)}

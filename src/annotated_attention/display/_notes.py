@@ -5,7 +5,7 @@ import textwrap
 from html import escape
 
 from annotated_attention.display._html import code_block, highlight_lines
-from annotated_attention.display.shapes import as_code, colour_shapes
+from annotated_attention.display.colours import as_code, colour_shapes
 
 _SECTION = re.compile(r"(?m)^(\w+):\n(?=[ \n])")
 _ENTRY = re.compile(r"(?m)^(\*{0,2}\w+): ")

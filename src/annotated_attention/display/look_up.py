@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from annotated_attention.display._html import Output
-from annotated_attention.display.figures import COLOURS, FAINT, finish, panels
+from annotated_attention.display.plots import COLOURS, FAINT, finish, panels
 
 _ROW = 21  # pixels from one key to the next
 _COLUMNS = (84, 160, 208)  # where score, exponential and weight end

@@ -1,7 +1,7 @@
 """The map at the top of each chapter: the whole computation, with one part of it lit up."""
 
 from annotated_attention.display._html import Output
-from annotated_attention.display.shapes import colour_shapes
+from annotated_attention.display.colours import colour_shapes
 
 # Each step, the shape it leaves behind, and what it does in a few words.
 STEPS = {

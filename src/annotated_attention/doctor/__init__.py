@@ -11,8 +11,15 @@ every entry of ``annotated_attention.mistakes``, to name what is wrong.
     True
 """
 
-from annotated_attention.doctor import adapters
-from annotated_attention.doctor.examination import examine
-from annotated_attention.doctor.report import Finding, Report
+from typing import TYPE_CHECKING
+
+from annotated_attention._lazy import import_lazily
+
+if TYPE_CHECKING:
+    from annotated_attention.doctor import adapters
+    from annotated_attention.doctor.examination import examine
+    from annotated_attention.doctor.report import Finding, Report
 
 __all__ = ["Finding", "Report", "adapters", "examine"]
+
+import_lazily(__name__)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.doctor import situations
+from annotated_attention.doctor.parameters import unregistered
 from annotated_attention.doctor.patient import Failed, Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 
@@ -177,30 +178,6 @@ def registration(patient: Patient) -> Iterator[Finding]:
             "parameters exist that the module does not know of",
             f"{count} numbers in {', '.join(list(lost)[:4])}{' …' if len(lost) > 4 else ''}",
         )
-
-
-def unregistered(module: nn.Module) -> dict[str, Tensor]:
-    """Find parameters in lists, dictionaries and attributes where a module does not look."""
-    known = {id(x) for x in module.parameters()}
-    found: dict[str, Tensor] = {}
-
-    def look(name: str, value: object) -> None:
-        if isinstance(value, nn.Module):
-            for inner, x in value.named_parameters():
-                look(f"{name}.{inner}", x)
-        elif isinstance(value, Tensor):
-            if value.is_leaf and value.requires_grad and id(value) not in known:
-                found[name] = value
-        elif isinstance(value, list | tuple | dict):
-            items = value.items() if isinstance(value, dict) else enumerate(value)
-            for key, item in items:
-                look(f"{name}.{key}", item)
-
-    for path, part in module.named_modules():
-        for name, value in vars(part).items():
-            if name not in ("_parameters", "_buffers", "_modules"):
-                look(f"{path}.{name}".lstrip("."), value)
-    return found
 
 
 def gradients(patient: Patient) -> Iterator[Finding]:

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from annotated_attention.doctor import situations
 from annotated_attention.doctor.adapters import torch_like
+from annotated_attention.doctor.parameters import Projections, find
 from annotated_attention.doctor.patient import Failed, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.situations import Situation
-from annotated_attention.doctor.weights import Projections, find
 from annotated_attention.mistakes import MISTAKES
 from annotated_attention.multihead import MultiheadAttention
 

@@ -1,4 +1,4 @@
-"""The exercises of "Batches": a slice, the fold in words, a bug that equal lengths hide."""
+"""Exercises of "Batches": a slice, the fold in words, a bug that equal lengths hide."""
 
 import math
 import re

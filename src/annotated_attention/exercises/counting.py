@@ -1,4 +1,4 @@
-"""The exercises of chapter 12: the FLOPs of a decoder layer, and how much fits into a cache."""
+"""Exercises of "Counting": the FLOPs of a decoder layer, and how much fits into a cache."""
 
 import math
 import numbers

@@ -1,4 +1,4 @@
-"""The exercises of chapter 17: attention against the clock, and somebody else's answer."""
+"""Exercises of "From memory": attention against the clock, and somebody else's answer."""
 
 import time
 from collections.abc import Callable

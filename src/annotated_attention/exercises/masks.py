@@ -1,4 +1,4 @@
-"""The exercises of “Masks”: masks merged by hand, and models that attend to padding."""
+"""Exercises of "Masks": masks merged by hand, and models that attend to padding."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The exercises of chapter 7: a score of one's own, and what a state_dict does not know."""
+"""Exercises of "Multi-head attention": another score, and what a state_dict does not know."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The exercises of chapter 1: two scores, a row of weights, attention from memory, W_Q."""
+"""Exercises of "One head": two scores, a row of weights, attention from memory, W_Q."""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""The exercises of chapter 15: a small projection made wide, and a design called your way."""
+"""Exercises of "Published code": a small projection made wide, and a design called your way."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The exercises of "The reshape trick": where a number lands, a split that mixes tokens."""
+"""Exercises of "The reshape trick": where a number lands, a split that mixes tokens."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The exercises of chapter 13: predictions, judged by the committed measurements."""
+"""Exercises of "Speed": predictions, judged by the committed measurements."""
 
 from collections.abc import Callable
 from typing import Any

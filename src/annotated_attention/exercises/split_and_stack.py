@@ -1,4 +1,4 @@
-"""The exercises of "Split and stack": whose columns, a silent head, all heads in one matrix."""
+"""Exercises of "Split and stack": whose columns, a silent head, all heads in one matrix."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The exercises of chapter 16: a broken attention to repair, and a probe to write."""
+"""Exercises of "Testing attention": a broken attention to repair, and a probe to write."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The exercises of chapter 11: a mean over real tokens, and a head that looks back."""
+"""Exercises of "Trained weights": a mean over real tokens, and a head that looks back."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The exercises of chapter 10: greedy decoding, and a decoder that trains but does not decode."""
+"""Exercises of "Training": greedy decoding, and a decoder that trains but does not decode."""
 
 import math
 from collections.abc import Callable, Iterator

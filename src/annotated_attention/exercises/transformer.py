@@ -1,4 +1,4 @@
-"""The exercises of chapter 9: counting the parameters of the base model, and the shift."""
+"""Exercises of "The Transformer": counting the parameters of the base model, and the shift."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The exercises of chapter 8: the decoder's mask, and a pre-LN decoder layer."""
+"""Exercises of "Transformer layers": the decoder's mask, and a pre-LN decoder layer."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The exercises of chapter 2: what W_O adds up, and a module that holds its heads."""
+"""Exercises of "Two heads": what W_O adds up, and a module that holds its heads."""
 
 import re
 from collections.abc import Callable, Iterator

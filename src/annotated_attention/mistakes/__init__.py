@@ -9,50 +9,56 @@ and caught. ``MISTAKES`` lists them by their code, the name in lower case with h
     The scores are not divided by the square root of d
 """
 
-from annotated_attention.mistakes._registry import MISTAKES, Mistake
-from annotated_attention.mistakes._steps import StepByStep
-from annotated_attention.mistakes.calls import CallInsteadOfForward, InputChangedInPlace
-from annotated_attention.mistakes.masks import (
-    CausalHidesItself,
-    CausalOffByOne,
-    CausalUnasked,
-    FiniteFillInHalf,
-    MaskAfterSoftmax,
-    MaskIgnored,
-    MaskInTheWrongOrder,
-    MaskInverted,
-    MaskMultiplied,
-    MaskOnTheWrongAxis,
-    MaskTransposed,
-    NanRow,
-    PaddingMaskOnQueries,
-)
-from annotated_attention.mistakes.projections import (
-    ChunksInTheWrongOrder,
-    HeadsInAPlainList,
-    InterleavedPerHead,
-    KeysAndValuesSwapped,
-    OutputProjectionDoubled,
-    OutputProjectionMissing,
-    SharedHeads,
-)
-from annotated_attention.mistakes.reshapes import (
-    BatchMixedIntoSequence,
-    HeadsOfOtherSamples,
-    MergeWithoutTranspose,
-    SplitAndMergeWithoutTranspose,
-    SplitWithoutTranspose,
-)
-from annotated_attention.mistakes.scores import (
-    DropoutBeforeSoftmax,
-    DropoutInEvaluation,
-    NoScale,
-    ScaleByLength,
-    ScaleByModelWidth,
-    ScaleTwice,
-    SoftmaxOverHeads,
-    SoftmaxOverQueries,
-)
+from typing import TYPE_CHECKING
+
+from annotated_attention._lazy import import_lazily
+
+if TYPE_CHECKING:
+    from annotated_attention.mistakes._registry import Mistake
+    from annotated_attention.mistakes._steps import StepByStep
+    from annotated_attention.mistakes.calls import CallInsteadOfForward, InputChangedInPlace
+    from annotated_attention.mistakes.catalogue import MISTAKES
+    from annotated_attention.mistakes.masks import (
+        CausalHidesItself,
+        CausalOffByOne,
+        CausalUnasked,
+        FiniteFillInHalf,
+        MaskAfterSoftmax,
+        MaskIgnored,
+        MaskInTheWrongOrder,
+        MaskInverted,
+        MaskMultiplied,
+        MaskOnTheWrongAxis,
+        MaskTransposed,
+        NanRow,
+        PaddingMaskOnQueries,
+    )
+    from annotated_attention.mistakes.projections import (
+        ChunksInTheWrongOrder,
+        HeadsInAPlainList,
+        InterleavedPerHead,
+        KeysAndValuesSwapped,
+        OutputProjectionDoubled,
+        OutputProjectionMissing,
+        SharedHeads,
+    )
+    from annotated_attention.mistakes.reshapes import (
+        BatchMixedIntoSequence,
+        HeadsOfOtherSamples,
+        MergeWithoutTranspose,
+        SplitAndMergeWithoutTranspose,
+        SplitWithoutTranspose,
+    )
+    from annotated_attention.mistakes.scores import (
+        DropoutBeforeSoftmax,
+        DropoutInEvaluation,
+        NoScale,
+        ScaleByLength,
+        ScaleByModelWidth,
+        ScaleTwice,
+        SoftmaxOverHeads,
+        SoftmaxOverQueries,
+    )
 
 __all__ = [
     "MISTAKES",
@@ -94,3 +100,5 @@ __all__ = [
     "SplitWithoutTranspose",
     "StepByStep",
 ]
+
+import_lazily(__name__)

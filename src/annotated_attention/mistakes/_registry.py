@@ -1,4 +1,4 @@
-"""The list of all mistakes, which the doctor, the chapters and the tests share."""
+"""How a class becomes an entry in the list of mistakes."""
 
 import inspect
 import re
@@ -43,7 +43,7 @@ class Mistake:
         return f"Write `{self.right}` in place of `{self.wrong}`."
 
 
-MISTAKES: dict[str, Mistake] = {}
+ENTERED: list[Mistake] = []  # as far as their modules are imported
 
 
 def mistake(*, wrong: str, right: str) -> Callable[[Version], Version]:
@@ -56,7 +56,7 @@ def mistake(*, wrong: str, right: str) -> Callable[[Version], Version]:
 
     def enter(version: Version) -> Version:
         code = re.sub(r"(?<!^)(?=[A-Z])", "-", version.__name__).lower()
-        MISTAKES[code] = Mistake(code, version, wrong, right)
+        ENTERED.append(Mistake(code, version, wrong, right))
         return version
 
     return enter

@@ -249,7 +249,7 @@ class CausalUnasked(MultiheadAttention):
 class FiniteFillInHalf(StepByStep):
     """Blocked scores are filled with a number that half precision does not hold.
 
-    In float32 it does what it should, but for a row with nothing left: there all scores are the
+    In float32 it does what it should, but for a fully masked row: there all scores are the
     same, and the weights are a mean over what is blocked. In float16, which ends at 65504, it stops
     with an error, on the day when somebody moves the model to a faster machine.
     """
@@ -261,10 +261,10 @@ class FiniteFillInHalf(StepByStep):
 
 @mistake(
     wrong="scores.masked_fill(blocked, -math.inf).softmax(-1)",
-    right="scores.masked_fill(blocked & ~nothing_left, -math.inf).softmax(-1) * ~nothing_left",
+    right="scores.masked_fill(blocked & ~fully_masked, -math.inf).softmax(-1) * ~fully_masked",
 )
 class NanRow(StepByStep):
-    """A row with nothing left becomes NaN.
+    """A fully masked row becomes NaN.
 
     The softmax of nothing but minus infinity is 0 / 0. It takes a sequence of padding alone, or a
     window that leaves nothing, and then the NaN goes through the whole model, and with the
@@ -272,6 +272,6 @@ class NanRow(StepByStep):
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Weigh without a thought for rows with nothing left."""
+        """Weigh without a fix for fully masked rows."""
         scores = scores if blocked is None else scores.masked_fill(blocked, -math.inf)
         return super().weigh(scores, None)

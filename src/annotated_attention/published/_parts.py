@@ -1,8 +1,12 @@
-"""What the designs share: what they refuse, and the weights of a reference."""
+"""What several designs share: attention, what they refuse, and the weights of a reference."""
+
+import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from annotated_attention.attention import masked_softmax
 from annotated_attention.checks import check_inputs
 from annotated_attention.masks import as_blocked
 from annotated_attention.multihead import MultiheadAttention
@@ -60,6 +64,57 @@ def read_mask(
             f"{name} {tuple(mask.shape)} must have shape {letters} = {sizes}; a size may be 1"
         )
     return as_blocked(mask, true_means=true_means)
+
+
+def attend_weighted(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attention_weights: Tensor | None,
+    attention_mask: Tensor | None,
+    dropout_p: float,
+) -> Tensor:
+    """Attend, with the scaled scores multiplied by weights from outside.
+
+    Args:
+        q: (b, h, n, d), the queries of each head.
+        k: (b, h, d, m), the keys of each head, laid out so that no transpose is needed.
+        v: (b, h, m, d_v), the values of each head.
+        attention_weights: floating point, (b, h, n, m) or with sizes of 1, or None.
+        attention_mask: boolean, (b, h, n, m) or with sizes of 1, or None; True = blocked.
+        dropout_p: probability of zeroing a weight.
+
+    Returns:
+        (b, n, h * d_v).
+    """
+    scores = q @ k / math.sqrt(q.size(-1))  # (b, h, n, m)
+    b, h, n, m = scores.shape
+    if attention_weights is not None:
+        check_factors(attention_weights, b, h, n, m)
+        scores = scores * attention_weights  # (b, h, n, m)
+    letters = "(b, h, n, m)"
+    blocked = read_mask("attention_mask", attention_mask, "blocked", letters, b, h, n, m)
+    weights = masked_softmax(scores, blocked)            # (b, h, n, m)
+    weights = F.dropout(weights, dropout_p)              # (b, h, n, m)
+    return (weights @ v).permute(0, 2, 1, 3).flatten(2)  # (b, n, h * d_v)
+
+
+def check_factors(factors: Tensor, *sizes: int) -> None:
+    """Refuse what the scores cannot be multiplied with.
+
+    Raises:
+        TypeError: ``factors`` is no tensor of floating-point numbers.
+        ValueError: another shape.
+    """
+    if not isinstance(factors, Tensor) or not factors.is_floating_point():
+        kind = factors.dtype if isinstance(factors, Tensor) else type(factors).__name__
+        raise TypeError(f"attention_weights must be a floating-point tensor, got {kind}")
+    wanted = zip(factors.shape, sizes, strict=False)
+    if factors.dim() != len(sizes) or any(have not in (1, want) for have, want in wanted):
+        raise ValueError(
+            f"attention_weights {tuple(factors.shape)} must have shape (b, h, n, m) = {sizes}; "
+            "a size may be 1"
+        )
 
 
 def projections(

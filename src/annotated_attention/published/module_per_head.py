@@ -56,7 +56,7 @@ class ModulePerHead(nn.Module):
     The most direct reading of the formula, and h times as many calls as one matrix needs. The list
     has to be an ``nn.ModuleList``: a plain one hides the heads from optimizer and ``state_dict``.
 
-    Source: chapter 15, and Vaswani et al. (2017), section 3.2.2.
+    Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
@@ -87,7 +87,7 @@ class ModulePerHead(nn.Module):
             key: (b, m, e), one row per key.
             value: (b, m, e), one row per key.
             mask: boolean or integers, (b, n, m) or with sizes of 1; 0 means "must not see". A
-                query with nothing left gets zeros from every head.
+                query whose keys are all blocked gets zeros from every head.
 
         Returns:
             (b, n, e).

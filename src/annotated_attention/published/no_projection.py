@@ -5,9 +5,8 @@ from torch import Tensor, nn
 
 from annotated_attention.checks import check_settings
 from annotated_attention.multihead import MultiheadAttention
-from annotated_attention.published._parts import check_batches
+from annotated_attention.published._parts import attend_weighted, check_batches
 from annotated_attention.published.design import Design
-from annotated_attention.published.weighted_scores import attend_weighted
 
 
 class NoProjection(nn.Module):
@@ -17,7 +16,7 @@ class NoProjection(nn.Module):
     projection is all that is learned. It equals the multi-head attention with identity matrices
     for W_Q, W_K and W_V; ``as_multihead`` builds it.
 
-    Source: chapter 15.
+    Source: the chapter "Published code".
     """
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.1) -> None:
@@ -57,7 +56,7 @@ class NoProjection(nn.Module):
             attention_weights: floating point, (b, h, n, m) or with sizes of 1, or None; multiplies
                 the scaled scores.
             attention_mask: boolean, (b, h, n, m) or with sizes of 1, or None; True means "must not
-                see". A query with nothing left gets zeros from every head.
+                see". A query whose keys are all blocked gets zeros from every head.
 
         Returns:
             (b, n, e).

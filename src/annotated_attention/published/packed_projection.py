@@ -24,7 +24,7 @@ class PackedBase(nn.Module, ABC):
     Sequence-first; masks in which True is blocked. Batch and heads are folded into one axis. A
     subclass says in ``attention`` what happens in between.
 
-    Source: chapter 15, and Vaswani et al. (2017), section 3.2.2.
+    Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class PackedBase(nn.Module, ABC):
             value: (m, b, e), one row per key.
             key_padding_mask: boolean, (b, m), or None; True means "must not see".
             attn_mask: boolean, (n, m) or (b * h, n, m), or None; True means "must not see". A query
-                with nothing left gets zeros from that head.
+                whose keys are all blocked gets zeros from that head.
 
         Returns:
             The output, (n, b, e), and the weights of every head before dropout, (b, h, n, m).

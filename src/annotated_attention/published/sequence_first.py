@@ -54,7 +54,7 @@ class SequenceFirst(nn.Module):
     the last call can be looked at: ``on_weights`` is called with them, and ``last_weights`` keeps
     them, which holds a tensor of n * m * b * h numbers until the next call.
 
-    Source: chapter 15, and Vaswani et al. (2017), section 3.2.2.
+    Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class SequenceFirst(nn.Module):
             key: (m, b, e), one row per key.
             value: (m, b, e), one row per key.
             mask: boolean or integers, (n, m, b), where n and b may be 1; 0 means "must not see". A
-                query with nothing left gets zeros from every head.
+                query whose keys are all blocked gets zeros from every head.
 
         Returns:
             (n, b, e).

@@ -22,7 +22,7 @@ class SharedProjection(nn.Module):
 
     Scores are divided by the root of d, not of e as published: a score adds up d products.
 
-    Source: chapter 15.
+    Source: the chapter "Published code".
     """
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
@@ -55,7 +55,7 @@ class SharedProjection(nn.Module):
             keys: (b, m, e), one row per key.
             query: (b, n, e), one row per query.
             mask: boolean or integers, (b, h, n, m) or with sizes of 1; 0 means "must not see". A
-                query with nothing left gets zeros from every slice.
+                query whose keys are all blocked gets zeros from every slice.
 
         Returns:
             (b, n, e).

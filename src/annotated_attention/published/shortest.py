@@ -13,7 +13,8 @@ from annotated_attention.published._parts import check_batches, projections
 class Shortest(nn.Module):
     """Multi-head attention in four matrices and eight lines, sequence-first.
 
-    Source: chapters 15 and 17, and Vaswani et al. (2017), section 3.2.2.
+    Source: the chapters "Published code" and "From memory", and Vaswani et al. (2017),
+    section 3.2.2.
     """
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:

@@ -22,7 +22,7 @@ class WideProjection(nn.Module):
     Three projections from e to e hold all heads; ``view`` and ``transpose`` cut them apart. The
     product is ``@``: ``torch.bmm`` takes three axes, and here there are four.
 
-    Source: chapter 15, and Vaswani et al. (2017), section 3.2.2.
+    Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
@@ -50,7 +50,7 @@ class WideProjection(nn.Module):
         Args:
             x: (b, n, e), one row per token.
             mask: boolean or integers, (b, h, n, n) or with sizes of 1; 0 means "must not see". A
-                token with nothing left gets zeros from every head.
+                token whose keys are all blocked gets zeros from every head.
 
         Returns:
             (b, n, e).

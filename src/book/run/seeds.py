@@ -1,4 +1,4 @@
-"""Trains the models of chapter 10 from several seeds, and keeps what came out as data.
+"""Trains the models of the chapter "Training" from several seeds, and keeps what came out as data.
 
     make seeds
 

@@ -3,16 +3,15 @@
 import ast
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from book.shapes.comments import Comment, ShapeCommentError, find_arguments, find_comments
 from book.shapes.letters import Letters
 from book.shapes.rewrite import rewrite
-from book.shapes.values import Found, find_shape, find_variables
+from book.shapes.values import find_shape, find_variables
 
 ROOT = Path(__file__).resolve().parents[3]
 Held = dict[str, Letters]  # the local that each call of a function has; Dynamo can make it, too
@@ -30,7 +29,6 @@ class Checker:
         self.files: set[Path] = set()  # read so far
         self.packages: list[Path] = []  # folders whose files all count
         self.sections: dict[object, Letters] = {}
-        self.traces: WeakKeyDictionary[Any, Letters] = WeakKeyDictionary()
         self.function = self._make_function()
 
     def read(self, path: Path) -> ast.Module:
@@ -81,24 +79,17 @@ class Checker:
     def _make_function(self) -> Callable[..., Any]:
         """Make the function that rewritten code calls. Dynamo traces it, so it holds little."""
 
-        def trace(ctx: Any) -> None:
-            self._check_traced(ctx)
-
         def check(held: Held | None, number: int | None, value: Any, unpack: bool = False) -> Any:
             if unpack and not isinstance(value, tuple | list):
                 value = tuple(value)
             torch = sys.modules.get("torch")  # not imported for a chapter that does without
-            if torch and torch.compiler.is_dynamo_compiling():
-                from torch._dynamo.comptime import comptime
-
-                comptime(trace)
-            else:
-                self._check_now(held, number, value, sys._getframe(1))
+            if not (torch and torch.compiler.is_dynamo_compiling()):
+                self._check(held, number, value, sys._getframe(1))
             return value
 
         return check
 
-    def _check_now(
+    def _check(
         self, held: Held | None, number: int | None, value: object, frame: FrameType
     ) -> None:
         comment = None if number is None else self.comments[number]
@@ -106,36 +97,7 @@ class Checker:
             letters = held.setdefault("", Letters())
         else:
             letters = self.sections.setdefault(comment and comment.section, Letters())
-        if comment is None:
-            self._compare(letters)
-        else:
-            self._compare(letters, comment, find_shape(value), find_variables(comment, frame))
-
-    def _check_traced(self, ctx: Any) -> None:
-        """Check while Dynamo traces; nothing of it stays in the graph."""
-        from book.shapes.tracing import find_traced_shape, find_traced_variables
-
-        caller = ctx.parent()
-        tx = caller._i_will_not_complain_if_bc_breaks_InstructionTranslator()
-        if tx is None:  # Dynamo compiles the check alone, after a graph break: nothing is known
-            return
-        letters = self.traces.setdefault(tx, Letters())
-        number = ctx.get_local("number").as_python_constant()
-        if number is None:
-            self._compare(letters)
-            return
-        comment = self.comments[number]
-        value = ctx.get_local("value")._i_will_not_complain_if_bc_breaks_VariableTracker()
-        found = find_traced_shape(value, tx)
-        self._compare(letters, comment, found, find_traced_variables(comment, caller, tx))
-
-    def _compare(
-        self,
-        letters: Letters,
-        comment: Comment | None = None,
-        found: Found = "",
-        variables: Mapping[str, int] | None = None,
-    ) -> None:
+        found = find_shape(value)
         if comment is not None and comment.argument and found == "NoneType":
             return
         try:
@@ -143,7 +105,7 @@ class Checker:
                 letters.leave()
             else:
                 comment.reached = True
-                letters.check(comment, found, variables or {})
+                letters.check(comment, found, find_variables(comment, frame))
         except ShapeCommentError as error:
             self.mismatches.append(str(error))
             raise

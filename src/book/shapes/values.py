@@ -4,8 +4,7 @@ Torch is not imported here: where nothing has imported it, no value is a symboli
 """
 
 import sys
-from collections.abc import Mapping
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from book.shapes.comments import Comment
@@ -28,22 +27,10 @@ def find_variables(comment: Comment, frame: FrameType) -> dict[str, int]:
     """Return the letters that are integer variables in the frame."""
     if not comment.variables:
         return {}
-    near, far, own = frame.f_locals, frame.f_globals, local_names(frame.f_code)
-    return integers(
-        {
-            name: near.get(name) if name in near or name in own else far.get(name)
-            for name in comment.variables
-        }
-    )
-
-
-def local_names(code: CodeType) -> set[str]:
-    """Return the names that never mean a global here, even before they have a value."""
-    return {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
-
-
-def integers(values: Mapping[str, object]) -> dict[str, int]:
-    """Keep what is an integer."""
+    near, far, code = frame.f_locals, frame.f_globals, frame.f_code
+    # Names that never mean a global here, even before they have a value.
+    own = {*near, *code.co_varnames, *code.co_cellvars, *code.co_freevars}
+    values = {name: (near if name in own else far).get(name) for name in comment.variables}
     return {name: size for name, x in values.items() if (size := _integer(x)) is not None}
 
 

@@ -10,7 +10,7 @@ from bs4.element import AttributeValueList
 from markdown.extensions.toc import slugify
 
 from annotated_attention.display import assets
-from annotated_attention.display.shapes import colour_shapes
+from annotated_attention.display.colours import colour_shapes
 from book.site.contents import Chapter
 
 # Set aside while a page is parsed: the parser would write SVG's mixed-case names in lower case, and

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor.conduct import unregistered
-
 _ROLES = {
     "qkv": r"qkv|c_attn|in_proj|query_key_value|w?pack|to_qkv",
     "kv": r"kv|key_value",
@@ -50,6 +48,30 @@ class _Found:
     weight: Tensor
     bias: Tensor | None
     linear: bool | None
+
+
+def unregistered(module: nn.Module) -> dict[str, Tensor]:
+    """Find parameters in lists, dictionaries and attributes where a module does not look."""
+    known = {id(x) for x in module.parameters()}
+    found: dict[str, Tensor] = {}
+
+    def look(name: str, value: object) -> None:
+        if isinstance(value, nn.Module):
+            for inner, x in value.named_parameters():
+                look(f"{name}.{inner}", x)
+        elif isinstance(value, Tensor):
+            if value.is_leaf and value.requires_grad and id(value) not in known:
+                found[name] = value
+        elif isinstance(value, list | tuple | dict):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, item in items:
+                look(f"{name}.{key}", item)
+
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            if name not in ("_parameters", "_buffers", "_modules"):
+                look(f"{path}.{name}".lstrip("."), value)
+    return found
 
 
 def find(module: nn.Module, embed_dim: int, num_heads: int) -> Iterator[Projections]:

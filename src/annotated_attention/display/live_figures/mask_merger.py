@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from annotated_attention.display._live import Live, live
-from annotated_attention.display.figures import COLOURS, FAINT, finish, panels
+from annotated_attention.display.plots import COLOURS, FAINT, finish, panels
 from annotated_attention.masks import block_future, merge_masks, padding_to_heads
 
 _UNIT = 36  # of a cell, in CSS pixels

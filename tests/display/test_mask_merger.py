@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from annotated_attention import chapters, display, masks, scaled_dot_product_attention
-from annotated_attention.display._merger import written
+from annotated_attention.display.live_figures.mask_merger import written
 
 MODULE = "mask_merger.js"
 B, N, M = 2, 3, 5

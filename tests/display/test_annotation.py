@@ -21,7 +21,7 @@ from annotated_attention import (
 )
 from annotated_attention.display import annotated
 from annotated_attention.display._notes import render
-from annotated_attention.display.annotated import Block, _write, split
+from annotated_attention.display.annotation import Block, _write, split
 from annotated_attention.display.code import located_source
 
 SHOWN = [

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from annotated_attention.display._live import Live, live
-from annotated_attention.display.figures import COLOURS, finish, panels
+from annotated_attention.display.plots import COLOURS, finish, panels
 
 Measure = Callable[[Tensor], tuple[float, float, float]]
 

@@ -91,7 +91,7 @@ class Layout:
     transposed: bool = False  # matrices of a layer are stored (in, out)
 
 
-def _with_bias(names: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def with_bias(names: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Give each part's weight and bias; ``in_proj`` joins its own with an underscore."""
     return {
         f"{ours}{'_' if ours.endswith('in_proj') else '.'}{kind}": tuple(
@@ -101,54 +101,6 @@ def _with_bias(names: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for kind in ("weight", "bias")
     }
 
-
-BERT = Layout(
-    outside={
-        "words.weight": "embeddings.word_embeddings.weight",
-        "positions.weight": "embeddings.position_embeddings.weight",
-        "kinds.weight": "embeddings.token_type_embeddings.weight",
-        "norm.weight": "embeddings.LayerNorm.weight",
-        "norm.bias": "embeddings.LayerNorm.bias",
-    },
-    layer=_with_bias(
-        {
-            "self_attn.in_proj": tuple(f"attention.self.{x}" for x in ("query", "key", "value")),
-            "self_attn.out_proj": ("attention.output.dense",),
-            "norm1": ("attention.output.LayerNorm",),
-            "linear1": ("intermediate.dense",),
-            "linear2": ("output.dense",),
-            "norm2": ("output.LayerNorm",),
-        }
-    ),
-    ours="encoder.layers.",
-    theirs="encoder.layer.",
-    prefix="",
-    unread=r"embeddings\.position_ids|pooler\.dense\.(weight|bias)",
-)
-
-GPT2 = Layout(
-    outside={
-        "words.weight": "wte.weight",
-        "positions.weight": "wpe.weight",
-        "decoder.norm.weight": "ln_f.weight",
-        "decoder.norm.bias": "ln_f.bias",
-    },
-    layer=_with_bias(
-        {
-            "norm1": ("ln_1",),
-            "self_attn.in_proj": ("attn.c_attn",),
-            "self_attn.out_proj": ("attn.c_proj",),
-            "norm2": ("ln_2",),
-            "linear1": ("mlp.c_fc",),
-            "linear2": ("mlp.c_proj",),
-        }
-    ),
-    ours="decoder.layers.",
-    theirs="h.",
-    prefix="transformer.",
-    unread=r"h\.\d+\.attn\.(bias|masked_bias)",  # the causal mask, as numbers
-    transposed=True,
-)
 
 
 def fill(model: Model, folder: Path, layout: Layout, layers: int) -> Model:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from annotated_attention.display._html import Output
-from annotated_attention.display.figures import COLOURS, FAINT, finish, panels
+from annotated_attention.display.plots import COLOURS, FAINT, finish, panels
 
 _WIDTH, _HEIGHT = 180, 66  # of a place, in CSS pixels
 

@@ -1,0 +1,37 @@
+"""Packages that import what they offer when it is first used."""
+
+import ast
+import importlib
+import inspect
+import sys
+from typing import Any
+
+
+def import_lazily(package: str) -> None:
+    """Let a package import each name that it offers when somebody asks for it.
+
+    The package writes its imports under ``if TYPE_CHECKING:``, where type checkers and editors find
+    them. They are read from there, so no name is entered twice, and become a module's
+    ``__getattr__`` and ``__dir__`` (PEP 562).
+
+    Args:
+        package: the ``__name__`` of the package.
+    """
+    module: Any = sys.modules[package]
+    guarded = [x for x in ast.parse(inspect.getsource(module)).body if isinstance(x, ast.If)]
+    imports = [x for block in guarded for x in block.body if isinstance(x, ast.ImportFrom)]
+    homes = {alias.name: str(x.module) for x in imports for alias in x.names}
+
+    def __getattr__(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if homes[name] == package:  # a module of the package itself
+            return importlib.import_module(f"{package}.{name}")
+        value = getattr(importlib.import_module(homes[name]), name)
+        setattr(module, name, value)  # found without asking from now on
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*vars(module), *homes})
+
+    module.__getattr__, module.__dir__ = __getattr__, __dir__

@@ -1,0 +1,44 @@
+"""Trained checkpoints, read into the classes of this package.
+
+``load_encoder`` reads a BERT-type checkpoint, ``load_decoder`` a GPT-2-type one, from a folder in
+the usual layout: ``config.json``, ``model.safetensors``, ``tokenizer.json``. What does not fit is
+refused before anything is read, and nothing is ever unpickled. ``find_weights`` finds the folder of
+the model of the chapter "Trained weights". Reading needs the extra ``trained``:
+``pip install '.[trained]'``.
+"""
+
+from typing import TYPE_CHECKING
+
+from annotated_attention._lazy import import_lazily
+
+if TYPE_CHECKING:
+    from annotated_attention.pretrained.bert import SentenceEncoder, load_encoder, mean_pool
+    from annotated_attention.pretrained.collect import attention_weights
+    from annotated_attention.pretrained.find import (
+        FILES,
+        REPOSITORY,
+        SHA256,
+        VARIABLE,
+        NoWeights,
+        find_weights,
+        sha256,
+    )
+    from annotated_attention.pretrained.gpt2 import CausalDecoder, load_decoder
+
+__all__ = [
+    "FILES",
+    "REPOSITORY",
+    "SHA256",
+    "VARIABLE",
+    "CausalDecoder",
+    "NoWeights",
+    "SentenceEncoder",
+    "attention_weights",
+    "find_weights",
+    "load_decoder",
+    "load_encoder",
+    "mean_pool",
+    "sha256",
+]
+
+import_lazily(__name__)

@@ -1,0 +1,193 @@
+"""BERT-type checkpoints: sentence encoders."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention.masks import block_padding
+from annotated_attention.pretrained.backbone import Sizes, build_stack, check_tokens, empty_table
+from annotated_attention.pretrained.checkpoint import (
+    Config,
+    Layout,
+    fill,
+    read_tokenizer,
+    with_bias,
+)
+
+LAYOUT = Layout(
+    outside={
+        "words.weight": "embeddings.word_embeddings.weight",
+        "positions.weight": "embeddings.position_embeddings.weight",
+        "kinds.weight": "embeddings.token_type_embeddings.weight",
+        "norm.weight": "embeddings.LayerNorm.weight",
+        "norm.bias": "embeddings.LayerNorm.bias",
+    },
+    layer=with_bias(
+        {
+            "self_attn.in_proj": tuple(f"attention.self.{x}" for x in ("query", "key", "value")),
+            "self_attn.out_proj": ("attention.output.dense",),
+            "norm1": ("attention.output.LayerNorm",),
+            "linear1": ("intermediate.dense",),
+            "linear2": ("output.dense",),
+            "norm2": ("output.LayerNorm",),
+        }
+    ),
+    ours="encoder.layers.",
+    theirs="encoder.layer.",
+    prefix="",
+    unread=r"embeddings\.position_ids|pooler\.dense\.(weight|bias)",
+)
+
+
+class SentenceEncoder(nn.Module):
+    """A BERT-type encoder on ``TransformerEncoder``: post-LN, learned positions, mean pooling.
+
+    Source: Devlin et al. (2019), section 3; Reimers and Gurevych (2019), section 3.
+    """
+
+    def __init__(self, sizes: Sizes, kinds: int, pad: int, tokenizer: Any) -> None:
+        """Create the parts; ``load_encoder`` fills them.
+
+        Args:
+            sizes: of its parts.
+            kinds: how many token types; only the first is used, the second is for pairs.
+            pad: the token that fills up a batch.
+            tokenizer: of the library ``tokenizers``.
+        """
+        super().__init__()
+        self.words = empty_table(sizes.tokens, sizes.width)
+        self.positions = empty_table(sizes.positions, sizes.width)
+        self.kinds = empty_table(kinds, sizes.width)
+        self.norm = nn.LayerNorm(sizes.width, sizes.eps)
+        self.encoder = build_stack(sizes, norm_first=False)
+        self.pad, self.tokenizer = pad, tokenizer
+
+    def forward(self, tokens: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """Give every token its vector.
+
+        Args:
+            tokens: (b, n), integers.
+            key_padding_mask: (b, n), True = blocked: padding.
+
+        Returns:
+            (b, n, e), the hidden states of the last layer.
+
+        Raises:
+            ValueError: ``tokens`` has not two axes, or is longer than the model has positions.
+        """
+        return self.encoder(self.embed(tokens), src_key_padding_mask=key_padding_mask)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Add up the embeddings of the tokens, their positions and the first token type.
+
+        Args:
+            tokens: (b, n), integers.
+
+        Returns:
+            (b, n, e), normed: what goes into the first layer.
+
+        Raises:
+            ValueError: as ``forward``.
+        """
+        check_tokens(tokens, self.positions)
+        positions = self.positions.weight[: tokens.size(1)]        # (n, e)
+        x = self.words(tokens) + positions + self.kinds.weight[0]  # (b, n, e)
+        return self.norm(x)
+
+    def tokenize(self, sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Cut sentences into tokens, and fill the shorter ones up.
+
+        Args:
+            sentences: b of them.
+
+        Returns:
+            The tokens, (b, n), and ``blocked``, (b, n), True where a place is filled up.
+
+        Raises:
+            TypeError: ``sentences`` is one string.
+            ValueError: there are none.
+        """
+        if isinstance(sentences, str):
+            raise TypeError("sentences must be a list of strings, got one string")
+        if not sentences:
+            raise ValueError("sentences is empty: there must be at least one")
+        rows = [torch.tensor(self.tokenizer.encode(text).ids) for text in sentences]
+        tokens = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.pad)
+        blocked = block_padding(torch.tensor([len(row) for row in rows]), tokens.size(1))
+        device = self.words.weight.device
+        return tokens.to(device), blocked.to(device)
+
+    def encode(self, sentences: Sequence[str]) -> Tensor:
+        """Give every sentence one vector of length 1, without gradients.
+
+        Args:
+            sentences: b of them.
+
+        Returns:
+            (b, e). The product of two rows is the cosine between them.
+
+        Raises:
+            TypeError: as ``tokenize``.
+            ValueError: as ``tokenize`` and ``forward``.
+        """
+        with torch.no_grad():
+            tokens, blocked = self.tokenize(sentences)
+            pooled = mean_pool(self(tokens, blocked), blocked)  # (b, e)
+            return F.normalize(pooled, dim=-1)
+
+
+def mean_pool(states: Tensor, blocked: Tensor) -> Tensor:
+    """Average the states of each sentence's real tokens.
+
+    Args:
+        states: (b, n, e).
+        blocked: (b, n), True for padding. Each row needs a token that is not.
+
+    Returns:
+        (b, e).
+    """
+    real = (~blocked)[..., None].to(states.dtype)  # (b, n, 1)
+    return (states * real).sum(1) / real.sum(1)    # (b, e)
+
+
+def load_encoder(
+    folder: str | os.PathLike[str], *, dtype: torch.dtype = torch.float32
+) -> SentenceEncoder:
+    """Read a BERT-type checkpoint.
+
+    The pooler's matrix, which sentence encoders do not use, is not read.
+
+    Args:
+        folder: holds ``config.json``, ``model.safetensors`` and ``tokenizer.json``.
+        dtype: Dtype of the parameters, whatever the file's is.
+
+    Returns:
+        The model, in evaluation mode, on the CPU.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ImportError: the extra ``trained`` is not installed.
+        ValueError: a file cannot be read, a field of the configuration names something that
+            cannot be built here, or a tensor is missing, superfluous or of the wrong shape.
+    """
+    config = Config(folder, "bert")
+    config.require(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
+    sizes = Sizes(
+        tokens=config.size("vocab_size"),
+        positions=config.size("max_position_embeddings"),
+        width=config.size("hidden_size"),
+        heads=config.heads("hidden_size", "num_attention_heads"),
+        layers=config.size("num_hidden_layers"),
+        hidden=config.size("intermediate_size"),
+        activation=config.activation("hidden_act"),
+        eps=config.number("layer_norm_eps"),
+    )
+    pad = config.size("pad_token_id", at_least=0)
+    tokenizer = read_tokenizer(config.folder, sizes.tokens)
+    with torch.device("meta"):  # sizes without memory; no random number is drawn
+        model = SentenceEncoder(sizes, config.size("type_vocab_size"), pad, tokenizer).to(dtype)
+    return fill(model, config.folder, LAYOUT, sizes.layers)

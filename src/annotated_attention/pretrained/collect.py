@@ -1,0 +1,45 @@
+"""The attention weights of a whole model, collected while it runs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from annotated_attention.multihead import MultiheadAttention
+
+
+@contextmanager
+def attention_weights(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Collect the attention weights of every head while the block runs.
+
+    Works on every model whose attention is ``MultiheadAttention``, trained or not. The layers go on
+    asking for no weights; a hook asks in their place.
+
+    Args:
+        model: holds the attention modules.
+
+    Yields:
+        A list. Each call of an attention module appends its weights, (b, h, n, m).
+
+    Raises:
+        ValueError: the model holds no ``MultiheadAttention``.
+    """
+    found: list[Tensor] = []
+
+    def ask(_: nn.Module, given: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return given, options | {"need_weights": True, "average_attn_weights": False}
+
+    def keep(_: nn.Module, __: Any, result: tuple[Tensor, Tensor]) -> None:
+        found.append(result[1])
+
+    modules = [module for module in model.modules() if isinstance(module, MultiheadAttention)]
+    if not modules:
+        raise ValueError(f"model ({type(model).__name__}) holds no MultiheadAttention")
+    hooks = [module.register_forward_pre_hook(ask, with_kwargs=True) for module in modules]
+    hooks += [module.register_forward_hook(keep) for module in modules]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()

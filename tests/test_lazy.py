@@ -1,0 +1,78 @@
+"""The packages that import what they offer when it is first used."""
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import annotated_attention.mistakes
+
+LAZY = ["", ".display", ".doctor", ".exercises", ".mistakes", ".pretrained"]
+each_package = pytest.mark.parametrize("name", [f"annotated_attention{x}" for x in LAZY])
+
+
+def run(code):
+    """Run code in a process of its own, and return what it prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@each_package
+def test_offers_what_it_lists(name):
+    package = importlib.import_module(name)
+    everything = {}
+    exec(f"from {name} import *", everything)
+    assert set(package.__all__) == everything.keys() - {"__builtins__"}
+    for offered in package.__all__:
+        assert getattr(package, offered) is everything[offered]
+    with pytest.raises(AttributeError, match=f"'{name}' has no attribute 'nothing'"):
+        _ = package.nothing
+    with pytest.raises(ImportError, match="'nothing'"):
+        exec(f"from {name} import nothing")
+
+
+@each_package
+def test_no_module_hides_what_its_package_offers(name):
+    """Whoever imports a module makes it an attribute of its package, over what has its name."""
+    package = importlib.import_module(name)
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name in package.__all__:
+            offered = getattr(package, module.name)
+            assert offered is sys.modules[f"{name}.{module.name}"], f"rename {module.name}.py"
+
+
+def test_a_fresh_package_says_what_it_has():
+    names = [f"annotated_attention{x}" for x in LAZY]
+    missing = "; ".join(f"print(*set({x}.__all__) - set(dir({x})))" for x in names)
+    assert run(f"import {', '.join(names)}; {missing}") == ""
+
+
+def test_packages_import_nothing_by_themselves():
+    names = ", ".join(f"annotated_attention{x}" for x in LAZY)
+    loaded = "print(*sorted(x for x in sys.modules if x.startswith('annotated_attention')))"
+    found = run(f"import sys, {names}\n{loaded}").split()
+    assert found == sorted(
+        [*(f"annotated_attention{x}" for x in LAZY), "annotated_attention._lazy"]
+    )
+
+
+def test_one_name_brings_what_it_needs_and_no_more():
+    show = "print(*sorted(x.split('.')[1] for x in sys.modules if 'annotated_attention.' in x))"
+    found = run(f"import sys\nfrom annotated_attention import split_heads\n{show}").split()
+    assert found == ["_lazy", "heads"]
+
+
+def test_what_was_imported_lazily_can_be_pickled():
+    code = "import pickle; from annotated_attention import MultiheadAttention as M"
+    assert run(f"{code}; print(pickle.loads(pickle.dumps(M)) is M)") == "True"
+
+
+@pytest.mark.parametrize("first", ["scores", "reshapes", "calls"])
+def test_mistakes_are_all_there_in_one_order(first):
+    listed = "from annotated_attention.mistakes import MISTAKES; print(*MISTAKES)"
+    found = run(f"import annotated_attention.mistakes.{first}; {listed}").split()
+    versions = set(annotated_attention.mistakes.__all__) - {"MISTAKES", "Mistake", "StepByStep"}
+    assert len(found) == len(versions)
+    assert found == list(annotated_attention.mistakes.MISTAKES)
