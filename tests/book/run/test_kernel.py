@@ -44,7 +44,7 @@ def test_files_that_were_read_but_for_what_the_site_links():
 (root / "README.md").read_text()
 (root / "src/annotated_attention/data/training.json").read_text()
 (root / "src/annotated_attention/display/display.css").read_text()
-(root / "src/annotated_attention/display/live/calculator.js").read_text()
+(root / "src/annotated_attention/display/live_figures/calculator.js").read_text()
 """)
     read = {path for path in found if not path.endswith(".py")}
     assert read == {"README.md", "src/annotated_attention/data/training.json"}
