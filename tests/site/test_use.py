@@ -77,6 +77,8 @@ def test_complete_without_scripts(plain, page):
 
 # Live figures
 
+UNFOLD = "() => { for (const fold of document.querySelectorAll('details')) fold.open = true }"
+
 # Which of the figure's controls has the focus: null outside of it.
 FOCUSED = """
 () => {
@@ -92,6 +94,7 @@ FOCUSED = """
 @pytest.mark.parametrize("path", LIVE)
 def test_live_figures_answer(reader, path):
     reader.goto(f"/{path}")
+    reader.evaluate(UNFOLD)
     frames = reader.locator(".aa-live")
     for frame in frames.all():
         frame.scroll_into_view_if_needed()
@@ -115,6 +118,7 @@ def test_live_figures_answer(reader, path):
         expect(status).not_to_have_text(said)
     reader.goto("/notation/")
     reader.go_back()
+    reader.evaluate(UNFOLD)
     for frame in frames.all():
         frame.scroll_into_view_if_needed()
         expect(frame.locator(".aa-stage")).to_have_count(1)
