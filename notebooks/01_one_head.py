@@ -111,7 +111,7 @@ for row, word, letter, shift in zip(both.tolist(), ("thirsty", "sweet"), "nh", (
     ax.bar_label(bars, fmt="%.2f", padding=2)
 ax.set_xticks(range(4), FEATURES)
 ax.set_ylabel("collected by “it”")
-ax.legend()
+ax.legend(frameon=False)
 said = ", ".join(f"{f} {a:.2f} and {b:.2f}" for f, a, b in zip(FEATURES, *both.tolist()))
 alt = f"What “it” collects when the last word is thirsty, and when it is sweet: {said}."
 display.finish(drawing, name="two-sentences", alt=alt)

@@ -3,12 +3,18 @@
 #
 # *How can a word look at two things at once?*
 #
-# > the cat drank milk because **it** was thirsty
+# > the **warm** cat drank **cold** milk
 #
-# *It* has two questions: who am I, and what is said of me? One head gives one set of weights, so
-# both answers end up in one sum. Here you give each question a head of its own: seven matrices,
-# written out. Then you write any number of heads as a list, fall into the trap that lists set, and
-# count what this way costs.
+# > the **cold** cat drank **warm** milk
+#
+# Both sentences are made of the same words, and you know at once who is warm in each of them.
+# Suppose that an earlier layer has already added each adjective to its noun. Now *drank* wants to
+# learn two things: how warm is the one who drinks, and how warm is the drink? One head can look at
+# *cat* and at *milk*, but it brings home one blend of the two.
+#
+# In this chapter you choose a head, and the page builds two scenes that this head cannot tell
+# apart. A second head mends that. You then write two heads by hand and as a module, any number of
+# heads as a list, and measure what a list of heads costs.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -16,11 +22,15 @@ from annotated_attention import display
 display.chapter_map("project in", "score", "softmax", "mix", "merge", "project out")
 
 # %% [markdown]
-# ## One head blends
+# ## One head brings home one average
 #
-# `chapters.load` imports what [chapter 1](01_one_head.ipynb) defines, and runs none of its
-# demonstrations. Make one head ask both questions at once: the $W_Q$ below turns *thing* and
-# *alive* into a wish for the same, and *alive* into a wish for *state*, too.
+# Remember the library of [One head](01_one_head.ipynb): you read a little in many books, and you go
+# home with one page of notes. If two books tell you about the same thing, such as how warm
+# something is, the page holds a single blended number.
+#
+# To see it in numbers, take the first four words of our sentence. In this chapter the feature
+# *quality* says how warm something is: 2 is warm, and -2 is cold. `chapters.load` imports what
+# another chapter defines, and runs none of its demonstrations.
 
 # %%
 import torch
@@ -29,98 +39,387 @@ from torch import Tensor, nn
 from annotated_attention import chapters
 
 one = chapters.load("01_one_head")
-x = one.EMBEDDINGS  # (8, 4)
-cat, it, thirsty = (one.WORDS.index(word) for word in ("cat", "it", "thirsty"))
+CLAUSE = ["the", "cat", "drank", "milk"]
 
-w_q = torch.zeros(4, 4)
-w_q[:2] = torch.tensor([[2.0, 0, 0, 0], [0, 2, 0, 3]])
-blend, weights = one.attend(x @ w_q, x, x)  # (8, 4), (8, 8)
-print(f"it looks at cat {weights[it, cat]:.2f}, at thirsty {weights[it, thirsty]:.2f}")
-print("it gets thing {:.2f}  alive {:.2f}  deed {:.2f}  state {:.2f}".format(*blend[it]))
 
-# %% [markdown]
-# It found both. But each gave less than half of what it has, and the sum does not say what came
-# from whom. Sharper weights would drop one of the answers: a head has a single row of weights for
-# a word, whatever it is asked.
-#
-# ## Seven matrices
-#
-# Two heads, each half as wide as the model: e = 4, h = 2, d = 2. Each has its own $W_Q$, $W_K$ and
-# $W_V$ of shape `(e, d)`. The fourth matrix of chapter 1, $W_O$, they will share, which makes
-# $3 \cdot 2 + 1 = 7$. The first head looks for who is *thing* and *alive*; the second finds words by
-# *deed* and *state*.
+def scene(warm_cat: float, warm_milk: float) -> Tensor:
+    """Give the features of the four words, with these qualities of cat and milk."""
+    x = one.embed(CLAUSE)                                    # (4, 4)
+    x[:, 3] = torch.tensor([0.0, warm_cat, 0.0, warm_milk])  # (4,)
+    return x
 
-# %%
-thing, alive, deed, state = torch.eye(4)  # (4,)
-nothing = torch.zeros(4)                  # (4,)
 
-who = torch.stack([thing, alive], dim=1)  # (4, 2)
-what = torch.stack([deed, state], dim=1)  # (4, 2)
-
-w_q1, w_k1, w_v1 = 2 * who, who, who             # (4, 2)
-w_k2, w_v2 = what, what                          # (4, 2)
-w_q2 = 4 * torch.stack([nothing, alive], dim=1)  # (4, 2)
-print(w_q2)
+first, second = scene(2, -2), scene(-2, 2)  # (4, 4)
+one.show(CLAUSE, one.FEATURES, first, digits=0)
 
 # %% [markdown]
-# Read `w_q2` by rows: who is *alive* (second row) asks for what is in the second column, and since
-# the second column of `w_k2` is *state*, that is what is found. The factors 2 and 4 make the weights
-# sharp; a trained head finds such sizes by itself. Now each head attends.
+# In this first scene a warm cat drinks cold milk. In the second scene the two qualities have
+# changed places.
+#
+# Now give *drank* a head. As in the last chapter it has width 1, and each matrix picks features:
+# whoever has *action* asks, words are found by *animal* or *food*, and they hand over their
+# *quality*. Look at the weights of *drank* first.
 
 # %%
-mixed1, weights1 = one.attend(x @ w_q1, x @ w_k1, x @ w_v1)  # (8, 2), (8, 8)
-mixed2, weights2 = one.attend(x @ w_q2, x @ w_k2, x @ w_v2)  # (8, 2), (8, 8)
+cat, drank, milk = (CLAUSE.index(word) for word in ("cat", "drank", "milk"))
+animal, food, action, quality = torch.eye(4).split(1, dim=1)  # (4, 1)
+w_q, w_k, w_v = action, animal + food, quality                # (4, 1)
 
-for number, weights in enumerate((weights1, weights2), 1):
+_, weights = one.attend(first @ w_q, first @ w_k, first @ w_v)  # (4, 1), (4, 4)
+one.show(["drank looks at"], CLAUSE, weights[[drank]])
+
+# %% [markdown]
+# *Drank* looks at *cat* and *milk* alike, with half of its attention each. What does it collect in
+# the two scenes?
+
+# %%
+for name, x in (("first", first), ("second", second)):
+    collected, _ = one.attend(x @ w_q, x @ w_k, x @ w_v)  # (4, 1), (4, 4)
+    print(f"{name} scene: drank collects {collected[drank].item():.2f}")
+
+# %% [markdown]
+# It collects 0.00 both times, because half of 2 and half of -2 cancel. For *drank* the two scenes are
+# now the same: on average everything is lukewarm.
+#
+# Equal weights are a special case, so let the head lean towards the cat. Choose any number for
+# `lean`; ours is 0.9<!-- setting -->.
+
+# %%
+lean = 0.9
+w_k = animal + lean * food                                      # (4, 1)
+
+_, weights = one.attend(first @ w_q, first @ w_k, first @ w_v)  # (4, 1), (4, 4)
+w_cat, w_milk = weights[drank, [cat, milk]]
+one.show(["drank looks at"], CLAUSE, weights[[drank]])
+
+for name, x in (("first", first), ("second", second)):
+    collected, _ = one.attend(x @ w_q, x @ w_k, x @ w_v)        # (4, 1), (4, 4)
+    print(f"{name} scene: drank collects {collected[drank].item():.2f}")
+
+# %% [markdown]
+# With unequal weights the two scenes give different numbers, 0.58 and -0.58. Does this head keep
+# *every* two scenes apart: yes, no, or does it depend on the number that you chose?
+#
+# <details><summary>What do you expect?</summary>
+#
+# No, and no number helps. The head collects $w_c\,q_c + w_m\,q_m$, where $w_c$ and $w_m$ are the
+# weights of *cat* and *milk*, and $q_c$ and $q_m$ are their qualities. Take any $t$. Raise the
+# quality of the cat by $w_m t$ and lower that of the milk by $w_c t$. The sum changes by
+# $w_c w_m t - w_m w_c t = 0$, so the new scene gives the same number as the old one.
+#
+# </details>
+#
+# The cell reads the weights of your head and builds a third scene, which fools it. Change `lean`
+# above, run both cells again, and the third scene moves along.
+
+# %%
+t = -8.0
+fooled = scene(2 + w_milk * t, -2 - w_cat * t)            # (4, 4)
+
+rows = []
+for x in (first, fooled):
+    collected, _ = one.attend(x @ w_q, x @ w_k, x @ w_v)  # (4, 1), (4, 4)
+    rows.append(torch.stack([x[cat, 3], x[milk, 3], collected[drank, 0]]))
+torch.testing.assert_close(rows[0][2], rows[1][2])
+columns = ["cat", "milk", "drank collects"]
+one.show(["first", "third"], columns, torch.stack(rows))
+
+# %% [markdown]
+# A warm cat with cold milk, and a cool cat with hot milk: *drank* collects 0.58 in both. One number
+# cannot hold two unknowns, whichever weights you choose.
+#
+# ### Warm-up: fool a head
+#
+# *Easy, 2 minutes.* Another head gives *cat* three quarters of its attention and *milk* one quarter.
+# In the first scene it collects $\tfrac34 \cdot 2 + \tfrac14 \cdot (-2) = 1$. Name a different scene
+# in which it collects 1 as well. Write the qualities of the cat and of the milk into the cell.
+
+# %% tags=["exercise"]
+my_scene = [None, None]  # how warm the cat is, how warm the milk is
+
+# %%
+from annotated_attention import exercises
+
+exercises.two_heads.check_scene(my_scene)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# The head does not see the two qualities, only $\tfrac34\,q_c + \tfrac14\,q_m$. Choose one of them
+# freely.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Let the cat be neither warm nor cold, 0. How warm does the milk have to be, so that a quarter of it
+# is 1?
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+my_scene = [0, 4]
+
+exercises.two_heads.check_scene(my_scene)
+
+# %% [markdown]
+# ### Neither sharper nor wider
+#
+# Two remedies come to mind. The first is to make the weights sharper. Multiply $W_Q$ by five, once
+# for the head that treats *cat* and *milk* alike, and once for a head that leans towards the cat.
+
+# %%
+names, rows = [], []
+for leaning in (1.0, 0.9):
+    for factor in (1, 5):
+        asks, found = factor * w_q, animal + leaning * food                # (4, 1)
+        _, sharper = one.attend(first @ asks, first @ found, first @ w_v)  # (4, 1), (4, 4)
+        names.append(f"lean {leaning}, {factor} times W_Q")
+        rows.append(sharper[drank, [cat, milk]])
+one.show(names, ["cat", "milk"], torch.stack(rows))
+
+# %% [markdown]
+# A tie stays a tie at any sharpness: 0.50 and 0.50. A small lead becomes a large one, 0.95 against
+# 0.05, and then the head reports little but the cat. Sharper weights choose one of the answers where
+# there is a lead, and go on blending where there is none.
+#
+# The second remedy is a wider head, which hands over more than one number per word. A line of algebra
+# says what it can do. Let $w$ be the row of weights of *drank*. Then
+#
+# $$w\,(X W_V)\,W_O = (w X)\,W_V W_O$$
+#
+# On the right, the words themselves are averaged first. $W_V$ sees this average and nothing else.
+# Our two scenes have the same average, so no $W_V$ and no $W_O$ of any width can tell them apart. Try
+# random matrices of three widths.
+
+# %%
+torch.manual_seed(0)
+names, rows = [], []
+for width in (1, 4, 64):
+    any_v, any_o = torch.randn(4, width), torch.randn(width, 4) / width**0.5
+    for name, x in (("first", first), ("third", fooled)):
+        mixed, _ = one.attend(x @ w_q, x @ w_k, x @ any_v)
+        names.append(f"d = {width}, {name}")
+        rows.append(mixed[drank] @ any_o)
+    torch.testing.assert_close(rows[-2], rows[-1], rtol=1e-4, atol=1e-4)
+one.show(names, one.FEATURES, torch.stack(rows))
+
+# %% [markdown]
+# Each pair of rows is the same. So what one head lacks is not width: it has a single row of weights
+# for *drank*, and with it a single average.
+#
+# > **What this example does not show.** The proof needs weights that are the same in both scenes.
+# > They are, because words are found by *animal* and *food* only. A head that also finds words by
+# > their *quality* has other weights in each scene, and these can give the scenes away. A model could
+# > also write the warmth of animals and of foods into two different features; then one average holds
+# > both. A second head makes neither detour necessary.
+
+# %% [markdown]
+# <!-- deeper: A single head that keeps the scenes apart -->
+# ### Going deeper: A single head that keeps the scenes apart
+#
+# How far does the argument reach? Let the keys contain the quality, so that the weights depend on
+# it, and hand over *animal*, *food* and *quality*. A cat has 3 of *animal* and milk 3 of *food*, so
+# the first two collected numbers are three times the weights. The logarithm of their ratio is the
+# difference of the two scores, which is the difference of the two qualities here. Together with the
+# blend, that is enough to solve for both.
+
+# %%
+w_k_all = animal + food + 0.5 * quality              # (4, 1)
+w_v_all = torch.cat([animal, food, quality], dim=1)  # (4, 3)
+
+rows = []
+for x in (first, second, fooled):
+    mixed, _ = one.attend(x @ w_q, x @ w_k_all, x @ w_v_all)  # (4, 3), (4, 4)
+    from_cat, from_milk, blend = mixed[drank]
+    apart = (from_cat / from_milk).log()  # warmth of the cat minus that of the milk
+    warm_milk = (blend - from_cat / 3 * apart) / ((from_cat + from_milk) / 3)
+    rows.append(torch.stack([from_cat / 3, from_milk / 3, warm_milk + apart, warm_milk]))
+one.show(["first", "second", "third"], ["w_c", "w_m", "cat", "milk"], torch.stack(rows))
+
+# %% [markdown]
+# The columns are the two weights and the two solutions, which are right in every scene. The head has
+# not lost anything, because its weights themselves carry a message. It pays for
+# that: the weights are no longer free to say where to look. In the first scene the head looks almost
+# only at the cat, in the second at the milk. Reading its output also takes a logarithm and a division,
+# where the output of two heads takes a matrix.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## Two heads bring home two averages
+#
+# In the library, bring both questions and keep a page of notes for each. The picture ends here, since
+# a page is read, while a model goes on to compute with what it has collected. One head asks about the
+# animal, the other about the food:
+#
+# | | who asks | found by | handed over | written under |
+# |---|---|---|---|---|
+# | head 1 | *action* | *animal* | *quality* | *animal* |
+# | head 2 | *action* | *food* | *quality* | *food* |
+#
+# Each row of the table is a $W_Q$, a $W_K$ and a $W_V$ of width 1. The last column comes later. Run
+# both heads on all three scenes, and put what *drank* collects side by side.
+
+# %%
+w_q1, w_k1, w_v1 = action, animal, quality  # (4, 1)
+w_q2, w_k2, w_v2 = action, food, quality    # (4, 1)
+
+scenes = {"first": first, "second": second, "third": fooled}
+rows = []
+for x in scenes.values():
+    mixed1, weights1 = one.attend(x @ w_q1, x @ w_k1, x @ w_v1)  # (4, 1), (4, 4)
+    mixed2, weights2 = one.attend(x @ w_q2, x @ w_k2, x @ w_v2)  # (4, 1), (4, 4)
+    both = torch.cat([mixed1, mixed2], dim=-1)                   # (4, 2)
+    rows.append(torch.cat([x[[cat, milk], 3], both[drank]]))
+table = torch.stack(rows)                                        # (3, 4)
+one.show(list(scenes), ["cat", "milk", "head 1", "head 2"], table)
+
+# %% [markdown]
+# Compare the last two columns with the first two. Head 1 reports the cat and head 2 the milk, up to
+# a little that leaks in from other words: 1.98 in the place of 2. No two rows are alike.
+#
+# The two rows of weights, for *cat* and *milk* alone, say where each head looks.
+
+# %%
+looks = torch.stack([weights1[drank], weights2[drank]])[:, [cat, milk]]  # (2, 2)
+one.show(["head 1", "head 2"], ["cat", "milk"], looks)
+
+# %% [markdown]
+# The figure shows why no two scenes can be confused now. Every point is a scene, and all scenes on a head's line give this head the same
+# number. One head tells you the line and not the place on it. Two heads that look at different words
+# have different lines, and these meet in a single scene.
+
+# %% jupyter={"source_hidden": true}
+def draw_line(ax, weights: Tensor, through: Tensor) -> None:
+    """Draw the scenes that give a head with these two weights the number of one scene."""
+    across = torch.stack([-weights[1], weights[0]]) / weights.norm()
+    ends = through + torch.tensor([[-20.0], [20.0]]) * across
+    ax.plot(*ends.mT.tolist(), color=display.COLOURS["h"])
+
+
+# %% jupyter={"source_hidden": true}
+points = table[[0, 2], :2]  # (2, 2)
+drawing, axes = display.panels(480, 270, columns=2)
+draw_line(axes[0], torch.stack([w_cat, w_milk]), points[0])
+for row, place, name in zip(looks, ((-0.3, 3), (-4.2, -1.6)), ("head 1", "head 2")):
+    draw_line(axes[1], row, points[0])
+    axes[1].text(*place, name, color=display.COLOURS["h"])
+for ax, shown, title in zip(axes, (points, points[:1]), ("one head", "two heads")):
+    ax.scatter(*shown.mT.tolist(), color="black", linewidth=0, zorder=3)
+    for place, name in zip(shown.tolist(), ("first", "third")):
+        ax.annotate(name, place, (7, 5), textcoords="offset points", fontsize=11)
+    ax.set(xlim=(-4.5, 4.5), ylim=(-4.5, 4.5), aspect="equal", title=title)
+    ax.set(xlabel="how warm the cat is", ylabel="how warm the milk is")
+cats = " and ".join(f"({a:.2f}, {b:.2f})" for a, b in points.tolist())
+display.finish(drawing, name="kept-apart", alt=(
+    "Scenes as points, the warmth of the cat to the right and that of the milk up. "
+    f"Left: {cats} lie on one line, and the one head gives both the same number. "
+    "Right: the lines of head 1 and head 2 cross at (2, -2) and nowhere else."
+))
+
+# %% [markdown]
+# Two lines are two equations with two unknowns. Since the weights of both heads are known, you can
+# solve them, and each scene comes back exactly.
+
+# %%
+solved = torch.linalg.solve(looks, table[:, 2:].mT).mT  # (3, 2)
+torch.testing.assert_close(solved, table[:, :2])
+one.show(list(scenes), ["cat", "milk"], solved)
+
+# %% [markdown]
+# This works whenever the two heads look at *cat* and *milk* in different proportions. Two heads with
+# the same weights have the same line twice, and tell no more than one.
+#
+# ### Side by side, then one more matrix
+#
+# You have put the results of the two heads side by side, which is called **concatenation**. The two
+# numbers are not features of the model yet. The seventh matrix, $W_O$, decides under which features
+# they are written, as in the last column of the table. It has one row per number: the first row
+# belongs to head 1, the second to head 2.
+
+# %%
+w_o = torch.cat([animal, food], dim=1).mT  # (2, 4)
+output = both @ w_o                        # (4, 2) x (2, 4) -> (4, 4)
+one.show(["head 1", "head 2"], one.FEATURES, w_o, digits=0)
+print()
+one.show(["drank"], one.FEATURES, output[[drank]])
+
+# %% [markdown]
+# In the third scene *drank* receives one number for its animal and one for its food. For any number of heads, the formula
+# is [[Vaswani et al., section 3.2.2](../docs/references.md#vaswani-2017)]:
+#
+# $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
+#
+# where $H_i$ is the attention of head i, with its own three matrices. Two heads have
+# $3 \cdot 2 + 1 = 7$ matrices.
+#
+# ## Two questions at once
+#
+# The last chapter left a question open: *it* cannot look at *cat* to learn who and at *thirsty* to
+# learn what about it. Give it two heads of width 2. The first compares words by *animal* and *food*,
+# the second by *action* and *quality*. To keep them readable, each head uses one matrix for all
+# three roles. What goes in are the words after the head of the last chapter: each word plus what it
+# has collected.
+
+# %%
+who = torch.cat([animal, food], dim=1)      # (4, 2)
+said = torch.cat([action, quality], dim=1)  # (4, 2)
+
+
+def after_one_head(words: list[str]) -> Tensor:
+    """Give each word plus what it collects with the head of the last chapter."""
+    x = one.embed(words)               # (8, 4)
+    return x + one.attend(x, x, x)[0]  # (8, 4)
+
+
+# %%
+it = one.WORDS.index("it")
+x = after_one_head(one.WORDS)                               # (8, 4)
+_, weights_who = one.attend(x @ who, x @ who, x @ who)      # (8, 2), (8, 8)
+_, weights_said = one.attend(x @ said, x @ said, x @ said)  # (8, 2), (8, 8)
+for number, weights in enumerate((weights_who, weights_said), 1):
     best = weights[it].argmax()
     print(f"head {number}: it looks at {one.WORDS[best]} ({weights[it, best]:.2f})")
 
 # %% [markdown]
-# Two questions, two answers. Stacked, the weights are `(h, n, m)`; side by side:
+# The first head answers *who*, the second *what is said*. Below are the weights of the first head
+# for *it*. Where scripts run, choose the other head, and click other words.
 
 # %% jupyter={"source_hidden": true}
-weights = torch.stack([weights1, weights2])  # (2, 8, 8)
-display.attention_map(weights, one.WORDS, one.WORDS, name="two-maps")
+still = display.attention_lines(weights_who, one.WORDS, it, name="two-heads-at-work")
+weights = torch.stack([weights_who, weights_said])  # (2, 8, 8)
+display.heads_at_work(still, weights, one.WORDS, one.WORDS, start=(0, 0, it))
 
 # %% [markdown]
-# Find the row of *it* in both: two rows of weights for one word.
+# Now replace *thirsty* by *sweet*. Which head looks at another word than before: the first, the
+# second, or both?
 #
-# Now word by word. Below you see what *it* asks in the second head. Where scripts run, choose the
-# other head, and click other words. *Milk* is a thing, so the first head finds things for it; it is
-# not alive, so in the second it asks for nothing, and every word gets the same.
-
-# %% jupyter={"source_hidden": true}
-still = display.attention_lines(weights2, one.WORDS, it, name="two-heads-at-work")
-display.heads_at_work(still, weights, one.WORDS, one.WORDS, start=(0, 1, it))
-
-# %% [markdown]
-# ## Side by side, then one more matrix
+# <details><summary>What do you expect?</summary>
 #
-# Each head hands back d numbers per word. Put them side by side, and the row is as wide as the
-# model again. The seventh matrix, $W_O$, may mix what the heads found [[Vaswani et al., section
-# 3.2.2](../docs/references.md#vaswani-2017)]:
+# Both. For the second head, the word that says something about *it* is now *sweet*. The first head
+# changes because its input has: in this sentence *it* has collected more food than animal from
+# *sweet*, so *milk* fits better than *cat*.
 #
-# $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots, \mathrm{head}_h)\, W_O$$
-#
-# where $\mathrm{head}_i$ is the attention of chapter 1 with the matrices of head i. Here nothing
-# needs mixing, so $W_O$ is the identity.
+# </details>
 
 # %%
-w_o = torch.eye(4)                                  # (4, 4)
-output = torch.cat([mixed1, mixed2], dim=-1) @ w_o  # (8, 2 * 2) x (4, 4) -> (8, 4)
-
-print("                   thing  alive  deed  state")
-rows = {"it, before": x[it], "one head, both": blend[it], "two heads": output[it]}
-for name, row in rows.items():
-    print(f"{name:>17}", ("{:6.2f} " * 4).format(*row))
+x = after_one_head(one.SWEET)                                          # (8, 4)
+for number, features in enumerate((who, said), 1):
+    _, weights = one.attend(x @ features, x @ features, x @ features)  # (8, 2), (8, 8)
+    best = weights[it].argmax()
+    print(f"head {number}: it looks at {one.SWEET[best]} ({weights[it, best]:.2f})")
 
 # %% [markdown]
-# After two heads *it* is a thing, alive, and in a state: the thirsty cat. The answers stand in
-# different columns, so neither is watered down by the other.
+# *Thirsty* had put more animal into *it*, and *sweet* has put more food. That was enough for the first
+# head to turn from *cat* to *milk*. Layers build on each other in this way, and within a layer the
+# heads divide the work.
 #
 # ## The module
 #
-# Seven matrices and no cleverness:
+# Seven matrices as an `nn.Module`. Each head works at half the width of the model, $d = e / 2$, so
+# that side by side they are as wide as the model again.
 
 
 # %%
@@ -139,56 +438,47 @@ class TwoHeads(nn.Module):
         self.w_o = nn.Parameter(torch.empty(e, e))   # (e, e)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend from each query to every key."""
+        """Attend from each query to every key.
+
+        Args:
+            query: (n, e), the words that ask.
+            key: (m, e), the words that are asked.
+            value: (m, e), the same words, for what they hand over.
+        """
         mixed1, weights1 = one.attend(query @ self.w_q1, key @ self.w_k1, value @ self.w_v1)
         mixed2, weights2 = one.attend(query @ self.w_q2, key @ self.w_k2, value @ self.w_v2)
         mixed = torch.cat([mixed1, mixed2], dim=-1)                 # (n, 2 * d)
         return mixed @ self.w_o, torch.stack([weights1, weights2])  # (n, e), (2, n, m)
 
 
-# %%
-two = one.xavier(TwoHeads(embed_dim=8).double())
-print(sum(1 for _ in two.parameters()), "matrices")
-
 # %% [markdown]
-# ## The same as PyTorch
-#
-# `torch.nn.MultiheadAttention` keeps six of the seven in one matrix: all queries first, head by
-# head, then keys, then values, and transposed. Lay ours out like that.
+# Give it the matrices of the two heads from above, and it gives their weights. $W_O$ is the identity
+# here, because the four collected numbers already stand in the order of the features.
 
 # %%
-n, m, e = 3, 5, 8
-queries = torch.randn(n, e, dtype=torch.float64, requires_grad=True)  # (n, e)
-words = torch.randn(m, e, dtype=torch.float64, requires_grad=True)    # (m, e)
-torchs = nn.MultiheadAttention(e, num_heads=2, bias=False, dtype=torch.float64)
-
-*into, w_o = two.parameters()
-order = [into[i] for i in (0, 3, 1, 4, 2, 5)]  # q1 q2, k1 k2, v1 v2
+two = TwoHeads(embed_dim=4)
 with torch.no_grad():
-    torchs.in_proj_weight.copy_(torch.cat(order, dim=1).mT)
-    torchs.out_proj.weight.copy_(w_o.mT)
+    for matrix, numbers in zip(two.parameters(), [who] * 3 + [said] * 3 + [torch.eye(4)]):
+        matrix.copy_(numbers)
 
-# %%
-ours, our_weights = two(queries, words, words)                    # (n, e), (2, n, m)
-both = torchs(queries, words, words, average_attn_weights=False)  # (n, e), (2, n, m)
-torch.testing.assert_close((ours, our_weights), both)
-
-mine = one.gradients(ours, [queries, words, *order, w_o])
-packed = [torchs.in_proj_weight, torchs.out_proj.weight]
-of_queries, of_words, of_in, of_out = one.gradients(both[0], [queries, words, *packed])
-expected = (of_queries, of_words, *(part.mT for part in of_in.chunk(6)), of_out.mT)
-torch.testing.assert_close(mine, expected)
-print(f"output, both weight maps and {len(mine)} gradients agree")
+output, weights = two(x, x, x)  # (8, 4), (2, 8, 8)
+one.show(one.SWEET, ["head 1", "head 2"], weights[:, it].mT)
+print()
+one.show(["it collects"], one.FEATURES, output[[it]])
 
 # %% [markdown]
+# *It* collects food from *milk* through the first head, and quality from *sweet* through the second.
+# The two answers stand under different features, so neither waters down the other.
+#
 # ## A list of heads
 #
-# With eight heads nobody writes 25 matrices by hand. A head becomes a class of its own.
+# With eight heads nobody writes 25 matrices by hand. A head becomes a class of its own: `OneHead`
+# without $W_O$, since the heads share that one, and initialised when it is made.
 
 
 # %%
 class Head(nn.Module):
-    """One of several heads: projects, attends, and leaves the merging to others."""
+    """One of several heads: projects and attends; the merge comes later."""
 
     def __init__(self, embed_dim: int, head_dim: int) -> None:
         super().__init__()
@@ -206,14 +496,8 @@ class Head(nn.Module):
 
 
 # %% [markdown]
-# It is chapter 1's module without $W_O$, and initialised. What changed, made by the machine from
-# the two classes:
-
-# %%
-display.diff(one.OneHead, Head)
-
-# %% [markdown]
-# Several heads are a list of those.
+# Several heads are a list of those, and `forward` runs one after the other. This first version has a
+# mistake in it.
 
 
 # %%
@@ -239,37 +523,50 @@ class HeadsInAList(nn.Module):
 
 
 # %%
+asking, asked = torch.randn(3, 8), torch.randn(5, 8)
 trap = HeadsInAList(embed_dim=8, num_heads=4)
-output, weights = trap(torch.randn(3, 8), *[torch.randn(5, 8)] * 2)  # (3, 8), (4, 3, 5)
-print(output.isfinite().all().item(), "- it runs, and every shape is right")
+output, weights = trap(asking, asked, asked)  # (3, 8), (4, 3, 5)
+print(f"output {tuple(output.shape)}, weights {tuple(weights.shape)}")
+print("finite:", output.isfinite().all().item())
 
 # %% [markdown]
-# Nothing in the output gives it away. Ask the module what it is made of.
+# It runs, and every shape is right. Its four heads and $W_O$ are 13 matrices with 256 numbers in
+# all. How many of these numbers would an optimiser train: 256, 192, or 64?
+#
+# <details><summary>What do you expect?</summary>
+#
+# 64, which is $W_O$ alone. A module looks for parameters in its attributes: tensors that are an
+# `nn.Parameter`, and other modules. An attribute that is a Python list is neither, and the module
+# does not look inside.
+#
+# </details>
 
 # %%
-print("state_dict():    ", list(trap.state_dict()))
 print("parameters():    ", sum(p.numel() for p in trap.parameters()), "of", 4 * 8 * 8)
+print("state_dict():    ", list(trap.state_dict()))
 trap.double()
-print("after .double(): ", trap.w_o.dtype, "- a head's:", trap.heads[0].w_q.dtype)
+print("after .double(): ", trap.w_o.dtype)
+print("  in a head:     ", trap.heads[0].w_q.dtype)
 
 # %% [markdown]
-# One of thirteen matrices. Train it for one step, and see which of them move:
+# `state_dict` is what gets saved, and it lacks the heads as well. Train a module like this for one
+# step, and see which matrices move.
 
 # %%
 trap = HeadsInAList(embed_dim=8, num_heads=4)
 optimizer = torch.optim.SGD(trap.parameters(), lr=1.0)
 before = trap.w_o.clone(), trap.heads[0].w_q.clone()
 
-output, _ = trap(torch.randn(3, 8), *[torch.randn(5, 8)] * 2)  # (3, 8), (4, 3, 5)
+output, _ = trap(asking, asked, asked)  # (3, 8), (4, 3, 5)
 output.square().sum().backward()
 optimizer.step()
-print("w_o moved:     ", not torch.equal(trap.w_o, before[0]))
-print("a head's w_q:  ", not torch.equal(trap.heads[0].w_q, before[1]))
+print("w_o moved:          ", not torch.equal(trap.w_o, before[0]))
+print("a head's w_q moved: ", not torch.equal(trap.heads[0].w_q, before[1]))
 
 # %% [markdown]
-# > **Pitfall.** A module finds its parts among its attributes, and does not look into a Python
-# > list. The twelve matrices of the heads are not trained, not saved, and stay behind when the
-# > module moves to another dtype or device. `nn.ModuleList` is a list that a module looks into.
+# > **Pitfall.** Heads in a plain Python list are not trained, not saved, and stay behind when the
+# > module moves to another dtype or device. The output gives no sign of it. `nn.ModuleList` is a list
+# > that a module does look into.
 
 # %% jupyter={"source_hidden": true}
 class Heads(nn.Module):
@@ -300,33 +597,17 @@ display.diff(HeadsInAList, Heads)
 
 # %%
 heads = Heads(embed_dim=8, num_heads=4)
-print("state_dict():    ", len(heads.state_dict()), "matrices")
 print("parameters():    ", sum(p.numel() for p in heads.parameters()), "of", 4 * 8 * 8)
+print("state_dict():    ", len(heads.state_dict()), "matrices")
 heads.double()
-print("after .double(): ", heads.w_o.dtype, "- a head's:", heads.heads[0].w_q.dtype)
-
-# %% [markdown]
-# And two heads in a list, given the seven matrices, are `TwoHeads`:
-
-# %%
-listed = Heads(embed_dim=8, num_heads=2).double()
-w_o_again, *into_again = listed.parameters()  # the module's own come before its parts'
-with torch.no_grad():
-    for target, source in zip([*into_again, w_o_again], [*into, w_o]):
-        target.copy_(source)
-
-again, again_weights = listed(queries, words, words)  # (n, e), (2, n, m)
-torch.testing.assert_close((again, again_weights), (ours, our_weights))
-theirs = one.gradients(again, [queries, words, *into_again, w_o_again])
-ours, _ = two(queries, words, words)                  # (n, e), (2, n, m)
-torch.testing.assert_close(one.gradients(ours, [queries, words, *into, w_o]), theirs)
-print(f"outputs, weights and {len(theirs)} gradients agree")
+print("after .double(): ", heads.w_o.dtype)
+print("  in a head:     ", heads.heads[0].w_q.dtype)
 
 # %% [markdown]
 # ## What more heads cost
 #
-# Eight heads instead of one, at the same model width: what does that cost? First something that
-# counts the matrix products of a call; PyTorch shows it every operation that runs.
+# Eight heads instead of one, at the same model width: what does that cost? `Products` counts the
+# matrix products of a call, since PyTorch can show it every operation that runs.
 
 # %% jupyter={"source_hidden": true}
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -344,22 +625,107 @@ class Products(TorchDispatchMode):
 
 
 # %%
-x = torch.randn(64, 32)  # (64, 32)
-print("heads  parameters  matrices  products  their FLOPs  weights")
+long = torch.randn(64, 32)  # (64, 32)
+print(" h params   FLOPs weights matrices products")
 for count in (1, 2, 4, 8, 16):
     model = Heads(embed_dim=32, num_heads=count)
     sizes = [matrix.numel() for matrix in model.parameters()]
     with Products() as products, FlopCounterMode(display=False) as flops:
-        _, weights = model(x, x, x)  # (64, 32), (..., 64, 64)
-    counted = (products.calls, flops.get_total_flops(), weights.numel())
-    row = (count, sum(sizes), len(sizes), *counted)
-    print("{:5} {:11} {:9} {:9} {:12} {:8}".format(*row))
+        _, weights = model(long, long, long)  # (64, 32), (..., 64, 64)
+    counted = (flops.get_total_flops(), weights.numel(), len(sizes), products.calls)
+    print("{:2} {:6} {:7} {:7} {:8} {:8}".format(count, sum(sizes), *counted))
 
 # %% [markdown]
-# The parameters stay: h heads of width e / h have $3 \cdot h \cdot e \cdot \frac{e}{h} = 3e^2$, and
-# $W_O$ has $e^2$ more, so $4e^2$ whatever h. The arithmetic in the products (FLOPs, floating-point
-# operations) stays, too. What grows is the number of attention weights, and the number of pieces:
-# $3h + 1$ matrices and $5h + 1$ products, ever smaller and one after the other.
+# The number of parameters does not depend on the number of heads. More heads are narrower heads: h
+# heads of width $e / h$ have $3 \cdot h \cdot e \cdot \frac{e}{h} = 3e^2$ numbers, and $W_O$ has
+# $e^2$ more, so $4e^2$ whatever h is. The arithmetic in the products (FLOPs, floating-point
+# operations) stays the same, too.
+#
+# Two things grow. There are h maps of attention weights instead of one, and the work is cut into
+# more pieces: $3h + 1$ matrices and $5h + 1$ products, ever smaller and one after the other. What
+# that means in time is measured in [Speed](13_speed.ipynb).
+#
+# ## Going deeper
+#
+# Three proofs that a first reading may skip: `TwoHeads` computes the same as one head twice, as
+# PyTorch's class with two heads, and as two heads in a list.
+
+# %% [markdown]
+# <!-- deeper: The same as one head twice, and as PyTorch's two -->
+# ### Going deeper: The same as one head twice, and as PyTorch's two
+#
+# Two heads should be two times the module of the last chapter. Give each `OneHead` the matrices of
+# one head and that head's rows of $W_O$. The sum of both outputs has to be the output of `TwoHeads`,
+# and the gradients have to agree as well. All sizes differ: n = 3, m = 5, e = 8, h = 2, d = 4.
+
+# %%
+n, m, e = 3, 5, 8
+queries = torch.randn(n, e, dtype=torch.float64, requires_grad=True)  # (n, e)
+words = torch.randn(m, e, dtype=torch.float64, requires_grad=True)    # (m, e)
+two = one.xavier(TwoHeads(embed_dim=e).double())
+*into, w_o = two.parameters()
+
+parts = [one.OneHead(embed_dim=e, head_dim=4).double() for _ in range(2)]
+with torch.no_grad():
+    for i, part in enumerate(parts):
+        own = [*into[3 * i : 3 * i + 3], w_o.chunk(2)[i]]
+        for target, matrix in zip(part.parameters(), own):
+            target.copy_(matrix)
+
+# %%
+ours, our_weights = two(queries, words, words)                        # (n, e), (2, n, m)
+(out1, map1), (out2, map2) = [part(queries, words, words) for part in parts]
+torch.testing.assert_close((ours, our_weights), (out1 + out2, torch.stack([map1, map2])))
+
+mine = one.gradients(ours, [queries, words, *into, w_o])
+learned = [matrix for part in parts for matrix in part.parameters()]
+of_queries, of_words, *apart = one.gradients(out1 + out2, [queries, words, *learned])
+expected = (of_queries, of_words, *apart[:3], *apart[4:7], torch.cat([apart[3], apart[7]]))
+torch.testing.assert_close(mine, expected)
+print(f"one head twice: outputs, {len(mine)} gradients agree")
+
+# %% [markdown]
+# `torch.nn.MultiheadAttention` keeps six of the seven matrices in one: all queries first, head by
+# head, then keys, then values, and transposed. Lay ours out like that.
+
+# %%
+torchs = nn.MultiheadAttention(e, num_heads=2, bias=False, dtype=torch.float64)
+order = [into[i] for i in (0, 3, 1, 4, 2, 5)]  # q1 q2, k1 k2, v1 v2
+with torch.no_grad():
+    torchs.in_proj_weight.copy_(torch.cat(order, dim=1).mT)
+    torchs.out_proj.weight.copy_(w_o.mT)
+
+ours, our_weights = two(queries, words, words)                      # (n, e), (2, n, m)
+theirs = torchs(queries, words, words, average_attn_weights=False)  # (n, e), (2, n, m)
+torch.testing.assert_close((ours, our_weights), theirs)
+
+# %%
+mine = one.gradients(ours, [queries, words, *order, w_o])
+packed = [torchs.in_proj_weight, torchs.out_proj.weight]
+of_queries, of_words, of_in, of_out = one.gradients(theirs[0], [queries, words, *packed])
+expected = (of_queries, of_words, *(part.mT for part in of_in.chunk(6)), of_out.mT)
+torch.testing.assert_close(mine, expected)
+print(f"PyTorch: outputs, {len(mine)} gradients agree")
+
+# %% [markdown]
+# Last, two heads in a list, with the same seven matrices.
+
+# %%
+listed = Heads(embed_dim=e, num_heads=2).double()
+own_w_o, *own = listed.parameters()  # the module's own come before its parts'
+with torch.no_grad():
+    for target, matrix in zip([*own, own_w_o], [*into, w_o]):
+        target.copy_(matrix)
+
+ours, our_weights = two(queries, words, words)      # (n, e), (2, n, m)
+again, its_weights = listed(queries, words, words)  # (n, e), (2, n, m)
+torch.testing.assert_close((again, its_weights), (ours, our_weights))
+mine = one.gradients(ours, [queries, words, *into, w_o])
+torch.testing.assert_close(one.gradients(again, [queries, words, *own, own_w_o]), mine)
+print(f"a list: outputs, {len(mine)} gradients agree")
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Exercises
@@ -378,8 +744,6 @@ def add_up(mixed: list[Tensor], w_o: Tensor) -> Tensor:
 
 
 # %%
-from annotated_attention import exercises
-
 exercises.two_heads.check_add_up(add_up)
 
 # %% [markdown]
@@ -495,6 +859,25 @@ exercises.two_heads.check_heads(MyHeads)
 # %% [markdown]
 # ## What you have now
 #
-# Several heads are several attentions over narrow projections of the same words, put side by side
-# and mixed by $W_O$. They need no more parameters than one head, but five more products for each.
-# [The next chapter](03_split_and_stack.ipynb) finds the matrices of all heads inside one.
+# You know what a second head is for, and can show it with a pair of scenes. You can write any number
+# of heads as a list that trains.
+#
+# > **In short.** A head has one row of weights per query, so it brings home one average. Several
+# > heads attend in parallel, each with narrow matrices of its own; their results are concatenated
+# > and mixed by $W_O$.
+# >
+# > $$\mathrm{output} = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
+# >
+# > $H_i$ is the attention of head i. Each of the h heads has $W_Q$, $W_K$, $W_V$ of `(e, d)` with
+# > `d = e / h`; $W_O$ is `(h * d, e)`; weights `(h, n, m)`; output `(n, e)`.
+# >
+# > ```python
+# > mixed = [f(q, k, v)[0] for f in heads]
+# > output = torch.cat(mixed, -1) @ w_o
+# > ```
+# >
+# > The number of parameters, $4e^2$, does not depend on h. The heads belong in an `nn.ModuleList`,
+# > because a module does not look into a Python list.
+#
+# A list of h heads takes $5h + 1$ products, one after the other. [The next
+# chapter](03_split_and_stack.ipynb) finds the matrices of all heads inside one.

@@ -56,6 +56,8 @@ heads = [one.attend(x @ w_q[i], x @ w_k[i], x @ w_v[i]) for i in range(h)]
 apart, maps = (torch.stack(parts) for parts in zip(*heads))
 
 one.show(["head 1", "head 2"], one.WORDS, maps[:, it])
+assert maps[0, it, 1] == maps[0, it, 3]
+assert maps[1, it].argmax() == 7
 
 # %% [markdown]
 # The first head looks at *cat* and *milk* alike (0.29 each), the two things that a pronoun could
@@ -184,7 +186,7 @@ one.show(["head 1", "head 2"], one.WORDS, weights[:, it])
 # hand back is equal, too. One batched product scored both heads.
 #
 # Suppose that you stack along the wrong axis, `torch.stack(pieces, dim=1)`. The heads then have the
-# shape (n, h, d) instead of (h, n, d). What happens: an error, an output of another shape, or an
+# shape `(n, h, d)` instead of `(h, n, d)`. What happens: an error, an output of another shape, or an
 # output of the right shape with other numbers?
 #
 # <details><summary>What do you expect?</summary>
@@ -210,6 +212,7 @@ output, weights = stacked_wrongly(words, h)  # (n, h * d), (n, h, h)
 (gradient,) = torch.autograd.grad(output[it].sum(), words)
 print("output", tuple(output.shape), "- weights", tuple(weights.shape), "not", (h, n, n))
 one.show(["it reacts to"], one.WORDS, gradient.abs().sum(-1)[None])
+assert gradient.any(-1).nonzero().flatten().tolist() == [it]
 
 # %% [markdown]
 # > **Pitfall.** The wrong axis keeps the shape of the output. The last line gives it away: the
@@ -221,7 +224,7 @@ one.show(["it reacts to"], one.WORDS, gradient.abs().sum(-1)[None])
 # <!-- deeper: could the heads stay in the middle? -->
 # ### Going deeper: could the heads stay in the middle?
 #
-# The shape (n, h, d) is not wrong in itself. Only `@` cannot work with it, since `@` insists on
+# The shape `(n, h, d)` is not wrong in itself. Only `@` cannot work with it, since `@` insists on
 # multiplying the last two axes. `einsum` is told by name what each axis is, and then h may stand
 # anywhere. It gives the same scores:
 
@@ -274,7 +277,7 @@ for name, w_o in (("without W_O", torch.eye(4)), ("with W_O", torch.randn(4, 4))
     print(f"{name:>11}: columns that change: {moved.nonzero().flatten().tolist()}")
 
 # %% [markdown]
-# With $W_O$, of shape (e, e), every head can write into every column, and training decides where.
+# With $W_O$, of shape `(e, e)`, every head can write into every column, and training decides where.
 #
 # ## The module
 #
@@ -339,6 +342,7 @@ for count in (1, 2, 4, 8, 16):
             model(long, long, long)
         row += [sum(1 for _ in model.parameters()), products.calls]
     print("{:5} {:9} {:9} {:11} {:9}".format(*row))
+    assert row[1:] == [4, 6, 3 * count + 1, 5 * count + 1]
 
 # %% [markdown]
 # Four matrices and six products, whatever the number of heads: three products to project in, one for
@@ -405,7 +409,7 @@ print(f"PyTorch: the same outputs, weights and {len(mine)} gradients")
 
 # %% [markdown]
 # One thing does change: how a fresh module starts. Xavier's choice looks at the rows and columns of a
-# matrix. It now sees one (e, e) matrix where it saw h narrow ones, and draws smaller numbers:
+# matrix. It now sees one `(e, e)` matrix where it saw h narrow ones, and draws smaller numbers:
 
 # %%
 fresh, old = SplitAndStack(512, 8), two.Heads(512, 8)
@@ -565,12 +569,12 @@ exercises.split_and_stack.check_pack(pack)
 #
 # > **In short.**
 # >
-# > - project, all heads at once: `q = x @ w_q`, (n, h · d)
-# > - split: `pieces = q.split(d, dim=-1)`, h pieces of (n, d)
-# > - stack: `torch.stack(pieces)`, (h, n, d)
-# > - attend, all heads at once: `attend(q, k, v)`, (h, n, d)
-# > - merge: `torch.cat(mixed.unbind(0), dim=-1)`, (n, h · d)
-# > - project out: `merged @ w_o`, (n, e)
+# > - project, all heads at once: `q = x @ w_q`, `(n, h * d)`
+# > - split: `pieces = q.split(d, dim=-1)`, h pieces of `(n, d)`
+# > - stack: `torch.stack(pieces)`, `(h, n, d)`
+# > - attend, all heads at once: `attend(q, k, v)`, `(h, n, d)`
+# > - merge: `torch.cat(mixed.unbind(0), dim=-1)`, `(n, h * d)`
+# > - project out: `merged @ w_o`, `(n, e)`
 # >
 # > $[\,q_1 \; q_2 \; \cdots \; q_h\,] = X\,W_Q$: the heads share the columns of one matrix, so h is a setting
 # > and no longer visible in the parameters. The heads stand in front, because `@` multiplies the last two

@@ -70,8 +70,8 @@ print("same memory:", x.data_ptr() == heads.data_ptr())
 #
 # ## The trick
 #
-# Splitting therefore takes two steps: cut the features, (n, h · d) → (n, h, d), then move the heads in
-# front, (n, h, d) → (h, n, d). Merging takes the same steps backwards. The package has both as
+# Splitting therefore takes two steps: cut the features, `(n, h * d)` → `(n, h, d)`, then move the heads in
+# front, `(n, h, d)` → `(h, n, d)`. Merging takes the same steps backwards. The package has both as
 # `split_heads` and `merge_heads`. They count axes from the end, so that any axes may stand in front.
 
 # %%
@@ -122,8 +122,8 @@ print("same memory:", joined.data_ptr() == mixed.data_ptr())
 #
 # ## The two famous mistakes
 #
-# A reshape asks for one thing only: the right number of numbers. So the heads (h, n, d) can be reshaped
-# to (n, h · d) without a transpose, and (n, h · d) can be reshaped straight to (h, n, d). Nothing
+# A reshape asks for one thing only: the right number of numbers. So the heads `(h, n, d)` can be reshaped
+# to `(n, h * d)` without a transpose, and `(n, h * d)` can be reshaped straight to `(h, n, d)`. Nothing
 # complains in either case. Both are single lines that you will meet in published code:
 #
 # - **wrong merge**: `heads.reshape(n, h * d)`, with the transpose left out
@@ -156,6 +156,7 @@ cells = torch.arange(3 * 4).view(3, 4)  # (3, 4)
 for name, (split, merge) in WAYS.items():
     same = torch.equal(merge(split(cells, 2)), cells)
     print(f"{name:>12}: {'gives the input back' if same else 'does not'}")
+    assert same == (name in ("right", "both wrong"))
 
 # %% [markdown]
 # Follow single numbers to see why. The figure has 3 tokens and 2 heads of width 2, and every number
@@ -322,6 +323,11 @@ for name, by_role in tables.items():
         named = [word for word, size in zip(one.WORDS, table[it]) if size > 0]
         print(f"    {what:>20}: {' '.join(named)}")
 
+found = {name: pair[0][it].nonzero()[:, 0].tolist() for name, pair in tables.items()}
+rows = {"right": [5], "wrong merge": [2, 3], "wrong split": [2, 6], "both wrong": [5]}
+assert found == rows
+assert not tables["both wrong"][1][it, :4].any()
+
 # %% [markdown]
 # With the wrong merge, the row of *it* holds what *drank* and *milk* asked for. With the wrong split, it
 # answers for *drank* and *was*. With both wrong, it answers for itself and can never find the *cat*,
@@ -349,7 +355,7 @@ for number, (name, (of_query, of_key)) in enumerate(tables.items()):
     top, (right_query, right_key) = 10 * number, tables["right"]
     queries = draw_reactions(ax, 0, top, of_query, right_query, "n")
     keys = draw_reactions(ax, 9.5, top, of_key, right_key, "m")
-    told.append(f"{name}: {queries} cells of queries and {keys} of keys and values are wrong")
+    told.append(f"{name}: wrong are {queries} cells of queries, {keys} of keys and values")
     ax.text(8.75, top - 0.4, name, ha="center", weight="bold")
     for i, word in enumerate(one.WORDS):
         ax.text(-0.4, top + i + 0.55, word, ha="right", va="center", fontsize=9)
@@ -357,7 +363,8 @@ for x_middle, letter, what in ((4, "n", "query"), (13.5, "m", "key and value")):
     ax.text(x_middle, -1.7, what, ha="center", color=display.COLOURS[letter])
 ax.set(xlim=(-4.5, 17.6), ylim=(38.2, -2.4), aspect="equal")
 ax.axis("off")
-display.finish(drawing, name="leak-matrix", alt="What output rows react to. " + "; ".join(told))
+alt = f"What output rows react to. {'; '.join(told)}."
+display.finish(drawing, name="leak-matrix", alt=alt)
 
 # %% [markdown]
 # The left column finds one wrong step, the right column finds two. Neither finds all three mistakes alone,
@@ -377,7 +384,9 @@ def shuffle_gap(model: nn.Module, x: Tensor) -> float:
 
 
 for name, model in models.items():
-    print(f"{name:>12}: {shuffle_gap(model, x.double()):.0e}")
+    gap = shuffle_gap(model, x.double())
+    print(f"{name:>12}: {gap:.0e}")
+    assert (gap < 1e-12) == (name == "right")
 
 # %% [markdown]
 # The right way is equal up to rounding. All three wrong ways differ by far more.
@@ -431,7 +440,7 @@ print(f"PyTorch: output, weights and {len(mine)} gradients agree")
 # ### One number
 #
 # *Easy, 2 minutes.* Take the sizes of the figure: 3 tokens and 2 heads of width 2, so `x` is (3, 4). Its
-# heads, split rightly, are (h, n, d), which is (2, 3, 2). Where among the heads is `x[2, 1]`, which the
+# heads, split rightly, are `(h, n, d)`, which is (2, 3, 2). Where among the heads is `x[2, 1]`, which the
 # figure calls 3b? Write its index, three whole numbers, all counted from 0.
 
 # %% tags=["exercise"]
@@ -464,7 +473,7 @@ exercises.reshape_trick.check_place(my_place)
 # ### Where does it land?
 #
 # *Easy, 5 minutes.* Now for any number and any sizes. `x` is `(n, h * d)`, and its heads, split rightly,
-# have the `shape` (h, n, d). Where among the heads is `x[token, feature]`? Return its index, three
+# have the `shape` `(h, n, d)`. Where among the heads is `x[token, feature]`? Return its index, three
 # whole numbers, all counted from 0.
 
 
@@ -572,8 +581,8 @@ exercises.reshape_trick.check_repaired(repaired)
 #
 # > **In short.**
 # >
-# > - split: `x.view(n, h, d).transpose(0, 1)`, (n, h · d) to (h, n, d), copies nothing
-# > - merge: `x.transpose(0, 1).reshape(n, h * d)`, (h, n, d) to (n, h · d), copies every number once
+# > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
+# > - merge: `x.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies every number once
 # > - wrong split: `x.view(h, n, d)`, the same shape, and a head holds only some of the tokens
 # > - wrong merge: `x.reshape(n, h * d)`, the same shape, and a row holds several tokens
 # >

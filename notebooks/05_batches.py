@@ -39,7 +39,7 @@ sequence_first = x.transpose(0, 1)                       # (n, b, h * d)
 print("batch-first", tuple(x.shape), "- sequence-first", tuple(sequence_first.shape))
 
 # %% [markdown]
-# **Batch-first** is (b, n, e), a list of sentences. **Sequence-first** is (n, b, e): the first word of
+# **Batch-first** is `(b, n, e)`, a list of sentences. **Sequence-first** is `(n, b, e)`: the first word of
 # every sentence, then the second word of every sentence, and so on. Recurrent networks like the second
 # form, since they read word by word. `torch.nn.MultiheadAttention` still expects it, unless it is told
 # `batch_first=True`. One `transpose(0, 1)` leads from either form to the other.
@@ -93,6 +93,7 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 slow = one_by_one(x, x, x, h)  # (b, n, h * d)
 it = one.WORDS.index("it")
 one.show(["it, thirsty", "it, sweet"], one.FEATURES, slow[:, it])
+torch.testing.assert_close(slow[0, it, [0, 1]], slow[1, it, [1, 0]])
 
 # %% [markdown]
 # In the first sentence *it* collects more *animal* (1.29 against 1.01), in the second more *food*. The
@@ -101,7 +102,7 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, slow[:, it])
 # ## Four axes
 #
 # For attention, a sentence and a head are alike: both are one more independent problem. So give each an
-# axis of its own, (b, h, n, d). `split_heads` does this already, since it only looks at the last two
+# axis of its own, `(b, h, n, d)`. `split_heads` does this already, since it only looks at the last two
 # axes, and `attend` runs over all axes in front. The loop disappears.
 
 
@@ -118,9 +119,9 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, four_axes(x, x, x, h)[:, it
 # %% [markdown]
 # ## Folded
 #
-# If sentences and heads are alike, one axis can hold both, (b · h, n, d). Much published code does this,
-# since `torch.bmm` takes exactly three axes. In sequence-first memory it is one view: (n, b, h · d) →
-# (n, b · h, d), because the heads of a sentence lie side by side. Then the new axis goes to the front.
+# If sentences and heads are alike, one axis can hold both, `(b * h, n, d)`. Much published code does this,
+# since `torch.bmm` takes exactly three axes. In sequence-first memory it is one view: `(n, b, h * d)` →
+# `(n, b * h, d)`, because the heads of a sentence lie side by side. Then the new axis goes to the front.
 
 
 # %%
@@ -219,6 +220,7 @@ layouts = {
 for name, (layout, axes, index) in layouts.items():
     print(f"{name:>14}: ({axes}) {tuple(layout.shape)!s:12}", end=" ")
     print(f"index {index!s:12} holds {layout[index]:.0f}")
+    assert layout[index] == x[1, 7, 3]
 
 # %% [markdown]
 # The second sentence is index 1 of b, *sweet* is index 7 of n, and *quality* is feature 3, which is
@@ -303,6 +305,7 @@ wrong = four_axes(given, given, given, h)                     # (n, b, h * d)
 gradient = torch.autograd.grad(wrong[it, 0].sum(), given)[0]  # (n, b, h * d)
 print("shape", tuple(wrong.shape), "is right. In the thirsty sentence, it reacts to")
 one.show(["thirsty", "sweet"], one.WORDS, gradient.abs().sum(-1).T)
+assert gradient.any(-1).nonzero().tolist() == [[it, 0], [it, 1]]
 
 # %% [markdown]
 # > **Pitfall.** Sequence-first data in batch-first code. The table shows how strongly the row of *it*
@@ -365,6 +368,7 @@ for name, (form, given) in ways.items():
     with Copies() as copies:
         form(*given, 4)
     print(f"{name:>24}: {copies.numbers:4} copied")
+    assert copies.numbers == (144 if given is first else 624 + 144)
 
 # %% [markdown]
 # The three batch-first forms copy 768 numbers, which is 624 + 144: queries, keys and values once, since
@@ -373,7 +377,7 @@ for name, (form, given) in ways.items():
 # merge copies.
 #
 # PyTorch also has a **fused kernel**, one routine from queries, keys and values to the output, which never
-# stores the weights. It takes (b, h, n, d) and steps through it by strides, and it writes the output token
+# stores the weights. It takes `(b, h, n, d)` and steps through it by strides, and it writes the output token
 # by token, so that even the merge is a view.
 
 
@@ -394,6 +398,7 @@ torch.testing.assert_close(one.gradients(output, [q, k, v]), expected)
 with Copies() as copies:
     fused(*inputs, 4)
 print(f"four axes, fused: equal, and {copies.numbers} copied")
+assert copies.numbers == 0
 
 # %% [markdown]
 # This is why the final class of the book, in [Multi-head attention](07_multihead_attention.ipynb), works
@@ -546,10 +551,10 @@ exercises.batches.check_attend_heads(attend_heads)
 #
 # > **In short.**
 # >
-# > - batch-first: (b, n, h · d)
-# > - sequence-first: `x.transpose(0, 1)`, (n, b, h · d)
-# > - four axes: `x.unflatten(-1, (h, d)).transpose(1, 2)`, (b, h, n, d)
-# > - folded: `split_heads(x, h).flatten(0, 1)`, (b · h, n, d); slice r is sample `r // h`, head `r % h`
+# > - batch-first: `(b, n, h * d)`
+# > - sequence-first: `x.transpose(0, 1)`, `(n, b, h * d)`
+# > - four axes: `split_heads(x, h)`, `(b, h, n, d)`
+# > - folded: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`; slice r is sample `r // h`, head `r % h`
 # >
 # > To attention, a sample and a head are the same: one more independent problem. All layouts give equal
 # > outputs and gradients. Data in the wrong layout keep their shape and mix sentences, so test with sizes

@@ -572,7 +572,7 @@ def nested() -> Tensor:
 # %%
 HINT = {"is_causal": True}
 RUNS = {
-    "rows with nothing left": lambda x: twice(x, attn_mask=FUTURE | True),
+    "fully masked rows": lambda x: twice(x, attn_mask=FUTURE | True),
     "is_causal without a mask": lambda x: modes(x, BATCH_FIRST, **HINT),
     "is_causal with another mask": lambda x: twice(x, attn_mask=OTHER, **HINT),
     "... of a wrong shape": lambda x: twice(x, attn_mask=OTHER[:, :2], **HINT),

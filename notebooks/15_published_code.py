@@ -423,7 +423,7 @@ for name, design in DESIGNS.items():
 # No error, no warning. The designs with the other meaning attend to the padding, and to nothing else;
 # the rest of their reaction is *cat* itself, as the query.
 #
-# Next, a query with nothing left. These designs fill blocked scores with a number. What does the
+# Next, a fully masked query. These designs fill blocked scores with a number. What does the
 # softmax make of a row in which all three scores are blocked?
 
 # %%
@@ -436,7 +436,7 @@ for name, fill in fills.items():
     what = "NaN" if weights.isnan().all() else "the mean of what is hidden"
     sure = weights.isnan().all() or (weights == 1 / 3).all()
     shown = [round(weight, 2) for weight in weights.tolist()]
-    broken(name, f"nothing left: {what}", f"{fill:.0e}: {shown}", sure)
+    broken(name, f"fully masked: {what}", f"{fill:.0e}: {shown}", sure)
 
 # %% [markdown]
 # NaN spreads through the whole batch once it is trained on. The mean looks healthy, and is made of
@@ -703,7 +703,7 @@ for what, version in AS_PUBLISHED.items():
     print(f"{what:24} {report.findings[0].severity}: {report.findings[0].code}")
 
 # %% [markdown]
-# Each is found. NaN for a row with nothing left it calls a convention, since careful code does that, too:
+# Each is found. NaN for a fully masked row it calls a convention, since careful code does that, too:
 # `torch.nn.MultiheadAttention`, for one.
 #
 # ## What they teach
@@ -712,7 +712,7 @@ for what, version in AS_PUBLISHED.items():
 # - **Choose sizes that all differ.** The check that refuses n ≠ m, and swapped arguments, hide behind
 #   equal sizes.
 # - **Say what True means,** in the name: `blocked` or `allowed`. Nothing else will tell.
-# - **Give a row with nothing left a meaning,** and test it, in half precision, too.
+# - **Give a fully masked row a meaning,** and test it, in half precision, too.
 # - **Compare with the formula.** Shared projections and $\sqrt e$ keep every shape.
 # - **Ask where the numbers start.** Nothing, or next to nothing, is a choice as well.
 # - **Look at gradients and parameters, not only at outputs.** With its heads in a plain list, a module

@@ -154,10 +154,10 @@ torch.testing.assert_close(output, expected)
 
 blocked[0, 1] = True
 empty = masked(query, key, key, blocked)[0][0, 1, :3].tolist()
-print("agrees with the final class; a query with nothing left:", empty)
+print("agrees with the final class; a fully masked query:", empty)
 
 # %% [markdown]
-# > **Pitfall.** The follow-up to the follow-up: a query with nothing left is NaN here. The final class
+# > **Pitfall.** The follow-up to the follow-up: a fully masked query is NaN here. The final class
 # > gives zeros; [Masks](06_masks.ipynb) shows how.
 #
 # ## What does it cost?
@@ -301,7 +301,7 @@ print(examine(WithMask(24, 4), embed_dim=24, num_heads=4))
 
 # %% [markdown]
 # Nothing is wrong. It has found the matrices by their names, and gets the same from the right version
-# with the same numbers. The row with nothing left it calls a convention: published code does it
+# with the same numbers. The fully masked row it calls a convention: published code does it
 # either way. Say so before you are asked. Now slips from the table above, one at a time:
 
 # %%

@@ -237,7 +237,7 @@ INTERFACES = {
 }
 
 # %% tags=["hide-input"]
-head = ("interface", "argument", "shapes", "True means", "floats", "nothing left")
+head = ("interface", "argument", "shapes", "True means", "floats", "fully masked")
 table = [head, ["---"] * len(head)]
 for name, (library, *arguments) in INTERFACES.items():
     for argument in arguments:
@@ -259,7 +259,7 @@ expected = call("annotated_attention", "module: attn_mask", x, x, future)
 torch.testing.assert_close(causal["annotated_attention"], expected)
 Markdown("\n".join(f"| {' | '.join(row)} |" for row in table) + """
 
-*Nothing left*: what a query gets whose keys are all blocked, by default. `is_causal=True`
+*Fully masked*: what a query gets whose keys are all blocked, by default. `is_causal=True`
 hides the future; in `torch.nn.MultiheadAttention` it is only a hint: without `attn_mask` an
 error, and in evaluation without gradients nothing at all.
 """)

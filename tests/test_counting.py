@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_attention import MultiheadAttention, Seq2SeqTransformer, counting
 from annotated_attention.counting import PRESETS, Model, share, short
+from annotated_attention.counting import __main__ as command
 
 # b, n, m, h, d, f; the last ones are where products can read what others must copy
 SIZES = [(2, 3, 5, 4, 6, 7), (3, 8, 2, 5, 4, 9), (1, 6, 4, 3, 2, 5), (4, 5, 7, 1, 3, 8)]
@@ -440,14 +441,14 @@ def test_what_the_table_says() -> None:
 
 
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    counting.main(["--embed-dim", "24", "--num-heads", "4", "--layers", "0", "--length", "7"])
+    command.main(["--embed-dim", "24", "--num-heads", "4", "--layers", "0", "--length", "7"])
     printed = capsys.readouterr().out
     model = Model(24, 4, layers=0)
     assert printed == counting.table(model, 7) + "\n"
     lines = printed.splitlines()
     assert len({len(line) for line in lines[: len(counting.PARTS) + 2]}) == 1  # aligned
     assert f"{sum(model.parameters().values()):,} parameters take" in printed
-    counting.main(["--preset", "bert-base", "--bytes", "2", "--batch", "3"])
+    command.main(["--preset", "bert-base", "--bytes", "2", "--batch", "3"])
     assert capsys.readouterr().out == counting.table(PRESETS["bert-base"], 512, 3, 2) + "\n"
 
 
@@ -465,6 +466,6 @@ def test_bad_arguments(
     capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     with pytest.raises(SystemExit) as stop:
-        counting.main(arguments)
+        command.main(arguments)
     assert stop.value.code == 2
     assert message in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 
 import annotated_attention.mistakes
 
-LAZY = ["", ".display", ".doctor", ".exercises", ".mistakes", ".pretrained"]
+LAZY = ["", ".counting", ".display", ".doctor", ".exercises", ".mistakes", ".pretrained"]
 each_package = pytest.mark.parametrize("name", [f"annotated_attention{x}" for x in LAZY])
 
 

@@ -83,7 +83,7 @@ def test_masks_that_it_does_not_take_are_not_asked_for():
     none = adapters.without_mask(lambda query, key, value: module(query, key, value)[0])
     without = examine(none, embed_dim=E, num_heads=H)
     assert without.ok
-    assert "meaning, blocked, padding, nothing left: it takes no mask" in without.not_examined
+    assert "meaning, blocked, padding, fully masked rows: it takes no mask" in without.not_examined
 
 
 def test_keywords_and_a_mask_that_must_be_given():

@@ -9,10 +9,41 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention.exercises.two_heads import check_add_up, check_heads
+from annotated_attention.exercises.two_heads import check_add_up, check_heads, check_scene
 
 CHAPTER = "02_two_heads"
 Heads = list[Tensor]
+
+
+def test_scene_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_scene")
+    assert before == "✗ my_scene: not yet, 2 of the 2 numbers are missing. "
+    assert after.startswith("✓ my_scene: 3/4 · 0 + 1/4 · 4 = 1, as in the first scene.")
+
+
+@pytest.mark.parametrize("answer", [[0, 4], (1, 1), [4 / 3, 0], [1.33, 0], torch.tensor([3, -5])])
+def test_scene_accepts_every_scene_on_the_line(verdict: Any, answer: Any) -> None:
+    assert verdict(check_scene, answer).startswith("✓ my_scene")
+
+
+WRONG_SCENES: list[tuple[Any, str]] = [
+    (None, "not yet, it is None."),
+    ([2, -2], "this is the first scene itself."),
+    ([-2, 2], "3/4 · -2 + 1/4 · 2 = -1. To swap the two qualities fools a head whose weights are"),
+    ([4, 0], "3/4 · 4 + 1/4 · 0 = 3. In the other order it would be 1"),
+    ([3, -2], "= 1.75. You added the two qualities: give each its weight."),
+    ([3, -3], "= 1.5. You changed both by equally much, but the cat counts three times as much"),
+    ([0, 0.75], "3/4 · 0 + 1/4 · 0.75 = 0.1875, and in the first scene it is 1: the head tells"),
+    ([1], "a list of 2 numbers is asked for, and there are 1 of them."),
+    ([0, math.inf], "each of the 2 is to be one finite number."),
+]
+
+
+@pytest.mark.parametrize(("answer", "reason"), WRONG_SCENES, ids=[r for _, r in WRONG_SCENES])
+def test_scene_names_the_mistake(verdict: Any, answer: Any, reason: str) -> None:
+    said = verdict(check_scene, answer)
+    assert said.startswith("✗ my_scene: ")
+    assert reason in said
 
 
 def test_add_up_stub_and_solution(printed: Any) -> None:

@@ -47,10 +47,10 @@ SITUATIONS = {
     "mask": itself(2, 5, attn_mask=some(5, 5)),
     "masks": itself(2, 5, attn_mask=some(2, 1, 5, 5).expand(-1, H, -1, -1).flatten(0, 1)),
     "causal": itself(2, 5, is_causal=True),
-    "nothing left": cross(attn_mask=LEFT),
+    "fully masked": cross(attn_mask=LEFT),
 }
 HALF, TRAINING, EVALUATION = "half precision", "training", "evaluation"
-MASKED = {"padding", "padding of one", "mask", "masks", "causal", "nothing left"}
+MASKED = {"padding", "padding of one", "mask", "masks", "causal", "fully masked"}
 EVERYWHERE = {*SITUATIONS, TRAINING, EVALUATION, HALF}
 SEVERAL = EVERYWHERE - {"one sample", "padding of one"}
 
@@ -60,7 +60,7 @@ DIFFERS = {
     "call-instead-of-forward": set(),
     "mask-inverted": MASKED | {HALF},
     "mask-ignored": MASKED | {HALF},
-    "mask-after-softmax": (MASKED - {"nothing left"}) | {HALF},
+    "mask-after-softmax": (MASKED - {"fully masked"}) | {HALF},
     "mask-multiplied": MASKED | {HALF},
     "padding-mask-on-queries": {"padding", "padding of one"},
     "mask-on-the-wrong-axis": {"padding"},
@@ -69,8 +69,8 @@ DIFFERS = {
     "causal-off-by-one": {"causal"},
     "causal-hides-itself": {"causal"},
     "causal-unasked": EVERYWHERE - {"causal"},
-    "finite-fill-in-half": {"nothing left", HALF},
-    "nan-row": {"nothing left"},
+    "finite-fill-in-half": {"fully masked", HALF},
+    "nan-row": {"fully masked"},
     "chunks-in-the-wrong-order": EVERYWHERE,
     "interleaved-per-head": EVERYWHERE,
     "shared-heads": EVERYWHERE,

@@ -97,7 +97,7 @@ def test_is_causal_with_appended_keys(appended, need_weights):
     assert torch.allclose(hinted[0], expected[0]) == need_weights
 
 
-def nothing_left(kind):
+def fully_masked(kind):
     """Leave nothing to query 1 of sample 0, in some way; return options and the rows left dry."""
     blocked = torch.zeros(B, H, N, M, dtype=torch.bool)
     rows = torch.zeros(B, H, N, dtype=torch.bool)
@@ -142,9 +142,9 @@ KINDS = [
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_with_nothing_left(kind, dropout, dtype, need_weights):
+def test_fully_masked_rows(kind, dropout, dtype, need_weights):
     ours = pair(dropout=dropout)[1].to(dtype)
-    options, rows = nothing_left(kind)
+    options, rows = fully_masked(kind)
     query, key = (x.detach().to(dtype).requires_grad_() for x in inputs()[:2])
     mixed = []  # what goes into out_proj
     ours.out_proj.register_forward_pre_hook(lambda _, x: mixed.append(x[0]))
@@ -165,9 +165,9 @@ def test_rows_with_nothing_left(kind, dropout, dtype, need_weights):
     assert (query.grad[dry] == 0).all()
 
 
-def test_rows_with_nothing_left_are_nan_in_pytorch():
+def test_fully_masked_rows_are_nan_in_pytorch():
     theirs, _ = pair()
-    (query, key, value), (options, _) = inputs(), nothing_left("attn_mask")
+    (query, key, value), (options, _) = inputs(), fully_masked("attn_mask")
     assert theirs(query, key, value, **options)[0][:, 1].isnan().all()
     without = theirs(query, key, value, **options, need_weights=False)[0][:, 1]
     assert torch.equal(without, theirs.out_proj.bias.expand_as(without))

@@ -64,7 +64,7 @@ MASKS = {
     "none": {},
     "causal": {"is_causal": True},
     "padding": {"key_padding_mask": torch.tensor([[False, False, False, True, True], [False] * 5])},
-    "a row with nothing left": {
+    "a fully masked row": {
         "attn_mask": torch.tensor([[False] * M, [True] * M, [False] * M]),
         "is_causal": True,
     },

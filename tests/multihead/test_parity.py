@@ -37,7 +37,7 @@ class Case:
     attn_mask: str | None = None
     key_padding_mask: str | None = None
     is_causal: bool = False
-    nothing_left: bool = False
+    fully_masked: bool = False
     weights: str = "averaged"
     dropout: float = 0.0
     dtype: torch.dtype = torch.float64
@@ -93,7 +93,7 @@ class Case:
             heads = (H if self.layout == "no batch" else B * H,) if "head" in self.attn_mask else ()
             attn_mask = torch.rand(*heads, N, self.m, generator=source) < 0.3
             attn_mask[..., 0] = False
-            if self.nothing_left:
+            if self.fully_masked:
                 attn_mask[..., 1, :] = True
             if "float" in self.attn_mask:
                 attn_mask = self.added(attn_mask, source)
@@ -120,7 +120,7 @@ EXCEPTIONS = {
     "is_causal with appended keys": lambda case: (
         case.is_causal and case.attn_mask == "causal" and case.appended != "nothing"
     ),
-    "rows with nothing left": lambda case: case.nothing_left,
+    "fully masked rows": lambda case: case.fully_masked,
     "masks of two kinds": lambda case: (
         case.attn_mask is not None
         and case.key_padding_mask is not None
@@ -161,7 +161,7 @@ def run(module, case, tensors, masks, is_causal, dead=None):
 
 def reference(case, module, tensors):
     """Call PyTorch's module; where it is excepted, in words that it follows."""
-    attn_mask, key_padding_mask = replace(case, nothing_left=False).masks()
+    attn_mask, key_padding_mask = replace(case, fully_masked=False).masks()
     is_causal = case.is_causal
     if is_causal and (case.attn_mask != "causal" or case.appended != "nothing"):
         future = block_future(N, case.m)
@@ -174,7 +174,7 @@ def reference(case, module, tensors):
             attn_mask = attn_mask.detach().masked_fill(future, -torch.inf).requires_grad_()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Support for mismatched", UserWarning)
-        alive = torch.tensor([0, 2]) if case.nothing_left else None
+        alive = torch.tensor([0, 2]) if case.fully_masked else None
         return run(module, case, tensors, (attn_mask, key_padding_mask), is_causal, alive)
 
 
@@ -188,7 +188,7 @@ def compare(case):
     ours.load_state_dict(theirs.state_dict())
     tensors = case.tensors()
     expected = reference(case, theirs, tensors)
-    alive = torch.tensor([0, 2]) if case.nothing_left else None
+    alive = torch.tensor([0, 2]) if case.fully_masked else None
     found = run(ours, case, tensors, case.masks(), case.is_causal, alive)
     assert found.keys() == expected.keys(), case
     for name, wanted in expected.items():
@@ -196,7 +196,7 @@ def compare(case):
         if wanted is None:
             assert got is None, (case, name)
             continue
-        if case.nothing_left and name == "gradient of mask 0":
+        if case.fully_masked and name == "gradient of mask 0":
             got, wanted = (x.index_select(-2, alive) for x in (got, wanted))
         limits = dict(TOLERANCE[case.dtype])
         limits["atol"] *= max(1.0, float(wanted.detach().abs().max()))
@@ -208,16 +208,16 @@ def compare(case):
 def cases(layout, inputs, appended):
     """Yield the product of all other options; those that say nothing new are left out."""
     masks = itertools.product(ATTENTION_MASKS, PADDING_MASKS, [False, True], [False, True])
-    for attn_mask, key_padding_mask, is_causal, nothing_left in masks:
-        if nothing_left and (attn_mask in (None, "causal") or appended != "nothing" or is_causal):
+    for attn_mask, key_padding_mask, is_causal, fully_masked in masks:
+        if fully_masked and (attn_mask in (None, "causal") or appended != "nothing" or is_causal):
             continue
         for weights, dropout in itertools.product(WEIGHTS, [0.0, 0.4]):
-            if dropout and (weights == "per head" or is_causal or nothing_left):
+            if dropout and (weights == "per head" or is_causal or fully_masked):
                 continue
             bias = attn_mask is None or weights == "none"
             yield Case(
                 layout, inputs, appended, bias, attn_mask, key_padding_mask, is_causal,
-                nothing_left, weights, dropout,
+                fully_masked, weights, dropout,
             )  # fmt: skip
 
 
@@ -339,5 +339,5 @@ def test_nothing_to_compute(sizes, need_weights):
     )
     assert output.shape == (b, n, E)
     assert weights is None or weights.shape == (b, n, m)
-    if m == 0:  # nothing to see is nothing left
+    if m == 0:  # no keys at all: every row is fully masked
         assert torch.equal(output, module.out_proj.bias.expand_as(output))

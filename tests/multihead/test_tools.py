@@ -21,7 +21,7 @@ CALLS = {
     "plain": {},
     "causal": {"is_causal": True},
     "padding": {"key_padding_mask": PADDING},
-    "a row with nothing left": {"attn_mask": BLOCKED},
+    "a fully masked row": {"attn_mask": BLOCKED},
     "all": {
         "attn_mask": torch.zeros(B * H, N, M).masked_fill(BLOCKED, -torch.inf),
         "key_padding_mask": PADDING,

@@ -11,7 +11,12 @@ CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
 SCRIPTS = sorted(scripts.CHAPTERS.glob("*.py"))  # the cheat sheet, too
 each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 PACKAGE = scripts.ROOT / "src" / "annotated_attention"
-CORE = sorted([*PACKAGE.glob("*.py"), *(PACKAGE / "pretrained").glob("*.py")])
+CORE = sorted(
+    [
+        *PACKAGE.glob("*.py"),
+        *(x for room in ("counting", "pretrained") for x in (PACKAGE / room).glob("*.py")),
+    ]
+)
 SHAPE = re.compile(r"# .*\((?:[a-z0-9_.]+(?: \* [a-z0-9]+)*,? ?)+\)")
 
 

@@ -27,7 +27,7 @@ def inputs(design: Design, dtype: torch.dtype = torch.float64) -> tuple[torch.Te
 
 
 def blocked_for(design: Design, which: str) -> torch.Tensor | None:
-    """Make a mask, (b, n, m); other in each sample, and in one of them a row has nothing left."""
+    """Make a mask, (b, n, m); other in each sample, and in one of them a row is fully masked."""
     if which == "none":
         return None
     m = N if design.kind == "self" else M
@@ -35,7 +35,7 @@ def blocked_for(design: Design, which: str) -> torch.Tensor | None:
         return block_future(N, m).expand(B, -1, -1)
     blocked = torch.rand(B, N, m, generator=torch.Generator().manual_seed(1)) < 0.4
     blocked[..., 0] = False
-    if which == "nothing left":
+    if which == "fully masked":
         blocked[1, 2] = True
     return blocked
 
@@ -61,7 +61,7 @@ def test_there_are_seven() -> None:
 
 
 @each
-@pytest.mark.parametrize("which", ["none", "some", "causal", "nothing left"])
+@pytest.mark.parametrize("which", ["none", "some", "causal", "fully masked"])
 def test_equal_to_multihead_attention(name: str, which: str) -> None:
     module, reference = pair(name)
     given, blocked = inputs(DESIGNS[name]), blocked_for(DESIGNS[name], which)
@@ -88,7 +88,7 @@ def with_gradients(module: Any, output: torch.Tensor) -> Any:
 @each
 def test_gradients_of_the_weights_are_equal(name: str) -> None:
     module, reference = pair(name)
-    given, blocked = inputs(DESIGNS[name]), blocked_for(DESIGNS[name], "nothing left")
+    given, blocked = inputs(DESIGNS[name]), blocked_for(DESIGNS[name], "fully masked")
     mask = blocked.repeat_interleave(H, 0)
     mine = with_gradients(module, call(name, module, *given, blocked))
     theirs = with_gradients(reference, reference(*given, attn_mask=mask)[0])
@@ -121,7 +121,7 @@ def test_without_biases(name: str) -> None:
 def test_half_precision_with_a_mask(name: str, dtype: torch.dtype) -> None:
     module, _ = pair(name, dtype)
     given = inputs(DESIGNS[name], dtype)
-    output = call(name, module, *given, blocked_for(DESIGNS[name], "nothing left"))
+    output = call(name, module, *given, blocked_for(DESIGNS[name], "fully masked"))
     assert output.dtype == dtype
     assert output.isfinite().all()
     assert all(x.isfinite().all() for x in gradients(output, list(dict.fromkeys(given))))

@@ -172,8 +172,7 @@ def test_the_two_heads_of_chapter_2():
     one = chapters.load("01_one_head")
     text = (SITE / "chapters" / "two-heads" / "index.html").read_text(encoding="utf-8")
     state = BeautifulSoup(text, "html.parser").select_one("[data-live=heads_at_work]")
-    x = one.EMBEDDINGS
-    who, what, asks = x[:, :2], x[:, 2:], torch.stack([0 * x[:, 1], 4 * x[:, 1]], 1)
-    weights = torch.stack([one.attend(2 * who, who, who)[1], one.attend(asks, what, what)[1]])
+    x = one.EMBEDDINGS + one.attend(one.EMBEDDINGS, one.EMBEDDINGS, one.EMBEDDINGS)[0]
+    weights = torch.stack([one.attend(part, part, part)[1] for part in (x[:, :2], x[:, 2:])])
     shown = torch.tensor(json.loads(state["data-state"])["maps"])[0] / 100
     torch.testing.assert_close(shown, weights, rtol=0, atol=0.00501)

@@ -32,7 +32,7 @@ SYMPTOMS: dict[str, Test] = {
     "prefix": symptoms.prefix,
     "padding": symptoms.padding,
     "alone": symptoms.alone,
-    "nothing left": symptoms.nothing_left,
+    "fully masked rows": symptoms.fully_masked_rows,
     "dropout": conduct.dropout,
     "weights": conduct.weights,
     "registration": conduct.registration,

@@ -68,7 +68,7 @@ def only_itself(patient: Patient) -> Situation | None:
     return Situation("only itself", patient.draw(4, n=n, m=n), blocked)
 
 
-def nothing_left(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
+def fully_masked_rows(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
     """Ask with some fully masked rows, by a mask that it takes; gives the rows, (b, n), as well."""
     for situation in masked(patient):
         assert situation.blocked is not None

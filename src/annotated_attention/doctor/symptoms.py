@@ -417,11 +417,11 @@ def alone(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def nothing_left(patient: Patient) -> Iterator[Finding]:
+def fully_masked_rows(patient: Patient) -> Iterator[Finding]:
     """What becomes of a query whose keys are all blocked is a choice; the others go on."""
     _needs_masks(patient)
     seen: set[str] = set()
-    for case, rows in situations.nothing_left(patient):
+    for case, rows in situations.fully_masked_rows(patient):
         for finding in _empty_rows(patient, case, rows):
             if finding.code not in seen:
                 seen.add(finding.code)
@@ -437,14 +437,14 @@ def _empty_rows(patient: Patient, case: Situation, rows: Tensor) -> Iterator[Fin
         yield Finding(
             "nan-spreads",
             WRONG,
-            "a query with nothing left makes others NaN",
+            "a fully masked query makes others NaN",
             f"{int((bad & ~rows).sum())} of {int((~rows).sum())} other rows, with {case.name}",
         )
     elif bad.any():
         yield Finding(
             "nan-row",
             CONVENTION,
-            "a query with nothing left gets NaN",
+            "a fully masked query gets NaN",
             f"{int(bad.sum())} of {int(rows.sum())} such rows, with {case.name}",
         )
     else:
@@ -459,7 +459,7 @@ def _empty_rows(patient: Patient, case: Situation, rows: Tensor) -> Iterator[Fin
             yield Finding(
                 "finite-fill",
                 CONVENTION,
-                "a query with nothing left gets a mean of what is blocked",
+                "a fully masked query gets a mean of what is blocked",
                 f"its result moves by {gap:.0%} with the blocked keys and values",
                 "blocked scores are filled with a finite number, all with the same",
             )

@@ -2,10 +2,12 @@
 
 import contextlib
 import functools
+import math
 import operator
 import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +143,31 @@ def random(seed: int, *shapes: tuple[int, ...]) -> list[Tensor]:
     """Make float64 tensors of these shapes, the same ones for the same seed."""
     source = torch.Generator().manual_seed(seed)
     return [torch.randn(shape, generator=source, dtype=torch.float64) for shape in shapes]
+
+
+def finite_numbers(answer: object, count: int) -> Tensor:
+    """Give the numbers that an answer is made of, as a vector of float64.
+
+    Args:
+        answer: a list, a tuple or a tensor.
+        count: how many numbers are asked for.
+
+    Raises:
+        Refused: with what it is instead; None and ``...`` count as nothing written yet.
+    """
+    given = answer.detach().tolist() if isinstance(answer, Tensor) else answer
+    if given is None or given is ...:
+        raise NotYet(f"not yet, it is {given if given is None else '...'}.")
+    if not isinstance(given, list | tuple) or len(given) != count:
+        what = f"{len(given)} of them" if isinstance(given, list | tuple) else "none"
+        raise Refused(f"a list of {count} numbers is asked for, and there are {what}.")
+    missing = sum(number is None or number is ... for number in given)
+    if missing:
+        raise NotYet(f"not yet, {missing} of the {count} numbers are missing.")
+    alone = [x.item() if isinstance(x, Tensor) and x.numel() == 1 else x for x in given]
+    if not all(isinstance(x, Real) and math.isfinite(x) for x in alone):
+        raise Refused(f"each of the {count} is to be one finite number.")
+    return torch.tensor(alone, dtype=torch.float64)
 
 
 def whole_numbers(what: str, value: object, asked: str, count: int) -> tuple[int, ...]:

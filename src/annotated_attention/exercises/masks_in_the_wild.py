@@ -1,4 +1,4 @@
-"""The exercises of “Masks in the wild”: which way round, and a mask made ready for PyTorch."""
+"""Exercises of "Masks in the wild": which way round, and a mask made ready for PyTorch."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from numbers import Real
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from annotated_attention.exercises._verdict import (
     check,
     compare,
     compare_gradients,
+    finite_numbers,
     random,
     require_function,
     require_shape,
@@ -36,7 +36,7 @@ def check_scores(answer: object) -> str:
     Args:
         answer: two numbers, the score with the key of *cat* and with the key of *it*.
     """
-    found = _numbers(answer, 2)
+    found = finite_numbers(answer, 2)
     for reason, numbers in _WRONG_SCORES:
         if found.tolist() == numbers:
             raise Refused(reason)
@@ -68,7 +68,7 @@ def check_weights(answer: object) -> str:
     Args:
         answer: eight numbers, one per word of the chapter's sentence, to two digits.
     """
-    found = _numbers(answer, 8)
+    found = finite_numbers(answer, 8)
     chapter = chapters.load("01_one_head")
     x = chapter.EMBEDDINGS.double()
     scores = x @ x[chapter.WORDS.index("drank")]  # (m, d) x (d,) -> (m,)
@@ -117,31 +117,6 @@ def _wrong_weights(scores: Tensor) -> Iterator[tuple[str, Tensor]]:
 def _close(found: Tensor, expected: Tensor) -> bool:
     """Tell whether numbers that were rounded on paper are these."""
     return bool(((found - expected).abs() <= 0.011 * expected.abs().clamp(min=1)).all())
-
-
-def _numbers(answer: object, count: int) -> Tensor:
-    """Refuse what is not ``count`` finite numbers.
-
-    Args:
-        answer: a list, a tuple or a tensor.
-        count: how many numbers are asked for.
-
-    Returns:
-        The numbers as a vector of float64.
-    """
-    given = answer.detach().tolist() if isinstance(answer, Tensor) else answer
-    if given is None or given is ...:
-        raise Refused(f"not yet, it is {given if given is None else '...'}.")
-    if not isinstance(given, list | tuple) or len(given) != count:
-        what = f"{len(given)} of them" if isinstance(given, list | tuple) else "none"
-        raise Refused(f"a list of {count} numbers is asked for, and there are {what}.")
-    missing = sum(number is None or number is ... for number in given)
-    if missing:
-        raise Refused(f"not yet, {missing} of the {count} numbers are missing.")
-    alone = [x.item() if isinstance(x, Tensor) and x.numel() == 1 else x for x in given]
-    if not all(isinstance(x, Real) and math.isfinite(x) for x in alone):
-        raise Refused(f"each of the {count} is to be one finite number.")
-    return torch.tensor(alone, dtype=torch.float64)
 
 
 @check("my_attend")

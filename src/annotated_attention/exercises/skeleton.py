@@ -3,7 +3,7 @@
     cp src/annotated_attention/exercises/skeleton.py mine.py
     python -m annotated_attention.doctor mine.py:MyAttention --embed-dim 24 --num-heads 4
 
-The chapter "From memory" has the same exercise, with hints that open one at a time.
+The chapter “From memory” has the same exercise, with hints that open one at a time.
 """
 
 from torch import Tensor, nn

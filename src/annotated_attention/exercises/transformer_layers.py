@@ -90,7 +90,7 @@ def _wrong_masks(padding: Tensor) -> Iterator[tuple[str, Tensor]]:
     )
     both = padding[:, None, None, :] | padding[:, None, :, None]
     yield (
-        "padded queries are blocked, too. Then they have nothing left to look at; what they "
+        "padded queries are blocked, too. Then every key is blocked for them; what they "
         "compute is not used anyway.",
         future | both,
     )

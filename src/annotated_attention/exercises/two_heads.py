@@ -1,4 +1,4 @@
-"""Exercises of "Two heads": what W_O adds up, and a module that holds its heads."""
+"""Exercises of "Two heads": a scene that fools a head, what W_O adds up, a module of heads."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -19,11 +19,51 @@ from annotated_attention.exercises._verdict import (
     compare,
     compare_gradients,
     describe,
+    finite_numbers,
     random,
     require_function,
     require_tensor,
     require_unchanged,
 )
+
+_CAT, _MILK = 0.75, 0.25  # the weights of the head that is to be fooled
+
+
+@check("my_scene")
+def check_scene(answer: object) -> str:
+    """Judge a scene that a head cannot tell from the chapter's first one, and print the verdict.
+
+    Args:
+        answer: two numbers, the quality of the cat and that of the milk.
+    """
+    cat, milk = finite_numbers(answer, 2).tolist()
+    collected = _CAT * cat + _MILK * milk
+    sum_of_both = f"3/4 · {cat:g} + 1/4 · {milk:g} = {collected:g}"
+    if abs(cat - 2) < _NEAR and abs(milk + 2) < _NEAR:
+        raise Refused("this is the first scene itself. Name one that differs from it.")
+    if abs(collected - 1) < _NEAR:
+        return f"{sum_of_both}, as in the first scene. The head cannot tell the two apart."
+    if (cat, milk) == (-2, 2):
+        raise Refused(
+            f"{sum_of_both}. To swap the two qualities fools a head whose weights are equal; this "
+            "one looks at the cat three times as much."
+        )
+    if abs(_CAT * milk + _MILK * cat - 1) < _NEAR:
+        raise Refused(
+            f"{sum_of_both}. In the other order it would be 1: the cat comes first, and it has "
+            "three quarters."
+        )
+    if abs(cat + milk - 1) < _NEAR:
+        raise Refused(f"{sum_of_both}. You added the two qualities: give each its weight.")
+    if abs(cat + milk) < _NEAR:
+        raise Refused(
+            f"{sum_of_both}. You changed both by equally much, but the cat counts three times as "
+            "much: the milk has to change three times as far."
+        )
+    raise Refused(f"{sum_of_both}, and in the first scene it is 1: the head tells them apart.")
+
+
+_NEAR = 0.01  # for numbers that were rounded on paper
 
 # h, n, d, e. First the width of the model, as in the chapter; then one that is not h * d.
 _ADD_UP_SIZES = ((3, 5, 4, 12), (4, 6, 3, 7))

@@ -11,8 +11,8 @@ others; the section "allocator" shows it). A number is a median over the rounds,
 quartiles. ``torch.utils.benchmark`` holds the watch.
 
 The results stand in ``data/benchmarks.json``, by machine: ``"cpu"``, and ``"cuda"`` where the
-benchmark has met a GPU. The chapter "Speed" and the goals of the final class read
-them with ``load``.
+benchmark has met a GPU. The chapter “Speed” and the goals of the final class read them with
+``load``.
 """
 
 import json

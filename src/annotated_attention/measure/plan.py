@@ -1,4 +1,4 @@
-"""What is measured: every case of the chapter "Speed", and the goals of the final class."""
+"""What is measured: the cases of the chapter “Speed”, and those of the final class's goals."""
 
 import platform
 from collections.abc import Iterator

@@ -13,14 +13,14 @@ checked or reached: the tests run the same code as it stands, too.
   value. The others bind once per call, arguments first, or once per ``##`` section of a chapter.
 - ``checker`` joins these, and remembers what was reached and what was false.
 - ``imports`` checks a package as it is imported, ``pytest_plugin`` judges the test session, and
-  ``kernel`` checks a chapter as it runs.
+  ``cells`` checks a chapter as it runs.
 """
 
+from book.shapes.cells import install_in_kernel, unreached_report
 from book.shapes.checker import Checker
 from book.shapes.comments import ShapeCommentError
 from book.shapes.grammar import parse_comment
 from book.shapes.imports import install_import_hook
-from book.shapes.kernel import install_in_kernel, unreached_report
 from book.shapes.pytest_plugin import PytestPlugin
 
 __all__ = [

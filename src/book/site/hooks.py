@@ -25,7 +25,7 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer
 
 from annotated_attention.display import assets
 from book.run import scripts
-from book.site import card, contents, figures, formulas, glossary, pages, sheet, takeaway
+from book.site import card, contents, figures, glossary, katex, pages, sheet, takeaway
 from book.site.contents import Chapter
 
 log = logging.getLogger("mkdocs.book")
@@ -45,8 +45,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Use our own notebook template, and put the chapters into the navigation."""
     settings.templates_dir = str(Path(__file__).parent / "nbconvert")
     renderer: Any = IPythonRenderer
-    renderer.inline_math = lambda self, tex: formulas.mark(tex, display=False)
-    renderer.block_math = lambda self, tex: formulas.mark(tex, display=True)
+    renderer.inline_math = lambda self, tex: katex.mark(tex, display=False)
+    renderer.block_math = lambda self, tex: katex.mark(tex, display=True)
     try:
         config.extra["chapters"] = contents.read(config.extra["parts"])
     except ValueError as error:
@@ -189,4 +189,4 @@ def _say_where_to(link: Tag, target: File) -> None:
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Typeset the formulas of a page."""
-    return formulas.typeset(output, functools.partial(_complain, page))
+    return katex.typeset(output, functools.partial(_complain, page))

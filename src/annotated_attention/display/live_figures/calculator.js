@@ -3,7 +3,7 @@
 // presets: the sizes of published models by name, with the names that Python gives them
 // preset, length, batch, bytes: what the static table shows, and where the sliders begin
 //
-// The formulas are those of counting.py, in whole numbers of any size, and a test compares every
+// The formulas are those of counting/formulas.py, in whole numbers of any size, and a test compares every
 // cell and note with Python's.
 import { element, readout, slider } from "./host/figure.js";
 

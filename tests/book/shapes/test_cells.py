@@ -135,7 +135,7 @@ import sys
 from types import SimpleNamespace
 from IPython.core.history import HistoryManager
 from IPython.core.interactiveshell import InteractiveShell
-from book.shapes.kernel import install_in_kernel
+from book.shapes.cells import install_in_kernel
 
 HistoryManager.enabled = False
 shell = InteractiveShell()

@@ -32,7 +32,7 @@ def typeset(page: str, complain: Callable[[str], None]) -> str:
         before, tag, kind, tex, after = found.groups()
         display = tag == "div" or bool(kind)
         try:
-            formula = katex(html.unescape(tex).strip(), display)
+            formula = _to_html(html.unescape(tex).strip(), display)
         except quickjs.JSException as error:
             complain(f"{str(error).splitlines()[0]}\n    {tex.strip()}")
             return found[0]
@@ -45,7 +45,7 @@ def typeset(page: str, complain: Callable[[str], None]) -> str:
 
 
 @functools.cache
-def katex(tex: str, display: bool) -> str:
+def _to_html(tex: str, display: bool) -> str:
     """Give the HTML of one formula; raises ``quickjs.JSException`` on bad TeX."""
     options = json.dumps({"displayMode": display, "throwOnError": True, "strict": "error"})
     call = f"katex.renderToString({json.dumps(tex)}, {options})"

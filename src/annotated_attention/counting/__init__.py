@@ -1,0 +1,66 @@
+"""What attention costs: parameters, FLOPs and memory, as formulas.
+
+    python -m annotated_attention.counting --embed-dim 512 --num-heads 8 --length 1024
+    python -m annotated_attention.counting --preset gpt2 --batch 8 --bytes 2
+
+Letters are the book's: b samples, n queries, m keys, h heads, model width e; and f, the width
+inside a feed-forward network. All counts are exact integers, each tested against PyTorch's own:
+
+- **Parameters** are numbers that are learned, what ``numel`` adds up.
+- **FLOPs** are the multiplications and additions of matrix products, what
+  ``torch.utils.flop_counter`` counts where no fused kernel hides them: 2ndm for (n, d) times
+  (d, m). Softmax, norms, activations and sums of tensors are left out, and a mask saves nothing.
+- **Kept** numbers wait from the forward pass for the backward pass: everything in the storages that
+  autograd saves on a CPU, each storage once, parameters and integers left out; without dropout, and
+  with a gradient for every input. Times the bytes of one number that is memory, but for the numbers
+  that the fused kernel keeps in place of the weights: in half precision these stay in float32.
+"""
+
+from typing import TYPE_CHECKING
+
+from annotated_attention._lazy import import_lazily
+
+if TYPE_CHECKING:
+    from annotated_attention.counting.formulas import (
+        attention_flops,
+        attention_kept,
+        attention_parameters,
+        backward_flops,
+        cache_numbers,
+        feedforward_flops,
+        feedforward_kept,
+        feedforward_parameters,
+        norm_kept,
+        norm_parameters,
+        product_flops,
+        projection_flops,
+        score_flops,
+    )
+    from annotated_attention.counting.model import PARTS, PRESETS, Model
+    from annotated_attention.counting.tables import notes, rows, share, short, table
+
+__all__ = [
+    "PARTS",
+    "PRESETS",
+    "Model",
+    "attention_flops",
+    "attention_kept",
+    "attention_parameters",
+    "backward_flops",
+    "cache_numbers",
+    "feedforward_flops",
+    "feedforward_kept",
+    "feedforward_parameters",
+    "norm_kept",
+    "norm_parameters",
+    "notes",
+    "product_flops",
+    "projection_flops",
+    "rows",
+    "score_flops",
+    "share",
+    "short",
+    "table",
+]
+
+import_lazily(__name__)

@@ -1,0 +1,178 @@
+"""The sizes of a whole Transformer, what they cost, and published ones."""
+
+from dataclasses import dataclass
+
+from annotated_attention.checks import check_settings
+from annotated_attention.counting.formulas import (
+    attention_kept,
+    attention_parameters,
+    cache_numbers,
+    feedforward_flops,
+    feedforward_kept,
+    feedforward_parameters,
+    norm_kept,
+    norm_parameters,
+    product_flops,
+    projection_flops,
+    score_flops,
+)
+
+PARTS = ("projections", "scores and mix", "feed-forward", "norms", "embeddings, output")
+
+
+@dataclass(frozen=True)
+class Model:
+    """The sizes of a Transformer. Its counts come by part, in the order of ``PARTS``.
+
+    Attributes:
+        embed_dim: e.
+        num_heads: h; must divide e.
+        feedforward: f.
+        layers: how many layers have self-attention and a feed-forward network: an encoder's, or,
+            with a causal mask, those of a model that is only a decoder.
+        decoder_layers: how many have cross-attention, too, and look at the output of ``layers``.
+        vocabulary: how many tokens the embeddings know.
+        positions: how many rows other learned tables have together, such as one for positions.
+        norms: how many layer norms there are outside the layers.
+        output: what turns the last layer's output into a number for each token of the vocabulary:
+            "tied", the embeddings again; "own", a matrix without bias; or "none", nothing.
+        activation: between the linear maps of the feed-forward network, "relu" or "gelu".
+        bias: whether projections, feed-forward networks and norms have biases.
+        embeddings: how many matrices embed: 1, or 2 where source and target have one each.
+
+    Raises:
+        TypeError: a size is no integer.
+        ValueError: a size that is too small, ``embed_dim`` not divisible by ``num_heads``, no
+            layer at all, or an unknown ``output`` or ``activation``.
+    """
+
+    embed_dim: int = 512
+    num_heads: int = 8
+    feedforward: int = 2048
+    layers: int = 6
+    decoder_layers: int = 6
+    vocabulary: int = 37000
+    positions: int = 0
+    norms: int = 0
+    output: str = "tied"
+    activation: str = "relu"
+    bias: bool = True
+    embeddings: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse sizes from which no model can be built."""
+        widths = ("embed_dim", "num_heads", "feedforward", "vocabulary")
+        check_settings({name: getattr(self, name) for name in widths}, 0.0, None)
+        for name in ("layers", "decoder_layers", "positions", "norms", "embeddings"):
+            check_at_least(0, name, getattr(self, name))
+        if not self.layers + self.decoder_layers:
+            raise ValueError("layers (0) and decoder_layers (0) must not both be 0")
+        for name, fits in (("output", ("tied", "own", "none")), ("activation", ("relu", "gelu"))):
+            if getattr(self, name) not in fits:
+                raise ValueError(f"{name} ({getattr(self, name)!r}) must be one of {fits}")
+
+    def parameters(self) -> dict[str, int]:
+        """Count the learned numbers."""
+        e, bias = self.embed_dim, self.bias
+        attentions, networks, norms = self._parts()
+        tables = self.vocabulary * (self.embeddings + (self.output == "own")) + self.positions
+        return _by_part(
+            attentions * attention_parameters(e, bias=bias),
+            0,
+            networks * feedforward_parameters(e, self.feedforward, bias=bias),
+            norms * norm_parameters(e, bias=bias),
+            tables * e,
+        )
+
+    def flops(self, length: int, batch: int = 1) -> dict[str, int]:
+        """Count the FLOPs of a forward pass; source and target are both of this length."""
+        check_at_least(1, "length", length)
+        check_at_least(1, "batch", batch)
+        n, b, e = length, batch, self.embed_dim
+        attentions, networks, _ = self._parts()
+        return _by_part(
+            attentions * projection_flops(n, n, e, b=b),
+            attentions * score_flops(n, n, e, b=b),
+            networks * feedforward_flops(n, e, self.feedforward, b=b),
+            0,
+            (self.output != "none") * product_flops(b * n, e, self.vocabulary),
+        )
+
+    def kept(self, length: int, batch: int = 1, *, fused: bool = False) -> dict[str, int]:
+        """Count the numbers kept for the backward pass, up to the output of the model."""
+        check_at_least(1, "length", length)
+        check_at_least(1, "batch", batch)
+        n, b, e, h = length, batch, self.embed_dim, self.num_heads
+        attentions, networks, norms = self._parts()
+        own = networks * attention_kept(n, n, e, h, b=b, fused=fused)
+        cross = self.decoder_layers * attention_kept(n, n, e, h, b=b, memory=e, fused=fused)
+        shared = max(0, self.decoder_layers - 1) * b * n * e  # all look at the same encoding
+        weights = attentions * b * h * n * (1 if fused else n)
+        return _by_part(
+            own + cross - shared - weights,
+            weights,
+            networks * feedforward_kept(n, e, self.feedforward, b=b, activation=self.activation),
+            norms * norm_kept(n, e, b=b),
+            (self.output != "none") * b * n * e,
+        )
+
+    def step_flops(self, length: int, batch: int = 1) -> dict[str, int]:
+        """Count the FLOPs of generating one more token with a cache.
+
+        Args:
+            length: how many tokens the new one sees, itself included; the source's length, too.
+            batch: how many sequences are generated at once.
+        """
+        check_at_least(1, "length", length)
+        check_at_least(1, "batch", batch)
+        m, b, e, cross = length, batch, self.embed_dim, self.decoder_layers
+        running = cross or self.layers  # an encoder has run before
+        return _by_part(
+            # Cross-attention finds its keys and values in the cache: it projects in and out only.
+            running * projection_flops(1, 1, e, b=b) + cross * projection_flops(1, 0, e, b=b),
+            (running + cross) * score_flops(1, m, e, b=b),
+            running * feedforward_flops(1, e, self.feedforward, b=b),
+            0,
+            (self.output != "none") * product_flops(b, e, self.vocabulary),
+        )
+
+    def cache(self, length: int, batch: int = 1) -> int:
+        """Count the numbers in the cache, when this many tokens have been read and generated."""
+        check_at_least(1, "length", length)
+        check_at_least(1, "batch", batch)
+        cached = 2 * self.decoder_layers or self.layers
+        return cache_numbers(length, self.embed_dim, b=batch, layers=cached)
+
+    def crossover(self) -> int:
+        """Return the length from which scores and mixing take more FLOPs than projections: 2e."""
+        return 2 * self.embed_dim
+
+    def _parts(self) -> tuple[int, int, int]:
+        """Count the attentions, the feed-forward networks and the norms."""
+        plain, cross = self.layers, self.decoder_layers
+        return plain + 2 * cross, plain + cross, 2 * plain + 3 * cross + self.norms
+
+
+def _by_part(*counts: int) -> dict[str, int]:
+    """Name the counts by their parts."""
+    return dict(zip(PARTS, counts, strict=True))
+
+
+def check_at_least(least: int, name: str, size: object) -> None:
+    """Refuse a size that is no integer (TypeError) or too small (ValueError)."""
+    if not isinstance(size, int) or isinstance(size, bool):
+        raise TypeError(f"{name} ({size!r}) must be an integer")
+    if size < least:
+        raise ValueError(f"{name} ({size}) must be at least {least}")
+
+
+# Published sizes. A row for each of BERT's two segments counts as a position; its pooler, which one
+# of its two pretraining tasks needs, is left out.
+PRESETS = {
+    "transformer-base": Model(),
+    "transformer-big": Model(1024, 16, 4096),
+    "bert-base": Model(768, 12, 3072, 12, 0, 30522, 512 + 2, 1, "none", "gelu"),
+    "bert-large": Model(1024, 16, 4096, 24, 0, 30522, 512 + 2, 1, "none", "gelu"),
+    "gpt2": Model(768, 12, 3072, 12, 0, 50257, 1024, 1, "tied", "gelu"),
+    "gpt2-xl": Model(1600, 25, 6400, 48, 0, 50257, 1024, 1, "tied", "gelu"),
+}

@@ -1,0 +1,86 @@
+"""The counts of a model as text: short numbers, tables and sentences."""
+
+from annotated_attention.counting.formulas import backward_flops
+from annotated_attention.counting.model import PARTS, Model
+
+
+def short(number: int, unit: str = "") -> str:
+    """Write a number with three digits and a decimal prefix: 63,082,496 as 63.1 M.
+
+    The last digit is rounded half up, by integers alone, so that it is the same in any language.
+    """
+    power, digits = divmod(len(str(number)) - 1, 3)
+    if power == 0:
+        return f"{number} {unit}".rstrip()
+    places = 2 - digits
+    scaled = (2 * number * 10**places + 1000**power) // (2 * 1000**power)
+    if scaled == 1000 * 10**places:  # rounded up to the next prefix
+        return short(1000 ** (power + 1), unit)
+    whole, fraction = divmod(scaled, 10**places)
+    shown = f"{whole}.{fraction:0{places}}" if places else f"{whole}"
+    return f"{shown} {'_kMGTPEZYRQ'[power]}{unit}"
+
+
+def share(part: int, whole: int) -> str:
+    """Write a part as a percentage, rounded half up: 1 of 8 as 13 %."""
+    return f"{(200 * part + whole) // (2 * whole)} %"
+
+
+def rows(model: Model, length: int, batch: int = 1, width: int = 4) -> list[list[str]]:
+    """Write the counts as the rows of a table, the header first and the total last.
+
+    Args:
+        model: the sizes.
+        length: of source and target.
+        batch: how many sequences.
+        width: bytes of one number: 4 for float32, 2 for half precision.
+    """
+    parameters, flops = model.parameters(), model.flops(length, batch)
+    kept, fused = model.kept(length, batch), model.kept(length, batch, fused=True)
+    totals = [sum(counts.values()) for counts in (parameters, flops, kept, fused)]
+    table = [["", "parameters", "share", "forward", "share", "kept", "kept, fused"]]
+    for part in (*PARTS, "total"):
+        p, f, k, u = (
+            [counts[part] for counts in (parameters, flops, kept, fused)]
+            if part != "total"
+            else totals
+        )
+        table.append([
+            part, short(p), share(p, totals[0]), short(f, "FLOP"), share(f, totals[1]),
+            short(k * width, "B"), short(u * width, "B"),
+        ])  # fmt: skip
+    return table
+
+
+def notes(model: Model, length: int, batch: int = 1, width: int = 4) -> list[str]:
+    """Write what the table does not hold, a sentence each; see ``rows`` for the arguments."""
+    total = sum(model.parameters().values())
+    forward = sum(model.flops(length, batch).values())
+    scores = model.flops(length, batch)["scores and mix"]
+    projections = model.flops(length, batch)["projections"]
+    found = [
+        f"{total:,} parameters take {short(total * width, 'B')}; with gradients and Adam's two "
+        f"averages {short(4 * total * width, 'B')}.",
+        f"Forward and backward: {short(forward + backward_flops(forward), 'FLOP')}.",
+        f"Scores and mix take {share(scores, projections)} of the projections' FLOPs, and overtake "
+        f"them at length 2e = {model.crossover():,}.",
+    ]
+    if model.output != "none":
+        step, cache = sum(model.step_flops(length, batch).values()), model.cache(length, batch)
+        found.append(
+            f"One more token, with a cache: {short(step, 'FLOP')}; "
+            f"the cache holds {short(cache * width, 'B')}."
+        )
+    return found
+
+
+def table(model: Model, length: int, batch: int = 1, width: int = 4) -> str:
+    """Write the counts for a terminal; see ``rows`` for the arguments."""
+    cells = rows(model, length, batch, width)
+    columns = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        f"{row[0]:{columns[0]}}"
+        + "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], columns[1:], strict=True))
+        for row in cells
+    ]
+    return "\n".join([*lines, "", *notes(model, length, batch, width)])
