@@ -165,7 +165,8 @@ k = x @ torch.cat(w_k, dim=1)  # (n, h * d)
 v = x @ torch.cat(w_v, dim=1)  # (n, h * d)
 q_heads, k_heads, v_heads = (split_and_stack(each, h) for each in (q, k, v))
 print("Q", tuple(q.shape), "-> stacked", tuple(q_heads.shape))
-one.show(["query of it, head 1", "query of it, head 2"], ["1st", "2nd"], q_heads[:, it], digits=0)
+names = ["query of it, head 1", "query of it, head 2"]
+one.show(names, ["1st", "2nd"], q_heads[:, it], digits=0)
 
 # %% [markdown]
 # The four numbers of *it* are now in two places, two numbers in each head. With the heads in front,
@@ -328,8 +329,8 @@ class SplitAndStack(nn.Module):
 
 
 # %% [markdown]
-# Give the module the two heads that you made by hand, with an identity matrix as $W_O$, and it
-# returns the row of *it* from above.
+# Give the module the two heads from above, with an identity matrix as $W_O$, and it returns the row
+# of *it* from above.
 
 # %%
 module = SplitAndStack(embed_dim=4, num_heads=2)

@@ -161,7 +161,8 @@ WAYS = {
     "both wrong": (split_wrongly, merge_wrongly),
 }
 cells = torch.arange(3 * 4).view(3, 4)  # (3, 4)
-back = [name for name, (split, merge) in WAYS.items() if merge(split(cells, 2)).equal(cells)]
+results = {name: merge(split(cells, 2)) for name, (split, merge) in WAYS.items()}
+back = [name for name, result in results.items() if torch.equal(result, cells)]
 print("gives the input back:", ", ".join(back))
 assert back == ["right", "both wrong"]
 
@@ -173,16 +174,15 @@ assert back == ["right", "both wrong"]
 
 # %%
 def spell(numbers: Tensor) -> str:
-    """Name each number by the token and the feature that it comes from, for a width of 4."""
+    """Name each number by its token and its feature, for a width of 4."""
     places = numbers.flatten().tolist()
     return " ".join(f"{place // 4 + 1}{'abcd'[place % 4]}" for place in places)
 
 
 print(f"{'':11}  {'first head':17}  {'second head':17}  first row")
-for name, (split, merge) in WAYS.items():
+for name, (split, _) in WAYS.items():
     first, second = split(cells, 2)
-    row = merge(split(cells, 2))[0]
-    print(f"{name:11}  {spell(first)}  {spell(second)}  {spell(row)}")
+    print(f"{name:11}  {spell(first)}  {spell(second)}  {spell(results[name][0])}")
 
 # %% [markdown]
 # With the right split, the first head holds the features a and b of every token. With the wrong split,
