@@ -403,7 +403,8 @@ for number, (name, (of_query, of_key)) in enumerate(tables.items()):
 for left, letter, what in ((0, "n", "query"), (9.5, "m", "key and value")):
     ax.text(left + 4, -4.9, what, ha="center", color=display.COLOURS[letter])
     for j, word in enumerate(one.WORDS):
-        ax.text(left + j + 0.5, -1.2, word, rotation=90, ha="center", va="bottom", fontsize=9)
+        place = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": 9}
+        ax.text(left + j + 0.5, -1.2, word, **place)
 ax.set(xlim=(-4.5, 17.6), ylim=(38.2, -5.6), aspect="equal")
 ax.axis("off")
 alt = f"What output rows react to. {'; '.join(told)}."
@@ -443,7 +444,8 @@ models["wrong axis"] = WrongAxis(4, 2).double()
 gaps = {name: shuffle_gap(model, x.double()) for name, model in models.items()}
 for name, gap in gaps.items():
     print(f"{name:>12}: {gap:.0e}")
-print("wrong axis: it collects from", words(reactions(models["wrong axis"], x.double())[1][it]))
+_, of_key = reactions(models["wrong axis"], x.double())  # (n, n), (n, n)
+print("wrong axis: it collects from", words(of_key[it]))
 
 assert max(gaps["right"], gaps["wrong axis"]) < 1e-12
 assert min(gaps[name] for name in ("wrong merge", "wrong split", "both wrong")) > 0.1
