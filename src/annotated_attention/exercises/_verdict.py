@@ -342,7 +342,8 @@ def compare_gradients(value: Tensor, right: Tensor, inputs: dict[str, Tensor]) -
         if found is None:
             raise Refused(
                 f"the output is right, but no gradient reaches {name}, so it cannot be learned. "
-                "Something cuts the graph: detach, .data, no_grad, item, numpy or torch.tensor."
+                "Something cuts the graph: detach, .data, no_grad, item, numpy, torch.tensor or "
+                "a new nn.Parameter."
             )
         if expected is None or not _agree(found, expected):
             raise Refused(f"the output is right, but the gradient of {name} is not.")
