@@ -200,6 +200,8 @@ def whole_numbers(what: str, value: object, asked: str, count: int) -> tuple[int
         return tuple(operator.index(number) for number in numbers)
     except Exception:
         kinds = ", ".join(type(number).__name__ for number in numbers)
+        if count == 1:
+            raise Refused(f"{what} of type {kinds}; one whole number is asked for.") from None
         raise Refused(
             f"{what} ({kinds}); {asked} is made of whole numbers. // divides and drops the rest."
         ) from None
