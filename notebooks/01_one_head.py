@@ -21,8 +21,10 @@ from annotated_attention import display
 display.chapter_map("project in", "score", "softmax", "mix", "project out")
 
 # %% [markdown]
-# The strip shows the computation that this book builds, and the steps of this chapter are lit.
-# Later chapters add the others. Skip the letters for now; you will meet each of them in its place.
+# The strip shows the whole computation that this book builds, and the steps of this chapter are lit.
+# In each small map a row is a word, and the stronger the colour, the larger the number. Skip the
+# letters for now; you will meet each of them in its place. The [first page](../docs/index.md) has
+# the same picture large, with a line for each step.
 #
 # ## A sentence in numbers
 #
