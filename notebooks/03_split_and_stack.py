@@ -145,7 +145,7 @@ for heads in (2, 4, 8):
 #
 # ## Split, then stack
 #
-# Two functions of PyTorch do the cutting. `torch.split` cuts the wide rows into pieces of d columns
+# Two functions of PyTorch do this. `torch.split` cuts the wide rows into pieces of d columns
 # each. `torch.stack` lays the pieces on top of each other, along a new first axis.
 
 
@@ -233,8 +233,8 @@ assert rows[1].nonzero().tolist() == [[it]]
 # %% [markdown]
 # > **Pitfall.** The wrong axis keeps the shape of the output. The shape of the weights gives it away,
 # > but most code throws the weights away. The table asks the output itself. It says how strongly the
-# > row of *it* reacts to each word: with the wrong axis, to itself and to nobody else. Ask your own
-# > attention the same question: *does the output react to the other words?*
+# > row of *it* reacts to each word: with `dim=0` to all eight, with `dim=1` to itself and to nobody
+# > else. Ask your own attention the same question: *does the output react to the other words?*
 
 # %% [markdown]
 # <!-- deeper: could the heads stay in the middle? -->
@@ -277,9 +277,9 @@ print(tuple(mixed.shape), "->", tuple(merged.shape))
 one.show(["the row of it"], one.FEATURES, merged[it, None])
 
 # %% [markdown]
-# In the row of *it*, the first two numbers come from the first head (*animal* from *cat* and
-# *thirsty*, *food* from *milk*), the last two from the second (mostly *quality*). If the module ended
-# here, each head could write into its own d columns of the output and nowhere else. That is what
+# In the row of *it*, the first two numbers come from the first head: *animal*, mostly from *cat* and
+# *thirsty*, and *food*, mostly from *milk*. The last two come from the second head, which collects
+# *quality*. If the module ended here, each head could write into its own d columns of the output and nowhere else. That is what
 # $W_O$ is for. Change what the second head has collected, and see which features of the output
 # change: first with the identity matrix as $W_O$, which passes everything on as it is, then with a
 # random $W_O$.

@@ -407,8 +407,7 @@ for left, letter, what in ((0, "n", "query"), (9.5, "m", "key and value")):
         ax.text(left + j + 0.5, -1.2, word, **place)
 ax.set(xlim=(-4.5, 17.6), ylim=(38.2, -5.6), aspect="equal")
 ax.axis("off")
-alt = f"What output rows react to. {'; '.join(told)}."
-display.finish(drawing, name="leak-matrix", alt=alt)
+display.finish(drawing, name="leak-matrix", alt=f"What rows react to. {'; '.join(told)}.")
 
 # %% [markdown]
 # The left column shows the wrong merge and the wrong split, the right column shows both together. So ask

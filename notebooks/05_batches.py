@@ -9,8 +9,8 @@
 #
 # Real data come many sentences at a time, because a processor works best on many numbers at once. A tensor
 # then needs one more axis, the batch. Code in the wild puts it in three places: first, second, or folded
-# into the heads. In this chapter you write each form, check that all give the
-# same numbers, and see a mistake that self-attention never reports.
+# into the heads. In this chapter you write each form, check that all give the same numbers, and see a
+# mistake that self-attention never reports.
 #
 # One picture helps. A batch is a house with one sentence in each room. The words of a sentence exchange
 # what they have with the other words in their room, and never through a wall. Every form below is another

@@ -114,6 +114,8 @@ calls = {
     "nn.Transformer…Layer, src_mask": lambda x, given: layer(x, src_mask=given),
     "F.scaled_dot…, attn_mask": lambda x, given: their_step(x, x, x, given),
 }
+
+# %%
 for name, call in calls.items():
     print(f"{name:31} {true_means(call)}")
     assert (true_means(call) == "allowed") == name.startswith("F.")
@@ -376,8 +378,8 @@ assert not torch.allclose(fast, slow)
 # %% [markdown]
 # ## Fills in half precision
 #
-# Much code blocks with a finite number such as -1e9. Its exponential is 0, too, and no division by zero
-# threatens. But large models compute in half precision, with 16 bits a number: **bfloat16** has the
+# Much code blocks with a finite number such as -1e9. Its exponential is 0, too, and one such mask cannot
+# make a row NaN. But large models compute in half precision, with 16 bits a number: **bfloat16** has the
 # range of float32 with fewer digits, and **float16** has more digits in a small range.
 #
 # Take a query whose three scores are 3, 1 and -2. First one key is blocked, then all three are, either
@@ -411,8 +413,9 @@ for name, hidden, added in (
 ):
     print(f"{name}\n{'':8}" + "".join(f"{fill:>13}" for fill in FILLS))
     for dtype in DTYPES:
-        found[name, dtype] = [fill_with(fill, hidden, dtype, added) for fill in FILLS.values()]
-        print(f"{str(dtype)[6:]:>8}" + "".join(f"{each:>13}" for each in found[name, dtype]))
+        row = [fill_with(fill, hidden, dtype, added) for fill in FILLS.values()]
+        print(f"{str(dtype)[6:]:>8}" + "".join(f"{each:>13}" for each in row))
+        found[name, dtype] = row
 kept = [key for key, row in found.items() if row[0] == ".88 .12 .01"]
 assert kept == [("all keys blocked, fill is added", torch.float32)]
 
@@ -478,6 +481,14 @@ for name, kind in classes.items():
         print(f"  {how:15} {said}")
     bad = [True, False, True] if kind is doubled else [False] * 3
     assert ["NaN" in said for said in found] == bad
+torch.backends.mha.set_fastpath_enabled(False)
+print("PyTorch's in evaluation, fast path off:", bad_row(doubled, False, False))
+torch.backends.mha.set_fastpath_enabled(True)
+
+# %% [markdown]
+# PyTorch's function gives zeros, whatever the dtype:
+
+# %%
 print("F.scaled_dot_product_attention")
 for dtype in (torch.float64, *DTYPES):
     t = tokens.to(dtype)
@@ -486,8 +497,8 @@ for dtype in (torch.float64, *DTYPES):
     assert not zeros.any()
 
 # %% [markdown]
-# All of these calls ran on a CPU. *Zeros* are what goes into the output projection; with no weights to mix, its bias is all that
-# comes out. The published designs fill with finite numbers or with $-\infty$, and [Published
+# All of these calls ran on a CPU. The class applies an output projection behind the mixture, so where the
+# table says *zeros*, the bias of that projection comes out. The published designs fill with finite numbers or with $-\infty$, and [Published
 # code](15_published_code.ipynb) shows what their rows get.
 #
 # > **Pitfall.** Blocked is not absent. The weight of a blocked key is 0, but $0 \cdot \mathrm{NaN}$
@@ -544,8 +555,8 @@ display.finish(drawing, name="corners", alt=alt)
 
 # %% [markdown]
 # `torch.nn.attention.bias` has both corners by name: `causal_upper_left` and `causal_lower_right`.
-# Compare each with the last row of the whole sentence, masked as usual, and so the flags of PyTorch's
-# function and of this package.
+# Compare each with the last row of the whole sentence, masked as usual. Do the same with the flag
+# `is_causal` of PyTorch's function and of ours.
 
 # %%
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
@@ -567,30 +578,32 @@ for name, call in calls.items():
     assert (int(seen.sum()), equal) == ((8, True) if "lower" in name else (1, False))
 
 # %% [markdown]
-# PyTorch's class takes `is_causal`, too, but only together with an `attn_mask`. Give it the right mask for
-# the newest three words, and set the flag as well. Count the keys that each of the three queries sees: 6,
+# PyTorch's class takes `is_causal`, too, as a hint besides an `attn_mask`. Give it the right mask for the
+# newest three words, and set the flag as well. Count the keys that each of the three queries sees: 6,
 # 7 and 8 would be right.
 
 # %%
 torch.manual_seed(6)
 small_class = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
-newest, right = words[-3:].detach(), {"attn_mask": CORNERS["bottom right"]}
+newest = words[-3:].detach()
+right = {"attn_mask": CORNERS["bottom right"], "is_causal": True}
 nothing_padded = torch.zeros(8, dtype=torch.bool)
 ways = {
     "with weights": {},
     "without weights": {"need_weights": False},
     "without, with padding": {"need_weights": False, "key_padding_mask": nothing_padded},
 }
+
+# %%
 for name, arguments in ways.items():
-    for training in (True, False):
-        small_class.train(training)
-        counts = []
-        for i in range(3):
-            output, _ = small_class(newest, words, words, is_causal=True, **right, **arguments)
-            (reaction,) = one.gradients(output[i], [words])  # (m, d)
-            counts.append(int(reaction.any(-1).sum()))
-        assert counts == ([1, 2, 3] if name == "without weights" else [6, 7, 8])
-    print(f"{name:21} see {counts}")
+    counts = []
+    for i in (0, 1, 2, 0, 1, 2):
+        small_class.train(len(counts) < 3)
+        output, _ = small_class(newest, words, words, **right, **arguments)
+        (reaction,) = one.gradients(output[i], [words])  # (m, d)
+        counts.append(int(reaction.any(-1).sum()))
+    print(f"{name:21} training: {counts[:3]}, evaluation: {counts[3:]}")
+    assert counts == 2 * ([1, 2, 3] if name == "without weights" else [6, 7, 8])
 
 # %% [markdown]
 # > **Pitfall.** In PyTorch's class `is_causal=True` promises that your mask *is* the square causal one, so
