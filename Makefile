@@ -33,10 +33,11 @@ $(shell [ "$$(cat build/address 2>/dev/null)" = '$(address)' ] || \
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help serve site test notebooks record lab lint bench seeds lock clean force
+.PHONY: help serve site check test notebooks record lab lint bench seeds lock clean force
 
 help:  ## what there is
 	@echo 'make serve      the book, built and served: http://127.0.0.1:$(PORT)  (PORT=...)'
+	@echo 'make check      what takes a minute: lint, the core, style; needs no chapter and no browser'
 	@echo 'make test       every test, on the chapters and the site as they are built here'
 	@echo 'make site       the book as a static site in site/'
 	@echo 'make notebooks  run the chapters that changed and rewrite their paired .ipynb'
@@ -56,6 +57,13 @@ serve: .venv/requirements.lock
 	@$(py) -m book.site.build serve $(PORT)
 
 site: build/site.stamp
+
+# Without what compiles, and without what reads a built chapter or page.
+quick := $(wildcard tests/test_*.py) tests/multihead tests/transformer tests/exercises tests/book/shapes \
+  $(addprefix tests/notebooks/test_,style.py pairs.py numbers_of_chapters.py) tests/book/site/test_contents.py
+check: lint
+	@echo 'check: running pytest'
+	@$(py) -m pytest -q -n logical --dist worksteal -k 'not compile and not export' $(quick)
 
 test: lint build/site.stamp
 	@echo 'test: running pytest'

@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     At the end no worker is to wait for another's long file.
     """
-    seconds = config.cache.get(SECONDS, {})
+    seconds = config.cache.get(SECONDS, {}) if hasattr(config, "cache") else {}
     items.sort(key=lambda item: -seconds.get(item.location[0], 0))
 
 

@@ -53,20 +53,26 @@ def scaled_dot_product_attention(
 
     Source: Vaswani et al. (2017), section 3.2.1, equation 1.
     """
+    # Refuse shapes, dtypes and settings that do not fit; nothing below has to ask again.
     _check(query, key, value, dropout_p)
     _check_masks(query, key, value, blocked, bias)
+    # Where nobody asks for the weights, PyTorch's fused kernel computes the same output and never
+    # holds them.
     if not need_weights and score is None:
         return _fused(query, key, value, blocked, bias, is_causal, dropout_p, scale), None
     # Only a mask from the caller can block a whole row, and only scores from the caller can be
-    # wanted afterwards. Without either, the softmax has a faster twin.
+    # wanted afterwards; without either, the softmax has a faster twin.
     plain = score is None and blocked is None and bias is None
     softmax = _softmax_for_speed if plain else masked_softmax
+    # The causal mask is one more mask, and merges with those of the caller.
     if is_causal:
         future = block_future(query.size(-2), key.size(-2), query.device)  # (n, m)
         blocked, bias = merge_masks(future, blocked, bias)
     query, key, value = _contiguous_for_speed(query, key, value)
+    # Line one: the scores, unless the caller brings a score of another kind.
     scores = scaled_scores(query, key, scale) if score is None else score(query, key)
     _check_scores(scores, query, key)
+    # Lines two and three: the softmax with masks, and the mix.
     weights = softmax(scores, blocked, bias)          # (..., n, m)
     output, weights = mix(weights, value, dropout_p)  # (..., n, d_v), (..., n, m)
     return output, weights if need_weights else None

@@ -104,8 +104,11 @@ def check(attend, kind="cross"):
     return found
 
 
-FORMS = list(itertools.product(SHAPES, MEANINGS, FILLS))
-LAYOUTS = itertools.cycle([True, False, False, True])  # so that every part of a form meets both
+# Every shape with every meaning; fills and layouts change from one to the next, so that every
+# shape and every meaning meets both.
+PAIRS = itertools.product(SHAPES, MEANINGS)
+FORMS = [(*pair, fill) for pair, fill in zip(PAIRS, itertools.cycle(FILLS), strict=False)]
+LAYOUTS = itertools.cycle([True, True, False, False])
 
 
 @pytest.mark.parametrize(

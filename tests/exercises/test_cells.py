@@ -1,11 +1,13 @@
-"""Each exercise stands in its chapter as the book promises."""
+"""Each exercise stands in its chapter as the book promises, and what belongs to it is there."""
 
+import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from annotated_attention import chapters
+from annotated_attention import chapters, exercises
 
 
 @pytest.mark.parametrize("chapter", chapters.names())
@@ -42,3 +44,30 @@ def test_names_are_not_the_chapters(groups: Any, chapter: str) -> None:
         names = re.findall(r"^(?:def |class )?(\w+)\b(?= = |\(|:)", stub.source, re.MULTILINE)
         assert names
         assert not defined & set(names)
+
+
+@pytest.mark.parametrize("chapter", chapters.names())
+def test_each_check_is_used_and_tested(groups: Any, chapter: str) -> None:
+    """A chapter's checks stand in the module named as it is; each has wrong answers of its own."""
+    name, cells = chapter[3:], "\n".join(judge.source for _, _, judge, *_ in groups(chapter))
+    asked = set(re.findall(r"exercises\.(\w+\.check_\w+)\(", cells))
+    assert name in exercises.__all__, f"there is no src/annotated_attention/exercises/{name}.py"
+    module = getattr(exercises, name)
+    own = {
+        f"{name}.{check}"
+        for check, made in inspect.getmembers(module, inspect.isfunction)
+        if check.startswith("check_") and made.__module__ == module.__name__
+    }
+    assert asked == own, "an exercise of the chapter calls each check of its module, and no other"
+    tests = Path(__file__).with_name(f"test_{name}.py")
+    assert tests.exists(), f"{tests.name} is missing: at least three wrong answers to each check"
+    written = tests.read_text(encoding="utf-8")
+    assert not {check for check in own if check.partition(".")[2] not in written}, (
+        "no test has them"
+    )
+
+
+def test_no_check_is_without_a_chapter() -> None:
+    assert {name for name in exercises.__all__ if name != "skeleton"} == {
+        chapter[3:] for chapter in chapters.names()
+    }, "a module of exercises is named as its chapter's script"

@@ -47,6 +47,7 @@ def small(monkeypatch):
     monkeypatch.setattr(plan, "HEADS", (1, 8, 16))
     monkeypatch.setattr("annotated_attention.measure.timing.ROUNDS", 2)
     monkeypatch.setattr("annotated_attention.measure.timing.BLOCK", 0)
+    monkeypatch.setattr("annotated_attention.measure.timing.WATCHED", 1)
     monkeypatch.setattr(
         timing, "in_new_process", lambda function, *given, environment: function(*given)
     )

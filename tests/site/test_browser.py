@@ -1,11 +1,11 @@
 """Every built page in a real browser: in both schemes, on a desktop and on a phone.
 
-A page is loaded once on each device, under one scheme, and then switched to the other: the desktop
-begins in the light, the phone in the dark. What depends on neither is looked at once.
+A page is loaded once on each device, under one scheme, asked everything, and switched to the other:
+the desktop begins in the light, the phone in the dark. On the phone every page is asked whether
+something is too wide or loses its end; what is the same on every page of a kind is asked of one.
 """
 
-import itertools
-from dataclasses import dataclass, field
+import json
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,12 +13,24 @@ from axe_playwright_python.base import AXE_SCRIPT
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from book.run import scripts
 from book.site.build import SITE
+from book.site.contents import address
 
+CHAPTERS = {address(x.stem): x for x in sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))}
 PAGES = sorted(
     path.relative_to(SITE).as_posix().removesuffix("index.html") for path in SITE.rglob("*.html")
 )
 DEVICES = {"desktop": (1280, "light"), "phone": (360, "dark")}
+# A page of each kind, and the chapter with the most live figures: these are asked everything twice.
+TWICE = [
+    "",
+    "api/",
+    "cheat-sheet/",
+    "glossary/",
+    address("01_one_head"),
+    address("04_reshape_trick"),
+]
 
 # Tells what moves on the page although nobody touched it.
 WATCH = """
@@ -143,17 +155,68 @@ UNDRAWN = """
 """
 
 
-@dataclass
-class Seen:
-    """What was seen of one page on one device."""
+# Code, its own or printed by a cell, that is cut off and would have to be scrolled.
+CUT = """() => [...document.querySelectorAll("article :is(pre, pre > code)")]
+  .filter((code) => code.checkVisibility() && code.scrollWidth > code.clientWidth)
+  .filter((code) => !code.closest(".aa-note"))
+  .map((code) => code.innerText.slice(0, 60))"""
+# What is longer than its place and cannot be scrolled.
+LOST = """() => [...document.querySelectorAll("article *")]
+  .filter((part) => part.clientWidth > 1 && part.scrollWidth > part.clientWidth + 1)
+  .filter((part) => ["hidden", "clip"].includes(getComputedStyle(part).overflowX))
+  .filter((part) => !part.closest(".katex, [aria-hidden=true]"))
+  .map((part) => part.outerHTML.slice(0, 120))"""
+WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+UNFOLD = "() => { for (const fold of document.querySelectorAll('details')) fold.open = true }"
+BESIDE = "() => (document.documentElement.classList.add('aa-beside'), scrollTo(0, 0))"
+# Rows of notes and code, side by side, in which the one is not right of the other.
+ASKEW = """() => [...document.querySelectorAll(".aa-pair:has(> .aa-say + .aa-show)")]
+  .filter((row) => {
+    const [say, show] = [...row.children].map((side) => side.getBoundingClientRect());
+    return Math.round(show.top - say.top) !== 0 || Math.round(show.left - say.right) <= 0;
+  })
+  .map((row) => row.innerText.slice(0, 60))"""
 
-    hosts: set[str] = field(default_factory=set)
-    problems: list[str] = field(default_factory=list)
-    overflow: int = 0
-    undrawn: list[str] = field(default_factory=list)
-    shifts: list = field(default_factory=list)
-    objections: list[str] = field(default_factory=list)
-    faint: list[str] = field(default_factory=list)
+SLEEPING = ".aa-live:not([data-live-on], details:not([open]) *)"
+WITH_BUTTON = ".aa-cell :not(.no-copy) > pre:has(> code)"
+SEE_CODE = f"""async () => {{
+  for (const code of document.querySelectorAll("{WITH_BUTTON}")) {{
+    code.scrollIntoView();
+    await new Promise(requestAnimationFrame);
+  }}
+}}"""
+COPY = f"""
+async () => {{
+  const copied = [];
+  for (const code of document.querySelectorAll("{WITH_BUTTON}")) {{
+    await navigator.clipboard.writeText(" ");
+    code.querySelector("[data-clipboard-target]").click();
+    let text = "";
+    for (let again = 0; !text && again < 1000; again++)
+      text = (await navigator.clipboard.readText()).trim();
+    copied.push([code.closest(".aa-out") ? null : code.closest(".aa-cell").dataset.cell, text]);
+  }}
+  return copied;
+}}
+"""
+
+
+def copies(page, script):
+    """Press every copy button of a chapter; say where it gives something else than the code."""
+    page.evaluate(SEE_CODE)  # a button comes when its code is seen
+    without = page.locator(WITH_BUTTON).filter(has_not=page.locator("[data-clipboard-target]"))
+    expect(without).to_have_count(0)
+    copied = page.evaluate(COPY)
+    for cell, text in copied:
+        if cell is None:  # what a cell shows of the package's source
+            compile(text, "copied", "exec")
+    shown = {
+        cell["id"]: "".join(cell["source"]).strip()
+        for cell in json.loads(scripts.pair_text(script))["cells"]
+        if cell["cell_type"] == "code" and "hide-input" not in cell["metadata"].get("tags", [])
+    }
+    found = {cell: text for cell, text in copied if cell}
+    return [x for x in {*found, *shown} if found.get(x) != shown.get(x)]
 
 
 def objections(page, rules):
@@ -171,42 +234,65 @@ def objections(page, rules):
     ]
 
 
-def look(page, address):
-    """Load a page, come by everything on it, and let it be judged under both schemes."""
-    seen = Seen()
-    listeners = {
-        "request": lambda request: seen.hosts.add(urlsplit(request.url).netloc),
-        "pageerror": lambda error: seen.problems.append(str(error)),
-        "console": lambda m: seen.problems.append(m.text) if m.type == "error" else None,
-    }
-    for event, listener in listeners.items():
-        page.on(event, listener)
-    page.goto(address)
-    page.evaluate(SCROLL)
-    expect(page.locator(".aa-live:not([data-live-on])")).to_have_count(0)
-    seen.shifts = page.evaluate("shifts")
-    seen.overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-    seen.undrawn = page.evaluate(UNDRAWN)
+def judge(page):
+    """Let what is written and drawn be judged, under both schemes."""
     # Colours that are still on their way from one scheme to the other would be judged half-way.
     page.add_style_tag(content=STILL)
     page.evaluate(AXE.axe_script)
-    seen.objections = objections(page, STANDARD)
-    seen.faint = page.evaluate(FAINT)
+    found = {"axe objects": objections(page, STANDARD), "faint": page.evaluate(FAINT)}
     page.evaluate(SWITCH)
-    seen.objections += objections(page, ["color-contrast"])
-    seen.faint += page.evaluate(FAINT)
+    found["axe objects"] += objections(page, ["color-contrast"])
+    found["faint"] += page.evaluate(FAINT)
+    return found
+
+
+def look(page, at, device, host):
+    """Load a page, and give what is wrong with it, by what was asked."""
+    problems, hosts = [], set()
+    listeners = {
+        "request": lambda request: hosts.add(urlsplit(request.url).netloc),
+        "pageerror": lambda error: problems.append(str(error)),
+        "console": lambda m: problems.append(m.text) if m.type == "error" else None,
+    }
+    for event, listener in listeners.items():
+        page.on(event, listener)
+    page.goto(f"{host}/{at}")
+    whole = device == "desktop" or at in TWICE
+    found = {}
+    if whole:
+        page.evaluate(SCROLL)
+        expect(page.locator(SLEEPING)).to_have_count(0)
+        found = {"moves by itself": page.evaluate("shifts"), "undrawn": page.evaluate(UNDRAWN)}
+    found["wider than the page"] = page.evaluate(WIDER)
+    if whole:
+        found |= judge(page)
+    page.evaluate(UNFOLD)
+    if device == "phone":
+        found["loses its end"] = page.evaluate(LOST)
+        found["wider than the page, unfolded"] = page.evaluate(WIDER)
+    elif at in CHAPTERS:
+        found["cut off"] = page.evaluate(CUT)
+        found["copied otherwise"] = copies(page, CHAPTERS[at])
+        page.evaluate(BESIDE)
+        found["not side by side"] = page.evaluate(ASKEW)
+        found["wider than the page, side by side"] = page.evaluate(WIDER)
     for event, listener in listeners.items():
         page.remove_listener(event, listener)
-    return seen
+    found |= {"a script fails": problems, "other hosts": hosts - {urlsplit(host).netloc}}
+    return {asked: answer for asked, answer in found.items() if answer}
 
 
 @pytest.fixture(scope="module")
-def windows(browser):
+def windows(browser, with_scrollbars):
     """Give the window of each device; one for all pages, because to open it takes a second."""
     windows = {}
     for device, (width, scheme) in DEVICES.items():
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+        opener = with_scrollbars if device == "desktop" else browser
+        context = opener.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            reduced_motion="reduce",
+            permissions=["clipboard-read", "clipboard-write"],
         )
         context.add_init_script(WATCH)
         windows[device] = context.new_page()
@@ -215,40 +301,12 @@ def windows(browser):
         window.context.close()
 
 
-@pytest.fixture(
-    scope="module",
-    params=itertools.product(DEVICES, PAGES),
-    ids=lambda look: f"{look[1].rstrip('/') or 'landing'}-{look[0]}",
-)
-def seen(request, windows, served):
-    """Give what is to be seen of one page on one device."""
-    device, page = request.param
-    return look(windows[device], f"{served[0]}/{page}")
+def test_the_pages_that_are_asked_everything_twice_are_there():
+    assert set(TWICE) <= set(PAGES)
+    assert set(CHAPTERS) <= set(PAGES)
 
 
-def test_asks_no_other_host(seen, served):
-    assert seen.hosts == {urlsplit(served[0]).netloc}
-
-
-def test_no_script_fails(seen):
-    assert seen.problems == []
-
-
-def test_nothing_is_wider_than_the_page(seen):
-    assert seen.overflow == 0
-
-
-def test_figures_are_drawn(seen):
-    assert seen.undrawn == []
-
-
-def test_nothing_moves_by_itself(seen):
-    assert seen.shifts == []
-
-
-def test_axe_finds_nothing(seen):
-    assert seen.objections == []
-
-
-def test_text_in_figures_can_be_read(seen):
-    assert seen.faint == []
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("at", PAGES, ids=lambda at: at.rstrip("/") or "landing")
+def test_nothing_is_wrong_with(windows, served, device, at):
+    assert look(windows[device], at, device, served[0]) == {}

@@ -1,7 +1,6 @@
-"""What readers do with the built pages in a real browser: read, use, search, copy, take along."""
+"""What readers do with the built pages in a real browser: read, use, search, take along."""
 
 import html
-import json
 import re
 import subprocess
 import sys
@@ -16,14 +15,12 @@ from book.run import scripts
 from book.site.build import SITE
 from book.site.contents import address
 
-CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
-CHEAP = "05_batches"  # the chapter that is run here: quick, and it needs another chapter
+CHEAP = scripts.CHAPTERS / "05_batches.py"  # it is run here: quick, and it needs another chapter
 PAGES = sorted(
     path.relative_to(SITE).as_posix().removesuffix("index.html")
     for path in SITE.rglob("index.html")
 )
 LIVE = [page for page in PAGES if "data-live=" in (SITE / page / "index.html").read_text()]
-each_chapter = pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +28,6 @@ def reader(browser, served):
     """Give a window that remembers nothing of the page before."""
     context = browser.new_context(
         viewport={"width": 1280, "height": 900},
-        permissions=["clipboard-read", "clipboard-write"],
         base_url=served[0],
         reduced_motion="reduce",
     )
@@ -81,6 +77,8 @@ def test_complete_without_scripts(plain, page):
 
 # Live figures
 
+UNFOLD = "() => { for (const fold of document.querySelectorAll('details')) fold.open = true }"
+
 # Which of the figure's controls has the focus: null outside of it.
 FOCUSED = """
 () => {
@@ -96,6 +94,7 @@ FOCUSED = """
 @pytest.mark.parametrize("path", LIVE)
 def test_live_figures_answer(reader, path):
     reader.goto(f"/{path}")
+    reader.evaluate(UNFOLD)
     frames = reader.locator(".aa-live")
     for frame in frames.all():
         frame.scroll_into_view_if_needed()
@@ -119,6 +118,7 @@ def test_live_figures_answer(reader, path):
         expect(status).not_to_have_text(said)
     reader.goto("/notation/")
     reader.go_back()
+    reader.evaluate(UNFOLD)
     for frame in frames.all():
         frame.scroll_into_view_if_needed()
         expect(frame.locator(".aa-stage")).to_have_count(1)
@@ -150,70 +150,19 @@ def test_search_finds(reader, words, where):
         assert not re.search(r"¶|\\\w|[<>]/?\w+>|\$", result), result
 
 
-# Copy buttons
-
-WITH_BUTTON = ".aa-cell :not(.no-copy) > pre:has(> code)"
-SCROLL = f"""
-async () => {{
-  for (const fold of document.querySelectorAll("details")) fold.open = true;
-  for (const code of document.querySelectorAll("{WITH_BUTTON}")) {{
-    code.scrollIntoView();
-    await new Promise(requestAnimationFrame);
-  }}
-}}
-"""
-COPY = f"""
-async () => {{
-  const copied = [];
-  for (const code of document.querySelectorAll("{WITH_BUTTON}")) {{
-    await navigator.clipboard.writeText(" ");
-    code.querySelector("[data-clipboard-target]").click();
-    let text = "";
-    for (let again = 0; !text && again < 1000; again++)
-      text = (await navigator.clipboard.readText()).trim();
-    copied.push([code.closest(".aa-out") ? null : code.closest(".aa-cell").dataset.cell, text]);
-  }}
-  return copied;
-}}
-"""
+# What is taken along
 
 
-def copied_from(reader, script):
-    reader.goto(f"/{address(script.stem)}")
-    reader.evaluate(SCROLL)  # a button comes when its code is seen
-    without = reader.locator(WITH_BUTTON).filter(has_not=reader.locator("[data-clipboard-target]"))
-    expect(without).to_have_count(0)
-    return reader.evaluate(COPY)
-
-
-@each_chapter
-def test_copy_buttons_give_the_code(reader, script):
-    copied = copied_from(reader, script)
-    cells = {cell: text for cell, text in copied if cell}
-    notebook = json.loads(scripts.pair_text(script))
-    expected = {
-        cell["id"]: "".join(cell["source"]).strip()
-        for cell in notebook["cells"]
-        if cell["cell_type"] == "code" and "hide-input" not in cell["metadata"].get("tags", [])
-    }
-    assert cells == expected
-    for cell, text in copied:
-        if cell is None:  # what a cell shows of the package's source
-            compile(text, "copied", "exec")
-
-
-def test_copied_code_runs(reader, tmp_path):
-    copied = copied_from(reader, scripts.CHAPTERS / f"{CHEAP}.py")
+def test_copied_code_runs(tmp_path):
+    """What the copy buttons give, another test asks: the source of each cell that is shown."""
+    cells = [c for c in scripts.code_cells(CHEAP) if "hide-input" not in c.tags]
     program = tmp_path / "copied.py"
     head = "from annotated_attention import display\n"  # the cell that the page does not show
-    program.write_text(head + "\n\n".join(text for cell, text in copied if cell), encoding="utf-8")
+    program.write_text(head + "\n\n".join(cell.source for cell in cells), encoding="utf-8")
     run = subprocess.run(
         [sys.executable, program.name], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert run.returncode == 0, run.stderr[-2000:]
-
-
-# Downloads
 
 
 def downloads(reader, script):
@@ -224,7 +173,7 @@ def downloads(reader, script):
 
 
 def test_downloaded_notebook_runs_elsewhere(reader, tmp_path):
-    notebook, _ = downloads(reader, scripts.CHAPTERS / f"{CHEAP}.py")
+    notebook, _ = downloads(reader, CHEAP)
     book = nbformat.reads(notebook.decode(), as_version=4)
     NotebookClient(
         book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}

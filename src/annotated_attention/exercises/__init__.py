@@ -2,52 +2,23 @@
 
     exercises.one_head.check_attend(my_attend)
 
-A check never raises, whatever it is given, and returns None: a cell shows the verdict alone.
+A check never raises, whatever it is given, and returns None: a cell shows the verdict alone. The
+checks of a chapter stand in a module named as the chapter's script. A module needs no entry here:
+it is found, and imported when it is used.
 """
 
-from typing import TYPE_CHECKING
+import importlib
+import pkgutil
+from types import ModuleType
 
-from annotated_attention._lazy import import_lazily
+__all__ = [x.name for x in pkgutil.iter_modules(__path__) if not x.name.startswith("_")]
 
-if TYPE_CHECKING:
-    from annotated_attention.exercises import (
-        batches,
-        counting,
-        from_memory,
-        masks,
-        masks_in_the_wild,
-        multihead_attention,
-        one_head,
-        published_code,
-        reshape_trick,
-        speed,
-        split_and_stack,
-        testing_attention,
-        trained_weights,
-        training,
-        transformer,
-        transformer_layers,
-        two_heads,
-    )
 
-__all__ = [
-    "batches",
-    "counting",
-    "from_memory",
-    "masks",
-    "masks_in_the_wild",
-    "multihead_attention",
-    "one_head",
-    "published_code",
-    "reshape_trick",
-    "speed",
-    "split_and_stack",
-    "testing_attention",
-    "trained_weights",
-    "training",
-    "transformer",
-    "transformer_layers",
-    "two_heads",
-]
+def __getattr__(name: str) -> ModuleType:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")
 
-import_lazily(__name__)
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

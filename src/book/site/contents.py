@@ -57,7 +57,7 @@ def read(parts: Iterable[Mapping[str, Any]]) -> dict[str, Chapter]:
 
     Raises:
         ValueError: what is listed is not what is written, a chapter builds on what does not come
-            before it, or an exercise states no minutes.
+            before it, has no title, or an exercise states no minutes.
     """
     written = {path.stem: path for path in scripts.CHAPTERS.glob("[0-9][0-9]_*.py")}
     chapters: dict[str, Chapter] = {}
@@ -69,13 +69,26 @@ def read(parts: Iterable[Mapping[str, Any]]) -> dict[str, Chapter]:
                     raise ValueError(f"{name} builds on {needed}, which is no chapter before it")
             if name not in written:
                 raise ValueError(f"{name} is listed in mkdocs.yml, and there is no such script")
-            time = minutes(written.pop(name))
+            script = written.pop(name)
             chapters[name] = Chapter(
-                name, entry["title"], part["title"], builds_on, entry["after"], time
+                name, title(script), part["title"], builds_on, entry["after"], minutes(script)
             )
     for name in written:
         raise ValueError(f"{name} is not listed in mkdocs.yml")
     return chapters
+
+
+def title(script: Path) -> str:
+    """Give the heading of level 1 that a chapter begins with.
+
+    Raises:
+        ValueError: it begins with something else.
+    """
+    cells = scripts.notebook(script).cells
+    heading = re.match(r"# (.+)", cells[0].source) if cells else None
+    if heading is None:
+        raise ValueError(f"{script.stem}: a chapter begins with a heading of level 1")
+    return heading[1]
 
 
 def minutes(script: Path) -> int:

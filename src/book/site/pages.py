@@ -86,8 +86,6 @@ def mend_headings(soup: BeautifulSoup, complain: Callable[[str], None]) -> list[
             contents[0]["children"].append(entry)
         elif level == 3 and contents and contents[0]["children"]:
             contents[0]["children"][-1]["children"].append(entry)
-    if not soup.find("h1"):
-        complain("a chapter needs a heading of level 1")
     return contents
 
 

@@ -46,13 +46,13 @@ def book(tmp_path, monkeypatch):
 
     def book(**builds_on):
         entries = [
-            {"file": name, "title": name, "prerequisites": needed, "after": "You can."}
+            {"file": name, "prerequisites": needed, "after": "You can."}
             for name, needed in builds_on.items()
         ]
         return [{"title": "I", "chapters": entries[:1]}, {"title": "II", "chapters": entries[1:]}]
 
     for name in ("01_a", "02_b", "03_c"):
-        (tmp_path / f"{name}.py").write_text("# %%\nprint()\n")
+        (tmp_path / f"{name}.py").write_text(f"# %% [markdown]\n# # {name}\n\n# %%\nprint()\n")
     return book
 
 
@@ -77,6 +77,12 @@ def test_order(book):
 def test_what_does_not_fit_is_named(book, builds_on, message):
     with pytest.raises(ValueError, match=message):
         contents.read(book(**builds_on))
+
+
+def test_a_chapter_without_a_title_is_named(book, tmp_path):
+    (tmp_path / "02_b.py").write_text("# %%\nprint()\n")
+    with pytest.raises(ValueError, match="02_b: a chapter begins with a heading of level 1"):
+        contents.read(book(**{"01_a": [], "02_b": ["01_a"], "03_c": []}))
 
 
 WORDS = " ".join(["word"] * 100)
