@@ -540,17 +540,19 @@ from matplotlib.patches import Rectangle
 
 CORNERS = {"top left": masks.block_future(3, 8), "bottom right": masks.block_future(8)[-3:]}
 drawing, axes = display.panels(620, 180, columns=2)
+of_keys, of_queries = display.COLOURS["m"], display.COLOURS["n"]
+seen = []
 for ax, (name, mask) in zip(axes, CORNERS.items()):
     for i, j in torch.cartesian_prod(torch.arange(3), torch.arange(8)).tolist():
         alpha = 0.55 if mask[i, j] else 0.06
-        ax.add_patch(Rectangle((j, i), 0.94, 0.94, color=display.COLOURS["m"], alpha=alpha, lw=0))
+        ax.add_patch(Rectangle((j, i), 0.94, 0.94, color=of_keys, alpha=alpha, lw=0))
     ax.set(xlim=(0, 8), ylim=(3, 0), title=name)
-    ax.set_xticks([j + 0.5 for j in range(8)], one.WORDS, rotation=60, color=display.COLOURS["m"])
-    ax.set_yticks([0.5, 1.5, 2.5], one.WORDS[-3:], color=display.COLOURS["n"])
+    ax.set_xticks([j + 0.5 for j in range(8)], one.WORDS, rotation=60, color=of_keys)
+    ax.set_yticks([0.5, 1.5, 2.5], one.WORDS[-3:], color=of_queries)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-seen = {name: ", ".join(map(str, (~mask).sum(1).tolist())) for name, mask in CORNERS.items()}
-alt = f"Keys that it, was and thirsty may see, {'; '.join(f'{a}: {b}' for a, b in seen.items())}."
+    seen.append(f"{name}: {', '.join(map(str, (~mask).sum(1).tolist()))}")
+alt = f"How many keys the words it, was and thirsty may see. {'; '.join(seen)}."
 display.finish(drawing, name="corners", alt=alt)
 
 # %% [markdown]
