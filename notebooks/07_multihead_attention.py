@@ -64,10 +64,11 @@ from annotated_attention import scaled_dot_product_attention
 display.annotated(scaled_dot_product_attention)
 
 # %% [markdown]
-# `block_future` and `merge_masks` are known from [Masks](06_masks.ipynb#merging-the-two) and come
-# again below. The names that begin with an underscore refuse bad arguments, call the fused kernel,
-# or save time; they stand in the fold after the next cell. Both ways must agree on outputs and on
-# gradients. Here they do so with a causal mask, and with the mask of one fully masked row.
+# `block_future` is known from [Masks](06_masks.ipynb#merging-the-two). `merge_masks` is the operator
+# `|` of that chapter, which also adds up masks made of numbers. Both come below. The names in this
+# function that begin with an underscore refuse bad arguments, call the fused kernel, or save time;
+# they stand in the fold after the next cell. Both ways must agree on outputs and on gradients. Here
+# they do so with a causal mask, and with the mask of one fully masked row.
 
 # %%
 x = words.double().requires_grad_()  # (8, 4)
@@ -172,14 +173,14 @@ LETTERS = {2: "b", 3: "n", 5: "m", 4: "h", 6: "d", 24: "h·d", 1: "1"}
 display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")
 
 # %% [markdown]
-# Blue boxes have a row for each query, green ones a row for each key. All five sizes differ, so each
+# Blue boxes have the queries' axis n, green ones the keys' axis m, and grey ones have both; what the
+# grey ones cost is counted [below](#the-weights-and-what-they-cost). All five sizes differ, so each
 # number of the run has its letter. The padding mask has become `(b, 1, 1, m)`, one row for all heads
-# and all queries. The grey boxes have both n and m; what these cost is counted
-# [below](#the-weights-and-what-they-cost).
+# and all queries.
 #
 # ### The steps that forward calls
 #
-# Each step is a short method or function, and here they are in the same order. The first four lead
+# Each step is a short method or function, and here they are in the same order. The first three lead
 # from tokens to heads. `query is key is value` is the case of self-attention: one matrix product
 # makes all three.
 
@@ -344,8 +345,8 @@ display.heads_at_work(still, three, one.WORDS, one.WORDS, start=(0, 2, it), head
 # <details><summary>What do you expect?</summary>
 #
 # With weights they tend to fourfold: the matrices have n times n entries, and for long sequences they
-# outweigh everything else. Without weights they double, because all that is kept has one row per
-# token.
+# outweigh everything else. Without weights they nearly double: what is kept has one row per token,
+# apart from $W_O$, whose size does not depend on n.
 #
 # </details>
 
@@ -371,9 +372,10 @@ for length in (64, 128, 256, 512, 1024):
     print(f"{length:4} {kept(length, True):14,} {kept(length, False):9,}")
 
 # %% [markdown]
-# From 512 to 1024 tokens the middle column grows almost fourfold, and the last one twofold. What does
-# it cost in time? The package's own measurements, for four sizes (b, n, e, h), come from the machine
-# that the last lines name:
+# From 512 to 1024 tokens the middle column grows almost fourfold, and the last one almost twofold.
+# What do the weights cost in time? The package has measured how much slower a forward and backward
+# pass is with weights than without. Each line has its size as `(b, n, e, h)`; the last two name the
+# processor and the version of PyTorch.
 
 # %%
 from annotated_attention import measure
@@ -1064,8 +1066,8 @@ exercises.multihead_attention.check_take_over(take_over)
 # %% [markdown]
 # ## What you have now
 #
-# You have read every line of the class, you have put it in PyTorch's place, and you can change its
-# score or the whole attention step.
+# Every line of the class stands on this page, the checks in folds. You have put the class in
+# PyTorch's place, and you can change its score or the whole attention step.
 #
 # > **In short.** $\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots,
 # > \mathrm{head}_h)\, W_O$, where $\mathrm{head}_i$ is
