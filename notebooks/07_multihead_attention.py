@@ -431,14 +431,15 @@ print("torch", origin["torch"])
 # %%
 torch.manual_seed(5)
 dropping = identities(dropout=0.5)
-_, dropped = dropping(x, x, x, average_attn_weights=False)  # (8, 4), (2, 8, 8)
-kept_ones = dropped > 0                                     # (2, 8, 8)
+by_head = {"average_attn_weights": False}
+_, dropped = dropping(x, x, x, **by_head)  # (8, 4), (2, 8, 8)
+kept_ones = dropped > 0                    # (2, 8, 8)
 torch.testing.assert_close(dropped[kept_ones], 2 * each[kept_ones])
 
-many = x[:, None].expand(-1, 4000, -1)  # (8, 4000, 4)
-_, draws = dropping(many, many, many, average_attn_weights=False)
-_, evaluated = dropping.eval()(x, x, x, average_attn_weights=False)
-rows = torch.stack([dropped[0], draws[:, 0].mean(0), evaluated[0]])  # (3, 8, 8), all of head 1
+many = x[:, None].expand(-1, 4000, -1)              # (8, 4000, 4)
+_, draws = dropping(many, many, many, **by_head)    # (8, 4000, 4), (4000, 2, 8, 8)
+_, evaluated = dropping.eval()(x, x, x, **by_head)  # (8, 4), (2, 8, 8)
+rows = torch.stack([dropped[0], draws[:, 0].mean(0), evaluated[0]])  # (3, 8, 8)
 one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], rows.sum(-1).mT)
 
 # %% [markdown]
