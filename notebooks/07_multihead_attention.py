@@ -20,9 +20,15 @@ display.chapter_map(
 # ## The three lines
 #
 # The centre of everything is the formula of [One head](01_one_head.ipynb): score, softmax, mix. In
-# the package each step is a function of its own. Over each piece of code stands what it does, and
-# the numbers are the lines of the real file. Look for the masks of [Masks](06_masks.ipynb) in the
-# second function: the fix for fully masked rows has two halves, one before the softmax, one after.
+# the package these are three functions, and a helper that the second one calls. Over each piece of
+# code stands what it does, and the numbers are the lines of the real file. They jump where the
+# docstring was, since it stands above. Dropout is off as long as `dropout_p` is 0, and comes
+# [later](#dropout).
+#
+# Look for the masks of [Masks](06_masks.ipynb) in the second function: the fix for fully masked rows
+# has two halves, one before the softmax, one after. Beside the boolean mask `blocked` there is a
+# second kind, numbers that are added to the scores, for instance to make distant keys count less. Such
+# a mask is called `bias` here, and has nothing to do with a `Linear`'s bias.
 
 # %%
 from annotated_attention import attention, chapters, masks
@@ -31,8 +37,8 @@ THREE_LINES = (attention.scaled_scores, attention.masked_softmax, attention.mix)
 display.annotated(*THREE_LINES, masks.masks_as_bias)
 
 # %% [markdown]
-# The dots in `(..., n, m)` stand for any axes in front, such as samples and heads; these three
-# functions need not know about them. Run them one after the other on the sentence, and compare with
+# The dots in `(..., n, m)` stand for any axes in front, such as samples and heads; these functions
+# need not know about them. Run the three one after the other on the sentence, and compare with
 # the function that you wrote in the first chapter.
 
 # %%
@@ -64,10 +70,11 @@ from annotated_attention import scaled_dot_product_attention
 display.annotated(scaled_dot_product_attention)
 
 # %% [markdown]
-# `block_future` and `merge_masks` are known from [Masks](06_masks.ipynb#merging-the-two) and come
-# again below. The names that begin with an underscore refuse bad arguments, call the fused kernel,
-# or save time; they stand in the fold after the next cell. Both ways must agree on outputs and on
-# gradients. Here they do so with a causal mask, and with the mask of one fully masked row.
+# `block_future` is known from [Masks](06_masks.ipynb#merging-the-two). `merge_masks` is the operator
+# `|` of that chapter, which also adds up masks made of numbers. Both come below. The names in this
+# function that begin with an underscore refuse bad arguments, call the fused kernel, or save time;
+# they stand in the fold after the next cell. Both ways must agree on outputs and on gradients. Here
+# they do so with a causal mask, and with the mask of one fully masked row.
 
 # %%
 x = words.double().requires_grad_()  # (8, 4)
@@ -107,6 +114,11 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 # Read the notes from top to bottom. Where a note begins with a shape, it is the one that the lines
 # under it make. Tokens come in as `(n, b, e)`, become `(b, h, n, d)` for the attention, and leave as
 # they came.
+#
+# The notes use two terms. Two settings of the class **append** one more key and value each to every sequence,
+# a place to look when nothing fits ([fold below](#going-deeper-a-place-to-attend-when-nothing-matters)).
+# By default nothing is appended, and the dots in `(b, h, ..., d)` are m. A **hook** is a function that
+# PyTorch calls after a module has run.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -116,7 +128,7 @@ display.annotated(MultiheadAttention.forward)
 # %% [markdown]
 # Do not take the shapes on trust: let a subclass write down what passes. Three queries look at five
 # keys, in two samples, with four heads of width 6, and sample 1 has two places of padding. A
-# **hook**, a function that PyTorch calls after a module has run, adds what goes through `out_proj`.
+# hook adds what goes through `out_proj`.
 
 # %%
 b, n, m, h, d = 2, 3, 5, 4, 6
@@ -172,16 +184,16 @@ LETTERS = {2: "b", 3: "n", 5: "m", 4: "h", 6: "d", 24: "h·d", 1: "1"}
 display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")
 
 # %% [markdown]
-# Blue boxes have a row for each query, green ones a row for each key. All five sizes differ, so each
+# Blue boxes have the queries' axis n, green ones the keys' axis m, and grey ones have both; what the
+# grey ones cost is counted [below](#the-weights-and-what-they-cost). All five sizes differ, so each
 # number of the run has its letter. The padding mask has become `(b, 1, 1, m)`, one row for all heads
-# and all queries. The grey boxes have both n and m; what these cost is counted
-# [below](#the-weights-and-what-they-cost).
+# and all queries.
 #
 # ### The steps that forward calls
 #
-# Each step is a short method or function, and here they are in the same order. The first four lead
-# from tokens to heads. `query is key is value` is the case of self-attention: one matrix product
-# makes all three.
+# Each step is a short method or function. They stand here in the order of the calls, in four groups.
+# The first group leads from tokens to heads. Look for `query is key is value`, the case of
+# self-attention: there one matrix product makes all three.
 
 # %%
 from annotated_attention.heads import merge_heads, split_heads
@@ -190,24 +202,36 @@ FIRST = (MultiheadAttention._project, MultiheadAttention._batch_first)
 display.annotated(*FIRST, split_heads)
 
 # %% [markdown]
-# Next come the masks. `_merge` gives each of them the axes of the scores and merges them by
-# broadcasting. Appended keys, which a setting of the class adds, are columns that every mask leaves
-# open.
+# The second group gives each mask the axes of the scores: look for `None, None`, the axes for heads
+# and queries that a padding mask lacks. Of `_merge` a first reader needs the first and the last line,
+# since what stands between is for appended keys.
 
 # %%
 TO_HEADS = (masks.attention_to_heads, masks.padding_to_heads)
-MERGING = (masks.block_future, masks.append_allowed, masks.merge_masks)
-ours = MultiheadAttention
-display.annotated(ours._merge, *TO_HEADS, *MERGING, ours._append)
+display.annotated(MultiheadAttention._merge, *TO_HEADS)
 
 # %% [markdown]
-# The last ones compute and lead back. `attend` hands over to the function that you have read at the
-# beginning, and `score` to the first of the three lines. These two are there to be overridden, and
-# each has an example in its fold.
+# To the second group belong two functions that
+# [`scaled_dot_product_attention`](#code-scaled_dot_product_attention) has called, too. See how
+# `merge_masks` keeps the two kinds of masks apart: booleans meet in `|`, numbers in `+`.
 
 # %%
-LAST = (MultiheadAttention.attend, MultiheadAttention.score)
-display.annotated(*LAST, merge_heads, MultiheadAttention._as_given)
+display.annotated(masks.block_future, masks.merge_masks)
+
+# %% [markdown]
+# The third group computes. `attend` hands over to the function that you have read at the beginning,
+# and `score` to the first of the three lines. These two are there to be overridden, and each has an
+# example in its fold.
+
+# %%
+display.annotated(MultiheadAttention.attend, MultiheadAttention.score)
+
+# %% [markdown]
+# The last group takes two of the first steps back: `merge_heads` undoes `split_heads`, and `_as_given`
+# undoes `_batch_first`.
+
+# %%
+display.annotated(merge_heads, MultiheadAttention._as_given)
 
 # %% [markdown]
 # ## In PyTorch's place
@@ -306,7 +330,8 @@ assert not wrong.allclose(before)
 # Back to the sentence, with the two heads that [Two heads](02_two_heads.ipynb) made by hand. The first
 # compares words by *animal* and *food*, the second by *action* and *quality*. In one module that is
 # four times the identity matrix: head 1 gets the first two features and head 2 the others. What goes
-# in are the words after a first layer, each word plus what it has collected.
+# in are the words after a first layer: each word plus what it has collected, since
+# [One head](01_one_head.ipynb#collected-then-added) adds the two.
 
 
 # %%
@@ -344,8 +369,8 @@ display.heads_at_work(still, three, one.WORDS, one.WORDS, start=(0, 2, it), head
 # <details><summary>What do you expect?</summary>
 #
 # With weights they tend to fourfold: the matrices have n times n entries, and for long sequences they
-# outweigh everything else. Without weights they double, because all that is kept has one row per
-# token.
+# outweigh everything else. Without weights they nearly double: what is kept has one row per token,
+# apart from $W_O$, whose size does not depend on n.
 #
 # </details>
 
@@ -371,9 +396,10 @@ for length in (64, 128, 256, 512, 1024):
     print(f"{length:4} {kept(length, True):14,} {kept(length, False):9,}")
 
 # %% [markdown]
-# From 512 to 1024 tokens the middle column grows almost fourfold, and the last one twofold. What does
-# it cost in time? The package's own measurements, for four sizes (b, n, e, h), come from the machine
-# that the last lines name:
+# From 512 to 1024 tokens the middle column grows almost fourfold, and the last one almost twofold.
+# What do the weights cost in time? The package has measured how much slower a forward and backward
+# pass is with weights than without. Each line has its size as `(b, n, e, h)`; the last two name the
+# processor and the version of PyTorch.
 
 # %%
 from annotated_attention import measure
@@ -405,18 +431,19 @@ print("torch", origin["torch"])
 # %%
 torch.manual_seed(5)
 dropping = identities(dropout=0.5)
-_, dropped = dropping(x, x, x, average_attn_weights=False)  # (8, 4), (2, 8, 8)
-kept_ones = dropped > 0                                     # (2, 8, 8)
+by_head = {"average_attn_weights": False}
+_, dropped = dropping(x, x, x, **by_head)  # (8, 4), (2, 8, 8)
+kept_ones = dropped > 0                    # (2, 8, 8)
 torch.testing.assert_close(dropped[kept_ones], 2 * each[kept_ones])
 
-many = x[:, None].expand(-1, 4000, -1)   # (8, 4000, 4)
-_, draws = dropping(many, many, many)    # (8, 4000, 4), (4000, 8, 8)
-_, evaluated = dropping.eval()(x, x, x)  # (8, 4), (8, 8)
-sums = torch.stack([dropped[0].sum(-1), draws.mean(0).sum(-1), evaluated.sum(-1)])
-one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], sums.mT)
+many = x[:, None].expand(-1, 4000, -1)              # (8, 4000, 4)
+_, draws = dropping(many, many, many, **by_head)    # (8, 4000, 4), (4000, 2, 8, 8)
+_, evaluated = dropping.eval()(x, x, x, **by_head)  # (8, 4), (2, 8, 8)
+rows = torch.stack([dropped[0], draws[:, 0].mean(0), evaluated[0]])  # (3, 8, 8)
+one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], rows.sum(-1).mT)
 
 # %% [markdown]
-# In one draw the sums scatter, over many draws they meet at one, and in evaluation nothing is dropped.
+# Each number is the sum of a word's weights in head 1. In one draw the sums scatter, over many draws they meet at one, and in evaluation nothing is dropped.
 # The weights that you get back are those that have mixed the values, after dropout; others would not
 # belong to the output. PyTorch's class returns the same, and from one seed it drops the same weights:
 
@@ -461,7 +488,8 @@ one.show(one.WORDS, ["by product", "by distance"], rows.mT)
 # The softmax ignores what is the same for all keys, so $\lVert q \rVert^2$ drops out. What is left is
 # $-\lVert k \rVert^2 / 2$, a handicap for long keys, and *cat* and *milk* are long vectors. Give this
 # handicap to the ordinary class as a mask that is added, next to a causal mask, and the two classes
-# must agree:
+# must agree. Each head has its own keys, so each needs a mask of its own. As in PyTorch's class,
+# `attn_mask` has no axis for heads: masks for each sample and head come as `(b * h, n, m)`.
 
 # %%
 torch.manual_seed(8)
@@ -579,8 +607,14 @@ print(f"packed {packed.std():.4f}, apart {apart.std():.4f}")
 #
 # Weights add up to one, so a query takes something from somebody, whether or not any key has what it
 # wants. `add_zero_attn` appends a key and a value of zeros to every sequence, and `add_bias_kv` a
-# learned pair: somewhere to look when there is nothing to see.
-#
+# learned pair: somewhere to look when there is nothing to see. `_append` does so for keys and values,
+# where the dots in `(b, h, ..., d)` are m and what has been appended. `append_allowed` gives the masks
+# as many columns that block nothing.
+
+# %%
+display.annotated(MultiheadAttention._append, masks.append_allowed)
+
+# %% [markdown]
 # Here is a task that needs it. There are five tokens, each with a number, and in half of the sequences
 # one token is marked. The answer is the number of the marked token, or zero where none is marked.
 
@@ -971,7 +1005,8 @@ exercises.multihead_attention.check_alibi(AlibiAttention)
 # <details><summary>Hint 1</summary>
 #
 # The distances are a matrix of shape `(n, m)`: `torch.arange(n)[:, None] - torch.arange(m)`, without
-# the sign. n and m are the lengths of q and k, on axis -2.
+# the sign. n and m are the lengths of q and k, on axis -2. Give each `arange` the `device=q.device`,
+# or the class works on the CPU only.
 #
 # </details>
 #
@@ -989,8 +1024,10 @@ class AlibiAttention(MultiheadAttention):
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
         h, n, m = self.num_heads, q.size(-2), k.size(-2)
-        slopes = 2.0 ** (-8 / h * torch.arange(1, h + 1, dtype=q.dtype))    # (h,)
-        i, j = torch.arange(n)[:, None], torch.arange(m)                    # (n, 1), (m,)
+        heads = torch.arange(1, h + 1, dtype=q.dtype, device=q.device)      # (h,)
+        slopes = 2.0 ** (-8 / h * heads)                                    # (h,)
+        i = torch.arange(n, device=q.device)[:, None]                       # (n, 1)
+        j = torch.arange(m, device=q.device)                                # (m,)
         return super().score(q, k) - slopes[:, None, None] * (i - j).abs()  # (b, h, n, m)
 
 
@@ -1064,8 +1101,8 @@ exercises.multihead_attention.check_take_over(take_over)
 # %% [markdown]
 # ## What you have now
 #
-# You have read every line of the class, you have put it in PyTorch's place, and you can change its
-# score or the whole attention step.
+# Every line of the class stands on this page, the checks in folds. You have put the class in
+# PyTorch's place, and you can change its score or the whole attention step.
 #
 # > **In short.** $\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots,
 # > \mathrm{head}_h)\, W_O$, where $\mathrm{head}_i$ is

@@ -118,7 +118,7 @@ class MultiheadAttention(nn.Module):
             self.register_parameter(name, None if empty is None else nn.Parameter(empty))
 
         # One packed matrix where the widths allow it, as in PyTorch's class. The packing matters:
-        # Xavier's deviation depends on the shape, and one product can make q, k and v.
+        # Xavier's initial values depend on the shape, and one product can make q, k and v.
         e, packed = embed_dim, kdim == vdim == embed_dim
         create("in_proj_weight", packed, 3 * e, e)  # W_Q, W_K and W_V, one below the other
         create("q_proj_weight", not packed, e, e)
@@ -302,7 +302,7 @@ class MultiheadAttention(nn.Module):
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Make queries, keys and values, in the layout that was given."""
-        # Under autocast, parameters and inputs may differ in dtype.
+        # Under autocast, PyTorch's mixed precision, parameters and inputs may differ in dtype.
         bias = None if self.in_proj_bias is None else self.in_proj_bias.to(query.dtype)
         weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:

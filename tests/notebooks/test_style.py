@@ -17,7 +17,8 @@ CORE = sorted(
         *(x for room in ("counting", "pretrained") for x in (PACKAGE / room).glob("*.py")),
     ]
 )
-SHAPE = re.compile(r"# .*\((?:[a-z0-9_.]+(?: \* [a-z0-9]+)*,? ?)+\)")
+AXIS = r"[a-z0-9_.]+(?: [*+-] [a-z0-9]+)*"
+SHAPE = re.compile(rf"# .*\({AXIS}(?:, {AXIS})*,?\)")
 
 
 @each_script
