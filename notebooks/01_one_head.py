@@ -160,7 +160,7 @@ show(WORDS, ["score"], scores[:, None], digits=0)
 # %% [markdown]
 # A comment such as `(m, d)` is the shape of what its line makes: m keys, each of width d.
 #
-# *Thirsty* fits best, because it shares two features with *it*. *Cat* and *milk* fit equally well.
+# *Thirsty* fits best: its *animal* and its *quality* add 2 each. *Cat* and *milk* fit equally well.
 #
 # ### Warm-up: two scores
 #
@@ -225,7 +225,7 @@ show(WORDS, ["score", "exp", "weight"], torch.stack([scores, powers, weights], d
 # for one whole: where one word gets more, the others get less.
 #
 # Look at *cat* and *milk*: both get 0.18, and with *sweet* as the last word they would, too. So *it*
-# does not find *cat*. The difference comes from *thirsty*, which has 2 of animal to copy.
+# does not find *cat*. The next section shows what *thirsty* brings.
 #
 # Why exponentials? You could divide the scores by their sum directly. Try both on three scores, one
 # of them negative.
@@ -459,7 +459,7 @@ print("\nwhat thirsty receives:")
 show(list(heads), FEATURES, torch.stack(receives))
 
 # %% [markdown]
-# The weights of *start* are those that $W_Q$ gave above. There the scores were twice as large, and
+# The weights of *start* are the column *thirsty, with W_Q* of the section before. There the scores were twice as large, and
 # were divided by $\sqrt 4 = 2$; here d is 1, and $\sqrt 1$ divides nothing. Each of the other heads
 # differs from *start* by one matrix:
 #

@@ -24,8 +24,9 @@ display.chapter_map("project in", "split", "score", "mix", "merge", "project out
 # To follow the numbers, take the two heads of width 2 that gave *it* two questions in the last
 # chapter. The first compares words by `who`, which picks the features *animal* and *food*. The
 # second uses `said`, which picks *action* and *quality*. There, each head had one matrix for all
-# three roles. Here the second head gets a $W_Q$ of its own, called `asks`: animals and foods now ask
-# for a *quality*.
+# three roles. Here the second head gets a $W_Q$ of its own, called `asks`, so that you can tell $W_Q$
+# and $W_K$ apart: animals and foods now ask for a *quality*. The heads read the plain embeddings this
+# time, not the words after a first head, so *cat* and *milk* tie again.
 
 # %%
 import torch
@@ -232,9 +233,9 @@ assert rows[1].nonzero().tolist() == [[it]]
 
 # %% [markdown]
 # > **Pitfall.** The wrong axis keeps the shape of the output. The shape of the weights gives it away,
-# > but most code throws the weights away. The table asks the output itself. It says how strongly the
-# > row of *it* reacts to each word: with `dim=0` to all eight, with `dim=1` to itself and to nobody
-# > else. Ask your own attention the same question: *does the output react to the other words?*
+# > but most code throws the weights away. The table asks the output itself. It holds the size of
+# > the gradient of the row of *it* with respect to each word, and 0 means no influence. With `dim=0`
+# > the row reacts to all eight words, with `dim=1` to itself and to nobody else. Ask your own attention the same question: *does the output react to the other words?*
 
 # %% [markdown]
 # <!-- deeper: could the heads stay in the middle? -->
@@ -279,8 +280,8 @@ one.show(["the row of it"], one.FEATURES, merged[it, None])
 # %% [markdown]
 # In the row of *it*, the first two numbers come from the first head: *animal*, mostly from *cat* and
 # *thirsty*, and *food*, mostly from *milk*. The last two come from the second head, which collects
-# *quality*. If the module ended here, each head could write into its own d columns of the output and nowhere else. That is what
-# $W_O$ is for. Change what the second head has collected, and see which features of the output
+# *quality*. If the module ended here, each head could write into its own d columns of the
+# output and nowhere else. $W_O$ lifts this limit. Change what the second head has collected, and see which features of the output
 # change: first with the identity matrix as $W_O$, which passes everything on as it is, then with a
 # random $W_O$.
 

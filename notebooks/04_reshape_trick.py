@@ -9,7 +9,7 @@
 # same heads without moving a number, by looking at the same memory in another way: one reshape and
 # one transpose. Many implementations do this, as [Published code](15_published_code.ipynb) shows. Two
 # mistakes are easily made while doing it. Both keep every shape, and both run without an error. You
-# will see where each of them sends the numbers, and learn two questions that find them.
+# will see where each of them sends the numbers, and learn three checks that find them.
 #
 # One more word before you start. So far each row was a word. Trained models cut text into words and
 # pieces of words, and call each piece a **token**. For attention a token is a row, nothing more. From
@@ -454,11 +454,12 @@ assert min(gaps[name] for name in ("wrong merge", "wrong split", "both wrong")) 
 # passes: each word is treated alike wherever it stands. `reactions` exposes it, since *it* collects from
 # nobody but itself. That is why the derivative is worth its few lines.
 #
-# > **Pitfall.** Do not trust shapes, a falling loss, or the way there and back. Wrong versions learn
-# > enough to look right: [Training](10_training.ipynb#the-same-training-with-a-mistake-inside) trains them,
-# > reaches a low loss, and gets garbage out. The questions above look at inputs and outputs only, so you can
-# > ask them of your own attention. Ask without positions and without a mask: positions change what
-# > shuffling does, and a mask hides some keys on purpose.
+# > **Pitfall.** Do not trust shapes, a falling loss, or the way there and back. A wrong version can
+# > still learn. [Training](10_training.ipynb#the-same-training-with-a-mistake-inside) trains two of
+# > them: the loss falls while the right answer is fed in, word by word, and what they write on their
+# > own is wrong. The checks above look at inputs and outputs only, so you can use them on your own
+# > attention. Later chapters add positions and masks; leave both out while you ask, since they change
+# > what shuffling and reactions should give.
 
 # %% [markdown]
 # <!-- deeper: the same as before, the same as PyTorch -->
