@@ -38,7 +38,7 @@ display.annotated(*THREE_LINES, masks.masks_as_bias)
 
 # %% [markdown]
 # The dots in `(..., n, m)` stand for any axes in front, such as samples and heads; these functions
-# need not know about them. Run the three one after the other on the sentence, and compare with
+# need not know about them. Run the first three one after the other on the sentence, and compare with
 # the function that you wrote in the first chapter.
 
 # %%
@@ -439,7 +439,7 @@ torch.testing.assert_close(dropped[kept_ones], 2 * each[kept_ones])
 many = x[:, None].expand(-1, 4000, -1)              # (8, 4000, 4)
 _, draws = dropping(many, many, many, **by_head)    # (8, 4000, 4), (4000, 2, 8, 8)
 _, evaluated = dropping.eval()(x, x, x, **by_head)  # (8, 4), (2, 8, 8)
-rows = torch.stack([dropped[0], draws[:, 0].mean(0), evaluated[0]])  # (3, 8, 8)
+rows = torch.stack([dropped[0], draws[:, 0].mean(0), evaluated[0]])
 one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], rows.sum(-1).mT)
 
 # %% [markdown]
