@@ -115,10 +115,10 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 # under it make. Tokens come in as `(n, b, e)`, become `(b, h, n, d)` for the attention, and leave as
 # they came.
 #
-# The notes use two terms. Two settings of the class **append** one more key and value each to every sequence,
-# a place to look when nothing fits ([fold below](#going-deeper-a-place-to-attend-when-nothing-matters)).
-# By default nothing is appended, and the dots in `(b, h, ..., d)` are m. A **hook** is a function that
-# PyTorch calls after a module has run.
+# The notes use two terms. Two settings of the class **append** one more key and value each to every
+# sequence, a place to look when nothing fits ([fold
+# below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended, and
+# the dots in `(b, h, ..., d)` are m. A **hook** is a function that PyTorch calls after a module has run.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -443,7 +443,8 @@ rows = torch.stack([dropped[0], draws[:, 0].mean(0), evaluated[0]])
 one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], rows.sum(-1).mT)
 
 # %% [markdown]
-# Each number is the sum of a word's weights in head 1. In one draw the sums scatter, over many draws they meet at one, and in evaluation nothing is dropped.
+# Each number is the sum of a word's weights in head 1. In one draw the sums scatter, over many draws
+# they meet at one, and in evaluation nothing is dropped.
 # The weights that you get back are those that have mixed the values, after dropout; others would not
 # belong to the output. PyTorch's class returns the same, and from one seed it drops the same weights:
 
