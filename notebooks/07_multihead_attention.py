@@ -38,7 +38,7 @@ display.annotated(*THREE_LINES, masks.masks_as_bias)
 
 # %% [markdown]
 # The dots in `(..., n, m)` stand for any axes in front, such as samples and heads; these functions
-# need not know about them. Run the three one after the other on the sentence, and compare with
+# need not know about them. Run the first three one after the other on the sentence, and compare with
 # the function that you wrote in the first chapter.
 
 # %%
@@ -115,10 +115,10 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 # under it make. Tokens come in as `(n, b, e)`, become `(b, h, n, d)` for the attention, and leave as
 # they came.
 #
-# The notes use two terms. Two settings of the class **append** one more key and value each to every sequence,
-# a place to look when nothing fits ([fold below](#going-deeper-a-place-to-attend-when-nothing-matters)).
-# By default nothing is appended, and the dots in `(b, h, ..., d)` are m. A **hook** is a function that
-# PyTorch calls after a module has run.
+# The notes use two terms. Two settings of the class **append** one more key and value each to every
+# sequence, a place to look when nothing fits ([fold
+# below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended, and
+# the dots in `(b, h, ..., d)` are m. A **hook** is a function that PyTorch calls after a module has run.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -439,11 +439,12 @@ torch.testing.assert_close(dropped[kept_ones], 2 * each[kept_ones])
 many = x[:, None].expand(-1, 4000, -1)              # (8, 4000, 4)
 _, draws = dropping(many, many, many, **by_head)    # (8, 4000, 4), (4000, 2, 8, 8)
 _, evaluated = dropping.eval()(x, x, x, **by_head)  # (8, 4), (2, 8, 8)
-rows = torch.stack([dropped[0], draws[:, 0].mean(0), evaluated[0]])  # (3, 8, 8)
+rows = torch.stack([dropped[0], draws[:, 0].mean(0), evaluated[0]])
 one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], rows.sum(-1).mT)
 
 # %% [markdown]
-# Each number is the sum of a word's weights in head 1. In one draw the sums scatter, over many draws they meet at one, and in evaluation nothing is dropped.
+# Each number is the sum of a word's weights in head 1. In one draw the sums scatter, over many draws
+# they meet at one, and in evaluation nothing is dropped.
 # The weights that you get back are those that have mixed the values, after dropout; others would not
 # belong to the output. PyTorch's class returns the same, and from one seed it drops the same weights:
 
