@@ -58,6 +58,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     assert config.nav is not None
     at = config.nav.index("chapters")
     config.nav[at : at + 1] = [{part: pages} for part, pages in parts.items()]
+    config.extra["repository"] = config.extra["repository"] or ""  # set and empty reads as None
     return config
 
 
