@@ -21,9 +21,10 @@ from annotated_attention import display
 display.chapter_map("project in", "score", "softmax", "mix", "project out")
 
 # %% [markdown]
-# The strip shows the computation that this book builds, and the steps of this chapter are lit. The
-# other steps belong to several heads and to words that must not be seen; later chapters add them.
-# The [notation page](../docs/notation.md) explains the letters.
+# The strip shows the whole computation that this book builds, and the steps of this chapter are lit.
+# In each small map a row is a word, and the stronger the colour, the larger the number. Skip the
+# letters for now; you will meet each of them in its place. The [first page](../docs/index.md) has
+# the same picture large, with a line for each step.
 #
 # ## A sentence in numbers
 #
@@ -42,7 +43,7 @@ FEATURES = ["animal", "food", "action", "quality"]
 HAND_MADE = {  # one digit per feature
     "the": "0000", "cat": "3000", "drank": "0020", "milk": "0300", "because": "0000",
     "it": "1101", "was": "0010", "thirsty": "2002", "sweet": "0202",
-}  # fmt: skip
+}
 WORDS = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
 SWEET = [*WORDS[:-1], "sweet"]
 
@@ -56,8 +57,8 @@ EMBEDDINGS, SWEET_EMBEDDINGS = embed(WORDS), embed(SWEET)  # (8, 4)
 
 # %% [markdown]
 # A small helper, `show`, prints such rows as a table. *Cat* is an animal, *milk* a food. *Thirsty* is
-# a quality that animals have. *It* stands for something and does not say what: a little of an
-# animal, a little of a food, and something that has a quality.
+# a quality that animals have. The word *it* stands for something and does not say what: a little of
+# an animal, a little of a food, and something that has a quality.
 
 
 # %% jupyter={"source_hidden": true}
@@ -86,9 +87,9 @@ before = x[it]                                       # (4,)
 show(["it, before", "it collects"], FEATURES, torch.stack([before, collected[it]]))
 
 # %% [markdown]
-# *It* went in as much an animal as a food, and collects 1.32 of animal against 0.72 of food. Now
-# replace *thirsty* by *sweet*, a quality that foods have, and leave everything else as it is. What
-# does *it* collect then: the same numbers, less of everything, or more food than animal?
+# The word *it* went in as much an animal as a food, and collects 1.32 of animal against 0.72 of
+# food. Now replace *thirsty* by *sweet*, a quality that foods have, and leave everything else as it
+# is. What does *it* collect then: the same numbers, less of everything, or more food than animal?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -103,22 +104,9 @@ swapped = F.scaled_dot_product_attention(x, x, x)  # (8, 4)
 both = torch.stack([collected[it], swapped[it]])   # (2, 4)
 show(["thirsty", "sweet"], FEATURES, both)
 
-# %% jupyter={"source_hidden": true}
-drawing, (ax,) = display.panels(420, 210)
-for row, word, letter, shift in zip(both.tolist(), ("thirsty", "sweet"), "nh", (-0.2, 0.2)):
-    places = [i + shift for i in range(4)]
-    bars = ax.bar(places, row, 0.36, color=display.COLOURS[letter], label=f"… was {word}")
-    ax.bar_label(bars, fmt="%.2f", padding=2)
-ax.set_xticks(range(4), FEATURES)
-ax.set_ylabel("collected by “it”")
-ax.legend(frameon=False)
-said = ", ".join(f"{f} {a:.2f} and {b:.2f}" for f, a, b in zip(FEATURES, *both.tolist()))
-alt = f"What “it” collects when the last word is thirsty, and when it is sweet: {said}."
-display.finish(drawing, name="two-sentences", alt=alt)
-
 # %% [markdown]
-# The last word decides. With *thirsty*, the word *it* collects mostly animal; with *sweet*, mostly
-# food. Nothing else differs between the two sentences.
+# The last word decides: after *thirsty*, *it* collects mostly animal, and after *sweet* mostly food.
+# Nothing else differs between the two sentences.
 #
 # > **What this example does not show.** That thirst belongs to animals was written into the
 # > numbers by hand. A trained model has to find hundreds of such features by itself, and few of
@@ -151,8 +139,9 @@ display.soft_look_up(
 
 # %% [markdown]
 # The picture ends in one place: a library keeps readers and books apart. In a sentence, every word
-# plays all three roles. *It* asks all eight words, itself included, and is in turn one of the eight
-# that the others ask. For now the query, the key and the value of a word are the same four numbers.
+# plays all three roles. The word *it* asks all eight words, itself included, and is in turn one of
+# the eight that the others ask. For now the query, the key and the value of a word are the same four
+# numbers.
 #
 # ## Scores: how well does a key fit?
 #
@@ -166,14 +155,12 @@ query = EMBEDDINGS[it]           # (d,)
 keys = values = EMBEDDINGS       # (m, d)
 scores = keys @ query            # (m, d) x (d,) -> (m,)
 
-show(["score"], WORDS[:4], scores[:4][None], digits=0)
-show(["score"], WORDS[4:], scores[4:][None], digits=0)
+show(WORDS, ["score"], scores[:, None], digits=0)
 
 # %% [markdown]
-# A comment such as `(m, d)` is the shape of what its line makes: m keys, each of width d. The build
-# of this page checks every one of them.
+# A comment such as `(m, d)` is the shape of what its line makes: m keys, each of width d.
 #
-# *Thirsty* fits best, because it shares two features with *it*. *Cat* and *milk* fit equally well.
+# *Thirsty* fits best: its *animal* and its *quality* add 2 each. *Cat* and *milk* fit equally well.
 #
 # ### Warm-up: two scores
 #
@@ -217,10 +204,11 @@ exercises.one_head.check_scores(my_scores)
 # ## Weights: shares of one whole
 #
 # Next, the scores have to become shares: positive numbers that add up to one, like the time that
-# you give to each book. First divide each score by $\sqrt d$, here $\sqrt 4 = 2$. This keeps scores
-# at a moderate size when embeddings are wide; a section at the end measures why. Then take the
-# exponential of each, and divide by the sum of all exponentials. This second part is the
-# **softmax**, and the shares are the **attention weights**:
+# you give to each book. First divide each score by $\sqrt d$, here $\sqrt 4 = 2$. A score is a sum of
+# d products, so scores grow with the width d, and the division makes up for that. ([Why divide by
+# √d?](#going-deeper-why-divide-by-d) measures by how much.) Then take the exponential of each, and
+# divide by the sum of all exponentials. This second part is the **softmax**, and the shares are the
+# **attention weights**:
 #
 # $$\mathrm{weight}_j = \frac{\exp(\mathrm{score}_j / \sqrt d)}{\sum_k \exp(\mathrm{score}_k / \sqrt d)}$$
 
@@ -233,7 +221,11 @@ show(WORDS, ["score", "exp", "weight"], torch.stack([scores, powers, weights], d
 
 # %% [markdown]
 # *Thirsty* gets 0.30 of the attention of *it*; *cat*, *milk* and *it* get 0.18 each. The other four
-# words share no feature with *it*, and still keep 0.04 each, since $\exp(0) = 1$.
+# words share no feature with *it*, and still keep 0.04 each, since $\exp(0) = 1$. All eight compete
+# for one whole: where one word gets more, the others get less.
+#
+# Look at *cat* and *milk*: both get 0.18, and with *sweet* as the last word they would, too. So *it*
+# does not find *cat*. The next section shows what *thirsty* brings.
 #
 # Why exponentials? You could divide the scores by their sum directly. Try both on three scores, one
 # of them negative.
@@ -245,14 +237,15 @@ show(["divided by the sum", "softmax"], ["3", "1", "-2"], shares)
 
 # %% [markdown]
 # A share of 1.50 and one of -1.00 make no sense, and with scores that add up to zero there would be
-# nothing to divide by. An exponential is always positive. It also treats every distance alike: a
-# key whose score is one higher gets $e$ times the weight, wherever the two scores lie. A clear lead
-# becomes a clear preference, and no key's share ever reaches zero, so training can still raise it.
+# nothing to divide by. An exponential is always positive. It also treats every distance alike: a key
+# whose score, after the division, is one higher gets $e \approx 2.7$ times the weight, wherever the
+# two scores lie. A clear lead becomes a clear preference. And no share is exactly zero, even where a
+# table rounds it to 0.00, so training can still raise it.
 #
 # ## The mix: collect the values
 #
-# Last, *it* collects from each word as much as the weight says. Multiply each word's value by its
-# weight, and add up. This is a weighted sum.
+# The last step collects from each word as much as the weight says. Multiply each word's value by
+# its weight, and add up. This is a weighted sum.
 
 # %%
 mixed = weights @ values  # (m,) x (m, d) -> (d,)
@@ -262,16 +255,15 @@ show(["it collects"], FEATURES, mixed[None])
 
 # %% [markdown]
 # These are the numbers that PyTorch's function gave at the start, and the cell asserts that they
-# are. The figure puts the three steps side by side: from left to right the score of each key, its
-# exponential, its weight, and its value. The last line adds up each column.
+# are. The figure puts the three steps side by side, and its last line adds up each column.
 
 # %% jupyter={"source_hidden": true}
 display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
 
 # %% [markdown]
 # Read the column *animal* as a sum: a weight of 0.18 times the 3 of *cat*, 0.18 times the 1 of
-# *it*, and 0.30 times the 2 of *thirsty* make 1.32. In the column *food* there is *milk* in the
-# place of *cat*, but nothing from *thirsty*, so the sum stays at 0.72.
+# *it*, and 0.30 times the 2 of *thirsty* make 1.32. In the column *food*, *milk* gives as much as
+# *cat* gives there, but *thirsty* gives nothing, so the sum stays at 0.72.
 #
 # ### With a pencil: what does “drank” look at?
 #
@@ -283,7 +275,7 @@ display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-colle
 my_weights = [
     None, None, None, None,  # the, cat, drank, milk
     None, None, None, None,  # because, it, was, thirsty
-]  # fmt: skip
+]
 
 # %%
 exercises.one_head.check_weights(my_weights)
@@ -314,25 +306,25 @@ exercises.one_head.check_weights(my_weights)
 # %% [markdown]
 # ## Collected, then added
 #
-# Is *it* replaced by what it collects? In a Transformer, no. The output of attention is **added** to
-# the word that asked, and the sum goes on to the next layer. This is called a residual connection,
-# and a later chapter builds it. Compare *it* with *cat* and with *milk* by dot product, before the
-# addition and after it.
+# The collected numbers do not replace the word that asked. In a Transformer, the model that this
+# book leads up to, they are **added** to that word, and all later steps compute with the sum. This
+# is called a residual connection, and a later chapter builds it. How well does *it* fit *cat* and
+# *milk*, before the addition and after? The dot product measures that, as it did for the scores.
 
 # %%
 cat_and_milk = embed(["cat", "milk"])  # (2, 4)
-nearness = torch.stack([
+fits = torch.stack([
     cat_and_milk @ before,
     cat_and_milk @ (before + collected[it]),
     cat_and_milk @ (before + swapped[it]),
 ])  # (3, 2)
-show(["it, before", "with thirsty", "with sweet"], ["cat", "milk"], nearness)
+show(["it, before", "with thirsty", "with sweet"], ["cat", "milk"], fits)
 
 # %% [markdown]
-# Before, *it* is as near to *cat* as to *milk*. After the addition, it is nearer to *cat* in the
-# first sentence and nearer to *milk* in the second. One word has decided what another one means.
-
-# %% [markdown]
+# Before, *it* fits *cat* and *milk* equally. After the addition both numbers have grown, because the
+# numbers of *it* have. In the first sentence *cat* now leads, in the second *milk*. One word has
+# decided what another one means.
+#
 # ## All words at once
 #
 # Every word asks, and they all ask in the same way. Stack the queries as rows of a matrix $Q$, the
@@ -343,7 +335,8 @@ show(["it, before", "with thirsty", "with sweet"], ["cat", "milk"], nearness)
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 #
 # Below, n counts the queries and m the keys. `key.mT` is the transpose of the matrix of keys, and
-# `softmax(-1)` runs over the last axis, which is the one of the keys.
+# `softmax(-1)` runs over the last axis, which is the one of the keys. The code divides the queries by
+# $\sqrt d$ where the formula divides the scores, which gives the same.
 
 
 # %%
@@ -360,65 +353,56 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     return weights @ value, weights                        # (n, d_v), (n, m)
 
 
-# %%
-output, weights = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (n, d), (n, m)
+output, weights = attend(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
 torch.testing.assert_close(output[it], mixed)
+
+# %% jupyter={"source_hidden": true}
 display.attention_lines(weights, WORDS, it, name="it-looks")
 
 # %% [markdown]
 # Below are the words that ask, above them the words that they look at; a thicker line is a larger
-# weight. The orange lines are the row of *it* that you followed by hand, and the cell asserts that
-# they give the same numbers. The map below shows all rows.
+# weight. The orange lines are the weights of *it* that you followed by hand, and the assertion says
+# that the output is the same, too. The map shows the weights of all words.
 
 # %% jupyter={"source_hidden": true}
 display.attention_map(weights, WORDS, WORDS, name="first-map")
 
 # %% [markdown]
 # Read it row by row: the weights of each query add up to one. *The* has four zeros, so it fits every
-# key equally badly and spreads its attention evenly. *Cat*, *milk* and *thirsty* mostly find
-# themselves, because no other word is as much like them.
+# key equally badly and gives each one eighth, which the map rounds to 0.12. *Cat*, *milk* and
+# *thirsty* mostly find themselves, because no other word is as much like them. *Was* finds *drank*:
+# both are actions, and *drank* is more of one, since larger numbers make larger scores, too.
 #
 # ## Ask for something else than what you are
 #
 # Finding yourself is of little use. *Thirsty* gives itself 0.63 of its attention, although a useful
 # question would be *which animal is thirsty here?* A matrix between the word and its query changes
 # the question. It is called $W_Q$. A row of it is a feature that the word has, a column is a
-# feature that the word then asks for. Ours has a single entry: whoever has *quality* asks for
-# *animal*.
+# feature that the word then asks for. Ours has one entry that is not zero: whoever has *quality*
+# asks for *animal*. The entry is 2 to make the scores larger and the preference clear.
 
 # %%
 w_q = torch.zeros(4, 4)
 w_q[3, 0] = 2.0  # quality asks for animal
 
-asked = EMBEDDINGS @ w_q                                    # (8, 4) x (4, 4) -> (8, 4)
-_, with_w_q = attend(asked, EMBEDDINGS, EMBEDDINGS)         # (8, 4), (8, 8)
+asked = EMBEDDINGS @ w_q                             # (8, 4) x (4, 4) -> (8, 4)
+_, with_w_q = attend(asked, EMBEDDINGS, EMBEDDINGS)  # (8, 4), (8, 8)
 thirsty = WORDS.index("thirsty")
-rows = torch.stack([weights[thirsty], with_w_q[thirsty]])  # (2, 8)
-show(WORDS, ["as it is", "with W_Q"], rows.mT)
+rows = torch.stack([weights[thirsty], with_w_q[thirsty], with_w_q[it]])  # (3, 8)
+show(WORDS, ["thirsty", "thirsty, with W_Q", "it, with W_Q"], rows.mT)
 
 # %% [markdown]
 # The query of *thirsty* was `(2, 0, 0, 2)` and is now `(4, 0, 0, 0)`: it asks for an animal and
 # nothing else. *Thirsty* gives 0.86 of its attention to *cat*.
 #
-# *It* has a quality of 1, so its query changes, too. Which word does *it* give most to with this
-# $W_Q$: still *thirsty*, or *cat*, or *it* itself?
+# The word *it* has a quality of 1, so its query changes, too. The new query is `(2, 0, 0, 0)`, and
+# *cat* gets 0.57: with this matrix, *it* does find *cat*.
 #
-# <details><summary>What do you expect?</summary>
-#
-# *Cat*. The query of *it* becomes `(2, 0, 0, 0)`, which asks for nothing but an animal. *Cat* has 3
-# of that, *thirsty* 2, and *it* 1.
-#
-# </details>
-
-# %%
-show(["it asks for"], FEATURES, asked[it][None])
-show(WORDS, ["it, with W_Q"], with_w_q[it][:, None])
-
-# %% [markdown]
 # ## Four learned matrices
 #
 # A head has four such matrices. Nobody writes them by hand: training finds their entries. In their
-# shapes, e is the width of the embeddings and d the width that the head works at.
+# shapes, e is the width of the embeddings and d the width of queries and keys, in which the head
+# works. So far e and d were both 4.
 #
 # | matrix | shape | decides |
 # |---|---|---|
@@ -441,7 +425,13 @@ show(WORDS, ["it, with W_Q"], with_w_q[it][:, None])
 # </details>
 
 # %%
-pick = dict(zip(FEATURES, torch.eye(4).split(1, dim=1)))  # a matrix of one column each
+def pick(feature: str) -> Tensor:
+    """Make a matrix of one column, which picks one feature of each word."""
+    column = torch.zeros(4, 1)  # (4, 1)
+    column[FEATURES.index(feature)] = 1.0
+    return column               # (4, 1)
+
+
 heads = {  # what asks, what is found, what is handed over, where it is written
     "start": ("quality", "animal", "animal", "animal"),
     "W_Q": ("food", "animal", "animal", "animal"),
@@ -450,53 +440,49 @@ heads = {  # what asks, what is found, what is handed over, where it is written
     "W_O": ("quality", "animal", "animal", "quality"),
 }
 
+# %% [markdown]
+# $W_O$ leads the other way, from the width 1 of the head back to the four features. It is therefore
+# a row, and `.mT` turns the column into one.
+
 # %%
 looks, receives = [], []
 for asks, found, given, written in heads.values():
-    q, k = EMBEDDINGS @ pick[asks], EMBEDDINGS @ pick[found]   # (8, 1)
-    carried, weights = attend(q, k, EMBEDDINGS @ pick[given])  # (8, 1), (8, 8)
-    output = carried @ pick[written].mT                        # (8, 1) x (1, 4) -> (8, 4)
+    q, k = EMBEDDINGS @ pick(asks), EMBEDDINGS @ pick(found)   # (8, 1)
+    carried, weights = attend(q, k, EMBEDDINGS @ pick(given))  # (8, 1), (8, 8)
+    w_o = pick(written).mT                                     # (1, 4)
     looks.append(weights[thirsty])
-    receives.append(output[thirsty])
+    receives.append((carried @ w_o)[thirsty])
 
-# %%
 print("the weights of thirsty:")
 show(WORDS, list(heads), torch.stack(looks, dim=1))
 print("\nwhat thirsty receives:")
 show(list(heads), FEATURES, torch.stack(receives))
 
 # %% [markdown]
-# Each line differs from the first by one matrix:
+# The weights of *start* are the column *thirsty, with W_Q* of the section before. There the scores were twice as large, and
+# were divided by $\sqrt 4 = 2$; here d is 1, and $\sqrt 1$ divides nothing. Each of the other heads
+# differs from *start* by one matrix:
 #
-# - $W_Q$: now *food* asks. *Thirsty* has none, so its query is zero, it spreads its attention
-#   evenly, and it receives only 0.75.
+# - $W_Q$: now *food* asks. *Thirsty* has none, so its query is zero and it spreads its attention
+#   evenly. It receives one eighth of all the animal in the sentence, $(3 + 1 + 2) / 8$, which is
+#   0.75.
 # - $W_K$: words are found by *food*. *Thirsty* gives 0.97 to *milk*, which has no animal to hand
 #   over.
-# - $W_V$: the weights are those of the first line, but *quality* is handed over. *Cat* has none, so
+# - $W_V$: the weights are those of *start*, but *quality* is handed over. *Cat* has none, so
 #   only 0.25 arrives, mostly from *thirsty* itself.
-# - $W_O$: the same 2.82 as in the first line, written under *quality*.
+# - $W_O$: the same 2.82 as in *start*, written under *quality*.
 #
 # With the rows of $X$ as the words, $Q = XW_Q$, $K = XW_K$ and $V = XW_V$. All three come from the
-# same words, which is called **self-attention**.
-#
-# ## Queries from somewhere else
-#
-# The queries may also come from other words than the keys and values. This is
-# **cross-attention**: a translation asks the sentence that it translates, for example. Nothing in
-# `attend` has to change, because it never needed n and m to be equal. Here two words ask our
-# sentence from outside.
-
-# %%
-_, across = attend(embed(["sweet", "cat"]), EMBEDDINGS, EMBEDDINGS)  # (2, 4), (2, 8)
-show(WORDS, ["sweet", "cat"], across.mT)
-
-# %% [markdown]
-# *Sweet* is not in this sentence. It asks all the same, and finds *milk*.
+# same words, which is called **self-attention**. The queries may also come from other words than the
+# keys and values: a translation asks the sentence that it translates. This is **cross-attention**.
+# Nothing in `attend` has to change for it, because n and m never had to be equal.
 #
 # ## The head as a module
 #
-# Put the four matrices into an `nn.Module`, so that an optimiser can find and train them. `forward`
-# takes the words that ask and the words that are asked, and covers both kinds of attention.
+# Put the four matrices into an `nn.Module`, so that an optimiser can find and train them. As in
+# PyTorch's own modules, the arguments of `forward` are called query, key and value although they
+# hold words: the words that ask, and twice the words that are asked. Only the matrices inside make
+# queries, keys and values of them.
 
 
 # %%
@@ -545,8 +531,9 @@ for name, asking in (("self", EMBEDDINGS), ("cross", embed(["sweet", "cat"]))):
     print(f"{name}: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
 
 # %% [markdown]
-# The output has one row per query and the width of the embeddings again, so it can be added to the
-# words that asked. Before training, the numbers in it mean nothing yet.
+# In the line *cross*, two words from outside ask our sentence. The output has one row per query and
+# the width of the embeddings again, so it can be added to the words that asked. Before training, the
+# numbers in it mean nothing yet.
 #
 # ## The mistake people make here
 #
@@ -607,8 +594,8 @@ for width in WIDTHS:
 # $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$, where $\delta_{ij}$ is 1 for $i = j$ and
 # 0 otherwise. In training, the gradient of the weights is multiplied by this matrix on its way to
 # the scores. The size of the matrix, the root of the sum of its squared entries, says how much of
-# the gradient gets through. The next table measures it for the median query, with and without the
-# division.
+# the gradient gets through. In the next table, `deriv.` is this size for the median query, and `max`
+# is the largest weight, averaged over the queries.
 
 
 # %%
@@ -632,10 +619,10 @@ for width in WIDTHS:
     print(f"{width:3}" + ("{:7.2f}{:7.3f}{:5.2f}" * 2).format(*plain, *divided))
 
 # %% [markdown]
-# Without the division, one key takes nearly all the weight as $d$ grows. For most queries the
-# weights then hardly react to the scores, almost no gradient comes back, and the head cannot learn
-# to look elsewhere. The softmax is **saturated**. Divided by $\sqrt d$, all three numbers hardly
-# change with the width.
+# Without the division, one key takes nearly all the weight as $d$ grows. Up to $d = 16$ the
+# derivative does not suffer, and then it vanishes: for most queries the weights hardly react to the
+# scores, almost no gradient comes back, and the head cannot learn to look elsewhere. The softmax is
+# **saturated**. Divided by $\sqrt d$, all three numbers hardly change with the width.
 #
 # The figure holds the same scores; the dashed line shows them without the division. Where scripts
 # run, you choose the width and the divisor:
@@ -701,7 +688,7 @@ for name, deviation in choices.items():
 # What the last word knows of the first has passed through every step in between. How strongly does
 # the last output react to the first input? [Bengio et al.](../docs/references.md#bengio-1994) asked
 # this of recurrent networks in 1994. The function measures it by the gradient, averaged over twenty
-# random inputs.
+# random inputs. The recurrent network here is small and untrained, and attention has no matrices.
 
 
 # %%
@@ -726,9 +713,9 @@ for length in (2, 10, 50, 250):
     print(f"{length - 1:8} {through_rnn:11.0e} {through_attention:11.0e}")
 
 # %% [markdown]
-# Each step of this network passes on only a part of the signal, and the parts multiply. Attention
-# has a single step at any distance. Its reaction falls as well, but only because more words share
-# the weights.
+# Each step of this network passes on only a part of the signal, and the parts multiply. Training may
+# change how large a part is, but the parts still multiply. Attention has a single step at any
+# distance. Its reaction falls as well, but only because more words share the weights.
 #
 # No row waits for another either, so all rows can be computed at once. The next cell asserts that a
 # word gets the same output whether it asks alone or with the others, and that shuffling the words
@@ -780,15 +767,17 @@ torch.testing.assert_close(gradients(ours, [q, k, v]), gradients(theirs, [q, k, 
 print(f"outputs agree up to {(ours - theirs).abs().max():.0e}, gradients, too")
 
 # %% [markdown]
-# `torch.nn.MultiheadAttention` with one head is our module with its matrices stored differently:
-# $W_Q$, $W_K$ and $W_V$ are stacked into one, and each is transposed, since PyTorch's linear layers
-# compute $xW^\top$. Give both modules the same numbers, and compare outputs and weights.
+# `torch.nn.MultiheadAttention` with one head is our module with its matrices stored differently.
+# PyTorch's linear layers compute $xW^\top$, so each matrix is stored transposed. The transposes of
+# $W_Q$, $W_K$ and $W_V$ lie on top of each other in one tall matrix, `in_proj_weight`. Give both
+# modules the same numbers, and compare outputs and weights.
 
 # %%
 head = xavier(OneHead(embed_dim=d, head_dim=d).double())
 torchs = nn.MultiheadAttention(embed_dim=d, num_heads=1, bias=False, dtype=torch.float64)
 with torch.no_grad():
-    torchs.in_proj_weight.copy_(torch.cat([head.w_q, head.w_k, head.w_v], dim=1).mT)
+    stacked = torch.cat([head.w_q.mT, head.w_k.mT, head.w_v.mT])  # (18, 6)
+    torchs.in_proj_weight.copy_(stacked)
     torchs.out_proj.weight.copy_(head.w_o.mT)
 
 x = torch.randn(m, d, dtype=torch.float64, requires_grad=True)  # (m, d)
@@ -796,13 +785,15 @@ x = torch.randn(m, d, dtype=torch.float64, requires_grad=True)  # (m, d)
 torch.testing.assert_close((out, weights), (their_out, their_weights))
 
 # %% [markdown]
-# Outputs and weights agree. Now the gradients, of the inputs and of all four matrices.
+# Outputs and weights agree. Now the gradients, of the inputs and of all four matrices. PyTorch's
+# have to be taken apart and transposed back first.
 
 # %%
-mine = gradients(out, [q, x, *head.parameters()])
-packed = [torchs.in_proj_weight, torchs.out_proj.weight]
-of_q, of_x, of_in_proj, of_out_proj = gradients(their_out, [q, x, *packed])
-theirs = (of_q, of_x, *(part.mT for part in of_in_proj.chunk(3)), of_out_proj.mT)
+mine = gradients(out, [q, x, head.w_q, head.w_k, head.w_v, head.w_o])
+stored = [torchs.in_proj_weight, torchs.out_proj.weight]
+of_q, of_x, of_stacked, of_out = gradients(their_out, [q, x, *stored])
+of_w_q, of_w_k, of_w_v = of_stacked.chunk(3)  # (6, 6)
+theirs = (of_q, of_x, of_w_q.mT, of_w_k.mT, of_w_v.mT, of_out.mT)
 torch.testing.assert_close(mine, theirs)
 for name, gradient in zip(("query", "key and value", "w_q", "w_k", "w_v", "w_o"), mine):
     print(f"gradient of {name:>13}: {tuple(gradient.shape)}, equal")
@@ -869,13 +860,13 @@ def my_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 exercises.one_head.check_attend(my_attend)
 
 # %% [markdown]
-# ### What is the quality?
+# ### Two words, two questions
 #
-# *Medium, 10 minutes.* With the $W_Q$ above, *thirsty* finds *cat*. *It* finds *cat*, too, and does
-# not learn what *cat* is like. Add to the matrix, so that *it* gives more than half of its attention
-# to *thirsty*, and *thirsty* still gives more than half of its own to *cat*. A row is a feature that
-# the word has, a column one that it asks for. Rows and columns are counted from 0, in the order
-# animal, food, action, quality.
+# *Medium, 10 minutes.* With the $W_Q$ above, *it* and *thirsty* ask the same question: which animal?
+# Now let *it* ask for the quality instead, while *thirsty* goes on asking for the animal. Change the
+# matrix so that *it* gives more than half of its attention to *thirsty*, and *thirsty* still gives
+# more than half of its own to *cat*. A row is a feature that the word has, a column one that it asks
+# for. Rows and columns are counted from 0, in the order animal, food, action, quality.
 
 # %% tags=["exercise"]
 my_w_q = torch.zeros(4, 4)
@@ -888,15 +879,15 @@ exercises.one_head.check_w_q(my_w_q)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# *It* is `(1, 1, 0, 1)`, *thirsty* is `(2, 0, 0, 2)`. *Cat* has more *animal* than *thirsty*, but no
-# *quality*. For which of the two does *it* have to ask?
+# The word *it* is `(1, 1, 0, 1)`, *thirsty* is `(2, 0, 0, 2)`. *Cat* has more *animal* than
+# *thirsty*, but no *quality*. For which of the two does *it* have to ask?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
 # One of the features of *it* has to do the asking. *Thirsty* has *animal* and *quality* as well, so
-# with either of these it would ask for the same and find itself.
+# with either of these *thirsty* would ask for the same and find itself.
 #
 # </details>
 #
@@ -920,7 +911,7 @@ exercises.one_head.check_w_q(my_w_q)
 # matrices changes.
 #
 # > **In short.** Attention is a soft look-up. Each query is compared with every key, and collects
-# > from every value in proportion to the fit.
+# > from every value; the better the key fits, the more.
 # >
 # > $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 # >

@@ -12,9 +12,9 @@
 # learn two things: how warm is the one who drinks, and how warm is the drink? One head can look at
 # *cat* and at *milk*, but it brings home one blend of the two.
 #
-# In this chapter you choose a head, and the page builds two scenes that this head cannot tell
-# apart. A second head mends that. You then write two heads by hand and as a module, any number of
-# heads as a list, and measure what a list of heads costs.
+# In this chapter you find out what one head cannot report, and what a second head adds. You then
+# write two heads by hand and as a module, any number of heads as a list, and measure what a list of
+# heads costs.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -28,7 +28,7 @@ display.chapter_map("project in", "score", "softmax", "mix", "merge", "project o
 # home with one page of notes. If two books tell you about the same thing, such as how warm
 # something is, the page holds a single blended number.
 #
-# To see it in numbers, take the first four words of our sentence. In this chapter the feature
+# To see it in numbers, take the first four words of our sentence. In these scenes the feature
 # *quality* says how warm something is: 2 is warm, and -2 is cold. `chapters.load` imports what
 # another chapter defines, and runs none of its demonstrations.
 
@@ -81,8 +81,8 @@ for name, x in (("first", first), ("second", second)):
 # It collects 0.00 both times, because half of 2 and half of -2 cancel. For *drank* the two scenes are
 # now the same: on average everything is lukewarm.
 #
-# Equal weights are a special case, so let the head lean towards the cat. Choose any number for
-# `lean`; ours is 0.9<!-- setting -->.
+# Equal weights are a special case, so let the head lean towards the cat. Choose a number between 0
+# and 1 for `lean`; the text below uses 0.9<!-- setting -->.
 
 # %%
 lean = 0.9
@@ -98,7 +98,7 @@ for name, x in (("first", first), ("second", second)):
 
 # %% [markdown]
 # With unequal weights the two scenes give different numbers, 0.58 and -0.58. Does this head keep
-# *every* two scenes apart: yes, no, or does it depend on the number that you chose?
+# *every* two scenes apart: yes, no, or does it depend on the number chosen for `lean`?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -109,15 +109,18 @@ for name, x in (("first", first), ("second", second)):
 #
 # </details>
 #
-# The cell reads the weights of your head and builds a third scene, which fools it. Change `lean`
-# above, run both cells again, and the third scene moves along.
+# The cell reads the weights of your head and builds a third scene, which fools it. It raises the
+# quality of the cat by `w_milk * t` and lowers that of the milk by `w_cat * t`, so that the two
+# changes cancel in what *drank* collects. Any `t` but 0 will do; ours is -8, which makes the cat
+# cooler and the milk warmer. Change `lean` above, run both cells again, and the third scene moves
+# along.
 
 # %%
 t = -8.0
-fooled = scene(2 + w_milk * t, -2 - w_cat * t)            # (4, 4)
+third = scene(2 + w_milk * t, -2 - w_cat * t)             # (4, 4)
 
 rows = []
-for x in (first, fooled):
+for x in (first, third):
     collected, _ = one.attend(x @ w_q, x @ w_k, x @ w_v)  # (4, 1), (4, 4)
     rows.append(torch.stack([x[cat, 3], x[milk, 3], collected[drank, 0]]))
 torch.testing.assert_close(rows[0][2], rows[1][2])
@@ -189,17 +192,19 @@ one.show(names, ["cat", "milk"], torch.stack(rows))
 # $$w\,(X W_V)\,W_O = (w X)\,W_V W_O$$
 #
 # On the right, the words themselves are averaged first. $W_V$ sees this average and nothing else.
-# Our two scenes have the same average, so no $W_V$ and no $W_O$ of any width can tell them apart. Try
-# random matrices of three widths.
+# The first and the third scene have the same weighted average $wX$, so no $W_V$ and no $W_O$ of any
+# width can tell these two apart. Try random matrices of three widths. The check at the end of the
+# loop leaves room for the rounding of float32.
 
 # %%
 torch.manual_seed(0)
 names, rows = [], []
 for width in (1, 4, 64):
-    any_v, any_o = torch.randn(4, width), torch.randn(width, 4) / width**0.5
-    for name, x in (("first", first), ("third", fooled)):
-        mixed, _ = one.attend(x @ w_q, x @ w_k, x @ any_v)
-        names.append(f"d = {width}, {name}")
+    any_v = torch.randn(4, width)
+    any_o = torch.randn(width, 4) / width**0.5  # the division keeps the results small
+    for name, x in (("first", first), ("third", third)):
+        mixed, _ = one.attend(x @ w_q, x @ w_k, x @ any_v)  # (4, ...), (4, 4)
+        names.append(f"width {width}, {name}")
         rows.append(mixed[drank] @ any_o)
     torch.testing.assert_close(rows[-2], rows[-1], rtol=1e-4, atol=1e-4)
 one.show(names, one.FEATURES, torch.stack(rows))
@@ -229,7 +234,7 @@ w_k_all = animal + food + 0.5 * quality              # (4, 1)
 w_v_all = torch.cat([animal, food, quality], dim=1)  # (4, 3)
 
 rows = []
-for x in (first, second, fooled):
+for x in (first, second, third):
     mixed, _ = one.attend(x @ w_q, x @ w_k_all, x @ w_v_all)  # (4, 3), (4, 4)
     from_cat, from_milk, blend = mixed[drank]
     apart = (from_cat / from_milk).log()  # warmth of the cat minus that of the milk
@@ -239,10 +244,10 @@ one.show(["first", "second", "third"], ["w_c", "w_m", "cat", "milk"], torch.stac
 
 # %% [markdown]
 # The columns are the two weights and the two solutions, which are right in every scene. The head has
-# not lost anything, because its weights themselves carry a message. It pays for
-# that: the weights are no longer free to say where to look. In the first scene the head looks almost
-# only at the cat, in the second at the milk. Reading its output also takes a logarithm and a division,
-# where the output of two heads takes a matrix.
+# not lost anything, because its weights themselves carry a message. The price is that the weights are
+# no longer free to say where to look: in the first scene the head looks almost only at the cat, in
+# the second at the milk. Reading its output also takes a logarithm and a division, where the output
+# of two heads takes a matrix.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -250,8 +255,7 @@ one.show(["first", "second", "third"], ["w_c", "w_m", "cat", "milk"], torch.stac
 # %% [markdown]
 # ## Two heads bring home two averages
 #
-# In the library, bring both questions and keep a page of notes for each. The picture ends here, since
-# a page is read, while a model goes on to compute with what it has collected. One head asks about the
+# In the library, bring both questions and keep a page of notes for each. One head asks about the
 # animal, the other about the food:
 #
 # | | who asks | found by | handed over | written under |
@@ -259,14 +263,15 @@ one.show(["first", "second", "third"], ["w_c", "w_m", "cat", "milk"], torch.stac
 # | head 1 | *action* | *animal* | *quality* | *animal* |
 # | head 2 | *action* | *food* | *quality* | *food* |
 #
-# Each row of the table is a $W_Q$, a $W_K$ and a $W_V$ of width 1. The last column comes later. Run
-# both heads on all three scenes, and put what *drank* collects side by side.
+# The first three columns are the $W_Q$, the $W_K$ and the $W_V$ of each head, all of width 1. The
+# last column comes later. Run both heads on all three scenes, and put what *drank* collects side by
+# side.
 
 # %%
 w_q1, w_k1, w_v1 = action, animal, quality  # (4, 1)
 w_q2, w_k2, w_v2 = action, food, quality    # (4, 1)
 
-scenes = {"first": first, "second": second, "third": fooled}
+scenes = {"first": first, "second": second, "third": third}
 rows = []
 for x in scenes.values():
     mixed1, weights1 = one.attend(x @ w_q1, x @ w_k1, x @ w_v1)  # (4, 1), (4, 4)
@@ -280,44 +285,37 @@ one.show(list(scenes), ["cat", "milk", "head 1", "head 2"], table)
 # Compare the last two columns with the first two. Head 1 reports the cat and head 2 the milk, up to
 # a little that leaks in from other words: 1.98 in the place of 2. No two rows are alike.
 #
-# The two rows of weights, for *cat* and *milk* alone, say where each head looks.
+# The two rows of weights, for *cat* and *milk* alone, say where each head looks. They are the same in
+# every scene, because neither head finds words by their quality; the code takes the last scene's.
 
 # %%
 looks = torch.stack([weights1[drank], weights2[drank]])[:, [cat, milk]]  # (2, 2)
 one.show(["head 1", "head 2"], ["cat", "milk"], looks)
 
 # %% [markdown]
-# The figure shows why no two scenes can be confused now. Every point is a scene, and all scenes on a head's line give this head the same
-# number. One head tells you the line and not the place on it. Two heads that look at different words
-# have different lines, and these meet in a single scene.
-
-# %% jupyter={"source_hidden": true}
-def draw_line(ax, weights: Tensor, through: Tensor) -> None:
-    """Draw the scenes that give a head with these two weights the number of one scene."""
-    across = torch.stack([-weights[1], weights[0]]) / weights.norm()
-    ends = through + torch.tensor([[-20.0], [20.0]]) * across
-    ax.plot(*ends.mT.tolist(), color=display.COLOURS["h"])
-
+# The figure shows why no two scenes can be confused now. Every point is a scene, and all scenes on a
+# head's line give this head the same number. One head tells you the line and not the place on it. Two
+# heads that look at different words have different lines, and these meet in a single scene.
 
 # %% jupyter={"source_hidden": true}
 points = table[[0, 2], :2]  # (2, 2)
 drawing, axes = display.panels(480, 270, columns=2)
-draw_line(axes[0], torch.stack([w_cat, w_milk]), points[0])
-for row, place, name in zip(looks, ((-0.3, 3), (-4.2, -1.6)), ("head 1", "head 2")):
-    draw_line(axes[1], row, points[0])
-    axes[1].text(*place, name, color=display.COLOURS["h"])
+for ax, row in zip((axes[0], axes[1], axes[1]), (torch.stack([w_cat, w_milk]), *looks)):
+    along = torch.stack([-row[1], row[0]])  # (2,)
+    ax.axline(points[0].tolist(), (points[0] + along).tolist(), color=display.COLOURS["h"])
+axes[1].text(1.6, 5.5, "head 1", color=display.COLOURS["h"], ha="right")
+axes[1].text(-6.7, -1.6, "head 2", color=display.COLOURS["h"])
 for ax, shown, title in zip(axes, (points, points[:1]), ("one head", "two heads")):
     ax.scatter(*shown.mT.tolist(), color="black", linewidth=0, zorder=3)
     for place, name in zip(shown.tolist(), ("first", "third")):
         ax.annotate(name, place, (7, 5), textcoords="offset points", fontsize=11)
-    ax.set(xlim=(-4.5, 4.5), ylim=(-4.5, 4.5), aspect="equal", title=title)
+    ax.set(xlim=(-7, 7), ylim=(-7, 7), aspect="equal", title=title, xticks=range(-6, 7, 2))
     ax.set(xlabel="how warm the cat is", ylabel="how warm the milk is")
 cats = " and ".join(f"({a:.2f}, {b:.2f})" for a, b in points.tolist())
 display.finish(drawing, name="kept-apart", alt=(
     "Scenes as points, the warmth of the cat to the right and that of the milk up. "
     f"Left: {cats} lie on one line, and the one head gives both the same number. "
-    "Right: the lines of head 1 and head 2 cross at (2, -2) and nowhere else."
-))
+    "Right: the lines of head 1 and head 2 cross at (2, -2) and nowhere else."))
 
 # %% [markdown]
 # Two lines are two equations with two unknowns. Since the weights of both heads are known, you can
@@ -334,10 +332,11 @@ one.show(list(scenes), ["cat", "milk"], solved)
 #
 # ### Side by side, then one more matrix
 #
-# You have put the results of the two heads side by side, which is called **concatenation**. The two
-# numbers are not features of the model yet. The seventh matrix, $W_O$, decides under which features
-# they are written, as in the last column of the table. It has one row per number: the first row
-# belongs to head 1, the second to head 2.
+# You have put the results of the two heads side by side, which is called **concatenation**; in the
+# strip at the top it is the step *merge*. The two numbers are not features of the model yet. One more
+# matrix, $W_O$, projects them out: it decides under which features they are written, as in the last
+# column of the table. $W_O$ has one row per number: the first row belongs to head 1, the second to
+# head 2.
 
 # %%
 w_o = torch.cat([animal, food], dim=1).mT  # (2, 4)
@@ -347,21 +346,25 @@ print()
 one.show(["drank"], one.FEATURES, output[[drank]])
 
 # %% [markdown]
-# In the third scene *drank* receives one number for its animal and one for its food. For any number of heads, the formula
-# is [[Vaswani et al., section 3.2.2](../docs/references.md#vaswani-2017)]:
+# In the third scene *drank* receives the warmth of the cat under *animal* and that of the milk under
+# *food*, two places that this hand-made model has free. For $h$ heads and the words $X$, the formula is [[Vaswani et al., section
+# 3.2.2](../docs/references.md#vaswani-2017)]:
 #
-# $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
+# $$\mathrm{MultiHead}(X) = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
 #
-# where $H_i$ is the attention of head i, with its own three matrices. Two heads have
-# $3 \cdot 2 + 1 = 7$ matrices.
+# $$H_i = \mathrm{Attention}(X W_Q^i,\; X W_K^i,\; X W_V^i)$$
+#
+# The index $i$ says that each head has three matrices of its own, so two heads have
+# $3 \cdot 2 + 1 = 7$ matrices. The paper writes $Q$, $K$ and $V$ in place of the three $X$, because
+# the words that ask may be others than the words that are asked.
 #
 # ## Two questions at once
 #
-# The last chapter left a question open: *it* cannot look at *cat* to learn who and at *thirsty* to
-# learn what about it. Give it two heads of width 2. The first compares words by *animal* and *food*,
-# the second by *action* and *quality*. To keep them readable, each head uses one matrix for all
-# three roles. What goes in are the words after the head of the last chapter: each word plus what it
-# has collected.
+# One head of the last chapter could not let *it* look at *cat* to learn who, and at *thirsty* to
+# learn what about it, without blending the two. Take the whole sentence again, in which *quality* stands for thirsty or sweet,
+# and use two heads of width 2. The first compares words by *animal* and *food*, the second by
+# *action* and *quality*. To keep them readable, each head uses one matrix for all three roles. What
+# goes in are the words after the head of the last chapter: each word plus what it has collected.
 
 # %%
 who = torch.cat([animal, food], dim=1)      # (4, 2)
@@ -468,7 +471,9 @@ one.show(["it collects"], one.FEATURES, output[[it]])
 
 # %% [markdown]
 # *It* collects food from *milk* through the first head, and quality from *sweet* through the second.
-# The two answers stand under different features, so neither waters down the other.
+# The two answers stand under different features, so neither waters down the other. A collected 4.92
+# is more than the 3 of food that *milk* had at first, because the words have been through one head
+# already and *milk* has collected food there.
 #
 # ## A list of heads
 #
@@ -478,7 +483,7 @@ one.show(["it collects"], one.FEATURES, output[[it]])
 
 # %%
 class Head(nn.Module):
-    """One of several heads: projects and attends; the merge comes later."""
+    """One of several heads: projects in and attends; it neither merges nor projects out."""
 
     def __init__(self, embed_dim: int, head_dim: int) -> None:
         super().__init__()
@@ -496,8 +501,8 @@ class Head(nn.Module):
 
 
 # %% [markdown]
-# Several heads are a list of those, and `forward` runs one after the other. This first version has a
-# mistake in it.
+# Several heads are a list of those, and `forward` runs them one after the other. This first version
+# has a mistake in it.
 
 
 # %%
@@ -518,8 +523,8 @@ class HeadsInAList(nn.Module):
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
         mixed, weights = zip(*(head(query, key, value) for head in self.heads))
-        merged = torch.cat(mixed, dim=-1) @ self.w_o  # (n, e)
-        return merged, torch.stack(weights)           # (n, e), (h, n, m)
+        merged = torch.cat(mixed, dim=-1)               # (n, h * d)
+        return merged @ self.w_o, torch.stack(weights)  # (n, e), (h, n, m)
 
 
 # %%
@@ -530,8 +535,9 @@ print(f"output {tuple(output.shape)}, weights {tuple(weights.shape)}")
 print("finite:", output.isfinite().all().item())
 
 # %% [markdown]
-# It runs, and every shape is right. Its four heads and $W_O$ are 13 matrices with 256 numbers in
-# all. How many of these numbers would an optimiser train: 256, 192, or 64?
+# It runs, and every shape is right. Each head has three matrices of `(8, 2)`, 48 numbers, and $W_O$
+# is `(8, 8)`. With four heads that makes $4 \cdot 3 + 1 = 13$ matrices and $4 \cdot 48 + 64 = 256$
+# numbers. How many of these numbers would an optimiser train: 256, 192, or 64?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -542,7 +548,7 @@ print("finite:", output.isfinite().all().item())
 # </details>
 
 # %%
-print("parameters():    ", sum(p.numel() for p in trap.parameters()), "of", 4 * 8 * 8)
+print("parameters():    ", sum(p.numel() for p in trap.parameters()), "of", 4 * 48 + 64)
 print("state_dict():    ", list(trap.state_dict()))
 trap.double()
 print("after .double(): ", trap.w_o.dtype)
@@ -586,18 +592,18 @@ class Heads(nn.Module):
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
         mixed, weights = zip(*(head(query, key, value) for head in self.heads))
-        merged = torch.cat(mixed, dim=-1) @ self.w_o  # (n, e)
-        return merged, torch.stack(weights)           # (n, e), (h, n, m)
+        merged = torch.cat(mixed, dim=-1)               # (n, h * d)
+        return merged @ self.w_o, torch.stack(weights)  # (n, e), (h, n, m)
 
 
-display.diff(HeadsInAList, Heads)
+display.diff(HeadsInAList.__init__, Heads.__init__)
 
 # %% [markdown]
-# One line has changed. Ask the same questions again.
+# `Heads` differs from `HeadsInAList` in this one line. Ask the same questions again.
 
 # %%
 heads = Heads(embed_dim=8, num_heads=4)
-print("parameters():    ", sum(p.numel() for p in heads.parameters()), "of", 4 * 8 * 8)
+print("parameters():    ", sum(p.numel() for p in heads.parameters()), "of", 4 * 48 + 64)
 print("state_dict():    ", len(heads.state_dict()), "matrices")
 heads.double()
 print("after .double(): ", heads.w_o.dtype)
@@ -607,7 +613,7 @@ print("  in a head:     ", heads.heads[0].w_q.dtype)
 # ## What more heads cost
 #
 # Eight heads instead of one, at the same model width: what does that cost? `Products` counts the
-# matrix products of a call, since PyTorch can show it every operation that runs.
+# matrix products of a call: PyTorch can report every operation that it runs, and `Products` listens.
 
 # %% jupyter={"source_hidden": true}
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -626,14 +632,14 @@ class Products(TorchDispatchMode):
 
 # %%
 long = torch.randn(64, 32)  # (64, 32)
-print(" h params   FLOPs weights matrices products")
+print(" h params weights matrices products  FLOPs of the products")
 for count in (1, 2, 4, 8, 16):
     model = Heads(embed_dim=32, num_heads=count)
     sizes = [matrix.numel() for matrix in model.parameters()]
     with Products() as products, FlopCounterMode(display=False) as flops:
         _, weights = model(long, long, long)  # (64, 32), (..., 64, 64)
-    counted = (flops.get_total_flops(), weights.numel(), len(sizes), products.calls)
-    print("{:2} {:6} {:7} {:7} {:8} {:8}".format(count, sum(sizes), *counted))
+    counted = (weights.numel(), len(sizes), products.calls, flops.get_total_flops())
+    print("{:2} {:6} {:7} {:8} {:8} {:22}".format(count, sum(sizes), *counted))
 
 # %% [markdown]
 # The number of parameters does not depend on the number of heads. More heads are narrower heads: h
@@ -642,12 +648,13 @@ for count in (1, 2, 4, 8, 16):
 # operations) stays the same, too.
 #
 # Two things grow. There are h maps of attention weights instead of one, and the work is cut into
-# more pieces: $3h + 1$ matrices and $5h + 1$ products, ever smaller and one after the other. What
-# that means in time is measured in [Speed](13_speed.ipynb).
+# more pieces. Each head has three matrices and five products: three projections, the scores and the
+# mix. With $W_O$ that makes $3h + 1$ matrices and $5h + 1$ products, which run one after the other.
+# What that means in time is measured in [Speed](13_speed.ipynb).
 #
 # ## Going deeper
 #
-# Three proofs that a first reading may skip: `TwoHeads` computes the same as one head twice, as
+# Three comparisons that a first reading may skip: `TwoHeads` computes the same as one head twice, as
 # PyTorch's class with two heads, and as two heads in a list.
 
 # %% [markdown]
@@ -784,9 +791,10 @@ exercises.two_heads.check_add_up(add_up)
 # %% [markdown]
 # ### Your own heads
 #
-# *Medium, 10 minutes.* Write the module again, for any number of heads. Use `Head` from above: h
-# of them, each of width e / h, and one more matrix `w_o`. The output is `(n, e)`. If h does not
-# divide e, raise a `ValueError` that names both numbers.
+# *Easy, 10 minutes.* Write the module again, for any number of heads. Use `Head` from above: h
+# of them, each of width e / h, and one more matrix `w_o`, which you initialise. `forward` returns the
+# output alone, `(n, e)`, without the weights. If h does not divide e, raise a `ValueError` that names
+# both numbers.
 
 
 # %% tags=["exercise"]
@@ -863,16 +871,18 @@ exercises.two_heads.check_heads(MyHeads)
 # of heads as a list that trains.
 #
 # > **In short.** A head has one row of weights per query, so it brings home one average. Several
-# > heads attend in parallel, each with narrow matrices of its own; their results are concatenated
-# > and mixed by $W_O$.
+# > heads attend independently of each other, each with narrow matrices of its own; their results are
+# > concatenated and mixed by $W_O$.
 # >
-# > $$\mathrm{output} = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
+# > $$\mathrm{MultiHead}(X) = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
 # >
-# > $H_i$ is the attention of head i. Each of the h heads has $W_Q$, $W_K$, $W_V$ of `(e, d)` with
-# > `d = e / h`; $W_O$ is `(h * d, e)`; weights `(h, n, m)`; output `(n, e)`.
+# > $$H_i = \mathrm{Attention}(X W_Q^i,\; X W_K^i,\; X W_V^i)$$
+# >
+# > Each of the h heads has $W_Q^i$, $W_K^i$, $W_V^i$ of `(e, d)` with `d = e / h`; $W_O$ is
+# > `(h * d, e)`; weights `(h, n, m)`; output `(n, e)`.
 # >
 # > ```python
-# > mixed = [f(q, k, v)[0] for f in heads]
+# > mixed = [head(x, x, x)[0] for head in heads]
 # > output = torch.cat(mixed, -1) @ w_o
 # > ```
 # >

@@ -6,11 +6,11 @@
 # > the cat drank milk because **it** was thirsty
 #
 # [Two heads](02_two_heads.ipynb) ended with a list: each head has three small matrices, and the
-# heads run one after the other. Eight heads are 25 matrices and 41 products, and each product has to
-# be started by itself. In this chapter all heads share four matrices and six products.
+# heads run one after the other. Eight heads have $3 \cdot 8 + 1 = 25$ matrices and take
+# $5 \cdot 8 + 1 = 41$ products. In this chapter they share four matrices and six products.
 #
-# Think of a wide sheet of paper with one column per head. You fill in the whole sheet at once, cut
-# it between the columns, and lay the pieces on a stack. That is three steps: multiply once, split,
+# Think of a wide sheet of paper with one strip per head. You fill in the whole sheet at once, cut
+# it between the strips, and lay the strips on a stack. That is three steps: multiply once, split,
 # stack. The numbers stay exactly those of the list of heads.
 
 # %% tags=["hide-input"]
@@ -21,9 +21,12 @@ display.chapter_map("project in", "split", "score", "mix", "merge", "project out
 # %% [markdown]
 # ## Two heads that you can read
 #
-# To follow the numbers, make two heads of width 2 by hand for the running sentence. The first asks
-# *who or what are you?* and looks at the features *animal* and *food*. The second asks *what is
-# said of you?* and looks at *action* and *quality*.
+# To follow the numbers, take the two heads of width 2 that gave *it* two questions in the last
+# chapter. The first compares words by `who`, which picks the features *animal* and *food*. The
+# second uses `said`, which picks *action* and *quality*. There, each head had one matrix for all
+# three roles. Here the second head gets a $W_Q$ of its own, called `asks`, so that you can tell $W_Q$
+# and $W_K$ apart: animals and foods now ask for a *quality*. The heads read the plain embeddings this
+# time, not the words after a first head, so *cat* and *milk* tie again.
 
 # %%
 import torch
@@ -36,33 +39,34 @@ two = chapters.load("02_two_heads")
 
 x = one.EMBEDDINGS  # (8, 4)
 n, h, d = 8, 2, 2
-animal, food, action, quality = torch.eye(4)
+animal, food, action, quality = torch.eye(4).split(1, dim=1)  # (4, 1)
 
-who = torch.stack([animal, food], dim=1)                  # (4, 2)
-said = torch.stack([action, quality], dim=1)              # (4, 2)
-asks = torch.stack([action, 2 * (animal + food)], dim=1)  # (4, 2)
+who = torch.cat([animal, food], dim=1)                        # (4, 2)
+said = torch.cat([action, quality], dim=1)                    # (4, 2)
+asks = torch.cat([action, 2 * (animal + food)], dim=1)        # (4, 2)
 w_q, w_k, w_v = [who, asks], [who, said], [who, said]
-one.show(one.FEATURES, ["finds action", "finds quality"], asks, digits=0)
+one.show(one.FEATURES, ["asks for action", "asks for quality"], asks, digits=0)
 
 # %% [markdown]
-# `w_q` is a list with one matrix per head, and so are `w_k` and `w_v`. The table is the $W_Q$ of
-# the second head, called `asks`. Its first column says that actions look for actions, its second
-# that animals and foods look for a quality. Now let both heads run, one after the other,
-# and look at the row of *it*.
+# The table is `asks`. A row is a feature that a word has, and a column is a feature that the word
+# then asks for. Actions ask for actions, as before. The 2 doubles the scores of *quality*, so that
+# the softmax decides more clearly.
+#
+# `w_q` is a list with one matrix per head, and so are `w_k` and `w_v`. Let both heads run, one after
+# the other, and look at the row of *it*.
 
 # %%
 it = one.WORDS.index("it")
-heads = [one.attend(x @ w_q[i], x @ w_k[i], x @ w_v[i]) for i in range(h)]
-apart, maps = (torch.stack(parts) for parts in zip(*heads))
+mixed1, weights1 = one.attend(x @ w_q[0], x @ w_k[0], x @ w_v[0])  # (n, d), (n, n)
+mixed2, weights2 = one.attend(x @ w_q[1], x @ w_k[1], x @ w_v[1])  # (n, d), (n, n)
 
-one.show(["head 1", "head 2"], one.WORDS, maps[:, it])
-assert maps[0, it, 1] == maps[0, it, 3]
-assert maps[1, it].argmax() == 7
+rows = torch.cat([weights1[[it]], weights2[[it]]])                 # (2, n)
+one.show(["head 1", "head 2"], one.WORDS, rows)
 
 # %% [markdown]
 # The first head looks at *cat* and *milk* alike (0.29 each), the two things that a pronoun could
-# stand for. The second finds *thirsty* (0.93). Two heads took ten products, and none of them
-# has put the two results together yet. The rest of the chapter gets the same numbers with fewer.
+# stand for. The second finds *thirsty* (0.93). That took five products per head, and the one with
+# $W_O$ is still missing. The rest of the chapter gets the same numbers with fewer products.
 #
 # ## One matrix holds every head
 #
@@ -81,7 +85,7 @@ one.show(["query of it"], ["head 1", "head 1", "head 2", "head 2"], q[it, None],
 # %% [markdown]
 # The first two numbers are the query of *it* for the first head, the last two for the second. The
 # figure shows the whole product. A number is coloured more strongly the larger its absolute value.
-# The dark lines are where the sheet will be cut.
+# The dark lines separate the two heads, and $Q$ will be cut along its line.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -119,13 +123,13 @@ display.finish(drawing, name="columns-by-head", alt=(
 # %% [markdown]
 # Follow one column down: the last column of $W_Q$ makes the last column of $Q$, and nothing else.
 #
-# Eight heads would be narrower than two if the model keeps its width. What is the shape of the wide
-# $W_Q$ of a model of width e = 24 with 2 heads, with 4, with 8?
+# A model of width e gives each of its h heads d = e / h columns, so eight heads are narrower than
+# two. What is the shape of the wide $W_Q$ of a model of width e = 24 with 2 heads, with 4, with 8?
 #
 # <details><summary>What do you expect?</summary>
 #
-# It is (24, 24) each time. Each head has width d = e / h, and there are h of them, so that all
-# columns together are h · d = e. The heads only share the columns out among themselves.
+# It is (24, 24) each time. There are h heads of width d = e / h, so that all columns together are
+# h · d = e. The heads only share the columns out among themselves.
 #
 # </details>
 
@@ -142,7 +146,7 @@ for heads in (2, 4, 8):
 #
 # ## Split, then stack
 #
-# Two functions of PyTorch do the cutting. `torch.split` cuts the wide rows into pieces of d columns
+# Two functions of PyTorch do this. `torch.split` cuts the wide rows into pieces of d columns
 # each. `torch.stack` lays the pieces on top of each other, along a new first axis.
 
 
@@ -162,7 +166,8 @@ k = x @ torch.cat(w_k, dim=1)  # (n, h * d)
 v = x @ torch.cat(w_v, dim=1)  # (n, h * d)
 q_heads, k_heads, v_heads = (split_and_stack(each, h) for each in (q, k, v))
 print("Q", tuple(q.shape), "-> stacked", tuple(q_heads.shape))
-one.show(["query of it, head 1", "query of it, head 2"], ["", ""], q_heads[:, it], digits=0)
+names = ["query of it, head 1", "query of it, head 2"]
+one.show(names, ["1st", "2nd"], q_heads[:, it], digits=0)
 
 # %% [markdown]
 # The four numbers of *it* are now in two places, two numbers in each head. With the heads in front,
@@ -171,23 +176,26 @@ one.show(["query of it, head 1", "query of it, head 2"], ["", ""], q_heads[:, it
 # ## One product for all heads
 #
 # The operator `@` multiplies the last two axes. Any axes before them count as a batch of
-# independent problems. So `attend`, which [One head](01_one_head.ipynb) wrote for a single head, now
-# works for all heads together, and not a letter of it changes.
+# independent problems. The other steps of `attend` from [One head](01_one_head.ipynb) also count
+# from the end: `.mT`, `size(-1)` and `softmax(-1)`. So `attend` works for all heads together, without
+# a change, as long as the heads stand in front.
 
 # %%
 scores = q_heads @ k_heads.mT                           # (h, n, d) x (h, d, n) -> (h, n, n)
 mixed, weights = one.attend(q_heads, k_heads, v_heads)  # (h, n, d), (h, n, n)
-torch.testing.assert_close((mixed, weights), (apart, maps))
+torch.testing.assert_close((mixed[0], weights[0]), (mixed1, weights1))
+torch.testing.assert_close((mixed[1], weights[1]), (mixed2, weights2))
 
 one.show(["head 1", "head 2"], one.WORDS, weights[:, it])
 
 # %% [markdown]
 # These are the weights from the beginning of the chapter, and the cell asserts that what the heads
-# hand back is equal, too. One batched product scored both heads.
+# collect is equal, too. One batched product scored both heads.
 #
 # Suppose that you stack along the wrong axis, `torch.stack(pieces, dim=1)`. The heads then have the
-# shape `(n, h, d)` instead of `(h, n, d)`. What happens: an error, an output of another shape, or an
-# output of the right shape with other numbers?
+# shape `(n, h, d)` instead of `(h, n, d)`. Afterwards you take them apart along that same axis, and
+# put them side by side. What happens: an error, an output of another shape, or an output of the
+# right shape with other numbers?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -199,26 +207,35 @@ one.show(["head 1", "head 2"], one.WORDS, weights[:, it])
 
 
 # %%
-def stacked_wrongly(x: Tensor, num_heads: int) -> tuple[Tensor, Tensor]:
-    """Let x attend to itself, with the heads on the wrong axis."""
-    pieces = x.split(x.size(-1) // num_heads, dim=-1)  # (n, d)
-    own = torch.stack(pieces, dim=1)                   # (n, h, d)
-    mixed, weights = one.attend(own, own, own)         # (n, h, d), (n, h, h)
-    return mixed.flatten(1), weights                   # (n, h * d), (n, h, h)
+def attend_stacked(
+    q: Tensor, k: Tensor, v: Tensor, num_heads: int, dim: int
+) -> tuple[Tensor, Tensor]:
+    """Attend with the heads stacked along ``dim``; give the output and the weights."""
+    width = q.size(-1) // num_heads
+    q, k, v = (torch.stack(each.split(width, dim=-1), dim) for each in (q, k, v))
+    mixed, weights = one.attend(q, k, v)
+    return torch.cat(mixed.unbind(dim), dim=-1), weights
 
 
-words = x.clone().requires_grad_()           # (n, h * d)
-output, weights = stacked_wrongly(words, h)  # (n, h * d), (n, h, h)
-(gradient,) = torch.autograd.grad(output[it].sum(), words)
-print("output", tuple(output.shape), "- weights", tuple(weights.shape), "not", (h, n, n))
-one.show(["it reacts to"], one.WORDS, gradient.abs().sum(-1)[None])
-assert gradient.any(-1).nonzero().flatten().tolist() == [it]
+# %%
+words = x.clone().requires_grad_()                              # (n, h * d)
+wide_q, wide_k, wide_v = (torch.cat(part, dim=1) for part in (w_q, w_k, w_v))
+rows = []
+for dim in (0, 1):
+    parts = words @ wide_q, words @ wide_k, words @ wide_v      # (n, h * d)
+    output, weights = attend_stacked(*parts, h, dim)
+    (gradient,) = torch.autograd.grad(output[it].sum(), words)  # (n, h * d)
+    rows.append(gradient.abs().sum(-1))
+    print(f"dim={dim}: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
+one.show(["it reacts to, dim=0", "it reacts to, dim=1"], one.WORDS, torch.stack(rows))
+assert rows[0].all()
+assert rows[1].nonzero().tolist() == [[it]]
 
 # %% [markdown]
-# > **Pitfall.** The wrong axis keeps the shape of the output. The last line gives it away: the
-# > size of the gradient of the row of *it* with respect to every word. All entries but one are zero, so *it*
-# > learns nothing from *thirsty*, or from anyone else. Ask your own attention the same question:
-# > *does the output react to the other words?*
+# > **Pitfall.** The wrong axis keeps the shape of the output. The shape of the weights gives it away,
+# > but most code throws the weights away. The table asks the output itself. It holds the size of
+# > the gradient of the row of *it* with respect to each word, and 0 means no influence. With `dim=0`
+# > the row reacts to all eight words, with `dim=1` to itself and to nobody else. Ask your own attention the same question: *does the output react to the other words?*
 
 # %% [markdown]
 # <!-- deeper: could the heads stay in the middle? -->
@@ -261,27 +278,30 @@ print(tuple(mixed.shape), "->", tuple(merged.shape))
 one.show(["the row of it"], one.FEATURES, merged[it, None])
 
 # %% [markdown]
-# In the row of *it*, the first two numbers come from the first head (animal and food in nearly equal
-# parts), the last two from the second (mostly *quality*). Without another matrix, it would stay that
-# way for ever: each head could write into its own d columns of the output and nowhere else. That is
-# what $W_O$ is for. Change what the second head hands back, and see which columns of the output
-# change, without $W_O$ and with a random one.
+# In the row of *it*, the first two numbers come from the first head: *animal*, mostly from *cat* and
+# *thirsty*, and *food*, mostly from *milk*. The last two come from the second head, which collects
+# *quality*. If the module ended here, each head could write into its own d columns of the
+# output and nowhere else. $W_O$ lifts this limit. Change what the second head has collected, and see which features of the output
+# change: first with the identity matrix as $W_O$, which passes everything on as it is, then with a
+# random $W_O$.
 
 # %%
 torch.manual_seed(3)
 changed = mixed.clone()
 changed[1] += 1
 difference = unstack_and_concatenate(changed) - merged  # (n, h * d)
-for name, w_o in (("without W_O", torch.eye(4)), ("with W_O", torch.randn(4, 4))):
-    moved = (difference @ w_o).abs().amax(0) > 1e-6  # (4,)
-    print(f"{name:>11}: columns that change: {moved.nonzero().flatten().tolist()}")
+for name, w_o in (("identity", torch.eye(4)), ("random", torch.randn(4, 4))):
+    moved = (difference @ w_o).abs().amax(0) > 1e-6     # (4,)
+    names = [feature for feature, change in zip(one.FEATURES, moved) if change]
+    print(f"{name:>8} W_O, features that change:", ", ".join(names))
 
 # %% [markdown]
-# With $W_O$, of shape `(e, e)`, every head can write into every column, and training decides where.
+# With $W_O$, of shape `(e, e)`, every head can write into every feature, and training decides where.
 #
 # ## The module
 #
 # Four matrices remain. `split_and_stack` and `unstack_and_concatenate` do what the list of heads did.
+# As there, h has to divide the width e.
 
 
 # %%
@@ -291,12 +311,12 @@ class SplitAndStack(nn.Module):
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__()
         if embed_dim % num_heads:
-            raise ValueError(
-                f"embed_dim ({embed_dim}) must be divisible by num_heads ({num_heads})"
-            )
-        self.num_heads = num_heads
-        for name in ("w_q", "w_k", "w_v", "w_o"):
-            self.register_parameter(name, nn.Parameter(torch.empty(embed_dim, embed_dim)))
+            raise ValueError(f"num_heads ({num_heads}) must divide embed_dim ({embed_dim})")
+        self.num_heads, e = num_heads, embed_dim
+        self.w_q = nn.Parameter(torch.empty(e, e))             # (e, e)
+        self.w_k = nn.Parameter(torch.empty(e, e))             # (e, e)
+        self.w_v = nn.Parameter(torch.empty(e, e))             # (e, e)
+        self.w_o = nn.Parameter(torch.empty(e, e))             # (e, e)
         one.xavier(self)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -310,8 +330,8 @@ class SplitAndStack(nn.Module):
 
 
 # %% [markdown]
-# Give the module the two heads that you made by hand, with an identity matrix as $W_O$, and it
-# returns the row of *it* from above.
+# Give the module the two heads from above, with an identity matrix as $W_O$, and it returns the row
+# of *it* from above.
 
 # %%
 module = SplitAndStack(embed_dim=4, num_heads=2)
@@ -347,7 +367,8 @@ for count in (1, 2, 4, 8, 16):
 # %% [markdown]
 # Four matrices and six products, whatever the number of heads: three products to project in, one for
 # all scores, one to mix, and one for $W_O$. The arithmetic in them is the same as before. What is
-# saved is starting many small pieces of work one after the other.
+# saved is starting many small pieces of work one after the other; what that means in time is
+# measured in [Speed](13_speed.ipynb).
 
 # %% [markdown]
 # <!-- deeper: the same as the list, the same as PyTorch -->
@@ -389,7 +410,8 @@ print(f"the same {len(mine)} gradients")
 
 # %% [markdown]
 # PyTorch's class stores $W_Q$, $W_K$ and $W_V$ in one matrix, each holding all heads side by side and
-# transposed. So the heads need no sorting any more.
+# transposed. In [Two heads](02_two_heads.ipynb) the matrices had to be put into this order one by
+# one. Now there are three to put together.
 
 # %%
 torchs = nn.MultiheadAttention(24, 4, bias=False, dtype=torch.float64)
@@ -424,9 +446,9 @@ print(f"standard deviation of W_Q, head by head:     {old.heads[0].w_q.std():.3f
 #
 # ### Whose columns?
 #
-# *Easy, 2 minutes.* A wide $W_Q$ is (24, 24) and holds h = 4 heads of width d = 6. Heads and columns
-# are counted from 0. Which columns belong to head 2? Write the first of them and the first that does
-# not belong to it any more, as in a slice.
+# *Easy, 2 minutes.* A wide $W_Q$ is (24, 24) and holds h = 4 heads of width d = 6. Which columns
+# belong to the third head? Write them as the two numbers of a slice: the first of its columns,
+# counted from 0, and the first column that does not belong to it any more.
 
 # %% tags=["exercise"]
 my_columns = (None, None)  # your two numbers here
@@ -439,14 +461,14 @@ exercises.split_and_stack.check_columns(my_columns)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Each head has d columns of its own, side by side. How many columns do the heads 0 and 1 take up
+# Each head has d columns of its own, side by side. How many columns do the first two heads take up
 # together?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# Head 0 has the columns 0 to 5, which is the slice `0:6`.
+# The first head has the columns 0 to 5, which is the slice `0:6`.
 #
 # </details>
 
@@ -459,8 +481,8 @@ exercises.split_and_stack.check_columns(my_columns)
 # ### Silence a head
 #
 # *Easy, 5 minutes.* To find out what a head is good for, people switch it off. Return a copy of
-# `w_o`, `(h * d, e)`, with which `head`, counted from 0, contributes nothing to the output. The
-# other heads contribute what they did. `w_o` itself stays as it is, and gradients still reach its
+# `w_o`, `(h * d, e)`, with which one head contributes nothing to the output. `head` is its index, so
+# the first head is 0. The other heads contribute what they did. `w_o` itself stays as it is, and gradients still reach its
 # other rows.
 
 
@@ -477,7 +499,7 @@ exercises.split_and_stack.check_silence(silence)
 # <details><summary>Hint 1</summary>
 #
 # The merged heads stand side by side, and feature i of them meets row i of $W_O$. Which rows does
-# head 0 meet?
+# the first head meet?
 #
 # </details>
 #
@@ -500,7 +522,7 @@ def silence(w_o: Tensor, head: int, num_heads: int) -> Tensor:
 
     Args:
         w_o: (h * d, e), a block of d rows per head.
-        head: which one, counted from 0.
+        head: its index, from 0.
         num_heads: how many there are.
     """
     d = w_o.size(0) // num_heads
@@ -578,7 +600,7 @@ exercises.split_and_stack.check_pack(pack)
 # >
 # > $[\,q_1 \; q_2 \; \cdots \; q_h\,] = X\,W_Q$: the heads share the columns of one matrix, so h is a setting
 # > and no longer visible in the parameters. The heads stand in front, because `@` multiplies the last two
-# > axes. Four matrices and six products serve any number of heads.
+# > axes. Four matrices and six products serve any number of heads that divides the width.
 #
-# Splitting and stacking copies every number once. [The reshape trick](04_reshape_trick.ipynb) gets
-# the same heads without a copy.
+# `torch.stack` and `torch.cat` write what they are given into new memory, number by number. [The
+# reshape trick](04_reshape_trick.ipynb) splits the heads without such a copy.

@@ -5,11 +5,11 @@
 #
 # > the cat drank milk because **it** was thirsty
 #
-# [Split and stack](03_split_and_stack.ipynb) copies every number once, piece by piece. You can have
-# the same heads without moving a number, by looking at the same memory in another way: one reshape
-# and one transpose. Nearly every implementation does this, and two famous mistakes are made while
-# doing it. Both keep every shape, and both run without an error. You will see where each of them
-# sends the numbers, and learn one question that finds them.
+# [Split and stack](03_split_and_stack.ipynb) copies every number into its stack. You can have the
+# same heads without moving a number, by looking at the same memory in another way: one reshape and
+# one transpose. Many implementations do this, as [Published code](15_published_code.ipynb) shows. Two
+# mistakes are easily made while doing it. Both keep every shape, and both run without an error. You
+# will see where each of them sends the numbers, and learn three checks that find them.
 #
 # One more word before you start. So far each row was a word. Trained models cut text into words and
 # pieces of words, and call each piece a **token**. For attention a token is a row, nothing more. From
@@ -72,7 +72,13 @@ print("same memory:", x.data_ptr() == heads.data_ptr())
 #
 # Splitting therefore takes two steps: cut the features, `(n, h * d)` → `(n, h, d)`, then move the heads in
 # front, `(n, h, d)` → `(h, n, d)`. Merging takes the same steps backwards. The package has both as
-# `split_heads` and `merge_heads`. They count axes from the end, so that any axes may stand in front.
+# `split_heads` and `merge_heads`. They count axes from the end, so that further axes may stand in
+# front, such as a batch. Comments write such axes as three dots: `(..., h, n, d)`.
+#
+# PyTorch has several names for changing the shape. `view` never copies, and raises an error where
+# memory does not allow it. `reshape` is a view where that is possible and copies where it is not.
+# `unflatten` cuts one axis into several, which is always a view. `flatten` joins several axes into
+# one, like `reshape`.
 
 # %%
 from annotated_attention import merge_heads, split_heads
@@ -89,16 +95,17 @@ print("split and merged: the same numbers as splitting and stacking")
 # %% [markdown]
 # ## Which step copies
 #
-# Splitting moved no number. After attention, the heads are a new tensor, in which the whole first head
-# stands on the shelf before the second. Merging has to bring together what belongs to one token. Can
-# it do that without a copy, too?
+# Splitting moved no number. In the cell above merging moved none either, because its transpose undid
+# the transpose of the split. But `attend` stands between the two, and it writes its result into new
+# memory: the whole first head stands on the shelf before the second. Here `.contiguous()` plays its
+# part, and copies the heads in that order. Merging then has to bring together what belongs to one
+# token. Can it do that without a copy, too?
 #
 # <details><summary>What do you expect?</summary>
 #
 # No. In the merged row of a token, two numbers of the first head are followed by two of the second.
 # On the shelf these pairs are 16 places apart, so no single stride steps through all four. `view`
-# refuses. `reshape` and `flatten` copy into new memory without asking, as `.contiguous().view(...)`
-# does.
+# refuses. `reshape` and `flatten` copy into new memory without asking.
 #
 # </details>
 
@@ -116,15 +123,16 @@ describe("(n, h·d)", joined, (1, 0))
 print("same memory:", joined.data_ptr() == mixed.data_ptr())
 
 # %% [markdown]
-# The 3 of *cat* was in place 2, behind the two zeros of *the* in head 1. The copy brings it back to
-# place 4. One copy is the price of merging, and no view avoids it. [Batches](05_batches.ipynb) counts what a
-# whole attention copies.
+# The 3 of *cat* was in place 2, behind the two zeros of *the* in the first head. The copy brings it
+# back to place 4. For heads that stand one after the other on the shelf, merging costs one copy, and
+# no view avoids it. [Batches](05_batches.ipynb#going-deeper-what-each-form-copies) counts what a whole
+# attention copies, and shows one that writes its result token by token, so that a view can merge.
 #
-# ## The two famous mistakes
+# ## Two mistakes that keep every shape
 #
 # A reshape asks for one thing only: the right number of numbers. So the heads `(h, n, d)` can be reshaped
 # to `(n, h * d)` without a transpose, and `(n, h * d)` can be reshaped straight to `(h, n, d)`. Nothing
-# complains in either case. Both are single lines that you will meet in published code:
+# complains in either case:
 #
 # - **wrong merge**: `heads.reshape(n, h * d)`, with the transpose left out
 # - **wrong split**: `x.reshape(h, n, d)`, with the transpose left out
@@ -134,9 +142,9 @@ print("same memory:", joined.data_ptr() == mixed.data_ptr())
 #
 # <details><summary>What do you expect?</summary>
 #
-# The right way does, and so does the way with both steps wrong. A straight reshape never changes the
-# order of the numbers on the shelf, so two of them in a row change nothing at all. One wrong step alone
-# is found by this check. Two are not.
+# The right way does, and so does the way with both steps wrong. A straight reshape keeps the order in
+# which the numbers are read, so two of them in a row change nothing at all. One wrong step alone is
+# found by this check. Two are not.
 #
 # </details>
 
@@ -153,28 +161,46 @@ WAYS = {
     "both wrong": (split_wrongly, merge_wrongly),
 }
 cells = torch.arange(3 * 4).view(3, 4)  # (3, 4)
-for name, (split, merge) in WAYS.items():
-    same = torch.equal(merge(split(cells, 2)), cells)
-    print(f"{name:>12}: {'gives the input back' if same else 'does not'}")
-    assert same == (name in ("right", "both wrong"))
+results = {name: merge(split(cells, 2)) for name, (split, merge) in WAYS.items()}
+back = [name for name, result in results.items() if torch.equal(result, cells)]
+print("gives the input back:", ", ".join(back))
+assert back == ["right", "both wrong"]
 
 # %% [markdown]
-# Follow single numbers to see why. The figure has 3 tokens and 2 heads of width 2, and every number
-# carries its origin: 2c is the third feature of the second token. A marked corner means that the right
-# way puts another number into this cell.
+# Follow single numbers to see why. Take 3 tokens and 2 heads of width 2, and name every number by its
+# origin: 2c is the third feature of the second token. The table shows what each of the two heads
+# holds, and the first row of the result, which belongs to the first token.
+
+
+# %%
+def spell(numbers: Tensor) -> str:
+    """Name each number by its token and its feature, for a width of 4."""
+    places = numbers.flatten().tolist()
+    return " ".join(f"{place // 4 + 1}{'abcd'[place % 4]}" for place in places)
+
+
+print(f"{'':11}  {'first head':17}  {'second head':17}  first row")
+for name, (split, _) in WAYS.items():
+    first, second = split(cells, 2)
+    print(f"{name:11}  {spell(first)}  {spell(second)}  {spell(results[name][0])}")
+
+# %% [markdown]
+# With the right split, the first head holds the features a and b of every token. With the wrong split,
+# it is filled with what comes next on the shelf: all of the first token, half of the second, and
+# nothing of the third. With the wrong merge, the first row holds two numbers of the second token.
 #
-# Where scripts run, the figure starts with the input. Go from step to step with the slider, and follow
-# 2c along the right way. Then untick one transpose, say where 2c will end up, and look. Point at any
-# number to follow it instead, or go to it with the arrow keys.
+# With both steps wrong, all numbers come back to where they were, and a comparison with the input
+# finds nothing. But attention runs between the split and the merge, and it runs on wrongly split heads.
+#
+# The figure shows the whole way. A marked corner means that the right way puts another number into this
+# cell. Where scripts run, first move the slider *step* to 5, so that you see every step from the input to
+# the result, and follow 2c. Then untick one transpose, say where 2c will end up, and look. Point at
+# any number to follow it instead, or go to it with the arrow keys. The other sliders change the sizes.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Polygon, Rectangle
 
 FOLLOW = 6  # the number 2c
-
-
-def spell(number: int) -> str:
-    return f"{number // 4 + 1}{'abcd'[number % 4]}"
 
 
 def draw_cell(ax, x: float, y: float, number: int, moved: bool) -> None:
@@ -187,7 +213,7 @@ def draw_cell(ax, x: float, y: float, number: int, moved: bool) -> None:
         ax.add_patch(Rectangle(*square, fill=False, ec="#808080", lw=2.5))
     weight = "bold" if number == FOLLOW else "normal"
     place = {"ha": "center", "va": "center", "fontsize": 9}
-    ax.text(x + 0.47, y + 0.5, spell(number), weight=weight, **place)
+    ax.text(x + 0.47, y + 0.5, spell(torch.tensor(number)), weight=weight, **place)
 
 
 # %% jupyter={"source_hidden": true}
@@ -196,7 +222,7 @@ def draw_grid(ax, left: float, top: float, origin: Tensor, right: Tensor) -> str
         row, column = divmod(place, origin.size(1))
         moved = number != right[row, column].item()
         draw_cell(ax, left + column, top + row, number, moved)
-    return " ".join(map(spell, origin.flatten().tolist()))
+    return spell(origin)
 
 
 def draw_way(ax, name: str, top: float, x: Tensor) -> str:
@@ -220,25 +246,19 @@ data = {"n": 3, "h": 2, "d": 2, "follow": divmod(FOLLOW, 4)}
 display.live(static, "where_numbers_go", data, room=(560, 1200))
 
 # %% [markdown]
-# With the right split, head 1 holds the features a and b of every token. With the wrong split, head 1 is
-# filled with what comes next on the shelf: all of the first token, half of the second, and nothing of the
-# third. With the wrong merge, the first row of the result, which belongs to the first token, holds two
-# numbers of the second.
-#
-# With both steps wrong, the numbers come back to where they were, and yet nothing is right: attention
-# runs between the split and the merge, and it runs on wrongly split heads.
-
-# %% [markdown]
 # <!-- deeper: when nobody can see the mistakes -->
 # ### Going deeper: when nobody can see the mistakes
 #
-# Count the numbers that a wrong split puts into a wrong place, for several sizes.
+# Count the numbers that a wrong split and a wrong merge put into a wrong place, for several sizes.
 
 # %%
 for tokens, parts in ((3, 2), (6, 4), (3, 1), (1, 2)):
     numbers = torch.arange(tokens * parts * 2).view(tokens, -1)
-    astray = (split_wrongly(numbers, parts) != split_heads(numbers, parts)).sum()
-    print(f"tokens: {tokens}, heads: {parts}, misplaced: {astray:2} of {numbers.numel()}")
+    right = split_heads(numbers, parts)
+    split = (split_wrongly(numbers, parts) != right).sum()
+    merged = (merge_wrongly(right) != numbers).sum()
+    print(f"tokens: {tokens}, heads: {parts}, numbers: {numbers.numel():2},", end=" ")
+    print(f"misplaced by the split: {split:2}, by the merge: {merged:2}")
 
 # %% [markdown]
 # With one head, or with one token, there is nothing to mix, and both wrong functions are right. A test
@@ -278,19 +298,23 @@ class Reshaped(three.SplitAndStack):
 
 # %% [markdown]
 # In attention, each output row should do two things. It answers the query of *one* token, its own. And
-# it collects from the keys and values of *all* tokens. Both can be measured: change the query of one
-# word a little and see which output rows react, then do the same with its key and value. The derivative
-# says it exactly. For each pair of an output row and a word, take the largest entry of the Jacobian, the
-# matrix of all derivatives of the output.
+# it collects from the keys and values of *all* tokens. Both can be measured. Hand the tokens over twice:
+# once to ask, and once to be asked. Change one token a little where it asks, and see which output rows
+# react; then do the same where it is asked.
+#
+# The derivative says it exactly. PyTorch gives the **Jacobian**, the derivative of every number of the
+# output with respect to every number of the input. Its shape is `(n, e, n, e)`: output row, output
+# feature, token, feature of the token. The largest absolute value over both features leaves one number
+# for each output row and each token. It is zero if the row does not react to the token.
 
 
 # %%
 def reactions(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Measure how each output row reacts to each word's query, and to its key and value.
+    """Measure how each output row reacts to each token's query, and to its key and value.
 
     Args:
         model: called with queries, keys and values.
-        x: (n, e), one row per word.
+        x: (n, e), one row per token.
     """
     by_role = torch.autograd.functional.jacobian(
         lambda asking, asked: model(asking, asked, asked)[0], (x, x)
@@ -300,14 +324,15 @@ def reactions(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # %% [markdown]
-# Look at the row of *it*. Its own query should be the only one that it answers, and *cat* should be among
-# the words that it collects from. For which of the four ways does each of the two hold?
+# Look at the row of *it*, for each of the four ways. Does it answer the query of *it* and no other? And
+# does it collect from *cat*?
 #
 # <details><summary>What do you expect?</summary>
 #
 # With one wrong step, the row of *it* holds pieces that were computed for other words, so it answers their
-# queries. With both wrong, the pieces come back to their place, and the row answers its own query. But then
-# each head holds one half of the sentence, and *it* collects from the second half only.
+# queries. It does collect from *cat*. With both wrong, the pieces come back to their place, and the row
+# answers its own query. But each of the two heads holds one half of the sentence then, and *it* collects
+# from the second half only.
 #
 # </details>
 
@@ -317,24 +342,40 @@ models = {name: Reshaped(4, 2, *way).double() for name, way in WAYS.items()}
 tables = {name: reactions(model, x.double()) for name, model in models.items()}
 it = one.WORDS.index("it")
 
-for name, by_role in tables.items():
-    print(f"{name}: the row of it")
-    for what, table in zip(("answers the query of", "collects from"), by_role):
-        named = [word for word, size in zip(one.WORDS, table[it]) if size > 0]
-        print(f"    {what:>20}: {' '.join(named)}")
 
-found = {name: pair[0][it].nonzero()[:, 0].tolist() for name, pair in tables.items()}
-rows = {"right": [5], "wrong merge": [2, 3], "wrong split": [2, 6], "both wrong": [5]}
-assert found == rows
-assert not tables["both wrong"][1][it, :4].any()
+def words(row: Tensor) -> str:
+    """Name the words that an output row reacts to."""
+    return " ".join(word for word, size in zip(one.WORDS, row) if size > 0)
+
+
+# %%
+for name, (of_query, of_key) in tables.items():
+    print(f"{name}: the row of it")
+    print(f"    answers the query of: {words(of_query[it])}")
+    print(f"           collects from: {words(of_key[it])}")
+
+answered = [words(of_query[it]) for of_query, _ in tables.values()]
+assert answered == ["it", "drank milk", "drank was", "it"]
+assert words(tables["both wrong"][1][it]) == "because it was thirsty"
 
 # %% [markdown]
-# With the wrong merge, the row of *it* holds what *drank* and *milk* asked for. With the wrong split, it
-# answers for *drank* and *was*. With both wrong, it answers for itself and can never find the *cat*,
-# whatever the matrices are. Here are all rows. A row of the figure is an output row, a column is a word of
-# the input, in the same order. A coloured cell means that the output row reacts to the word: on the left
-# (blue) to its query, on the right (green) to its key and value. A dot marks a cell that is wrong, either a
-# reaction that should not be there or a missing one.
+# Why these words? Count the words from 0, so that *drank* is word 2 and *it* is word 5.
+#
+# - **wrong merge**: The result has four numbers per row, so its row 5 is made of the places 20 to 23. On
+#   the shelf of the heads, the second head starts at place 16 and has two numbers per word. So the row
+#   gets what words 2 and 3 have in the second head, *drank* and *milk*.
+# - **wrong split**: The right merge takes row 5 of both heads. With two numbers per row, row 5 of the
+#   first head was made of the places 10 and 11. On the shelf of the words, which have four numbers each,
+#   that is half of word 2, *drank*. The second head starts with word 4, so its row 5 is half of word 6,
+#   *was*.
+# - **both wrong**: Row 5 is made of the places 20 to 23, and these were the places of word 5 before the
+#   split. So *it* answers for itself. But all four numbers were in the second head, together with words 4
+#   to 7. There *it* can never find *cat*, whatever the matrices are.
+#
+# The figure has all rows. A row of a square is an output row, a column is a word of the input. A coloured
+# cell means that the output row reacts to the word: on the left (blue) to its query, on the right (green)
+# to its key and value. The stronger the colour, the larger the derivative. A dot marks a cell that is
+# wrong, either a reaction that should not be there or a missing one.
 
 # %% jupyter={"source_hidden": true}
 def draw_reactions(ax, left, top, table: Tensor, right: Tensor, letter: str) -> int:
@@ -349,7 +390,7 @@ def draw_reactions(ax, left, top, table: Tensor, right: Tensor, letter: str) -> 
 
 
 # %% jupyter={"source_hidden": true}
-drawing, (ax,) = display.panels(360, 600)
+drawing, (ax,) = display.panels(360, 650)
 told = []
 for number, (name, (of_query, of_key)) in enumerate(tables.items()):
     top, (right_query, right_key) = 10 * number, tables["right"]
@@ -359,42 +400,66 @@ for number, (name, (of_query, of_key)) in enumerate(tables.items()):
     ax.text(8.75, top - 0.4, name, ha="center", weight="bold")
     for i, word in enumerate(one.WORDS):
         ax.text(-0.4, top + i + 0.55, word, ha="right", va="center", fontsize=9)
-for x_middle, letter, what in ((4, "n", "query"), (13.5, "m", "key and value")):
-    ax.text(x_middle, -1.7, what, ha="center", color=display.COLOURS[letter])
-ax.set(xlim=(-4.5, 17.6), ylim=(38.2, -2.4), aspect="equal")
+for left, letter, what in ((0, "n", "query"), (9.5, "m", "key and value")):
+    ax.text(left + 4, -4.9, what, ha="center", color=display.COLOURS[letter])
+    for j, word in enumerate(one.WORDS):
+        place = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": 9}
+        ax.text(left + j + 0.5, -1.2, word, **place)
+ax.set(xlim=(-4.5, 17.6), ylim=(38.2, -5.6), aspect="equal")
 ax.axis("off")
-alt = f"What output rows react to. {'; '.join(told)}."
-display.finish(drawing, name="leak-matrix", alt=alt)
+display.finish(drawing, name="leak-matrix", alt=f"What rows react to. {'; '.join(told)}.")
 
 # %% [markdown]
-# The left column finds one wrong step, the right column finds two. Neither finds all three mistakes alone,
-# so ask both questions of an attention that you do not trust.
+# The left column shows the wrong merge and the wrong split, the right column shows both together. So ask
+# both questions.
 #
-# A quicker check needs no derivative. Nothing in attention knows where a token stands. Shuffle the words,
-# and the output rows must be shuffled in the same way.
+# A quicker check needs no derivative. Nothing in this attention knows where a token stands. Shuffle the
+# tokens, and the output rows must be shuffled in the same way. Try it on the four ways, and on one more
+# mistake: the wrong axis of [Split and stack](03_split_and_stack.ipynb#one-product-for-all-heads), where
+# the heads stay in the middle and the words do not see each other.
 
 
 # %%
 def shuffle_gap(model: nn.Module, x: Tensor) -> float:
-    """Compare the outputs of shuffled words with the shuffled outputs."""
+    """Compare the outputs of shuffled tokens with the shuffled outputs."""
     order = torch.tensor([3, 0, 5, 7, 1, 4, 2, 6])
     moved = x[order]  # (n, e)
     gap = model(moved, moved, moved)[0] - model(x, x, x)[0][order]
     return gap.abs().max().item()
 
 
-for name, model in models.items():
-    gap = shuffle_gap(model, x.double())
+class WrongAxis(three.SplitAndStack):
+    """The heads are stacked along the wrong axis."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Attend within each token."""
+        parts = query @ self.w_q, key @ self.w_k, value @ self.w_v
+        output, weights = three.attend_stacked(*parts, self.num_heads, dim=1)
+        return output @ self.w_o, weights
+
+
+# %%
+models["wrong axis"] = WrongAxis(4, 2).double()
+gaps = {name: shuffle_gap(model, x.double()) for name, model in models.items()}
+for name, gap in gaps.items():
     print(f"{name:>12}: {gap:.0e}")
-    assert (gap < 1e-12) == (name == "right")
+_, of_key = reactions(models["wrong axis"], x.double())  # (n, n), (n, n)
+print("wrong axis: it collects from", words(of_key[it]))
+
+assert max(gaps["right"], gaps["wrong axis"]) < 1e-12
+assert min(gaps[name] for name in ("wrong merge", "wrong split", "both wrong")) > 0.1
 
 # %% [markdown]
-# The right way is equal up to rounding. All three wrong ways differ by far more.
+# The right way is equal up to rounding, and the three wrong ways differ by far more. But the wrong axis
+# passes: each word is treated alike wherever it stands. `reactions` exposes it, since *it* collects from
+# nobody but itself. That is why the derivative is worth its few lines.
 #
-# > **Pitfall.** Do not trust shapes, a falling loss, or the way there and back. Wrong versions learn
-# > enough to look right: [Training](10_training.ipynb#the-same-training-with-a-mistake-inside) trains them,
-# > reaches a low loss, and gets garbage out. The questions above look at inputs and outputs only, so you can
-# > ask them of any attention, your own included.
+# > **Pitfall.** Do not trust shapes, a falling loss, or the way there and back. A wrong version can
+# > still learn. [Training](10_training.ipynb#the-same-training-with-a-mistake-inside) trains two of
+# > them: the loss falls while the right answer is fed in, word by word, and what they write on their
+# > own is wrong. The checks above look at inputs and outputs only, so you can use them on your own
+# > attention. Later chapters add positions and masks; leave both out while you ask, since they change
+# > what shuffling and reactions should give.
 
 # %% [markdown]
 # <!-- deeper: the same as before, the same as PyTorch -->
@@ -460,7 +525,7 @@ exercises.reshape_trick.check_place(my_place)
 #
 # <details><summary>Hint 2</summary>
 #
-# Head 0 has the features a and b of every token, head 1 has c and d.
+# The first head, index 0, has the features a and b of every token. The second has c and d.
 #
 # </details>
 
@@ -495,8 +560,8 @@ exercises.reshape_trick.check_landing(landing)
 #
 # <details><summary>Hint 2</summary>
 #
-# The first d features are head 0, the next d are head 1. With d = 6, feature 8 is the one at 2 in
-# head 1.
+# The first d features belong to the first head, index 0, the next d to the second, index 1. With
+# d = 6, feature 8 has index 2 within the second head.
 #
 # </details>
 #
@@ -527,8 +592,8 @@ exercises.reshape_trick.check_landing(landing)
 # ### Repair a split
 #
 # *Medium, 10 minutes.* The shape that this function gives is right, and its numbers are those of
-# `x`. What does row 1 of head 0 hold, counted from 0? Repair it: `x` is `(n, h * d)`, and in the
-# result, `(h, n, d)`, every head has its own features of every token.
+# `x`, but they are in the wrong places. Repair it: `x` is `(n, h * d)`, and in the result,
+# `(h, n, d)`, every head has its own features of every token.
 
 
 # %% tags=["exercise"]
@@ -543,7 +608,7 @@ exercises.reshape_trick.check_repaired(repaired)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# A reshape reads the numbers in the order of memory: token by token. The first head fills up with
+# A reshape reads the numbers in the order of the axes: token by token. The first head fills up with
 # the first tokens.
 #
 # </details>
@@ -582,12 +647,14 @@ exercises.reshape_trick.check_repaired(repaired)
 # > **In short.**
 # >
 # > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
-# > - merge: `x.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies every number once
-# > - wrong split: `x.view(h, n, d)`, the same shape, and a head holds only some of the tokens
-# > - wrong merge: `x.reshape(n, h * d)`, the same shape, and a row holds several tokens
+# > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies every
+# >   number once if the heads stand one after the other in memory
+# > - wrong split: `x.reshape(h, n, d)`, the same shape, and a head holds only some of the tokens
+# > - wrong merge: `heads.reshape(n, h * d)`, the same shape, and a row holds several tokens
 # >
-# > A reshape keeps the order of the numbers in memory; only a transpose changes which axis is read first.
-# > Both mistakes keep every shape, and together they survive the way there and back. Ask what an output row
-# > reacts to: the query of its own token alone, and the keys and values of all.
+# > A reshape keeps the order in which the axes are read, and copies if memory has another order; only a
+# > transpose changes which axis is read first. Both mistakes keep every shape, and together they survive
+# > the way there and back. Ask what an output row reacts to: the query of its own token alone, and the
+# > keys and values of all.
 #
 # [Batches](05_batches.ipynb) adds the axis that is still missing.

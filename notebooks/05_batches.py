@@ -7,13 +7,14 @@
 # >
 # > the cat drank milk because **it** was sweet
 #
-# Real data come many sentences at a time, because
-# a processor works best on many numbers at once. A tensor then needs one more axis, the batch. Code in the wild puts it in three places:
-# first, second, or folded into the heads. In this chapter you write each form, check that all give the
-# same numbers, and see the one mistake that no error message will ever tell you about.
+# Real data come many sentences at a time, because a processor works best on many numbers at once. A tensor
+# then needs one more axis, the batch. Code in the wild puts it in three places: first, second, or folded
+# into the heads. In this chapter you write each form, check that all give the same numbers, and see a
+# mistake that self-attention never reports.
 #
 # One picture helps. A batch is a house with one sentence in each room. The words of a sentence exchange
-# what they have with the other words in their room, and never through a wall. Every form below is another way to number the same rooms.
+# what they have with the other words in their room, and never through a wall. Every form below is another
+# way to number the same rooms.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -23,7 +24,8 @@ display.chapter_map("split", "score", "mix", "merge")
 # %% [markdown]
 # ## Two conventions
 #
-# Put the two sentences into one tensor. They differ in their last word only.
+# Put the two sentences into one tensor. They differ in their last word only. An item of a batch is called
+# a **sample**; here a sample is a sentence.
 
 # %%
 import torch
@@ -36,7 +38,8 @@ one = chapters.load("01_one_head")
 b, n, h, d = 2, 8, 2, 2
 x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, h * d)
 sequence_first = x.transpose(0, 1)                       # (n, b, h * d)
-print("batch-first", tuple(x.shape), "- sequence-first", tuple(sequence_first.shape))
+print("batch-first", tuple(x.shape))
+print("sequence-first", tuple(sequence_first.shape))
 
 # %% [markdown]
 # **Batch-first** is `(b, n, e)`, a list of sentences. **Sequence-first** is `(n, b, e)`: the first word of
@@ -84,7 +87,7 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     """
     outputs = []
     for i in range(len(q)):
-        parts = (split_heads(x[i], h) for x in (q, k, v))
+        parts = (split_heads(each[i], h) for each in (q, k, v))
         heads, _ = one.attend(*parts)  # (h, n, d), (h, n, m)
         outputs.append(merge_heads(heads))
     return torch.stack(outputs)        # (b, n, h * d)
@@ -93,11 +96,11 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 slow = one_by_one(x, x, x, h)  # (b, n, h * d)
 it = one.WORDS.index("it")
 one.show(["it, thirsty", "it, sweet"], one.FEATURES, slow[:, it])
-torch.testing.assert_close(slow[0, it, [0, 1]], slow[1, it, [1, 0]])
+torch.testing.assert_close(slow[0, it, [0, 1]], slow[1, it, [1, 0]])  # animal and food swap
 
 # %% [markdown]
-# In the first sentence *it* collects more *animal* (1.29 against 1.01), in the second more *food*. The
-# rooms are separate: each sentence is computed as if the other did not exist.
+# In the first sentence *it* collects more *animal* (1.29 against 1.01); in the second sentence the two
+# features trade places. The rooms are separate: each sentence is computed as if the other did not exist.
 #
 # ## Four axes
 #
@@ -120,8 +123,11 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, four_axes(x, x, x, h)[:, it
 # ## Folded
 #
 # If sentences and heads are alike, one axis can hold both, `(b * h, n, d)`. Much published code does this,
-# since `torch.bmm` takes exactly three axes. In sequence-first memory it is one view: `(n, b, h * d)` →
-# `(n, b * h, d)`, because the heads of a sentence lie side by side. Then the new axis goes to the front.
+# since `torch.bmm`, PyTorch's matrix product for a batch, takes exactly three axes. From sequence-first
+# data it takes two steps. Reshape `(n, b, h * d)` to `(n, b * h, d)`, because the heads of a sample stand
+# side by side; then move the new axis to the front. If the numbers really lie in memory in the order
+# (n, b, h * d), both steps are views. Ours do not, since `sequence_first` is a transposed view of `x`, so
+# the reshape copies.
 
 
 # %%
@@ -140,7 +146,7 @@ def fold(x: Tensor, h: int) -> Tensor:
 def folded(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     """Attend with batch and heads folded into one axis; sequence-first."""
     n, b, _ = q.shape
-    parts = (fold(x, h) for x in (q, k, v))
+    parts = (fold(each, h) for each in (q, k, v))
     heads, _ = one.attend(*parts)                   # (b * h, n, d), (b * h, n, m)
     return heads.transpose(0, 1).reshape(n, b, -1)  # (n, b, h * d)
 
@@ -148,14 +154,16 @@ def folded(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 # %%
 back = folded(sequence_first, sequence_first, sequence_first, h)  # (n, b, h * d)
 print("folded", tuple(fold(sequence_first, h).shape), "and back", tuple(back.shape))
+assert fold(sequence_first, h).equal(split_heads(x, h).flatten(0, 1))
 one.show(["it, thirsty", "it, sweet"], one.FEATURES, back[it])
 
 # %% [markdown]
+# The result is the same again. From batch-first data you can fold in one line, which the cell has
+# compared, too: `split_heads(x, h).flatten(0, 1)`.
+#
 # In which order do the slices come? Counted from 0, slice r = i · h + j is sample i, head j: first all
-# heads of the first sample, then all heads of the second. A mask for each slice has to follow the same
-# order, and [Masks in the wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch) comes back
-# to that. In the figure, the function has folded a tensor whose cells say where they come from. It has
-# four heads, so that the two axes differ in length.
+# heads of the first sample, then all heads of the second. In the figure, the function has folded a
+# tensor whose cells say where they come from. It has four heads, so that the two axes differ in length.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -190,13 +198,15 @@ display.finish(drawing, name="the-fold", alt=alt)
 # %% [markdown]
 # ## By name
 #
-# `einsum` is told by name what each axis is. No axis has to move, and the line reads like the formula.
+# `einsum` gets a letter for each axis: those of the tensors that come in, an arrow, and those of the
+# result. A letter that is missing behind the arrow is summed over: d in the scores, m in the mixture. No
+# axis has to move, and the line reads like the formula.
 
 
 # %%
 def by_name(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     """Attend with named axes; batch-first."""
-    q, k, v = (x.unflatten(-1, (h, -1)) for x in (q, k, v))
+    q, k, v = (each.unflatten(-1, (h, -1)) for each in (q, k, v))
     scores = torch.einsum("bnhd,bmhd->bhnm", q, k) / q.size(-1) ** 0.5  # (b, h, n, m)
     heads = torch.einsum("bhnm,bmhd->bnhd", scores.softmax(-1), v)      # (b, n, h, d)
     return heads.flatten(-2)                                            # (b, n, h * d)
@@ -218,7 +228,7 @@ layouts = {
     "folded": (fold(sequence_first, h), "b·h, n, d", (3, 7, 1)),
 }
 for name, (layout, axes, index) in layouts.items():
-    print(f"{name:>14}: ({axes}) {tuple(layout.shape)!s:12}", end=" ")
+    print(f"{name:>14}: {f'({axes})':12} {tuple(layout.shape)!s:12}", end=" ")
     print(f"index {index!s:12} holds {layout[index]:.0f}")
     assert layout[index] == x[1, 7, 3]
 
@@ -234,7 +244,7 @@ for name, (layout, axes, index) in layouts.items():
 # %%
 def folded_batch_first(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     """Attend folded, from and to batch-first."""
-    first = (x.transpose(0, 1) for x in (q, k, v))
+    first = (each.transpose(0, 1) for each in (q, k, v))
     return folded(*first, h).transpose(0, 1)  # (b, n, h * d)
 
 
@@ -304,20 +314,22 @@ given = sequence_first.clone().requires_grad_()               # (n, b, h * d)
 wrong = four_axes(given, given, given, h)                     # (n, b, h * d)
 gradient = torch.autograd.grad(wrong[it, 0].sum(), given)[0]  # (n, b, h * d)
 print("shape", tuple(wrong.shape), "is right. In the thirsty sentence, it reacts to")
-one.show(["thirsty", "sweet"], one.WORDS, gradient.abs().sum(-1).T)
+one.show(["thirsty", "sweet"], [*one.WORDS[:-1], "last"], gradient.abs().sum(-1).T)
 assert gradient.any(-1).nonzero().tolist() == [[it, 0], [it, 1]]
 
 # %% [markdown]
 # > **Pitfall.** Sequence-first data in batch-first code. The table shows how strongly the row of *it*
-# > reacts to each place of either sentence. It reacts to *it* in both sentences, and to nothing else:
-# > *thirsty* has no influence any more, and the other sentence has. No shape and no error says so.
-
-# %% [markdown]
-# Cross-attention shows the same mistake at once, if the number of queries differs from the number of keys.
-# Here are three attempts, with sequence-first queries and keys in batch-first code.
+# > reacts to each place of either sentence. That row reacts to *it* in both sentences, and to nothing
+# > else: *thirsty* has no influence any more, and the other sentence has. No shape and no error says so.
+#
+# Each 2.00 is four features at half weight: the two words at this place are equal, so they share the
+# attention evenly.
+#
+# Cross-attention may stop with an error, if the number of queries differs from the number of keys, but do
+# not count on it. Here are three attempts, with sequence-first queries and keys in batch-first code.
 
 # %%
-for samples, queries, keys in ((4, 4, 4), (2, 1, 5), (2, 3, 5)):
+for samples, queries, keys in ((2, 4, 4), (2, 1, 5), (2, 3, 5)):
     query = torch.randn(queries, samples, 24)  # (..., 24)
     key = torch.randn(keys, samples, 24)       # (..., 24)
     print(f"b = {samples}, n = {queries}, m = {keys}", end=" ")
@@ -327,9 +339,10 @@ for samples, queries, keys in ((4, 4, 4), (2, 1, 5), (2, 3, 5)):
         print("stops:", str(error).split(" which")[0])
 
 # %% [markdown]
-# The first attempt has equal sizes and runs. The second has a single query, which is stretched to fit, so
-# it runs, too, and gives the wrong shape: (1, 2, 24) would be right. Only the third stops with an error. That is why the sizes in our proofs all differ, and why a test of self-attention alone is
-# not enough.
+# The first attempt has as many queries as keys and runs, as self-attention does. The second has a single
+# query, which broadcasting stretches to five, so it runs, too, and gives the wrong shape: (1, 2, 24) would
+# be right. Only the third stops with an error. That is why the sizes in our proofs all differ, and why a
+# test of self-attention alone is not enough.
 
 # %% [markdown]
 # <!-- deeper: what each form copies -->
@@ -357,7 +370,8 @@ class Copies(TorchDispatchMode):
 # %%
 inputs = [each.detach() for each in (q, k, v)]
 first = [each.transpose(0, 1).contiguous() for each in inputs]
-print("numbers in q, k and v:", sum(each.numel() for each in inputs), "- output:", 144)
+print("numbers in q, k and v:", sum(each.numel() for each in inputs))
+print("numbers in the output:", loop.numel())
 ways = {
     "four axes, batch-first": (four_axes, inputs),
     "by name, batch-first": (by_name, inputs),
@@ -387,7 +401,7 @@ from annotated_attention import scaled_dot_product_attention
 
 def fused(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     """Attend with four axes through the fused kernel; batch-first."""
-    parts = (split_heads(x, h) for x in (q, k, v))
+    parts = (split_heads(each, h) for each in (q, k, v))
     heads = scaled_dot_product_attention(*parts, need_weights=False)[0]  # (b, h, n, d)
     return merge_heads(heads)                                            # (b, n, h * d)
 

@@ -20,7 +20,8 @@ display.chapter_map("mask")
 # ## Padding
 #
 # The sentence that you know gets company in the batch: *the milk was sweet*, half as long. PyTorch's
-# `pad_sequence` fills the second sample up with rows of zeros, which are written `·` here.
+# `pad_sequence` fills the second sample up with rows of zeros, which are written `·` here. The batch
+# keeps track of gradients, so that you can ask later what an output reacts to.
 
 # %%
 import math
@@ -70,11 +71,11 @@ def attend(
     query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Mix the rows of ``value``; no query sees a key where ``blocked`` is True."""
-    scores = (query / math.sqrt(query.size(-1))) @ key.mT            # (..., n, m)
+    scores = (query / math.sqrt(query.size(-1))) @ key.mT        # (..., n, m)
     if blocked is not None:
-        scores = scores.masked_fill(blocked, -math.inf)              # (..., n, m)
-    weights = scores.softmax(-1)                                     # (..., n, m)
-    return weights @ value, weights                                  # (..., d), (..., n, m)
+        scores = scores.masked_fill(blocked, -math.inf)          # (..., n, m)
+    weights = scores.softmax(-1)                                 # (..., n, m)
+    return weights @ value, weights                              # (..., n, d), (..., n, m)
 
 
 torch.testing.assert_close(attend(x, x, x), one.attend(x, x, x))
@@ -82,8 +83,8 @@ print("without a mask: as before")
 
 # %% [markdown]
 # The **padding mask** follows from the lengths of the sentences. Key j, counted from 0, is padding
-# unless j is smaller than the length. The package has this line as `block_padding`. Look for two
-# things in the output: a row of the mask for each sentence, and the new weights of *was*.
+# if j ≥ the length. The package has this line as `block_padding`. Look for two things in the output: a
+# row of the mask for each sentence, and the new weights of *was*.
 
 # %%
 lengths = torch.tensor([8, 4])
@@ -100,7 +101,8 @@ assert not weights[1, :, 4:].any()
 # because padding is padding whoever looks. The four words of the short sentence now share the whole.
 #
 # Is it as if there were no padding? Attend within the short sentence alone, and compare the outputs
-# and the gradients with those of the padded batch.
+# and the gradients with those of the padded batch. `one.gradients` differentiates a random mixture of
+# the outputs, so that each of them counts.
 
 # %%
 words_only = attend(x, x, x, blocked[:, None, :])[0][1, :4]  # (4, d)
@@ -126,9 +128,9 @@ assert not causal[future].any()
 display.attention_map(causal, one.WORDS, one.WORDS, name="causal-map")
 
 # %% [markdown]
-# All weights above the diagonal are zero. *The*, which comes first, can only look at itself. The
-# row of *it* gives *cat* and *milk* the same weight, for *thirsty*, the word that decides, is not
-# written yet.
+# All weights above the diagonal are zero. *The*, which comes first, can only look at itself. In the
+# row of *it* the largest weight is gone, the one on *thirsty*: the word that decides is not written
+# yet. What is left favours neither *cat* nor *milk*.
 #
 # Swap that last word: *thirsty* becomes *sweet*. Whose output changes without a mask, and whose with
 # the causal mask: every word's, only that of *it*, or only that of the last word?
@@ -137,7 +139,7 @@ display.attention_map(causal, one.WORDS, one.WORDS, name="causal-map")
 #
 # Without a mask every word looks at the last one, so every output changes, and *it* finds its
 # answer. With the causal mask only the last word's own row may look there, so all other rows stay
-# as they are. A model that writes has to resolve *it* later, from a word that comes after.
+# as they are. A model that writes has to resolve *it* later, in the row of a later word.
 #
 # </details>
 #
@@ -160,9 +162,10 @@ print("cut anywhere: the rows before are kept")
 # %% [markdown]
 # ## Merging the two
 #
-# A key is blocked if it is padding *or* lies in the future. Give each mask the axes of the scores,
-# `(b, h, n, m)`, with a 1 where the mask does not care. The operator `|` then merges the two, since
-# **broadcasting** stretches each 1.
+# A key is blocked if it is padding *or* lies in the future. The operator `|` merges the two masks, once
+# their axes fit those of the scores, `(b, h, n, m)`. **Broadcasting** aligns axes from the right and
+# stretches every axis of size 1. So the causal mask, `(n, m)`, fits as it is, and the padding mask gets
+# a 1 for the heads and a 1 for the queries.
 
 # %%
 padding = masks.block_padding(torch.tensor([5, 3]), 5)  # (b, m)
@@ -196,22 +199,22 @@ display.mask_merger(texts, texts, scores, padding, ahead)
 #
 # ## Fully masked rows
 #
-# The softmax shares a whole among the keys. In a fully masked row all scores are $-\infty$, no key
-# is left to take a share, and the division is 0 by 0: here the picture of the card ends. Such rows
-# come up more often than you would think: an empty sentence, a first word that may not see itself,
-# or padding that is blocked as a query, too.
+# A sheet of card may cover a whole row; a softmax cannot do without a key. It shares a whole among the
+# keys, and in a fully masked row all scores are $-\infty$, no key is left to take a share, and the
+# division is 0 by 0. Such rows come up more often than you would think: an empty sentence, a first
+# word that may not see itself, or padding whose own rows are masked, too.
 #
 # Take the last case. The padding behind *the milk was sweet* also *asks*, so it has rows of its own
-# in the output. Should these be masked as well? Follow the gradient of a loss that counts words
-# only:
+# in the output. Should these be masked as well? First leave them as they are, and ask which places a
+# loss reacts to that reads the words' rows only. Then mask them.
 
 # %%
 output, _ = attend(x, x, x, blocked[:, None, :])  # (b, n, d), (b, n, m)
-(reached,) = one.gradients(output[~blocked], [output])
-print("the gradient reaches:", *(labels[j] for j in reached[1].any(-1).nonzero()))
+(reached,) = one.gradients(output[~blocked], [x])
+print("the loss reacts to:", *(labels[j] for j in reached[1].any(-1).nonzero()))
 assert reached.any(-1).equal(~blocked)
 
-both = blocked[:, None, :] | blocked[:, :, None]  # (b, n, m)
+both = blocked[:, None, :] | blocked[:, :, None]  # (b, n, m), keys and queries
 masked, _ = attend(x, x, x, both)                 # (b, n, d), (b, n, m)
 torch.testing.assert_close(masked[~blocked], output[~blocked])
 print("last row, if masked:", masked[1, 7].tolist())
@@ -219,7 +222,8 @@ assert masked[blocked].isnan().all()
 
 # %% [markdown]
 # So there is no need: padded rows compute something that nobody reads. Leave them out of the loss
-# with `output[~blocked]`, and they do not count. Masking them changes no word and makes them NaN.
+# with `output[~blocked]`, and no gradient comes from them. Masking them changes no word and makes
+# them NaN.
 #
 # Are these NaN harmless, as nobody reads them? Put $W_V$ in front of the values, which all samples
 # share, and let the loss read *the first sentence only*. Nothing there is padded, and its output is
@@ -244,35 +248,47 @@ assert gradient.isnan().all()
 
 # %% [markdown]
 # One bad row, and after one step of training the matrix is NaN for everyone. A tempting remedy is
-# `nan_to_num(0)`, which replaces NaN by 0, in the output or in the weights. Try both on a mask that
-# is added to the scores, as PyTorch's module adds it, and list the matrices whose gradient is NaN.
-# The loss reads good rows only.
+# `nan_to_num(0)`, which replaces NaN by 0, in the output or in the weights. Try both, with two ways
+# of masking. One is `masked_fill`, as above. The other *adds* a matrix $M$ to the scores, $-\infty$
+# for blocked keys and 0 for all others, as PyTorch's module does. The cell lists the matrices whose
+# gradient is NaN; the loss reads good rows only.
 
 
 # %%
-def spoiled(x: Tensor, blocked: Tensor, where: str) -> str:
-    """Say which matrices get NaN from a loss that reads good rows only."""
-    w_q, w_k, w_v = (torch.eye(4, dtype=x.dtype, requires_grad=True) for _ in range(3))
-    added = torch.zeros(blocked.shape, dtype=x.dtype).masked_fill(blocked, -math.inf)
-    weights = ((x @ w_q) @ (x @ w_k).mT / 2 + added).softmax(-1)            # (b, n, m)
-    weights = weights.nan_to_num(0) if where == "the weights" else weights  # (b, n, m)
-    output = weights @ (x @ w_v)                                            # (b, n, d)
-    output = output.nan_to_num(0) if where == "the output" else output      # (b, n, d)
-    gradients = one.gradients(output[~blocked.all(-1)], [w_q, w_k, w_v])
-    bad = (matrix.isnan().any() for matrix in gradients)
+def spoiled(x: Tensor, blocked: Tensor, added: bool, mended: str) -> str:
+    """Name the matrices whose gradient is NaN; the loss reads no fully masked row."""
+    matrices = [torch.eye(4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    q, k, v = (x @ matrix for matrix in matrices)                      # (b, n, d)
+    bias = torch.zeros(blocked.shape).masked_fill(blocked, -math.inf)  # (b, n, m)
+    scores = q @ k.mT / math.sqrt(4)                                   # (b, n, m)
+    scores = scores + bias if added else scores.masked_fill(blocked, -math.inf)
+    weights = scores.softmax(-1)                                       # (b, n, m)
+    if mended == "weights":
+        weights = weights.nan_to_num(0)                                # (b, n, m)
+    output = weights @ v                                               # (b, n, d)
+    if mended == "output":
+        output = output.nan_to_num(0)                                  # (b, n, d)
+    gradients = one.gradients(output[~blocked.all(-1)], matrices)
+    bad = [each.isnan().any() for each in gradients]
     return " ".join(name for name, nan in zip(("W_Q", "W_K", "W_V"), bad) if nan) or "none"
 
 
-for where in ("nothing", "the output", "the weights"):
-    print(f"nan_to_num on {where:11}: NaN in {spoiled(x.detach(), both, where)}")
-    assert spoiled(x.detach(), both, where) != "none"
+# %%
+print("nan_to_num on  added          masked_fill")
+found = []
+for mended in ("nothing", "output", "weights"):
+    found.append([spoiled(x.detach(), both, added, mended) for added in (True, False)])
+    print(f"{mended:13}  {found[-1][0]:13}  {found[-1][1]}")
+assert found == [["W_Q W_K W_V", "W_V"], ["W_Q W_K W_V", "W_V"], ["W_Q W_K", "none"]]
 
 # %% [markdown]
-# Mended weights save $W_V$, and $W_Q$ and $W_K$ are still lost. The derivative of the softmax is
-# made from its own output, and there the NaN still stands.
+# NaN in the weights reaches $W_V$, and mending the output comes too late. Mending the weights saves
+# $W_V$. Behind the weights stands the softmax, whose derivative is made from its own output, and there
+# the NaN still stands. `masked_fill` passes no gradient back to the scores that it has replaced, so
+# the NaN stops there. An addition passes it on to $W_Q$ and $W_K$.
 #
-# > **Why.** The remedy has two halves. **Before** the softmax, give a fully masked row scores that
-# > are finite. **After** the softmax, set its weights to zero.
+# A remedy that works for both has two halves. **Before** the softmax, give a fully masked row scores
+# that are finite. **After** the softmax, set its weights to zero.
 
 
 # %%
@@ -280,11 +296,11 @@ def attend_safely(
     query: Tensor, key: Tensor, value: Tensor, blocked: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Mix the rows of ``value``; a fully masked row gets zeros."""
-    fully = blocked.all(-1, keepdim=True)                            # (..., 1)
-    scores = (query / math.sqrt(query.size(-1))) @ key.mT            # (..., n, m)
-    scores = scores.masked_fill(blocked & ~fully, -math.inf)         # (..., n, m)
-    weights = scores.softmax(-1) * ~fully                            # (..., n, m)
-    return weights @ value, weights                                  # (..., d), (..., n, m)
+    fully = blocked.all(-1, keepdim=True)                        # (..., 1)
+    scores = (query / math.sqrt(query.size(-1))) @ key.mT        # (..., n, m)
+    scores = scores.masked_fill(blocked & ~fully, -math.inf)     # (..., n, m)
+    weights = scores.softmax(-1) * ~fully                        # (..., n, m)
+    return weights @ value, weights                              # (..., n, d), (..., n, m)
 
 
 display.diff(attend, attend_safely)
@@ -300,19 +316,19 @@ torch.testing.assert_close(safe[~blocked], plain)
 of_words = one.gradients(safe[~blocked], [x])
 torch.testing.assert_close(of_words, one.gradients(plain, [x]))
 
-safe = attend_safely(x, x, x, both)[0]                         # (b, n, d)
 ours, _ = scaled_dot_product_attention(x, x, x, blocked=both)  # (b, n, d), (b, n, m)
 torch.testing.assert_close(ours, safe)
-torch.testing.assert_close(one.gradients(ours, [x]), one.gradients(safe, [x]))
+torch.testing.assert_close(one.gradients(ours[~blocked], [x]), of_words)
 print("words: as before, with their gradients")
 print("last row:", ours[1, 7].tolist())
 
 # %% [markdown]
-# A fully masked row may have three fates, and the figure of the merger shows each. **NaN** is loud,
-# and takes the model with it. **Zeros** say that there is nothing to see and nothing to add; this
-# book chooses zeros. **Uniform** weights come from a large negative number instead of $-\infty$:
-# the row then attends to exactly what was forbidden. [Masks in the
-# wild](14_masks_in_the_wild.ipynb) finds out which fate PyTorch and published code choose.
+# A fully masked row may have three fates, and where the figure of the merger is live, you can choose
+# among them. **NaN** is loud, and takes the model with it. **Zeros** say that there is nothing to see
+# and nothing to add; this book chooses zeros. **Uniform** weights come from a large negative number
+# that replaces the scores, instead of $-\infty$. All scores of the row are then equal, and it attends
+# evenly to exactly what was forbidden. [Masks in the wild](14_masks_in_the_wild.ipynb) finds out which
+# fate PyTorch and published code choose.
 
 # %% [markdown]
 # <!-- deeper: The same as PyTorch, with heads -->
@@ -361,6 +377,8 @@ assert reaction[1, 4:].any()
 #
 # > **Pitfall.** A causal mask that is one off. `triu(0)` blocks every word for itself, which leaves
 # > the first word fully masked. `triu(2)` lets each word see the next one.
+#
+# The cell takes the words of the batch, `x[0]`, as values, and asks which of them *drank* reacts to.
 
 # %%
 for offset in (0, 1, 2):
@@ -373,8 +391,9 @@ for offset in (0, 1, 2):
     assert (empty, seen) == (int(offset == 0), one.WORDS[: 2 + offset])
 
 # %% [markdown]
-# With `triu(2)` *drank* sees *milk*, the very word that a model has to predict there. In training it
-# can copy the answer, and when it writes there is nothing to copy.
+# With `triu(2)` *drank* sees *milk*. A model that writes learns to predict the next word in each row, so
+# in the row of *drank* the answer is *milk*. In training it could copy that answer, and when it writes,
+# there is nothing to copy.
 #
 # ## Exercises
 #
@@ -495,9 +514,9 @@ exercises.masks.check_find_leaks(find_leaks)
 # > weights = scores.masked_fill(blocked, -math.inf).softmax(-1)
 # > ```
 # >
-# > Block before the softmax, never after it. A fully masked row needs finite scores before the
-# > softmax and zero weights after it; otherwise every gradient becomes NaN. Test a mask from
-# > outside: what does the output react to?
+# > Block before the softmax, never after it. Give a fully masked row finite scores before the softmax
+# > and zero weights after it; its NaN would reach the gradients of matrices that all samples share.
+# > Test a mask from outside: what does the output react to?
 #
 # With projections, heads, batches and masks, every part is there. [The next
 # chapter](07_multihead_attention.ipynb) puts them into one class. Other libraries read True the

@@ -3,10 +3,11 @@
 #
 # *What is inside a class that can take PyTorch's place?*
 #
-# Six chapters have built the parts. Here is the whole: the class of the package, every line of it,
-# with its notes beside the code. You put it in PyTorch's place in a model, see what its weights cost,
-# give it other widths and a place to look when nothing matters, change its score, and run every
-# difference from PyTorch's that its documentation lists.
+# Six chapters have built the parts. This chapter assembles them into one class, the final class of
+# the book, which can replace `nn.MultiheadAttention` in a model that somebody else has written. You
+# read the real source of the package, line by line, in the order in which the data flows through
+# it: first the three lines of the formula, then everything around them. After that you put the
+# class to work: you swap it into a PyTorch layer, see what its weights cost, and change its score.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -16,46 +17,120 @@ display.chapter_map(
 )
 
 # %% [markdown]
-# ## The class
+# ## The three lines
 #
-# Code at the right (on a phone, below), and at the left what it does or why. The notes are the
-# docstrings and comments of the real file, the numbers are its lines, and each block has a link to
-# itself, which shows when you point at it. Begin with the six blocks of
-# [`forward`](#code-MultiheadAttention.forward): check, project, split, merge the masks, append, attend,
-# merge the heads, project. Checks and appended keys are new; the rest you have written. Skim what
-# stands around it, settings, three layouts and PyTorch's names, and come back when a section below
-# uses it.
+# The centre of everything is the formula of [One head](01_one_head.ipynb): score, softmax, mix. In
+# the package these are three functions, and a helper that the second one calls. Over each piece of
+# code stands what it does, and the numbers are the lines of the real file. They jump where the
+# docstring was, since it stands above. Dropout is off as long as `dropout_p` is 0, and comes
+# [later](#dropout).
+#
+# Look for the masks of [Masks](06_masks.ipynb) in the second function: the fix for fully masked rows
+# has two halves, one before the softmax, one after. Beside the boolean mask `blocked` there is a
+# second kind, numbers that are added to the scores, for instance to make distant keys count less. Such
+# a mask is called `bias` here, and has nothing to do with a `Linear`'s bias.
 
 # %%
-from annotated_attention import MultiheadAttention
+from annotated_attention import attention, chapters, masks
 
-display.annotated(MultiheadAttention)
-
-# %% [markdown]
-# ## The step between the projections
-#
-# `attend` hands over to one function, which has two ways: PyTorch's fused kernel, which never holds
-# the weights, and three steps, which return them: scores, softmax with masks, mix. They are chapter 1
-# with the masks of [chapter 6](06_masks.ipynb), in one tensor that is added. See where the fix for
-# fully masked rows stands in the softmax: half of it before, half after.
-
-# %%
-from annotated_attention import attention
-
-STEPS = (attention.scaled_scores, attention.masked_softmax, attention.mix)
-display.annotated(attention.scaled_dot_product_attention, *STEPS)
+THREE_LINES = (attention.scaled_scores, attention.masked_softmax, attention.mix)
+display.annotated(*THREE_LINES, masks.masks_as_bias)
 
 # %% [markdown]
-# ## What flows through it
-#
-# Run it once and let a subclass write down what passes: n = 3 queries look at m = 5 keys, two samples,
-# four heads of width 6. A **hook**, a function that PyTorch calls after a module has run, adds what
-# goes through `out_proj`.
+# The dots in `(..., n, m)` stand for any axes in front, such as samples and heads; these functions
+# need not know about them. Run the first three one after the other on the sentence, and compare with
+# the function that you wrote in the first chapter.
 
 # %%
 import torch
 from torch import Tensor, nn
 
+one = chapters.load("01_one_head")
+it = one.WORDS.index("it")
+words = one.EMBEDDINGS  # (8, 4)
+
+scores = attention.scaled_scores(words, words)   # (8, 8)
+weights = attention.masked_softmax(scores)       # (8, 8)
+output, weights = attention.mix(weights, words)  # (8, 4), (8, 8)
+torch.testing.assert_close((output, weights), one.attend(words, words, words))
+one.show(one.WORDS, ["it looks at"], weights[[it]].mT)
+
+# %% [markdown]
+# *It* gives 0.30 to *thirsty*, the number that you know from paper.
+#
+# ### Two ways through
+#
+# One function chains the three lines, and offers a shorter way. PyTorch has a **fused kernel**, one
+# routine that computes the same output without ever storing the `(n, m)` weights. That is faster and
+# takes less memory, but then nobody can look at the weights. `need_weights` chooses between the two.
+
+# %%
+from annotated_attention import scaled_dot_product_attention
+
+display.annotated(scaled_dot_product_attention)
+
+# %% [markdown]
+# `block_future` is known from [Masks](06_masks.ipynb#merging-the-two). `merge_masks` is the operator
+# `|` of that chapter, which also adds up masks made of numbers. Both come below. The names in this
+# function that begin with an underscore refuse bad arguments, call the fused kernel, or save time;
+# they stand in the fold after the next cell. Both ways must agree on outputs and on gradients. Here
+# they do so with a causal mask, and with the mask of one fully masked row.
+
+# %%
+x = words.double().requires_grad_()  # (8, 4)
+nobody = torch.zeros(8, 8, dtype=torch.bool)
+nobody[it] = True  # it must not look anywhere
+for name, mask in {"causal": {"is_causal": True}, "it masked": {"blocked": nobody}}.items():
+    slow = scaled_dot_product_attention(x, x, x, **mask)[0]                      # (8, 4)
+    fast = scaled_dot_product_attention(x, x, x, need_weights=False, **mask)[0]  # (8, 4)
+    torch.testing.assert_close(fast, slow)
+    torch.testing.assert_close(one.gradients(fast, [x]), one.gradients(slow, [x]))
+    print(f"{name}: equal; it collects")
+    print("   ", *(f"{number:.2f}" for number in slow[it]))
+
+# %% [markdown]
+# <!-- deeper: The functions with an underscore -->
+# ### Going deeper: The functions with an underscore
+#
+# The fused kernel wants four axes and one mask that is added, so `_fused` prepares both.
+# `_contiguous_for_speed` and `_softmax_for_speed` change no number, and what they save is measured in
+# [Speed](13_speed.ipynb). The checks come last.
+
+# %%
+FOR_SPEED = (attention._contiguous_for_speed, attention._softmax_for_speed)
+display.annotated(attention._fused, *FOR_SPEED)
+
+# %%
+CHECKS = (attention._check, attention._check_masks, attention._check_scores)
+display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## The class
+#
+# Now the class around the three lines. Its method `forward` is what runs when you call the module.
+# Read the notes from top to bottom. Where a note begins with a shape, it is the one that the lines
+# under it make. Tokens come in as `(n, b, e)`, become `(b, h, n, d)` for the attention, and leave as
+# they came.
+#
+# The notes use two terms. Two settings of the class **append** one more key and value each to every
+# sequence, a place to look when nothing fits ([fold
+# below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended, and
+# the dots in `(b, h, ..., d)` are m. A **hook** is a function that PyTorch calls after a module has run.
+
+# %%
+from annotated_attention import MultiheadAttention
+
+display.annotated(MultiheadAttention.forward)
+
+# %% [markdown]
+# Do not take the shapes on trust: let a subclass write down what passes. Three queries look at five
+# keys, in two samples, with four heads of width 6, and sample 1 has two places of padding. A
+# hook adds what goes through `out_proj`.
+
+# %%
 b, n, m, h, d = 2, 3, 5, 4, 6
 e = h * d
 SEEN: dict[str, tuple[int, ...]] = {}
@@ -70,8 +145,9 @@ class Noting(MultiheadAttention):
     """Writes down what its two steps are given, and what they return."""
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        note(q=q, k=k, scores=super().score(q, k))
-        return super().score(q, k)
+        scores = super().score(q, k)  # (b, h, n, m)
+        note(q=q, k=k, scores=scores)
+        return scores
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **options):
         heads, weights = super().attend(q, k, v, **options)
@@ -83,8 +159,7 @@ class Noting(MultiheadAttention):
 torch.manual_seed(7)
 query = torch.randn(n, b, e)  # (n, b, e)
 key = torch.randn(m, b, e)    # (m, b, e)
-padding = torch.zeros(b, m, dtype=torch.bool)
-padding[1, 3:] = True
+padding = masks.block_padding(torch.tensor([5, 3]), m)
 
 noting = Noting(e, h)
 noting.out_proj.register_forward_hook(lambda _, x, made: note(merged=x[0], output=made))
@@ -109,19 +184,62 @@ LETTERS = {2: "b", 3: "n", 5: "m", 4: "h", 6: "d", 24: "h·d", 1: "1"}
 display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")
 
 # %% [markdown]
-# Blue has a row for each query, green one for each key. The sizes come from the run, and each has its
-# letter because all differ. The padding has become `(b, 1, 1, m)`: one row for all heads and all
-# queries, and no copy. Grey boxes have both n and m; what that costs is counted below.
+# Blue boxes have the queries' axis n, green ones the keys' axis m, and grey ones have both; what the
+# grey ones cost is counted [below](#the-weights-and-what-they-cost). All five sizes differ, so each
+# number of the run has its letter. The padding mask has become `(b, 1, 1, m)`, one row for all heads
+# and all queries.
 #
-# ## In PyTorch's place
+# ### The steps that forward calls
 #
-# The same seed gives the same parameters under the same names. Equal outputs, equal weights, equal
-# gradients of inputs and parameters, for four settings:
+# Each step is a short method or function. They stand here in the order of the calls, in four groups.
+# The first group leads from tokens to heads. Look for `query is key is value`, the case of
+# self-attention: there one matrix product makes all three.
 
 # %%
-from annotated_attention import chapters
+from annotated_attention.heads import merge_heads, split_heads
 
-one = chapters.load("01_one_head")
+FIRST = (MultiheadAttention._project, MultiheadAttention._batch_first)
+display.annotated(*FIRST, split_heads)
+
+# %% [markdown]
+# The second group gives each mask the axes of the scores: look for `None, None`, the axes for heads
+# and queries that a padding mask lacks. Of `_merge` a first reader needs the first and the last line,
+# since what stands between is for appended keys.
+
+# %%
+TO_HEADS = (masks.attention_to_heads, masks.padding_to_heads)
+display.annotated(MultiheadAttention._merge, *TO_HEADS)
+
+# %% [markdown]
+# To the second group belong two functions that
+# [`scaled_dot_product_attention`](#code-scaled_dot_product_attention) has called, too. See how
+# `merge_masks` keeps the two kinds of masks apart: booleans meet in `|`, numbers in `+`.
+
+# %%
+display.annotated(masks.block_future, masks.merge_masks)
+
+# %% [markdown]
+# The third group computes. `attend` hands over to the function that you have read at the beginning,
+# and `score` to the first of the three lines. These two are there to be overridden, and each has an
+# example in its fold.
+
+# %%
+display.annotated(MultiheadAttention.attend, MultiheadAttention.score)
+
+# %% [markdown]
+# The last group takes two of the first steps back: `merge_heads` undoes `split_heads`, and `_as_given`
+# undoes `_batch_first`.
+
+# %%
+display.annotated(merge_heads, MultiheadAttention._as_given)
+
+# %% [markdown]
+# ## In PyTorch's place
+#
+# The same seed gives the same parameters under the same names as in PyTorch's class. Outputs, weights
+# and the gradients of inputs and parameters must be equal, too, here for four settings.
+
+# %%
 SETTINGS = {
     "defaults": {},
     "no bias": {"bias": False},
@@ -152,81 +270,90 @@ for name, options in SETTINGS.items():
     torch.testing.assert_close(
         mine, one.gradients(expected[0], [*given, *theirs.parameters()])
     )
-    print(f"{name:>13}: {len(ours.state_dict())} entries and {len(mine)} gradients, equal")
+    print(f"{name:>13}: {len(ours.state_dict())} entries, {len(mine)} gradients")
 
 # %% [markdown]
-# So in a model that somebody else has written, one line replaces the module. Here it is PyTorch's
-# encoder layer: attention, and some steps after it that [chapter 8](08_transformer_layers.ipynb)
-# explains. The `state_dict` of the model, a checkpoint for example, still fits.
+# So in a model that somebody else has written, one line replaces the module. Take PyTorch's encoder
+# layer, which is attention with some steps after it that the [next
+# chapter](08_transformer_layers.ipynb) explains. Its `state_dict`, the parameters by name, still fits:
 
 # %%
 torch.manual_seed(4)
 x = of_width(b, n, e)  # (b, n, e)
 layer = nn.TransformerEncoderLayer(e, h, 30, dropout=0, batch_first=True).double()
 printed = str(layer)
-before = layer(x)      # (b, n, e)
+before = layer(x)  # (b, n, e)
 expected = one.gradients(before, [x, *layer.parameters()])
 checkpoint = layer.state_dict()
 
 layer.self_attn = MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
 layer.load_state_dict(checkpoint)
-after = layer(x)       # (b, n, e)
+after = layer(x)  # (b, n, e)
 torch.testing.assert_close(after, before)
 torch.testing.assert_close(one.gradients(after, [x, *layer.parameters()]), expected)
-print(f"{len(checkpoint)} entries loaded; output and {len(expected)} gradients are equal")
+print(f"{len(checkpoint)} entries loaded\noutput and {len(expected)} gradients are equal")
 
 # %% [markdown]
-# What has changed in the model? Compare how it prints:
+# Output and gradients have not changed. What has changed in the model? Compare how it prints:
 
 # %%
 display.diff(printed, str(layer))
 
 # %% [markdown]
-# One line: PyTorch's `out_proj` has a class of its own, ours is a plain `Linear`.
+# PyTorch's `out_proj` has a class of its own, and ours is a plain `Linear`. Nothing else differs.
 #
-# > **Pitfall.** A `state_dict` holds parameters, and no settings. Leave out `batch_first=True`, and
-# > everything loads, every shape fits, and sentences attend to each other, as in
-# > [chapter 5](05_batches.ipynb#what-equal-sizes-hide).
+# Now forget `batch_first=True` in the line that replaces the module. Where do you find out: when the
+# checkpoint is loaded, when the layer is called, or not at all?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Not at all, unless you compare numbers. A `state_dict` holds parameters and no settings, so everything
+# loads. In self-attention the output has the shape of the input in either layout, so every shape
+# fits. But samples are taken for tokens, and sentences attend to each other.
+#
+# </details>
 
 # %%
 layer.self_attn = MultiheadAttention(e, h, dtype=torch.float64)
-print(layer.load_state_dict(checkpoint), tuple(layer(x).shape))
-print(f"and off by up to {(layer(x) - before).abs().max():.2f}")
+print(layer.load_state_dict(checkpoint))
+wrong = layer(x)  # (b, n, e)
+print("shapes:", tuple(wrong.shape), "and", tuple(before.shape))
+print(f"off by up to {(wrong - before).abs().max():.2f}")
+assert not wrong.allclose(before)
 
 # %% [markdown]
+# > **Pitfall.** A `state_dict` does not know `batch_first`, `num_heads` or `dropout`. After a swap,
+# > compare one output with that of the old module, as the cell before did.
+#
 # ## The weights, and what they cost
 #
-# Back to the sentence, with the two heads that [chapter 2](02_two_heads.ipynb) made by hand: the
-# first asks who is meant, the second what is said of it. Here they are in one module. PyTorch's
-# weights are transposed: a column there is a row here.
+# Back to the sentence, with the two heads that [Two heads](02_two_heads.ipynb) made by hand. The first
+# compares words by *animal* and *food*, the second by *action* and *quality*. In one module that is
+# four times the identity matrix: head 1 gets the first two features and head 2 the others. What goes
+# in are the words after a first layer: each word plus what it has collected, since
+# [One head](01_one_head.ipynb#collected-then-added) adds the two.
 
 
 # %%
-def by_hand(**options) -> MultiheadAttention:
-    """Make chapter 2's two heads."""
-    thing, alive, _, _ = torch.eye(4)                                     # (4,)
-    w_q = torch.stack([2 * thing, 2 * alive, torch.zeros(4), 4 * alive])  # (4, 4)
-    module = MultiheadAttention(4, 2, bias=False, **options)
+def identities(kind: type = MultiheadAttention, h: int = 2, **options) -> nn.Module:
+    """Make a module of width 4 whose four matrices are the identity."""
+    module = kind(4, h, bias=False, **options)
     with torch.no_grad():
-        module.in_proj_weight.copy_(torch.cat([w_q, torch.eye(4), torch.eye(4)]))
+        module.in_proj_weight.copy_(torch.eye(4).repeat(3, 1))
         module.out_proj.weight.copy_(torch.eye(4))
     return module
 
 
-words = one.EMBEDDINGS  # (8, 4)
-it = one.WORDS.index("it")
-sentence = (words, words, words)
-_, mean = by_hand()(*sentence)                              # (8, 4), (8, 8)
-_, each = by_hand()(*sentence, average_attn_weights=False)  # (8, 4), (2, 8, 8)
-for name, row in {"head 1": each[0, it], "head 2": each[1, it], "mean": mean[it]}.items():
-    first, second = row.topk(2).indices.tolist()
-    found = ", ".join(f"{one.WORDS[i]} {row[i]:.2f}" for i in (first, second))
-    print(f"{name}: {found}")
+x = words + one.attend(words, words, words)[0]               # (8, 4)
+_, mean = identities()(x, x, x)                              # (8, 4), (8, 8)
+_, each = identities()(x, x, x, average_attn_weights=False)  # (8, 4), (2, 8, 8)
+rows = torch.stack([each[0, it], each[1, it], mean[it]])     # (3, 8)
+one.show(one.WORDS, ["head 1", "head 2", "mean"], rows.mT)
 
 # %% [markdown]
-# By default you get the mean over the heads, and it hides that there were two
-# questions. Ask for each head with `average_attn_weights=False`. The figure begins with the mean;
-# where scripts run, choose a head instead, and then another word:
+# Head 1 gives *cat* 0.82, and head 2 gives *thirsty* 0.78. By default you get the mean over the heads,
+# and from the mean alone you cannot tell which head asked what. `average_attn_weights=False` returns
+# the weights of each head. Where scripts run, choose a head in the figure, and then another word:
 
 # %% jupyter={"source_hidden": true}
 three = torch.cat([each, mean[None]])  # (3, 8, 8)
@@ -235,11 +362,17 @@ names = ("head 1", "head 2", "mean")
 display.heads_at_work(still, three, one.WORDS, one.WORDS, start=(0, 2, it), heads=names)
 
 # %% [markdown]
-# The mean gives *it* some of *cat* and some of *thirsty*. From the mean alone you cannot tell that
-# two heads asked, nor which of them found what.
+# Returning the weights is the default, too, and it has a price: the `(n, m)` matrices of all heads
+# are kept until the gradient has been computed. Double the number of tokens. How do the kept bytes
+# grow with weights, and how without: twofold, fourfold, or eightfold?
 #
-# Returning weights is the default, too, and it has a price. Count the bytes that one call
-# keeps for its gradient:
+# <details><summary>What do you expect?</summary>
+#
+# With weights they tend to fourfold: the matrices have n times n entries, and for long sequences they
+# outweigh everything else. Without weights they nearly double: what is kept has one row per token,
+# apart from $W_O$, whose size does not depend on n.
+#
+# </details>
 
 
 # %%
@@ -263,8 +396,10 @@ for length in (64, 128, 256, 512, 1024):
     print(f"{length:4} {kept(length, True):14,} {kept(length, False):9,}")
 
 # %% [markdown]
-# Without weights, twice the length keeps about twice the bytes. With them it tends to four times.
-# The time, from the package's own measurements:
+# From 512 to 1024 tokens the middle column grows almost fourfold, and the last one almost twofold.
+# What do the weights cost in time? The package has measured how much slower a forward and backward
+# pass is with weights than without. Each line has its size as `(b, n, e, h)`; the last two name the
+# processor and the version of PyTorch.
 
 # %%
 from annotated_attention import measure
@@ -272,128 +407,63 @@ from annotated_attention import measure
 for row in measure.find("versions", mode="forward + backward"):
     size, times = tuple(row["size"]), row["milliseconds"]
     slower = times["07 final class, weights"][1] / times["07 final class"][1]
-    print(f"b, n, e, h = {size}: with weights {slower:.2f}x the time")
+    print(f"{size}: {slower:.2f}x the time")
 origin = measure.load()["provenance"]
-print("measured on", origin["cpu"], "with torch", origin["torch"])
+print(origin["cpu"])
+print("torch", origin["torch"])
 
 # %% [markdown]
-# So ask with `need_weights=False` unless you look at them.
+# So pass `need_weights=False` unless you look at the weights.
 #
 # ## Dropout
 #
-# In training, **dropout** sets each weight to zero with probability p, and divides the others by
-# 1 − p. The weights that you get back are those that mixed the values, so their rows need not sum
-# to one: only on average, over many draws.
+# In training, **dropout** sets each weight to zero with probability p and divides the others by
+# 1 − p. Take p = 0.5<!-- setting --> and look at the weights that come back. Do the weights of one
+# query still add up to one: always, never, or on average?
+#
+# <details><summary>What do you expect?</summary>
+#
+# On average. Each weight becomes 0 or twice as large, with equal chances, so its mean stays as it is.
+# In a single draw a query may lose its largest weight, or keep it and have it doubled.
+#
+# </details>
 
 # %%
 torch.manual_seed(5)
-dropping = by_hand(dropout=0.5)
-_, dropped = dropping(*sentence, average_attn_weights=False)  # (8, 4), (2, 8, 8)
-kept_ones = dropped > 0                                       # (2, 8, 8)
+dropping = identities(dropout=0.5)
+by_head = {"average_attn_weights": False}
+_, dropped = dropping(x, x, x, **by_head)  # (8, 4), (2, 8, 8)
+kept_ones = dropped > 0                    # (2, 8, 8)
 torch.testing.assert_close(dropped[kept_ones], 2 * each[kept_ones])
-print("head 1, one draw:  ", [f"{total:.2f}" for total in dropped[0].sum(-1)])
 
-many = words[:, None].expand(-1, 4000, -1)  # (8, 4000, 4)
-_, draws = dropping(many, many, many)       # (8, 4000, 4), (4000, 8, 8)
-print("mean of 4000 draws:", [f"{total:.2f}" for total in draws.mean(0).sum(-1)])
-_, still = dropping.eval()(*sentence)
-print("sums in evaluation:", [f"{total:.2f}" for total in still.sum(-1)])
+many = x[:, None].expand(-1, 4000, -1)              # (8, 4000, 4)
+_, draws = dropping(many, many, many, **by_head)    # (8, 4000, 4), (4000, 2, 8, 8)
+_, evaluated = dropping.eval()(x, x, x, **by_head)  # (8, 4), (2, 8, 8)
+rows = torch.stack([dropped[0], draws[:, 0].mean(0), evaluated[0]])
+one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], rows.sum(-1).mT)
 
 # %% [markdown]
-# In one draw the sums scatter, and a row may lose everything; over many draws they meet at one. In
-# evaluation nothing is dropped. From one seed, PyTorch's module drops the same weights:
+# Each number is the sum of a word's weights in head 1. In one draw the sums scatter, over many draws
+# they meet at one, and in evaluation nothing is dropped.
+# The weights that you get back are those that have mixed the values, after dropout; others would not
+# belong to the output. PyTorch's class returns the same, and from one seed it drops the same weights:
 
 # %%
 drawn = []
 for kind in (MultiheadAttention, nn.MultiheadAttention):
-    module = kind(4, 2, bias=False, dropout=0.5)
-    module.load_state_dict(dropping.state_dict())
+    module = identities(kind, dropout=0.5)
     torch.manual_seed(5)
-    drawn.append(module(*sentence, average_attn_weights=False)[1])
+    drawn.append(module(x, x, x, average_attn_weights=False)[1])
 torch.testing.assert_close(*drawn)
-print(f"PyTorch's drops the same {(drawn[1] == 0).sum()} weights, and the others are equal")
+print(f"both drop the same {(drawn[1] == 0).sum()} of {drawn[1].numel()} weights")
 
 # %% [markdown]
-# > **Why.** Weights without dropout would look better in a figure, and would not be those that made
-# > the output. Look at weights after `.eval()`.
-#
-# ## Other widths
-#
-# In cross-attention, what is looked at may come from elsewhere and have another width: `kdim` for
-# keys, `vdim` for values. The output keeps the width of the queries. Eight words look at five
-# patches of a picture:
-
-# %%
-torch.manual_seed(6)
-looking = MultiheadAttention(4, 2, kdim=7, vdim=3)
-where, what = torch.randn(5, 7), torch.randn(5, 3)  # (5, 7), (5, 3)
-output, weights = looking(words, where, what)       # (8, 4), (8, 5)
-print("output", tuple(output.shape), "weights", tuple(weights.shape))
-for name, matrix in looking.state_dict().items():
-    print(f"{name:>15} {tuple(matrix.shape)}")
-
-# %% [markdown]
-# Widths that differ cannot lie in one matrix, so there are three, and that changes more than names.
-# The deviation that Xavier's initialisation draws with depends on the shape, and a matrix of three
-# blocks is taller than one of them:
-
-# %%
-packed = MultiheadAttention(512, 8).in_proj_weight
-apart = MultiheadAttention(512, 8, kdim=500).q_proj_weight
-print(f"deviation at e = 512: packed {packed.std():.4f}, apart {apart.std():.4f}")
-
-# %% [markdown]
-# ## A place to attend when nothing matters
-#
-# Weights sum to one, so a query takes something from somebody, whether or not anybody has what it
-# wants. `add_zero_attn` appends a key and value of zeros to every sequence, `add_bias_kv` a learned
-# pair: somewhere to look when there is nothing to see.
-#
-# A task that needs it: five tokens, each with a number; in half of the sequences one token is
-# marked. Return its number, and zero where none is.
-
-
-# %%
-def draw_task() -> tuple[Tensor, Tensor]:
-    """Draw sequences and answers; feature 0 is the mark, feature 1 the number."""
-    x = torch.zeros(256, 5, 8)                  # (256, 5, 8)
-    x[..., 1] = torch.randn(256, 5)
-    marked = torch.arange(256) % 2 == 0
-    x[marked, torch.randint(5, (128,)), 0] = 1
-    return x, (x[..., 0] * x[..., 1]).sum(1)    # (256, 5, 8), (256,)
-
-
-def learn(steps: int = 300, **options) -> tuple[float, Tensor]:
-    """Train one head; return the loss and the mean weights where none is marked."""
-    torch.manual_seed(0)
-    module = MultiheadAttention(8, 1, batch_first=True, **options)
-    optimizer = torch.optim.Adam(module.parameters(), lr=0.02)
-    for _ in range(steps):
-        x, answers = draw_task()
-        output, weights = module(torch.ones(256, 1, 8), x, x)  # (256, 1, 8), (256, 1, ...)
-        loss = (output[:, 0, 0] - answers).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return loss.item(), weights[1::2].detach().mean((0, 1))
-
-
-# %%
-for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
-    loss, weights = learn(**options)
-    shown = " ".join(f"{weight:.2f}" for weight in weights)
-    name = next(iter(options), "nothing appended")
-    print(f"{name:>16}: loss {loss:.6f}, unmarked: {shown}")
-
-# %% [markdown]
-# Without it, the best that a head can do with an unmarked sequence is to spread its attention, and the
-# mean of five meaningless numbers is not zero. With it, the last column, which is the appended key,
-# takes nearly all, and the loss all but vanishes.
+# To look at weights, call `.eval()` first.
 #
 # ## A score of your own
 #
-# `score` is the line to change for a variant. This one scores by distance: a key is worth more the
-# closer it is to the query, $-\lVert q - k \rVert^2 / (2 \sqrt d)$.
+# To change how keys are compared with queries, override `score`. This class scores by distance: a key
+# is worth more the closer it is to the query, $-\lVert q - k \rVert^2 / (2 \sqrt d)$.
 
 
 # %%
@@ -405,24 +475,22 @@ class DistanceAttention(MultiheadAttention):
         return -squares / (2 * self.head_dim**0.5)                            # (b, h, n, m)
 
 
-for kind in (MultiheadAttention, DistanceAttention):
-    module = kind(4, 1, bias=False)
-    with torch.no_grad():
-        module.in_proj_weight.copy_(torch.eye(4).repeat(3, 1))
-    _, weights = module(words, words, words)                           # (8, 4), (8, 8)
-    best = weights[it].topk(3).indices
-    row = "  ".join(f"{one.WORDS[j]} {weights[it, j]:.2f}" for j in best)
-    print(f"{kind.__name__:>18}, it looks at: {row}")
+_, by_product = identities(h=1)(words, words, words)                      # (8, 4), (8, 8)
+_, by_distance = identities(DistanceAttention, h=1)(words, words, words)  # (8, 4), (8, 8)
+rows = torch.stack([by_product[it], by_distance[it]])                     # (2, 8)
+one.show(one.WORDS, ["by product", "by distance"], rows.mT)
 
 # %% [markdown]
-# With every projection the identity, *it* scored *cat* highest by the product, since *cat* is a long
-# vector. By distance it finds itself. What exactly has changed? Multiply out:
+# By the product, *it* finds *thirsty* with 0.30. By distance it finds itself, with 0.29, and *cat* and
+# *milk* fall behind *the*. What exactly has changed? Multiply out:
 #
 # $$-\lVert q - k\rVert^2 / 2 = qk^\top - \lVert q \rVert^2 / 2 - \lVert k \rVert^2 / 2$$
 #
-# The softmax ignores what is the same for all keys, so $\lVert q \rVert^2$ drops out, and
-# $-\lVert k \rVert^2 / 2$ is left: a handicap for long keys. Give it to the ordinary class as a mask
-# that is added, a causal one beside it, and the two classes must agree:
+# The softmax ignores what is the same for all keys, so $\lVert q \rVert^2$ drops out. What is left is
+# $-\lVert k \rVert^2 / 2$, a handicap for long keys, and *cat* and *milk* are long vectors. Give this
+# handicap to the ordinary class as a mask that is added, next to a causal mask, and the two classes
+# must agree. Each head has its own keys, so each needs a mask of its own. As in PyTorch's class,
+# `attn_mask` has no axis for heads: masks for each sample and head come as `(b * h, n, m)`.
 
 # %%
 torch.manual_seed(8)
@@ -430,11 +498,11 @@ near = DistanceAttention(e, h, batch_first=True, dtype=torch.float64)
 plain = MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
 plain.load_state_dict(near.state_dict())
 
-query, key = of_width(b, n, e), of_width(b, m, e)                    # (b, n, e), (b, m, e)
+query, key = of_width(b, n, e), of_width(b, m, e)  # (b, n, e), (b, m, e)
 w_k, b_k = near.in_proj_weight.chunk(3)[1], near.in_proj_bias.chunk(3)[1]
-k = (key @ w_k.mT + b_k).unflatten(-1, (h, d))                       # (b, m, h, d)
-handicap = -k.square().sum(-1).mT / (2 * d**0.5)                     # (b, h, m)
-added = handicap[:, :, None].expand(b, h, n, m).flatten(0, 1)        # (b * h, n, m)
+k = (key @ w_k.mT + b_k).unflatten(-1, (h, d))                 # (b, m, h, d)
+handicap = -k.square().sum(-1).mT / (2 * d**0.5)               # (b, h, m)
+added = handicap[:, :, None].expand(b, h, n, m).flatten(0, 1)  # (b * h, n, m)
 
 # %%
 expected, _ = plain(query, key, key, attn_mask=added, is_causal=True)
@@ -443,201 +511,484 @@ for need_weights in (True, False):
     found, _ = near(query, key, key, is_causal=True, need_weights=need_weights)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(one.gradients(found, [query, key]), expected_gradients)
-    print(f"need_weights={need_weights}: output and gradients agree")
+    print(f"need_weights={need_weights}: equal")
 
 # %% [markdown]
-# Without weights it agrees, too: a class that overrides `score` never takes the fused kernel, which
-# would have ignored it.
+# They agree without weights as well: a class that overrides `score` never takes the fused kernel,
+# which would ignore the new score.
 #
-# ## Where it differs from PyTorch's, row by row
-#
-# The table at the top of the class can be wrong like any other, so run it. One row by hand: tell both
-# modules `is_causal=True`, in evaluation and without a mask. Which outputs do theirs equal?
+# To change more than the score, override `attend`. It gets queries, keys and values of all heads, and
+# returns what each head has collected. This class silences one head, which is how you ask what that
+# head was good for.
+
 
 # %%
-from annotated_attention import block_future
+class WithoutHead(MultiheadAttention):
+    """Silences one head."""
 
-x = of_width(b, n, e)  # (b, n, e)
-KINDS = {"PyTorch's": nn.MultiheadAttention, "ours": MultiheadAttention}
-for name, kind in KINDS.items():
-    module = made(kind, batch_first=True).eval()
-    with torch.no_grad():
-        told, _ = module(x, x, x, is_causal=True)
-        plain, _ = module(x, x, x)
-        causal, _ = module(x, x, x, attn_mask=block_future(n))
-    as_plain, as_causal = told.allclose(plain), told.allclose(causal)
-    print(f"{name:>9}: as without a mask: {as_plain}, as with a causal one: {as_causal}")
+    silent: int
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **options):
+        heads, weights = super().attend(q, k, v, **options)
+        kept = torch.arange(self.num_heads) != self.silent  # (h,)
+        return heads * kept[:, None, None], weights
+
+
+collected = {"both": identities()(x, x, x)[0][it]}
+for silent in (0, 1):
+    module = identities(WithoutHead)
+    module.silent = silent
+    collected[f"without {silent + 1}"] = module(x, x, x)[0][it]
+one.show([*collected], one.FEATURES, torch.stack([*collected.values()]))
 
 # %% [markdown]
-# PyTorch's module looks into the future. The folded cells do the same for every row: PyTorch's module
-# computes known outputs from masks that nobody misreads, and what a call gives is named after
-# the one that it equals, or after its error.
+# Without head 1, *it* collects no *animal* and no *food*; without head 2, no *action* and no *quality*.
+# The heads meet only in $W_O$, which is the identity here, so nothing else changes.
+#
+# ## Parameters, layouts and PyTorch's names
+#
+# What is left of the class is how it is made. A `state_dict` of PyTorch's fits because the parameters
+# have PyTorch's names and shapes. Where queries, keys and values have the same width e, the three
+# matrices lie in one, `in_proj_weight`; its rows are $W_Q$, then $W_K$, then $W_V$, each transposed.
 
-# %% jupyter={"source_hidden": true}
-import inspect
+# %%
+display.annotated(MultiheadAttention.__init__, MultiheadAttention._reset_parameters)
+
+# %% [markdown]
+# `check_settings` refuses settings that do not fit, and stands in [a fold
+# below](#going-deeper-what-is-refused). In cross-attention, keys and values may come from elsewhere and
+# have other widths: `kdim` for keys, `vdim` for values. Then there are three separate matrices. The
+# output keeps the width of the queries. Here eight words look at five patches of a picture.
+
+# %%
+torch.manual_seed(6)
+looking = MultiheadAttention(4, 2, kdim=7, vdim=3)
+where, what = torch.randn(5, 7), torch.randn(5, 3)  # (5, 7), (5, 3)
+output, weights = looking(words, where, what)       # (8, 4), (8, 5)
+print("output", tuple(output.shape), "weights", tuple(weights.shape))
+for name, matrix in looking.state_dict().items():
+    print(f"{name:>15} {tuple(matrix.shape)}")
+
+# %% [markdown]
+# There are three layouts: `(n, b, e)` by default, `(b, n, e)` with `batch_first=True`, and `(n, e)` for
+# a single sequence. The last cell used the third. All three give the same numbers:
+
+# %%
+default, first = (made(MultiheadAttention, batch_first=x) for x in (False, True))
+tokens = of_width(b, n, e)                   # (b, n, e)
+expected = first(tokens, tokens, tokens)[0]  # (b, n, e)
+turned = tokens.transpose(0, 1)              # (n, b, e)
+torch.testing.assert_close(default(turned, turned, turned)[0].transpose(0, 1), expected)
+for sample, right in zip(tokens, expected):
+    torch.testing.assert_close(first(sample, sample, sample)[0], right)
+print("three layouts, the same numbers")
+
+# %% [markdown]
+# <!-- deeper: One matrix or three -->
+# ### Going deeper: One matrix or three
+#
+# Packing three matrices into one changes more than names. The spread of the values that Xavier's
+# initialisation draws depends on the shape of the matrix, and three blocks are taller than one. These are the standard
+# deviations at e = 512:
+
+# %%
+packed = MultiheadAttention(512, 8).in_proj_weight
+apart = MultiheadAttention(512, 8, kdim=500).q_proj_weight
+print(f"packed {packed.std():.4f}, apart {apart.std():.4f}")
+
+# %% [markdown]
+# Packed, the initial values are smaller, in PyTorch's class as in ours.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# <!-- deeper: A place to attend when nothing matters -->
+# ### Going deeper: A place to attend when nothing matters
+#
+# Weights add up to one, so a query takes something from somebody, whether or not any key has what it
+# wants. `add_zero_attn` appends a key and a value of zeros to every sequence, and `add_bias_kv` a
+# learned pair: somewhere to look when there is nothing to see. `_append` does so for keys and values,
+# where the dots in `(b, h, ..., d)` are m and what has been appended. `append_allowed` gives the masks
+# as many columns that block nothing.
+
+# %%
+display.annotated(MultiheadAttention._append, masks.append_allowed)
+
+# %% [markdown]
+# Here is a task that needs it. There are five tokens, each with a number, and in half of the sequences
+# one token is marked. The answer is the number of the marked token, or zero where none is marked.
+
+
+# %%
+def draw_task() -> tuple[Tensor, Tensor]:
+    """Draw sequences and answers; feature 0 is the mark, feature 1 the number."""
+    x = torch.zeros(256, 5, 8)  # (256, 5, 8)
+    x[..., 1] = torch.randn(256, 5)
+    x[::2, :, 0] = torch.eye(5)[torch.randint(5, (128,))]
+    return x, (x[..., 0] * x[..., 1]).sum(1)  # (256, 5, 8), (256,)
+
+
+def learn(steps: int = 300, **options) -> tuple[Tensor, ...]:
+    """Train one head; return what it answers at last, what is right, and its weights."""
+    torch.manual_seed(0)
+    module = MultiheadAttention(8, 1, batch_first=True, **options)
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.02)
+    for _ in range(steps):
+        x, right = draw_task()
+        output, weights = module(torch.ones(256, 1, 8), x, x)  # (256, 1, 8), (256, 1, ...)
+        answers = output[:, 0, 0]                              # (256,)
+        optimizer.zero_grad()
+        (answers - right).square().mean().backward()
+        optimizer.step()
+    return answers.detach(), right, weights.detach()
+
+
+# %%
+for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
+    answers, right, weights = learn(**options)
+    loss = (answers - right).square().mean()
+    size = answers[::2] @ right[::2] / right[::2].square().sum()
+    wrong = answers[1::2].square().mean().sqrt()
+    print(f"{next(iter(options), 'nothing')}: loss {loss:.6f}")
+    print(f"  marked: {size:.2f} of its size")
+    print(f"  unmarked: {wrong:.2f} in the place of 0; weights:")
+    print("   ", *(f"{weight:.2f}" for weight in weights[1::2].mean((0, 1))))
+
+# %% [markdown]
+# Without an appended key, the head spreads its attention over an unmarked sequence, and what comes out
+# is a mean of five numbers that mean nothing. To keep that small it also shrinks the marked answers,
+# to 0.83 of their size, since one $W_V$ serves both. The best compromise can be computed: the mean of
+# five independent numbers has a fifth of their variance, so the factor $c$ that minimises
+# $(1 - c)^2 + c^2 / 5$ is $5/6$.
+#
+# With an appended key, the last weight takes nearly everything in an unmarked sequence. Marked answers
+# keep their size, and the loss all but vanishes.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# <!-- deeper: What is refused -->
+# ### Going deeper: What is refused
+#
+# A bad argument raises an error that names it, says what was given, and says what fits. Only shapes,
+# dtypes, devices and settings are looked at, never values.
+
+# %%
+import textwrap
+
+default = made(MultiheadAttention)
+for bad in (
+    lambda: MultiheadAttention(10, 4),
+    lambda: default(of_width(n, b, 23), turned, turned),
+    lambda: default(turned, turned, turned, padding),
+):
+    try:
+        bad()
+    except (TypeError, ValueError) as error:
+        print(textwrap.fill(f"{type(error).__name__}: {error}", 42))
+
+# %%
+from annotated_attention import checks
+
+display.annotated(MultiheadAttention._check, checks)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# <!-- deeper: Where it differs from PyTorch's -->
+# ### Going deeper: Where it differs from PyTorch's
+#
+# The class makes its own choice wherever PyTorch's does two different things in two situations. The
+# documentation of the class lists these places, and this is its text, with the attributes that
+# follow it:
+
+# %%
+display.annotated(MultiheadAttention, methods=False)
+
+# %% [markdown]
+# A table in a docstring can be wrong like any other text, so each row is run here. Each call goes to
+# PyTorch's class and to ours, both with the same parameters. To say in words what came out, its output
+# is compared with those of calls that leave no doubt, and these are computed first, by PyTorch's class.
+
+# %%
 import warnings
 
+from IPython.display import Markdown
+
 torch.manual_seed(9)
-QUERY = torch.randn(4, 2, 24, dtype=torch.float64)  # (4, 2, 24)
-KEY = torch.randn(3, 2, 24, dtype=torch.float64)    # (3, 2, 24)
-BATCH_FIRST = QUERY.transpose(0, 1)                 # (2, 4, 24)
+QUERY = torch.randn(2, 4, 24, dtype=torch.float64)  # (2, 4, 24)
+KEY = torch.randn(2, 3, 24, dtype=torch.float64)    # (2, 3, 24)
+CROSS, SELF = (QUERY, KEY, KEY), (QUERY, QUERY, QUERY)
+FUTURE, SQUARE = masks.block_future(4, 3), masks.block_future(4)  # (4, 3), (4, 4)
+OTHER = torch.arange(12).view(4, 3) == 9                          # (4, 3)
+PADDING = torch.tensor([[0, -torch.inf, 0], [0, 0, 0]]).double()  # (2, 3)
+FLOATS = torch.linspace(-1, 1, 12).view(4, 3).half()              # (4, 3)
 
-FUTURE, OTHER = block_future(4, 3), torch.arange(12).view(4, 3) == 9  # (4, 3)
-PADDING = torch.tensor([[0, -torch.inf, 0], [0, 0, 0]]).double()      # (2, 3)
-FLOATS = torch.linspace(-1, 1, 12).view(4, 3).half()                  # (4, 3)
-
-
-def twice(kind: type[nn.Module], zero: bool = False, **options) -> list[str]:
-    """Call with weights, and without."""
-    module = made(kind, add_zero_attn=zero)
-    return [outcome(module, need_weights=need, **options) for need in (True, False)]
+ZEROS, CAUSAL = "zeros go into `out_proj`", "the causal mask alone"
+ALONE, SEEN_BY_ALL = "`attn_mask` alone", "nobody is kept from the appended key"
+KEPT_AWAY = "three queries are kept from the appended key"
 
 
-def modes(kind: type[nn.Module], x: Tensor, **options) -> list[str]:
-    """Call in training, and in evaluation."""
-    module = made(kind, batch_first=True)
-    with torch.no_grad():
-        return [outcome(module.train(mode), x, x, x, **options) for mode in (True, False)]
+def ready(kind: type[nn.Module], **options) -> nn.Module:
+    """Make a module from a fixed seed, with a bias that shows where zeros went in."""
+    module = made(kind, batch_first=True, **options)
+    nn.init.ones_(module.out_proj.bias)
+    return module
 
 
-# %% jupyter={"source_hidden": true}
-def known() -> list[tuple[str, Tensor]]:
-    """Compute what a call may turn out to give."""
-    theirs, zero = (made(nn.MultiheadAttention, add_zero_attn=x) for x in (False, True))
-    first = made(nn.MultiheadAttention, batch_first=True)
-    plain = [None, FUTURE, OTHER, OTHER | FUTURE, FLOATS.double()]
-    outputs = [theirs(QUERY, KEY, KEY, attn_mask=mask)[0] for mask in plain]
-    seen = zero(QUERY, KEY, KEY, attn_mask=FUTURE)[0]                   # (4, 2, 24)
-    floats = torch.zeros(4, 3).double().masked_fill(OTHER, -torch.inf)  # (4, 3)
+# %%
+def references() -> list[tuple[str, Tensor]]:
+    """Compute outputs that are known, each with what it is called."""
+    plain, zero = (ready(nn.MultiheadAttention, add_zero_attn=x) for x in (False, True))
+    hidden = [None, FUTURE, OTHER, OTHER | FUTURE, FLOATS.double()]
+    outputs = [plain(*CROSS, attn_mask=mask)[0] for mask in hidden]
+    added = torch.zeros(4, 3).double().masked_fill(OTHER, -torch.inf)  # (4, 3)
+    seen = zero(*CROSS, attn_mask=FUTURE)[0]                           # (2, 4, 24)
     return [
-        *zip(("unmasked", "causal", "the other", "both", "cast"), outputs),
-        ("seen by all", seen),
-        ("hidden from some", torch.cat([outputs[1][:3], seen[3:]])),
-        ("both", theirs(QUERY, KEY, KEY, PADDING, attn_mask=floats)[0]),
-        ("unmasked", first(*[BATCH_FIRST] * 3)[0]),
-        ("causal", first(*[BATCH_FIRST] * 3, attn_mask=block_future(4))[0]),
-        ("zeros", theirs.out_proj.bias.expand(4, 2, 24)),
-        ("NaN", torch.full((4, 2, 24), torch.nan).double()),
+        *zip(("no mask", CAUSAL, ALONE, "both masks", "the mask, cast"), outputs),
+        ("both masks", plain(*CROSS, PADDING, attn_mask=added)[0]),
+        ("no mask", plain(*SELF)[0]),
+        (CAUSAL, plain(*SELF, attn_mask=SQUARE)[0]),
+        (SEEN_BY_ALL, seen),
+        (KEPT_AWAY, torch.cat([outputs[1][:, :3], seen[:, 3:]], 1)),
+        (ZEROS, torch.ones(2, 4, 24).double()),
+        ("NaN", torch.full((2, 4, 24), torch.nan).double()),
     ]
 
 
-# %% jupyter={"source_hidden": true}
-KNOWN = known()
-print("known:", ", ".join(sorted({name for name, _ in KNOWN})))
+REFERENCES = references()
+print(len(REFERENCES), "known outputs")
+
+# %% [markdown]
+# Each call says in words how it is made: with weights or without, in training, in evaluation, or in
+# inference, which is evaluation without gradients.
 
 
-def outcome(module: nn.Module, *given: Tensor, **options) -> str:
-    """Say what a call gives: an error, or which of the known outputs."""
+# %%
+def outcome(kind: type[nn.Module], how: str, inputs, zero: bool = False, **options) -> str:
+    """Call a module, and say what came out."""
+    module = ready(kind, add_zero_attn=zero)
+    module.train("evaluation" not in how and "inference" not in how)
+    options["need_weights"] = "without weights" not in how
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
-            output, _ = module(*(given or (QUERY, KEY, KEY)), **options)
+            with torch.set_grad_enabled("inference" not in how):
+                output, _ = module(*inputs, **options)
         except Exception as error:
-            return type(error).__name__
-    fits = [x for x in KNOWN if not output.is_nested and x[1].shape == output.shape]
-    same = (name for name, other in fits if output.allclose(other, equal_nan=True))
-    return next(same, "runs") + " + a warning" * bool(warned)
+            return f"`{type(error).__name__}`"
+    if output.is_nested:
+        return "it runs"
+    same = (name for name, x in REFERENCES if output.allclose(x, equal_nan=True))
+    return next(same, "something else") + ", with a warning" * bool(warned)
 
 
-# %% jupyter={"source_hidden": true}
-def calls(kind: type[nn.Module]) -> list[str]:
-    """Count the calls of out_proj."""
-    module, seen = made(kind), []
-    module.out_proj.register_forward_hook(lambda *_: seen.append(1))
-    module(QUERY, KEY, KEY)
-    return [f"{len(seen)} calls"]
+def given(*inputs, **options):
+    """Make a call of both classes with the same inputs."""
+    return lambda kind, how: outcome(kind, how, inputs, **options)
 
 
-def scripted(kind: type[nn.Module]) -> str:
+# %%
+RUN = set()
+
+
+def table(*rows: tuple) -> Markdown:
+    """Run each row with both classes, and stop if one does not do what the row says."""
+    lines = ["| what is given | how | PyTorch's | ours |", "|---|---|---|---|"]
+    for what, how, call, *said in rows:
+        found = [call(kind, how) for kind in (nn.MultiheadAttention, MultiheadAttention)]
+        assert found == said, (what, how, found)
+        lines.append(f"| {what} | {how} | {found[0]} | {found[1]} |")
+        RUN.add(what)
+    return Markdown("\n".join(lines))
+
+
+# %%
+ALL, HINT = torch.ones(4, 3, dtype=torch.bool), {"is_causal": True}
+given_all, given_hint = given(*CROSS, attn_mask=ALL), given(*SELF, **HINT)
+masked = given(*SELF, attn_mask=torch.ones(4, 4, dtype=torch.bool))
+FULLY, LONE, ERROR = "a fully masked row", "`is_causal` without a mask", "`RuntimeError`"
+table(
+    (FULLY, "with weights", given_all, "NaN", ZEROS),
+    (FULLY, "without weights", given_all, ZEROS, ZEROS),
+    (FULLY, "without weights, in inference", masked, "NaN", ZEROS),
+    (LONE, "in training", given_hint, ERROR, CAUSAL),
+    (LONE, "in evaluation", given_hint, ERROR, CAUSAL),
+    (LONE, "in inference", given_hint, "no mask", CAUSAL),
+)
+
+# %% [markdown]
+# Look at the last three rows. With gradients, PyTorch's class refuses `is_causal=True`
+# without a mask, in training and in evaluation alike. In inference the same call goes through, and
+# every token sees the future. Two masks at once come next, and keys that are appended. *The causal
+# mask alone* means that the other mask had no effect.
+
+# %%
+both = given(*CROSS, attn_mask=OTHER, **HINT)
+wrong = given(*CROSS, attn_mask=OTHER[:, :2], **HINT)
+appended = given(*CROSS, attn_mask=FUTURE, zero=True, **HINT)
+ANOTHER, SHAPE = "`is_causal` with another mask", "`is_causal`, mask of bad shape"
+MORE = "`is_causal` with appended keys"
+table(
+    (ANOTHER, "with weights", both, ALONE, "both masks"),
+    (ANOTHER, "without weights", both, CAUSAL, "both masks"),
+    (SHAPE, "with weights", wrong, ERROR, "`ValueError`"),
+    (SHAPE, "without weights", wrong, CAUSAL, "`ValueError`"),
+    (MORE, "with weights", appended, SEEN_BY_ALL, SEEN_BY_ALL),
+    (MORE, "without weights", appended, KEPT_AWAY, SEEN_BY_ALL),
+)
+
+# %% [markdown]
+# A mask of a wrong shape goes unnoticed without weights, because PyTorch's class does not look at it.
+# The last masks differ in kind or in dtype:
+
+# %%
+kinds = given(*CROSS, PADDING, attn_mask=OTHER)
+halves = given(*CROSS, attn_mask=FLOATS)
+KINDS, DTYPE = "masks of two kinds", "a float mask of another dtype"
+warned, cast = "both masks, with a warning", "the mask, cast"
+table(
+    (KINDS, "with weights", kinds, warned, "both masks"),
+    (KINDS, "without weights", kinds, warned, "both masks"),
+    (DTYPE, "with weights", halves, ERROR, cast),
+    (DTYPE, "without weights", halves, ERROR, cast),
+)
+
+# %% [markdown]
+# What remains concerns the module as a part of others: whether hooks on `out_proj` fire, whether
+# PyTorch's encoder layer calls the module at all, and what it accepts.
+
+
+# %%
+def fired(kind: type[nn.Module], how: str) -> str:
+    """Say whether a hook on ``out_proj`` fires."""
+    module, calls = ready(kind), []
+    module.out_proj.register_forward_hook(lambda *_: calls.append(1))
+    module(*CROSS)
+    return "it fires" if calls else "it does not fire"
+
+
+def called(kind: type[nn.Module], how: str) -> str:
+    """Say whether PyTorch's encoder layer calls the module in inference."""
+    layer = nn.TransformerEncoderLayer(24, 4, 30, batch_first=True).double().eval()
+    calls: list[int] = []
+    layer.self_attn = module = ready(kind).eval()
+    forward = module.forward
+    module.forward = lambda *args, **options: calls.append(1) or forward(*args, **options)
+    with torch.no_grad():
+        layer(QUERY)
+    return f"{module._qkv_same_embed_dim}: " + ("called" if calls else "not called")
+
+
+# %%
+def scripted(kind: type[nn.Module], how: str) -> str:
     """Say whether TorchScript takes the module."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return torch.jit.script(made(kind)) and "scripted"
+            torch.jit.script(ready(kind))
         except Exception as error:
-            return type(error).__name__
+            return f"`{type(error).__name__}`"
+    return "it runs"
 
 
-def nested() -> Tensor:
-    """Make a nested tensor: two sequences of different lengths."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.nested.nested_tensor([QUERY[:, 0], QUERY[:2, 1]])
-
-
-# %% [markdown]
-# Each row is now a line. `twice` calls with weights and without, `modes` in training and in evaluation.
-# `OTHER` blocks a single pair, `FUTURE | True` everything, and `FLOATS` are in half precision.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    ragged = torch.nested.nested_tensor([QUERY[0], QUERY[1, :2]])
+print(len(ragged.unbind()), "sequences in one nested tensor")
 
 # %%
-HINT = {"is_causal": True}
-RUNS = {
-    "fully masked rows": lambda x: twice(x, attn_mask=FUTURE | True),
-    "is_causal without a mask": lambda x: modes(x, BATCH_FIRST, **HINT),
-    "is_causal with another mask": lambda x: twice(x, attn_mask=OTHER, **HINT),
-    "... of a wrong shape": lambda x: twice(x, attn_mask=OTHER[:, :2], **HINT),
-    "is_causal with appended keys": lambda x: twice(x, zero=True, attn_mask=FUTURE, **HINT),
-    "masks of two kinds": lambda x: twice(x, attn_mask=OTHER, key_padding_mask=PADDING),
-    "a float mask of another dtype": lambda x: twice(x, attn_mask=FLOATS),
-    "out_proj": calls,
-    "_qkv_same_embed_dim": lambda x: [str(made(x)._qkv_same_embed_dim)],
-    "nested tensors, TorchScript": lambda x: [
-        *modes(x, nested(), need_weights=False), scripted(x)
-    ],
-    "a bad argument": lambda x: [
-        outcome(made(x), bad, KEY, KEY) for bad in (QUERY[..., 1:], QUERY.float())
-    ],
-}
+nest = given(ragged, ragged, ragged)
+narrow, single = given(QUERY[..., 1:], KEY, KEY), given(QUERY.float(), KEY, KEY)
+FLAG, OLD, BAD = "`_qkv_same_embed_dim`", "nested tensors, TorchScript", "a bad argument"
+FAILED, TYPE = "`AssertionError`", "`TypeError`"
+table(
+    ("`out_proj`", "a hook on it", fired, "it does not fire", "it fires"),
+    (FLAG, "in an encoder layer", called, "True: not called", "False: called"),
+    (OLD, "nested, without weights", nest, FAILED, TYPE),
+    (OLD, "nested, without weights, in inference", nest, "it runs", TYPE),
+    (OLD, "scripted", scripted, "it runs", ERROR),
+    (BAD, "too narrow", narrow, FAILED, "`ValueError`"),
+    (BAD, "float32", single, ERROR, TYPE),
+)
 
 # %% [markdown]
-# What the docstring says stands at the left, what happened at the right. A row without a run stops the
-# build.
+# `nn.TransformerEncoderLayer` reads `_qkv_same_embed_dim`. Where it is True, the layer takes the
+# parameters in inference and computes past the module, so ours says False. Finally, each row of the
+# docstring must have been run:
 
 # %%
-lines = inspect.getdoc(MultiheadAttention).replace("`", "").split("\n")
-cells = [line.strip("|").split("|") for line in lines if line.startswith("|")][2:]
-said = {row.strip(): (theirs.strip(), ours.strip()) for row, theirs, ours in cells}
-assert RUNS.keys() == said.keys(), "a row without a run"
+import inspect
 
-found = {row: [", ".join(run(x)) for x in KINDS.values()] for row, run in RUNS.items()}
-for row, (theirs, ours) in found.items():
-    print(row)
-    print(f"  PyTorch's: {said[row][0]:35}{theirs}")
-    print(f"  ours:      {said[row][1]:35}{ours}")
+lines = inspect.getdoc(MultiheadAttention).replace("``", "`").split("\n")
+documented = [line.split("|")[1].strip() for line in lines if line.startswith("|")][2:]
+assert set(documented) == RUN, set(documented) ^ RUN
+print(len(documented), "rows, all of them run")
 
 # %% [markdown]
-# Some want a second look. *One of the two is ignored*: with weights PyTorch's module keeps the other
-# mask, without them the causal one. *Of a wrong shape*: without weights the mask is not even looked at,
-# and whatever it might have blocked is seen. *A float mask of another dtype* gives an error here, where
-# the inputs are float64. A last cell, folded, holds what is expected; the build stops if a run finds
-# anything else.
-
-# %% jupyter={"source_hidden": true}
-theirs, ours = zip(*found.values())
-assert theirs == (
-    "NaN, zeros", "RuntimeError, unmasked", "the other, causal", "RuntimeError, causal",
-    "seen by all, hidden from some", "both + a warning, both + a warning",
-    "RuntimeError, RuntimeError", "0 calls", "True", "AssertionError, runs, scripted",
-    "AssertionError, RuntimeError",
-)
-assert ours == (
-    "zeros, zeros", "causal, causal", "both, both", "ValueError, ValueError",
-    "seen by all, seen by all", "both, both", "cast, cast", "1 calls", "False",
-    "TypeError, TypeError, RuntimeError", "ValueError, TypeError",
-)
-print(len(theirs) + len(ours), "entries, as expected")
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Exercises
 #
+# ### Four shapes
+#
+# *Easy, 2 minutes.* Someone calls a module with 12 features and 3 heads, and leaves all settings as
+# they are:
+#
+#     attention = MultiheadAttention(12, 3)
+#     output, weights = attention(query, key, key, padding)
+#
+# The query is `(7, 2, 12)`, the key `(9, 2, 12)`, and the padding mask `(2, 9)`. Write down four shapes.
+
+# %% tags=["exercise"]
+my_shapes = {
+    "the queries of the heads": None,
+    "the mask, merged": None,
+    "the output": None,
+    "the weights": None,
+}
+
+# %%
+from annotated_attention import exercises
+
+exercises.multihead_attention.check_shapes(my_shapes)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# The default layout is `(n, b, e)`. Which of the three numbers is the batch?
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# The notes of [`forward`](#code-MultiheadAttention.forward) begin with the shapes. By default the
+# weights are a mean over the heads.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+my_shapes = {
+    "the queries of the heads": (2, 3, 7, 4),
+    "the mask, merged": (2, 1, 1, 9),
+    "the output": (7, 2, 12),
+    "the weights": (2, 7, 9),
+}
+
+exercises.multihead_attention.check_shapes(my_shapes)
+
+# %% [markdown]
 # ### ALiBi
 #
-# *Medium, 15 minutes.* Attention as such does not know where a word stands. ALiBi tells it by taking
-# a little off each score for each step of distance [[Press et
-# al.](../docs/references.md#press-2022)]: query i and key j get their scaled score **minus**
-# $s \cdot |i - j|$, with a slope $s$ of its own for each head. Of h heads (a power of two), head number
-# 1, 2, 3 … has the slopes $2^{-8/h}, 2^{-16/h}, 2^{-24/h}, \ldots$, so that the last has $2^{-8}$.
-# Nothing of it is learned. Write it as a class that overrides `score`.
+# *Medium, 15 minutes.* Attention does not know where a word stands. ALiBi tells it by taking a little
+# off each score for each step of distance [[Press et al.](../docs/references.md#press-2022)]. Query i
+# and key j get their scaled score **minus** $s \cdot |i - j|$, and each head has a slope $s$ of its own.
+# Of h heads, where h is a power of two, the first has the slope $2^{-8/h}$, the second $2^{-16/h}$, and
+# so on; the last has $2^{-8}$. The slopes are not learned. Write ALiBi as a class that overrides `score`.
 
 
 # %% tags=["exercise"]
@@ -649,15 +1000,14 @@ class AlibiAttention(MultiheadAttention):
 
 
 # %%
-from annotated_attention import exercises
-
 exercises.multihead_attention.check_alibi(AlibiAttention)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
 # The distances are a matrix of shape `(n, m)`: `torch.arange(n)[:, None] - torch.arange(m)`, without
-# the sign. n and m are the lengths of q and k, on axis -2.
+# the sign. n and m are the lengths of q and k, on axis -2. Give each `arange` the `device=q.device`,
+# or the class works on the CPU only.
 #
 # </details>
 #
@@ -675,8 +1025,10 @@ class AlibiAttention(MultiheadAttention):
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
         h, n, m = self.num_heads, q.size(-2), k.size(-2)
-        slopes = 2.0 ** (-8 / h * torch.arange(1, h + 1, dtype=q.dtype))    # (h,)
-        i, j = torch.arange(n)[:, None], torch.arange(m)                    # (n, 1), (m,)
+        heads = torch.arange(1, h + 1, dtype=q.dtype, device=q.device)      # (h,)
+        slopes = 2.0 ** (-8 / h * heads)                                    # (h,)
+        i = torch.arange(n, device=q.device)[:, None]                       # (n, 1)
+        j = torch.arange(m, device=q.device)                                # (m,)
         return super().score(q, k) - slopes[:, None, None] * (i - j).abs()  # (b, h, n, m)
 
 
@@ -685,9 +1037,9 @@ exercises.multihead_attention.check_alibi(AlibiAttention)
 # %% [markdown]
 # ### What a state_dict does not know
 #
-# *Easy, 10 minutes.* Replace any `nn.MultiheadAttention` by ours: write a function that takes a module of
-# PyTorch's and returns one of this package that does the same in every respect. This one copies the
-# parameters of a module with default settings.
+# *Medium, 10 minutes.* Write a function that takes any `nn.MultiheadAttention` and returns a module of
+# our class that does the same in every respect. The function below copies the parameters of a module
+# that has default settings. What else does the new module have to know?
 
 
 # %% tags=["exercise"]
@@ -750,8 +1102,24 @@ exercises.multihead_attention.check_take_over(take_over)
 # %% [markdown]
 # ## What you have now
 #
-# A class that you have read to its last line, that fits into models written for PyTorch's, and that
-# you can change in one place: its score, or its whole attention step. Weights cost, so ask for them
-# only to look at them; settings are not in a `state_dict`. Attention alone is not yet a model. [The
-# next chapter](08_transformer_layers.ipynb) wraps it in layers: norms, shortcuts, and a network for
-# each token.
+# Every line of the class stands on this page, the checks in folds. You have put the class in
+# PyTorch's place, and you can change its score or the whole attention step.
+#
+# > **In short.** $\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots,
+# > \mathrm{head}_h)\, W_O$, where $\mathrm{head}_i$ is
+# > $\mathrm{Attention}(Q W_Q^i, K W_K^i, V W_V^i)$.
+# >
+# > Tokens `(n, b, e)`, heads `(b, h, n, d)`, masks at most `(b, h, n, m)`, weights `(b, n, m)` as a mean
+# > over the heads.
+# >
+# > ```python
+# > attention = MultiheadAttention(embed_dim, num_heads, batch_first=True)
+# > output, _ = attention(x, x, x, padding, need_weights=False, is_causal=True)
+# > ```
+# >
+# > The class projects, splits, attends, merges and projects. A `state_dict` holds parameters and no
+# > settings, so compare one output after every swap. Weights cost memory and time, and in training
+# > they are what dropout has left; ask for them only to look at them.
+#
+# Attention alone is not yet a model. [The next chapter](08_transformer_layers.ipynb) wraps it in
+# layers, with norms, residual connections, and a small network for each token.

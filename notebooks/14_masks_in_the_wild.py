@@ -11,7 +11,8 @@
 # [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day on which you
 # meet somebody else's: what True means, which shape fits, booleans or numbers, which number blocks
 # in half precision, and where the causal mask begins when queries and keys differ in number. Every
-# answer comes from running the function in question.
+# answer comes from running the function in question, in the version of PyTorch that the first cell
+# prints.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -40,6 +41,7 @@ rows = [one.embed(one.WORDS).double(), one.embed(six.SHORT).double()]
 x = nn.utils.rnn.pad_sequence(rows, batch_first=True).requires_grad_()  # (b, m, d)
 blocked = masks.block_padding(torch.tensor([8, 4]), 8)                  # (b, m)
 labels = [*six.SHORT, "·", "·", "·", "·"]
+print("PyTorch", torch.__version__.split("+")[0])
 
 # %% [markdown]
 # PyTorch's function `F.scaled_dot_product_attention` takes a boolean mask. Give it `blocked` as it
@@ -89,8 +91,9 @@ def true_means(call) -> str:
 
 
 # %% [markdown]
-# First this package and PyTorch, each with what True means to it. PyTorch's encoder layer holds an
-# attention and takes its masks under other names. Look for the row that stands alone.
+# First this package and PyTorch, each with what True means to it. PyTorch's encoder layer, known from
+# [Transformer layers](08_transformer_layers.ipynb), holds an attention and takes its masks under other
+# names. Look for the row that stands alone.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -103,12 +106,16 @@ step, their_step = scaled_dot_product_attention, F.scaled_dot_product_attention
 calls = {
     "our function, blocked": lambda x, given: step(x, x, x, blocked=given)[0],
     "our class, attn_mask": lambda x, given: ours(x, x, x, attn_mask=given)[0],
-    "our class, key_padding_mask": lambda x, given: ours(x, x, x, given[:1])[0],
+    "our class, key_padding_mask": lambda x, given: ours(
+        x, x, x, key_padding_mask=given[:1])[0],
     "nn.Multihead…, attn_mask": lambda x, given: theirs(x, x, x, attn_mask=given)[0],
-    "nn.Multihead…, key_padding_mask": lambda x, given: theirs(x, x, x, given[:1])[0],
+    "nn.Multihead…, key_padding_mask": lambda x, given: theirs(
+        x, x, x, key_padding_mask=given[:1])[0],
     "nn.Transformer…Layer, src_mask": lambda x, given: layer(x, src_mask=given),
     "F.scaled_dot…, attn_mask": lambda x, given: their_step(x, x, x, given),
 }
+
+# %%
 for name, call in calls.items():
     print(f"{name:31} {true_means(call)}")
     assert (true_means(call) == "allowed") == name.startswith("F.")
@@ -117,9 +124,9 @@ for name, call in calls.items():
 # PyTorch contradicts itself: its class blocks where a mask is True, and its function allows
 # [[PyTorch](../docs/references.md#pytorch)].
 #
-# And code that others publish? [Published code](15_published_code.ipynb) reads seven designs. The
-# folded cell says only how each is called; all of them get the same mask, with the axes that they
-# document.
+# And code that others publish? [Published code](15_published_code.ipynb) reads seven designs. Their names
+# do not matter yet: look at the axes that each design documents for its mask, and at what True means to
+# it. The folded cell says only how each is called; all of them get the same mask.
 
 # %% jupyter={"source_hidden": true}
 from functools import partial
@@ -152,8 +159,8 @@ for name, design in DESIGNS.items():
 # %% [markdown]
 # Four of seven allow, three block. So name a mask for what True means, `blocked` or `allowed`, and
 # turn what comes from outside once, where it comes in. `as_blocked` does that, and makes you say
-# which of the two it was. A tokenizer, for example, cuts a text into words or pieces and writes 1
-# for each:
+# which of the two it was. A tokenizer, here one of the library `tokenizers`, cuts a text into words or
+# pieces. It writes 1 for each of them and 0 for padding, so its 1 means *allowed*:
 
 # %%
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -249,7 +256,7 @@ for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
 
 # %%
 four = [torch.randn(2, 4, length, 6).double().requires_grad_() for length in (3, 5, 5)]
-pairs = masks.block_future(5)[2:]                          # (n, m)
+pairs = masks.block_future(3, 5)                           # (n, m)
 broadcast = padding[:, None, None, :] | pairs              # (b, 1, n, m)
 small, _ = six.attend(*four, broadcast)                    # (b, h, n, d), (b, h, n, m)
 
@@ -304,14 +311,16 @@ for name, per_head in choices.items():
 # each step of distance. Here the picture of the list ends: an additive mask is a price rather than a
 # ban.
 #
-# `merge_masks` merges booleans with booleans and floats with floats, and returns one `blocked` and
-# one `bias`. The two together must do what a single additive mask does in PyTorch's function.
+# `merge_masks` takes masks of both kinds. It merges the booleans into one `blocked`, adds the floats up
+# to one `bias`, and returns the two. Together they must do what a single additive mask does in
+# PyTorch's function. Here padding, the causal mask and the distance are merged.
 
 # %%
 place = torch.arange(8)
 distance = -(place[:, None] - place).abs().double()             # (n, m)
-hides, bias = masks.merge_masks(blocked[:, None, :], distance)  # (b, 1, m), (n, m)
-added = distance.masked_fill(blocked[:, None, :], -math.inf)    # (b, n, m)
+three = (blocked[:, None, :], masks.block_future(8), distance)
+hides, bias = masks.merge_masks(*three)                         # (b, n, m), (n, m)
+added = distance.masked_fill(three[0] | three[1], -math.inf)    # (b, n, m)
 
 apart, _ = scaled_dot_product_attention(x, x, x, blocked=hides, bias=bias)
 together = F.scaled_dot_product_attention(x, x, x, added)       # (b, n, d)
@@ -369,45 +378,59 @@ assert not torch.allclose(fast, slow)
 # %% [markdown]
 # ## Fills in half precision
 #
-# Much code blocks with a finite number such as -1e9. Its exponential is 0, too, and no NaN can
-# appear. But large models compute in half precision, with 16 bits a number: **bfloat16** has the
+# Much code blocks with a finite number such as -1e9. Its exponential is 0, too, and one such mask cannot
+# make a row NaN. But large models compute in half precision, with 16 bits a number: **bfloat16** has the
 # range of float32 with fewer digits, and **float16** has more digits in a small range.
 #
-# Three keys have equal scores. First one key is blocked, then all three are. Look for two things: a
-# fill that does not fit into its dtype, and what a fully masked row gets from a finite fill.
+# Take a query whose three scores are 3, 1 and -2. First one key is blocked, then all three are, either
+# by writing the fill over the scores or by adding it to them. Look for two things: a fill that does not
+# fit into its dtype, and what a fully masked row gets from a finite fill.
 
 # %%
 sees_two, sees_none = torch.tensor([[False, False, True], [True, True, True]])
 FILLS = {"-1e4": -1e4, "-1e9": -1e9, "-inf": -math.inf}
 
 
-def fill_with(number: float, blocked: Tensor, dtype: torch.dtype) -> str:
-    """Say what weights three equal scores get."""
+def fill_with(fill: float, blocked: Tensor, dtype: torch.dtype, added: bool) -> str:
+    """Say what weights the scores 3, 1 and -2 get."""
+    scores = torch.tensor([3.0, 1.0, -2.0], dtype=dtype)            # (m,)
     try:
-        filled = torch.zeros(3, dtype=dtype).masked_fill(blocked, number)  # (3,)
+        bias = torch.zeros_like(scores).masked_fill(blocked, fill)  # (m,)
     except RuntimeError as error:
-        return str(error)[-8:]
-    weights = filled.softmax(-1)                                           # (3,)
-    return "NaN" if weights.isnan().any() else " ".join(f"{w:.1f}"[1:] for w in weights)
+        return "overflow" if "overflow" in str(error) else "error"
+    scores = scores + bias if added else scores.masked_fill(blocked, fill)
+    weights = scores.softmax(-1)
+    return "NaN" if weights.isnan().any() else " ".join(f"{w:.2f}"[1:] for w in weights)
 
 
-for name, hidden in (("one of three keys is blocked", sees_two), ("all are", sees_none)):
-    print(f"{name}\n{'':8}" + "".join(f"{fill:>11}" for fill in FILLS))
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        results = [fill_with(number, hidden, dtype) for number in FILLS.values()]
-        print(f"{str(dtype)[6:]:>8}" + "".join(f"{result:>11}" for result in results))
-        assert results.count("overflow") == (1 if dtype is torch.float16 else 0)
-        shares = ".5 .5 .0" if hidden is sees_two else ".3 .3 .3"
-        assert set(results[:-1]) - {"overflow"} == {shares}
+# %%
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+found = {}
+for name, hidden, added in (
+    ("one key blocked, fill replaces", sees_two, False),
+    ("all keys blocked, fill replaces", sees_none, False),
+    ("all keys blocked, fill is added", sees_none, True),
+):
+    print(f"{name}\n{'':8}" + "".join(f"{fill:>13}" for fill in FILLS))
+    for dtype in DTYPES:
+        row = [fill_with(fill, hidden, dtype, added) for fill in FILLS.values()]
+        print(f"{str(dtype)[6:]:>8}" + "".join(f"{each:>13}" for each in row))
+        found[name, dtype] = row
+kept = [key for key, row in found.items() if row[0] == ".88 .12 .01"]
+assert kept == [("all keys blocked, fill is added", torch.float32)]
 
 # %% [markdown]
 # With one blocked key, every fill that fits does the same. -1e9 does not fit into float16 and raises
-# an error, which is the better kind of mistake. With all keys blocked, a finite fill gives each key a
-# third. The scores are equal again, since the same number stands in all three places, so the query
-# attends evenly to what it must not see, and no number looks suspicious.
+# an error, which is the better kind of mistake.
+#
+# With all keys blocked, a finite fill gives weights to keys that the query must not see, and no number
+# looks suspicious. A fill that replaces the scores makes them equal, so each key gets a third. A fill
+# that is added shifts all three scores alike. Then -1e4 in float32 changes nothing: the weights are
+# those without any mask, 0.88, 0.12 and 0.01. With -1e9, or in half precision, the sum keeps too few
+# digits to tell the scores apart, and the weights are uniform after all.
 #
 # The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But two such masks may be added,
-# padding and causal, and then the sum is $-\infty$ after all:
+# padding and causal, and then the sum is $-\infty$, and the NaN is back:
 
 # %%
 lowest = torch.finfo(torch.float16).min
@@ -426,9 +449,10 @@ assert not nothing.any()
 # ## What a fully masked row gets
 #
 # NaN, zeros or uniform weights: [Masks](06_masks.ipynb#fully-masked-rows) named the three fates.
-# PyTorch's class has two of them, and which one depends on how you call it. Query 1 is fully masked
-# here, and the gradient is that of row 0, which is not. The third call of each class is in
-# evaluation, without gradients and without weights.
+# PyTorch's class has two of them, and which one depends on how you call it: each way of calling leads
+# to other code. With weights, it computes the softmax itself. Without weights, it calls PyTorch's
+# function. In evaluation, without gradients and without weights, it takes a fast path in C++, with a
+# softmax of its own. Query 1 is fully masked here, and the gradient is that of row 0, which is not.
 
 
 # %%
@@ -457,14 +481,24 @@ for name, kind in classes.items():
         print(f"  {how:15} {said}")
     bad = [True, False, True] if kind is doubled else [False] * 3
     assert ["NaN" in said for said in found] == bad
-zeros = F.scaled_dot_product_attention(tokens, tokens, tokens, torch.zeros(5, 5).bool())
-print("F.scaled_dot_product_attention")
-print(f"  {'every call':15} {'NaN' if zeros.any() else 'zeros'}")
-assert not zeros.any()
+torch.backends.mha.set_fastpath_enabled(False)
+print("PyTorch's in evaluation, fast path off:", bad_row(doubled, False, False))
+torch.backends.mha.set_fastpath_enabled(True)
 
 # %% [markdown]
-# *Zeros* are what goes into the output projection; with no weights to mix, its bias is all that
-# comes out. The published designs fill with finite numbers or with $-\infty$, and [Published
+# PyTorch's function gives zeros, whatever the dtype:
+
+# %%
+print("F.scaled_dot_product_attention")
+for dtype in (torch.float64, *DTYPES):
+    t = tokens.to(dtype)
+    zeros = F.scaled_dot_product_attention(t, t, t, torch.zeros(5, 5).bool())
+    print(f"  {str(dtype)[6:]:15} {'NaN' if zeros.isnan().any() else 'zeros'}")
+    assert not zeros.any()
+
+# %% [markdown]
+# All of these calls ran on a CPU. The class applies an output projection behind the mixture, so where the
+# table says *zeros*, the bias of that projection comes out. The published designs fill with finite numbers or with $-\infty$, and [Published
 # code](15_published_code.ipynb) shows what their rows get.
 #
 # > **Pitfall.** Blocked is not absent. The weight of a blocked key is 0, but $0 \cdot \mathrm{NaN}$
@@ -485,55 +519,113 @@ assert finite.isfinite().all()
 # %% [markdown]
 # ## Corners when n ≠ m
 #
-# The last question comes up as soon as a model writes. It keeps the keys of earlier words and asks
-# only for the newest one: one query, eight keys. That query stands at the *last* place. PyTorch's
-# flag `is_causal=True` makes the causal mask for you. How many of the eight keys does the query see
-# then: eight, one, or none?
+# The last question comes up as soon as a model writes. It keeps the keys and the values of earlier words,
+# and asks only for the newest one: one query, eight keys. That query stands at the *last* place.
+# PyTorch's flag `is_causal=True` makes the causal mask for you. How many of the eight keys does the query
+# see then: eight, one, or none?
 #
 # <details><summary>What do you expect?</summary>
 #
-# One. The flag aligns the diagonal at the top left, so query 0 counts as the first word, and may
-# look at key 0 only. The newest word of a text would see nothing but the first.
+# One. The flag begins the diagonal at the top left, so query 0 counts as the first word, and may look at
+# key 0 only. The newest word of a text would see nothing but the first.
 #
 # </details>
 #
+# The figure shows both masks for the newest three words: on the left the diagonal begins at the top left,
+# on the right it ends at the bottom right. Blocked keys are filled. Only on the right does each word see
+# itself and all the words before it.
+
+# %% jupyter={"source_hidden": true}
+from matplotlib.patches import Rectangle
+
+CORNERS = {"top left": masks.block_future(3, 8), "bottom right": masks.block_future(8)[-3:]}
+drawing, axes = display.panels(620, 180, columns=2)
+of_keys, of_queries = display.COLOURS["m"], display.COLOURS["n"]
+seen = []
+for ax, (name, mask) in zip(axes, CORNERS.items()):
+    for i, j in torch.cartesian_prod(torch.arange(3), torch.arange(8)).tolist():
+        alpha = 0.55 if mask[i, j] else 0.06
+        ax.add_patch(Rectangle((j, i), 0.94, 0.94, color=of_keys, alpha=alpha, lw=0))
+    ax.set(xlim=(0, 8), ylim=(3, 0), title=name)
+    ax.set_xticks([j + 0.5 for j in range(8)], one.WORDS, rotation=60, color=of_keys)
+    ax.set_yticks([0.5, 1.5, 2.5], one.WORDS[-3:], color=of_queries)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    seen.append(f"{name}: {', '.join(map(str, (~mask).sum(1).tolist()))}")
+alt = f"How many keys the words it, was and thirsty may see. {'; '.join(seen)}."
+display.finish(drawing, name="corners", alt=alt)
+
+# %% [markdown]
 # `torch.nn.attention.bias` has both corners by name: `causal_upper_left` and `causal_lower_right`.
-# The second one lets the last query see the last key. Compare each with the last row of the whole
-# sentence, masked as usual.
+# Compare each with the last row of the whole sentence, masked as usual. Do the same with the flag
+# `is_causal` of PyTorch's function and of ours.
 
 # %%
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
-words = one.embed(one.WORDS).double().requires_grad_()              # (m, d)
-whole = six.attend(words, words, words, masks.block_future(8))[0]   # (n, d)
-last = words[-1:].detach()                                          # (1, d)
-corners = {"is_causal=True": {"is_causal": True}}
-corners["causal_upper_left"] = {"attn_mask": causal_upper_left(1, 8)}
-corners["causal_lower_right"] = {"attn_mask": causal_lower_right(1, 8)}
-for name, arguments in corners.items():
-    output = F.scaled_dot_product_attention(last, words, words, **arguments)  # (1, d)
-    seen = one.gradients(output, [words])[0].norm(dim=-1) > 0                 # (m,)
+words = one.embed(one.WORDS).double().requires_grad_()             # (m, d)
+whole = six.attend(words, words, words, masks.block_future(8))[0]  # (n, d)
+last = words[-1:].detach()                                         # (1, d)
+calls = {
+    "is_causal=True": lambda q, k: their_step(q, k, k, is_causal=True),
+    "is_causal=True, ours": lambda q, k: step(q, k, k, is_causal=True)[0],
+    "causal_upper_left": lambda q, k: their_step(q, k, k, causal_upper_left(1, 8)),
+    "causal_lower_right": lambda q, k: their_step(q, k, k, causal_lower_right(1, 8)),
+}
+for name, call in calls.items():
+    output = call(last, words)                                     # (1, d)
+    seen = one.gradients(output, [words])[0].norm(dim=-1) > 0      # (m,)
     equal = torch.allclose(output[0], whole[-1])
-    print(f"{name:18} sees {int(seen.sum())} of 8, right: {equal}")
+    print(f"{name:20} sees {int(seen.sum())} of 8, right: {equal}")
     assert (int(seen.sum()), equal) == ((8, True) if "lower" in name else (1, False))
 
 # %% [markdown]
-# This package's flag is aligned at the top left, too, as PyTorch's is. For the newest n of m words
-# cut the last n rows out of the square mask, or count the diagonal from the other corner: `triu(m -
-# n + 1)`. What catches a wrong corner is the comparison with the whole sentence, and it should be
-# made for every n:
+# PyTorch's class takes `is_causal`, too, as a hint besides an `attn_mask`. Give it the right mask for the
+# newest three words, and set the flag as well. Count the keys that each of the three queries sees: 6,
+# 7 and 8 would be right.
 
 # %%
-for function in (scaled_dot_product_attention, F.scaled_dot_product_attention):
-    flagged = function(last, words, words, is_causal=True)
-    flagged = flagged[0] if isinstance(flagged, tuple) else flagged  # (1, d)
-    torch.testing.assert_close(flagged, words[:1])
+torch.manual_seed(6)
+small_class = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
+newest = words[-3:].detach()
+right = {"attn_mask": CORNERS["bottom right"], "is_causal": True}
+nothing_padded = torch.zeros(8, dtype=torch.bool)
+ways = {
+    "with weights": {},
+    "without weights": {"need_weights": False},
+    "without, with padding": {"need_weights": False, "key_padding_mask": nothing_padded},
+}
+
+# %%
+for name, arguments in ways.items():
+    counts = []
+    for i in (0, 1, 2, 0, 1, 2):
+        small_class.train(len(counts) < 3)
+        output, _ = small_class(newest, words, words, **right, **arguments)
+        (reaction,) = one.gradients(output[i], [words])  # (m, d)
+        counts.append(int(reaction.any(-1).sum()))
+    print(f"{name:21} training: {counts[:3]}, evaluation: {counts[3:]}")
+    assert counts == 2 * ([1, 2, 3] if name == "without weights" else [6, 7, 8])
+
+# %% [markdown]
+# > **Pitfall.** In PyTorch's class `is_causal=True` promises that your mask *is* the square causal one, so
+# > the class may leave the mask out. Without weights it drops the mask and begins at the top left. With
+# > weights, or with a padding mask besides, it follows your mask. The same line is right or wrong by a
+# > flag that has nothing to do with masks. Pass the mask alone, and leave `is_causal` out.
+
+# %% [markdown]
+# For the newest n of m words cut the last n rows out of the square mask, or count the diagonal from the
+# other corner: `triu(m - n + 1)`. What catches a wrong corner is the comparison with the whole sentence,
+# and it should be made for every n:
+
+# %%
 for count in range(1, 9):
     behind = torch.ones(count, 8, dtype=torch.bool).triu(8 - count + 1)
     assert behind.equal(masks.block_future(8)[8 - count :])
     newest, _ = six.attend(words[-count:], words, words, behind)
     torch.testing.assert_close(newest, whole[-count:])
-    top_left, _ = six.attend(words[-count:], words, words, masks.block_future(count, 8))
+    corner = masks.block_future(count, 8)
+    top_left, _ = six.attend(words[-count:], words, words, corner)
     agrees = torch.allclose(top_left, whole[-count:])
     print(f"newest {count}: right with triu, top left {'right' if agrees else 'wrong'}")
     assert agrees == (count == 8)
@@ -566,7 +658,7 @@ exercises.masks_in_the_wild.check_turned(turned)
 # <details><summary>Hint 1</summary>
 #
 # In `mask`, True means *allowed*. Look up in the first table of this chapter what True means to each
-# function.
+# function. The encoder layer reads both of its masks in the same way.
 #
 # </details>
 #
@@ -654,7 +746,7 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # | Which shapes? | `(b, m)`; `(n, m)` or `(b * h, n, m)` | all that broadcast to `(b, h, n, m)` |
 # | What do floats do? | they are added | they are added |
 # | What does a fully masked row get? | NaN or zeros | zeros |
-# | Which corner does `is_causal` take? | that of the mask you give | the top left |
+# | Which corner does `is_causal` take? | that of your mask, or the top left | the top left |
 #
 # > **In short.** An additive mask is $M$ in $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$; a boolean
 # > one stands for 0 and $-\infty$.
@@ -670,7 +762,7 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # > ```
 # >
 # > Turn a mask once, where it comes in, and name it for what True means. For the newest n of m
-# > words the diagonal begins at the bottom right. When in doubt, ask the function itself: hide one
+# > words the diagonal ends at the bottom right. When in doubt, ask the function itself: hide one
 # > key, and see what the output reacts to.
 #
 # A mask is one of several places in which published code differs. [The next

@@ -33,7 +33,7 @@ def scaled_dot_product_attention(
             key", the opposite of ``torch.nn.functional.scaled_dot_product_attention``'s mask.
         bias: floating point of ``query``'s dtype, broadcastable to (..., n, m), added to the
             scaled scores; ``-inf`` blocks.
-        is_causal: also hide key j from query i when j > i (aligned top left).
+        is_causal: also hide key j from query i when j > i, both counted from the first.
         dropout_p: probability of zeroing a weight, from 0 to 1. Applied whenever it is above 0:
             pass 0 in evaluation.
         scale: factor on the scores; None means 1 / sqrt(d).
@@ -53,20 +53,26 @@ def scaled_dot_product_attention(
 
     Source: Vaswani et al. (2017), section 3.2.1, equation 1.
     """
+    # Refuse shapes, dtypes and settings that do not fit; nothing below has to ask again.
     _check(query, key, value, dropout_p)
     _check_masks(query, key, value, blocked, bias)
+    # Where nobody asks for the weights, PyTorch's fused kernel computes the same output and never
+    # holds them.
     if not need_weights and score is None:
         return _fused(query, key, value, blocked, bias, is_causal, dropout_p, scale), None
-    # Only a mask from the caller can block a whole row, and only scores from the caller can be
-    # wanted afterwards. Without either, the softmax has a faster twin.
+    # Without a mask or a score from the caller, no row can be fully masked and nobody needs the
+    # scores again. Then a faster softmax will do, which may overwrite them.
     plain = score is None and blocked is None and bias is None
     softmax = _softmax_for_speed if plain else masked_softmax
+    # The causal mask is one more mask, and merges with those of the caller.
     if is_causal:
         future = block_future(query.size(-2), key.size(-2), query.device)  # (n, m)
         blocked, bias = merge_masks(future, blocked, bias)
     query, key, value = _contiguous_for_speed(query, key, value)
+    # Line one: the scores, unless the caller brings a score of another kind.
     scores = scaled_scores(query, key, scale) if score is None else score(query, key)
     _check_scores(scores, query, key)
+    # Lines two and three: the softmax with masks, and the mix.
     weights = softmax(scores, blocked, bias)          # (..., n, m)
     output, weights = mix(weights, value, dropout_p)  # (..., n, d_v), (..., n, m)
     return output, weights if need_weights else None
@@ -151,7 +157,7 @@ def _softmax_for_speed(
     scores = scores if added is None else scores + added  # (..., n, m)
     if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
         try:
-            # Autocast has the softmax return another dtype.
+            # Autocast, PyTorch's mixed precision, has the softmax return another dtype.
             if not torch.is_autocast_enabled(scores.device.type):
                 return torch.softmax(scores, -1, out=scores)  # (..., n, m)
         except RuntimeError:  # vmap and forward-mode derivatives take no ``out``

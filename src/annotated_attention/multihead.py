@@ -31,21 +31,21 @@ class MultiheadAttention(nn.Module):
 
     | where                            | PyTorch's                         | here                  |
     |----------------------------------|-----------------------------------|-----------------------|
-    | fully masked rows                | NaN; without weights zeros        | zeros                 |
-    | ``is_causal`` without a mask     | an error; unmasked in evaluation  | causal                |
+    | a fully masked row               | NaN; without weights zeros        | zeros                 |
+    | ``is_causal`` without a mask     | an error; in inference no mask    | causal                |
     | ``is_causal`` with another mask  | one of the two is ignored         | both apply            |
-    | ... of a wrong shape             | ignored, without weights          | an error              |
-    | ``is_causal`` with appended keys | hidden from some, without weights | seen by all           |
-    | masks of two kinds               | a warning                         | both apply            |
+    | ``is_causal``, mask of bad shape | ignored, without weights          | an error              |
+    | ``is_causal`` with appended keys | without weights hides these, too  | never hides these     |
+    | masks of two kinds               | both apply, with a warning        | both apply            |
     | a float mask of another dtype    | an error, or that dtype's result  | cast to the scores'   |
     | ``out_proj``                     | not called: no hooks, no wrappers | called                |
     | ``_qkv_same_embed_dim``          | True for equal widths             | False                 |
     | nested tensors, TorchScript      | in part                           | no                    |
     | a bad argument                   | AssertionError, RuntimeError      | ValueError, TypeError |
 
-    A fully masked row is a query whose keys are all blocked. Its heads give zeros to ``out_proj``,
-    and all gradients are finite; PyTorch's evaluation may return NaN for it even without weights.
-    Masks of two kinds are a boolean and a floating-point one.
+    A fully masked row is a query whose keys are all blocked: zeros go into ``out_proj``, and
+    gradients are finite. Inference is evaluation without gradients: there PyTorch's may return NaN
+    for such a row without weights, too. Masks of two kinds are a boolean and a floating-point one.
 
     Two methods are there to be overridden, ``score`` and ``attend``, with an example each.
     The weights are never kept on the module. ``torch.compile`` takes it whole, ``torch.export``
@@ -118,7 +118,7 @@ class MultiheadAttention(nn.Module):
             self.register_parameter(name, None if empty is None else nn.Parameter(empty))
 
         # One packed matrix where the widths allow it, as in PyTorch's class. The packing matters:
-        # Xavier's deviation depends on the shape, and one product can make q, k and v.
+        # Xavier's initial values depend on the shape, and one product can make q, k and v.
         e, packed = embed_dim, kdim == vdim == embed_dim
         create("in_proj_weight", packed, 3 * e, e)  # W_Q, W_K and W_V, one below the other
         create("q_proj_weight", not packed, e, e)
@@ -180,25 +180,30 @@ class MultiheadAttention(nn.Module):
             TypeError: no tensor, a nested tensor, or a dtype that does not fit.
             ValueError: a shape or a device that does not fit.
         """
+        # Refuse shapes, dtypes and devices that do not fit, with a message that names the argument.
         self._check(query, key, value, attn_mask, key_padding_mask)
-        # The inputs are projected in the layout they came in, which takes one product in
-        # self-attention. Then every layout becomes a slice for each sample and head.
-        q, k, v = self._project(query, key, value)
+        # W_Q, W_K and W_V make queries, keys and values, in the layout that was given.
+        q, k, v = self._project(query, key, value)             # (..., e)
+        # Each sample and each head gets a slice of its own, so that nothing below needs a loop.
         q = split_heads(self._batch_first(q), self.num_heads)  # (b, h, n, d)
         k = split_heads(self._batch_first(k), self.num_heads)  # (b, h, m, d)
         v = split_heads(self._batch_first(v), self.num_heads)  # (b, h, m, d)
-        # The masks are merged before keys are appended, so no mask can hide an appended key.
+        # The masks merge into a boolean one and a floating-point one, as small as broadcasting to
+        # the scores allows.
         blocked, bias, is_causal = self._merge(attn_mask, key_padding_mask, q, k, is_causal)
-        k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)
-        # Everything between the projections; a subclass may override it.
+        # Keys and values are appended after the masks, so that no mask can hide them.
+        k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)  # (b, h, ..., d)
+        # Scores, softmax and mix run in all heads at once, in a method that a subclass may replace.
         heads, weights = self.attend(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights
         )
-        # ``out_proj`` is called as a module, so that its hooks fire and its wrappers take effect.
-        output = self.out_proj(self._as_given(merge_heads(heads), query))
-        # An overridden ``attend`` may return weights that nobody asked for.
+        # The heads stand side by side again, and W_O mixes them; it is called as a module, so that
+        # its hooks fire and a wrapper around it takes effect.
+        output = self.out_proj(self._as_given(merge_heads(heads), query))  # (..., e)
+        # The weights leave only where they are asked for, whatever a replaced step returns.
         if weights is None or not need_weights:
             return output, None
+        # They are averaged over the heads, unless each head's own weights are asked for.
         weights = weights.mean(1) if average_attn_weights else weights
         return output, weights if query.dim() == 3 else weights.squeeze(0)
 
@@ -297,7 +302,7 @@ class MultiheadAttention(nn.Module):
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Make queries, keys and values, in the layout that was given."""
-        # Under autocast, parameters and inputs may differ in dtype.
+        # Under autocast, PyTorch's mixed precision, parameters and inputs may differ in dtype.
         bias = None if self.in_proj_bias is None else self.in_proj_bias.to(query.dtype)
         weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:

@@ -1,4 +1,4 @@
-"""Source beside its notes: every line of code once, every word of the notes, nothing twice."""
+"""Source and its notes: every line of code once, every word of the notes, nothing twice."""
 
 import re
 import textwrap
@@ -21,7 +21,7 @@ from annotated_attention import (
 )
 from annotated_attention.display import annotated
 from annotated_attention.display._notes import render
-from annotated_attention.display.annotation import Block, _write, split
+from annotated_attention.display.annotation import Block, _write, shapes, split
 from annotated_attention.display.code import located_source
 
 SHOWN = [
@@ -30,8 +30,8 @@ SHOWN = [
 ]  # fmt: skip
 
 
-def page(*objects: object) -> Tag:
-    return BeautifulSoup(annotated(*objects).html, "html.parser")
+def page(*objects: object, methods: bool = True) -> Tag:
+    return BeautifulSoup(annotated(*objects, methods=methods).html, "html.parser")
 
 
 def numbered(soup: Tag) -> dict[int, str]:
@@ -53,6 +53,8 @@ def test_nothing_is_lost_and_nothing_stands_twice(obj: Any) -> None:
     soup = page(obj)
     code = numbered(soup)
     assert all(source[number] == line for number, line in code.items())
+    for extra in soup.select(".aa-shapes, summary"):
+        extra.decompose()
     left_out = [line for number, line in source.items() if number not in code]
     assert words("\n".join(left_out)) == words(
         " ".join(re.sub("¶", "", note.get_text(" ")) for note in soup.select(".aa-note"))
@@ -170,7 +172,9 @@ def test_notes_are_prose() -> None:
     assert len(soup.select("code .dim-n")) == 2
     assert [tag.text for tag in soup.select("dt")] == ["*x", "last_one"]
     assert [tag.text.strip() for tag in soup.select("dd")] == ["(n, m), one.", "two lines."]
-    assert [tag.text for tag in soup.select("b:not(.dim)")] == ["Args:", "Returns:"]
+    titles = ["Args:", "Returns:", "Examples:"]
+    assert [tag.text for tag in soup.select("b:not(.dim)")] == titles
+    assert [tag.text for tag in soup.select("summary")] == ["Args, Returns", "Examples"]
     assert "Nothing: (see there)." in soup.text
     assert [tag.text.strip() for tag in soup.select("th, td")] == ["a", "b", "1", "2 & 3"]
     assert [tag.text for tag in soup.select("details pre")] == ["f(1)\n# 2"]
@@ -208,9 +212,32 @@ def test_notes_alone_leave_no_empty_code_and_code_has_no_copy_button() -> None:
     assert all("no-copy" in tag["class"] for tag in page(attention).select(".aa-block > .aa-code"))
 
 
-def test_a_table_gets_the_whole_width() -> None:
-    wide = [tag["id"] for tag in page(MultiheadAttention).select(".aa-wide")]
-    assert wide == ["code-MultiheadAttention"]
+def test_shapes_stand_first() -> None:
+    """They are those of the comments behind the lines, which the build checks."""
+    rows = [
+        "q = f(x)  # (b, n, e) -> (b, h, n, d)",
+        "k = q.mT  # (b, h, d, n)",
+        "v = k  # no shape",
+    ]
+    assert shapes(rows) == ["(b, h, n, d)", "(b, h, d, n)"]
+    assert shapes(["def f(x):", *rows]) == ["(b, h, d, n)"]
+    assert shapes(["x = f(1, 2)", "z = 1  # (b, n)", "z = 1  # (b, n)"]) == ["(b, n)"]
+    notes = page(MultiheadAttention.forward).select(".aa-note:has(.aa-shapes)")
+    found = [tag.text for note in notes for tag in note.select(".aa-shapes")]
+    assert found == ["(..., e)", "(b, h, n, d), (b, h, m, d)", "(b, h, ..., d)", "(..., e)"]
+    assert all(note.select(":scope > .aa-shapes + p") for note in notes)
+
+
+def test_methods_can_be_left_out() -> None:
+    """What stands outside keeps its lines, and with the methods it is the whole class."""
+    outside = numbered(page(MultiheadAttention, methods=False))
+    methods = [x for x in vars(MultiheadAttention).values() if callable(x)]
+    inside = numbered(page(*methods))
+    whole = numbered(page(MultiheadAttention))
+    assert sorted([*outside, *inside]) == list(whole)
+    assert all(whole[number] == line for number, line in outside.items())
+    assert "_qkv_same_embed_dim = False" in "\n".join(outside.values())
+    assert not re.search(r"\bdef ", annotated(MultiheadAttention, methods=False).text)
 
 
 def test_what_has_no_source_is_refused() -> None:

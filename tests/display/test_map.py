@@ -1,14 +1,32 @@
-"""The strip at the top of each chapter."""
+"""The map: what it draws is what the book's own class computes on the first chapter's sentence."""
+
+import math
+import os
+import re
+import subprocess
+import sys
 
 import pytest
+import torch
 from bs4 import BeautifulSoup
+from torch import nn
 
-from annotated_attention import display
+from annotated_attention import MultiheadAttention, chapters, display, masks
+from annotated_attention.display import map as drawn
+
+STEPS = list(drawn.STEPS)
+each_step = pytest.mark.parametrize("step", STEPS)
+SQUARE = re.compile(r"M([\d.]+) ([\d.]+)h1v1h-1z")
+CROSS = re.compile(r"M([\d.]+) ([\d.]+)l1 1m-1 0l1-1")
+
+
+def parse(shown):
+    return BeautifulSoup(shown.html, "html.parser")
 
 
 def test_lights_up_what_is_named():
     strip = display.chapter_map("score", "mix")
-    steps = BeautifulSoup(strip.html, "html.parser").select("li")
+    steps = parse(strip).select("li")
     assert len(steps) == 8
     lit = [step.select_one(".aa-step > b").text for step in steps if step.get("aria-current")]
     assert lit == ["score", "mix"]
@@ -17,10 +35,120 @@ def test_lights_up_what_is_named():
 
 
 def test_shapes_are_coloured():
-    steps = BeautifulSoup(display.chapter_map().html, "html.parser").select("li code")
+    steps = parse(display.chapter_map()).select("li code")
     assert all(step.select(".dim") for step in steps)
 
 
 def test_unknown_step_is_refused():
     with pytest.raises(ValueError, match="step \\('scor'\\) must be one of project in, split"):
         display.chapter_map("scor")
+
+
+def test_the_sentence_is_the_first_chapters():
+    one = chapters.load("01_one_head")
+    assert [*one.WORDS, "·", "·"] == drawn.WORDS
+    assert len(one.WORDS) == drawn.LENGTH
+    assert drawn.X[: drawn.LENGTH].equal(one.EMBEDDINGS)
+    assert not drawn.X[drawn.LENGTH :].any()
+
+
+@pytest.mark.parametrize("kind", [MultiheadAttention, nn.MultiheadAttention])
+def test_the_computation_is_multi_head_attention(kind):
+    attention = kind(4, drawn.HEADS, bias=False, batch_first=True)
+    with torch.no_grad():
+        packed = torch.cat([drawn.W_Q.mT, drawn.W_K.mT, drawn.W_V.mT])
+        attention.in_proj_weight.copy_(packed)
+        attention.out_proj.weight.copy_(drawn.W_O.mT)
+    x = drawn.X[None]  # (b, n, e)
+    blocked = masks.block_padding(torch.tensor([drawn.LENGTH]), len(drawn.WORDS))
+    out, weights = attention(x, x, x, blocked, average_attn_weights=False)
+    made = drawn.computation()
+    torch.testing.assert_close(made["project out"][0], out[0])
+    torch.testing.assert_close(made["softmax"][0], weights[0])
+
+
+@each_step
+def test_shapes_are_those_that_the_step_names(step):
+    sizes = {"n": 10, "m": 10, "h": 2, "d": 2, "h * d": 4}
+    shape = tuple(sizes[letter] for letter in drawn.STEPS[step][0].strip("()").split(", "))
+    assert all(x.shape == shape for x in drawn.computation()[step])
+
+
+@each_step
+def test_every_number_is_drawn_in_its_place(step):
+    (svg,) = parse(display.chapter_map()).select(f"li:nth-child({STEPS.index(step) + 1}) svg")
+    levels = {
+        tuple(map(float, at)): float(path["opacity"])
+        for path in svg.select("path[opacity]")
+        for at in SQUARE.findall(path["d"])
+    }
+    crossed = {
+        tuple(map(float, at)) for p in svg.select(".aa-line") for at in CROSS.findall(p["d"])
+    }
+    left = 0
+    for x in drawn.computation()[step]:
+        slices = x if x.dim() == 3 else x[None]
+        for i, part in enumerate(slices):
+            top = 11 * i if len(slices) == 2 else 5.5
+            peak = (part if step in {"score", "mask", "softmax"} else x).max()
+            for row, numbers in enumerate(part.tolist()):
+                for column, number in enumerate(numbers):
+                    at = (left + column, top + row)
+                    assert (at in crossed) == (number == -math.inf)
+                    wanted = 0 if number == -math.inf else number / peak
+                    assert levels.pop(at, 0) == pytest.approx(wanted, abs=1 / 16)
+        left += slices.size(-1) + 1
+    assert not levels
+    assert bool(crossed) == (step == "mask")
+
+
+def test_the_same_bytes_in_another_process():
+    made = "print(display.whole_map().html, display.chapter_map().html)"
+    code = f"from annotated_attention import display; {made}"
+    fresh = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert fresh.stdout == f"{display.whole_map().html} {display.chapter_map().html}\n"
+
+
+@each_step
+def test_each_step_says_what_it_does_and_shows_its_numbers_in_words(step):
+    page = parse(display.whole_map())
+    (name,) = (tag for tag in page.select("label b[id]") if tag.text == step)
+    (choice,) = page.select(f'input[type=radio][aria-labelledby="{name["id"]}"]')
+    (line,) = page.select(f'p[id="{choice["aria-describedby"]}"]')
+    assert 60 <= len(line.text) <= 200
+    assert line.text.endswith(".")
+    assert f"{step}: {line.text}" in display.whole_map().text
+    alt = choice.parent.svg["aria-label"]
+    first = drawn.computation()[step][0]
+    numbers = (first if first.dim() == 2 else first[0])[drawn.WORDS.index("it")].tolist()
+    said = " ".join("-∞" if number == -math.inf else f"{number:.2g}" for number in numbers)
+    assert f": {said}" in alt
+
+
+def test_numbers_in_the_lines_are_computed():
+    made, text = drawn.computation(), display.whole_map().text
+    it, thirsty = drawn.WORDS.index("it"), drawn.WORDS.index("thirsty")
+    animal, food = made["project out"][0][it, :2].tolist()
+    assert f"“it” gives {made['softmax'][0][1, it, thirsty]:.2f} of its attention" in text
+    assert f"collects {made['mix'][0][1, it, 0]:.2f} of animal" in text
+    assert f"has {animal:.2f} of animal against {food:.2f} of food" in text
+    assert made["mix"][0][1, it, 0] < 2 * 2 * made["softmax"][0][1, it, thirsty], "most of it"
+    assert animal > 2 * food
+
+
+def test_one_step_is_chosen_at_first():
+    page = parse(display.whole_map())
+    assert [tag["aria-labelledby"] for tag in page.select("[checked]")] == ["aa-step-0"]
+    assert len({tag["name"] for tag in page.select("input")}) == 1
+
+
+def test_in_the_strip_only_words_are_read_out():
+    page = parse(display.chapter_map("mask"))
+    assert len(page.select("svg")) == 8
+    assert all(svg.find_parent(attrs={"aria-hidden": "true"}) for svg in page.select("svg"))

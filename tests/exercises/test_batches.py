@@ -31,15 +31,16 @@ def test_slice_is_where_the_fold_puts_it(verdict: Any) -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (5, "that is head-major: it counts whole heads first"),
+        (5, "you count head by head. All heads of sample 0 come first"),
         (7, "a sample takes up as many slices as it has heads: 4, not 3"),
         (10, "you count the slices from 1"),
         (4, "you count samples and heads from 1"),
         (8, "that is where sample 2 begins, with its head 0"),
         (11, "slice 11 is head 3 of sample 2: all heads of a sample come together"),
         (12, "there are 12 slices, 0 to 11"),
-        (9.0, "it is (float); one number is made of whole numbers"),
-        ((2, 1), "it is (tuple); one number is made of whole numbers"),
+        (9.0, "it is of type float; one whole number is asked for"),
+        ("9", "it is of type str; one whole number is asked for"),
+        ((2, 1), "it is of type tuple; one whole number is asked for"),
         (..., "not yet, a number is missing"),
     ],
 )
@@ -64,9 +65,9 @@ def test_pattern_accepts_other_ways(verdict: Any, answer: str) -> None:
 
 
 WRONG_PATTERN: list[tuple[object, str]] = [
-    ("n b (h d) -> (h b) n d", "✗ pattern: (h b) is head-major"),
+    ("n b (h d) -> (h b) n d", "✗ pattern: (h b) puts the heads outside: first head 0 of"),
     ("n b (d h) -> (b h) n d", "(d h) deals the features out to the heads in turn"),
-    ("n b (d h) -> (h b) n d", "so h is the outer and d the inner one: (h d). And (h b) is head-m"),
+    ("n b (d h) -> (h b) n d", "so h is the outer and d the inner one: (h d). And (h b) puts"),
     ("b n (h d) -> (b h) n d", "sequence and batch are swapped on the left"),
     ("b n (h d) -> (n h) b d", "sequence and batch are swapped on the left"),
     ("n b (h d) -> (n h) b d", "sequence and batch are swapped: every word then meets those"),
@@ -116,8 +117,7 @@ def test_attend_heads_stub_and_solution(printed: Any) -> None:
     before, after = printed(CHAPTER, "check_attend_heads")
     assert before.startswith(
         "✗ attend_heads: it is right at first, but not with b = 2, n = 3, m = 5, h = 4, d = 6: key "
-        "and value are reshaped to (2, 3, 4, 10), with n = 3 for the number of tokens, which is "
-        "the query's. There are m = 5; for n = m nobody sees it. So your code raises RuntimeError: "
+        "and value are (2, 5, 24), and reshaped to (2, 3, 4, 10). So your code raises "
     )
     assert after.startswith("✓ attend_heads: right, and so are the gradients")
 
@@ -220,9 +220,9 @@ CROSS = "it is right at first, but not with b = 2, n = 3, m = 5, h = 4, d = 6: "
 FEWER = "it is right at first, but not with b = 3, n = 6, m = 2, h = 5, d = 4: "
 
 WRONG_ATTEND: list[tuple[Callable[..., Any], str]] = [
-    (with_lengths("query", "query"), f"{CROSS}key and value are reshaped to (2, 3, 4, 10), with"),
-    (with_lengths("key", "query"), f"{CROSS}value is reshaped to (2, 3, 4, 10), with n = 3 for"),
-    (with_lengths("query", "value"), f"{CROSS}key is reshaped to (2, 3, 4, 10), with n = 3 for"),
+    (with_lengths("query", "query"), f"{CROSS}key and value are (2, 5, 24), and reshaped to (2,"),
+    (with_lengths("key", "query"), f"{CROSS}value is (2, 5, 24), and reshaped to (2, 3, 4, 10)"),
+    (with_lengths("query", "value"), f"{CROSS}key is (2, 5, 24), and reshaped to (2, 3, 4, 10)"),
     (lambda q, k, v, h: right(q, k[:, : q.size(1)], v[:, : q.size(1)], h),
      f"{CROSS}only the first n keys are used"),
     (lambda q, k, v, h: right(q, k[:, -q.size(1) :], v[:, -q.size(1) :], h),
@@ -230,6 +230,9 @@ WRONG_ATTEND: list[tuple[Callable[..., Any], str]] = [
     (padded("constant"), f"{FEWER}you fill key and value up to n tokens"),
     (padded("replicate"), f"{FEWER}you fill key and value up to n tokens"),
     (of_keys_length, f"{CROSS}it returns one row per key, (b, m, e)"),
+    (lambda q, k, v, h: right(q, k, v, h).reshape(k.shape),
+     f"{CROSS}the output is reshaped to (2, 5, 24), but queries get rows, and not keys. So"),
+    (lambda q, k, v, h: right(q, k, v, h).reshape(*k.shape), f"{CROSS}the output is reshaped to"),
     (lambda q, k, v, h: right(q, k, v, h)[:, :3], "shape (3, 3, 20); what fits is (b, n, e), here"),
     (attend_folded("h", "b"), "folded with heads first, (h b), and unfolded with samples first"),
     (attend_folded("b", "h"), "folded with samples first, (b h), and unfolded with heads first"),

@@ -1,6 +1,7 @@
 """The checks of “Masks in the wild” accept what is right and name what is wrong."""
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -30,8 +31,9 @@ def test_turned_names_the_function(verdict: Any, name: str) -> None:
     """One that is the wrong way round is found by what it reacts to."""
     other = {"mask": "~mask", "~mask": "mask"}[RIGHT[name]]
     said = verdict(check_turned, RIGHT | {name: other})
-    assert said.startswith(f"✗ turned: given {other}, {name.replace(', ', ' with ')} lets “it” in")
-    assert "react to · " in said or "react to it and · " in said or "react to · and it " in said
+    assert said.startswith(f"✗ turned: given {other}, {name.replace(', ', ' with ')} lets the ")
+    assert "lets the query “it” in “it was · ·” react to " in said
+    assert "to “·” alone" in said or "to “it” and “·” alone" in said
 
 
 WRONG_TURNED: list[tuple[object, str]] = [
@@ -116,6 +118,12 @@ WRONG_READY: list[tuple[Callable[..., Any], str]] = [
     (one_head, "give the heads an axis of 1"),
     (lambda given, n: given.bool(), "It returns (2, 6), which does not broadcast"),
     (lambda given, n: (parts(given, n)[0] & parts(given, n)[1]).float(), "1 would hide nothing"),
+    (
+        lambda given, n: torch.zeros(()).masked_fill(
+            ~(parts(given, n)[0] & parts(given, n)[1]), -inf
+        ),
+        "with 0 and -inf, an additive mask. The function takes such masks, but a boolean one",
+    ),
     (newest_of_the_words, "in sample 0, the query at place 3 finds the key at place 0"),
     (in_place, "it changes its argument attention_mask in place"),
     (lambda given: given, "TypeError"),

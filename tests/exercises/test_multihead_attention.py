@@ -8,9 +8,77 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention
-from annotated_attention.exercises.multihead_attention import check_alibi, check_take_over
+from annotated_attention.exercises.multihead_attention import (
+    check_alibi,
+    check_shapes,
+    check_take_over,
+)
 
 CHAPTER = "07_multihead_attention"
+
+
+def test_shapes_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_shapes")
+    assert before.startswith("✗ my_shapes: not yet, the queries of the heads: it is None")
+    assert after.startswith("✓ my_shapes: right: tokens come and go as (n, b, e)")
+
+
+def measured() -> dict[str, tuple[int, ...]]:
+    """Run the call of the exercise, and write down its shapes."""
+    found: dict[str, tuple[int, ...]] = {}
+
+    class Writing(MultiheadAttention):
+        def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
+            found["the queries of the heads"] = tuple(q.shape)
+            found["the mask, merged"] = tuple(options["blocked"].shape)
+            return super().attend(q, k, v, **options)
+
+    key = torch.randn(9, 2, 12)
+    padding = torch.zeros(2, 9, dtype=torch.bool)
+    output, weights = Writing(12, 3)(torch.randn(7, 2, 12), key, key, padding)
+    assert weights is not None
+    shapes = {"the output": tuple(output.shape), "the weights": tuple(weights.shape)}
+    return found | shapes
+
+
+def test_shapes_are_those_of_a_run(verdict: Any) -> None:
+    right = measured()
+    assert verdict(check_shapes, right).startswith("✓ my_shapes")
+    lists = {name: list(shape) for name, shape in right.items()}
+    assert verdict(check_shapes, lists).startswith("✓ my_shapes")
+    assert verdict(check_shapes, right | {"the output": torch.Size((7, 2, 12))}).startswith("✓")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "reason"),
+    [
+        ("the queries of the heads", (7, 3, 2, 4), "the default is (n, b, e)"),
+        ("the queries of the heads", (2, 7, 3, 4), "the heads still stand behind the tokens"),
+        ("the queries of the heads", (2, 3, 7, 12), "each head has its share of the 12 features"),
+        ("the queries of the heads", (2, 3, 9, 4), "that is the shape of the keys"),
+        ("the queries of the heads", (2, 3, 7), "Its axes are (b, h, n, d)"),
+        ("the queries of the heads", (2, 3, 7, 4.0), "a tuple is made of whole numbers"),
+        ("the queries of the heads", (2, None, 7, 4), "not yet, a number is missing"),
+        ("the mask, merged", (2, 9), "lacks an axis for heads and one for queries"),
+        ("the mask, merged", (2, 3, 7, 9), "nothing is copied for heads or queries"),
+        ("the mask, merged", (2, 9, 1, 1), "the keys are the last axis of the scores"),
+        ("the output", (2, 7, 12), "batch_first is False by default"),
+        ("the output", (9, 2, 12), "there is a row for each query"),
+        ("the weights", (2, 3, 7, 9), "by default you get the mean over the heads"),
+        ("the weights", (7, 2, 9), "the weights have the batch first"),
+        ("the weights", (2, 9, 7), "a row belongs to a query"),
+        ("the weights", 9, "an object of type int; a tuple is asked for"),
+    ],
+)
+def test_shapes_name_the_mistake(verdict: Any, name: str, shape: Any, reason: str) -> None:
+    said = verdict(check_shapes, measured() | {name: shape})
+    assert said.startswith("✗ my_shapes: ")
+    assert reason in said
+
+
+@pytest.mark.parametrize("answer", [None, 3, {}, {"the output": (7, 2, 12)}])
+def test_shapes_ask_for_all_four(verdict: Any, answer: object) -> None:
+    assert "give a dictionary with the keys" in verdict(check_shapes, answer)
 
 
 def test_alibi_stub_and_solution(printed: Any) -> None:

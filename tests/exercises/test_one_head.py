@@ -23,6 +23,7 @@ def test_scores_stub_and_solution(printed: Any) -> None:
     before, after = printed(CHAPTER, "check_scores")
     assert before == "✗ my_scores: not yet, 2 of the 2 numbers are missing. "
     assert after.startswith('✓ my_scores: "thirsty" and "cat" share animal')
+    assert 'as when "it" asked "thirsty"' in " ".join(after.split())
 
 
 @pytest.mark.parametrize("answer", [(6, 4), [6.0, torch.tensor(4)], torch.tensor([6, 4])])
@@ -41,7 +42,7 @@ WRONG_SCORES: list[tuple[object, str]] = [
     ([6, 2], "add up two products"),
     ([5, 4], '5 is not the score with "cat"'),
     ([6, 3], '3 is not the score with "it"'),
-    ([6, None], "not yet, 1 of the 2 numbers are missing"),
+    ([6, None], "not yet, 1 of the 2 numbers is missing"),
     ([6], "a list of 2 numbers is asked for, and there are 1 of them"),
     (6, "a list of 2 numbers is asked for, and there are none"),
     (torch.eye(2), "each of the 2 is to be one finite number"),
@@ -61,7 +62,7 @@ def test_scores_name_the_mistake(verdict: Any, answer: object, reason: str) -> N
 def test_weights_stub_and_solution(printed: Any) -> None:
     before, after = printed(CHAPTER, "check_weights")
     assert before == "✗ my_weights: not yet, 8 of the 8 numbers are missing. "
-    assert after.startswith("✓ my_weights: right")
+    assert after.startswith("✓ my_weights: right. Before rounding, the eight weights add up to 1")
 
 
 def of_drank(drank: float, was: float, other: float) -> list[float]:
@@ -87,7 +88,12 @@ WRONG_WEIGHTS: list[tuple[list[float], str]] = [
     (of_drank(0.73, 0.27, 0.1), "exp(0) is 1, not 0"),
     (of_drank(45.9, 16.9, 6.2), "these are percentages"),
     (of_drank(0.9, 0.3, 0.1), "your weights add up to 1.80"),
-    (of_drank(0.34, 0.3, 0.06), 'they add up to 1, but the weight of "was" is not 0.30'),
+    (of_drank(0.34, 0.3, 0.06), 'they add up to 1.00, but the weight of "was" is not 0.30'),
+    (of_drank(0.45, 0.12, 0.07), 'they add up to 0.99, but the weight of "was" is not 0.12'),
+    (of_drank(0.26, 0.16, 0.10), 'by √4 = 2. Or your query is "was"; here "drank" asks.'),
+    ([0.04, 0.18, 0.04, 0.18, 0.04, 0.18, 0.04, 0.30], 'your query is "it"; here "drank" asks.'),
+    ([0.01, 0.23, 0.01, 0.01, 0.01, 0.08, 0.01, 0.63], 'your query is "thirsty"; here "drank"'),
+    ([0.125] * 8, 'your query is "the" or "because"; here "drank" asks.'),
 ]
 
 

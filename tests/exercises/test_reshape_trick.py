@@ -16,7 +16,10 @@ CHAPTER = "04_reshape_trick"
 def test_place_stub_and_solution(printed: Any) -> None:
     before, after = printed(CHAPTER, "check_place")
     assert before == "✗ my_place: not yet, a number is missing. "
-    assert after.startswith("✓ my_place: right. Token 2 stays token 2, and its feature 1 is the")
+    assert after.startswith(
+        "✓ my_place: right. Token 2 stays token 2, and its feature 1 is the last of the 2 features "
+        "of the first head."
+    )
 
 
 def test_place_is_where_the_split_puts_the_number(verdict: Any) -> None:
@@ -82,7 +85,7 @@ WRONG_LANDING: list[tuple[Callable[..., Any], str]] = [
     (lambda t, f, s: (t, f // s[2], f % s[2]), "you give (token, head, feature)"),
     (lambda t, f, s: (f // s[2], f % s[2], t), "you give (head, feature, token)"),
     (straight, "that is where a straight reshape puts it"),
-    (lambda t, f, s: (f % s[0], t, f // s[0]), "you deal the features out to the heads in turn"),
+    (lambda t, f, s: (f % s[0], t, f // s[0]), "the first d features belong to the first"),
     (lambda t, f, s: (f // s[0], t, f % s[0]), "you divide by h"),
     (lambda t, f, s: (f % s[2], t, f // s[2]), "head and feature are in each other's place"),
     (lambda t, f, s: (f // s[2], t, f), "the last number is still the feature in x"),
@@ -111,8 +114,8 @@ def test_landing_names_the_mistake(verdict: Any, answer: Callable[..., Any], rea
 def test_repaired_stub_and_solution(printed: Any) -> None:
     before, after = printed(CHAPTER, "check_repaired")
     assert before == (
-        "✗ repaired: it mixes tokens: row 1 of head 0 holds features of token 0, all counted from "
-        "0. Row 1 of every head belongs to token 1. "
+        "✗ repaired: it mixes tokens: heads[0, 1] holds features of token 0. Row 1 of every head "
+        "belongs to token 1, all counted from 0. "
     )
     assert after.startswith("✓ repaired: right, and so are the gradients")
 
@@ -141,17 +144,17 @@ def in_place(x: Tensor, num_heads: int) -> Tensor:
 
 
 WRONG_REPAIRED: list[tuple[Callable[..., Any], str]] = [
-    (lambda x, h: x.reshape(h, len(x), -1), "row 1 of head 0 holds features of token 0, all"),
-    (lambda x, h: x.view(len(x), h, -1).reshape(h, len(x), -1), "it mixes tokens: row 1 of head"),
-    (lambda x, h: x.view(len(x), -1, h).permute(2, 0, 1), "the heads are interleaved"),
+    (lambda x, h: x.reshape(h, len(x), -1), "heads[0, 1] holds features of token 0. Row 1"),
+    (lambda x, h: x.view(len(x), h, -1).reshape(h, len(x), -1), "it mixes tokens: heads[0, 1]"),
+    (lambda x, h: x.view(len(x), -1, h).permute(2, 0, 1), "belong to the first head, so cut them"),
     (lambda x, h: x.view(len(x), h, -1), "the tokens still come first: (n, h, d)"),
-    (lambda x, h: x.view(h, -1, len(x)).mT, "row 1 of head 0 holds features of token 0"),
-    (lambda x, h: x.view(h, -1, len(x)).mT.flip(0), "row 0 of head 0 holds features of token 2"),
-    (lambda x, h: x.T.reshape(h, len(x), -1), "row 0 of head 0 holds features of token 0 and 1"),
+    (lambda x, h: x.view(h, -1, len(x)).mT, "heads[0, 1] holds features of token 0"),
+    (lambda x, h: x.view(h, -1, len(x)).mT.flip(0), "heads[0, 0] holds features of token 2"),
+    (lambda x, h: x.T.reshape(h, len(x), -1), "heads[0, 0] holds features of token 0 and 1"),
     (lambda x, h: x.T.reshape(h, -1, len(x)), "each head is right but transposed: (h, d, n)"),
-    (lambda x, h: by_stacking(x, h).flip(0), "head 0 has its features [18, 19, 20, 21, 22, 23]; "
+    (lambda x, h: by_stacking(x, h).flip(0), "heads[0] has its features [18, 19, 20, 21, 22, 23]; "
      "right is 0 to 5"),
-    (lambda x, h: by_stacking(x, h).flip(1), "row 0 of head 0 holds features of token 2"),
+    (lambda x, h: by_stacking(x, h).flip(1), "heads[0, 0] holds features of token 2"),
     (lambda x, h: by_stacking(x, 4) if h == 4 else x.reshape(h, len(x), -1),
      "right at first, but not with h = 3, n = 5, d = 2: it mixes tokens"),
     (lambda x, h: x.chunk(h, 1), "it returns a tuple of 4 things"),

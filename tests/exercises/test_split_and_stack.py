@@ -17,7 +17,7 @@ def test_columns_stub_and_solution(printed: Any) -> None:
     before, after = printed(CHAPTER, "check_columns")
     assert before == "✗ my_columns: not yet, a number is missing. "
     assert after.startswith(
-        "✓ my_columns: right. Head i has the columns i * d to (i + 1) * d, here"
+        "✓ my_columns: right. The head with index i has the slice i * d : (i + 1) * d, here 12:18"
     )
 
 
@@ -30,14 +30,14 @@ def test_columns_accepts_other_ways(verdict: Any) -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ((6, 12), "you count the heads from 1: that slice is head 1"),
+        ((6, 12), "that slice is the second head; the third begins after it"),
         ((12, 17), "A slice ends before its second number, so this one leaves out column 17"),
         ((13, 19), "you count the columns from 1"),
         ((13, 18), "you count the columns from 1; the first one is column 0"),
         ((8, 12), "you take the number of heads (4) for the width of a head"),
         ((2, 3), "that is one column. A head has 6 of them"),
         ((0, 24), "that slice has 24 columns; a head has 6 of them"),
-        ((18, 24), "the width is right, but head 2 does not begin at column 18"),
+        ((18, 24), "the width is right, but the third head does not begin at column 18"),
         ((12,), "it is 1 numbers; a pair, start and stop of a slice, is asked for"),
         (12, "it is an object of type int; a pair, start and stop of a slice, is asked for"),
         (slice(12, 18), "an object of type slice"),
@@ -171,6 +171,10 @@ def row_blocks(heads: Heads) -> Tensor:
     return torch.cat([head[part].T for part in range(3) for head in heads])
 
 
+def below(heads: Heads) -> Tensor:
+    return torch.cat([torch.cat(part, dim=0) for part in zip(*heads, strict=True)], dim=1)
+
+
 def stacked(heads: Heads) -> Tensor:
     matrices = torch.stack([torch.stack(head) for head in heads])
     return matrices.permute(1, 0, 3, 2).reshape(-1, matrices.size(2))
@@ -224,10 +228,15 @@ WRONG_PACK: list[tuple[Callable[..., Any], str]] = [
      "heads share the columns of a wide matrix"),
     (lambda heads: torch.cat([h[part].T for part in range(3) for h in heads], 1),
      "once transposed, (d, e) matrices go below each other"),
+    (lambda heads: below(heads), "heads share the columns of a wide matrix"),
+    (lambda heads: below(heads).T, "heads share the columns of a wide matrix"),
+    (lambda heads: torch.cat(wide(heads).chunk(3, 1)).T, "you put W_Q, W_K and W_V below each"),
     (lambda heads: wide(heads[:1]).T, "shape (18, 24); what fits is (3 * e, e), here (72, 24)"),
     (lambda heads: row_blocks(heads) if len(heads) == 4 else wide(heads),
      "right at first, but not with h = 3, d = 5, e = 15: you do not transpose"),
-    (lambda heads: nn.Parameter(row_blocks(heads)), "no gradient reaches heads[0][0]"),
+    (lambda heads: nn.Parameter(row_blocks(heads)), "no gradient reaches heads[0][0], so it cannot "
+     "be learned. Something cuts the graph: detach, .data, no_grad, item, numpy, torch.tensor or a "
+     "new nn.Parameter"),
     (lambda heads: row_blocks(heads).data, "no gradient reaches heads[0][0]"),
     (lambda heads: row_blocks([(q, k.detach(), v) for q, k, v in heads]),
      "no gradient reaches heads[0][1]"),

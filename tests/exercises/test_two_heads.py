@@ -76,7 +76,7 @@ def test_add_up_gives_the_hint_on_rows_only_where_shapes_do_not_fit(verdict: Any
 
     hint = "W_O is h blocks of rows"
     assert hint not in verdict(check_add_up, other)
-    assert hint in verdict(check_add_up, lambda mixed, w_o: sum(head @ w_o for head in mixed))
+    assert hint in verdict(check_add_up, lambda mixed, w_o: mixed[0] @ w_o)
 
 
 def products(mixed: Heads, w_o: Tensor) -> Heads:
@@ -119,6 +119,30 @@ def late(mixed: Heads, w_o: Tensor) -> Tensor:
     return total
 
 
+def the_first_two(mixed: Heads, w_o: Tensor) -> Tensor:
+    d = mixed[0].size(1)
+    return mixed[0] @ w_o[:d] + mixed[1] @ w_o[d : 2 * d]
+
+
+def a_pair(mixed: Heads, w_o: Tensor) -> Tensor:
+    first, second = mixed
+    d = first.size(1)
+    return first @ w_o[:d] + second @ w_o[d:]
+
+
+def two_halves(mixed: Heads, w_o: Tensor) -> Tensor:
+    first, second = w_o.chunk(2)
+    return mixed[0] @ first + mixed[1] @ second
+
+
+def summed_first(mixed: Heads, w_o: Tensor) -> Tensor:
+    return torch.stack(mixed).sum(0) @ w_o
+
+
+def all_of_w_o(mixed: Heads, w_o: Tensor) -> Tensor:
+    return torch.stack([head @ w_o for head in mixed]).sum(0)
+
+
 def popping(mixed: Heads, w_o: Tensor) -> Tensor:
     total = torch.stack(products(mixed, w_o)).sum(0)
     mixed.pop()
@@ -145,6 +169,11 @@ WRONG_ADD_UP: list[tuple[Callable[..., Any], str]] = [
     (lambda mixed, w_o: torch.cat(mixed, 1) @ w_o.T, "(or transpose it)"),
     (early, "only the first head counts"),
     (late, "only the last head counts"),
+    (the_first_two, "only the first 2 heads count"),
+    (a_pair, "right for two heads, but mixed has 3 here, and may have any number"),
+    (two_halves, "right for two heads, but mixed has 3 here, and may have any number"),
+    (summed_first, "every head meets all of w_o"),
+    (all_of_w_o, "every head meets all of w_o"),
     (lambda mixed, w_o: torch.stack(mixed).sum(0), "leave out w_o"),
     (products, "it returns a list of 3 things; one tensor is asked for"),
     (popping, "changes its argument mixed in place"),
@@ -162,6 +191,16 @@ def test_add_up_names_the_mistake(verdict: Any, answer: Callable[..., Any], reas
     said = verdict(check_add_up, answer)
     assert said.startswith("✗ add_up: ")
     assert reason in said
+
+
+def test_heads_leaves_the_deterministic_mode_as_it_was(verdict: Any) -> None:
+    for mode in (0, 1, 2):
+        torch.set_deterministic_debug_mode(mode)
+        try:
+            assert verdict(check_heads, Right).startswith("✓ MyHeads")
+            assert torch.get_deterministic_debug_mode() == mode
+        finally:
+            torch.set_deterministic_debug_mode(0)
 
 
 def test_heads_stub_and_solution(printed: Any) -> None:
@@ -229,7 +268,7 @@ class Linear(Right):
 
 
 class Attributes(Right):
-    """Each head an attribute of its own; no initialisation."""
+    """Each head an attribute of its own."""
 
     def hold(self, e: int, h: int) -> list[str]:
         names = [f"head_{i}" for i in range(h)]
@@ -238,7 +277,7 @@ class Attributes(Right):
         return names
 
     def out(self, e: int, h: int) -> None:
-        self.w_o = nn.Parameter(torch.full((e, e), math.nan))
+        self.w_o = nn.Parameter(torch.zeros(e, e))
 
     def mixed(self, query: Tensor, key: Tensor, value: Tensor) -> Heads:
         return [getattr(self, name)(query, key, value)[0] for name in self.heads]
@@ -264,6 +303,10 @@ def narrow(self: Right, e: int, h: int) -> None:
 
 def plain(self: Right, e: int, h: int) -> None:
     self.w_o = torch.randn(e, e)
+
+
+def empty(self: Right, e: int, h: int) -> None:
+    self.w_o = nn.Parameter(torch.empty(e, e))
 
 
 def with_bias(self: Linear, e: int, h: int) -> None:
@@ -333,6 +376,7 @@ WRONG_HEADS: list[tuple[Any, str]] = [
     (but(require=assert_divides), "MyHeads(10, 4) raises AssertionError"),
     (but(require=vague), "does not name both numbers: does not fit"),
     (but(out=plain), "self.w_o is a plain tensor"),
+    (but(out=empty), "w_o is not initialised"),
     (but(Linear, out=with_bias), "it has project.weight, project.bias"),
     (but(out=lambda self, e, h: setattr(self, "w_o", nn.Parameter(torch.randn(e, 2)))),
      "w_o has shape (12, 2); w_o is (h * d, e), (12, 12)"),

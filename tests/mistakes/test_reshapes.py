@@ -1,4 +1,4 @@
-"""The two famous mistakes stay wrong, and wrong in the way that the book says."""
+"""Mistakes that keep every shape stay wrong, and wrong in the way that the book says."""
 
 import pytest
 import torch

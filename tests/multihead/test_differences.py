@@ -142,7 +142,7 @@ KINDS = [
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("kind", KINDS)
-def test_fully_masked_rows(kind, dropout, dtype, need_weights):
+def test_a_fully_masked_row(kind, dropout, dtype, need_weights):
     ours = pair(dropout=dropout)[1].to(dtype)
     options, rows = fully_masked(kind)
     query, key = (x.detach().to(dtype).requires_grad_() for x in inputs()[:2])

@@ -120,7 +120,7 @@ EXCEPTIONS = {
     "is_causal with appended keys": lambda case: (
         case.is_causal and case.attn_mask == "causal" and case.appended != "nothing"
     ),
-    "fully masked rows": lambda case: case.fully_masked,
+    "a fully masked row": lambda case: case.fully_masked,
     "masks of two kinds": lambda case: (
         case.attn_mask is not None
         and case.key_padding_mask is not None

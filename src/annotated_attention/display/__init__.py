@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from annotated_attention.display.live_figures.mask_merger import mask_merger
     from annotated_attention.display.live_figures.saturation import saturation
     from annotated_attention.display.look_up import one_query, soft_look_up
-    from annotated_attention.display.map import chapter_map
+    from annotated_attention.display.map import chapter_map, whole_map
     from annotated_attention.display.plots import (
         COLOURS,
         attention_lines,
@@ -45,6 +45,7 @@ __all__ = [
     "saturation",
     "soft_look_up",
     "source",
+    "whole_map",
 ]
 
 import_lazily(__name__)

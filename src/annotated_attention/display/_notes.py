@@ -14,23 +14,27 @@ _WITH_ENTRIES = {"Args", "Attributes", "Raises"}
 
 
 def render(note: str) -> str:
-    """Write a note as HTML.
+    """Write a note as HTML; the sections of a docstring are folded.
 
     Args:
         note: a docstring in Google's style, or a comment without its signs.
     """
     opening, *sections = _SECTION.split(note)
-    html = _prose(opening)
+    html, titles, folded = _prose(opening), list[str](), ""
     for title, rest in zip(sections[::2], sections[1::2], strict=True):
-        # A section ends at the first line that is not indented.
+        # A section ends at the first line that is not indented, and a fold after its last section.
         body, _, after = re.sub(r"(?m)^(?=\S)", "\0", rest, count=1).partition("\0")
-        html += _section(title, textwrap.dedent(body)) + _prose(after)
+        titles.append(title)
+        folded += _section(title, textwrap.dedent(body))
+        if after.strip() or rest is sections[-1]:
+            html += f"<details><summary>{', '.join(titles)}</summary>{folded}</details>"
+            html, titles, folded = html + _prose(after), [], ""
     return colour_shapes(html)
 
 
 def _section(title: str, body: str) -> str:
     if title == "Examples":
-        return f"<details><summary>{title}</summary>{_prose(body)}</details>"
+        return f"<p><b>{title}:</b></p>{_prose(body)}"
     if title not in _WITH_ENTRIES:
         return _prose(f"{title}: {body}").replace(f"{title}:", f"<b>{title}:</b>", 1)
     _, *entries = _ENTRY.split(body)

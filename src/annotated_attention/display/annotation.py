@@ -1,11 +1,12 @@
-"""Show real source with its notes beside it: docstrings and comments left, code right."""
+"""Show real source with its notes between the code: docstrings and comments become prose."""
 
 import ast
 import io
+import re
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -14,9 +15,11 @@ from types import ModuleType
 from annotated_attention.display._html import Output, code_block, highlight_lines
 from annotated_attention.display._notes import render
 from annotated_attention.display.code import located_source
+from annotated_attention.display.colours import colour_shapes
 
 _DEFINITION = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
+_COMMENTED_SHAPE = re.compile(r"\([^()]*,[^()]*\)")
 _LINE = '<span class="aa-line" data-line="{}">{}</span>'
 
 
@@ -29,55 +32,84 @@ class Block:
     lines: list[int] = field(default_factory=list)
 
 
-def annotated(*objects: object) -> Output:
-    """Show the source of classes, functions or modules, with their notes beside the code.
+def annotated(*objects: object, methods: bool = True) -> Output:
+    """Show the source of classes, functions or modules, with their notes between the code.
 
-    Docstrings, and comments on lines of their own, stand at the left, and what they explain at the
-    right, with the line numbers of the file. Every block has an anchor: ``#code-`` and the
-    qualified name of the class, method or function that begins there, with ``-2``, ``-3`` and so
-    on for the blocks that follow inside it.
+    Docstrings, and comments on lines of their own, become prose over the lines that they explain,
+    and these keep the line numbers of the file. What a docstring lists, such as ``Args``, is
+    folded. Before the prose stand the shapes that the lines make, if comments behind them say so.
+    Every block has an anchor: ``#code-`` and the qualified name of the class, method or function
+    that begins there, with ``-2``, ``-3`` and so on for the blocks that follow inside it.
 
     Args:
         *objects: classes, functions or modules, of a file or of the running notebook.
+        methods: False shows of a class only what stands outside its methods.
 
     Raises:
         TypeError: one is something else.
         OSError: the source of one cannot be found.
     """
-    shown = [(located_source(one), one) for one in objects]
-    html = "".join(_section(text, first, one) for (text, first), one in shown)
-    text = "\n\n\n".join(text for (text, _), _ in shown)
-    return _Annotated(text, html)
+    shown = [_shown(one, methods) for one in objects]
+    return _Annotated("\n\n\n".join(text for text, _ in shown), "".join(x for _, x in shown))
 
 
 class _Annotated(Output):
     stylesheets = ("display.css", "annotated.css")
 
 
-def _section(text: str, first: int, obj: object) -> str:
-    """Write one object: where it stands, and its blocks."""
-    highlighted = highlight_lines(text)
-    last = first + len(highlighted) - 1
+def _shown(obj: object, methods: bool) -> tuple[str, str]:
+    """Write one object as text and as HTML: where it stands, and its blocks."""
+    text, first = located_source(obj)
     name = "" if isinstance(obj, ModuleType) else getattr(obj, "__qualname__", "")
-    place = f"{_file_of(obj)}, lines {first} to {last}"
+    if isinstance(obj, type) and not methods:
+        text = _without_methods(text)
+    rows, highlighted = text.split("\n"), highlight_lines(text)
+    place = f"{_file_of(obj)}, lines {first} to {first + len(highlighted) - 1}"
     blocks = "".join(
-        _write(block, [(first + i, highlighted[i]) for i in block.lines])
+        _write(
+            block,
+            [(first + i, highlighted[i]) for i in block.lines],
+            shapes([rows[i] for i in block.lines]),
+        )
         for block in split(text, name, _module_of(obj).rpartition(".")[2])
     )
     label = f"{name or _module_of(obj)}, annotated"
-    return (
+    return text, (
         f'<div class="aa-annotated" role="group" aria-label="{label}">'
         f'<p class="aa-place">{escape(place)}</p>{blocks}</div>'
     )
 
 
-def _write(block: Block, lines: list[tuple[int, str]]) -> str:
-    """Write one block; a table gets the whole width."""
+def _without_methods(text: str) -> str:
+    """Leave out the methods of a class; the other lines keep their places."""
+    rows = text.split("\n")
+    for _, first, last in [*_definitions(ast.parse(text), "")][1:]:
+        rows[first:last] = [""] * (last - first)
+    return "\n".join(rows).rstrip()
+
+
+def shapes(rows: list[str]) -> list[str]:
+    """List the shapes that the comments behind these lines give, each once.
+
+    Where a function begins, its last such comment counts alone: what comes out.
+    """
+    behind = [row.partition("  # ")[2].rpartition("->")[2] for row in rows]
+    found = [shaped for text in behind if (shaped := _COMMENTED_SHAPE.findall(text))]
+    if any(re.match(r"\s*(async )?def ", row) for row in rows):
+        found = found[-1:]
+    return list(dict.fromkeys(shape for shaped in found for shape in shaped))
+
+
+def _write(block: Block, lines: list[tuple[int, str]], made: Sequence[str] = ()) -> str:
+    """Write one block: the shapes that it makes, its notes, then its code."""
     notes = "".join(map(render, block.notes))
+    if notes and made:
+        codes = colour_shapes(", ".join(f"<code>{shape}</code>" for shape in made))
+        notes = f'<span class="aa-shapes">{codes}</span>{notes}'
     link = f'<a class="aa-link" href="#code-{block.name}" aria-label="Link to {block.name}">¶</a>'
     code = code_block("\n".join(_LINE.format(*line) for line in lines), "no-copy")
     return (
-        f'<div class="aa-block{" aa-wide" * ("<table" in notes)}" id="code-{block.name}">'
+        f'<div class="aa-block" id="code-{block.name}">'
         f'<div class="aa-note">{link}{notes}</div>{code if lines else ""}</div>'
     )
 

@@ -7,7 +7,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from annotated_attention.display._html import Output
 from annotated_attention.display.plots import COLOURS, FAINT, finish, panels
 
-_WIDTH, _HEIGHT = 180, 66  # of a place, in CSS pixels
+_WIDTH, _HEIGHT = 150, 66  # of a place, in CSS pixels
 
 
 def flow(

@@ -1,19 +1,122 @@
-"""The map at the top of each chapter: the whole computation, with one part of it lit up."""
+"""The map of the whole computation: large on the first page, a strip at the top of each chapter.
 
+What it draws is computed when it is drawn, by the package's own functions, on the sentence that the
+first chapter takes apart.
+"""
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+
+from annotated_attention.attention import masked_softmax, mix, scaled_scores
 from annotated_attention.display._html import Output
 from annotated_attention.display.colours import colour_shapes
+from annotated_attention.heads import merge_heads, split_heads
+from annotated_attention.masks import block_padding
 
-# Each step, the shape it leaves behind, and what it does in a few words.
+# The words and features of the chapter "One head", and two places of padding. They are not loaded
+# from it: every chapter draws the map, and would run again whenever that one changes.
+WORDS = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty", "·", "·"]
+_DIGITS = ["0000", "3000", "0020", "0300", "0000", "1101", "0010", "2002", "0000", "0000"]
+_IT, _THIRSTY = WORDS.index("it"), WORDS.index("thirsty")
+LENGTH, HEADS = 8, 2
+
+# Each step, the shape it leaves behind, and what it does, with numbers from `computation`.
 STEPS = {
-    "project in": ("(n, h * d)", "queries, keys and values from the input"),
-    "split": ("(h, n, d)", "one slice per head"),
-    "score": ("(h, n, m)", "how well each query fits each key"),
-    "mask": ("(h, n, m)", "hide what must not be seen"),
-    "softmax": ("(h, n, m)", "scores become weights"),
-    "mix": ("(h, n, d)", "weighted sum of the values"),
-    "merge": ("(n, h * d)", "heads side by side again"),
-    "project out": ("(n, h * d)", "mix the heads"),
+    "project in": (
+        "(n, h * d)",
+        "Three matrices turn each word into a query, which asks (left), a key, which is compared "
+        "with the queries (middle), and a value, which is handed over (right).",
+    ),
+    "split": (
+        "(h, n, d)",
+        "Each head takes its own columns of all three, so that two heads can look for different "
+        "things: the upper one compares animal and food, the lower one action and quality.",
+    ),
+    "score": (
+        "(h, n, m)",
+        "Each head compares every query with every key: a row for each query, a column for each "
+        "key, and the stronger the colour, the better the two fit.",
+    ),
+    "mask": (
+        "(h, n, m)",
+        "What a word must not see is crossed out, here the padding at the end of the sentence.",
+    ),
+    "softmax": (
+        "(h, n, m)",
+        "The scores of each row become weights that add up to 1: in the lower head, “it” gives "
+        "{share:.2f} of its attention to “thirsty”.",
+    ),
+    "mix": (
+        "(h, n, d)",
+        "Each word collects the values of all words in proportion to its weights: in the lower "
+        "head, “it” collects {animal:.2f} of animal, most of it from “thirsty”.",
+    ),
+    "merge": (
+        "(n, h * d)",
+        "The heads are put back side by side, so that each word has one row again.",
+    ),
+    "project out": (
+        "(n, h * d)",
+        "A last matrix mixes what the heads have collected: “it” now has {animal:.2f} of animal "
+        "against {food:.2f} of food, so it now looks like the cat.",
+    ),
 }
+CAPTION = (
+    "Point at a step, or choose it with the arrow keys, to read what it does. In every map a row "
+    "is a word; the row of <i>it</i> is framed, and the two dots are padding. The stronger the "
+    "colour, the larger the number, compared with the others of the map. All of them were computed "
+    "when this page was built."
+)
+
+X = torch.tensor([[float(digit) for digit in word] for word in _DIGITS])  # (n, e)
+# Made by hand. A head has two of the four features to find words by, and hands over the other two;
+# W_O puts all four back into their order. Queries are doubled, which makes the weights sharper.
+W_K = torch.eye(4)
+W_Q = 2 * W_K
+W_V = W_O = W_K.roll(2, 0)
+
+# What is drawn of a step: its name, and the letter whose colour it has.
+_ASKED = (("queries", "n"), ("keys", "m"), ("values", "m"))
+_DRAWN = {
+    "project in": _ASKED,
+    "split": _ASKED,
+    "score": (("scores", "h"),),
+    "mask": (("scores", "h"),),
+    "softmax": (("weights", "h"),),
+    "mix": (("collected", "n"),),
+    "merge": (("collected", "n"),),
+    "project out": (("output", "n"),),
+}
+_LEVELS = 8  # of each colour
+
+
+@functools.cache
+def computation() -> dict[str, tuple[Tensor, ...]]:
+    """Compute every step on the sentence.
+
+    Returns:
+        What each step leaves behind; the first two leave queries, keys and values.
+    """
+    projected = (X @ W_Q, X @ W_K, X @ W_V)
+    q, k, v = (split_heads(x, HEADS) for x in projected)  # (h, n, d)
+    scores = scaled_scores(q, k)  # (h, n, m)
+    blocked = block_padding(torch.tensor([LENGTH]), len(WORDS))  # (b, m)
+    weights = masked_softmax(scores, blocked)  # (h, n, m)
+    mixed, _ = mix(weights, v)  # (h, n, d), (h, n, m)
+    merged = merge_heads(mixed)  # (n, h * d)
+    return {
+        "project in": projected,
+        "split": (q, k, v),
+        "score": (scores,),
+        "mask": (scores.masked_fill(blocked, -math.inf),),
+        "softmax": (weights,),
+        "mix": (mixed,),
+        "merge": (merged,),
+        "project out": (merged @ W_O,),
+    }
 
 
 def chapter_map(*lit: str) -> Output:
@@ -26,11 +129,93 @@ def chapter_map(*lit: str) -> Output:
         if step not in STEPS:
             raise ValueError(f"step ({step!r}) must be one of {', '.join(STEPS)}")
     steps = []
-    for step, (shape, what) in STEPS.items():
+    for step, (shape, _) in STEPS.items():
         mark = ' class="aa-lit" aria-current="step"' if step in lit else ""
-        box = f'<span class="aa-step" title="{what}"><b>{step}</b> <code>{shape}</code></span>'
-        steps.append(f"<li{mark}>{box}</li>")
+        drawing = f'<span aria-hidden="true">{_drawing(step)}</span>'
+        box = f"{drawing}<b>{step}</b> <code>{shape}</code>"
+        steps.append(f'<li{mark}><span class="aa-step">{box}</span></li>')
     label = f"The steps of multi-head attention; this chapter: {', '.join(lit)}"
     html = colour_shapes(f'<ol class="aa-map" aria-label="{label}">{"".join(steps)}</ol>')
     text = " → ".join(f"[{step}]" if step in lit else step for step in STEPS)
-    return Output(text, html)
+    return Map(text, html)
+
+
+def whole_map() -> Output:
+    """Draw the map large: each step can be pointed at, by hand or by key, and says what it does."""
+    says, steps = _says(), []
+    for i, (step, (shape, _)) in enumerate(STEPS.items()):
+        names = f'aria-labelledby="aa-step-{i}" aria-describedby="aa-says-{i}"'
+        checked = "" if i else " checked"
+        steps.append(
+            f'<li><label class="aa-step"><input type="radio" name="aa-step" autocomplete="off" '
+            f'{names}{checked}>{_drawing(step)}<b id="aa-step-{i}">{step}</b> '
+            f'<code>{shape}</code></label><p id="aa-says-{i}">{says[step]}</p></li>'
+        )
+    words = " ".join(f"<b>{word}</b>" if word == "it" else word for word in WORDS)
+    html = colour_shapes(
+        f'<figure class="aa-large" id="fig-whole-map"><p class="aa-words">{words}</p>'
+        f'<ol class="aa-map" aria-label="The steps of multi-head attention">{"".join(steps)}</ol>'
+        f"<figcaption>{CAPTION}</figcaption></figure>"
+    )
+    return Map("\n".join(f"{step}: {line}" for step, line in says.items()), html)
+
+
+class Map(Output):
+    """The map, with styles of its own."""
+
+    stylesheets = ("display.css", "map.css")
+
+
+def _says() -> dict[str, str]:
+    """Give the line of each step, with its numbers."""
+    made = computation()
+    animal, food = made["project out"][0][_IT, :2].tolist()
+    facts = {"share": made["softmax"][0][1, _IT, _THIRSTY].item(), "animal": animal, "food": food}
+    return {step: line.format(**facts) for step, (_, line) in STEPS.items()}
+
+
+@functools.cache
+def _drawing(step: str) -> str:
+    """Draw what a step leaves behind: a square for each number, heads one above the other.
+
+    Every drawing is as high as two heads, so that a square is as large in all of them.
+    """
+    high, left = len(WORDS) + 1, 0
+    shapes, said = "", []
+    for x, (name, letter) in zip(computation()[step], _DRAWN[step], strict=True):
+        slices = x if x.dim() == 3 else x[None]
+        width = slices.size(-1)
+        for i, part in enumerate(slices):
+            top = high * i if len(slices) > 1 else high * (HEADS - 1) / 2
+            peak = (part if letter == "h" else slices).max().item()
+            frame = f"M{left} {top:g}h{width}v{len(part)}h-{width}z"
+            shapes += _squares(part, left, top, peak, letter, frame)
+            if letter != "m":  # "it" asks, so queries and what is made for them have its row
+                shapes += f'<path class="aa-row" d="M{left} {top + _IT:g}h{width}v1h-{width}z"/>'
+            head = f" of head {i + 1}" if len(slices) > 1 else ""
+            said.append(f"{name}{head}: {' '.join(map(_number, part[_IT].tolist()))}")
+        left += width + 1
+    alt = f"The numbers of “it”. {'; '.join(said)}"
+    box = f'viewBox="-.5 -.5 {left} {HEADS * high}" style="--aa-wide: {left / HEADS / high:.3f}"'
+    return f'<svg role="img" {box} aria-label="{alt}">{shapes}</svg>'
+
+
+def _squares(part: Tensor, left: int, top: float, peak: float, letter: str, frame: str) -> str:
+    """Fill a frame with a square for each number, as strong as it is large; cross out -inf."""
+    levels: dict[int, str] = {}
+    for i, row in enumerate(part.tolist()):
+        for j, number in enumerate(row):
+            at = f"M{left + j} {top + i:g}"
+            if number == -math.inf:
+                frame += f"{at}l1 1m-1 0l1-1"
+            elif level := round(_LEVELS * number / peak):
+                levels[level] = levels.get(level, "") + f"{at}h1v1h-1z"
+    squares = "".join(
+        f'<path opacity="{level / _LEVELS:g}" d="{path}"/>' for level, path in levels.items()
+    )
+    colour = f'class="dim-{letter}" fill="currentColor"'
+    return f'<g {colour}>{squares}</g><path class="aa-line" d="{frame}"/>'
+
+
+def _number(number: float) -> str:
+    return "-∞" if number == -math.inf else f"{number:.2g}"

@@ -163,7 +163,8 @@ def finite_numbers(answer: object, count: int) -> Tensor:
         raise Refused(f"a list of {count} numbers is asked for, and there are {what}.")
     missing = sum(number is None or number is ... for number in given)
     if missing:
-        raise NotYet(f"not yet, {missing} of the {count} numbers are missing.")
+        verb = "is" if missing == 1 else "are"
+        raise NotYet(f"not yet, {missing} of the {count} numbers {verb} missing.")
     alone = [x.item() if isinstance(x, Tensor) and x.numel() == 1 else x for x in given]
     if not all(isinstance(x, Real) and math.isfinite(x) for x in alone):
         raise Refused(f"each of the {count} is to be one finite number.")
@@ -199,6 +200,8 @@ def whole_numbers(what: str, value: object, asked: str, count: int) -> tuple[int
         return tuple(operator.index(number) for number in numbers)
     except Exception:
         kinds = ", ".join(type(number).__name__ for number in numbers)
+        if count == 1:
+            raise Refused(f"{what} of type {kinds}; one whole number is asked for.") from None
         raise Refused(
             f"{what} ({kinds}); {asked} is made of whole numbers. // divides and drops the rest."
         ) from None
@@ -341,7 +344,8 @@ def compare_gradients(value: Tensor, right: Tensor, inputs: dict[str, Tensor]) -
         if found is None:
             raise Refused(
                 f"the output is right, but no gradient reaches {name}, so it cannot be learned. "
-                "Something cuts the graph: detach, .data, no_grad, item, numpy or torch.tensor."
+                "Something cuts the graph: detach, .data, no_grad, item, numpy, torch.tensor or "
+                "a new nn.Parameter."
             )
         if expected is None or not _agree(found, expected):
             raise Refused(f"the output is right, but the gradient of {name} is not.")

@@ -49,7 +49,7 @@ def check_slice(answer: object) -> str:
     if found == right:
         return f"right: {_SAMPLE} · {h} + {_HEAD} = {right}. A sample keeps its heads together."
     wrong = {
-        _HEAD * b + _SAMPLE: "that is head-major: it counts whole heads first, then samples.",
+        _HEAD * b + _SAMPLE: "you count head by head. All heads of sample 0 come first.",
         _SAMPLE * b + _HEAD: f"a sample takes up as many slices as it has heads: {h}, not {b}.",
         right + 1: "you count the slices from 1. The first one is slice 0.",
         right - h - 1: "you count samples and heads from 1.",
@@ -189,12 +189,12 @@ _DEALT = (
 )
 _COMES_OUT = [
     (
-        "(h b) is head-major: first head 0 of every sample. A mask of (b * h, n, m), which goes "
-        "sample by sample, then hits the wrong samples.",
+        "(h b) puts the heads outside: first head 0 of every sample. The slices go sample by "
+        "sample, so that i * h + j is head j of sample i.",
         "(h b) n d",
     ),
     ("each slice is transposed: tokens come before features.", "(b h) d n"),
-    ("each slice is transposed, and (h b) is head-major.", "(h b) d n"),
+    ("each slice is transposed, and (h b) puts the heads outside.", "(h b) d n"),
     (
         "that is the first of two steps: the slices still have to go in front, where @ takes them "
         "for a batch.",
@@ -249,7 +249,7 @@ def _judge_attend_heads(answer: Callable[..., Any], inputs: list[Tensor], h: int
         try:
             output = call("your code", answer, *copies, h)
         except Refused as error:
-            reason = reshapes.with_length_of_query(*copies)
+            reason = reshapes.with_length_of_query(*copies) or reshapes.to_length_of_key(*copies)
             if reason is None:
                 raise
             raised, *_ = str(error).split("\n")
@@ -270,13 +270,20 @@ class _Reshapes(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.noted: list[tuple[Tensor, tuple[int, ...]]] = []
+        self.refused: tuple[Any, ...] = ()  # what a reshape could not do
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        name = getattr(func, "__name__", "")
-        if name in {"reshape", "view"} and args and isinstance(result, Tensor):
+        reshapes = getattr(func, "__name__", "") in {"reshape", "view"}
+        try:
+            result = func(*args, **(kwargs or {}))
+        except RuntimeError:
+            if reshapes:
+                sizes = args[1:]
+                self.refused = sizes[0] if sizes and isinstance(sizes[0], tuple) else sizes
+            raise
+        if reshapes and args and isinstance(result, Tensor):
             self.noted.append((args[0], tuple(result.shape)))
         return result
 
@@ -293,10 +300,13 @@ class _Reshapes(TorchFunctionMode):
             return None
         which = " and ".join(found)
         verb = "are" if len(found) > 1 else "is"
-        return (
-            f"{which} {verb} reshaped to {next(iter(found.values()))}, with n = {n} for the number "
-            f"of tokens, which is the query's. There are m = {m}; for n = m nobody sees it."
-        )
+        return f"{which} {verb} {tuple(key.shape)}, and reshaped to {next(iter(found.values()))}."
+
+    def to_length_of_key(self, query: Tensor, key: Tensor, value: Tensor) -> str | None:
+        """Say whether the output should have become as long as the key."""
+        if self.refused != tuple(key.shape) or query.size(1) == key.size(1):
+            return None
+        return f"the output is reshaped to {tuple(key.shape)}, but queries get rows, and not keys."
 
 
 def _attend(h: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -280,7 +280,10 @@ def _ask(answer: Callable[..., Any], models: Mapping[str, Model], calls: list[Ca
     for name in found:
         if not isinstance(name, str) or name not in models:
             kind = f'"{name}"' if isinstance(name, str) else f"a {type(name).__name__}"
-            raise Refused(f"it returns {kind}, which is not the name of a model.")
+            raise Refused(
+                f"it returns {kind}, which is none of the {len(models)} names that it was given, "
+                f"{next(iter(models))} to {list(models)[-1]}."
+            )
     return set(found)
 
 

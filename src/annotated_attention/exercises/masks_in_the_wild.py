@@ -1,5 +1,6 @@
 """Exercises of "Masks in the wild": which way round, and a mask made ready for PyTorch."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -40,13 +41,17 @@ def check_turned(answer: object) -> str:
         seen = _seen(function, chosen[name])
         if seen != {"it", "was"}:
             raise Refused(
-                f"given {chosen[name]}, {name.replace(', ', ' with ')} lets “it” in “it was · ·” "
-                f"react to {' and '.join(sorted(seen)) or 'nothing'} alone. Turn that one round."
+                f"given {chosen[name]}, {name.replace(', ', ' with ')} lets the query “it” in "
+                f"“it was · ·” react to {_quoted(seen)} alone. Turn that one round."
             )
     return (
         "right: in all four, “it” in “it was · ·” reacts to “it” and “was”, and to no padding. "
         "Only F.scaled_dot_product_attention reads True as allowed."
     )
+
+
+def _quoted(words: set[str]) -> str:
+    return " and ".join(f"“{word}”" for word in sorted(words)) or "nothing"
 
 
 def _functions() -> dict[str, Takes]:
@@ -125,6 +130,11 @@ def _judge(found: Tensor, words: Tensor, h: int, n: int) -> None:
     """Refuse a mask that is not right, with the question that it answers wrongly."""
     b, m = words.shape
     right = words[:, None, None, :] & ~block_future(m)[m - n :]  # (b, 1, n, m)
+    if found.is_floating_point() and set(found.unique().tolist()) <= {0, -math.inf}:
+        raise Refused(
+            f"booleans or floats? It returns {found.dtype} with 0 and -inf, an additive mask. The "
+            "function takes such masks, but a boolean one is asked for."
+        )
     if found.dtype != torch.bool:
         raise Refused(
             f"booleans or floats? It returns {found.dtype}, and a boolean mask is asked for. "

@@ -1,6 +1,6 @@
-"""Exercises of "Multi-head attention": another score, and what a state_dict does not know."""
+"""Exercises of "Multi-head attention": shapes, a score of one's own, what modules hide."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,10 +16,102 @@ from annotated_attention.exercises._verdict import (
     compare_gradients,
     random,
     require_function,
+    whole_numbers,
 )
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import block_future
 from annotated_attention.multihead import MultiheadAttention
+
+# The shapes that are asked for: the right one, what it is made of, and why others are wrong.
+_SHAPES: dict[str, tuple[tuple[int, ...], str, dict[tuple[int, ...], str]]] = {
+    "the queries of the heads": (
+        (2, 3, 7, 4),
+        "(b, h, n, d)",
+        {
+            (7, 3, 2, 4): "7 is the number of queries and 2 the batch: the default is (n, b, e).",
+            (
+                2,
+                7,
+                3,
+                4,
+            ): "the heads still stand behind the tokens: the split moves them before.",
+            (7, 2, 3, 4): "that is before the transpose, in the layout that was given.",
+            (2, 3, 7, 12): "each head has its share of the 12 features, 12 / 3.",
+            (2, 3, 9, 4): "that is the shape of the keys: there are 9 of them, and 7 queries.",
+            (6, 7, 4): "the samples and the heads keep an axis each.",
+            (2, 4, 7, 3): "there are 3 heads of width 4, and not 4 of width 3.",
+        },
+    ),
+    "the mask, merged": (
+        (2, 1, 1, 9),
+        "(b, 1, 1, m)",
+        {
+            (
+                2,
+                9,
+            ): "the mask as it was given lacks an axis for heads and one for queries.",
+            (2, 1, 9): "it has no axis for the heads yet, and would meet the scores' axes shifted.",
+            (
+                2,
+                3,
+                7,
+                9,
+            ): "it is broadcast to that, and nothing is copied for heads or queries.",
+            (2, 1, 7, 9): "padding is the same for every query, so this axis stays 1.",
+            (2, 3, 1, 9): "padding is the same for every head, so this axis stays 1.",
+            (2, 9, 1, 1): "the keys are the last axis of the scores, and so of the mask.",
+            (2, 1, 9, 1): "the keys are the last axis of the scores, and so of the mask.",
+        },
+    ),
+    "the output": (
+        (7, 2, 12),
+        "(n, b, e)",
+        {
+            (2, 7, 12): "it comes in the layout of the query, and batch_first is False by default.",
+            (9, 2, 12): "there is a row for each query, not for each key.",
+            (2, 3, 7, 4): "those are the heads before they are merged.",
+            (7, 2, 4): "all 3 heads stand side by side in it.",
+        },
+    ),
+    "the weights": (
+        (2, 7, 9),
+        "(b, n, m)",
+        {
+            (2, 3, 7, 9): "by default you get the mean over the heads.",
+            (7, 2, 9): "the weights have the batch first, whatever the layout of the query.",
+            (2, 9, 7): "a row belongs to a query and a column to a key.",
+            (7, 9): "each of the 2 samples has weights of its own.",
+            (2, 7, 7): "a column belongs to a key, and there are 9 of them.",
+        },
+    ),
+}
+
+
+@check("my_shapes")
+def check_shapes(answer: object) -> str:
+    """Judge four shapes, and print the verdict.
+
+    Args:
+        answer: for each of the four names of the exercise a tuple of whole numbers.
+    """
+    if not isinstance(answer, Mapping) or set(answer) != set(_SHAPES):
+        raise Refused(f"give a dictionary with the keys {', '.join(map(repr, _SHAPES))}.")
+    for name, (right, letters, wrong) in _SHAPES.items():
+        value = answer[name]
+        count = len(value) if isinstance(value, tuple | list) else 0
+        found = whole_numbers(f"{name}: it is", value, "a tuple", count)
+        if found in wrong:
+            raise Refused(f"{name}, {found}: {wrong[found]}")
+        if found != right:
+            raise Refused(
+                f"{name}, {found}: not quite. Its axes are {letters}; look up which of the numbers "
+                "2, 3, 4, 7, 9 and 12 each letter is."
+            )
+    return (
+        "right: tokens come and go as (n, b, e), the heads work on (b, h, n, d), and the weights "
+        "have the batch first."
+    )
+
 
 _SIZES = ((2, 3, 5, 4, 6), (3, 4, 4, 8, 3), (2, 6, 2, 2, 5))  # b, n, m, h, d
 

@@ -46,7 +46,10 @@ def check_scores(answer: object) -> str:
                 f'{number:g} is not the score with "{word}". Multiply the two words feature by '
                 "feature, first with first and so on, and add up the four products."
             )
-    return '"thirsty" and "cat" share animal, 2 · 3 = 6; with "it" it is 2 · 1 + 2 · 1 = 4.'
+    return (
+        '"thirsty" and "cat" share animal, 2 · 3 = 6. With "it" the score is 2 · 1 + 2 · 1 = 4, '
+        'as when "it" asked "thirsty": a dot product is the same in both directions.'
+    )
 
 
 _WRONG_SCORES = [
@@ -71,11 +74,15 @@ def check_weights(answer: object) -> str:
     found = finite_numbers(answer, 8)
     chapter = chapters.load("01_one_head")
     x = chapter.EMBEDDINGS.double()
-    scores = x @ x[chapter.WORDS.index("drank")]  # (m, d) x (d,) -> (m,)
+    drank = chapter.WORDS.index("drank")
+    scores = x @ x[drank]  # (m, d) x (d,) -> (m,)
     right = (scores / 2).softmax(-1)  # (m,)
     if _close(found, right):
-        return "right: they add up to 1, and the six words that do not fit share 0.37 of it."
-    for reason, weights in _wrong_weights(scores):
+        return (
+            "right. Before rounding, the eight weights add up to 1, and the six words that do not "
+            "fit share 0.37 of it."
+        )
+    for reason, weights in [*_wrong_weights(scores), *_of_others(chapter.WORDS, x, drank)]:
         if _close(found, weights):
             raise Refused(reason)
     if not 0.97 < found.sum() < 1.03:
@@ -85,8 +92,9 @@ def check_weights(answer: object) -> str:
         )
     worst = int((found - right).abs().argmax())
     raise Refused(
-        f'they add up to 1, but the weight of "{chapter.WORDS[worst]}" is not {found[worst]:.2f}. '
-        f"Its score is {scores[worst]:g}; halve it, take the exponential, divide by the sum."
+        f'they add up to {found.sum():.2f}, but the weight of "{chapter.WORDS[worst]}" is not '
+        f"{found[worst]:.2f}. Its score is {scores[worst]:g}; halve it, take the exponential, "
+        "divide by the sum."
     )
 
 
@@ -100,6 +108,11 @@ def _wrong_weights(scores: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield reason, scores / scores.sum()
     reason = "you left the division out: halve each score before you take its exponential."
     yield reason, scores.softmax(-1)
+    reason = (
+        "perhaps you divided the scores by 4: divide them by √4 = 2. Or your query is "
+        '"was"; here "drank" asks.'
+    )
+    yield reason, (scores / 4).softmax(-1)
     left_out = powers * (scores > 0)  # (m,)
     reason = (
         "a score of 0 gets a weight, too: exp(0) is 1, not 0. There are six such words, and they "
@@ -112,6 +125,16 @@ def _wrong_weights(scores: Tensor) -> Iterator[tuple[str, Tensor]]:
         "these are percentages. Divide by 100: the weights add up to 1.",
         100 * powers / powers.sum(),
     )
+
+
+def _of_others(words: list[str], x: Tensor, right: int) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights of the other queries, with the words that have them."""
+    weights = _look(x, torch.eye(4, dtype=x.dtype))  # (n, m)
+    for row in weights.unique(dim=0):
+        same = [i for i, other in enumerate(weights) if torch.allclose(other, row)]
+        if right not in same:
+            names = " or ".join(f'"{words[i]}"' for i in same)
+            yield f'your query is {names}; here "drank" asks.', row
 
 
 def _close(found: Tensor, expected: Tensor) -> bool:

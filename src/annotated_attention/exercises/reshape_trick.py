@@ -42,7 +42,7 @@ def check_place(answer: object) -> str:
     if found == right:
         return (
             f"right. Token {token} stays token {token}, and its feature {feature} is the last of "
-            f"the {d} features of head {right[0]}."
+            f"the {d} features of the first head."
         )
     for reason, wrong in _wrong_landings(_FIGURE):
         if found == wrong(token, feature):
@@ -119,7 +119,7 @@ def _wrong_landings(shape: Shape) -> Iterator[tuple[str, Callable[[int, int], tu
     )
     yield (
         "you deal the features out to the heads in turn (head = feature % h). A head has "
-        "neighbours: the first d features are head 0.",
+        "neighbours: the first d features belong to the first head.",
         lambda token, feature: (feature % h, token, feature // h),
     )
     yield (
@@ -192,8 +192,8 @@ def _wrong_splits(output: object, x: Tensor, h: int) -> Iterator[tuple[str, Tens
     )
     yield "each head is right but transposed: (h, d, n).", right.mT
     yield (
-        "the heads are interleaved: each takes every h-th feature. The first d features are head "
-        "0, so cut them into (h, d), not into (d, h).",
+        "the heads are interleaved: each takes every h-th feature. The first d features belong to "
+        "the first head, so cut them into (h, d), not into (d, h).",
         x.view(n, d, h).permute(2, 0, 1),
     )
     if isinstance(output, Tensor) and output.shape == right.shape:
@@ -216,13 +216,13 @@ def _misplaced(heads: Tensor, x: Tensor) -> str | None:
         if tokens != [row]:
             those = " and ".join(str(number) for number in tokens)
             return (
-                f"it mixes tokens: row {row} of head {head} holds features of token {those}, all "
-                f"counted from 0. Row {row} of every head belongs to token {row}."
+                f"it mixes tokens: heads[{head}, {row}] holds features of token {those}. Row {row} "
+                f"of every head belongs to token {row}, all counted from 0."
             )
     for head in range(h):
         if feature[head, 0].tolist() != list(range(head * d, (head + 1) * d)):
             return (
-                f"every row keeps its token, but head {head} has its features "
+                f"every row keeps its token, but heads[{head}] has its features "
                 f"{feature[head, 0].tolist()}; right is {head * d} to {head * d + d - 1}."
             )
     return None

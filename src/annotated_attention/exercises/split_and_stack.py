@@ -22,7 +22,7 @@ from annotated_attention.exercises._verdict import (
     whole_numbers,
 )
 
-_COLUMNS = (4, 6, 2)  # h, d, and the head that is asked for
+_COLUMNS = (4, 6, 2)  # h, d, and the index of the head that is asked for
 
 
 @check("my_columns")
@@ -30,18 +30,18 @@ def check_columns(answer: object) -> str:
     """Judge which columns of W_Q belong to a head, and print the verdict.
 
     Args:
-        answer: the first column of head 2 of 4 heads of width 6, and the first one after it.
+        answer: the first column of the third of 4 heads of width 6, and the first one after it.
     """
     h, d, head = _COLUMNS
     found = whole_numbers("it is", answer, "a pair, start and stop of a slice,", 2)
     right = (head * d, (head + 1) * d)
     if found == right:
         return (
-            f"right. Head i has the columns i * d to (i + 1) * d, here {right[0]}:{right[1]}, and "
-            f"{d} columns belong to each head."
+            "right. The head with index i has the slice i * d : (i + 1) * d, here "
+            f"{right[0]}:{right[1]}, so each head has {d} columns."
         )
     wrong = {
-        ((head - 1) * d, head * d): "you count the heads from 1: that slice is head 1.",
+        ((head - 1) * d, head * d): "that slice is the second head; the third begins after it.",
         (right[0], right[1] - 1): (
             "the first column is right. A slice ends before its second number, so this one leaves "
             f"out column {right[1] - 1}."
@@ -57,7 +57,7 @@ def check_columns(answer: object) -> str:
         raise Refused(wrong[found])
     if found[1] - found[0] != d:
         raise Refused(f"that slice has {found[1] - found[0]} columns; a head has {d} of them.")
-    raise Refused(f"the width is right, but head {head} does not begin at column {found[0]}.")
+    raise Refused(f"the width is right, but the third head does not begin at column {found[0]}.")
 
 
 # h, d, e. First the width of the model, as in the chapter; then one that is not h * d.
@@ -279,8 +279,19 @@ def _orders(heads: Heads) -> Iterator[tuple[str, Tensor]]:
     )
 
 
+_ASIDE = (
+    "you concatenate along the wrong axis: heads share the columns of a wide matrix, so (e, d) "
+    "matrices go side by side, along axis 1."
+)
+
+
 def _forms(d: int) -> list[tuple[str, Callable[[Tensor], Tensor]]]:
     """List what people make of a wide matrix, (e, 3 * e); the right form without a reason."""
+
+    def below(wide: Tensor) -> Tensor:
+        """Put the heads below each other, and queries, keys and values side by side."""
+        return torch.cat([torch.cat(part.split(d, 1)) for part in wide.chunk(3, 1)], 1)
+
     return [
         ("", lambda wide: wide.mT),
         (
@@ -299,9 +310,15 @@ def _forms(d: int) -> list[tuple[str, Callable[[Tensor], Tensor]]]:
             lambda wide: wide.reshape(-1, wide.size(0)),
         ),
         (
-            "you concatenate along the wrong axis: heads share the columns of a wide matrix, so "
-            "(e, d) matrices go side by side, along axis 1.",
+            _ASIDE,
             lambda wide: torch.cat(wide.split(d, 1)),
+        ),
+        (_ASIDE, below),
+        (_ASIDE, lambda wide: below(wide).mT),
+        (
+            "you put W_Q, W_K and W_V below each other and transpose all of it. Put them side by "
+            "side, along axis 1, and transpose then.",
+            lambda wide: torch.cat(wide.chunk(3, 1)).mT,
         ),
         (
             "you concatenate along the wrong axis: once transposed, (d, e) matrices go below each "

@@ -1,5 +1,6 @@
 """Exercises of "Two heads": a scene that fools a head, what W_O adds up, a module of heads."""
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -95,12 +96,7 @@ def _judge_add_up(answer: Callable[..., Any], mixed: list[Tensor], w_o: Tensor) 
         try:
             output = call("your code", answer, copies, w_copy)
         except Raised as reason:
-            if not isinstance(reason.error, RuntimeError):  # PyTorch's, where shapes do not fit
-                raise
-            raise Refused(
-                f"{reason}\nW_O is h blocks of rows: the block of a head has d rows, one for each "
-                "column of its mixed values."
-            ) from None
+            raise Refused(f"{reason}{_why_it_raises(answer, mixed, w_o, reason.error)}") from None
     require_unchanged("mixed", copies, mixed)
     require_unchanged("w_o", w_copy, w_o)
     compare(output, torch.cat(mixed, -1) @ w_o, "(n, e)", _wrong_sums(mixed, w_o))
@@ -114,6 +110,38 @@ def _judge_add_up(answer: Callable[..., Any], mixed: list[Tensor], w_o: Tensor) 
     output = compare(call("your code", answer, leaves[:-1], leaves[-1]), right, "(n, e)", ())
     names = [*(f"mixed[{i}]" for i in range(len(mixed))), "w_o"]
     compare_gradients(output, right, dict(zip(names, leaves, strict=True)))
+
+
+def _why_it_raises(
+    answer: Callable[..., Any], mixed: list[Tensor], w_o: Tensor, error: Exception
+) -> str:
+    """Say what to change in a function that raises, if that is known; a new line, or nothing."""
+    d, h = mixed[0].size(-1), len(mixed)
+    two_blocks, block = w_o[: 2 * d], w_o[:d]  # (2 * d, e), (d, e)
+    if _gives(answer, mixed[:2], two_blocks, torch.cat(mixed[:2], -1) @ two_blocks):
+        return (
+            f"\nIt is right for two heads, but mixed has {h} here, and may have any number: loop "
+            "over the heads."
+        )
+    if _gives(answer, mixed, block, torch.stack(mixed).sum(0) @ block):
+        return (
+            "\nIn your code every head meets all of w_o. A head has d rows of w_o to itself: "
+            "multiply each head by its own block of rows, then add up the products."
+        )
+    if isinstance(error, RuntimeError):  # PyTorch's, where shapes do not fit
+        return (
+            "\nW_O is h blocks of rows: the block of a head has d rows, one for each column of its "
+            "mixed values."
+        )
+    return ""
+
+
+def _gives(answer: Callable[..., Any], mixed: list[Tensor], w_o: Tensor, output: Tensor) -> bool:
+    """Tell whether the function returns this output for these inputs."""
+    with contextlib.suppress(Exception):
+        compare(answer([x.clone() for x in mixed], w_o.clone()), output, "(n, e)", ())
+        return True
+    return False
 
 
 class _Noticing(TorchFunctionMode):
@@ -141,6 +169,11 @@ def _wrong_sums(mixed: list[Tensor], w_o: Tensor) -> Iterator[tuple[str, Tensor]
     yield "you take the average of the heads: their contributions are added.", total / h
     yield "only the first head counts. Does your loop return too early?", right[0]
     yield "only the last head counts. Does your loop replace the sum, not add to it?", right[-1]
+    for count in range(2, h):
+        reason = (
+            f"only the first {count} heads count, and mixed has {h} here: loop over all of them."
+        )
+        yield reason, torch.stack(right[:count]).sum(0)
     for i, block in enumerate(blocks):
         reason = (
             f"every head goes through the same rows of w_o (block {i}, counted from 0). Head i "
@@ -208,7 +241,8 @@ def check_heads(answer: Callable[..., Any]) -> str:
 
 def _judge_heads(answer: type[nn.Module], e: int, h: int, inputs: list[Tensor]) -> None:
     """Judge the class at one size: first what it holds, then what it computes."""
-    model = call(f"MyHeads({e}, {h})", answer, e, h)
+    with _memory_full_of_nan():
+        model = call(f"MyHeads({e}, {h})", answer, e, h)
     stopped = None
     try:
         output = call("forward", model, *(x.float() for x in inputs))
@@ -222,6 +256,12 @@ def _judge_heads(answer: type[nn.Module], e: int, h: int, inputs: list[Tensor]) 
     heads, name = _require_parts(model, e, h)
     if stopped:
         raise stopped
+    for empty, parameter in model.named_parameters():
+        if parameter.isnan().any():
+            raise Refused(
+                f"{empty} is not initialised: it holds what was in memory before (torch.empty). "
+                "Fill it with random numbers, with nn.init.xavier_uniform_ for example."
+            )
 
     model.to(torch.float64)
     _fill(model)
@@ -239,6 +279,17 @@ def _judge_heads(answer: type[nn.Module], e: int, h: int, inputs: list[Tensor]) 
         twin.load_state_dict,
         model.state_dict(),
     )
+
+
+@contextlib.contextmanager
+def _memory_full_of_nan() -> Iterator[None]:
+    """Let PyTorch fill with NaN what ``torch.empty`` and its like leave uninitialised."""
+    mode = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("warn")
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(mode)
 
 
 def _judge_divisibility(answer: type[nn.Module], e: int, h: int) -> None:

@@ -1,4 +1,4 @@
-"""Takes figures out of executed chapters, for pages that are not chapters and for the README."""
+"""Takes the README's figure out of an executed chapter."""
 
 import json
 import re

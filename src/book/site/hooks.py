@@ -25,7 +25,7 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer
 
 from annotated_attention.display import assets
 from book.run import scripts
-from book.site import card, contents, figures, glossary, katex, pages, sheet, takeaway
+from book.site import card, contents, glossary, katex, pages, sheet, start, takeaway
 from book.site.contents import Chapter
 
 log = logging.getLogger("mkdocs.book")
@@ -113,16 +113,9 @@ def _question(name: str) -> str:
 @event_priority(-100)  # last: everything that makes content has run
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Mend one page."""
-
-    def borrow(found: re.Match[str]) -> str:
-        try:
-            return figures.from_chapter(found[1], found[2])
-        except LookupError as error:
-            raise PluginError(f"{page.file.src_uri}: {error}") from None
-
-    content = re.sub(r"<!-- figure (\w+) ([\w-]+) -->", borrow, content)
-    if "<!-- chapters -->" in content:
-        content = content.replace("<!-- chapters -->", contents.as_list(config.extra["chapters"]))
+    if page.is_homepage:
+        chapters, repository = config.extra["chapters"], config.extra["repository"]
+        content = start.fill(content, chapters, repository, config.site_url or "")
     soup, aside = pages.parse(content)
     complain = functools.partial(_complain, page)
     if isinstance(page.file, Notebook):

@@ -1,4 +1,4 @@
-"""Figures taken out of chapters: for the landing page, and as a file for the README."""
+"""The figure of the README, taken out of a chapter."""
 
 import re
 import xml.etree.ElementTree as ElementTree

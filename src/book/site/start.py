@@ -1,0 +1,34 @@
+"""Fills in what the first page is built with: the map, the chapters, and where the book lies."""
+
+import re
+from collections.abc import Mapping
+from html import escape
+from importlib.metadata import version
+
+from annotated_attention import display
+from book.site import contents
+
+PLACE = re.compile(r"<!-- (map|chapters|repository|version|address) -->")
+
+
+def fill(page: str, chapters: Mapping[str, contents.Chapter], repository: str, site: str) -> str:
+    """Put each piece into its place.
+
+    Args:
+        page: HTML, with comments that name the pieces.
+        chapters: those of the book.
+        repository: its address, or empty.
+        site: the site's own, or empty.
+    """
+    pieces = {
+        "map": lambda: display.whole_map().html,
+        "chapters": lambda: contents.as_list(chapters),
+        "repository": lambda: _link(repository, "the repository"),
+        "version": lambda: version("annotated-attention"),
+        "address": lambda: _link(site or repository, site or repository),
+    }
+    return PLACE.sub(lambda found: pieces[found[1]](), page)
+
+
+def _link(address: str, text: str) -> str:
+    return f'<a href="{escape(address)}">{escape(text)}</a>' if address else escape(text)

@@ -1,0 +1,105 @@
+"""The first page: what to do first is in sight, and each step of the map can be pointed at."""
+
+import pytest
+from playwright.sync_api import expect
+
+from annotated_attention import display
+
+SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
+LINES = dict(line.split(": ", 1) for line in display.whole_map().text.splitlines())
+each_size = pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+
+
+@pytest.fixture
+def visit(browser, served):
+    """Open the first page, or another, in a window of its own."""
+    contexts = []
+
+    def visit(size=SIZES["desktop"], path="", **options):
+        width, height = size
+        contexts.append(browser.new_context(viewport={"width": width, "height": height}, **options))
+        page = contexts[-1].new_page()
+        page.goto(f"{served[0]}/{path}")
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+
+
+def said(page):
+    """Give the lines that are seen below the map."""
+    lines = page.locator(".aa-large li > p").all()
+    return [line.text_content() for line in lines if line.is_visible()]
+
+
+@each_size
+def test_what_to_do_first_is_in_sight(visit, size):
+    page = visit(size)
+    for name, href in (
+        ("Start reading", "chapters/one-head/"),
+        ("Run it", "#run-it"),
+        ("cheat sheet", "cheat-sheet/"),
+    ):
+        link = page.locator("article").get_by_role("link", name=name, exact=True)
+        expect(link).to_have_attribute("href", href)
+        box = link.bounding_box()
+        assert 48 <= box["y"] < box["y"] + box["height"] <= size[1], name
+        assert 0 <= box["x"] < box["x"] + box["width"] <= size[0], name
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_each_step_says_its_line_by_keyboard(visit, scripts):
+    page = visit(java_script_enabled=scripts)
+    page.locator("#the-whole-computation a").focus()
+    page.keyboard.press("Tab")
+    for step, line in LINES.items():
+        chosen = page.get_by_role("radio", name=step, exact=True)
+        expect(chosen).to_be_focused()
+        expect(chosen).to_be_checked()
+        expect(chosen).to_have_accessible_description(line)
+        assert said(page) == [line]
+        page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("radio", name="project in", exact=True)).to_be_focused()
+
+
+def test_each_step_says_its_line_under_the_mouse(visit):
+    page = visit()
+    for step, line in LINES.items():
+        page.locator(".aa-large label").filter(has_text=step).hover()
+        assert said(page) == [line]
+    page.mouse.move(0, 0)
+    assert said(page) == [LINES["project in"]]
+
+
+def test_each_step_says_its_line_when_it_is_tapped(visit):
+    page = visit(SIZES["phone"], has_touch=True, is_mobile=True)
+    before = page.evaluate("document.body.scrollHeight")
+    for step, line in LINES.items():
+        page.locator(".aa-large label").filter(has_text=step).tap()
+        assert said(page) == [line]
+    assert page.evaluate("document.body.scrollHeight") == before, "nothing moves"
+
+
+@each_size
+@pytest.mark.parametrize("path", ["", "chapters/masks/"])
+def test_the_map_is_seen_whole(visit, size, path):
+    page = visit(size, path)
+    room = page.locator(".aa-map").bounding_box()
+    steps = [part.bounding_box() for part in page.locator(".aa-map .aa-step").all()]
+    assert len(steps) == 8
+    assert len({step["y"] for step in steps}) == (1 if size[0] > 1000 else 2)
+    for step in page.locator(".aa-map .aa-step").all():
+        frame = step.bounding_box()
+        for part in step.locator("svg, > b, code").all():
+            box = part.bounding_box()
+            assert frame["x"] <= box["x"]
+            assert box["x"] + box["width"] <= frame["x"] + frame["width"]
+    assert room["x"] + room["width"] <= size[0]
+    assert max(step["x"] + step["width"] for step in steps) <= room["x"] + room["width"] + 1
+
+
+def test_on_paper_every_line_is_printed(visit):
+    page = visit()
+    page.emulate_media(media="print")
+    assert said(page) == list(LINES.values())
