@@ -363,6 +363,9 @@ WRONG = {
     "dropout": (
         lambda q, k, v: ((q, k, v), {"dropout_p": 1.5}), ValueError, r"dropout_p \(1.5\).*between"
     ),
+    "dropout below 0": (
+        lambda q, k, v: ((q, k, v), {"dropout_p": -0.5}), ValueError, r"dropout_p \(-0.5\).*between"
+    ),
     "float blocked": (
         lambda q, k, v: ((q, k, v), {"blocked": torch.zeros(N, M)}), TypeError,
         r"blocked must be boolean, got torch.float32",

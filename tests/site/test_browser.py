@@ -182,7 +182,7 @@ WITH_BUTTON = ".aa-cell :not(.no-copy) > pre:has(> code)"
 SEE_CODE = f"""async () => {{
   for (const code of document.querySelectorAll("{WITH_BUTTON}")) {{
     code.scrollIntoView();
-    await new Promise(requestAnimationFrame);
+    await new Promise((go) => (requestAnimationFrame(go), setTimeout(go, 2000)));
   }}
 }}"""
 COPY = f"""
