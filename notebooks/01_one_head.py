@@ -122,7 +122,7 @@ show(["thirsty", "sweet"], FEATURES, both)
 # read more in a book the better its title fits. You go home with one page of notes, mostly from
 # the books that fit well and a little from all the others. Three words name the parts:
 #
-# | | what it is | in the library | for the word *it* |
+# | role | what it is | in the library | for the word *it* |
 # |---|---|---|---|
 # | **query** | what is asked for | your question | which words tell me what I stand for? |
 # | **key** | what something is found by | the title on a spine | what *cat*, *milk*, … can be found by |

@@ -258,7 +258,7 @@ one.show(["first", "second", "third"], ["w_c", "w_m", "cat", "milk"], torch.stac
 # In the library, bring both questions and keep a page of notes for each. One head asks about the
 # animal, the other about the food:
 #
-# | | who asks | found by | handed over | written under |
+# | head | who asks | found by | handed over | written under |
 # |---|---|---|---|---|
 # | head 1 | *action* | *animal* | *quality* | *animal* |
 # | head 2 | *action* | *food* | *quality* | *food* |

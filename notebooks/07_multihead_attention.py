@@ -966,7 +966,7 @@ exercises.multihead_attention.check_shapes(my_shapes)
 #
 # <details><summary>Hint 2</summary>
 #
-# The notes of [`forward`](#code-MultiheadAttention.forward) begin with the shapes. By default the
+# The notes of [`forward`](#code-MultiheadAttention-forward) begin with the shapes. By default the
 # weights are a mean over the heads.
 #
 # </details>

@@ -137,13 +137,14 @@ def test_every_block_has_an_anchor_of_its_own() -> None:
     soup = page(MultiheadAttention, scaled_dot_product_attention, MultiheadAttention.__init__)
     blocks = soup.select(".aa-block")
     ids = [str(block["id"]) for block in blocks]
-    assert {"code-MultiheadAttention", "code-MultiheadAttention.forward"} <= set(ids)
-    assert {"code-MultiheadAttention.forward-2", "code-scaled_dot_product_attention"} <= set(ids)
+    assert {"code-MultiheadAttention", "code-MultiheadAttention-forward"} <= set(ids)
+    assert {"code-MultiheadAttention-forward-2", "code-scaled_dot_product_attention"} <= set(ids)
     for block in blocks:
         link = block.select_one("a.aa-link")
         assert link is not None
         assert link["href"] == f"#{block['id']}"
-        assert str(link["aria-label"]).endswith(str(block["id"]).removeprefix("code-"))
+        named = str(link["aria-label"]).replace(".", "-")
+        assert named.endswith(str(block["id"]).removeprefix("code-"))
     assert len(set(page(MultiheadAttention).select(".aa-block"))) == len(
         {block["id"] for block in page(MultiheadAttention).select(".aa-block")}
     )
@@ -156,7 +157,7 @@ def test_names_of_functions_in_functions_are_plain() -> None:
 
     block = page(inner).select_one(".aa-block")
     assert block is not None
-    assert block["id"] == "code-test_names_of_functions_in_functions_are_plain.inner"
+    assert block["id"] == "code-test_names_of_functions_in_functions_are_plain-inner"
 
 
 def test_notes_are_prose() -> None:

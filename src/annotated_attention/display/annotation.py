@@ -39,7 +39,8 @@ def annotated(*objects: object, methods: bool = True) -> Output:
     and these keep the line numbers of the file. What a docstring lists, such as ``Args``, is
     folded. Before the prose stand the shapes that the lines make, if comments behind them say so.
     Every block has an anchor: ``#code-`` and the qualified name of the class, method or function
-    that begins there, with ``-2``, ``-3`` and so on for the blocks that follow inside it.
+    that begins there, with a hyphen for each dot (a selector takes a dot for a class), and with
+    ``-2``, ``-3`` and so on for the blocks that follow inside it.
 
     Args:
         *objects: classes, functions or modules, of a file or of the running notebook.
@@ -106,10 +107,11 @@ def _write(block: Block, lines: list[tuple[int, str]], made: Sequence[str] = ())
     if notes and made:
         codes = colour_shapes(", ".join(f"<code>{shape}</code>" for shape in made))
         notes = f'<span class="aa-shapes">{codes}</span>{notes}'
-    link = f'<a class="aa-link" href="#code-{block.name}" aria-label="Link to {block.name}">¶</a>'
+    anchor = f"code-{block.name.replace('.', '-')}"
+    link = f'<a class="aa-link" href="#{anchor}" aria-label="Link to {block.name}">¶</a>'
     code = code_block("\n".join(_LINE.format(*line) for line in lines), "no-copy")
     return (
-        f'<div class="aa-block" id="code-{block.name}">'
+        f'<div class="aa-block" id="{anchor}">'
         f'<div class="aa-note">{link}{notes}</div>{code if lines else ""}</div>'
     )
 
