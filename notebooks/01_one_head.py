@@ -459,9 +459,9 @@ print("\nwhat thirsty receives:")
 show(list(heads), FEATURES, torch.stack(receives))
 
 # %% [markdown]
-# The weights of *start* are the column *thirsty, with W_Q* of the section before. There the scores were twice as large, and
-# were divided by $\sqrt 4 = 2$; here d is 1, and $\sqrt 1$ divides nothing. Each of the other heads
-# differs from *start* by one matrix:
+# The weights of *start* are the column *thirsty, with W_Q* of the section before. There the scores
+# were twice as large, and were divided by $\sqrt 4 = 2$; here d is 1, and $\sqrt 1$ divides
+# nothing. Each of the other heads differs from *start* by one matrix:
 #
 # - $W_Q$: now *food* asks. *Thirsty* has none, so its query is zero and it spreads its attention
 #   evenly. It receives one eighth of all the animal in the sentence, $(3 + 1 + 2) / 8$, which is

@@ -346,9 +346,9 @@ print()
 one.show(["drank"], one.FEATURES, output[[drank]])
 
 # %% [markdown]
-# In the third scene *drank* receives the warmth of the cat under *animal* and that of the milk under
-# *food*, two places that this hand-made model has free. For $h$ heads and the words $X$, the formula is [[Vaswani et al., section
-# 3.2.2](../docs/references.md#vaswani-2017)]:
+# In the third scene *drank* receives the warmth of the cat under *animal* and that of the milk
+# under *food*, two places that this hand-made model has free. For $h$ heads and the words $X$, the
+# formula is [[Vaswani et al., section 3.2.2](../docs/references.md#vaswani-2017)]:
 #
 # $$\mathrm{MultiHead}(X) = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
 #
@@ -361,10 +361,11 @@ one.show(["drank"], one.FEATURES, output[[drank]])
 # ## Two questions at once
 #
 # One head of the last chapter could not let *it* look at *cat* to learn who, and at *thirsty* to
-# learn what about it, without blending the two. Take the whole sentence again, in which *quality* stands for thirsty or sweet,
-# and use two heads of width 2. The first compares words by *animal* and *food*, the second by
-# *action* and *quality*. To keep them readable, each head uses one matrix for all three roles. What
-# goes in are the words after the head of the last chapter: each word plus what it has collected.
+# learn what about it, without blending the two. Take the whole sentence again, in which *quality*
+# stands for thirsty or sweet, and use two heads of width 2. The first compares words by *animal*
+# and *food*, the second by *action* and *quality*. To keep them readable, each head uses one matrix
+# for all three roles. What goes in are the words after the head of the last chapter: each word plus
+# what it has collected.
 
 # %%
 who = torch.cat([animal, food], dim=1)      # (4, 2)

@@ -232,10 +232,11 @@ assert rows[0].all()
 assert rows[1].nonzero().tolist() == [[it]]
 
 # %% [markdown]
-# > **Pitfall.** The wrong axis keeps the shape of the output. The shape of the weights gives it away,
-# > but most code throws the weights away. The table asks the output itself. It holds the size of
-# > the gradient of the row of *it* with respect to each word, and 0 means no influence. With `dim=0`
-# > the row reacts to all eight words, with `dim=1` to itself and to nobody else. Ask your own attention the same question: *does the output react to the other words?*
+# > **Pitfall.** The wrong axis keeps the shape of the output. The shape of the weights gives it
+# > away, but most code throws the weights away. The table asks the output itself. It holds the size
+# > of the gradient of the row of *it* with respect to each word, and 0 means no influence. With
+# > `dim=0` the row reacts to all eight words, with `dim=1` to itself and to nobody else. Ask your
+# > own attention the same question: *does the output react to the other words?*
 
 # %% [markdown]
 # <!-- deeper: could the heads stay in the middle? -->
@@ -278,12 +279,12 @@ print(tuple(mixed.shape), "->", tuple(merged.shape))
 one.show(["the row of it"], one.FEATURES, merged[it, None])
 
 # %% [markdown]
-# In the row of *it*, the first two numbers come from the first head: *animal*, mostly from *cat* and
-# *thirsty*, and *food*, mostly from *milk*. The last two come from the second head, which collects
-# *quality*. If the module ended here, each head could write into its own d columns of the
-# output and nowhere else. $W_O$ lifts this limit. Change what the second head has collected, and see which features of the output
-# change: first with the identity matrix as $W_O$, which passes everything on as it is, then with a
-# random $W_O$.
+# In the row of *it*, the first two numbers come from the first head: *animal*, mostly from *cat*
+# and *thirsty*, and *food*, mostly from *milk*. The last two come from the second head, which
+# collects *quality*. If the module ended here, each head could write into its own d columns of the
+# output and nowhere else. $W_O$ lifts this limit. Change what the second head has collected, and
+# see which features of the output change: first with the identity matrix as $W_O$, which passes
+# everything on as it is, then with a random $W_O$.
 
 # %%
 torch.manual_seed(3)
@@ -481,9 +482,9 @@ exercises.split_and_stack.check_columns(my_columns)
 # ### Silence a head
 #
 # *Easy, 5 minutes.* To find out what a head is good for, people switch it off. Return a copy of
-# `w_o`, `(h * d, e)`, with which one head contributes nothing to the output. `head` is its index, so
-# the first head is 0. The other heads contribute what they did. `w_o` itself stays as it is, and gradients still reach its
-# other rows.
+# `w_o`, `(h * d, e)`, with which one head contributes nothing to the output. `head` is its index,
+# so the first head is 0. The other heads contribute what they did. `w_o` itself stays as it is, and
+# gradients still reach its other rows.
 
 
 # %% tags=["exercise"]
@@ -598,9 +599,10 @@ exercises.split_and_stack.check_pack(pack)
 # > - merge: `torch.cat(mixed.unbind(0), dim=-1)`, `(n, h * d)`
 # > - project out: `merged @ w_o`, `(n, e)`
 # >
-# > $[\,q_1 \; q_2 \; \cdots \; q_h\,] = X\,W_Q$: the heads share the columns of one matrix, so h is a setting
-# > and no longer visible in the parameters. The heads stand in front, because `@` multiplies the last two
-# > axes. Four matrices and six products serve any number of heads that divides the width.
+# > $[\,q_1 \; q_2 \; \cdots \; q_h\,] = X\,W_Q$: the heads share the columns of one matrix, so h is
+# > a setting and no longer visible in the parameters. The heads stand in front, because `@`
+# > multiplies the last two axes. Four matrices and six products serve any number of heads that
+# > divides the width.
 #
 # `torch.stack` and `torch.cat` write what they are given into new memory, number by number. [The
 # reshape trick](04_reshape_trick.ipynb) splits the heads without such a copy.

@@ -70,10 +70,10 @@ print("same memory:", x.data_ptr() == heads.data_ptr())
 #
 # ## The trick
 #
-# Splitting therefore takes two steps: cut the features, `(n, h * d)` → `(n, h, d)`, then move the heads in
-# front, `(n, h, d)` → `(h, n, d)`. Merging takes the same steps backwards. The package has both as
-# `split_heads` and `merge_heads`. They count axes from the end, so that further axes may stand in
-# front, such as a batch. Comments write such axes as three dots: `(..., h, n, d)`.
+# Splitting therefore takes two steps: cut the features, `(n, h * d)` → `(n, h, d)`, then move the
+# heads in front, `(n, h, d)` → `(h, n, d)`. Merging takes the same steps backwards. The package has
+# both as `split_heads` and `merge_heads`. They count axes from the end, so that further axes may
+# stand in front, such as a batch. Comments write such axes as three dots: `(..., h, n, d)`.
 #
 # PyTorch has several names for changing the shape. `view` never copies, and raises an error where
 # memory does not allow it. `reshape` is a view where that is possible and copies where it is not.
@@ -329,10 +329,10 @@ def reactions(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 #
 # <details><summary>What do you expect?</summary>
 #
-# With one wrong step, the row of *it* holds pieces that were computed for other words, so it answers their
-# queries. It does collect from *cat*. With both wrong, the pieces come back to their place, and the row
-# answers its own query. But each of the two heads holds one half of the sentence then, and *it* collects
-# from the second half only.
+# With one wrong step, the row of *it* holds pieces that were computed for other words, so it
+# answers their queries. It does collect from *cat*. With both wrong, the pieces come back to their
+# place, and the row answers its own query. But each of the two heads holds one half of the sentence
+# then, and *it* collects from the second half only.
 #
 # </details>
 

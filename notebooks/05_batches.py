@@ -7,10 +7,10 @@
 # >
 # > the cat drank milk because **it** was sweet
 #
-# Real data come many sentences at a time, because a processor works best on many numbers at once. A tensor
-# then needs one more axis, the batch. Code in the wild puts it in three places: first, second, or folded
-# into the heads. In this chapter you write each form, check that all give the same numbers, and see a
-# mistake that self-attention never reports.
+# Real data come many sentences at a time, because a processor works best on many numbers at once. A
+# tensor then needs one more axis, the batch. Code in the wild puts it in three places: first,
+# second, or folded into the heads. In this chapter you write each form, check that all give the
+# same numbers, and see a mistake that self-attention never reports.
 #
 # One picture helps. A batch is a house with one sentence in each room. The words of a sentence exchange
 # what they have with the other words in their room, and never through a wall. Every form below is another
@@ -42,10 +42,10 @@ print("batch-first", tuple(x.shape))
 print("sequence-first", tuple(sequence_first.shape))
 
 # %% [markdown]
-# **Batch-first** is `(b, n, e)`, a list of sentences. **Sequence-first** is `(n, b, e)`: the first word of
-# every sentence, then the second word of every sentence, and so on. Recurrent networks like the second
-# form, since they read word by word. `torch.nn.MultiheadAttention` still expects it, unless it is told
-# `batch_first=True`. One `transpose(0, 1)` leads from either form to the other.
+# **Batch-first** is `(b, n, e)`, a list of sentences. **Sequence-first** is `(n, b, e)`: the first
+# word of every sentence, then the second word of every sentence, and so on. Recurrent networks like
+# the second form, since they read word by word. `torch.nn.MultiheadAttention` still expects it,
+# unless it is told `batch_first=True`. One `transpose(0, 1)` leads from either form to the other.
 #
 # The shape alone can also be had with `x.reshape(8, 2, 4)`. Is that sequence-first, too?
 #
@@ -65,7 +65,8 @@ for name, arranged in (("transpose", number.T), ("reshape", number.reshape(8, 2)
     print(f"{name:>9}:", "  ".join("/".join(pair) for pair in pairs))
 
 # %% [markdown]
-# The transpose puts *thirsty* beside *sweet*, the two last words. The reshape puts *thirsty* beside *was*.
+# The transpose puts *thirsty* beside *sweet*, the two last words. The reshape puts *thirsty* beside
+# *was*.
 #
 # ## One sentence after the other
 #
@@ -122,12 +123,12 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, four_axes(x, x, x, h)[:, it
 # %% [markdown]
 # ## Folded
 #
-# If sentences and heads are alike, one axis can hold both, `(b * h, n, d)`. Much published code does this,
-# since `torch.bmm`, PyTorch's matrix product for a batch, takes exactly three axes. From sequence-first
-# data it takes two steps. Reshape `(n, b, h * d)` to `(n, b * h, d)`, because the heads of a sample stand
-# side by side; then move the new axis to the front. If the numbers really lie in memory in the order
-# (n, b, h * d), both steps are views. Ours do not, since `sequence_first` is a transposed view of `x`, so
-# the reshape copies.
+# If sentences and heads are alike, one axis can hold both, `(b * h, n, d)`. Much published code
+# does this, since `torch.bmm`, PyTorch's matrix product for a batch, takes exactly three axes. From
+# sequence-first data it takes two steps. Reshape `(n, b, h * d)` to `(n, b * h, d)`, because the
+# heads of a sample stand side by side; then move the new axis to the front. If the numbers really
+# lie in memory in the order (n, b, h * d), both steps are views. Ours do not, since
+# `sequence_first` is a transposed view of `x`, so the reshape copies.
 
 
 # %%
@@ -297,15 +298,15 @@ for batch_first in (True, False):
 # %% [markdown]
 # ## What equal sizes hide
 #
-# Now the mistake. Someone hands sequence-first data, (8, 2, 4), to code that expects batch-first. The code
-# takes the 8 words for 8 samples, and the 2 sentences for 2 words. What happens: an error, a wrong shape,
-# or wrong numbers?
+# Now the mistake. Someone hands sequence-first data, (8, 2, 4), to code that expects batch-first.
+# The code takes the 8 words for 8 samples, and the 2 sentences for 2 words. What happens: an error,
+# a wrong shape, or wrong numbers?
 #
 # <details><summary>What do you expect?</summary>
 #
 # Wrong numbers in the right shape. Self-attention works for any number of samples and words, so nothing
-# can fail. But the walls of the rooms now run across: each word meets the words at the same place in the
-# other sentences, and no word of its own sentence.
+# can fail. But the walls of the rooms now run across: each word meets itself and the words at the same
+# place in the other sentences, and no other word of its own.
 #
 # </details>
 
@@ -339,10 +340,10 @@ for samples, queries, keys in ((2, 4, 4), (2, 1, 5), (2, 3, 5)):
         print("stops:", str(error).split(" which")[0])
 
 # %% [markdown]
-# The first attempt has as many queries as keys and runs, as self-attention does. The second has a single
-# query, which broadcasting stretches to five, so it runs, too, and gives the wrong shape: (1, 2, 24) would
-# be right. Only the third stops with an error. That is why the sizes in our proofs all differ, and why a
-# test of self-attention alone is not enough.
+# The first attempt has as many queries as keys and runs, as self-attention does. The second has a
+# single query, which broadcasting stretches to five, so it runs, too, and gives the wrong shape:
+# (1, 2, 24) would be right. Only the third stops with an error. That is why the sizes in our proofs
+# all differ, and why a test of self-attention alone is not enough.
 
 # %% [markdown]
 # <!-- deeper: what each form copies -->
@@ -390,9 +391,9 @@ for name, (form, given) in ways.items():
 # Folded from sequence-first memory, the products can step through the numbers as they lie, and only the
 # merge copies.
 #
-# PyTorch also has a **fused kernel**, one routine from queries, keys and values to the output, which never
-# stores the weights. It takes `(b, h, n, d)` and steps through it by strides, and it writes the output token
-# by token, so that even the merge is a view.
+# PyTorch also has a **fused kernel**, one routine from queries, keys and values to the output,
+# which never stores the weights. It takes `(b, h, n, d)` and steps through it by strides, and it
+# writes the output token by token, so that even the merge is a view.
 
 
 # %%

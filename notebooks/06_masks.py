@@ -222,8 +222,8 @@ assert masked[blocked].isnan().all()
 
 # %% [markdown]
 # So there is no need: padded rows compute something that nobody reads. Leave them out of the loss
-# with `output[~blocked]`, and no gradient comes from them. Masking them changes no word and makes
-# them NaN.
+# with `output[~blocked]`, and no gradient comes from them. Masking them leaves the outputs of the
+# words as they were, and turns the padded rows into NaN.
 #
 # Are these NaN harmless, as nobody reads them? Put $W_V$ in front of the values, which all samples
 # share, and let the loss read *the first sentence only*. Nothing there is padded, and its output is
@@ -287,8 +287,9 @@ assert found == [["W_Q W_K W_V", "W_V"], ["W_Q W_K W_V", "W_V"], ["W_Q W_K", "no
 # the NaN still stands. `masked_fill` passes no gradient back to the scores that it has replaced, so
 # the NaN stops there. An addition passes it on to $W_Q$ and $W_K$.
 #
-# A remedy that works for both has two halves. **Before** the softmax, give a fully masked row scores
-# that are finite. **After** the softmax, set its weights to zero.
+# So with `masked_fill` it is enough to mend the weights, and with an added mask it is not. It is safer
+# that no NaN arises at all, whichever way you mask. That takes two halves. **Before** the softmax, give
+# a fully masked row scores that are finite. **After** the softmax, set its weights to zero.
 
 
 # %%

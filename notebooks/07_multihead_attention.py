@@ -5,8 +5,8 @@
 #
 # Six chapters have built the parts. This chapter assembles them into one class, the final class of
 # the book, which can replace `nn.MultiheadAttention` in a model that somebody else has written. You
-# read the real source of the package, line by line, in the order in which the data flows through
-# it: first the three lines of the formula, then everything around them. After that you put the
+# read the real source of the package, line by line: first the three lines of the formula, which you
+# know, then the class around them, in the order in which the data flows. After that you put the
 # class to work: you swap it into a PyTorch layer, see what its weights cost, and change its score.
 
 # %% tags=["hide-input"]
@@ -61,8 +61,9 @@ one.show(one.WORDS, ["it looks at"], weights[[it]].mT)
 # ### Two ways through
 #
 # One function chains the three lines, and offers a shorter way. PyTorch has a **fused kernel**, one
-# routine that computes the same output without ever storing the `(n, m)` weights. That is faster and
-# takes less memory, but then nobody can look at the weights. `need_weights` chooses between the two.
+# routine that computes the same output without storing the `(n, m)` weights if nothing is dropped.
+# That is faster and takes less memory, but then nobody can look at the weights. `need_weights`
+# chooses between the two.
 
 # %%
 from annotated_attention import scaled_dot_product_attention
@@ -115,10 +116,10 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 # under it make. Tokens come in as `(n, b, e)`, become `(b, h, n, d)` for the attention, and leave as
 # they came.
 #
-# The notes use two terms. Two settings of the class **append** one more key and value each to every
+# Two terms first. **Appended keys**: two settings of the class add one more key and value each to every
 # sequence, a place to look when nothing fits ([fold
 # below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended, and
-# the dots in `(b, h, ..., d)` are m. A **hook** is a function that PyTorch calls after a module has run.
+# the dots in `(b, h, ..., d)` are m. **Hook**: a function that PyTorch calls after a module has run.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -300,7 +301,9 @@ print(f"{len(checkpoint)} entries loaded\noutput and {len(expected)} gradients a
 display.diff(printed, str(layer))
 
 # %% [markdown]
-# PyTorch's `out_proj` has a class of its own, and ours is a plain `Linear`. Nothing else differs.
+# In print only `out_proj` differs: PyTorch's has a class of its own, and ours is a plain `Linear`. The
+# two attention classes share their name, so their line looks the same. What behaves differently is
+# listed in the last fold.
 #
 # Now forget `batch_first=True` in the line that replaces the module. Where do you find out: when the
 # checkpoint is loaded, when the layer is called, or not at all?
@@ -328,10 +331,10 @@ assert not wrong.allclose(before)
 # ## The weights, and what they cost
 #
 # Back to the sentence, with the two heads that [Two heads](02_two_heads.ipynb) made by hand. The first
-# compares words by *animal* and *food*, the second by *action* and *quality*. In one module that is
-# four times the identity matrix: head 1 gets the first two features and head 2 the others. What goes
-# in are the words after a first layer: each word plus what it has collected, since
-# [One head](01_one_head.ipynb#collected-then-added) adds the two.
+# compares words by *animal* and *food*, the second by *action* and *quality*. In one module, each of
+# the four matrices is the identity: head 1 gets the first two features and head 2 the others. As there,
+# the words go in after a first head: each word plus what it has
+# [collected](01_one_head.ipynb#collected-then-added).
 
 
 # %%
@@ -413,7 +416,7 @@ print(origin["cpu"])
 print("torch", origin["torch"])
 
 # %% [markdown]
-# So pass `need_weights=False` unless you look at the weights.
+# So pass `need_weights=False` unless you look at the weights. With dropout less is saved.
 #
 # ## Dropout
 #
@@ -588,8 +591,8 @@ print("three layouts, the same numbers")
 # ### Going deeper: One matrix or three
 #
 # Packing three matrices into one changes more than names. The spread of the values that Xavier's
-# initialisation draws depends on the shape of the matrix, and three blocks are taller than one. These are the standard
-# deviations at e = 512:
+# initialisation draws depends on the shape of the matrix, and three blocks are taller than one.
+# These are the standard deviations at e = 512:
 
 # %%
 packed = MultiheadAttention(512, 8).in_proj_weight
@@ -656,11 +659,11 @@ for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
     print("   ", *(f"{weight:.2f}" for weight in weights[1::2].mean((0, 1))))
 
 # %% [markdown]
-# Without an appended key, the head spreads its attention over an unmarked sequence, and what comes out
-# is a mean of five numbers that mean nothing. To keep that small it also shrinks the marked answers,
-# to 0.83 of their size, since one $W_V$ serves both. The best compromise can be computed: the mean of
-# five independent numbers has a fifth of their variance, so the factor $c$ that minimises
-# $(1 - c)^2 + c^2 / 5$ is $5/6$.
+# Without an appended key, each token of an unmarked sequence gets a fifth on average, and what
+# comes out is close to a mean of five numbers that mean nothing. To keep that small it also shrinks
+# the marked answers, to 0.83 of their size, since one $W_V$ serves both. The best compromise can be
+# computed: the mean of five independent numbers has a fifth of their variance, so the factor $c$
+# that minimises $(1 - c)^2 + c^2 / 5$ is $5/6$.
 #
 # With an appended key, the last weight takes nearly everything in an unmarked sequence. Marked answers
 # keep their size, and the loss all but vanishes.
@@ -1037,9 +1040,9 @@ exercises.multihead_attention.check_alibi(AlibiAttention)
 # %% [markdown]
 # ### What a state_dict does not know
 #
-# *Medium, 10 minutes.* Write a function that takes any `nn.MultiheadAttention` and returns a module of
-# our class that does the same in every respect. The function below copies the parameters of a module
-# that has default settings. What else does the new module have to know?
+# *Medium, 10 minutes.* Write a function that takes any `nn.MultiheadAttention` and returns a module
+# of our class with the same parameters and the same settings. The function below copies the
+# parameters of a module that has default settings. What else does the new module have to know?
 
 
 # %% tags=["exercise"]

@@ -429,8 +429,9 @@ assert kept == [("all keys blocked, fill is added", torch.float32)]
 # those without any mask, 0.88, 0.12 and 0.01. With -1e9, or in half precision, the sum keeps too few
 # digits to tell the scores apart, and the weights are uniform after all.
 #
-# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But two such masks may be added,
-# padding and causal, and then the sum is $-\infty$, and the NaN is back:
+# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But masks may be added. Where
+# two of them cover a whole row, such as a mask of the keys and one of the queries of an empty
+# sentence, every sum is $-\infty$, and the NaN is back:
 
 # %%
 lowest = torch.finfo(torch.float16).min
@@ -449,10 +450,10 @@ assert not nothing.any()
 # ## What a fully masked row gets
 #
 # NaN, zeros or uniform weights: [Masks](06_masks.ipynb#fully-masked-rows) named the three fates.
-# PyTorch's class has two of them, and which one depends on how you call it: each way of calling leads
-# to other code. With weights, it computes the softmax itself. Without weights, it calls PyTorch's
-# function. In evaluation, without gradients and without weights, it takes a fast path in C++, with a
-# softmax of its own. Query 1 is fully masked here, and the gradient is that of row 0, which is not.
+# PyTorch's class gives NaN or zeros, depending on which of three routes a call takes. With weights,
+# it computes the softmax itself. Without weights, it calls PyTorch's function. In evaluation,
+# without gradients and without weights, it takes a fast path in C++, with a softmax of its own.
+# Query 1 is fully masked here, and the gradient is that of row 0, which is not.
 
 
 # %%
@@ -497,9 +498,10 @@ for dtype in (torch.float64, *DTYPES):
     assert not zeros.any()
 
 # %% [markdown]
-# All of these calls ran on a CPU. The class applies an output projection behind the mixture, so where the
-# table says *zeros*, the bias of that projection comes out. The published designs fill with finite numbers or with $-\infty$, and [Published
-# code](15_published_code.ipynb) shows what their rows get.
+# All of these calls ran on a CPU. The class applies an output projection behind the mixture, so
+# where the table says *zeros*, the bias of that projection comes out. The published designs fill
+# with finite numbers or with $-\infty$, and [Published code](15_published_code.ipynb) shows what
+# their rows get.
 #
 # > **Pitfall.** Blocked is not absent. The weight of a blocked key is 0, but $0 \cdot \mathrm{NaN}$
 # > is NaN. Whatever stands in the padding must be finite.
@@ -580,6 +582,9 @@ for name, call in calls.items():
     assert (int(seen.sum()), equal) == ((8, True) if "lower" in name else (1, False))
 
 # %% [markdown]
+# Our function takes PyTorch's corner on purpose, so that one can replace the other. For the newest
+# words, pass a mask to either.
+#
 # PyTorch's class takes `is_causal`, too, as a hint besides an `attn_mask`. Give it the right mask for the
 # newest three words, and set the flag as well. Count the keys that each of the three queries sees: 6,
 # 7 and 8 would be right.
@@ -608,10 +613,11 @@ for name, arguments in ways.items():
     assert counts == 2 * ([1, 2, 3] if name == "without weights" else [6, 7, 8])
 
 # %% [markdown]
-# > **Pitfall.** In PyTorch's class `is_causal=True` promises that your mask *is* the square causal one, so
-# > the class may leave the mask out. Without weights it drops the mask and begins at the top left. With
-# > weights, or with a padding mask besides, it follows your mask. The same line is right or wrong by a
-# > flag that has nothing to do with masks. Pass the mask alone, and leave `is_causal` out.
+# > **Pitfall.** In PyTorch's class `is_causal=True` promises that your mask *is* the square causal
+# > one, so the class may leave the mask out. Without weights it drops the mask and begins at the
+# > top left. With weights, or with a padding mask besides, it follows your mask. The same line is
+# > right or wrong by a flag that has nothing to do with masks. Pass the mask alone, and leave
+# > `is_causal` out.
 
 # %% [markdown]
 # For the newest n of m words cut the last n rows out of the square mask, or count the diagonal from the
