@@ -171,7 +171,7 @@ from matplotlib.patches import Rectangle
 
 
 def draw_slice(ax, left: float, top: float, i: int, j: int) -> None:
-    alpha, colours = (0.06, 0.18)[i], display.COLOURS
+    alpha, colours = (0.04, 0.12)[i], display.COLOURS
     ax.add_patch(Rectangle((left, top), 0.95, 0.9, color=colours["b"], alpha=alpha, lw=0))
     ax.text(left + 0.26, top + 0.45, f"i={i}", ha="center", va="center", fontsize=9)
     place = {"ha": "center", "va": "center", "fontsize": 9}

@@ -84,7 +84,8 @@ FOCUSED = """
 () => {
   const stage = document.activeElement.closest(".aa-stage");
   const all = stage?.querySelectorAll("input, select, textarea, button, [tabindex='0']") ?? [];
-  const reachable = (control) => control.checkVisibility() && control.tabIndex >= 0;
+  const reachable = (control) =>
+    control.checkVisibility({ visibilityProperty: true }) && control.tabIndex >= 0;
   const controls = [...all].filter((control) => reachable(control) && !control.disabled);
   return stage && [controls.indexOf(document.activeElement), controls.length];
 }
