@@ -78,9 +78,9 @@ def _functions() -> dict[str, Takes]:
 
 def _seen(function: Takes, choice: str) -> set[str]:
     """Say which keys, by their words, the first word's output reacts to beyond its own path."""
-    mask = torch.tensor([[word != "·" for word in _TEXT]])  # (1, 4), True for a word
+    words = torch.tensor([[word != "·" for word in _TEXT]])  # (1, 4), True for a word
     (x,) = (tensor.float().requires_grad_() for tensor in random(6, (1, 4, 8)))
-    output = function(x, mask if choice == "mask" else ~mask)[0, 0]  # (8,)
+    output = function(x, words if choice == "mask" else ~words)[0, 0]  # (8,)
     (reaction,) = torch.autograd.grad((output * torch.arange(8)).sum(), x)  # (1, 4, 8)
     moved = reaction[0].abs().amax(-1) > 1e-6  # (4,)
     return {word for word, reacts in zip(_TEXT, moved.tolist(), strict=True) if reacts}
