@@ -325,6 +325,17 @@ def test_vmap_and_forward_derivatives_work_without_gradients():
         torch.testing.assert_close(forward_ad.unpack_dual(output).tangent, expected)
 
 
+# PyTorch calls its tracer deprecated, and warns of every shape that a Python condition reads.
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace", "ignore::torch.jit.TracerWarning")
+def test_what_is_traced_without_gradients_has_them_later():
+    with torch.no_grad():
+        traced = torch.jit.trace(scaled_dot_product_attention, inputs(B, H))
+    tensors = inputs(B, H)
+    (output, _), (expected, _) = traced(*tensors), scaled_dot_product_attention(*tensors)
+    torch.testing.assert_close(output, expected)
+    torch.testing.assert_close(gradients(output, tensors), gradients(expected, tensors))
+
+
 @torch.no_grad()
 def test_shapes_alone_can_be_asked_for():
     output, weights = scaled_dot_product_attention(*(x.to("meta") for x in inputs(B, H)))

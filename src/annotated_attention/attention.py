@@ -155,7 +155,9 @@ def _softmax_for_speed(
     """
     added = masks_as_bias(future, bias, scores.dtype)
     scores = scores if added is None else scores + added  # (..., n, m)
-    if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
+    # What is recorded to run later may run with gradients then.
+    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    if not (torch.is_grad_enabled() or recorded):
         try:
             # Autocast, PyTorch's mixed precision, has the softmax return another dtype.
             if not torch.is_autocast_enabled(scores.device.type):
