@@ -616,8 +616,8 @@ print("  in a head:     ", heads.heads[0].w_q.dtype)
 #
 # Eight heads instead of one, at the same model width: what does that cost? `Products` counts the
 # matrix products of a call: PyTorch can report every operation that it runs, and `Products` listens.
-# The table also lists the floating-point operations in these products (FLOPs), and how many attention
-# weights all maps hold together.
+# The table also lists the floating-point operations in these products (FLOPs). The *entries* are those
+# of all attention maps together, one for each weight.
 
 # %% jupyter={"source_hidden": true}
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -636,14 +636,14 @@ class Products(TorchDispatchMode):
 
 # %%
 long = torch.randn(64, 32)  # (64, 32)
-print(" h  parameters  attention weights  matrices  products   FLOPs")
+print(" h params entries matrices products   FLOPs")
 for count in (1, 2, 4, 8, 16):
     model = Heads(embed_dim=32, num_heads=count)
     sizes = [matrix.numel() for matrix in model.parameters()]
     with Products() as products, FlopCounterMode(display=False) as flops:
         _, weights = model(long, long, long)  # (64, 32), (..., 64, 64)
     counted = (weights.numel(), len(sizes), products.calls, flops.get_total_flops())
-    print("{:2} {:11} {:18} {:9} {:9} {:7}".format(count, sum(sizes), *counted))
+    print("{:2} {:6} {:7} {:8} {:8} {:7}".format(count, sum(sizes), *counted))
 
 # %% [markdown]
 # The number of parameters does not depend on the number of heads. More heads are narrower heads: h
