@@ -21,10 +21,10 @@ from annotated_attention import display
 display.chapter_map("project in", "score", "softmax", "mix", "project out")
 
 # %% [markdown]
-# The strip shows the whole computation that this book builds, and the steps of this chapter are lit.
-# In each small map a row is a word, and the stronger the colour, the larger the number. Skip the
-# letters for now; you will meet each of them in its place. The [first page](../docs/index.md) has
-# the same picture large, with a line for each step.
+# The strip shows the whole computation that this book builds, drawn with two heads. The steps of this
+# chapter, which has one head, are lit. In each small map a row is a word, and the stronger the colour,
+# the larger the number. Skip the letters for now: n, m, d and e come in this chapter, and h in the
+# next. The [first page](../docs/index.md) has the same picture large, with a line for each step.
 #
 # ## A sentence in numbers
 #
@@ -76,8 +76,9 @@ show([*WORDS, "sweet"], FEATURES, embed([*WORDS, "sweet"]), digits=0)
 # %% [markdown]
 # ## The same word in two sentences
 #
-# Before you take attention apart, see what it achieves. PyTorch has it built in, so one call is
-# enough for now: every word goes in, and for every word the numbers that it collected come out.
+# Before you take attention apart, see what it achieves. PyTorch has it built in as one call: all words
+# go in, and for each word the numbers that it collected come out. They go in three times, because
+# every word plays three roles, which the next section explains.
 
 # %%
 it = WORDS.index("it")
@@ -106,7 +107,6 @@ show(["thirsty", "sweet"], FEATURES, both)
 
 # %% [markdown]
 # The last word decides: after *thirsty*, *it* collects mostly animal, and after *sweet* mostly food.
-# Nothing else differs between the two sentences.
 #
 # > **What this example does not show.** That thirst belongs to animals was written into the
 # > numbers by hand. A trained model has to find hundreds of such features by itself, and few of
@@ -138,10 +138,10 @@ display.soft_look_up(
 )
 
 # %% [markdown]
-# The picture ends in one place: a library keeps readers and books apart. In a sentence, every word
-# plays all three roles. The word *it* asks all eight words, itself included, and is in turn one of
-# the eight that the others ask. For now the query, the key and the value of a word are the same four
-# numbers.
+# The comparison breaks down in one place: a library keeps readers and books apart. In a sentence,
+# every word plays all three roles. The word *it* asks all eight words, itself included, and is in turn
+# one of the eight that the others ask. For now the query, the key and the value of a word are the same
+# four numbers, so each word asks for words that share its features.
 #
 # ## Scores: how well does a key fit?
 #
@@ -158,7 +158,8 @@ scores = keys @ query            # (m, d) x (d,) -> (m,)
 show(WORDS, ["score"], scores[:, None], digits=0)
 
 # %% [markdown]
-# A comment such as `(m, d)` is the shape of what its line makes: m keys, each of width d.
+# A comment such as `(m, d)` is the shape of what its line makes: m keys, each of width d. Before an
+# arrow stand the shapes that go into a product.
 #
 # *Thirsty* fits best: its *animal* and its *quality* add 2 each. *Cat* and *milk* fit equally well.
 #
@@ -205,12 +206,12 @@ exercises.one_head.check_scores(my_scores)
 #
 # Next, the scores have to become shares: positive numbers that add up to one, like the time that
 # you give to each book. First divide each score by $\sqrt d$, here $\sqrt 4 = 2$. A score is a sum of
-# d products, so scores grow with the width d, and the division makes up for that. ([Why divide by
-# √d?](#going-deeper-why-divide-by-d) measures by how much.) Then take the exponential of each, and
+# d products, so scores grow with the width d, and the division makes up for that. By how much they
+# grow is [measured below](#going-deeper-why-divide-by-d). Then take the exponential of each, and
 # divide by the sum of all exponentials. This second part is the **softmax**, and the shares are the
-# **attention weights**:
+# **attention weights**. For the word $j$, with a sum over all words $i$:
 #
-# $$\mathrm{weight}_j = \frac{\exp(\mathrm{score}_j / \sqrt d)}{\sum_k \exp(\mathrm{score}_k / \sqrt d)}$$
+# $$\mathrm{weight}_j = \frac{\exp(\mathrm{score}_j / \sqrt d)}{\sum_i \exp(\mathrm{score}_i / \sqrt d)}$$
 
 # %%
 powers = (scores / math.sqrt(4)).exp()  # (m,)
@@ -224,8 +225,8 @@ show(WORDS, ["score", "exp", "weight"], torch.stack([scores, powers, weights], d
 # words share no feature with *it*, and still keep 0.04 each, since $\exp(0) = 1$. All eight compete
 # for one whole: where one word gets more, the others get less.
 #
-# Look at *cat* and *milk*: both get 0.18, and with *sweet* as the last word they would, too. So *it*
-# does not find *cat*. The next section shows what *thirsty* brings.
+# Look at *cat* and *milk*: both get 0.18, and they still would if the last word were *sweet*. So the
+# weights do not choose between the two. The next section shows what *thirsty* brings.
 #
 # Why exponentials? You could divide the scores by their sum directly. Try both on three scores, one
 # of them negative.
@@ -237,10 +238,10 @@ show(["divided by the sum", "softmax"], ["3", "1", "-2"], shares)
 
 # %% [markdown]
 # A share of 1.50 and one of -1.00 make no sense, and with scores that add up to zero there would be
-# nothing to divide by. An exponential is always positive. It also treats every distance alike: a key
-# whose score, after the division, is one higher gets $e \approx 2.7$ times the weight, wherever the
-# two scores lie. A clear lead becomes a clear preference. And no share is exactly zero, even where a
-# table rounds it to 0.00, so training can still raise it.
+# nothing to divide by. An exponential is always positive. Only differences count: after the division,
+# a key that scores one higher than another gets $e \approx 2.7$ times its weight, wherever the two
+# scores lie. And in the formula no share is exactly zero, even where a table shows 0.00, so training
+# can still raise it.
 #
 # ## The mix: collect the values
 #
@@ -254,8 +255,8 @@ torch.testing.assert_close(mixed, collected[it])
 show(["it collects"], FEATURES, mixed[None])
 
 # %% [markdown]
-# These are the numbers that PyTorch's function gave at the start, and the cell asserts that they
-# are. The figure puts the three steps side by side, and its last line adds up each column.
+# PyTorch's function gave the same numbers at the start, as the cell asserts. The figure puts the three
+# steps side by side, and its last line adds up each column.
 
 # %% jupyter={"source_hidden": true}
 display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
@@ -318,7 +319,7 @@ fits = torch.stack([
     cat_and_milk @ (before + collected[it]),
     cat_and_milk @ (before + swapped[it]),
 ])  # (3, 2)
-show(["it, before", "with thirsty", "with sweet"], ["cat", "milk"], fits)
+show(["it, before", "with thirsty", "with sweet"], ["cat", "milk"], fits, digits=1)
 
 # %% [markdown]
 # Before, *it* fits *cat* and *milk* equally. After the addition both numbers have grown, because the
@@ -334,9 +335,10 @@ show(["it, before", "with thirsty", "with sweet"], ["cat", "milk"], fits)
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 #
-# Below, n counts the queries and m the keys. `key.mT` is the transpose of the matrix of keys, and
-# `softmax(-1)` runs over the last axis, which is the one of the keys. The code divides the queries by
-# $\sqrt d$ where the formula divides the scores, which gives the same.
+# Below, n counts the queries and m the keys; `d_v` is the width of the values, here 4 as well.
+# `key.mT` is the transpose of the matrix of keys, and `softmax(-1)` runs over the last axis, that of
+# the keys. The code divides the queries by $\sqrt d$ where the formula divides the scores, which gives
+# the same result.
 
 
 # %%
@@ -360,26 +362,27 @@ torch.testing.assert_close(output[it], mixed)
 display.attention_lines(weights, WORDS, it, name="it-looks")
 
 # %% [markdown]
-# Below are the words that ask, above them the words that they look at; a thicker line is a larger
-# weight. The orange lines are the weights of *it* that you followed by hand, and the assertion says
-# that the output is the same, too. The map shows the weights of all words.
+# In this figure the words at the bottom ask and the words at the top are looked at; a thicker line is
+# a larger weight. The orange lines are the weights of *it* that you followed by hand. Here are the
+# weights of all words as a map:
 
 # %% jupyter={"source_hidden": true}
 display.attention_map(weights, WORDS, WORDS, name="first-map")
 
 # %% [markdown]
 # Read it row by row: the weights of each query add up to one. *The* has four zeros, so it fits every
-# key equally badly and gives each one eighth, which the map rounds to 0.12. *Cat*, *milk* and
-# *thirsty* mostly find themselves, because no other word is as much like them. *Was* finds *drank*:
-# both are actions, and *drank* is more of one, since larger numbers make larger scores, too.
+# key equally badly and gives each one eighth, which the map rounds to 0.12. *Cat*, *drank*, *milk* and
+# *thirsty* look most at themselves, because no other word is as much like them. *Was* looks most at
+# *drank*: both are actions, and *drank* has the larger number, which makes a larger score.
 #
-# ## Ask for something else than what you are
+# ## Ask for something other than what you are
 #
-# Finding yourself is of little use. *Thirsty* gives itself 0.63 of its attention, although a useful
+# Looking at yourself is of little use. *Thirsty* gives itself 0.63 of its attention, although a useful
 # question would be *which animal is thirsty here?* A matrix between the word and its query changes
-# the question. It is called $W_Q$. A row of it is a feature that the word has, a column is a
-# feature that the word then asks for. Ours has one entry that is not zero: whoever has *quality*
-# asks for *animal*. The entry is 2 to make the scores larger and the preference clear.
+# the question. This matrix is called $W_Q$. It has a row for each feature that a word can have, and a
+# column for each feature that it can ask for. Ours has one entry that is not zero, in the row of
+# *quality* and the column of *animal*: whoever has *quality* asks for *animal*. The entry is 2 to make
+# the scores larger and the preference clear.
 
 # %%
 w_q = torch.zeros(4, 4)
@@ -401,8 +404,8 @@ show(WORDS, ["thirsty", "thirsty, with W_Q", "it, with W_Q"], rows.mT)
 # ## Four learned matrices
 #
 # A head has four such matrices. Nobody writes them by hand: training finds their entries. In their
-# shapes, e is the width of the embeddings and d the width of queries and keys, in which the head
-# works. So far e and d were both 4.
+# shapes, e is the width of the embeddings, and d is the width of queries, keys and values inside the
+# head. So far e and d were both 4.
 #
 # | matrix | shape | decides |
 # |---|---|---|
@@ -434,10 +437,10 @@ def pick(feature: str) -> Tensor:
 
 heads = {  # what asks, what is found, what is handed over, where it is written
     "start": ("quality", "animal", "animal", "animal"),
-    "W_Q": ("food", "animal", "animal", "animal"),
-    "W_K": ("quality", "food", "animal", "animal"),
-    "W_V": ("quality", "animal", "quality", "animal"),
-    "W_O": ("quality", "animal", "animal", "quality"),
+    "new W_Q": ("food", "animal", "animal", "animal"),
+    "new W_K": ("quality", "food", "animal", "animal"),
+    "new W_V": ("quality", "animal", "quality", "animal"),
+    "new W_O": ("quality", "animal", "animal", "quality"),
 }
 
 # %% [markdown]
@@ -461,28 +464,28 @@ show(list(heads), FEATURES, torch.stack(receives))
 # %% [markdown]
 # The weights of *start* are the column *thirsty, with W_Q* of the section before. There the scores
 # were twice as large, and were divided by $\sqrt 4 = 2$; here d is 1, and $\sqrt 1$ divides
-# nothing. Each of the other heads differs from *start* by one matrix:
+# nothing. Each of the other heads differs from *start* by the one matrix that its name says:
 #
-# - $W_Q$: now *food* asks. *Thirsty* has none, so its query is zero and it spreads its attention
+# - New $W_Q$: now *food* asks. *Thirsty* has none, so its query is zero and it spreads its attention
 #   evenly. It receives one eighth of all the animal in the sentence, $(3 + 1 + 2) / 8$, which is
 #   0.75.
-# - $W_K$: words are found by *food*. *Thirsty* gives 0.97 to *milk*, which has no animal to hand
+# - New $W_K$: words are found by *food*. *Thirsty* gives 0.97 to *milk*, which has no animal to hand
 #   over.
-# - $W_V$: the weights are those of *start*, but *quality* is handed over. *Cat* has none, so
+# - New $W_V$: the weights are those of *start*, but *quality* is handed over. *Cat* has none, so
 #   only 0.25 arrives, mostly from *thirsty* itself.
-# - $W_O$: the same 2.82 as in *start*, written under *quality*.
+# - New $W_O$: the same 2.82 as in *start*, written under *quality*.
 #
 # With the rows of $X$ as the words, $Q = XW_Q$, $K = XW_K$ and $V = XW_V$. All three come from the
-# same words, which is called **self-attention**. The queries may also come from other words than the
-# keys and values: a translation asks the sentence that it translates. This is **cross-attention**.
+# same words, which is called **self-attention**. The queries may also come from different words: in
+# translation, the words of the new sentence ask those of the original. This is **cross-attention**.
 # Nothing in `attend` has to change for it, because n and m never had to be equal.
 #
 # ## The head as a module
 #
 # Put the four matrices into an `nn.Module`, so that an optimiser can find and train them. As in
 # PyTorch's own modules, the arguments of `forward` are called query, key and value although they
-# hold words: the words that ask, and twice the words that are asked. Only the matrices inside make
-# queries, keys and values of them.
+# hold words: first those that ask, then, twice, those that are asked. The matrices inside turn them
+# into queries, keys and values.
 
 
 # %%
@@ -531,15 +534,15 @@ for name, asking in (("self", EMBEDDINGS), ("cross", embed(["sweet", "cat"]))):
     print(f"{name}: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
 
 # %% [markdown]
-# In the line *cross*, two words from outside ask our sentence. The output has one row per query and
-# the width of the embeddings again, so it can be added to the words that asked. Before training, the
-# numbers in it mean nothing yet.
+# In the line *cross*, the two words *sweet* and *cat* ask our sentence. The output has one row per
+# query and the width of the embeddings again, so it can be added to the words that asked. Before
+# training, the numbers in it mean nothing yet.
 #
 # ## The mistake people make here
 #
 # > **Pitfall.** The softmax over the wrong axis: `softmax(-2)` instead of `softmax(-1)`. Both give
-# > an `(n, m)` matrix of positive numbers. But over the queries, the keys no longer compete for a
-# > query; the queries compete for a key.
+# > an `(n, m)` matrix of positive numbers. But in a softmax over the queries, the keys no longer
+# > compete for a query; the queries compete for a key.
 #
 # No exception tells you. Which check would: the shape of the weights, their largest entry, or the
 # sum of each row?
@@ -562,7 +565,7 @@ show(WORDS, ["right", "wrong"], torch.stack([right.sum(-1), wrong.sum(-1)], dim=
 #
 # ## Going deeper
 #
-# Four questions that a first reading may skip. Each opens where it is folded.
+# Four questions that you may skip on a first reading.
 
 # %% [markdown]
 # <!-- deeper: Why divide by √d? -->
@@ -593,9 +596,10 @@ for width in WIDTHS:
 # derivative says how weight $w_i$ reacts to score $s_j$:
 # $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$, where $\delta_{ij}$ is 1 for $i = j$ and
 # 0 otherwise. In training, the gradient of the weights is multiplied by this matrix on its way to
-# the scores. The size of the matrix, the root of the sum of its squared entries, says how much of
-# the gradient gets through. In the next table, `deriv.` is this size for the median query, and `max`
-# is the largest weight, averaged over the queries.
+# the scores, so a small matrix lets little of the gradient through. The table shows three numbers.
+# `std` is the standard deviation of the scores. `deriv.` is the size of the matrix for the median
+# query, the root of the sum of its squared entries. `max` is the largest weight, averaged over the
+# queries.
 
 
 # %%
@@ -624,8 +628,8 @@ for width in WIDTHS:
 # scores, almost no gradient comes back, and the head cannot learn to look elsewhere. The softmax is
 # **saturated**. Divided by $\sqrt d$, all three numbers hardly change with the width.
 #
-# The figure holds the same scores; the dashed line shows them without the division. Where scripts
-# run, you choose the width and the divisor:
+# The figure holds the same scores; the dashed line shows them without the division. Where the figure
+# has sliders, use them to choose the width and the divisor:
 #
 # 1. Divide by *1* and increase the width: the scores spread, one key wins, the derivative vanishes.
 # 2. Divide by *√d* and increase the width again: hardly anything changes, as it should be.
@@ -785,7 +789,7 @@ x = torch.randn(m, d, dtype=torch.float64, requires_grad=True)  # (m, d)
 torch.testing.assert_close((out, weights), (their_out, their_weights))
 
 # %% [markdown]
-# Outputs and weights agree. Now the gradients, of the inputs and of all four matrices. PyTorch's
+# Now the gradients, of the inputs and of all four matrices. PyTorch's
 # have to be taken apart and transposed back first.
 
 # %%
@@ -803,8 +807,6 @@ for name, gradient in zip(("query", "key and value", "w_q", "w_k", "w_v", "w_o")
 
 # %% [markdown]
 # ## Exercises
-#
-# As above, write your lines into the first cell and run it, then the next one.
 #
 # ### Attention from memory
 #
@@ -863,10 +865,10 @@ exercises.one_head.check_attend(my_attend)
 # ### Two words, two questions
 #
 # *Medium, 10 minutes.* With the $W_Q$ above, *it* and *thirsty* ask the same question: which animal?
-# Now let *it* ask for the quality instead, while *thirsty* goes on asking for the animal. Change the
-# matrix so that *it* gives more than half of its attention to *thirsty*, and *thirsty* still gives
-# more than half of its own to *cat*. A row is a feature that the word has, a column one that it asks
-# for. Rows and columns are counted from 0, in the order animal, food, action, quality.
+# Now let *it* ask for the quality more than for the animal, while *thirsty* goes on as before. Change
+# the matrix so that *it* gives more than half of its attention to *thirsty*, and *thirsty* still
+# gives more than half of its own to *cat*. Rows, for what a word has, and columns, for what it asks
+# for, are counted from 0 in the order animal, food, action, quality.
 
 # %% tags=["exercise"]
 my_w_q = torch.zeros(4, 4)
@@ -893,7 +895,8 @@ exercises.one_head.check_w_q(my_w_q)
 #
 # <details><summary>Hint 3</summary>
 #
-# One more number is enough: in the row of *food* and the column of *quality*.
+# One more number is enough. Its row is the feature that *it* has and *thirsty* lacks, and its column
+# is the feature to ask for.
 #
 # </details>
 
@@ -910,8 +913,8 @@ exercises.one_head.check_w_q(my_w_q)
 # You can compute attention on paper and as three lines of code, and you know what each of the four
 # matrices changes.
 #
-# > **In short.** Attention is a soft look-up. Each query is compared with every key, and collects
-# > from every value; the better the key fits, the more.
+# > **In short.** Attention is a soft look-up. Each query is compared with every key and collects from
+# > every value: the better the key fits, the more it collects.
 # >
 # > $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 # >

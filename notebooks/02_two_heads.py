@@ -8,9 +8,9 @@
 # > the **cold** cat drank **warm** milk
 #
 # Both sentences are made of the same words, and you know at once who is warm in each of them.
-# Suppose that an earlier layer has already added each adjective to its noun. Now *drank* wants to
-# learn two things: how warm is the one who drinks, and how warm is the drink? One head can look at
-# *cat* and at *milk*, but it brings home one blend of the two.
+# Suppose that an earlier head has already added each adjective to its noun. Now *drank* wants to
+# learn two things: how warm the drinker is, and how warm the drink is. One head can look at *cat* and
+# at *milk*, but it brings home one blend of the two.
 #
 # In this chapter you find out what one head cannot report, and what a second head adds. You then
 # write two heads by hand and as a module, any number of heads as a list, and measure what a list of
@@ -28,9 +28,9 @@ display.chapter_map("project in", "score", "softmax", "mix", "merge", "project o
 # home with one page of notes. If two books tell you about the same thing, such as how warm
 # something is, the page holds a single blended number.
 #
-# To see it in numbers, take the first four words of our sentence. In these scenes the feature
-# *quality* says how warm something is: 2 is warm, and -2 is cold. `chapters.load` imports what
-# another chapter defines, and runs none of its demonstrations.
+# To see it in numbers, take the four words *the cat drank milk*; the adjectives are already inside
+# their nouns. In these scenes the feature *quality* says how warm something is: 2 is warm, and -2 is
+# cold. `chapters.load` imports what another chapter defines, and runs none of its demonstrations.
 
 # %%
 import torch
@@ -53,8 +53,7 @@ first, second = scene(2, -2), scene(-2, 2)  # (4, 4)
 one.show(CLAUSE, one.FEATURES, first, digits=0)
 
 # %% [markdown]
-# In this first scene a warm cat drinks cold milk. In the second scene the two qualities have
-# changed places.
+# In this first scene a warm cat drinks cold milk. In the second scene the two qualities trade places.
 #
 # Now give *drank* a head. As in the last chapter it has width 1, and each matrix picks features:
 # whoever has *action* asks, words are found by *animal* or *food*, and they hand over their
@@ -62,15 +61,15 @@ one.show(CLAUSE, one.FEATURES, first, digits=0)
 
 # %%
 cat, drank, milk = (CLAUSE.index(word) for word in ("cat", "drank", "milk"))
-animal, food, action, quality = torch.eye(4).split(1, dim=1)  # (4, 1)
-w_q, w_k, w_v = action, animal + food, quality                # (4, 1)
+animal, food, action, quality = [one.pick(feature) for feature in one.FEATURES]  # (4, 1)
+w_q, w_k, w_v = action, animal + food, quality                                   # (4, 1)
 
 _, weights = one.attend(first @ w_q, first @ w_k, first @ w_v)  # (4, 1), (4, 4)
 one.show(["drank looks at"], CLAUSE, weights[[drank]])
 
 # %% [markdown]
-# *Drank* looks at *cat* and *milk* alike, with half of its attention each. What does it collect in
-# the two scenes?
+# *Drank* looks at *cat* and *milk* alike, with half of its attention each, apart from a little that the
+# table rounds to 0.00. What does it collect in the two scenes?
 
 # %%
 for name, x in (("first", first), ("second", second)):
@@ -81,12 +80,13 @@ for name, x in (("first", first), ("second", second)):
 # It collects 0.00 both times, because half of 2 and half of -2 cancel. For *drank* the two scenes are
 # now the same: on average everything is lukewarm.
 #
-# Equal weights are a special case, so let the head lean towards the cat. Choose a number between 0
-# and 1 for `lean`; the text below uses 0.9<!-- setting -->.
+# Equal weights are a special case, so let the head lean towards the cat. Choose how well *food* is
+# found compared with *animal*: 1 is equally well, and a smaller number leans towards the cat. The text
+# below uses 0.9<!-- setting -->.
 
 # %%
-lean = 0.9
-w_k = animal + lean * food                                      # (4, 1)
+food_factor = 0.9
+w_k = animal + food_factor * food                               # (4, 1)
 
 _, weights = one.attend(first @ w_q, first @ w_k, first @ w_v)  # (4, 1), (4, 4)
 w_cat, w_milk = weights[drank, [cat, milk]]
@@ -98,26 +98,25 @@ for name, x in (("first", first), ("second", second)):
 
 # %% [markdown]
 # With unequal weights the two scenes give different numbers, 0.58 and -0.58. Does this head keep
-# *every* two scenes apart: yes, no, or does it depend on the number chosen for `lean`?
+# *every* two scenes apart: yes, no, or does it depend on `food_factor`?
 #
 # <details><summary>What do you expect?</summary>
 #
-# No, and no number helps. The head collects $w_c\,q_c + w_m\,q_m$, where $w_c$ and $w_m$ are the
-# weights of *cat* and *milk*, and $q_c$ and $q_m$ are their qualities. Take any $t$. Raise the
-# quality of the cat by $w_m t$ and lower that of the milk by $w_c t$. The sum changes by
-# $w_c w_m t - w_m w_c t = 0$, so the new scene gives the same number as the old one.
+# No, and no `food_factor` helps. The head collects $w_c\,x_c + w_m\,x_m$, where $w_c$ and $w_m$ are
+# the weights of *cat* and *milk*, and $x_c$ and $x_m$ are their qualities. Take any $t$. Lower the
+# quality of the cat by $w_m t$ and raise that of the milk by $w_c t$. The sum changes by
+# $-w_c w_m t + w_m w_c t = 0$, so the new scene gives the same number as the old one.
 #
 # </details>
 #
-# The cell reads the weights of your head and builds a third scene, which fools it. It raises the
-# quality of the cat by `w_milk * t` and lowers that of the milk by `w_cat * t`, so that the two
-# changes cancel in what *drank* collects. Any `t` but 0 will do; ours is -8, which makes the cat
-# cooler and the milk warmer. Change `lean` above, run both cells again, and the third scene moves
-# along.
+# The cell reads the weights of your head and builds a third scene, which fools it. It lowers the
+# quality of the cat by `w_milk * t` and raises that of the milk by `w_cat * t`, so that the two
+# changes cancel in what *drank* collects. Any `t` but 0 will do; ours is 8. Change `food_factor` above
+# and run both cells again: the third scene adapts.
 
 # %%
-t = -8.0
-third = scene(2 + w_milk * t, -2 - w_cat * t)             # (4, 4)
+t = 8.0
+third = scene(2 - w_milk * t, -2 + w_cat * t)             # (4, 4)
 
 rows = []
 for x in (first, third):
@@ -129,13 +128,13 @@ one.show(["first", "third"], columns, torch.stack(rows))
 
 # %% [markdown]
 # A warm cat with cold milk, and a cool cat with hot milk: *drank* collects 0.58 in both. One number
-# cannot hold two unknowns, whichever weights you choose.
+# cannot hold two unknowns, whichever weights you fix for all scenes.
 #
 # ### Warm-up: fool a head
 #
 # *Easy, 2 minutes.* Another head gives *cat* three quarters of its attention and *milk* one quarter.
-# In the first scene it collects $\tfrac34 \cdot 2 + \tfrac14 \cdot (-2) = 1$. Name a different scene
-# in which it collects 1 as well. Write the qualities of the cat and of the milk into the cell.
+# In the first scene it collects $\tfrac34 \cdot 2 + \tfrac14 \cdot (-2) = 1$. Name another scene in
+# which it also collects 1. Write the qualities of the cat and of the milk into the cell.
 
 # %% tags=["exercise"]
 my_scene = [None, None]  # how warm the cat is, how warm the milk is
@@ -148,8 +147,8 @@ exercises.two_heads.check_scene(my_scene)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# The head does not see the two qualities, only $\tfrac34\,q_c + \tfrac14\,q_m$. Choose one of them
-# freely.
+# The head does not see the two qualities, only three quarters of the cat's plus one quarter of the
+# milk's. Choose one of the two freely.
 #
 # </details>
 #
@@ -168,23 +167,23 @@ exercises.two_heads.check_scene(my_scene)
 # %% [markdown]
 # ### Neither sharper nor wider
 #
-# Two remedies come to mind. The first is to make the weights sharper. Multiply $W_Q$ by five, once
-# for the head that treats *cat* and *milk* alike, and once for a head that leans towards the cat.
+# Two remedies come to mind. The first is to make the weights sharper, that is, more unequal. Multiply
+# $W_Q$ by five, once for the head that treats *cat* and *milk* alike, and once for a head that leans
+# towards the cat.
 
 # %%
 names, rows = [], []
-for leaning in (1.0, 0.9):
-    for factor in (1, 5):
-        asks, found = factor * w_q, animal + leaning * food                # (4, 1)
+for factor in (1.0, 0.9):
+    for times in (1, 5):
+        asks, found = times * w_q, animal + factor * food                  # (4, 1)
         _, sharper = one.attend(first @ asks, first @ found, first @ w_v)  # (4, 1), (4, 4)
-        names.append(f"lean {leaning}, {factor} times W_Q")
+        names.append(f"food_factor {factor}, {times} times W_Q")
         rows.append(sharper[drank, [cat, milk]])
 one.show(names, ["cat", "milk"], torch.stack(rows))
 
 # %% [markdown]
 # A tie stays a tie at any sharpness: 0.50 and 0.50. A small lead becomes a large one, 0.95 against
-# 0.05, and then the head reports little but the cat. Sharper weights choose one of the answers where
-# there is a lead, and go on blending where there is none.
+# 0.05, and then the head reports little but the cat.
 #
 # The second remedy is a wider head, which hands over more than one number per word. A line of algebra
 # says what it can do. Let $w$ be the row of weights of *drank*. Then
@@ -193,8 +192,7 @@ one.show(names, ["cat", "milk"], torch.stack(rows))
 #
 # On the right, the words themselves are averaged first. $W_V$ sees this average and nothing else.
 # The first and the third scene have the same weighted average $wX$, so no $W_V$ and no $W_O$ of any
-# width can tell these two apart. Try random matrices of three widths. The check at the end of the
-# loop leaves room for the rounding of float32.
+# width can tell these two apart. Try random matrices of three widths.
 
 # %%
 torch.manual_seed(0)
@@ -203,7 +201,7 @@ for width in (1, 4, 64):
     any_v = torch.randn(4, width)
     any_o = torch.randn(width, 4) / width**0.5  # the division keeps the results small
     for name, x in (("first", first), ("third", third)):
-        mixed, _ = one.attend(x @ w_q, x @ w_k, x @ any_v)  # (4, ...), (4, 4)
+        mixed, _ = one.attend(x @ w_q, x @ w_k, x @ any_v)
         names.append(f"width {width}, {name}")
         rows.append(mixed[drank] @ any_o)
     torch.testing.assert_close(rows[-2], rows[-1], rtol=1e-4, atol=1e-4)
@@ -215,9 +213,9 @@ one.show(names, one.FEATURES, torch.stack(rows))
 #
 # > **What this example does not show.** The proof needs weights that are the same in both scenes.
 # > They are, because words are found by *animal* and *food* only. A head that also finds words by
-# > their *quality* has other weights in each scene, and these can give the scenes away. A model could
+# > *quality* has different weights in each scene, and these can reveal which scene it is. A model could
 # > also write the warmth of animals and of foods into two different features; then one average holds
-# > both. A second head makes neither detour necessary.
+# > both. With a second head, neither detour is needed.
 
 # %% [markdown]
 # <!-- deeper: A single head that keeps the scenes apart -->
@@ -226,8 +224,10 @@ one.show(names, one.FEATURES, torch.stack(rows))
 # How far does the argument reach? Let the keys contain the quality, so that the weights depend on
 # it, and hand over *animal*, *food* and *quality*. A cat has 3 of *animal* and milk 3 of *food*, so
 # the first two collected numbers are three times the weights. The logarithm of their ratio is the
-# difference of the two scores, which is the difference of the two qualities here. Together with the
-# blend, that is enough to solve for both.
+# difference of the two scores. With the keys below, the score of *cat* is
+# $2\,(3 + 0.5\,x_c) = 6 + x_c$ and that of *milk* is $6 + x_m$, so the difference is $x_c - x_m$.
+# The third collected number is the blend
+# $w_c\,x_c + w_m\,x_m = w_c\,(x_c - x_m) + (w_c + w_m)\,x_m$, and only $x_m$ is still unknown in it.
 
 # %%
 w_k_all = animal + food + 0.5 * quality              # (4, 1)
@@ -237,7 +237,7 @@ rows = []
 for x in (first, second, third):
     mixed, _ = one.attend(x @ w_q, x @ w_k_all, x @ w_v_all)  # (4, 3), (4, 4)
     from_cat, from_milk, blend = mixed[drank]
-    apart = (from_cat / from_milk).log()  # warmth of the cat minus that of the milk
+    apart = (from_cat / from_milk).log()  # quality of the cat minus that of the milk
     warm_milk = (blend - from_cat / 3 * apart) / ((from_cat + from_milk) / 3)
     rows.append(torch.stack([from_cat / 3, from_milk / 3, warm_milk + apart, warm_milk]))
 one.show(["first", "second", "third"], ["w_c", "w_m", "cat", "milk"], torch.stack(rows))
@@ -255,17 +255,16 @@ one.show(["first", "second", "third"], ["w_c", "w_m", "cat", "milk"], torch.stac
 # %% [markdown]
 # ## Two heads bring home two averages
 #
-# In the library, bring both questions and keep a page of notes for each. One head asks about the
-# animal, the other about the food:
+# Take two heads. One asks about the animal, the other about the food:
 #
 # | head | who asks | found by | handed over | written under |
 # |---|---|---|---|---|
 # | head 1 | *action* | *animal* | *quality* | *animal* |
 # | head 2 | *action* | *food* | *quality* | *food* |
 #
-# The first three columns are the $W_Q$, the $W_K$ and the $W_V$ of each head, all of width 1. The
-# last column comes later. Run both heads on all three scenes, and put what *drank* collects side by
-# side.
+# The column *who asks* is the $W_Q$ of each head, *found by* is its $W_K$ and *handed over* its $W_V$,
+# all of width 1. The last column comes later. Run both heads on all three scenes, and put what *drank*
+# collects side by side.
 
 # %%
 w_q1, w_k1, w_v1 = action, animal, quality  # (4, 1)
@@ -282,10 +281,10 @@ table = torch.stack(rows)                                        # (3, 4)
 one.show(list(scenes), ["cat", "milk", "head 1", "head 2"], table)
 
 # %% [markdown]
-# Compare the last two columns with the first two. Head 1 reports the cat and head 2 the milk, up to
-# a little that leaks in from other words: 1.98 in the place of 2. No two rows are alike.
+# Compare the last two columns with the first two. Head 1 reports the cat and head 2 the milk, apart
+# from a little that leaks in from other words: 1.98 instead of 2. No two rows are alike.
 #
-# The two rows of weights, for *cat* and *milk* alone, say where each head looks. They are the same in
+# The weights on *cat* and *milk*, one row per head, show where each head looks. They are the same in
 # every scene, because neither head finds words by their quality; the code takes the last scene's.
 
 # %%
@@ -293,9 +292,10 @@ looks = torch.stack([weights1[drank], weights2[drank]])[:, [cat, milk]]  # (2, 2
 one.show(["head 1", "head 2"], ["cat", "milk"], looks)
 
 # %% [markdown]
-# The figure shows why no two scenes can be confused now. Every point is a scene, and all scenes on a
-# head's line give this head the same number. One head tells you the line and not the place on it. Two
-# heads that look at different words have different lines, and these meet in a single scene.
+# The figure shows why no two scenes can be confused now. Every point is a scene. Each line goes
+# through the first scene, and on it lie all the scenes that give one head the same number. This number
+# tells you the line and not the place on it. The lines of two heads that look at different words cross
+# in a single scene.
 
 # %% jupyter={"source_hidden": true}
 points = table[[0, 2], :2]  # (2, 2)
@@ -346,9 +346,10 @@ print()
 one.show(["drank"], one.FEATURES, output[[drank]])
 
 # %% [markdown]
-# In the third scene *drank* receives the warmth of the cat under *animal* and that of the milk
-# under *food*, two places that this hand-made model has free. For $h$ heads and the words $X$, the
-# formula is [[Vaswani et al., section 3.2.2](../docs/references.md#vaswani-2017)]:
+# In the third scene *drank* receives the warmth of the cat under *animal* and that of the milk under
+# *food*. *Drank* itself has zeros there, so in this hand-made model the two places are free. For $h$
+# heads and the words $X$, the formula is [[Vaswani et al., section
+# 3.2.2](../docs/references.md#vaswani-2017)]:
 #
 # $$\mathrm{MultiHead}(X) = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
 #
@@ -356,16 +357,17 @@ one.show(["drank"], one.FEATURES, output[[drank]])
 #
 # The index $i$ says that each head has three matrices of its own, so two heads have
 # $3 \cdot 2 + 1 = 7$ matrices. The paper writes $Q$, $K$ and $V$ in place of the three $X$, because
-# the words that ask may be others than the words that are asked.
+# the words that ask may differ from the words that are asked.
 #
 # ## Two questions at once
 #
 # One head of the last chapter could not let *it* look at *cat* to learn who, and at *thirsty* to
 # learn what about it, without blending the two. Take the whole sentence again, in which *quality*
-# stands for thirsty or sweet, and use two heads of width 2. The first compares words by *animal*
-# and *food*, the second by *action* and *quality*. To keep them readable, each head uses one matrix
-# for all three roles. What goes in are the words after the head of the last chapter: each word plus
-# what it has collected.
+# stands for thirsty or sweet, and use two heads of width 2, so that each takes half of the four
+# features. The first compares words by *animal* and *food*, the second by *action* and *quality*. To
+# keep them readable, each head uses one matrix for all three roles. The input is what the last
+# chapter's head leaves behind: each word plus what it has collected. After that head, *it* no longer
+# fits *cat* and *milk* equally.
 
 # %%
 who = torch.cat([animal, food], dim=1)      # (4, 2)
@@ -388,8 +390,8 @@ for number, weights in enumerate((weights_who, weights_said), 1):
     print(f"head {number}: it looks at {one.WORDS[best]} ({weights[it, best]:.2f})")
 
 # %% [markdown]
-# The first head answers *who*, the second *what is said*. Below are the weights of the first head
-# for *it*. Where scripts run, choose the other head, and click other words.
+# The first head answers *who*, the second *what is said*. The figure shows the weights of the first
+# head for *it*. Where it has sliders, use them to choose the other head and other words.
 
 # %% jupyter={"source_hidden": true}
 still = display.attention_lines(weights_who, one.WORDS, it, name="two-heads-at-work")
@@ -417,8 +419,8 @@ for number, features in enumerate((who, said), 1):
 
 # %% [markdown]
 # *Thirsty* had put more animal into *it*, and *sweet* has put more food. That was enough for the first
-# head to turn from *cat* to *milk*. Layers build on each other in this way, and within a layer the
-# heads divide the work.
+# head to turn from *cat* to *milk*. A Transformer is built like this, of **layers**: each works on what
+# the layer before it leaves behind, and within a layer the heads divide the work.
 #
 # ## The module
 #
@@ -456,8 +458,8 @@ class TwoHeads(nn.Module):
 
 
 # %% [markdown]
-# Give it the matrices of the two heads from above, and it gives their weights. $W_O$ is the identity
-# here, because the four collected numbers already stand in the order of the features.
+# Give it the matrices of the two heads from above, and it gives the same weights as they do. $W_O$ is
+# the identity here, because the four collected numbers already stand in the order of the features.
 
 # %%
 two = TwoHeads(embed_dim=4)
@@ -478,8 +480,8 @@ one.show(["it collects"], one.FEATURES, output[[it]])
 #
 # ## A list of heads
 #
-# With eight heads nobody writes 25 matrices by hand. A head becomes a class of its own: `OneHead`
-# without $W_O$, since the heads share that one, and initialised when it is made.
+# With eight heads nobody writes 25 matrices by hand, so make a head a class of its own: `OneHead`
+# without $W_O$, which the heads share. It initialises its own matrices.
 
 
 # %%
@@ -533,7 +535,6 @@ asking, asked = torch.randn(3, 8), torch.randn(5, 8)
 trap = HeadsInAList(embed_dim=8, num_heads=4)
 output, weights = trap(asking, asked, asked)  # (3, 8), (4, 3, 5)
 print(f"output {tuple(output.shape)}, weights {tuple(weights.shape)}")
-print("finite:", output.isfinite().all().item())
 
 # %% [markdown]
 # It runs, and every shape is right. Each head has three matrices of `(8, 2)`, 48 numbers, and $W_O$
@@ -615,6 +616,8 @@ print("  in a head:     ", heads.heads[0].w_q.dtype)
 #
 # Eight heads instead of one, at the same model width: what does that cost? `Products` counts the
 # matrix products of a call: PyTorch can report every operation that it runs, and `Products` listens.
+# The table also lists the floating-point operations in these products (FLOPs). The *entries* are those
+# of all attention maps together, one for each weight.
 
 # %% jupyter={"source_hidden": true}
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -633,20 +636,19 @@ class Products(TorchDispatchMode):
 
 # %%
 long = torch.randn(64, 32)  # (64, 32)
-print(" h params weights matrices products  FLOPs of the products")
+print(" h params entries matrices products   FLOPs")
 for count in (1, 2, 4, 8, 16):
     model = Heads(embed_dim=32, num_heads=count)
     sizes = [matrix.numel() for matrix in model.parameters()]
     with Products() as products, FlopCounterMode(display=False) as flops:
         _, weights = model(long, long, long)  # (64, 32), (..., 64, 64)
     counted = (weights.numel(), len(sizes), products.calls, flops.get_total_flops())
-    print("{:2} {:6} {:7} {:8} {:8} {:22}".format(count, sum(sizes), *counted))
+    print("{:2} {:6} {:7} {:8} {:8} {:7}".format(count, sum(sizes), *counted))
 
 # %% [markdown]
 # The number of parameters does not depend on the number of heads. More heads are narrower heads: h
 # heads of width $e / h$ have $3 \cdot h \cdot e \cdot \frac{e}{h} = 3e^2$ numbers, and $W_O$ has
-# $e^2$ more, so $4e^2$ whatever h is. The arithmetic in the products (FLOPs, floating-point
-# operations) stays the same, too.
+# $e^2$ more, so $4e^2$ whatever h is. The FLOPs stay the same, too.
 #
 # Two things grow. There are h maps of attention weights instead of one, and the work is cut into
 # more pieces. Each head has three matrices and five products: three projections, the scores and the
@@ -655,8 +657,8 @@ for count in (1, 2, 4, 8, 16):
 #
 # ## Going deeper
 #
-# Three comparisons that a first reading may skip: `TwoHeads` computes the same as one head twice, as
-# PyTorch's class with two heads, and as two heads in a list.
+# Three comparisons that you may skip on a first reading: `TwoHeads` gives the same result as two
+# single heads added up, as PyTorch's class with two heads, and as a list of two heads.
 
 # %% [markdown]
 # <!-- deeper: The same as one head twice, and as PyTorch's two -->
@@ -687,8 +689,9 @@ torch.testing.assert_close((ours, our_weights), (out1 + out2, torch.stack([map1,
 
 mine = one.gradients(ours, [queries, words, *into, w_o])
 learned = [matrix for part in parts for matrix in part.parameters()]
-of_queries, of_words, *apart = one.gradients(out1 + out2, [queries, words, *learned])
-expected = (of_queries, of_words, *apart[:3], *apart[4:7], torch.cat([apart[3], apart[7]]))
+found = one.gradients(out1 + out2, [queries, words, *learned])
+of_queries, of_words, q1, k1, v1, o1, q2, k2, v2, o2 = found
+expected = (of_queries, of_words, q1, k1, v1, q2, k2, v2, torch.cat([o1, o2]))
 torch.testing.assert_close(mine, expected)
 print(f"one head twice: outputs, {len(mine)} gradients agree")
 
@@ -792,10 +795,10 @@ exercises.two_heads.check_add_up(add_up)
 # %% [markdown]
 # ### Your own heads
 #
-# *Easy, 10 minutes.* Write the module again, for any number of heads. Use `Head` from above: h
-# of them, each of width e / h, and one more matrix `w_o`, which you initialise. `forward` returns the
-# output alone, `(n, e)`, without the weights. If h does not divide e, raise a `ValueError` that names
-# both numbers.
+# *Easy, 10 minutes.* Without looking above, write the module for any number of heads. It holds h
+# times `Head`, each of width e / h, and one more matrix `w_o`, which you initialise. `forward` returns
+# the output alone, `(n, e)`, without the weights. If h does not divide e, raise a `ValueError` that
+# names both numbers.
 
 
 # %% tags=["exercise"]
@@ -890,5 +893,5 @@ exercises.two_heads.check_heads(MyHeads)
 # > The number of parameters, $4e^2$, does not depend on h. The heads belong in an `nn.ModuleList`,
 # > because a module does not look into a Python list.
 #
-# A list of h heads takes $5h + 1$ products, one after the other. [The next
-# chapter](03_split_and_stack.ipynb) finds the matrices of all heads inside one.
+# A list of h heads takes $3h + 1$ matrices and $5h + 1$ products. [The next
+# chapter](03_split_and_stack.ipynb) gets the same numbers with four matrices and six products.

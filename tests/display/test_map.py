@@ -69,7 +69,7 @@ def test_the_computation_is_multi_head_attention(kind):
 
 @each_step
 def test_shapes_are_those_that_the_step_names(step):
-    sizes = {"n": 10, "m": 10, "h": 2, "d": 2, "h * d": 4}
+    sizes = {"n": 10, "m": 10, "h": 2, "d": 2, "h * d": 4, "e": 4}
     shape = tuple(sizes[letter] for letter in drawn.STEPS[step][0].strip("()").split(", "))
     assert all(x.shape == shape for x in drawn.computation()[step])
 

@@ -102,6 +102,10 @@ def one_block(mixed: Heads, w_o: Tensor) -> Tensor:
     return torch.stack([x @ w_o[: x.size(1)] for x in mixed]).sum(0)
 
 
+def windows(mixed: Heads, w_o: Tensor) -> Tensor:
+    return torch.stack([x @ w_o[i : i + x.size(1)] for i, x in enumerate(mixed)]).sum(0)
+
+
 def backwards(mixed: Heads, w_o: Tensor) -> Tensor:
     blocks = w_o.split(mixed[0].size(1))
     return torch.stack([x @ w for x, w in zip(mixed, blocks[::-1], strict=True)]).sum(0)
@@ -160,6 +164,7 @@ WRONG_ADD_UP: list[tuple[Callable[..., Any], str]] = [
     (columns, "you cut w_o into blocks of columns"),
     (wide_columns, "the block of a head has d rows, one for each column"),
     (one_block, "every head goes through the same rows of w_o (block 0"),
+    (windows, "your blocks overlap: head i gets rows i to i + d of w_o"),
     (backwards, "the heads are in reversed order"),
     (lambda mixed, w_o: torch.cat(mixed[::-1], 1) @ w_o, "the heads are in reversed order"),
     (lambda mixed, w_o: torch.stack(mixed, -1).flatten(1) @ w_o, "interleaved"),
@@ -388,7 +393,10 @@ WRONG_HEADS: list[tuple[Any, str]] = [
     (but(mixed=pass_on(lambda q, k, v: (q, k, k))), "the heads get key as value, too"),
     (but(mixed=pass_on(lambda q, k, v: (q, v, k))), "key and value in each other's place"),
     (but(mixed=lambda self, *x: [self.heads[0](*x)[0]] * len(self.heads)), "is the first one's"),
-    (but(mixed=lambda self, *x: [head(*x) for head in self.heads]), ": forward raises TypeError"),
+    (but(mixed=lambda self, *x: [head(*x) for head in self.heads]),
+     "Head returns (mixed, weights): use mixed alone."),
+    (but(mixed=lambda self, *x: [head(*x).float() for head in self.heads]),
+     "Head returns (mixed, weights): use mixed alone."),
     (but(forward=lambda self, *x: (Right.forward(self, *x), None)), "it returns a tuple of 2"),
     (but(mixed=lambda self, *x: Right.mixed(self, *x)[:: 1 if len(self.heads) == 3 else -1]),
      "right at first, but not with e = 10, h = 5, n = 4, m = 3: the heads are in reversed order"),
@@ -402,6 +410,12 @@ WRONG_HEADS: list[tuple[Any, str]] = [
     (F.relu, "this is no subclass of nn.Module"),
     (list, "this is no subclass of nn.Module"),
 ]  # fmt: skip
+
+
+def test_heads_gives_the_hint_on_mixed_only_where_a_tuple_is_in_the_way(verdict: Any) -> None:
+    said = verdict(check_heads, but(forward=merge(lambda mixed: mixed[0].reshape(1.5))))
+    assert "must be tuple of ints" in said
+    assert "use mixed alone" not in said
 
 
 @pytest.mark.parametrize(("answer", "reason"), WRONG_HEADS, ids=[r for _, r in WRONG_HEADS])

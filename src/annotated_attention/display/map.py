@@ -59,7 +59,7 @@ STEPS = {
         "The heads are put back side by side, so that each word has one row again.",
     ),
     "project out": (
-        "(n, h * d)",
+        "(n, e)",
         "A last matrix mixes what the heads have collected: “it” now has {animal:.2f} of animal "
         "against {food:.2f} of food, so it now looks like the cat.",
     ),

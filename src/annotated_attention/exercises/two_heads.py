@@ -180,6 +180,11 @@ def _wrong_sums(mixed: list[Tensor], w_o: Tensor) -> Iterator[tuple[str, Tensor]
             "has its own, rows i * d to (i + 1) * d."
         )
         yield reason, torch.stack(mixed).sum(0) @ block
+    windows = [x @ w_o[i : i + d] for i, x in enumerate(mixed)]  # (n, e)
+    reason = (
+        "your blocks overlap: head i gets rows i to i + d of w_o. It has rows i * d to (i + 1) * d."
+    )
+    yield reason, torch.stack(windows).sum(0)
     yield "you add up the heads and leave out w_o.", torch.stack(mixed).sum(0)
     if w_o.size(0) == w_o.size(1):
         columns = [x @ part.mT for x, part in zip(mixed, w_o.split(d, dim=1), strict=True)]
@@ -252,6 +257,8 @@ def _judge_heads(answer: type[nn.Module], e: int, h: int, inputs: list[Tensor]) 
         raise
     except Refused as error:
         stopped = error
+        if isinstance(error, Raised) and re.search("'tuple' |got tuple", str(error.error)):
+            stopped = Refused(f"{error}\nHead returns (mixed, weights): use mixed alone.")
     # A missing registration is the better reason where both are true.
     heads, name = _require_parts(model, e, h)
     if stopped:
