@@ -32,8 +32,8 @@ TWICE = [
     address("04_reshape_trick"),
 ]
 
-# Tells what moves on the page although nobody touched it. A table that arrives in two pieces moves a
-# word by a hair, on some runs; what rounds to a layout shift of 0.000 is none, as in Lighthouse.
+# Tells what moves on the page although nobody touched it. A table that arrives in two pieces moves
+# a word by a hair, on some runs; what rounds to a layout shift of 0.000 is none, as in Lighthouse.
 WATCH = """
 window.shifts = [];
 new PerformanceObserver((list) => {
