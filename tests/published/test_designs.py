@@ -213,7 +213,7 @@ def test_bad_input_is_refused(
     module: Any = design.build(E, H).double()
     given = dict(own_arguments(design))
     module(**given)
-    begins = {"query": ("q", "x"), "key": ("k",), "value": ("v",), "mask": design.arguments[-1]}
+    begins = {"query": ("q", "x"), "key": ("k",), "value": ("v",), "mask": mask_name(design)}
     spoilt = next(argument for argument in given if argument.startswith(begins[what]))
     with pytest.raises(kind, match=message):
         module(**given | {spoilt: spoil(given[spoilt])})

@@ -169,7 +169,7 @@ def test_factors_multiply_the_scores(cls: Any) -> None:
     ones = torch.ones(1, 1, 1, 1, dtype=torch.float64)
     plain = module(query, key, value)
     torch.testing.assert_close(module(query, key, value, None, ones), plain)
-    even = module(query, key, value, None, ones * 0)  # every score is 0, so every key weighs the same
+    even = module(query, key, value, None, ones * 0)  # equal scores, equal weights
     torch.testing.assert_close(even, even[:, :1].expand_as(even))
     for wrong, message in (
         (torch.ones(B, N, M), r"attention_weights \(2, 3, 5\) must have shape"),
