@@ -55,7 +55,6 @@ from annotated_attention import MultiheadAttention, chapters, published, split_h
 from annotated_attention.published import DESIGNS
 
 one = chapters.load("01_one_head")
-twelve = chapters.load("12_counting")
 
 print(f"{'design':18} {'layout':10} {'mask':13} {'True':8} arguments")
 for name, design in DESIGNS.items():
@@ -106,9 +105,6 @@ def crashes(design: str, what: str, error: type[Exception], run) -> None:
 # `blocked`, `(b, n, m)` with True for blocked, whatever the design's own convention is.
 
 # %%
-EQUALS: dict[str, str] = {}
-
-
 def prove(name: str) -> None:
     """Compare a repaired design with the final class: outputs and gradients."""
     b, n, m, h, d = 2, 3, 5, 4, 6
@@ -128,6 +124,10 @@ def prove(name: str) -> None:
     torch.testing.assert_close(mine, theirs)
     EQUALS[name] = "any weights" if hasattr(module, "load_from") else "some weights"
     print(f"{name} = the final class with {EQUALS[name]}: outputs and gradients")
+
+
+# %%
+EQUALS: dict[str, str] = {}
 
 
 def count(module: nn.Module) -> int:
@@ -1057,7 +1057,7 @@ class Packed(nn.Module):
 
 # %%
 torch.manual_seed(0)
-x = torch.randn(3, 2, 24)                                     # (3, 2, 24)
+x = torch.randn(3, 2, 24)                                      # (3, 2, 24)
 all_real, past = torch.zeros(2, 3) > 0, torch.zeros(3, 3) > 0  # (2, 3), (3, 3)
 packed = Packed(24, 4)
 crashes("packed projection", "needs a padding mask", AssertionError,
@@ -1107,31 +1107,37 @@ note("packed projection", WRONG, "fully masked row: the mean of what is hidden",
 # %% [markdown]
 # The returned weights are those after dropout. PyTorch's class returns the same in training, and ours,
 # too; the repaired design returns what the softmax gave. And `need_weights=False` keeps the promise of not
-# returning the weights, but computes and stores them all the same. PyTorch keeps numbers for the backward
-# pass; count them, beside those that the final class keeps through its fused path.
+# returning the weights, but computes and stores them all the same. Ask PyTorch for the largest tensor that
+# it keeps for the backward pass, here and on the fused path of the final class.
 
 # %%
 dropping = Packed(24, 4, dropout=0.5)
 sums = dropping(x, all_real, past)[1].sum(-1)
 note("packed projection", STYLE, "weights after dropout",
      f"rows sum to {sums.min():.2f} … {sums.max():.2f}", bool((sums != 1).any()))
-length = torch.randn(256, 2, 24)
-real, ahead = torch.zeros(2, 256) > 0, torch.zeros(256, 256) > 0
-fused, kept = MultiheadAttention(24, 4), {}
-for name, module, call in (
-    ("asked", packed, lambda: packed(length, real, ahead)),
-    ("not asked", packed, lambda: packed(length, real, ahead, need_weights=False)),
-    ("final class", fused, lambda: fused(length, length, length, need_weights=False)),
-):
-    with twelve.Kept(module) as saved:
-        result = call()
-        kept[name] = sum(saved.sizes())
 
 # %%
-print(*(f"{name}: {numbers:,} numbers kept" for name, numbers in kept.items()), sep="\n")
+long = torch.randn(256, 2, 24)
+real, ahead = torch.zeros(2, 256) > 0, torch.zeros(256, 256) > 0
+final, largest = MultiheadAttention(24, 4), {}
+calls = {
+    "asked": lambda: packed(long, real, ahead),
+    "not asked": lambda: packed(long, real, ahead, need_weights=False),
+    "final class": lambda: final(long, long, long, need_weights=False),
+}
+for name, call in calls.items():
+    sizes: list[int] = []
+    keep = torch.autograd.graph.saved_tensors_hooks(
+        lambda kept: sizes.append(kept.numel()) or kept, lambda kept: kept)
+    with keep:
+        call()
+    largest[name] = max(sizes)
+    print(f"{name}: the largest tensor kept has {largest[name]:,} numbers")
+
+# %%
 note("packed projection", WASTE, "need_weights=False still computes them",
-     f"{kept['not asked'] / kept['final class']:.0f} times the final class's memory",
-     kept["asked"] == kept["not asked"] > 8 * 256 * 256 > kept["final class"])
+     f"{largest['not asked']:,} = b · h · n²: all weights",
+     largest["asked"] == largest["not asked"] == 8 * 256**2 > 10 * largest["final class"])
 
 # %% [markdown]
 # The article's first class, one head alone, declares $W_O$ and never applies it, so it gets no gradient.
@@ -1183,7 +1189,7 @@ def encode(length: int, width: int, pairs: int) -> Tensor:
 print("right:", tuple(encode(5, 6, 3).shape))
 crashes("packed projection", "positions: j < d", RuntimeError, lambda: encode(5, 6, 6))
 crashes("packed projection", "positions: odd widths", RuntimeError, lambda: encode(5, 7, 4))
-batch_first = torch.zeros(2, 3, 6)                                # (2, 3, 6)
+batch_first = torch.zeros(2, 3, 6)                               # (2, 3, 6)
 added = batch_first + encode(5, 6, 3)[: len(batch_first), None]  # (2, 3, 6)
 apart = (added[0] - added[0, 0]).abs().max()
 note("packed projection", WRONG, "positions: silently sequence-first",
