@@ -32,10 +32,10 @@ display.chapter_map(
 # | [No projection](#no-projection) | slices of the embedding, as they are | the same collection |
 # | [Packed projection](#packed-projection) | PyTorch's own source, step by step | a long article [[article](../docs/references.md#article-through-the-source)] |
 #
-# All of them go back to one page of one paper [[Vaswani et al.
-# 2017](../docs/references.md#vaswani-2017)], and several to the first annotated version of it, *The
-# Annotated Transformer* [[Rush 2018](../docs/references.md#rush-2018); [Huang et al.
-# 2022](../docs/references.md#huang-2022)].
+# Attention is older [[Bahdanau et al. 2015](../docs/references.md#bahdanau-2015)], but all seven go
+# back to one page of one paper [[Vaswani et al. 2017](../docs/references.md#vaswani-2017)]. Many readers
+# know it through *The Annotated Transformer*, which put the paper's text beside working code [[Rush
+# 2018](../docs/references.md#rush-2018)] [[Huang et al. 2022](../docs/references.md#huang-2022)].
 #
 # The package `annotated_attention.published` has a repaired version of each, with the layout, the
 # mask and the order of arguments that its source has. The cell lists them. Read the columns
@@ -111,14 +111,13 @@ def prove(name: str) -> None:
     torch.manual_seed(0)
     design = DESIGNS[name]
     module, reference = (x.double() for x in design.pair(h * d, h))
-    query = torch.randn(b, n, h * d, dtype=torch.float64, requires_grad=True)  # (b, n, h * d)
-    key = torch.randn(b, m, h * d, dtype=torch.float64, requires_grad=True)    # (b, m, h * d)
-    blocked = torch.rand(b, n, m) < 0.4                                        # (b, n, m)
-    blocked[..., 0], blocked[1, 2] = False, True
+    double = {"dtype": torch.float64, "requires_grad": True}
+    query, key = torch.randn(b, n, h * d, **double), torch.randn(b, m, h * d, **double)
     given = (query,) * 3 if design.kind == "self" else (query, key, key)
-    fitting = blocked[..., : given[1].size(1)]
-    output = design.call(module, *given, fitting)  # (b, n, h * d)
-    expected, _ = reference(*given, attn_mask=fitting.repeat_interleave(h, 0))
+    blocked = torch.rand(b, n, given[1].size(1)) < 0.4
+    blocked[..., 0], blocked[1, 2] = False, True
+    output = design.call(module, *given, blocked)  # (b, n, h * d)
+    expected, _ = reference(*given, attn_mask=blocked.repeat_interleave(h, 0))
     torch.testing.assert_close(output, expected)
     mine, theirs = (one.gradients(x, {*given}) for x in (output, expected))
     torch.testing.assert_close(mine, theirs)
@@ -232,8 +231,9 @@ plain, whole = PlainList(24, 4), RightOrder(24, 4)
 plain.heads = list(whole.heads)
 plain.output.load_state_dict(whole.output.state_dict())
 assert plain(x, x, x, None).equal(whole(x, x, x, None))
+found, everything = count(plain), count(whole)
 note("module per head", WRONG, "heads in a plain list never learn",
-     f"{count(plain):,} of {count(whole):,} parameters are found", count(plain) < count(whole))
+     f"{found:,} of {everything:,} parameters are found", found < everything)
 
 # %% [markdown]
 # **The repair.** `nn.ModuleList`, widths in one order, a mask that may be left out and has to fit, and
@@ -1354,9 +1354,9 @@ for severity in (WRONG, CRASH, WASTE, STYLE):
         linked = (f"[{name}](#{name.replace(' ', '-')})" for name in dict.fromkeys(designs))
         lines.append(f"| {severity} | {what} | {', '.join(linked)} |")
 counts = Counter(severity for severity, _, _ in FOUND)
-found = ", ".join(f"{severity}: {counts[severity]}" for severity in (WRONG, CRASH, WASTE, STYLE))
+totals = ", ".join(f"{severity}: {counts[severity]}" for severity in (WRONG, CRASH, WASTE, STYLE))
 assert {name for _, _, name in FOUND} == EQUALS.keys() == DESIGNS.keys()
-Markdown("\n".join(lines) + f"\n\nFound: {found}.")
+Markdown("\n".join(lines) + f"\n\nFound: {totals}.")
 
 # %% [markdown]
 # <!-- deeper: What the doctor says -->
