@@ -73,10 +73,11 @@ for name, design in DESIGNS.items():
 # means a name or a comment that misleads a reader. The four are listed from grave to light: a crash is
 # noticed at once, and a wrong number may never be.
 #
-# Two helpers run the defects and collect them for [the table at the end](#the-table). They insist: if
-# one of these ran one day, or came out right, this page would not build.
+# Two helpers, folded here, run the defects and collect them for [the table at the end](#the-table):
+# `crashes` expects an error of the given kind, and `note` makes sure of what it prints. If one of the
+# defects came out right one day, this page would not build.
 
-# %%
+# %% jupyter={"source_hidden": true}
 WRONG, CRASH, WASTE, STYLE = "computes something else", "crashes", "wastes", "style"
 FOUND: list[tuple[str, str, str]] = []  # severity, what, design
 
@@ -99,12 +100,11 @@ def crashes(design: str, what: str, error: type[Exception], run) -> None:
 
 
 # %% [markdown]
-# The third helper is the proof. `design.pair` gives a repaired module and the final class of
-# [Multi-head attention](07_multihead_attention.ipynb) with the same weights. Outputs and gradients
-# must agree, with a mask in which one row is fully masked. `design.call` takes batch-first tensors and
-# `blocked`, `(b, n, m)` with True for blocked, whatever the design's own convention is.
+# The third helper is the proof, `prove`. It takes a repaired module and the final class of
+# [Multi-head attention](07_multihead_attention.ipynb) with the same weights, and hands the same random
+# tensors to both, with a mask in which one row is fully masked. Outputs and gradients must agree.
 
-# %%
+# %% jupyter={"source_hidden": true}
 def prove(name: str) -> None:
     """Compare a repaired design with the final class: outputs and gradients."""
     b, n, m, h, d = 2, 3, 5, 4, 6
@@ -125,7 +125,7 @@ def prove(name: str) -> None:
     print(f"{name} = the final class with {EQUALS[name]}: outputs and gradients")
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 EQUALS: dict[str, str] = {}
 
 
@@ -252,8 +252,8 @@ display.source(published.module_per_head.Head.forward, docstrings=False)
 prove("module per head")
 
 # %% [markdown]
-# <!-- deeper: What else happens in the list of heads -->
-# ### Going deeper: What else happens in the list of heads
+# <!-- deeper: More on the list of heads -->
+# ### Going deeper: More on the list of heads
 #
 # Three more calls that a user makes sooner or later. The mask has no default. A width that the heads do
 # not divide is noticed only by the last layer. And a fully masked row is NaN, since the softmax divides
@@ -391,35 +391,37 @@ LABELS = ["whole, head 0", "whole, head 1", "short, head 0", "short, head 1"]
 for top, shares in ((0, as_published), (5, repaired)):
     for i, row in enumerate(shares.detach().flatten(0, 1).tolist()):
         for j, share in enumerate(row):
-            wrong = (share > 0) != bool(real[i // 2, j])
-            colour = display.COLOURS["h" if wrong else "n"]
-            ax.add_patch(Rectangle((j, top + i), 0.92, 0.9, fill=False, ec="#808080", lw=0.6))
-            ax.add_patch(Rectangle((j, top + i), 0.92, 0.9, color=colour, alpha=0.9 * share, lw=0))
-            text = "✗" if wrong else f"{share:.2f}"[1:] if share else "–"
+            leaks, missing = share > 0 and not real[i // 2, j], not share and real[i // 2, j]
+            colour, alpha = ("h", 0.6) if leaks else ("n", 0.9 * share)
+            square = partial(Rectangle, (j, top + i), 0.92, 0.9)
+            ax.add_patch(square(color=display.COLOURS[colour], alpha=alpha, lw=0))
+            ax.add_patch(square(fill=False, ec="#808080", lw=0.6))
+            text = "✗" if missing else f"{share:.2f}"[1:] if share else "–"
             ax.text(j + 0.46, top + i + 0.48, text, ha="center", va="center", fontsize=11)
 ax.set(xlim=(0, 8), ylim=(9, -0.7))
 ax.text(0, -0.25, "mask (b, n, n), as published", fontsize=11)
 ax.text(0, 4.7, "mask (b, 1, n, n), repaired", fontsize=11)
-ax.set_yticks([i + 0.45 for i in (0, 1, 2, 3, 5, 6, 7, 8)], LABELS * 2, fontsize=11)
+places = [i + 0.45 for i in (0, 1, 2, 3, 5, 6, 7, 8)]
 
 # %% jupyter={"source_hidden": true}
+ax.set_yticks(places, LABELS * 2, fontsize=11)
 ax.set_xticks([])
 ax.tick_params(length=0)
 ax.spines[:].set_visible(False)
-missing, padded = as_published[0, 1, 4:].any().item(), as_published[1, 0, 4:].any().item()
-assert (missing, padded) == (False, True)
+assert not as_published[0, 1, 4:].any()
+assert as_published[1, 0, 4:].all()
 assert not repaired[1, :, 4:].any()
 display.finish(
     drawing, name="masked-heads",
     alt="Weights per key, for two sentences with two heads each. As published, head 1 of the "
         "whole sentence misses the last four words, and head 0 of the short one looks at "
         "padding. Repaired, both heads of a sentence have its own mask.",
-    caption="One column per key. ✗ marks a key that is hidden and should not be, or seen and "
-            "should be hidden.")
+    caption="One column per key. Orange: padding that gets weight. ✗: a word that is hidden and "
+            "should be seen. –: hidden, rightly.")
 
 # %% [markdown]
-# Head 0 of *both* sentences got the mask of the first sentence, and head 1 that of the second. So half
-# of the heads of the short sentence look at padding, and half of those of the whole sentence miss its
+# Head 0 of *both* sentences got the mask of the first sentence, and head 1 that of the second. So head 0
+# of the short sentence spends 0.49 of its weight on padding, and head 1 of the whole sentence misses the
 # second half. Every shape is right, and every row sums to 1.
 #
 # **The repair.** `@` for `bmm`, the sizes from the input, and a mask whose number of axes is checked.
@@ -440,8 +442,8 @@ except ValueError as error:
 prove("wide projection")
 
 # %% [markdown]
-# <!-- deeper: What else happens in the wide projection -->
-# ### Going deeper: What else happens in the wide projection
+# <!-- deeper: More on the wide projection -->
+# ### Going deeper: More on the wide projection
 #
 # Like its first version: a width that the heads do not divide, and NaN in a fully masked row.
 
@@ -546,8 +548,8 @@ display.source(published.SharedProjection.forward, docstrings=False)
 prove("shared projection")
 
 # %% [markdown]
-# <!-- deeper: What else happens with shared projections -->
-# ### Going deeper: What else happens with shared projections
+# <!-- deeper: More on shared projections -->
+# ### Going deeper: More on shared projections
 #
 # The mask has no default. The number that blocks, -1e20, does not fit into half precision. In a fully
 # masked row all scores are equal again, so the row is the mean of exactly what the mask hides. It looks
@@ -680,8 +682,8 @@ one.show(list(looks), one.WORDS, torch.stack([*looks.values()]))
 assert looks["Near"][it - 1 : it + 2].sum() > 0.7 > looks["SequenceFirst"][it - 1 : it + 2].sum()
 
 # %% [markdown]
-# <!-- deeper: What else happens on the annotated page -->
-# ### Going deeper: What else happens on the annotated page
+# <!-- deeper: More on the annotated page -->
+# ### Going deeper: More on the annotated page
 #
 # A width that the heads do not divide passes the constructor and breaks in the last layer. -1e9 does
 # not fit into half precision, and turns a fully masked row into the mean of what is hidden.
@@ -886,8 +888,8 @@ torch.testing.assert_close(module(x, y, y, attention_weights=factors), formula)
 print("at other widths it is its formula, head by head")
 
 # %% [markdown]
-# <!-- deeper: What else happens with weighted scores -->
-# ### Going deeper: What else happens with weighted scores
+# <!-- deeper: More on weighted scores -->
+# ### Going deeper: More on weighted scores
 #
 # The published example passes 512 as the width of *one* head, eight times what ordinary attention
 # takes. It runs, with eight times the parameters:
@@ -968,8 +970,8 @@ prove("no projection")
 print(published.NoProjection(6, 3).as_multihead().in_proj_weight[:6].detach().numpy())
 
 # %% [markdown]
-# <!-- deeper: What else happens without projections -->
-# ### Going deeper: What else happens without projections
+# <!-- deeper: More on heads without projections -->
+# ### Going deeper: More on heads without projections
 #
 # A width that the heads do not divide stops in a `view`. A fully masked row is NaN, and the branches
 # that never run are here, too.
@@ -1091,8 +1093,8 @@ torch.testing.assert_close(weights, expected)
 print("without biases, weights:", tuple(weights.shape), "equal")
 
 # %% [markdown]
-# <!-- deeper: What else happens in the packed projection -->
-# ### Going deeper: What else happens in the packed projection
+# <!-- deeper: More on the packed projection -->
+# ### Going deeper: More on the packed projection
 #
 # -1e28 overflows in half precision and gives a fully masked row the mean of what is hidden, as the other
 # finite numbers do.
@@ -1349,10 +1351,11 @@ from IPython.display import Markdown
 lines = ["| what happens | defect | designs |", "|---|---|---|"]
 for severity in (WRONG, CRASH, WASTE, STYLE):
     kinds = dict.fromkeys(what for how, what, _ in FOUND if how == severity)
-    for what in kinds:
+    for row, what in enumerate(kinds):
         designs = [name for how, other, name in FOUND if (how, other) == (severity, what)]
         linked = (f"[{name}](#{name.replace(' ', '-')})" for name in dict.fromkeys(designs))
-        lines.append(f"| {severity} | {what} | {', '.join(linked)} |")
+        first = f"**{severity}**" if not row else ""
+        lines.append(f"| {first} | {what} | {', '.join(linked)} |")
 counts = Counter(severity for severity, _, _ in FOUND)
 totals = ", ".join(f"{severity}: {counts[severity]}" for severity in (WRONG, CRASH, WASTE, STYLE))
 assert {name for _, _, name in FOUND} == EQUALS.keys() == DESIGNS.keys()
