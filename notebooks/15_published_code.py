@@ -270,7 +270,7 @@ note("module per head", WRONG, "fully masked row: NaN", lost[0, 0, :3].tolist(),
      bool(lost.isnan().all()))
 
 # %% [markdown]
-# The article is of two minds about Q. In one place it is the input, in another $XW_Q$. Take both
+# The post is of two minds about Q. In one place it is the input, in another $XW_Q$. Take both
 # literally, project first and hand the result to a head, and everything is projected twice. That is no
 # richer function, because two matrices in a row are one matrix:
 
@@ -289,16 +289,20 @@ note("module per head", WASTE, "Q is projected twice",
 # %%
 joined = torch.cat([head(x, x, x, None) for head in whole.heads], -1)  # (2, 3, 24)
 equal = torch.allclose(joined, whole(x, x, x, None))
-note("module per head", STYLE, "a formula without W_O", f"equals the code: {equal}", not equal)
+note("module per head", STYLE, "a formula without W_O", f"equals the code: {equal}",
+     not equal)
 
 # %% [markdown]
-# The article assumes that the input is as wide as the model, and so do the other six. The final class
-# does not: its `kdim` and `vdim` are the widths of keys and values from elsewhere.
+# The post assumes that the input is as wide as the model. That is a limit, no defect, and the repaired
+# designs have it, too. The final class has not: its `kdim` and `vdim` are the widths of keys and values
+# that come from elsewhere.
 
 # %%
 narrow = torch.randn(2, 5, 16)
-crashes("module per head", "keys of another width", RuntimeError,
-        lambda: whole(x, narrow, narrow, None))
+try:
+    published.ModulePerHead(24, 4)(x, narrow, narrow)
+except ValueError as error:
+    print("the list of heads:", error)
 other = MultiheadAttention(24, 4, kdim=16, vdim=16, batch_first=True)
 print("the final class:", tuple(other(x, narrow, narrow)[0].shape))
 
