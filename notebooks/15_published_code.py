@@ -385,7 +385,8 @@ as_published = wide.weights(pair, mask).mean(2)                 # (2, 2, 8)
 repaired = wide.weights(pair, mask[:, None]).mean(2)            # (2, 2, 8)
 leak = as_published[1, :, 4:].sum(-1)
 note("wide projection", WRONG, "a (b, n, n) mask hides keys by head, b = h",
-     f"on padding: head 0 {leak[0]:.2f}, head 1 {leak[1]:.2f}", leak[0] > 0.3 and leak[1] == 0)
+     f"on padding: head 0 {leak[0]:.2f}, head 1 {leak[1]:.2f}",
+     leak[0] > 0.3 and leak[1] == 0)
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -395,7 +396,8 @@ LABELS = ["whole, head 0", "whole, head 1", "short, head 0", "short, head 1"]
 for top, shares in ((0, as_published), (5, repaired)):
     for i, row in enumerate(shares.detach().flatten(0, 1).tolist()):
         for j, share in enumerate(row):
-            leaks, missing = share > 0 and not real[i // 2, j], not share and real[i // 2, j]
+            word = bool(real[i // 2, j])
+            leaks, missing = share > 0 and not word, share == 0 and word
             colour, alpha = ("h", 0.6) if leaks else ("n", 0.9 * share)
             square = partial(Rectangle, (j, top + i), 0.92, 0.9)
             ax.add_patch(square(color=display.COLOURS[colour], alpha=alpha, lw=0))
@@ -1122,23 +1124,26 @@ sums = dropping(x, all_real, past)[1].sum(-1)
 note("packed projection", STYLE, "weights after dropout",
      f"rows sum to {sums.min():.2f} … {sums.max():.2f}", bool((sums != 1).any()))
 
+
 # %%
-long = torch.randn(256, 2, 24)
-real, ahead = torch.zeros(2, 256) > 0, torch.zeros(256, 256) > 0
-final, largest = MultiheadAttention(24, 4), {}
-calls = {
-    "asked": lambda: packed(long, real, ahead),
-    "not asked": lambda: packed(long, real, ahead, need_weights=False),
-    "final class": lambda: final(long, long, long, need_weights=False),
-}
-for name, call in calls.items():
+def largest_kept(call) -> int:
+    """Find the largest tensor that a call keeps for the backward pass, in numbers."""
     sizes: list[int] = []
-    keep = torch.autograd.graph.saved_tensors_hooks(
-        lambda kept: sizes.append(kept.numel()) or kept, lambda kept: kept)
-    with keep:
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda kept: sizes.append(kept.numel()) or kept, lambda kept: kept
+    ):
         call()
-    largest[name] = max(sizes)
-    print(f"{name}: the largest tensor kept has {largest[name]:,} numbers")
+    return max(sizes)
+
+
+long, final = torch.randn(256, 2, 24), MultiheadAttention(24, 4)
+real, ahead = torch.zeros(2, 256) > 0, torch.zeros(256, 256) > 0
+largest = {
+    "asked": largest_kept(lambda: packed(long, real, ahead)),
+    "not asked": largest_kept(lambda: packed(long, real, ahead, need_weights=False)),
+    "final class": largest_kept(lambda: final(long, long, long, need_weights=False)),
+}
+print(*(f"{name}: {numbers:,} numbers" for name, numbers in largest.items()), sep="\n")
 
 # %%
 note("packed projection", WASTE, "need_weights=False still computes them",
