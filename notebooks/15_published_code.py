@@ -419,11 +419,11 @@ assert as_published[1, 0, 4:].all()
 assert not repaired[1, :, 4:].any()
 display.finish(
     drawing, name="masked-heads",
-    alt="Weights per key, for two sentences with two heads each. As published, head 1 of the "
-        "whole sentence misses the last four words, and head 0 of the short one looks at "
-        "padding. Repaired, both heads of a sentence have its own mask.",
-    caption="One column per key. Orange: padding that gets weight. ✗: a word that is hidden and "
-            "should be seen. –: hidden, rightly.")
+    alt="Weights per key, for two sentences with two heads each. As published, head 1 of "
+        "the whole sentence misses the last four words, and head 0 of the short one looks "
+        "at padding. Repaired, both heads of a sentence have its own mask.",
+    caption="One column per key. Orange: padding that gets weight. ✗: a word that is "
+            "hidden and should be seen. –: hidden, rightly.")
 
 # %% [markdown]
 # Head 0 of *both* sentences got the mask of the first sentence, and head 1 that of the second. So head 0

@@ -4,7 +4,7 @@
 # *Can you write it in a quarter of an hour, and prove that it is right?*
 #
 # In an interview, somebody hands you an empty file and asks for multi-head attention. A pianist who
-# plays without the score has not learned dots on paper by heart, but the tune. Here the tune is one
+# plays without notes has not learned the dots on the paper by heart, but the tune. Here the tune is one
 # sentence of eight words, and the code follows from it.
 #
 # This chapter has the shortest version that is correct, and seven questions that are asked next, each
