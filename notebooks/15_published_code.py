@@ -454,7 +454,8 @@ prove("wide projection")
 # Like its first version: a width that the heads do not divide, and NaN in a fully masked row.
 
 # %%
-crashes("wide projection", "h need not divide e", RuntimeError, lambda: WithMatmul(10, 4)(ten))
+crashes("wide projection", "h need not divide e", RuntimeError,
+        lambda: WithMatmul(10, 4)(ten))
 lost = WithMatmul(24, 4)(x, torch.zeros(1, 1, 3, 3))  # (2, 3, 24)
 note("wide projection", WRONG, "fully masked row: NaN", lost[0, 0, :3].tolist(),
      bool(lost.isnan().all()))
@@ -490,7 +491,8 @@ class SlicesFirst(nn.Module):
     def __init__(self, embed_size: int, heads: int) -> None:
         super().__init__()
         self.heads, d = heads, embed_size // heads
-        self.values, self.keys, self.queries = (nn.Linear(d, d, bias=False) for _ in range(3))
+        small = [nn.Linear(d, d, bias=False) for _ in range(3)]
+        self.values, self.keys, self.queries = small
         self.out = nn.Linear(embed_size, embed_size)
 
     def forward(self, values, keys, query, mask):
@@ -570,7 +572,8 @@ crashes("shared projection", "overflow in half precision", RuntimeError,
 q = torch.randn(2, 3, 4, 6)
 weights = slice_weights(q, q, blocking, 24)  # (2, 4, 3, 3)
 note("shared projection", WRONG, "fully masked row: the mean of what is hidden",
-     [round(weight, 2) for weight in weights[0, 0, 0].tolist()], (weights == 1 / 3).all().item())
+     [round(weight, 2) for weight in weights[0, 0, 0].tolist()],
+     bool((weights == 1 / 3).all()))
 
 # %% [markdown]
 # The class is called `SelfAttention`, and its example has 20 queries and 50 keys from two tensors.
@@ -601,11 +604,12 @@ note("shared projection", STYLE, "cross-attention called self-attention",
 
 # %%
 class ByKeyword(nn.Module):
-    def __init__(self, heads: int, d_model: int, dropout_prob: float = 0.1, bias: bool = True):
+    def __init__(self, heads: int, d_model: int, dropout_prob=0.1, bias: bool = True):
         super().__init__()
         self.heads, self.d_k, self.attn = heads, d_model // heads, None
-        self.query, self.key = (nn.Linear(d_model, heads * self.d_k, bias) for _ in range(2))
-        self.value, self.output = nn.Linear(d_model, heads * self.d_k), nn.Linear(d_model, d_model)
+        width = heads * self.d_k
+        self.query, self.key = (nn.Linear(d_model, width, bias) for _ in range(2))
+        self.value, self.output = nn.Linear(d_model, width), nn.Linear(d_model, d_model)
         self.dropout = nn.Dropout(dropout_prob)
 
     def get_scores(self, query: Tensor, key: Tensor) -> Tensor:
@@ -685,7 +689,8 @@ for kind in (published.SequenceFirst, Near):
     module(query=words, key=words, value=words)
     looks[kind.__name__] = module.last_weights[it, :, 0].mean(-1)  # (8,)
 one.show(list(looks), one.WORDS, torch.stack([*looks.values()]))
-assert looks["Near"][it - 1 : it + 2].sum() > 0.7 > looks["SequenceFirst"][it - 1 : it + 2].sum()
+around = {name: share[it - 1 : it + 2].sum() for name, share in looks.items()}
+assert around["Near"] > 0.7 > around["SequenceFirst"]
 
 # %% [markdown]
 # <!-- deeper: More on the annotated page -->
@@ -734,7 +739,8 @@ without = OnThePage(4, 24, dropout_prob=0.0, bias=False)
 biases = [name for name, _ in without.named_parameters() if name.endswith("bias")]
 zeros = torch.zeros(3, 2, 24)
 output = without(query=zeros, key=zeros, value=zeros)
-note("sequence first", WRONG, "bias=False leaves biases", ", ".join(biases), output.any().item())
+note("sequence first", WRONG, "bias=False leaves biases", ", ".join(biases),
+     output.any().item())
 
 # %% [markdown]
 # Two harmless ones. The page defines `__call__` where a module has `forward`. Its own base class
@@ -751,7 +757,8 @@ class Called(OnThePage):
 called, hooked = Called(4, 24), []
 called.register_forward_hook(lambda *_: hooked.append(1))
 called(query=tall, key=tall, value=tall)
-note("sequence first", STYLE, "__call__ for forward", f"{len(hooked)} hooks ran", not hooked)
+note("sequence first", STYLE, "__call__ for forward", f"{len(hooked)} hooks ran",
+     not hooked)
 tokens = published.PrepareHeads(24, 4, 6, bias=True)(torch.randn(2, 24))
 note("sequence first", STYLE, "a comment that says (b, e)", str(tuple(tokens.shape)),
      tokens.shape == (2, 4, 6))
@@ -858,12 +865,13 @@ torch.manual_seed(0)
 x = torch.randn(1, 49, 512)
 tiny = ScaledDotProductAttention(512, 64, 64, 8)
 xavier = published.WeightedScores(512, 64, 64, 8)
-for name, maps in {"Xavier": (xavier.to_query, xavier.to_key), "0.001": (tiny.fc_q, tiny.fc_k)}.items():
+pairs = {"Xavier": (xavier.to_query, xavier.to_key), "0.001": (tiny.fc_q, tiny.fc_k)}
+for name, maps in pairs.items():
     q, k = (to(x)[0, :, :64] for to in maps)  # (49, 64)
     weights = (q @ k.mT / 8).softmax(-1)      # (49, 49)
     print(f"{name:6} deviation {q.std():.3f}, largest of 49 weights {weights.max():.3f}")
-note("weighted scores", WASTE, "initial weights too small", f"an even share is {1 / 49:.3f}",
-     weights.max() < 1.02 / 49)
+note("weighted scores", WASTE, "initial weights too small",
+     f"an even share is {1 / 49:.3f}", weights.max() < 1.02 / 49)
 
 # %% [markdown]
 # **The repair.** Xavier's initial weights, a checked mask, zeros for a fully masked row. The factors
@@ -902,7 +910,8 @@ print("at other widths it is its formula, head by head")
 
 # %%
 for width in (512, 64):
-    print(f"d_k = d_v = {width}: {count(ScaledDotProductAttention(512, width, width, 8)):,}")
+    many = count(ScaledDotProductAttention(512, width, width, 8))
+    print(f"d_k = d_v = {width}: {many:,} parameters")
 print(f"the final class: {count(MultiheadAttention(512, 8)):,}")
 x = torch.randn(50, 49, 512)
 with torch.no_grad():
@@ -1028,14 +1037,15 @@ def folded(q: Tensor, k: Tensor, v: Tensor, added: Tensor, dropout: float):
         k: (r, m, d), projected.
         v: (r, m, d), projected.
     """
-    weights = (q @ k.mT / math.sqrt(q.size(-1)) + added.to(q.dtype)).softmax(-1)  # (r, n, m)
+    scores = q @ k.mT / math.sqrt(q.size(-1)) + added  # (r, n, m)
+    weights = scores.softmax(-1)                       # (r, n, m)
     weights = F.dropout(weights, dropout)
     return weights @ v, weights
 
 
 # %%
 class Packed(nn.Module):
-    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True):
+    def __init__(self, embed_dim: int, num_heads: int, dropout=0.0, bias: bool = True):
         super().__init__()
         self.h, self.p = num_heads, dropout
         self.in_proj = nn.Linear(embed_dim, 3 * embed_dim, bias)
@@ -1072,7 +1082,8 @@ crashes("packed projection", "needs a padding mask", AssertionError,
         lambda: packed(x, None, past))
 crashes("packed projection", "needs an attention mask", TypeError,
         lambda: packed(x, all_real, None))
-crashes("packed projection", "bias=False", AttributeError, lambda: Packed(24, 4, bias=False))
+crashes("packed projection", "bias=False", AttributeError,
+        lambda: Packed(24, 4, bias=False))
 _, weights = packed(x, all_real, past)
 note("packed projection", WRONG, "weights folded, (b * h, n, m)", tuple(weights.shape),
      weights.shape == (2 * 4, 3, 3))
@@ -1091,7 +1102,8 @@ display.source(published.PackedBase.forward, docstrings=False)
 
 # %%
 prove("packed projection")
-ours, wanted = published.PackedProjection(24, 4, bias=False), MultiheadAttention(24, 4, bias=False)
+wanted = MultiheadAttention(24, 4, bias=False)
+ours = published.PackedProjection(24, 4, bias=False)
 ours.load_from(wanted)
 _, weights = ours(x, x, x)
 _, expected = wanted(x, x, x, average_attn_weights=False)
@@ -1110,7 +1122,8 @@ crashes("packed projection", "overflow in half precision", RuntimeError,
         lambda: torch.zeros(8, 3, 3).half().masked_fill(torch.ones(8, 3, 3) > 0, -1e28))
 _, weights = packed(x, all_real, ~past)
 note("packed projection", WRONG, "fully masked row: the mean of what is hidden",
-     [round(weight, 2) for weight in weights[0, 0].tolist()], bool((weights == 1 / 3).all()))
+     [round(weight, 2) for weight in weights[0, 0].tolist()],
+     bool((weights == 1 / 3).all()))
 
 # %% [markdown]
 # The returned weights are those after dropout. PyTorch's class returns the same in training, and ours,
@@ -1366,7 +1379,7 @@ for severity in (WRONG, CRASH, WASTE, STYLE):
         first = f"**{severity}**" if not row else ""
         lines.append(f"| {first} | {what} | {', '.join(linked)} |")
 counts = Counter(severity for severity, _, _ in FOUND)
-totals = ", ".join(f"{severity}: {counts[severity]}" for severity in (WRONG, CRASH, WASTE, STYLE))
+totals = ", ".join(f"{severity}: {number}" for severity, number in counts.items())
 assert {name for _, _, name in FOUND} == EQUALS.keys() == DESIGNS.keys()
 Markdown("\n".join(lines) + f"\n\nFound: {totals}.")
 

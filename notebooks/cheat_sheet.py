@@ -139,10 +139,11 @@ torch.testing.assert_close(one.gradients(output, [x, y]), one.gradients(expected
 # %% tags=["hide-input"]
 from annotated_attention import attention, merge_heads, split_heads
 
-STEPS = (split_heads, attention.scaled_scores, attention.masked_softmax, attention.mix, merge_heads)
-split, score, softmax, mix, merge = STEPS
+LINES = (attention.scaled_scores, attention.masked_softmax, attention.mix)
+split, score, softmax, mix, merge = STEPS = (split_heads, *LINES, merge_heads)
 queries, keys, values = (split(z @ w, h) for z, w in ((x, W_Q), (y, W_K), (y, W_V)))
-torch.testing.assert_close(merge(mix(softmax(score(queries, keys), blocked), values)[0]), mixed)
+attended, _ = mix(softmax(score(queries, keys), blocked), values)
+torch.testing.assert_close(merge(attended), mixed)
 Markdown("In the package: " + ", ".join(f"`{step.__name__}`" for step in STEPS))
 
 # %% [markdown]
