@@ -78,7 +78,8 @@ for name, design in DESIGNS.items():
 # defects came out right one day, this page would not build.
 
 # %% jupyter={"source_hidden": true}
-WRONG, CRASH, WASTE, STYLE = "computes something else", "crashes", "wastes", "style"
+SEVERITIES = ("computes something else", "crashes", "wastes", "style")
+WRONG, CRASH, WASTE, STYLE = SEVERITIES
 FOUND: list[tuple[str, str, str]] = []  # severity, what, design
 
 
@@ -1375,20 +1376,23 @@ for name, design in DESIGNS.items():
 # for: masks, sizes and initial numbers come up again and again, and the formula of attention hardly ever.
 
 # %% tags=["hide-input"]
+import re
+
 from IPython.display import Markdown
 
 lines = ["| what happens | defect | designs |", "|---|---|---|"]
-for severity in (WRONG, CRASH, WASTE, STYLE):
+for severity in SEVERITIES:
     kinds = dict.fromkeys(what for how, what, _ in FOUND if how == severity)
     for row, what in enumerate(kinds):
         designs = [name for how, other, name in FOUND if (how, other) == (severity, what)]
         linked = (f"[{name}](#{name.replace(' ', '-')})" for name in dict.fromkeys(designs))
         first = f"**{severity}**" if not row else ""
-        lines.append(f"| {first} | {what} | {', '.join(linked)} |")
+        literal = re.sub(r"([_*])", r"\\\1", what)  # not bold
+        lines.append(f"| {first} | {literal} | {', '.join(linked)} |")
 counts = Counter(severity for severity, _, _ in FOUND)
-totals = ", ".join(f"{severity}: {number}" for severity, number in counts.items())
+totals = ", ".join(f"{severity}: {counts[severity]}" for severity in SEVERITIES)
 assert {name for _, _, name in FOUND} == EQUALS.keys() == DESIGNS.keys()
-Markdown("\n".join(lines) + f"\n\nFound: {totals}.")
+Markdown("\n".join(lines) + f"\n\nCounted once for each design: {totals}.")
 
 # %% [markdown]
 # <!-- deeper: What the doctor says -->
