@@ -3,10 +3,14 @@
 #
 # *What does the code that people copy really compute?*
 #
-# Search for multi-head attention in PyTorch, and you find the same designs again and again. Of the
-# seven here, two do not run as printed, one no longer runs, and one computes something else than the
-# formula above it. First you run all seven, made correct. Then you break each of them the way it was
-# broken, and see what comes out.
+# A recipe is copied onto a card, and the card is copied again. On the third card the salt is missing.
+# It still reads like a recipe, and nobody notices before somebody cooks it. Code for multi-head
+# attention is passed on like that, from blog post to repository to blog post.
+#
+# Here you cook seven of these recipes. For each design you get the lines that matter, rewritten in
+# this book's words, and you run them as they were published. Then come the repair and the proof
+# that it computes what it should. Of the seven, two do not run as printed, one no longer runs, and one
+# computes something else than the formula above it.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -16,14 +20,26 @@ display.chapter_map(
 )
 
 # %% [markdown]
-# ## Seven designs, called alike
+# ## Seven designs
 #
-# The package `annotated_attention.published` has one module for each, in this book's own words and
-# made correct: a list of heads and one wide projection, both from a blog post; a small projection
-# that all heads share; [a page that annotates its own source](../docs/references.md#annotated-page);
-# two from [a collection of paper code](../docs/references.md#paper-code-collection), with weights on
-# the scores and without projections; and one that follows PyTorch's own source. Layout, mask and
-# order of arguments are as they were.
+# | design | the idea | published in |
+# |---|---|---|
+# | [Module per head](#module-per-head) | a list of h small attentions | a blog post [[post](../docs/references.md#post-in-two-versions)] |
+# | [Wide projection](#wide-projection) | one matrix holds all heads | the same post, second version |
+# | [Shared projection](#shared-projection) | one small matrix that all heads share | an introduction with `einsum` [[Persson](../docs/references.md#persson)] |
+# | [Sequence first](#sequence-first) | a method for the scores, to be overridden | a page that annotates its own source [[labml](../docs/references.md#annotated-page)] |
+# | [Weighted scores](#weighted-scores) | factors on the scores, widths of their own | a collection of paper code [[collection](../docs/references.md#paper-code-collection)] |
+# | [No projection](#no-projection) | slices of the embedding, as they are | the same collection |
+# | [Packed projection](#packed-projection) | PyTorch's own source, step by step | a long article [[article](../docs/references.md#article-through-the-source)] |
+#
+# Attention is older [[Bahdanau et al. 2015](../docs/references.md#bahdanau-2015)], but all seven go
+# back to one page of one paper [[Vaswani et al. 2017](../docs/references.md#vaswani-2017)]. Many readers
+# know it through *The Annotated Transformer*, which put the paper's text beside working code [[Rush
+# 2018](../docs/references.md#rush-2018)] [[Huang et al. 2022](../docs/references.md#huang-2022)].
+#
+# The package `annotated_attention.published` has a repaired version of each, with the layout, the
+# mask and the order of arguments that its source has. The cell lists them. Read the columns
+# downwards: hardly two designs can be called alike.
 
 # %%
 import importlib
@@ -46,58 +62,72 @@ for name, design in DESIGNS.items():
     print(about, ", ".join(design.arguments).replace("attention_", "…_"))
 
 # %% [markdown]
-# Read the columns downwards. Layout, mask and the meaning of True differ, and in one design the values
-# come first. So each design says how to call it: `design.call` takes batch-first tensors and our
-# `blocked`, `(b, n, m)` with True for "must not see", whatever is inside.
+# ## How to read a section
+#
+# Every section has the same five parts: the idea, the published lines, what happens when they run, the
+# repair, and the proof. What a first reader may skip is folded at its end.
+#
+# Each defect gets a severity. Code that **computes something else** returns numbers other than its
+# formula, its text or its options promise. Code that **crashes** stops with an error, also on inputs
+# that are right. Code that **wastes** costs time, memory or parameters for nothing. And **style**
+# means a name or a comment that misleads a reader. The four are listed from grave to light: a crash is
+# noticed at once, and a wrong number may never be.
+#
+# Two helpers, folded here, run the defects and collect them for [the table at the end](#the-table):
+# `crashes` expects an error of the given kind, and `note` makes sure of what it prints. If one of the
+# defects came out right one day, this page would not build.
 
-# %%
-torch.manual_seed(0)
-words = one.EMBEDDINGS[None]                            # (1, 8, 4)
-future = torch.ones(1, 8, 8, dtype=torch.bool).triu(1)  # (1, 8, 8)
-for name, design in DESIGNS.items():
-    module = design.build(4, 2)
-    output = design.call(module, words, words, words, future)
-    print(f"{name:18} {type(module).__name__:16} {tuple(output.shape)}")
+# %% jupyter={"source_hidden": true}
+SEVERITIES = ("computes something else", "crashes", "wastes", "style")
+WRONG, CRASH, WASTE, STYLE = SEVERITIES
+FOUND: list[tuple[str, str, str]] = []  # severity, what, design
+
+
+def note(design: str, severity: str, what: str, seen: object, sure: bool) -> None:
+    """Print what was seen, make sure of it, and keep it for the table."""
+    assert sure, f"{design}: {what}? {seen}"
+    FOUND.append((severity, what, design))
+    print(f"{severity}: {what}\n    {textwrap.shorten(str(seen), 84, placeholder=' …')}")
+
+
+def crashes(design: str, what: str, error: type[Exception], run) -> None:
+    """Run what stops with this error, and note the error's words."""
+    try:
+        run()
+    except error as reason:
+        said = f"{type(reason).__name__}: {str(reason) or '(no message)'}"
+        return note(design, CRASH, what, said, sure=True)
+    raise AssertionError(f"{design}: {what}? It runs.")
+
 
 # %% [markdown]
-# ## What each computes
-#
-# Five of them are multi-head attention: they have `load_from`, which takes the weights of
-# [the final class](07_multihead_attention.ipynb). Two are less than that, and have
-# `as_multihead`, which builds the attention that they equal. Either way, `design.pair` gives a module
-# and its equal. Compare outputs and gradients. The mask leaves one query no key at all; `wide
-# projection` knows self-attention alone.
+# The third helper is the proof, `prove`. It takes a repaired module and the final class of
+# [Multi-head attention](07_multihead_attention.ipynb) with the same weights, and hands the same random
+# tensors to both, with a mask in which one row is fully masked. Outputs and gradients must agree.
 
-# %%
-b, n, m, h, d = 2, 3, 5, 4, 6
-query = torch.randn(b, n, h * d, dtype=torch.float64, requires_grad=True)  # (b, n, h * d)
-key = torch.randn(b, m, h * d, dtype=torch.float64, requires_grad=True)    # (b, m, h * d)
-blocked = torch.rand(b, n, m) < 0.4                                        # (b, n, m)
-blocked[..., 0], blocked[1, 2] = False, True
-
-EQUALS: dict[str, str] = {}
-for name, design in DESIGNS.items():
+# %% jupyter={"source_hidden": true}
+def prove(name: str) -> None:
+    """Compare a repaired design with the final class: outputs and gradients."""
+    b, n, m, h, d = 2, 3, 5, 4, 6
+    torch.manual_seed(0)
+    design = DESIGNS[name]
     module, reference = (x.double() for x in design.pair(h * d, h))
+    double = {"dtype": torch.float64, "requires_grad": True}
+    query, key = torch.randn(b, n, h * d, **double), torch.randn(b, m, h * d, **double)
     given = (query,) * 3 if design.kind == "self" else (query, key, key)
-    fitting = blocked[..., : given[1].size(1)]
-    output = design.call(module, *given, fitting)  # (b, n, h * d)
-    expected, _ = reference(*given, attn_mask=fitting.repeat_interleave(h, 0))
+    blocked = torch.rand(b, n, given[1].size(1)) < 0.4
+    blocked[..., 0], blocked[1, 2] = False, True
+    output = design.call(module, *given, blocked)  # (b, n, h * d)
+    expected, _ = reference(*given, attn_mask=blocked.repeat_interleave(h, 0))
     torch.testing.assert_close(output, expected)
     mine, theirs = (one.gradients(x, {*given}) for x in (output, expected))
     torch.testing.assert_close(mine, theirs)
-    way = "load_from" if hasattr(module, "load_from") else "as_multihead"
-    EQUALS[name] = {"load_from": "any weights", "as_multihead": "some weights"}[way]
-    print(f"{name:18} equal, by {way}")
+    EQUALS[name] = "any weights" if hasattr(module, "load_from") else "some weights"
+    print(f"{name} = the final class with {EQUALS[name]}: outputs and gradients")
 
-# %% [markdown]
-# Now the two that are less. `shared projection` cuts the embedding into slices first, and projects
-# every slice with the same small matrix. As a wide matrix that is one block, h times along the
-# diagonal, and zeros everywhere else. `no projection` has ones on the diagonal.
 
-# %%
-for small in (published.SharedProjection(6, 3), published.NoProjection(6, 3)):
-    wide = small.as_multihead().in_proj_weight.chunk(3)[0]  # (6, 6)
-    print(wide.detach().numpy().round(2))
+# %% jupyter={"source_hidden": true}
+EQUALS: dict[str, str] = {}
 
 
 def count(module: nn.Module) -> int:
@@ -105,25 +135,765 @@ def count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-shared, full = count(published.SharedProjection(256, 8)), count(MultiheadAttention(256, 8))
-print(f"parameters at e = 256, h = 8: {shared:,} of {full:,}, {shared / full:.0%}")
-
 # %% [markdown]
-# No head ever sees another head's slice before the output projection. The article that prints this
-# code prints the formula of multi-head attention above it. `no projection` comes from the same
-# collection as `weighted scores`, and leaves the three projections out:
+# ## Module per head
+#
+# **The idea.** Read the formula word by word: h heads, each with three small projections, side by
+# side, and one more projection. A head is a module, and the heads are a list [[Vaswani et al.
+# 2017](../docs/references.md#vaswani-2017), section 3.2.2].
+#
+# **The lines.** A function attends, and takes a mask in which 0 means blocked. In the published
+# version the list was made by `torch.ModuleList`, and the head's constructor takes the *narrow* width
+# first. The method `collect` makes the list, so that you can mend it in a moment.
+
 
 # %%
-display.diff(published.WeightedScores.forward, published.NoProjection.forward)
+def look_up(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Attend in one head; 0 in the mask means blocked.
+
+    Args:
+        query: (b, n, d), projected.
+        key: (b, m, d), projected.
+        value: (b, m, d), projected.
+    """
+    scores = torch.bmm(query, key.mT) / math.sqrt(query.size(-1))  # (b, n, m)
+    if mask is not None:
+        scores = scores.masked_fill(mask == 0, -math.inf)
+    return torch.bmm(scores.softmax(-1), value)                    # (b, n, d)
+
+
+class Head(nn.Module):
+    def __init__(self, head_dim: int, embed_dim: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(embed_dim, head_dim) for _ in range(3))
+
+    def forward(self, query, key, value, mask):
+        return look_up(self.q(query), self.k(key), self.v(value), mask)
+
+
+# %%
+class ListOfHeads(nn.Module):
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.heads = self.collect(embed_dim, embed_dim // num_heads, num_heads)
+        self.output = nn.Linear(embed_dim, embed_dim)
+
+    def collect(self, e: int, d: int, h: int):
+        return torch.ModuleList([Head(e, d) for _ in range(h)])
+
+    def forward(self, query, key, value, mask):
+        heads = [head(query, key, value, mask) for head in self.heads]
+        return self.output(torch.cat(heads, -1))
+
 
 # %% [markdown]
-# `weighted scores` is more, not less. In each head, queries and keys may have any width $d_k$, and
-# values any $d_v$. Only with $h d_k = h d_v = e$ is it ordinary attention. At other widths it is this
-# formula for head i, where ⊙ multiplies each score by a factor from outside, its entry of A:
+# **What happens.** The first line that runs stops: there is no `torch.ModuleList`. With the right name
+# the next line stops, since the widths arrive in the wrong order.
+
+
+# %%
+class RightName(ListOfHeads):
+    def collect(self, e: int, d: int, h: int):
+        return nn.ModuleList([Head(e, d) for _ in range(h)])
+
+
+class RightOrder(ListOfHeads):
+    def collect(self, e: int, d: int, h: int):
+        return nn.ModuleList([Head(d, e) for _ in range(h)])
+
+
+x = torch.randn(2, 3, 24)  # (2, 3, 24)
+crashes("module per head", "torch.ModuleList", AttributeError, lambda: ListOfHeads(24, 4))
+swapped = RightName(24, 4)
+crashes("module per head", "widths swapped", RuntimeError, lambda: swapped(x, x, x, None))
+runs = RightOrder(24, 4)
+print("both mended:", tuple(runs(x, x, x, None).shape))
+
+# %% [markdown]
+# Many readers mend the first line in another way: they leave the name out and keep the plain Python
+# list. Does this version run? Is its output right? Does it learn?
+#
+# <details><summary>What do you expect?</summary>
+#
+# It runs, and its output is right. But PyTorch finds a module's parameters only where it looks for
+# them, and that is not in a plain list. The optimiser gets the output projection alone, so the heads
+# never learn, and a saved file lacks them. [Two heads](02_two_heads.ipynb) met this mistake, too.
+#
+# </details>
+
+
+# %%
+class PlainList(ListOfHeads):
+    def collect(self, e: int, d: int, h: int):
+        return [Head(d, e) for _ in range(h)]
+
+
+plain, whole = PlainList(24, 4), RightOrder(24, 4)
+plain.heads = list(whole.heads)
+plain.output.load_state_dict(whole.output.state_dict())
+assert plain(x, x, x, None).equal(whole(x, x, x, None))
+found, everything = count(plain), count(whole)
+note("module per head", WRONG, "heads in a plain list never learn",
+     f"{found:,} of {everything:,} parameters are found", found < everything)
+
+# %% [markdown]
+# **The repair.** `nn.ModuleList`, widths in one order, a mask that may be left out and has to fit, and
+# zeros for a fully masked row.
+
+# %%
+display.source(published.ModulePerHead.forward, docstrings=False)
+
+# %%
+display.source(published.module_per_head.Head.forward, docstrings=False)
+
+# %% [markdown]
+# **The proof.** The repaired list takes the weights of the final class, whatever they are.
+
+# %%
+prove("module per head")
+
+# %% [markdown]
+# <!-- deeper: More on the list of heads -->
+# ### Going deeper: More on the list of heads
+#
+# Three more calls that a user makes sooner or later. The mask has no default. A width that the heads do
+# not divide is noticed only by the last layer. And a fully masked row is NaN, since the softmax divides
+# zero by zero.
+
+# %%
+crashes("module per head", "no default for the mask", TypeError, lambda: whole(x, x, x))
+ten = torch.randn(2, 3, 10)
+crashes("module per head", "h need not divide e", RuntimeError,
+        lambda: RightOrder(10, 4)(ten, ten, ten, None))
+nobody = torch.zeros(2, 3, 3)
+lost = whole(x, x, x, nobody)  # (2, 3, 24)
+note("module per head", WRONG, "fully masked row: NaN", lost[0, 0, :3].tolist(),
+     bool(lost.isnan().all()))
+
+# %% [markdown]
+# The post is of two minds about Q. In one place it is the input, in another $XW_Q$. Take both
+# literally, project first and hand the result to a head, and everything is projected twice. That is no
+# richer function, because two matrices in a row are one matrix:
+
+# %%
+before, head, once = nn.Linear(24, 24, bias=False), Head(6, 24), Head(6, 24)
+with torch.no_grad():
+    once.q.weight.copy_(head.q.weight @ before.weight)
+    once.q.bias.copy_(head.q.bias)
+same = torch.allclose(once.q(x), head.q(before(x)), atol=1e-6)
+note("module per head", WASTE, "Q is projected twice",
+     f"one matrix for both gives the same queries: {same}", same)
+
+# %% [markdown]
+# Its formula joins the heads and leaves $W_O$ out, while its code applies $W_O$. The code is right.
+
+# %%
+joined = torch.cat([head(x, x, x, None) for head in whole.heads], -1)  # (2, 3, 24)
+equal = torch.allclose(joined, whole(x, x, x, None))
+note("module per head", STYLE, "a formula without W_O", f"equals the code: {equal}",
+     not equal)
+
+# %% [markdown]
+# The post assumes that the input is as wide as the model. That is a limit, no defect, and the repaired
+# designs have it, too. The final class has not: its `kdim` and `vdim` are the widths of keys and values
+# that come from elsewhere.
+
+# %%
+narrow = torch.randn(2, 5, 16)
+try:
+    published.ModulePerHead(24, 4)(x, narrow, narrow)
+except ValueError as error:
+    print("the list of heads:", error)
+other = MultiheadAttention(24, 4, kdim=16, vdim=16, batch_first=True)
+print("the final class:", tuple(other(x, narrow, narrow)[0].shape))
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## Wide projection
+#
+# **The idea.** The second version of the post puts all heads into one matrix for each of query, key
+# and value, and cuts afterwards. That is [the reshape trick](04_reshape_trick.ipynb), for
+# self-attention alone: there is one input.
+#
+# **The lines.** `weights` and `forward` together are the published method. Its products were
+# `torch.bmm`, as in the first version, although there are four axes now.
+
+
+# %%
+class OneInput(nn.Module):
+    product = staticmethod(torch.bmm)
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        self.heads = (num_heads, d_model // num_heads)
+        self.q, self.k, self.v, self.out = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], *self.heads).transpose(1, 2)
+
+    def weights(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        q, k = self.split(self.q(x)), self.split(self.k(x))
+        scores = self.product(q, k.mT) / math.sqrt(q.size(-1))
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, -math.inf)
+        return scores.softmax(-1)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        mixed = self.product(self.weights(x, mask), self.split(self.v(x)))
+        return self.out(mixed.transpose(1, 2).contiguous().view(x.shape))
+
+
+# %% [markdown]
+# **What happens.** The import at the top of the file has a capital F. `torch.bmm` takes three axes. And
+# the last line of `forward`, mended above, said `d_model`, a name that only the constructor knows.
+
+
+# %%
+class WithMatmul(OneInput):
+    product = staticmethod(torch.matmul)
+
+
+crashes("wide projection", "import torch.nn.Functional", ModuleNotFoundError,
+        lambda: importlib.import_module("torch.nn.Functional"))
+crashes("wide projection", "bmm on four axes", RuntimeError, lambda: OneInput(24, 4)(x))
+wide, mixed = WithMatmul(24, 4), torch.randn(2, 4, 3, 6)
+crashes("wide projection", "d_model in forward", NameError,
+        lambda: wide.out(mixed.transpose(1, 2).contiguous().view(2, 3, d_model)))
+
+# %% [markdown]
+# These errors are loud. The next one is silent. The post passes a mask of shape `(b, n, n)`, one for
+# each sample, as its first version did. But now the scores are `(b, h, n, n)`, and broadcasting aligns
+# axes from the right: the axis of the samples meets the axis of the *heads*. With four heads and two
+# samples that is an error. With two heads and two samples it fits.
+#
+# The batch holds the whole sentence and *the milk was sweet*, four words and four places of padding.
+# The figure shows, for every head of every sentence, how much weight each key gets on average.
+
+# %%
+six = chapters.load("06_masks")
+
+rows = [one.EMBEDDINGS, one.embed(six.SHORT)]
+pair = nn.utils.rnn.pad_sequence(rows, batch_first=True)        # (2, 8, 4)
+real = torch.arange(8) < torch.tensor([[8], [4]])               # (2, 8)
+mask = real[:, None].expand(2, 8, 8)                            # (2, 8, 8)
+crashes("wide projection", "a (b, n, n) mask, b ≠ h", RuntimeError,
+        lambda: WithMatmul(4, 4)(pair, mask))
+torch.manual_seed(1)
+wide = WithMatmul(4, 2)
+as_published = wide.weights(pair, mask).mean(2)                 # (2, 2, 8)
+repaired = wide.weights(pair, mask[:, None]).mean(2)            # (2, 2, 8)
+leak = as_published[1, :, 4:].sum(-1)
+note("wide projection", WRONG, "a (b, n, n) mask hides keys by head, b = h",
+     f"on padding: head 0 {leak[0]:.2f}, head 1 {leak[1]:.2f}",
+     leak[0] > 0.3 and leak[1] == 0)
+
+# %% jupyter={"source_hidden": true}
+from matplotlib.patches import Rectangle
+
+drawing, (ax,) = display.panels(350, 300)
+LABELS = ["whole, head 0", "whole, head 1", "short, head 0", "short, head 1"]
+for top, shares in ((0, as_published), (5, repaired)):
+    for i, row in enumerate(shares.detach().flatten(0, 1).tolist()):
+        for j, share in enumerate(row):
+            word = bool(real[i // 2, j])
+            leaks, missing = share > 0 and not word, share == 0 and word
+            colour, alpha = ("h", 0.6) if leaks else ("n", 0.9 * share)
+            square = partial(Rectangle, (j, top + i), 0.92, 0.9)
+            ax.add_patch(square(color=display.COLOURS[colour], alpha=alpha, lw=0))
+            ax.add_patch(square(fill=False, ec="#808080", lw=0.6))
+            text = "✗" if missing else f"{share:.2f}"[1:] if share else "–"
+            ax.text(j + 0.46, top + i + 0.48, text, ha="center", va="center", fontsize=11)
+ax.set(xlim=(0, 8), ylim=(9, -0.7))
+ax.text(0, -0.25, "mask (b, n, n), as published", fontsize=11)
+ax.text(0, 4.7, "mask (b, 1, n, n), repaired", fontsize=11)
+places = [i + 0.45 for i in (0, 1, 2, 3, 5, 6, 7, 8)]
+
+# %% jupyter={"source_hidden": true}
+ax.set_yticks(places, LABELS * 2, fontsize=11)
+ax.set_xticks([])
+ax.tick_params(length=0)
+ax.spines[:].set_visible(False)
+assert not as_published[0, 1, 4:].any()
+assert as_published[1, 0, 4:].all()
+assert not repaired[1, :, 4:].any()
+display.finish(
+    drawing, name="masked-heads",
+    alt="Weights per key, for two sentences with two heads each. As published, head 1 of "
+        "the whole sentence misses the last four words, and head 0 of the short one looks "
+        "at padding. Repaired, both heads of a sentence have its own mask.",
+    caption="One column per key. Orange: padding that gets weight. ✗: a word that is "
+            "hidden and should be seen. –: hidden, rightly.")
+
+# %% [markdown]
+# Head 0 of *both* sentences got the mask of the first sentence, and head 1 that of the second. So head 0
+# of the short sentence spends 0.49 of its weight on padding, and head 1 of the whole sentence misses the
+# second half. Every shape is right, and every row sums to 1.
+#
+# **The repair.** `@` for `bmm`, the sizes from the input, and a mask whose number of axes is checked.
+
+# %%
+display.source(published.WideProjection.forward, docstrings=False)
+
+# %%
+try:
+    published.WideProjection(4, 2)(pair, mask)
+except ValueError as error:
+    print("ours:", error)
+
+# %% [markdown]
+# **The proof.**
+
+# %%
+prove("wide projection")
+
+# %% [markdown]
+# <!-- deeper: More on the wide projection -->
+# ### Going deeper: More on the wide projection
+#
+# Like its first version: a width that the heads do not divide, and NaN in a fully masked row.
+
+# %%
+crashes("wide projection", "h need not divide e", RuntimeError,
+        lambda: WithMatmul(10, 4)(ten))
+lost = WithMatmul(24, 4)(x, torch.zeros(1, 1, 3, 3))  # (2, 3, 24)
+note("wide projection", WRONG, "fully masked row: NaN", lost[0, 0, :3].tolist(),
+     bool(lost.isnan().all()))
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## Shared projection
+#
+# **The idea.** Cut the embedding into h slices first, and then project every slice with the *same*
+# small matrix. `einsum` names each axis, so no transpose is needed [[Persson](../docs/references.md#persson)].
+#
+# **The lines.** Values come first among the arguments. The weights have a function of their own here,
+# so that you can ask for them.
+
+
+# %%
+def slice_weights(q: Tensor, k: Tensor, mask: Tensor | None, embed_size: int) -> Tensor:
+    """Compute the weights as published.
+
+    Args:
+        q: (b, n, h, d), projected slices.
+        k: (b, m, h, d), projected slices.
+    """
+    scores = torch.einsum("nqhd,nkhd->nhqk", q, k)          # (b, h, n, m)
+    if mask is not None:
+        scores = scores.masked_fill(mask == 0, -1e20)
+    return (scores / math.sqrt(embed_size)).softmax(-1)     # (b, h, n, m)
+
+
+class SlicesFirst(nn.Module):
+    def __init__(self, embed_size: int, heads: int) -> None:
+        super().__init__()
+        self.heads, d = heads, embed_size // heads
+        small = [nn.Linear(d, d, bias=False) for _ in range(3)]
+        self.values, self.keys, self.queries = small
+        self.out = nn.Linear(embed_size, embed_size)
+
+    def forward(self, values, keys, query, mask):
+        v, k, q = (x.unflatten(-1, (self.heads, -1)) for x in (values, keys, query))
+        weights = slice_weights(self.queries(q), self.keys(k), mask, query.size(-1))
+        return self.out(torch.einsum("nhql,nlhd->nqhd", weights, self.values(v)).flatten(2))
+
+
+# %% [markdown]
+# **What happens.** It runs, and that is the trap: the article prints the formula of multi-head
+# attention above it, and this is another function. No head ever sees another head's slice before the
+# output projection. Written as a wide matrix, the projection is one block, repeated along the
+# diagonal, and zeros everywhere else:
+
+# %%
+small = published.SharedProjection(6, 3)
+print(small.as_multihead().in_proj_weight.chunk(3)[0].detach().numpy().round(2))
+shared, full = count(SlicesFirst(256, 8)), count(MultiheadAttention(256, 8))
+note("shared projection", WRONG, "not the formula above it",
+     f"{shared:,} of {full:,} parameters, {shared / full:.0%}, at e = 256 and h = 8",
+     shared < full / 3)
+
+# %% [markdown]
+# There is a second slip. The formula divides the scores by $\sqrt{d_k}$, the width of one head. The
+# code divides by $\sqrt e$, the width of the model. With e = 256 and h = 8, how much smaller are the
+# scores: by a factor of 8, of about 2.83, or not at all, because the weights are learned anyway?
+#
+# <details><summary>What do you expect?</summary>
+#
+# By about 2.83, which is $\sqrt{e / d} = \sqrt h$. A score adds up d products, so $\sqrt d$ brings its
+# deviation back to 1. The softmax over scores that are too small is too flat, so every query starts
+# out looking at everything. Training can undo this by making queries and keys larger; it has to learn
+# what a correct constant gives for free.
+#
+# </details>
+#
+# The logarithm of a weight is its score, up to a constant for each row. So the cell reads the scores off
+# the published weights, once for queries and keys of variance 1, and once for those that the module's
+# initial weights make.
+
+# %%
+torch.manual_seed(0)
+e, h, d = 256, 8, 32
+module = SlicesFirst(e, h)
+q, k = torch.randn(500, d), torch.randn(500, d)  # (500, d)
+own = (module.queries(q), module.keys(k))        # (500, d)
+for name, (a, c) in {"variance 1": (q, k), "its own": own}.items():
+    right = a @ c.mT / math.sqrt(d)  # (500, 500)
+    weights = slice_weights(a[None, :, None], c[None, :, None], None, e)
+    logs = weights[0, 0].log()       # (500, 500)
+    by_e, by_d = ((x - x.mean(-1, keepdim=True)).std() for x in (logs, right))
+    print(f"{name}: deviation {by_e:.2f} as published, {by_d:.2f} with √d")
+factor = (by_d / by_e).item()
+note("shared projection", WRONG, "√e for √d", f"too small by {factor:.2f} = √h",
+     math.isclose(factor, h**0.5, rel_tol=1e-3))
+
+# %% [markdown]
+# **The repair.** The sharing is a design, and stays; the divisor is a slip, and goes.
+
+# %%
+display.source(published.SharedProjection.forward, docstrings=False)
+
+# %% [markdown]
+# **The proof.** It cannot take any weights of the final class. Instead `as_multihead` builds the
+# attention that it equals, with the blocks that you saw above.
+
+# %%
+prove("shared projection")
+
+# %% [markdown]
+# <!-- deeper: More on shared projections -->
+# ### Going deeper: More on shared projections
+#
+# The mask has no default. The number that blocks, -1e20, does not fit into half precision. In a fully
+# masked row all scores are equal again, so the row is the mean of exactly what the mask hides. It looks
+# healthy, and NaN would at least be noticed.
+
+# %%
+module = SlicesFirst(24, 4)
+crashes("shared projection", "no default for the mask", TypeError, lambda: module(x, x, x))
+blocking = torch.zeros(2, 4, 3, 3)
+crashes("shared projection", "overflow in half precision", RuntimeError,
+        lambda: module.half()(x.half(), x.half(), x.half(), blocking))
+q = torch.randn(2, 3, 4, 6)
+weights = slice_weights(q, q, blocking, 24)  # (2, 4, 3, 3)
+note("shared projection", WRONG, "fully masked row: the mean of what is hidden",
+     [round(weight, 2) for weight in weights[0, 0, 0].tolist()],
+     bool((weights == 1 / 3).all()))
+
+# %% [markdown]
+# The class is called `SelfAttention`, and its example has 20 queries and 50 keys from two tensors.
+# Self-attention has one tensor, so this is cross-attention:
+
+# %%
+module = SlicesFirst(256, 8)
+queries, keys = torch.randn(10, 20, 256), torch.randn(10, 50, 256)
+output = module(keys, keys, queries, None)  # (10, 20, 256)
+note("shared projection", STYLE, "cross-attention called self-attention",
+     f"{queries.size(1)} queries look at {keys.size(1)} keys: {tuple(output.shape)}",
+     output.shape == queries.shape != keys.shape)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## Sequence first
+#
+# **The idea.** Tokens stand in front, `(n, b, e)`, everything is called by keyword, and the scores have
+# a method of their own that a subclass may override [[labml](../docs/references.md#annotated-page)].
+# Its page inspired this book's form: notes beside the code that they explain.
+#
+# **The lines.** The mask is `(n, m, b)`, 1 means allowed, and its first axis may be 1. On the page a
+# line between softmax and dropout hands the weights to a tracker; it is missing here, for a reason
+# that comes next.
+
+
+# %%
+class ByKeyword(nn.Module):
+    def __init__(self, heads: int, d_model: int, dropout_prob=0.1, bias: bool = True):
+        super().__init__()
+        self.heads, self.d_k, self.attn = heads, d_model // heads, None
+        width = heads * self.d_k
+        self.query, self.key = (nn.Linear(d_model, width, bias) for _ in range(2))
+        self.value, self.output = nn.Linear(d_model, width), nn.Linear(d_model, d_model)
+        self.dropout = nn.Dropout(dropout_prob)
+
+    def get_scores(self, query: Tensor, key: Tensor) -> Tensor:
+        return torch.einsum("ibhd,jbhd->ijbh", query, key)
+
+    def check(self, mask: Tensor) -> Tensor:
+        assert mask.shape[0] in (1, mask.shape[1]), f"refused: {tuple(mask.shape)}"
+        return mask[..., None]
+
+
+# %%
+class OnThePage(ByKeyword):
+    def forward(self, *, query, key, value, mask=None):
+        pairs = ((self.query, query), (self.key, key), (self.value, value))
+        q, k, v = (to(x).unflatten(-1, (self.heads, self.d_k)) for to, x in pairs)
+        scores = self.get_scores(q, k) / math.sqrt(self.d_k)
+        if mask is not None:
+            scores = scores.masked_fill(self.check(mask) == 0, -1e9)
+        weights = self.dropout(scores.softmax(1))
+        self.attn = weights.detach()
+        return self.output(torch.einsum("ijbh,jbhd->ibhd", weights, v).flatten(2))
+
+
+# %% [markdown]
+# **What happens.** The tracker belongs to a package that records training runs. Without that package the
+# file cannot even be imported. With its version 0.5.3<!-- quoted --> the file stops in `forward`, since
+# the function that is called there has gone; this page does not install it, so you see the first error
+# only. The second crash concerns a mask that is right. The check compares the mask's first size with its
+# *second*, so it refuses every mask in which the queries differ and n ≠ m. A decoder that looks at its
+# source needs such a mask.
+
+# %%
+crashes("sequence first", "needs a tracker", ModuleNotFoundError,
+        lambda: importlib.import_module("labml.tracker"))
+page = OnThePage(4, 24, dropout_prob=0.0)
+tall, short = torch.randn(5, 2, 24), torch.randn(3, 2, 24)  # (5, 2, 24), (3, 2, 24)
+for sizes in ((5, 5, 2), (1, 5, 2)):
+    page(query=tall, key=tall, value=tall, mask=torch.ones(sizes))
+    print(sizes, "accepted")
+crashes("sequence first", "refuses masks with n ≠ m", AssertionError,
+        lambda: page(query=short, key=tall, value=tall, mask=torch.ones(3, 5, 2)))
+
+# %% [markdown]
+# **The repair.** The mask's sizes are compared with those of queries and keys. Whoever wants the weights
+# hands in a function, `on_weights`, and the module does not know who listens.
+
+# %%
+display.source(published.SequenceFirst.forward, docstrings=False)
+
+# %% [markdown]
+# **The proof.**
+
+# %%
+prove("sequence first")
+
+# %% [markdown]
+# And does the idea hold what it promises? Override the scores: take away one point for each step
+# between a query and a key, as ALiBi does with other slopes [[Press et al.
+# 2022](../docs/references.md#press-2022)]. Three lines are enough, and *it* looks at its neighbours.
+
+
+# %%
+class Near(published.SequenceFirst):
+    def get_scores(self, query: Tensor, key: Tensor) -> Tensor:
+        steps = torch.arange(len(query))[:, None] - torch.arange(len(key))
+        scores = super().get_scores(query, key)
+        return scores - math.sqrt(self.head_dim) * steps.abs()[..., None, None]
+
+
+torch.manual_seed(0)
+words = one.EMBEDDINGS[:, None]  # (8, 1, 4)
+it = one.WORDS.index("it")
+looks = {}
+for kind in (published.SequenceFirst, Near):
+    torch.manual_seed(0)
+    module = kind(2, 4, dropout=0.0)
+    module(query=words, key=words, value=words)
+    looks[kind.__name__] = module.last_weights[it, :, 0].mean(-1)  # (8,)
+one.show(list(looks), one.WORDS, torch.stack([*looks.values()]))
+around = {name: share[it - 1 : it + 2].sum() for name, share in looks.items()}
+assert around["Near"] > 0.7 > around["SequenceFirst"]
+
+# %% [markdown]
+# <!-- deeper: More on the annotated page -->
+# ### Going deeper: More on the annotated page
+#
+# A width that the heads do not divide passes the constructor and breaks in the last layer. -1e9 does
+# not fit into half precision, and turns a fully masked row into the mean of what is hidden.
+
+# %%
+long = torch.randn(3, 2, 10)
+crashes("sequence first", "h need not divide e", RuntimeError,
+        lambda: OnThePage(4, 10)(query=long, key=long, value=long))
+none = torch.zeros(5, 5, 2)
+page(query=tall, key=tall, value=tall, mask=none)
+note("sequence first", WRONG, "fully masked row: the mean of what is hidden",
+     [round(weight, 2) for weight in page.attn[0, :, 0, 0].tolist()],
+     torch.allclose(page.attn, torch.tensor(0.2)))
+half = OnThePage(4, 24).half()
+crashes("sequence first", "overflow in half precision", RuntimeError,
+        lambda: half(query=tall.half(), key=tall.half(), value=tall.half(), mask=none))
+
+# %% [markdown]
+# The weights of the last call stay on the module. Between two calls they take more memory than the
+# output itself, and in training they are what dropout has left. Ours keeps those before dropout, and
+# can do without.
+
+# %%
+train, rows = OnThePage(8, 64, dropout_prob=0.5), torch.randn(256, 4, 64)
+output = train(query=rows, key=rows, value=rows)
+note("sequence first", WASTE, "weights kept between calls",
+     f"{train.attn.nbytes:,} bytes; the output has {output.nbytes:,}",
+     train.attn.nbytes > output.nbytes)
+sums = train.attn.sum(1)
+note("sequence first", STYLE, "kept weights are those after dropout",
+     f"rows sum to {sums.min():.2f} … {sums.max():.2f}", (sums.max() - sums.min()) > 0.1)
+seen: list[Tensor] = []
+ours = published.SequenceFirst(8, 64, keep_weights=False, on_weights=seen.append)
+ours(query=rows, key=rows, value=rows)
+print("ours:", ours.last_weights, "kept; shown:", tuple(seen[0].shape))
+
+# %% [markdown]
+# `bias=False` leaves two biases, those of value and output, so an input of zeros does not give zeros:
+
+# %%
+without = OnThePage(4, 24, dropout_prob=0.0, bias=False)
+biases = [name for name, _ in without.named_parameters() if name.endswith("bias")]
+zeros = torch.zeros(3, 2, 24)
+output = without(query=zeros, key=zeros, value=zeros)
+note("sequence first", WRONG, "bias=False leaves biases", ", ".join(biases),
+     output.any().item())
+
+# %% [markdown]
+# Two harmless ones. The page defines `__call__` where a module has `forward`. Its own base class
+# repairs that; on a plain `nn.Module`, hooks would never run. And a comment says that one token of each
+# sequence becomes `(b, e)`, where the heads have been cut apart already.
+
+
+# %%
+class Called(OnThePage):
+    def __call__(self, **inputs):
+        return self.forward(**inputs)
+
+
+called, hooked = Called(4, 24), []
+called.register_forward_hook(lambda *_: hooked.append(1))
+called(query=tall, key=tall, value=tall)
+note("sequence first", STYLE, "__call__ for forward", f"{len(hooked)} hooks ran",
+     not hooked)
+tokens = published.PrepareHeads(24, 4, 6, bias=True)(torch.randn(2, 24))
+note("sequence first", STYLE, "a comment that says (b, e)", str(tuple(tokens.shape)),
+     tokens.shape == (2, 4, 6))
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## Weighted scores
+#
+# **The idea.** Queries and keys may have any width $d_k$ in each head, and values any $d_v$. Factors
+# from outside, $A_i$ for head i, multiply the scores before the softmax [[a collection of paper
+# code](../docs/references.md#paper-code-collection)]:
 #
 # $$\mathrm{softmax}\!\left(A_i \odot \frac{Q W^Q_i (K W^K_i)^\top}{\sqrt{d_k}}\right) V W^V_i$$
+#
+# **The lines.** True means *blocked* here. Keys are laid out as `(b, h, d, m)`, so that no transpose is
+# left to write. The function is shared with the next design.
+
 
 # %%
+def multiplied(q, k, v, attention_mask, attention_weights) -> Tensor:
+    """Attend with factors on the scores, as published.
+
+    Args:
+        q: (b, h, n, d), projected.
+        k: (b, h, d, m), projected, its last two axes exchanged.
+        v: (b, h, m, d_v), projected.
+    """
+    scores = q @ k / math.sqrt(q.size(-1))              # (b, h, n, m)
+    if attention_weights is not None:
+        scores = scores * attention_weights             # (b, h, n, m)
+    if attention_mask is not None:
+        scores = scores.masked_fill(attention_mask, -math.inf)
+    mixed = scores.softmax(-1) @ v                      # (b, h, n, d_v)
+    return mixed.permute(0, 2, 1, 3).flatten(2)         # (b, n, h * d_v)
+
+
+class ScaledDotProductAttention(nn.Module):
+    def __init__(self, d_model: int, d_k: int, d_v: int, h: int) -> None:
+        super().__init__()
+        self.fc_q, self.fc_k = nn.Linear(d_model, h * d_k), nn.Linear(d_model, h * d_k)
+        self.fc_v, self.fc_o = nn.Linear(d_model, h * d_v), nn.Linear(h * d_v, d_model)
+        self.h, self.taken = h, initialise(self)
+
+    def forward(self, queries, keys, values, attention_mask=None, attention_weights=None):
+        pairs = ((self.fc_q, queries), (self.fc_k, keys), (self.fc_v, values))
+        q, k, v = (to(x).unflatten(-1, (self.h, -1)).transpose(1, 2) for to, x in pairs)
+        return self.fc_o(multiplied(q, k.mT, v, attention_mask, attention_weights))
+
+
+# %% [markdown]
+# Its initial weights come from one function, again shared with the next design. Ours counts which of
+# its branches are taken.
+
+# %%
+from collections import Counter
+
+
+def initialise(module: nn.Module) -> Counter:
+    """Give a module its initial weights, as published, and count the branches taken."""
+    taken: Counter = Counter()
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, mode="fan_out")
+        elif isinstance(part, nn.BatchNorm2d):
+            nn.init.ones_(part.weight)
+        elif isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=0.001)
+            nn.init.zeros_(part.bias)
+        taken[type(part).__name__] += 1
+    return taken
+
+
+# %% [markdown]
+# **What happens.** Somebody passes factors of 0 for keys that should not be seen. The scores of a query
+# are -3 and 1, and its weights are 0.02 and 0.98. What does the first key get with a factor of 0:
+# nothing, 0.02 as before, or more?
+#
+# <details><summary>What do you expect?</summary>
+#
+# More: 0.27. The factor multiplies the *score*, and a score of 0 is larger than one of -3. To block a
+# key its score must become $-\infty$, and no factor does that to every score.
+#
+# </details>
+
+# %%
+eye = torch.eye(2)[None, None]                                     # (1, 1, 2, 2)
+scores = torch.tensor([[-3.0, 1.0]]).reshape(1, 1, 1, 2) * 2**0.5  # (1, 1, 1, 2)
+factors = torch.tensor([0.0, 1.0])
+plain = multiplied(scores, eye, eye, None, None)[0, 0]             # (2,)
+zeroed = multiplied(scores, eye, eye, None, factors)[0, 0]         # (2,)
+print("weights:", [round(weight, 2) for weight in plain.tolist()])
+note("weighted scores", WRONG, "a factor of 0 does not block",
+     f"{plain[0]:.3f} becomes {zeroed[0]:.2f}", zeroed[0] > plain[0])
+
+# %% [markdown]
+# The initial weights have a deviation of 0.001<!-- setting -->, whatever the width. What is left of
+# inputs of variance 1 after one projection? Queries and keys come out next to zero, so every key gets
+# the same weight, whatever it says.
+
+# %%
+torch.manual_seed(0)
+x = torch.randn(1, 49, 512)
+tiny = ScaledDotProductAttention(512, 64, 64, 8)
+xavier = published.WeightedScores(512, 64, 64, 8)
+pairs = {"Xavier": (xavier.to_query, xavier.to_key), "0.001": (tiny.fc_q, tiny.fc_k)}
+for name, maps in pairs.items():
+    q, k = (to(x)[0, :, :64] for to in maps)  # (49, 64)
+    weights = (q @ k.mT / 8).softmax(-1)      # (49, 49)
+    print(f"{name:6} deviation {q.std():.3f}, largest of 49 weights {weights.max():.3f}")
+note("weighted scores", WASTE, "initial weights too small",
+     f"an even share is {1 / 49:.3f}", weights.max() < 1.02 / 49)
+
+# %% [markdown]
+# **The repair.** Xavier's initial weights, a checked mask, zeros for a fully masked row. The factors
+# stay factors; the docstring says that 0 does not block.
+
+# %%
+display.source(published._parts.attend_weighted, docstrings=False)
+
+# %% [markdown]
+# **The proof.** With $h d_k = h d_v = e$ and without factors it takes any weights of the final class.
+# At other widths it is the formula above, so compare with that.
+
+# %%
+prove("weighted scores")
 h, d_k, d_v, e = 4, 3, 7, 10
 module = published.WeightedScores(e, d_k, d_v, h, dropout=0.0).double()
 x, y = torch.randn(2, 3, e).double(), torch.randn(2, 5, e).double()
@@ -135,31 +905,386 @@ heads = []
 for i in range(h):
     scores = factors[:, i] * (q[:, :, i] @ k[:, :, i].mT) / math.sqrt(d_k)
     heads.append(scores.softmax(-1) @ v[:, :, i])
-torch.testing.assert_close(module(x, y, y, factors), module.output(torch.cat(heads, -1)))
-print("formula and module agree; parameters at e = 512, h = 8:")
-for width in (512, 64):
-    print(f"d_k = d_v = {width}: {count(published.WeightedScores(512, width, width, 8)):,}")
-print(f"the final class: {count(MultiheadAttention(512, 8)):,}")
+formula = module.output(torch.cat(heads, -1))
+torch.testing.assert_close(module(x, y, y, attention_weights=factors), formula)
+print("at other widths it is its formula, head by head")
 
 # %% [markdown]
+# <!-- deeper: More on weighted scores -->
+# ### Going deeper: More on weighted scores
+#
 # The published example passes 512 as the width of *one* head, eight times what ordinary attention
-# takes. It runs, and so do the other two that came with sizes:
+# takes. It runs, with eight times the parameters:
 
 # %%
-demos = {"shared projection": (10, 20, 50, 256), "weighted scores": (50, 49, 49, 512)}
-demos["no projection"] = demos["weighted scores"]
+for width in (512, 64):
+    many = count(ScaledDotProductAttention(512, width, width, 8))
+    print(f"d_k = d_v = {width}: {many:,} parameters")
+print(f"the final class: {count(MultiheadAttention(512, 8)):,}")
+x = torch.randn(50, 49, 512)
 with torch.no_grad():
-    for name, (b, n, m, e) in demos.items():
-        design = DESIGNS[name]
-        x, y = torch.randn(b, n, e), torch.randn(b, m, e)
-        print(f"{name:18} {tuple(design.call(design.build(e, 8), x, y, y, None).shape)}")
+    demo = ScaledDotProductAttention(512, 512, 512, 8)
+    print("its example:", tuple(demo(x, x, x).shape))
+lost = demo(x[:1], x[:1], x[:1], attention_mask=torch.ones(49, 49, dtype=torch.bool))
+note("weighted scores", WRONG, "fully masked row: NaN", lost[0, 0, :3].tolist(),
+     bool(lost.isnan().all()))
 
 # %% [markdown]
-# ## The same input through all seven
+# The class is called `ScaledDotProductAttention`, which in the paper is the part *inside* a head,
+# without parameters. And its initialisation has branches for layers that it does not have.
+
+# %%
+inside = tuple(module.weight.shape for module in (tiny.fc_q, tiny.fc_o))
+note("weighted scores", STYLE, "multi-head attention called ScaledDotProductAttention",
+     f"{tiny.h} heads, projections {inside}", tiny.h > 1)
+never = {"Conv2d", "BatchNorm2d"} - set(tiny.taken)
+note("weighted scores", STYLE, "branches that never run", dict(tiny.taken), len(never) == 2)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## No projection
 #
-# Put the sentence of [One head](01_one_head.ipynb) through all of them, with the same weights where they can take them,
-# and the words behind *it* hidden. How strongly does the output for *it* react to each word? The size
-# of its derivative tells, as a share of the sum over all words.
+# **The idea.** The same collection has a version without the three projections: the embedding itself is
+# cut into heads, and only the output is projected.
+#
+# **The lines.** Marked are the changes against the design before.
+
+
+# %%
+class Simplified(nn.Module):
+    def __init__(self, d_model: int, h: int) -> None:
+        super().__init__()
+        self.h, self.d_k = h, d_model // h
+        self.fc_o = nn.Linear(h * self.d_k, d_model)
+        self.taken = initialise(self)
+
+    def forward(self, queries, keys, values, attention_mask=None, attention_weights=None):
+        rows = (queries, keys, values)
+        q, k, v = (x.view(*x.shape[:2], self.h, self.d_k).transpose(1, 2) for x in rows)
+        return self.fc_o(multiplied(q, k.mT, v, attention_mask, attention_weights))
+
+
+display.diff(ScaledDotProductAttention.forward, Simplified.forward)
+
+# %% [markdown]
+# **What happens.** What a head compares is given by the order of the features, and nothing about it can
+# be learned. Its output starts next to zero, because the only projection has those tiny weights.
+
+# %%
+torch.manual_seed(0)
+bare, x = Simplified(512, 8), torch.randn(1, 49, 512)
+spread = bare(x, x, x).std()
+note("no projection", WASTE, "initial weights too small",
+     f"inputs of deviation {x.std():.2f}, outputs of {spread:.3f}", spread < 0.03)
+
+# %% [markdown]
+# **The repair.**
+
+# %%
+display.source(published.NoProjection.forward, docstrings=False)
+
+# %% [markdown]
+# **The proof.** It equals the final class with identity matrices for $W_Q$, $W_K$ and $W_V$.
+
+# %%
+prove("no projection")
+print(published.NoProjection(6, 3).as_multihead().in_proj_weight[:6].detach().numpy())
+
+# %% [markdown]
+# <!-- deeper: More on heads without projections -->
+# ### Going deeper: More on heads without projections
+#
+# A width that the heads do not divide stops in a `view`. A fully masked row is NaN, and the branches
+# that never run are here, too.
+
+# %%
+crashes("no projection", "h need not divide e", RuntimeError,
+        lambda: Simplified(10, 4)(ten, ten, ten))
+lost = bare(x, x, x, attention_mask=torch.ones(49, 49, dtype=torch.bool))
+note("no projection", WRONG, "fully masked row: NaN", lost[0, 0, :3].tolist(),
+     bool(lost.isnan().all()))
+never = {"Conv2d", "BatchNorm2d"} - set(bare.taken)
+note("no projection", STYLE, "branches that never run", dict(bare.taken), len(never) == 2)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## Packed projection
+#
+# **The idea.** A long article takes PyTorch's own source apart and builds it up again
+# [[article](../docs/references.md#article-through-the-source)]: one head, two heads, one matrix, the
+# fold of [Batches](05_batches.ipynb), masks, and at the end a whole Transformer. Part I of this book
+# walks the same way.
+#
+# **The lines.** Samples and heads share one axis, so both masks are brought to `(b * h, n, m)`, merged,
+# and turned into numbers that are added to the scores.
+
+
+# %%
+def added_masks(key_padding_mask: Tensor, attn_mask: Tensor, h: int) -> Tensor:
+    """Merge both masks as published; True means blocked.
+
+    Args:
+        key_padding_mask: (b, m), boolean.
+        attn_mask: (n, m), boolean.
+    """
+    assert key_padding_mask is not None
+    padding = key_padding_mask[:, None, None].expand(-1, h, -1, -1).flatten(0, 1)
+    blocked = padding | attn_mask
+    return torch.zeros(blocked.shape).masked_fill(blocked, -1e28)
+
+
+def folded(q: Tensor, k: Tensor, v: Tensor, added: Tensor, dropout: float):
+    """Attend as published.
+
+    Args:
+        q: (r, n, d), r = b * h slices.
+        k: (r, m, d), projected.
+        v: (r, m, d), projected.
+    """
+    scores = q @ k.mT / math.sqrt(q.size(-1)) + added  # (r, n, m)
+    weights = scores.softmax(-1)                       # (r, n, m)
+    weights = F.dropout(weights, dropout)
+    return weights @ v, weights
+
+
+# %%
+class Packed(nn.Module):
+    def __init__(self, embed_dim: int, num_heads: int, dropout=0.0, bias: bool = True):
+        super().__init__()
+        self.h, self.p = num_heads, dropout
+        self.in_proj = nn.Linear(embed_dim, 3 * embed_dim, bias)
+        self.out_proj = nn.Linear(embed_dim, embed_dim, bias)
+        nn.init.xavier_uniform_(self.in_proj.weight)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def fold(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.h, -1)).flatten(1, 2).transpose(0, 1)
+
+    def forward(self, x, key_padding_mask, attn_mask, need_weights: bool = True):
+        added = added_masks(key_padding_mask, attn_mask, self.h)
+        q, k, v = (self.fold(part) for part in self.in_proj(x).chunk(3, -1))
+        mixed, weights = folded(q, k, v, added, self.p if self.training else 0.0)
+        output = self.out_proj(mixed.transpose(0, 1).reshape(x.shape))
+        return output, weights if need_weights else None
+
+
+# %% [markdown]
+# (For three different inputs the article cuts the packed matrix in three, as PyTorch does. One input is
+# enough for what follows.)
+#
+# **What happens.** Neither mask may be left out: one is asserted to be there, and the other is merged
+# unasked. `bias=False` stops in the constructor, which sets the output's bias to zero also where there is
+# none. And two numbers are other than the text says: weights are documented as `(b, h, n, m)`, and come
+# out folded.
+
+# %%
+torch.manual_seed(0)
+x = torch.randn(3, 2, 24)                                      # (3, 2, 24)
+all_real, past = torch.zeros(2, 3) > 0, torch.zeros(3, 3) > 0  # (2, 3), (3, 3)
+packed = Packed(24, 4)
+crashes("packed projection", "needs a padding mask", AssertionError,
+        lambda: packed(x, None, past))
+crashes("packed projection", "needs an attention mask", TypeError,
+        lambda: packed(x, all_real, None))
+crashes("packed projection", "bias=False", AttributeError,
+        lambda: Packed(24, 4, bias=False))
+_, weights = packed(x, all_real, past)
+note("packed projection", WRONG, "weights folded, (b * h, n, m)", tuple(weights.shape),
+     weights.shape == (2 * 4, 3, 3))
+
+# %% [markdown]
+# **The repair.** Any mask may be None, a fully masked row gets zeros, and the weights are unfolded.
+
+# %%
+display.source(published.PackedProjection.merge_masks, docstrings=False)
+
+# %%
+display.source(published.PackedBase.forward, docstrings=False)
+
+# %% [markdown]
+# **The proof.** Also without biases, and with the weights:
+
+# %%
+prove("packed projection")
+wanted = MultiheadAttention(24, 4, bias=False)
+ours = published.PackedProjection(24, 4, bias=False)
+ours.load_from(wanted)
+_, weights = ours(x, x, x)
+_, expected = wanted(x, x, x, average_attn_weights=False)
+torch.testing.assert_close(weights, expected)
+print("without biases, weights:", tuple(weights.shape), "equal")
+
+# %% [markdown]
+# <!-- deeper: More on the packed projection -->
+# ### Going deeper: More on the packed projection
+#
+# -1e28 overflows in half precision and gives a fully masked row the mean of what is hidden, as the other
+# finite numbers do.
+
+# %%
+crashes("packed projection", "overflow in half precision", RuntimeError,
+        lambda: torch.zeros(8, 3, 3).half().masked_fill(torch.ones(8, 3, 3) > 0, -1e28))
+_, weights = packed(x, all_real, ~past)
+note("packed projection", WRONG, "fully masked row: the mean of what is hidden",
+     [round(weight, 2) for weight in weights[0, 0].tolist()],
+     bool((weights == 1 / 3).all()))
+
+# %% [markdown]
+# The returned weights are those after dropout. PyTorch's class returns the same in training, and ours,
+# too; the repaired design returns what the softmax gave. And `need_weights=False` keeps the promise of not
+# returning the weights, but computes and stores them all the same. Ask PyTorch for the largest tensor that
+# it keeps for the backward pass, here and on the fused path of the final class.
+
+# %%
+dropping = Packed(24, 4, dropout=0.5)
+sums = dropping(x, all_real, past)[1].sum(-1)
+note("packed projection", STYLE, "weights after dropout",
+     f"rows sum to {sums.min():.2f} … {sums.max():.2f}", bool((sums - 1).abs().max() > 0.1))
+
+
+# %%
+def largest_kept(call) -> int:
+    """Find the largest tensor that a call keeps for the backward pass, in numbers."""
+    sizes: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda kept: sizes.append(kept.numel()) or kept, lambda kept: kept
+    ):
+        call()
+    return max(sizes)
+
+
+long, final = torch.randn(256, 2, 24), MultiheadAttention(24, 4)
+real, ahead = torch.zeros(2, 256) > 0, torch.zeros(256, 256) > 0
+largest = {
+    "asked": largest_kept(lambda: packed(long, real, ahead)),
+    "not asked": largest_kept(lambda: packed(long, real, ahead, need_weights=False)),
+    "final class": largest_kept(lambda: final(long, long, long, need_weights=False)),
+}
+print(*(f"{name}: {numbers:,} numbers" for name, numbers in largest.items()), sep="\n")
+
+# %%
+note("packed projection", WASTE, "need_weights=False still computes them",
+     f"{largest['not asked']:,} = b · h · n²: all weights",
+     largest["asked"] == largest["not asked"] == 8 * 256**2 > 10 * largest["final class"])
+
+# %% [markdown]
+# The article's first class, one head alone, declares $W_O$ and never applies it, so it gets no gradient.
+# Its shortest version, `published.Shortest` here, chose no initial numbers at all: `torch.empty` holds
+# what the last user left there. PyTorch's deterministic mode makes that NaN, so that you can see it.
+
+
+# %%
+class NeverApplied(one.OneHead):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return one.attend(query @ self.w_q, key @ self.w_k, value @ self.w_v)[0]
+
+
+class NotInitialised(published.Shortest):
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__(embed_dim, num_heads)
+        for name in ("w_q", "w_k", "w_v", "w_o"):
+            setattr(self, name, nn.Parameter(torch.empty(embed_dim, embed_dim)))
+
+
+# %%
+head, rows = one.xavier(NeverApplied(4, 4)), one.EMBEDDINGS
+head(rows, rows, rows).sum().backward()
+note("packed projection", WASTE, "W_O without a gradient (one head)",
+     f"{count(head):,} parameters, w_o.grad is {head.w_o.grad}", head.w_o.grad is None)
+torch.use_deterministic_algorithms(True)
+output, _ = NotInitialised(24, 4)(x, x, x)
+torch.use_deterministic_algorithms(False)
+note("packed projection", WRONG, "no initial weights (shortest)", output[0, 0, :3].tolist(),
+     bool(output.isnan().all()))
+output, _ = published.Shortest(24, 4)(x, x, x)
+print("ours:", [round(number, 2) for number in output[0, 0, :3].tolist()])
+
+# %% [markdown]
+# Its positional encoding gives the even features a sine and the odd ones a cosine. The text lets the
+# index j of the pairs run to j < d, where 2j < d is meant. Odd widths were never tried. And it takes
+# sequence-first input without saying so: batch-first, all words of a sentence get the same position.
+
+
+# %%
+def encode(length: int, width: int, pairs: int) -> Tensor:
+    """Make a sine and a cosine for each pair of features."""
+    angles = torch.arange(length)[:, None] / 10000 ** (2 * torch.arange(pairs) / width)
+    table = torch.zeros(length, width)
+    table[:, 0::2], table[:, 1::2] = angles.sin(), angles.cos()
+    return table
+
+
+print("right:", tuple(encode(5, 6, 3).shape))
+crashes("packed projection", "positions: j < d", RuntimeError, lambda: encode(5, 6, 6))
+crashes("packed projection", "positions: odd widths", RuntimeError, lambda: encode(5, 7, 4))
+batch_first = torch.zeros(2, 3, 6)                               # (2, 3, 6)
+added = batch_first + encode(5, 6, 3)[: len(batch_first), None]  # (2, 3, 6)
+apart = (added[0] - added[0, 0]).abs().max()
+note("packed projection", WRONG, "positions: silently sequence-first",
+     f"words of one sentence differ by {apart:.0f}", bool(apart == 0))
+
+# %% [markdown]
+# One excuse is not needed. The reshape trick is said to be allowed "since the weights are random anyway".
+# It needs no randomness, because splitting and stacking gives the same numbers, bit for bit.
+
+# %%
+q = torch.randn(3, 24)
+stacked = torch.stack(q.split(6, -1))  # (4, 3, 6)
+reshaped = split_heads(q, 4)           # (4, 3, 6)
+note("packed projection", STYLE, "a needless excuse", f"equal: {stacked.equal(reshaped)}",
+     stacked.equal(reshaped))
+
+# %% [markdown]
+# And what the article counts is right: $4e^2 + 4e$ parameters, and $4lbe(2e + l)$ operations for
+# self-attention over l tokens.
+
+# %%
+from torch.utils.flop_counter import FlopCounterMode
+
+length, b, e = 64, 2, 32
+module, x = published.PackedProjection(e, 4), torch.randn(length, b, e)
+with FlopCounterMode(display=False) as counter:
+    module(x, x, x)
+print("operations:", counter.get_total_flops(), "=", 4 * length * b * e * (2 * e + length))
+print("parameters:", count(module), "=", 4 * e * e + 4 * e)
+assert counter.get_total_flops() == 4 * length * b * e * (2 * e + length)
+assert count(module) == 4 * e * e + 4 * e
+
+# %% [markdown]
+# Its Transformer ends a stack with a final norm only with pre-LN. `torch.nn.Transformer` always has that
+# norm, and so has ours, where `final_norm` chooses. Which stack loses something without it?
+
+# %%
+from annotated_attention import Transformer
+
+x, spread = torch.randn(1, 8, 24), {}
+for order, norm_first in (("post-LN", False), ("pre-LN", True)):
+    for end, final_norm in (("with", True), ("without", False)):
+        torch.manual_seed(15)
+        options = {"norm_first": norm_first, "final_norm": final_norm, "batch_first": True}
+        stack = Transformer(24, 4, 6, 1, 48, dropout=0.0, **options).encoder
+        spread[order, end] = stack(x).std().item()
+        print(f"{order:>7}, {end:>7} final norm: deviation {spread[order, end]:.2f}")
+assert math.isclose(spread["post-LN", "with"], spread["post-LN", "without"], rel_tol=1e-3)
+assert spread["pre-LN", "without"] > 1.5 * spread["pre-LN", "with"]
+
+# %% [markdown]
+# A post-LN stack loses nothing, since its last layer ends in a norm already. A pre-LN stack ends in a sum,
+# which has grown with every layer. So the article's choice is right: `final_norm=norm_first` in our class.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## All seven on one sentence
+#
+# Put the sentence of [One head](01_one_head.ipynb) through all repaired designs, with the same weights
+# where they can take them, and with the words behind *it* hidden. How strongly does the output for *it*
+# react to each word? The size of its derivative tells, as a share of the sum over all words.
 
 
 # %%
@@ -181,6 +1306,8 @@ def reaction(design, module: nn.Module, x: Tensor, blocked: Tensor, row: int) ->
 
 
 # %%
+words = one.EMBEDDINGS[None]                            # (1, 8, 4)
+future = torch.ones(1, 8, 8, dtype=torch.bool).triu(1)  # (1, 8, 8)
 torch.manual_seed(3)
 reference = MultiheadAttention(4, 2, batch_first=True)
 rows = []
@@ -199,7 +1326,6 @@ assert not reactions[:, 6:].any()
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.colors import to_rgba
-from matplotlib.patches import Rectangle
 
 drawing, (ax,) = display.panels(640, 280)
 for i, row in enumerate(reactions.tolist()):
@@ -219,195 +1345,16 @@ alt = "How the output for it reacts to each word, as shares, a row per design. "
 display.finish(drawing, name="all-seven", alt=f"{alt} {', '.join(same[1:])}: as the first.")
 
 # %% [markdown]
-# The designs that equal multi-head attention have equal rows, whatever layout and mask they took on
-# the way. The other two are functions of their own. None lets the hidden words through.
+# The five designs that take any weights have equal rows, whatever layout and mask they took on the way.
+# The other two are functions of their own. None lets the hidden words through.
 #
-# ## What does not run
+# ### One mask, two meanings
 #
-# From here on you break what was repaired. A helper prints what happens when something runs as it was
-# published, and notes it for the table at the end. It insists: if one of these ran one day, or came out
-# right, this page would not build.
+# Now mix up the conventions: hand every design the same tensor, with True for padding, as it is. The words
+# *was* and *thirsty* are the padding, and the cell asks what the output for *cat* reacts to.
 
 # %%
-BROKE: dict[str, list[str]] = {name: [] for name in DESIGNS}
-
-
-def raised(run) -> str:
-    """Run what was published, and give the error that stops it."""
-    try:
-        run()
-    except Exception as error:
-        return f"{type(error).__name__}: {str(error) or '(no message)'}"
-    raise AssertionError("it runs")
-
-
-def broken(design: str, what: str, happened, sure: bool = True) -> None:
-    """Print what happens, make sure of it, and note it."""
-    happened = raised(happened) if callable(happened) else happened
-    assert sure, f"{design}: {what}? {happened}"
-    BROKE[design].append(what)
-    print(f"{design}: {what}\n    {textwrap.shorten(happened, 84, placeholder=' …')}")
-
-
-# %%
-x = torch.randn(2, 3, 24)    # (2, 3, 24)
-q = torch.randn(2, 4, 3, 6)  # (2, 4, 3, 6)
-swapped = published.module_per_head.Head  # expects the wider size first
-
-broken("module per head", "torch.ModuleList", lambda: torch.ModuleList([]))
-broken("module per head", "swapped arguments", lambda: swapped(6, 24)(x, x, x, None))
-broken("wide projection", "import torch.nn.Functional",
-       lambda: importlib.import_module("torch.nn.Functional"))
-broken("wide projection", "bmm on four axes", lambda: torch.bmm(q, q.mT))
-module = published.WideProjection(24, 4)
-module.forward = lambda x: module.output(x).view(2, 3, d_model)  # known to __init__ alone
-broken("wide projection", "d_model, known to __init__ alone", lambda: module(x))
-
-# %% [markdown]
-# Each of these stops at once. Two more stop only in some places or with some settings. One design hands
-# its weights to a tracker, from a package that records training runs. Where that package is missing, as
-# here, the design cannot even be imported. Where it is installed in its version 0.5.3, the design stops
-# in `forward`, since the tracker no longer has the function that is called; this page does not install
-# it, so you do not see that error. The other design sets the output's bias to zero, also where there is
-# none.
-
-# %%
-broken("sequence first", "needs a tracker",
-       lambda: importlib.import_module("labml.tracker"))
-without = nn.Linear(24, 24, bias=False)
-broken("packed projection", "bias=False", lambda: nn.init.zeros_(without.bias))
-
-# %% [markdown]
-# > **Pitfall.** A dependency in the middle of `forward`. Ours calls `on_weights`, a function that you
-# > hand in, and does not know who listens. You use it below.
-#
-# ## Settings and masks that nobody tried
-#
-# Four heads in a width of 10? Without a check in the constructor, four designs stop somewhere further
-# down, and speak of shapes. The last lines are ours, which say what is wrong.
-
-# %%
-x, e, h = torch.randn(2, 3, 10), 10, 4
-d = e // h
-slices = [x[..., i * d : (i + 1) * d] for i in range(h)]
-prepare = published.PrepareHeads(e, h, d, bias=True)
-merge = nn.Linear(e, e)
-
-broken("module per head", "h need not divide e", lambda: merge(torch.cat(slices, -1)))
-broken("wide projection", "h need not divide e", lambda: x.view(2, 3, h, d))
-broken("no projection", "h need not divide e", lambda: x.view(2, 3, h, d))
-broken("sequence first", "h need not divide e", lambda: merge(prepare(x).flatten(2)))
-print("ours:\n   ", raised(lambda: published.SequenceFirst(h, e)))
-
-# %% [markdown]
-# Two designs have masks that ought to be optional and are not: in one the mask has no default, and in
-# the other a padding mask is asserted to be there. Both are added to ours, which need neither.
-
-
-# %%
-class WithoutDefault(published.ModulePerHead):
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-        return super().forward(query, key, value, mask)
-
-
-class Asserted(published.PackedProjection):
-    def merge_masks(self, key_padding_mask, attn_mask, query, key) -> Tensor:
-        assert key_padding_mask is not None
-        return super().merge_masks(key_padding_mask, attn_mask, query, key)
-
-
-x = torch.randn(2, 3, 24)  # (2, 3, 24)
-for ours in (published.ModulePerHead, published.PackedProjection):
-    ours(24, 4)(x, x, x)
-broken("module per head", "no default for the mask", lambda: WithoutDefault(24, 4)(x, x, x))
-broken("packed projection", "needs a padding mask", lambda: Asserted(24, 4)(x, x, x))
-
-# %% [markdown]
-# And one check refuses what is right. The mask is `(n, m, b)`, where n may be 1. The check compares the
-# first size with the *second*, so that the mask of a decoder that looks at its source does not pass.
-
-
-# %%
-def check(mask: Tensor) -> str:
-    """Check a mask of sizes n, m and b as it was published."""
-    assert mask.shape[0] in (1, mask.shape[1]), f"refused: {tuple(mask.shape)}"
-    return "accepted"
-
-
-print("(3, 3, 2)", check(torch.ones(3, 3, 2)), "and (1, 5, 2)", check(torch.ones(1, 5, 2)))
-broken("sequence first", "refuses masks with n ≠ m", lambda: check(torch.ones(3, 5, 2)))
-
-# %% [markdown]
-# ## What runs, and loses something
-#
-# The nearest repair for `torch.ModuleList` is a plain list. It runs, and [Two
-# heads](02_two_heads.ipynb) has shown what it loses:
-
-# %%
-module = published.ModulePerHead(24, 4)
-everything, heads = count(module), list(module.heads)
-del module.heads
-module.heads = heads
-broken("module per head", "heads in a plain list",
-       f"{count(module):,} of {everything:,} parameters will be trained and saved",
-       count(module) < everything)
-
-# %% [markdown]
-# The article of `packed projection` has a class for one head, which declares $W_O$ and never applies it.
-# In that of `module per head`, the formula leaves $W_O$ out and the code applies it, so that the two
-# are different functions.
-
-
-# %%
-class NeverApplied(one.OneHead):
-    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return one.attend(query @ self.w_q, key @ self.w_k, value @ self.w_v)[0]
-
-
-head, x = one.xavier(NeverApplied(4, 4)), one.EMBEDDINGS
-head(x, x, x).sum().backward()
-broken("packed projection", "W_O without a gradient (one head)", f"{head.w_o.grad}",
-       head.w_o.grad is None)
-
-module = published.ModulePerHead(4, 2)
-side_by_side = torch.cat([part(words, words, words, None) for part in module.heads], -1)
-equal = torch.allclose(side_by_side, module(words, words, words))
-broken("module per head", "a formula without W_O", f"equals the code: {equal}", not equal)
-
-# %% [markdown]
-# Now three things that cost nothing until somebody relies on them. One design defines `__call__` where
-# a module has `forward`; its own base class repairs that, and on a plain `nn.Module` hooks never run.
-# A comment in it says that one token of each sequence becomes `(b, e)`. And the two designs of the
-# collection initialise convolutions and normalisations, of which they have none.
-
-
-# %%
-class Called(nn.Module):
-    def __call__(self, x: Tensor) -> Tensor:
-        return x
-
-
-module, hooked = Called(), []
-module.register_forward_hook(lambda *x: hooked.append(1))
-module(torch.zeros(3))
-broken("sequence first", "__call__ for forward", f"{len(hooked)} hooks ran", not hooked)
-
-tokens = published.PrepareHeads(24, 4, 6, bias=True)(torch.randn(2, 24))  # (2, 4, 6)
-broken("sequence first", "a comment that says (b, e)", str(tuple(tokens.shape)),
-       tokens.shape != (2, 24))
-for name in ("weighted scores", "no projection"):
-    kinds = {type(part).__name__ for part in DESIGNS[name].build(24, 4).modules()}
-    never = not kinds & {"Conv2d", "BatchNorm2d"}
-    broken(name, "branches that never run", f"it is made of {sorted(kinds)}", never)
-
-# %% [markdown]
-# ## Masks
-#
-# Mix up the two conventions: hand the same mask, with True for padding, to each design. `design.call`
-# would turn it round where True means allowed. The cell turns it round before that, so that it arrives
-# as it was. Then it asks what the output for *cat* reacts to.
-
-# %%
+torch.manual_seed(0)
 padding = torch.zeros(1, 8, 8, dtype=torch.bool)  # (1, 8, 8)
 padding[..., 6:] = True
 for name, design in DESIGNS.items():
@@ -415,252 +1362,44 @@ for name, design in DESIGNS.items():
     literally = padding if design.true_means == "blocked" else ~padding
     shares = reaction(design, module, words, literally, 1)  # (8,)
     cat, share = shares[1], shares[6:].sum()
-    mixed_up = share > 0.9 and torch.isclose(cat + share, torch.tensor(1.0))
+    mixed_up = share > 0.5 and torch.isclose(cat + share, torch.tensor(1.0))
     assert mixed_up if design.true_means == "allowed" else share == 0
     print(f"{name:18} True = {design.true_means}: padding {share:3.0%}, cat {cat:3.0%}")
 
 # %% [markdown]
-# No error, no warning. The designs with the other meaning attend to the padding, and to nothing else;
+# No error, no warning. The designs in which True means allowed attend to the padding and to nothing else;
 # the rest of their reaction is *cat* itself, as the query.
 #
-# Next, a fully masked query. These designs fill blocked scores with a number. What does the
-# softmax make of a row in which all three scores are blocked?
-
-# %%
-minus_infinity = ["module per head", "wide projection", "weighted scores", "no projection"]
-fills = dict.fromkeys(minus_infinity, -math.inf)
-fills |= {"shared projection": -1e20, "sequence first": -1e9, "packed projection": -1e28}
-row, all_three = torch.tensor([-3.0, 1.0, 2.0]), torch.ones(3, dtype=torch.bool)
-for name, fill in fills.items():
-    weights = row.masked_fill(all_three, fill).softmax(-1)  # (3,)
-    what = "NaN" if weights.isnan().all() else "the mean of what is hidden"
-    sure = weights.isnan().all() or (weights == 1 / 3).all()
-    shown = [round(weight, 2) for weight in weights.tolist()]
-    broken(name, f"fully masked: {what}", f"{fill:.0e}: {shown}", sure)
-
-# %% [markdown]
-# NaN spreads through the whole batch once it is trained on. The mean looks healthy, and is made of
-# exactly what the mask hides. And a finite number has to fit the type of the scores:
-
-# %%
-for name in ("shared projection", "sequence first", "packed projection"):
-    broken(name, "overflow in half precision",
-           partial(row.half().masked_fill, all_three, fills[name]))
-
-# %% [markdown]
-# All seven of ours give such a query weights of zero and finite gradients, like the final class: the
-# comparison above had one.
-#
-# > **Pitfall.** A factor is no mask. `weighted scores` multiplies the scores by weights from outside. A
-# > factor of 0 makes a score 0, which may be more than it was:
-
-# %%
-scores, factors = torch.tensor([-3.0, 1.0]), torch.tensor([0.0, 1.0])  # (2,)
-before, after = scores.softmax(-1)[0], (scores * factors).softmax(-1)[0]
-broken("weighted scores", "a factor of 0 does not block", f"{before:.3f} -> {after:.2f}",
-       after > before)
-
-# %% [markdown]
-# ## Numbers of the wrong size
-#
-# `shared projection` divided by $\sqrt e$. The sharing is a design, and stays. The divisor is a slip:
-# a score adds up $d$ products, and the formula printed beside it says $\sqrt{d_k}$. So ours divides by
-# $\sqrt d$. How large are the scores, with queries and keys of variance 1, and with those that its own
-# initial weights make?
-
-# %%
-torch.manual_seed(0)
-e, h, d = 256, 8, 32
-module = published.SharedProjection(e, h)
-q, k = torch.randn(500, d), torch.randn(500, d)  # (500, d)
-own = (module.to_query(q), module.to_key(k))     # (500, d)
-for name, (a, c) in {"variance 1": (q, k), "its own": own}.items():
-    by_e, by_d = ((a @ c.mT / math.sqrt(width)).std().item() for width in (e, d))
-    print(f"{name}: deviation {by_e:.2f} by √e, {by_d:.2f} by √d")
-factor = by_d / by_e
-broken("shared projection", "√e for √d", f"too small by {factor:.2f}, √h = {h**0.5:.2f}",
-       math.isclose(factor, h**0.5, rel_tol=1e-3))
-broken("shared projection", "not its formula", f"{shared / full:.0%} of the parameters")
-
-# %% [markdown]
-# The softmax is too flat by $\sqrt h$. The collection's designs go further: they start every weight with
-# a deviation of 0.001. What is left of inputs of variance 1 at width 512, after one projection? In
-# `weighted scores` it makes queries and keys; `no projection` has one at the end alone.
-
-# %%
-module, x = published.WeightedScores(512, 64, 64, 8), torch.randn(49, 512)
-projections = (module.to_query, module.to_key)
-for start in ("Xavier", "0.001"):
-    for linear in projections if start == "0.001" else ():
-        nn.init.normal_(linear.weight, std=0.001)
-    q, k = (linear(x)[:, :64] for linear in projections)  # (49, 64)
-    weights = (q @ k.mT / 8).softmax(-1)                  # (49, 49)
-    print(f"{start:6} deviation {q.std():.3f}, largest of 49 weights {weights.max():.3f}")
-broken("weighted scores", "initial weights too small", f"an even share is {1 / 49:.3f}",
-       weights.max() < 1.02 / 49)
-module = published.NoProjection(512, 8, dropout=0.0)
-nn.init.normal_(module.output.weight, std=0.001)
-output = module(x[None], x[None], x[None]).std()
-broken("no projection", "initial weights too small", f"output deviation {output:.3f}",
-       output < 0.03)
-
-# %% [markdown]
-# In `weighted scores` every key gets the same, whatever it says, and both outputs start next to zero.
-# The article of `packed projection` also has a shortest version, `published.Shortest` here, and that
-# one chose no numbers at all: `torch.empty` holds what the last user left there. PyTorch's
-# deterministic mode makes it NaN.
-
-
-# %%
-class NotInitialised(published.Shortest):
-    def __init__(self, embed_dim: int, num_heads: int) -> None:
-        super().__init__(embed_dim, num_heads)
-        for name in ("w_q", "w_k", "w_v", "w_o"):
-            setattr(self, name, nn.Parameter(torch.empty(embed_dim, embed_dim)))
-
-
-x = torch.randn(3, 2, 24)
-torch.use_deterministic_algorithms(True)
-output, _ = NotInitialised(24, 4)(x, x, x)
-torch.use_deterministic_algorithms(False)
-broken("packed projection", "no initial weights (shortest)", f"{output[0, 0, :3].tolist()}",
-       output.isnan().all())
-output, _ = published.Shortest(24, 4)(x, x, x)  # (3, 2, 24), (2, 4, 3, 3)
-print("ours:\n   ", [round(number, 2) for number in output[0, 0, :3].tolist()])
-
-# %% [markdown]
-# ## Weights that are not what they say
-#
-# `packed projection` promised weights of `(b, h, n, m)`. It returned those of the fold, and took them
-# after dropout.
-
-# %%
-module = published.PackedProjection(24, 4, dropout=0.5)
-folded = torch.randn(2 * 4, 3, 6)
-_, of_the_fold = module.attention(folded, folded, folded, None)
-_, weights = module(x, x, x)
-broken("packed projection", "weights folded", f"{tuple(of_the_fold.shape)}",
-       of_the_fold.shape != weights.shape)
-sums = F.dropout(weights, 0.5)[0, 0].sum(-1)
-broken("packed projection", "weights after dropout",
-       f"rows sum to {[round(total, 2) for total in sums.tolist()]}", (sums != 1).all())
-sums = weights[0, 0].sum(-1)
-print("ours:\n   ", tuple(weights.shape), "and", [round(x, 3) for x in sums.tolist()])
-
-# %% [markdown]
-# `sequence first` keeps the last weights on the module. That is a feature with a price: between two
-# calls they take more than the output itself. Ours can do without, and still show them to you.
-
-# %%
-x = torch.randn(256, 4, 64)
-module = published.SequenceFirst(8, 64)
-output = module(query=x, key=x, value=x)
-broken("sequence first", "weights kept between calls",
-       f"{module.last_weights.nbytes:,} bytes; the output has {output.nbytes:,}",
-       module.last_weights.nbytes > output.nbytes)
-seen: list[Tensor] = []
-module = published.SequenceFirst(8, 64, keep_weights=False, on_weights=seen.append)
-module(query=x, key=x, value=x)
-print("ours:\n   ", module.last_weights, "kept, shown:", tuple(seen[0].shape))
-
-# %% [markdown]
-# ## A final norm, or none
-#
-# The last article goes on to a whole Transformer, which ends its stacks in a norm only with pre-LN.
-# `torch.nn.Transformer` always has that norm, and so has ours, where `final_norm` chooses. Which of the
-# two designs loses something without it?
-
-# %%
-from annotated_attention import Transformer
-
-x = torch.randn(1, 8, 24)
-for norm_first in (False, True):
-    stacks = []
-    for final_norm in (True, False):
-        torch.manual_seed(15)
-        options = {"norm_first": norm_first, "final_norm": final_norm, "batch_first": True}
-        stacks.append(Transformer(24, 4, 6, 1, 48, dropout=0.0, **options).encoder)
-    for name, stack in zip(("with", "without"), stacks):
-        order = "pre-LN" if norm_first else "post-LN"
-        print(f"{order:>7}, {name:>7} final norm: deviation {stack(x).std():.2f}")
-
-# %% [markdown]
-# A post-LN stack loses nothing: its last layer ends in a norm already, so the article's choice is that
-# of the 2017 paper. A pre-LN stack ends in a sum, which has grown with every layer. `final_norm=norm_first`
-# is the article's design in our class.
-#
-# ## Positions, and one excuse
-#
-# The positional encoding of the same article gives the even features a sine and the odd ones a cosine.
-# The index j of the pairs runs to j < d in the text, where 2j < d is meant; odd widths were never tried;
-# and it takes sequence-first input without saying so.
-
-
-# %%
-def encode(length: int, width: int, pairs: int) -> Tensor:
-    """Make a sine and a cosine for each pair of features."""
-    angles = torch.arange(length)[:, None] / 10000 ** (2 * torch.arange(pairs) / width)
-    table = torch.zeros(length, width)
-    table[:, 0::2], table[:, 1::2] = angles.sin(), angles.cos()
-    return table
-
-
-print("right:", tuple(encode(5, 6, 3).shape))
-broken("packed projection", "positions: j < d", lambda: encode(5, 6, 6))
-broken("packed projection", "positions: odd widths", lambda: encode(5, 7, 4))
-x = torch.zeros(2, 3, 6)                     # batch-first
-added = x + encode(5, 6, 3)[: len(x), None]  # (2, 3, 6)
-apart = (added[0] - added[0, 0]).abs().max()
-broken("packed projection", "positions: batch-first", f"words differ by {apart:.0f}",
-       apart == 0)
-
-# %% [markdown]
-# Batch-first, all words of a sentence get the same position. The excuse is about [the
-# reshape trick](04_reshape_trick.ipynb): reshaping is said to be allowed "since the weights are random anyway". It
-# needs no excuse, because splitting and stacking gives the same numbers, bit for bit.
-
-# %%
-q = torch.randn(3, 24)
-stacked = torch.stack(q.split(6, -1))  # (4, 3, 6)
-reshaped = split_heads(q, 4)           # (4, 3, 6)
-broken("packed projection", "a needless excuse", f"equal: {stacked.equal(reshaped)}",
-       stacked.equal(reshaped))
-
-# %% [markdown]
-# And what the same article counts is right: $4e^2 + 4e$ parameters, and $4lbe(2e + l)$ operations for
-# self-attention over l tokens.
-
-# %%
-from torch.utils.flop_counter import FlopCounterMode
-
-length, b, e = 64, 2, 32
-module, x = published.PackedProjection(e, 4), torch.randn(length, b, e)
-with FlopCounterMode(display=False) as counter:
-    module(x, x, x)
-print("operations:", counter.get_total_flops(), "=", 4 * length * b * e * (2 * e + length))
-print("parameters:", count(module), "=", 4 * e * e + 4 * e)
-
-# %% [markdown]
 # ## The table
 #
-# Each design in two lines or more: layout, mask, what True means, parameters at e = 24 and h = 4, and
-# with which weights it equals the final class; then what the cells above have noted. Read it as a
-# list of what to look for. Masks, sizes and numbers that nobody tried come up again and again, and the
-# formula of attention hardly ever.
+# All that the cells above have found, one row for each kind of defect. Read it as a list of what to look
+# for: masks, sizes and initial numbers come up again and again, and the formula of attention hardly ever.
 
-# %%
-for name, design in DESIGNS.items():
-    module = design.build(24, 4)
-    about = f"{name:18} {design.layout}  {design.mask:13}  True = {design.true_means}"
-    print(f"{about}  {count(module):4}  {EQUALS[name]}")
-    broke = " · ".join(dict.fromkeys(BROKE[name]))
-    print(textwrap.fill(broke, 84, initial_indent="    ", subsequent_indent="    "))
+# %% tags=["hide-input"]
+import re
+
+from IPython.display import Markdown
+
+lines = ["| what happens | defect | designs |", "|---|---|---|"]
+for severity in SEVERITIES:
+    kinds = dict.fromkeys(what for how, what, _ in FOUND if how == severity)
+    for row, what in enumerate(kinds):
+        designs = [name for how, other, name in FOUND if (how, other) == (severity, what)]
+        linked = (f"[{name}](#{name.replace(' ', '-')})" for name in dict.fromkeys(designs))
+        first = f"**{severity}**" if not row else ""
+        literal = re.sub(r"([_*])", r"\\\1", what)  # not bold
+        lines.append(f"| {first} | {literal} | {', '.join(linked)} |")
+counts = Counter(severity for severity, _, _ in FOUND)
+totals = ", ".join(f"{severity}: {counts[severity]}" for severity in SEVERITIES)
+assert {name for _, _, name in FOUND} == EQUALS.keys() == DESIGNS.keys()
+Markdown("\n".join(lines) + f"\n\nCounted once for each design: {totals}.")
 
 # %% [markdown]
-# ## Examined by the doctor
+# <!-- deeper: What the doctor says -->
+# ### Going deeper: What the doctor says
 #
-# The next chapter builds a doctor that examines attention from outside, knowing nothing of it. What does
-# it say of the seven, as they are now?
+# [The next chapter](16_testing_attention.ipynb) builds a doctor that examines attention from outside,
+# without looking at its code. What does it say of the seven, as they are now?
 
 # %%
 from annotated_attention import mistakes
@@ -703,23 +1442,70 @@ for what, version in AS_PUBLISHED.items():
     print(f"{what:24} {report.findings[0].severity}: {report.findings[0].code}")
 
 # %% [markdown]
-# Each is found. NaN for a fully masked row it calls a convention, since careful code does that, too:
-# `torch.nn.MultiheadAttention`, for one.
-#
+# Each is found. The doctor calls NaN for a fully masked row a convention, since careful code gives it,
+# too: `torch.nn.MultiheadAttention`, for one.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## What they teach
 #
-# - **Run it.** What was never run does not run.
-# - **Choose sizes that all differ.** The check that refuses n ≠ m, and swapped arguments, hide behind
-#   equal sizes.
-# - **Say what True means,** in the name: `blocked` or `allowed`. Nothing else will tell.
-# - **Give a fully masked row a meaning,** and test it, in half precision, too.
+# - **Run it.** Code that was never run does not run.
+# - **Choose sizes that all differ.** Swapped widths, a refused mask and masked heads hide behind equal
+#   sizes.
+# - **Say what True means** in the name of a mask: `blocked` or `allowed`.
+# - **Give a fully masked row a meaning,** and test it in half precision, too.
 # - **Compare with the formula.** Shared projections and $\sqrt e$ keep every shape.
 # - **Ask where the numbers start.** Nothing, or next to nothing, is a choice as well.
-# - **Look at gradients and parameters, not only at outputs.** With its heads in a plain list, a module
-#   gives the right outputs, and the heads never learn.
+# - **Look at gradients and parameters,** and not only at outputs.
 #
 # ## Exercises
 #
+# ### How grave is it?
+#
+# *Easy, 2 minutes.* Five lines from this chapter. Give each its severity: `"computes something else"`,
+# `"crashes"`, `"wastes"` or `"style"`.
+
+# %% tags=["exercise"]
+severity_of = {
+    "scores / math.sqrt(embed_dim)": "?",
+    "torch.ModuleList(heads)": "?",
+    "self.last = weights.detach()": "?",
+    "class SelfAttention, for two tensors": "?",
+    "(b, n, n) mask on (b, h, n, n) scores, b = h": "?",
+}
+
+# %%
+from annotated_attention import exercises
+
+exercises.published_code.check_severity_of(severity_of)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Ask first: does it stop? If it runs: are the numbers those of the formula?
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Two of the five return wrong numbers in the right shape.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+severity_of = {
+    "scores / math.sqrt(embed_dim)": "computes something else",
+    "torch.ModuleList(heads)": "crashes",
+    "self.last = weights.detach()": "wastes",
+    "class SelfAttention, for two tensors": "style",
+    "(b, n, n) mask on (b, h, n, n) scores, b = h": "computes something else",
+}
+
+exercises.published_code.check_severity_of(severity_of)
+
+# %% [markdown]
 # ### The small projection, made wide
 #
 # *Easy, 5 minutes.* Write what `as_multihead` needs: from the block of a shared projection, `(d, d)`, make
@@ -734,14 +1520,13 @@ def widen(block: Tensor, num_heads: int) -> Tensor:
 
 
 # %%
-from annotated_attention import exercises
-
 exercises.published_code.check_widen(widen)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Look at the matrix printed in *What each computes*. What stands outside the blocks?
+# Look at the matrix printed in [Shared projection](#shared-projection). What stands outside the
+# blocks?
 #
 # </details>
 #
@@ -815,7 +1600,24 @@ exercises.published_code.check_call_it(call_it)
 # %% [markdown]
 # ## What you have now
 #
-# Seven designs, five of them one function in different clothes. What differs is where the axes stand,
-# what True means, and what was ever tried. A few lines showed each defect, because you knew where to
-# look. [The next chapter](16_testing_attention.ipynb) finds such defects in code that you cannot see
-# into.
+# You have run seven published designs as they were, and you have seen them repaired and proven equal to
+# the final class: five with any weights, two with weights of a special form.
+#
+# > **In short.** All seven are versions of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$, h times, and
+# > one projection.
+# >
+# > Layouts `(b, n, e)` and `(n, b, e)`; masks `(b, n, m)`, `(n, m, b)`, `(b, h, n, m)` and
+# > `(b * h, n, m)`; True means allowed in four designs and blocked in three.
+# >
+# > ```python
+# > design = published.DESIGNS["sequence first"]
+# > module, same = design.pair(embed_dim, num_heads)
+# > output = design.call(module, query, key, value, blocked)
+# > ```
+# >
+# > Crashes are the harmless defects, because you notice them. Look for what keeps every shape: a wrong
+# > divisor, a mask on the wrong axis, a mean over hidden keys. Sizes that all differ, a fully masked row,
+# > and a comparison with weights and gradients bring them out.
+#
+# You knew where to look here. [The next chapter](16_testing_attention.ipynb) finds such defects in code
+# that you cannot see into.

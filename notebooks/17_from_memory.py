@@ -3,10 +3,13 @@
 #
 # *Can you write it in a quarter of an hour, and prove that it is right?*
 #
-# Somebody hands you an empty file and asks for multi-head attention. Nobody needs the whole final
-# class there. This chapter has the shortest version that is correct, seven questions that are asked
-# next, each answered by a cell, and then the empty file. The doctor of
-# [Testing attention](16_testing_attention.ipynb) examines what you write.
+# In an interview, somebody hands you an empty file and asks for multi-head attention. A pianist who
+# plays without notes has not learned the dots on the paper by heart, but the tune. Here the tune is one
+# sentence of eight words, and the code follows from it.
+#
+# This chapter has the shortest version that is correct, and seven questions that are asked next, each
+# answered by a cell. Then you get the empty file, and the doctor of [Testing
+# attention](16_testing_attention.ipynb) examines what you write.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -18,8 +21,9 @@ display.chapter_map(
 # %% [markdown]
 # ## The shortest correct version
 #
-# Four matrices with initial values, one check, and the formula, line by line. It is batch-first, has
-# neither masks nor biases, and returns the weights, too.
+# Nobody needs the whole final class in a quarter of an hour. What must be there is four matrices with
+# initial values, one check, and the formula, line by line. This version is batch-first, has neither
+# masks nor biases, and returns the weights beside the output.
 
 # %%
 import math
@@ -65,22 +69,23 @@ class Attention(nn.Module):
 
 
 # %% [markdown]
-# What to remember is not the code. It is one sentence: *project, split, score, scale, softmax, mix,
-# merge, project.* Each word is a call or two, and each has one thing that goes wrong.
+# What to remember is one sentence: *project, split, score, scale, softmax, mix, merge, project.* Each
+# word is a call or two, and each has one thing that goes wrong. The last column names the function that
+# does it in the package, as you read it in [Multi-head attention](07_multihead_attention.ipynb).
 #
-# | word | call | what goes wrong |
-# |---|---|---|
-# | project | `x @ w` | key and value need their own x |
-# | split | `unflatten`, `transpose` | straight to `(b, h, n, d)`, which mixes tokens |
-# | score, scale | `q @ k.mT / math.sqrt(d)` | $\sqrt e$, or none |
-# | softmax | `softmax(-1)` | over the queries |
-# | mix | `weights @ v` | the keys again |
-# | merge | `transpose`, `flatten` | without the transpose |
-# | project | `@ self.w_o` | declared and forgotten |
+# | word | call | what goes wrong | in the package |
+# |---|---|---|---|
+# | project | `x @ w` | key and value need their own x | `F.linear` |
+# | split | `unflatten`, `transpose` | straight to `(b, h, n, d)`, which mixes tokens | `split_heads` |
+# | score, scale | `q @ k.mT / math.sqrt(d)` | $\sqrt e$, or no division | `scaled_scores` |
+# | softmax | `softmax(-1)` | over the queries | `masked_softmax` |
+# | mix | `weights @ v` | the keys again | `mix` |
+# | merge | `transpose`, `flatten` | without the transpose | `merge_heads` |
+# | project | `@ self.w_o` | declared and forgotten | `out_proj` |
 #
-# Is it right? Give the same weights to the shortest version of [Published
-# code](15_published_code.ipynb), which is sequence-first, and to the final class, and compare outputs,
-# weights and gradients.
+# Is it right? Give the same matrices to the shortest version of [Published
+# code](15_published_code.ipynb#packed-projection), which is sequence-first, and to the final class. Then
+# compare outputs, weights and gradients.
 
 # %%
 b, n, m, h, d = 2, 3, 5, 4, 6
@@ -111,8 +116,9 @@ for name, (expected, their_weights) in theirs.items():
 # %% [markdown]
 # ## Can it take a mask?
 #
-# One argument and two lines. Say aloud what True means, since that is what the question is about: here,
-# "must not see". The mask is the same for every head, so it gets an axis for them.
+# It takes one more argument and two lines. Say aloud what True means, since that is what the question is
+# about: here True means *blocked*. The mask is `(b, n, m)` and the same for every head, so it gets an axis
+# of size 1 where the heads are.
 
 
 # %%
@@ -143,6 +149,10 @@ class WithMask(Attention):
 # %%
 display.diff(Attention.forward, WithMask.forward)
 
+# %% [markdown]
+# Compare with the final class once more, with a causal mask and some further keys blocked. Then block
+# everything for one query.
+
 # %%
 masked = WithMask(e, h).double()
 masked.load_state_dict(mine.state_dict())
@@ -157,14 +167,24 @@ empty = masked(query, key, key, blocked)[0][0, 1, :3].tolist()
 print("agrees with the final class; a fully masked query:", empty)
 
 # %% [markdown]
-# > **Pitfall.** The follow-up to the follow-up: a fully masked query is NaN here. The final class
-# > gives zeros; [Masks](06_masks.ipynb) shows how.
+# > **Pitfall.** A fully masked row is NaN here. Say so before you are asked. The final class gives zeros:
+# > [Masks](06_masks.ipynb#fully-masked-rows) shows how, in one line before the softmax and one after.
 #
 # ## What does it cost?
 #
-# With n = m: the four projections take $8bne^2$ operations, scores and mixing $4bn^2e$. So it is
-# quadratic in the length, and at short lengths the projections cost more. They break even at n = 2e,
-# whatever h is.
+# With n = m the four projections take $8bne^2$ operations, and scores and mixing take $4bn^2e$. So the cost
+# grows with the square of the length, and at short lengths the projections are the larger part. The two
+# break even at n = 2e. [Counting](12_counting.ipynb) derives the formulas.
+#
+# Now go from 4 heads to 16, at the same width. Are there more operations, fewer, or as many as before?
+#
+# <details><summary>What do you expect?</summary>
+#
+# As many as before. More heads cut the same matrices into more and thinner pieces: h products of width
+# e / h cost what one product of width e costs. What does grow is the number of weights that are kept,
+# `(b, h, n, m)`.
+#
+# </details>
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
@@ -182,15 +202,15 @@ for n, h in ((32, 4), (128, 4), (128, 16), (512, 4)):
 print("parameters:", 4 * e**2, "each time")
 
 # %% [markdown]
-# The last column is what PyTorch counts, and the cell asserts it. It counts matrix products alone, and
-# for those more heads cost nothing: they cut the same matrices into more pieces. The weights are
-# another matter: `(b, h, n, m)` of them are kept, and grow with h.
+# The last column compares with what PyTorch counts, which is matrix products alone. The rows for n = 128
+# differ in h and in nothing else.
 #
 # ## Why √d?
 #
-# A score adds up d products. With entries of variance 1 its variance is d, and a softmax over such
-# numbers gives nearly everything to one key; then hardly any gradient comes back, as [One
-# head](01_one_head.ipynb) measures. Divide by $\sqrt d$, and the variance is 1.
+# A score adds up d products. With entries of variance 1 its variance is d, and a softmax over such numbers
+# gives nearly everything to one key. Then hardly any gradient comes back, as [One
+# head](01_one_head.ipynb#going-deeper-why-divide-by-d) measures. Divide by $\sqrt d$, and the variance is
+# 1. The cell compares three divisors, with d = 256 and a thousand keys.
 
 # %%
 q, k = torch.randn(2, 1000, 256)
@@ -204,7 +224,8 @@ print(f"an even share: {1 / 1000}")
 # ## What is a KV cache?
 #
 # A decoder writes one word at a time, and the words before it stay. With a causal mask their keys and
-# values never change, so they are kept, and each step computes one query alone.
+# values never change, so the decoder keeps them in a cache. Each step then computes one query, one key and
+# one value, and attends to all that is in the cache.
 
 
 # %%
@@ -236,13 +257,23 @@ print("token by token equals all at once")
 print("numbers in the cache:", sum(x.numel() for x in cache), "= 2bne =", 2 * b * n * e)
 
 # %% [markdown]
-# No mask is needed in a step: what is not there yet cannot be seen. The price is memory that grows
-# with every token, in every layer.
+# A step needs no mask, because words that are not written yet are not in the cache. The price is memory: it
+# grows with every token, in every layer.
 #
 # ## Where does dropout go?
 #
-# On the weights, after the softmax, and in training alone. What is kept is scaled up, so that each
-# weight is right on average; a row no longer sums to 1.
+# On the weights, after the softmax, and in training alone [[Srivastava et al.
+# 2014](../docs/references.md#srivastava-2014)]. The weights that are kept are scaled up. Take the weights
+# 0.1, 0.2, 0.3 and 0.4, and drop each with probability one half. What does a row sum to afterwards: always
+# 1, one half, or something else each time?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Something else each time, from 0, where everything is dropped, to 2, where nothing is. What is kept is
+# doubled, so that each weight is right on average, and so is the sum. This is why returned weights do not
+# sum to 1 in training.
+#
+# </details>
 
 # %%
 weights = torch.tensor([0.1, 0.2, 0.3, 0.4]).repeat(20_000, 1)  # (20000, 4)
@@ -254,10 +285,10 @@ print("in evaluation:", F.dropout(weights, 0.5, training=False).equal(weights))
 # %% [markdown]
 # ## How are the matrices initialised?
 #
-# So that what goes through neither grows nor shrinks. Xavier's variance is $2 / (\text{rows} +
-# \text{columns})$, $1 / e$ for a square. PyTorch packs three squares into one (3e, e) matrix, and
-# gets half of that. And `torch.empty` is no initialisation: [One head](01_one_head.ipynb) shows what
-# is in it.
+# So that numbers neither grow nor shrink on their way through. Xavier's variance is $2 / (\text{rows} +
+# \text{columns})$ [[Glorot and Bengio 2010](../docs/references.md#glorot-2010)], so $1 / e$ for a square.
+# PyTorch packs three squares into one matrix of `(3 * e, e)`, and its entries get half of that variance.
+# And `torch.empty` is no initialisation, since it holds whatever was in memory.
 
 # %%
 e = 512
@@ -271,8 +302,10 @@ for name, matrix in (("square", square), ("packed", packed)):
 # %% [markdown]
 # ## What are grouped heads?
 #
-# The cache grows with the number of key and value heads. So let several query heads share one pair of
-# key and value: g pairs instead of h. With g = h it is ordinary attention, with g = 1 *multi-query* attention.
+# The cache grows with the number of key and value heads. So let several query heads share one pair of key
+# and value: g pairs instead of h [[Ainslie et al. 2023](../docs/references.md#ainslie-2023)]. With g = h
+# this is ordinary attention, and with g = 1 it is called **multi-query attention** [[Shazeer
+# 2019](../docs/references.md#shazeer-2019)].
 
 # %%
 b, h, n, m, d = 2, 6, 3, 5, 4
@@ -286,12 +319,14 @@ for g in (6, 2, 1):
     print(f"g = {g}: equal to PyTorch's; the cache holds {k.numel() + v.numel()} numbers")
 
 # %% [markdown]
-# Neighbours share, so `repeat_interleave` and not `repeat`: the same pitfall as with masks.
+# Neighbouring query heads share a pair, so the pairs are repeated with `repeat_interleave`. `repeat` has
+# the same shape and gives most heads another pair, as it does with masks in [Masks in the
+# wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch).
 #
 # ## What the doctor says
 #
-# You need not trust anybody's eyes, least of all your own after a quarter of an hour. The doctor has
-# never seen this class:
+# After a quarter of an hour nobody sees their own mistakes. So let the doctor look, who has never seen this
+# class:
 
 # %%
 from annotated_attention.doctor import adapters, examine
@@ -300,9 +335,9 @@ torch.manual_seed(0)
 print(examine(WithMask(24, 4), embed_dim=24, num_heads=4))
 
 # %% [markdown]
-# Nothing is wrong. It has found the matrices by their names, and gets the same from the right version
-# with the same numbers. The fully masked row it calls a convention: published code does it
-# either way. Say so before you are asked. Now slips from the table above, one at a time:
+# Nothing is wrong. The doctor has found the matrices by their names, and the right version with the same
+# numbers gives the same output. It calls the NaN of a fully masked row a convention, since published code
+# handles such rows in different ways. Now make the slips of the table above, one at a time:
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -317,28 +352,64 @@ for slip in SLIPS:
     print(f"{slip:26} found: {report.findings[0].code}")
 
 # %% [markdown]
-# Each is named. Your turn.
+# Each slip is named. Your turn.
 #
 # ## Exercises
 #
-# You may do the first one here, or in a file of your own. There is a skeleton for that, and it says
-# how:
+# ### The words in order
+#
+# *Easy, 2 minutes.* Here are the eight words, and *mask*, in alphabetical order. Put them into an order in
+# which they compute masked attention. The check runs them as you write them.
+
+# %% tags=["exercise"]
+order = ["mask", "merge", "mix", "project", "project", "scale", "score", "softmax", "split"]
 
 # %%
 from annotated_attention import exercises
-from annotated_attention.exercises import skeleton
 
-print(skeleton.__doc__)
+exercises.from_memory.check_order(order)
 
 # %% [markdown]
-# The second of these commands, run on the skeleton as it is:
+# <details><summary>Hint 1</summary>
+#
+# Which words need heads? They stand between *split* and *merge*.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Scores come before weights, and weights come out of the softmax. A mask works on scores.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+order = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge", "project"]
+
+exercises.from_memory.check_order(order)
+
+# %% [markdown]
+# ### Here, or in a file of your own
+#
+# The next exercise can be written on this page, or in a file `mine.py`. A file needs the imports of this
+# chapter, and a terminal asks the doctor:
+#
+# ```bash
+# python -m annotated_attention.doctor mine.py:MyAttention --embed-dim 24 --num-heads 4
+# ```
+#
+# To see what that says, write the shortest version from above into a file, and call the same command:
 
 # %%
+import tempfile
+from pathlib import Path
+
 from annotated_attention.doctor.command import main
 
-sizes = ["--embed-dim", "24", "--num-heads", "4"]
-exit_code = main([f"{skeleton.__file__}:MyAttention", *sizes])
-print("\nexit code:", exit_code)
+imports = "import math\nimport torch\nfrom torch import Tensor, nn\n\n\n"
+with tempfile.TemporaryDirectory() as folder:
+    mine = Path(folder, "mine.py")
+    mine.write_text(imports + display.source(Attention).text)
+    main([f"{mine}:Attention", "--embed-dim", "24", "--num-heads", "4"])
 
 # %% [markdown]
 # Whether here or there, run the next cell when you are ready.
@@ -497,5 +568,22 @@ exercises.from_memory.check_mended(Mended)
 # %% [markdown]
 # ## What you have now
 #
-# One sentence of eight words, a few lines that say it, and something that examines them. That is the
-# end of the book. Everything in it ran to make its pages. Take the package; or take the habit.
+# You can write multi-head attention from one sentence of eight words, answer the seven questions that
+# follow, and let the doctor prove you right.
+#
+# > **In short.** Project, split, score, scale, softmax, mix, merge, project:
+# > $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$ for every head, side by side, times $W_O$.
+# >
+# > Tokens `(b, n, e)`, heads `(b, h, n, d)`, scores and weights `(b, h, n, m)`.
+# >
+# > ```python
+# > q, k, v = (x.transpose(1, 2) for x in split)
+# > weights = (q @ k.mT / math.sqrt(d)).softmax(-1)
+# > output = (weights @ v).transpose(1, 2).flatten(2) @ w_o
+# > ```
+# >
+# > Say what True means in your mask, and what a fully masked row gets. Divide by $\sqrt d$, transpose
+# > before you merge, and test with sizes that all differ.
+#
+# This is the end of the book so far. The [cheat sheet](cheat_sheet.ipynb) has it on one page, and the
+# [package](../docs/api.md) has the class to use.

@@ -136,6 +136,16 @@ expected, _ = ours(x, y, y, padding, attn_mask=future)  # (b, n, e), (b, n, m)
 torch.testing.assert_close(output, expected)
 torch.testing.assert_close(one.gradients(output, [x, y]), one.gradients(expected, [x, y]))
 
+# %% tags=["hide-input"]
+from annotated_attention import attention, merge_heads, split_heads
+
+LINES = (attention.scaled_scores, attention.masked_softmax, attention.mix)
+split, score, softmax, mix, merge = STEPS = (split_heads, *LINES, merge_heads)
+queries, keys, values = (split(z @ w, h) for z, w in ((x, W_Q), (y, W_K), (y, W_V)))
+attended, _ = mix(softmax(score(queries, keys), blocked), values)
+torch.testing.assert_close(merge(attended), mixed)
+Markdown("In the package: " + ", ".join(f"`{step.__name__}`" for step in STEPS))
+
 # %% [markdown]
 # ## The shortest correct code
 
@@ -162,7 +172,7 @@ Markdown(f"It needs {needs}. With a mask, before the softmax: `{line}`")
 # ## What True means in a mask
 
 # %% tags=["hide-input"]
-from annotated_attention import merge_heads, scaled_dot_product_attention, split_heads
+from annotated_attention import scaled_dot_product_attention
 
 b, n, m, h, d = 2, 3, 5, 4, 2
 e = h * d

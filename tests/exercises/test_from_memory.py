@@ -13,8 +13,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.exercises import from_memory, skeleton
-from annotated_attention.exercises.from_memory import check_attention, check_mended
+from annotated_attention.exercises import from_memory
+from annotated_attention.exercises.from_memory import (
+    check_attention,
+    check_mended,
+    check_order,
+)
+from book.run.scripts import ROOT
 
 CHAPTER = "17_from_memory"
 
@@ -31,24 +36,59 @@ def test_stubs_and_solutions(printed: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert "Written" not in after
 
 
-def test_the_skeleton_is_the_chapters_stub(groups: Any) -> None:
-    stub = groups(CHAPTER)[0][1].source
-    text = Path(skeleton.__file__).read_text(encoding="utf-8")
-    assert text.endswith(f"\n\n\n{stub}\n")
-    assert "src/annotated_attention/exercises/skeleton.py mine.py" in text
-
-
-def test_a_copy_can_be_examined(tmp_path: Path) -> None:
-    """By the very command that the skeleton names, and there is nothing in it yet."""
-    text = Path(skeleton.__file__).read_text(encoding="utf-8")
-    command = re.search(r"python (-m .*)", text)
+def test_the_stub_can_be_examined_as_a_file(groups: Any, tmp_path: Path) -> None:
+    """By the very command that the chapter names, and there is nothing in it yet."""
+    _, stub, *_ = groups(CHAPTER)[1]
+    script = (ROOT / "notebooks" / f"{CHAPTER}.py").read_text(encoding="utf-8")
+    command = re.search(r"# python (-m annotated_attention.doctor mine.py:MyAttention .*)", script)
     assert command is not None
     mine = tmp_path / "mine.py"
-    mine.write_text(text, encoding="utf-8")
+    mine.write_text(f"from torch import Tensor, nn\n\n\n{stub.source}\n", encoding="utf-8")
     run = [sys.executable, *command[1].split()]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "NotImplementedError" in done.stdout
+
+
+WORDS = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge", "project"]
+
+
+def test_order_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_order")
+    assert before == "✗ order: not yet, it is still the alphabet. "
+    assert after.startswith("✓ order: right: run in this order")
+
+
+def exchanged(first: str, second: str) -> list[str]:
+    """Exchange two words."""
+    other = {first: second, second: first}
+    return [other.get(word, word) for word in WORDS]
+
+
+def test_a_mask_may_come_before_the_scale(verdict: Any) -> None:
+    assert verdict(check_order, exchanged("scale", "mask")).startswith("✓ order")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (None, "give each of these words once"),
+        (WORDS[:-1], "give each of these words once"),
+        (exchanged("mask", "softmax"), "the numbers are wrong"),
+        (exchanged("scale", "softmax"), "the numbers are wrong"),
+        (exchanged("split", "score"), "“score” comes too early: scores compare"),
+        (exchanged("score", "scale"), "“scale” comes too early: there are no scores"),
+        (exchanged("mix", "merge"), "“merge” comes too early: nothing is mixed"),
+        (exchanged("mix", "softmax"), "“mix” comes too early: to mix, you need weights"),
+        (["split", "project", *WORDS[2:]], "“split” comes too early: there is nothing projected"),
+        (["project", *WORDS], "give each of these words once"),
+        (["project", "project", *WORDS[1:-1]], "the second “project” comes too early"),
+    ],
+)
+def test_order_names_what_is_missing(verdict: Any, answer: object, reason: str) -> None:
+    said = verdict(check_order, answer)
+    assert said.startswith("✗ order: ")
+    assert reason in said
 
 
 class Right(nn.Module):

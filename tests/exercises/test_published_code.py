@@ -7,9 +7,49 @@ import pytest
 import torch
 from torch import Tensor
 
-from annotated_attention.exercises.published_code import check_call_it, check_widen
+from annotated_attention.exercises.published_code import (
+    check_call_it,
+    check_severity_of,
+    check_widen,
+)
 
 CHAPTER = "15_published_code"
+
+
+RIGHT = {
+    "scores / math.sqrt(embed_dim)": "computes something else",
+    "torch.ModuleList(heads)": "crashes",
+    "self.last = weights.detach()": "wastes",
+    "class SelfAttention, for two tensors": "style",
+    "(b, n, n) mask on (b, h, n, n) scores, b = h": "computes something else",
+}
+
+
+def test_severities_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_severity_of")
+    assert before == '✗ severity_of: not yet, some lines still get "?". '
+    assert after.startswith("✓ severity_of: right: two of the five keep every shape")
+
+
+@pytest.mark.parametrize("line", RIGHT)
+def test_each_severity_counts(verdict: Any, line: str) -> None:
+    wrong = "wastes" if RIGHT[line] == "style" else "style"
+    assert verdict(check_severity_of, RIGHT).startswith("✓")
+    said = verdict(check_severity_of, RIGHT | {line: wrong})
+    assert said.startswith(f"✗ severity_of: look again at {line!r}: ")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (None, "keep the five lines"),
+        ({}, "keep the five lines"),
+        (RIGHT | {"another": "style"}, "keep the five lines"),
+        (RIGHT | {"torch.ModuleList(heads)": "bad"}, "choose one of: computes something else, "),
+    ],
+)
+def test_severities_that_cannot_be_read(verdict: Any, answer: object, reason: str) -> None:
+    assert reason in verdict(check_severity_of, answer)
 
 
 def test_widen_stub_and_solution(printed: Any) -> None:

@@ -151,7 +151,7 @@ def test_weighted_scores_by_its_own_formula() -> None:
         scores = factors[:, i] * (q @ k.mT) / math.sqrt(d_k)
         heads.append(scores.masked_fill(blocked[:, i], -math.inf).softmax(-1) @ v)
     expected = torch.cat(heads, -1) @ module.output.weight.T + module.output.bias
-    output = module(query, key, value, factors, blocked)
+    output = module(query, key, value, blocked, factors)
     torch.testing.assert_close(output, expected)
     leaves = list(module.parameters())
     mine, theirs = (torch.autograd.grad(x.square().sum(), leaves) for x in (output, expected))
@@ -168,19 +168,19 @@ def test_factors_multiply_the_scores(cls: Any) -> None:
     module = (cls(E, H) if cls is NoProjection else cls(E, D, D, H)).double().eval()
     ones = torch.ones(1, 1, 1, 1, dtype=torch.float64)
     plain = module(query, key, value)
-    torch.testing.assert_close(module(query, key, value, ones), plain)
-    even = module(query, key, value, ones * 0)  # every score is 0, so every key weighs the same
+    torch.testing.assert_close(module(query, key, value, None, ones), plain)
+    even = module(query, key, value, None, ones * 0)  # equal scores, equal weights
     torch.testing.assert_close(even, even[:, :1].expand_as(even))
     for wrong, message in (
         (torch.ones(B, N, M), r"attention_weights \(2, 3, 5\) must have shape"),
         (torch.ones(B, H, N, M + 1), "must have shape"),
     ):
         with pytest.raises(ValueError, match=message):
-            module(query, key, value, wrong.double())
+            module(query, key, value, None, wrong.double())
     with pytest.raises(TypeError, match=r"floating-point tensor, got torch\.bool"):
-        module(query, key, value, ones.bool())
+        module(query, key, value, None, ones.bool())
     with pytest.raises(TypeError, match=r"attention_mask must be boolean, True = blocked, got tor"):
-        module(query, key, value, None, ones.int())
+        module(query, key, value, ones.int())
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
-"""Exercises of "From memory": attention against the clock, and somebody else's answer."""
+"""Exercises of "From memory": words in order, against the clock, and somebody else's answer."""
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from annotated_attention.doctor import Report, examine
 from annotated_attention.exercises._verdict import (
@@ -17,6 +18,8 @@ from annotated_attention.exercises._verdict import (
     require_shape,
     require_tensor,
 )
+from annotated_attention.heads import merge_heads, split_heads
+from annotated_attention.masks import block_future
 from annotated_attention.mistakes import MISTAKES
 
 _MINUTES = 15
@@ -39,6 +42,80 @@ def _taken() -> str:
     minutes = int((time.monotonic() - _started) // 60)
     passed = "less than a minute" if not minutes else f"{minutes} minute{'s' * (minutes > 1)}"
     return f" Written in {passed}."
+
+
+_WORDS = ("mask", "merge", "mix", "project", "project", "scale", "score", "softmax", "split")
+_NEEDS = {  # what each word works on, and how to say that it is missing
+    "split": ("projected", "there is nothing projected to split"),
+    "score": ("heads", "scores compare the heads' queries and keys: split first"),
+    "scale": ("scores", "there are no scores to scale"),
+    "mask": ("scores", "there are no scores to mask"),
+    "softmax": ("scores", "the softmax needs scores"),
+    "mix": ("weights", "to mix, you need weights, and they come out of the softmax"),
+    "merge": ("mixed", "nothing is mixed that could be merged"),
+}
+
+
+@check("order")
+def check_order(answer: object) -> str:
+    """Run the words in the order given, and print the verdict.
+
+    Args:
+        answer: the nine words of ``_WORDS``, in an order of the reader's.
+    """
+    if not isinstance(answer, list | tuple) or sorted(map(str, answer)) != list(_WORDS):
+        raise Refused(f"give each of these words once, in order: {', '.join(_WORDS)}.")
+    if list(answer) == list(_WORDS):
+        raise Refused("not yet, it is still the alphabet.")
+    right = "project split score scale mask softmax mix merge project"
+    output, wanted = _say(list(answer)), _say(right.split())
+    if not torch.allclose(output, wanted):
+        raise Refused(
+            "it runs, and the numbers are wrong: scale and mask work on the scores, before the "
+            "softmax makes weights of them."
+        )
+    return "right: run in this order, the words give masked multi-head attention."
+
+
+def _say(order: list[str]) -> Tensor:
+    """Compute attention, a word at a time.
+
+    Raises:
+        Refused: a word has nothing to work on.
+    """
+    x, *matrices = random(0, (2, 5, _E), *[(_E, _E)] * 4)
+    state: dict[str, Any] = {}
+    for word in order:
+        needed, missing = _NEEDS.get(word, (None, ""))
+        if needed is not None and needed not in state:
+            raise Refused(f"“{word}” comes too early: {missing}.")
+        if word == "project" and not state:
+            state["projected"] = [x @ w for w in matrices[:3]]
+        elif word == "project":
+            if "merged" not in state:
+                raise Refused("the second “project” comes too early: merge the heads first.")
+            state["output"] = state["merged"] @ matrices[3]
+        elif word == "split":
+            state["heads"] = [split_heads(part, _H) for part in state["projected"]]
+        else:
+            _work(word, state)
+    return state["output"] if "output" in state else state["merged"]
+
+
+def _work(word: str, state: dict[str, Any]) -> None:
+    """Do what a word between split and the output projection says."""
+    if word == "score":
+        state["scores"] = state["heads"][0] @ state["heads"][1].mT
+    elif word == "scale":
+        state["scores"] = state["scores"] / math.sqrt(_E // _H)
+    elif word == "mask":
+        state["scores"] = state["scores"].masked_fill(block_future(5), -math.inf)
+    elif word == "softmax":
+        state["weights"] = state["scores"].softmax(-1)
+    elif word == "mix":
+        state["mixed"] = state["weights"] @ state["heads"][2]
+    else:
+        state["merged"] = merge_heads(state["mixed"])
 
 
 @check("MyAttention")

@@ -1,6 +1,6 @@
-"""Exercises of "Published code": a small projection made wide, and a design called your way."""
+"""Exercises of "Published code": severities, a projection made wide, a design called your way."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,8 +20,51 @@ from annotated_attention.exercises._verdict import (
 )
 from annotated_attention.published.sequence_first import DESIGN, SequenceFirst
 
+_SEVERITIES = ("computes something else", "crashes", "wastes", "style")
+_LINES = {
+    "scores / math.sqrt(embed_dim)": (
+        "computes something else",
+        "it runs, and every score is smaller than in the formula, by √h",
+    ),
+    "torch.ModuleList(heads)": ("crashes", "torch has no ModuleList: torch.nn has"),
+    "self.last = weights.detach()": (
+        "wastes",
+        "the output is right, and a tensor of n * m numbers per head stays alive between calls",
+    ),
+    "class SelfAttention, for two tensors": (
+        "style",
+        "the numbers are right, and only the name misleads",
+    ),
+    "(b, n, n) mask on (b, h, n, n) scores, b = h": (
+        "computes something else",
+        "the shapes broadcast, and head i of every sample gets the mask of sample i",
+    ),
+}
 _BLOCK_SIZES = ((4, 3), (2, 5))  # h, d
 _CALL_SIZES = ((2, 3, 5, 4, 6), (4, 5, 2, 3, 2))  # b, n, m, h, d
+
+
+@check("severity_of")
+def check_severity_of(answer: object) -> str:
+    """Judge the severity that each of five lines gets, and print the verdict.
+
+    Args:
+        answer: for each line, as the chapter writes it, one of the four severities.
+    """
+    if not isinstance(answer, Mapping) or set(answer) != set(_LINES):
+        raise Refused("keep the five lines as they are, and replace each question mark.")
+    if "?" in answer.values():
+        raise Refused('not yet, some lines still get "?".')
+    for line, (right, reason) in _LINES.items():
+        if answer[line] not in _SEVERITIES:
+            raise Refused(
+                f"{line!r} gets {answer[line]!r}; choose one of: {', '.join(_SEVERITIES)}."
+            )
+        if answer[line] != right:
+            raise Refused(f"look again at {line!r}: {reason}.")
+    return (
+        "right: two of the five keep every shape and change the numbers. Those are the grave ones."
+    )
 
 
 @check("widen")

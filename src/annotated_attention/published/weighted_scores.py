@@ -64,8 +64,8 @@ class WeightedScores(nn.Module):
         queries: Tensor,
         keys: Tensor,
         values: Tensor,
-        attention_weights: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        attention_weights: Tensor | None = None,
     ) -> Tensor:
         """Attend with all heads at once.
 
@@ -73,10 +73,10 @@ class WeightedScores(nn.Module):
             queries: (b, n, e), one row per query.
             keys: (b, m, e), one row per key.
             values: (b, m, e), one row per key.
-            attention_weights: floating point, (b, h, n, m) or with sizes of 1, or None; multiplies
-                the scaled scores.
             attention_mask: boolean, (b, h, n, m) or with sizes of 1, or None; True means "must not
                 see". A query whose keys are all blocked gets zeros from every head.
+            attention_weights: floating point, (b, h, n, m) or with sizes of 1, or None; multiplies
+                the scaled scores.
 
         Returns:
             (b, n, e).
