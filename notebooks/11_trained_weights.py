@@ -410,7 +410,7 @@ def points(text: str, weights: Tensor) -> Tensor:
 # %%
 def rests(weights: Tensor, replaced: Tensor, place: int) -> Tensor:
     """Say of every head whether words look at a token, and at *the* in its place."""
-    there = weights[..., 1:-1, place].mean(-1)   # (l, h)
+    there = weights[..., 1:-1, place].mean(-1)  # (l, h)
     then = replaced[..., 1:-1, place].mean(-1)  # (l, h)
     return torch.stack([there > 0.5, then > 0.5, there])
 
@@ -449,19 +449,20 @@ def choose(found: Tensor) -> tuple[int, int]:
 
 
 def count(name: str, found: Tensor, layer: int, head: int) -> bool:
-    """Count one head's hits, print a line, and say whether the habit is found."""
+    """Count one head's hits and the control's; say whether the habit is found."""
     N, (hits, control) = len(found), found[:, :2, layer, head].sum(0).int().tolist()
-    (low, high), (below, above) = interval(hits, N), interval(control, N)
-    line = f"{name:>18} {layer + 1:5} {head + 1:4}  {hits:2} of {N} {low:.2f}-{high:.2f}"
-    passed = low > max(0.5, above)
-    print(line, f"{control:6} {below:.2f}-{above:.2f} ", "found" if passed else "not found")
-    return passed
+    (low, high), (_, above) = interval(hits, N), interval(control, N)
+    where = f"{layer + 1}, {head + 1}"
+    print(f"{name:13} {where:>5}  {hits:2}/{N}  {low:.2f}-{high:.2f} {control:3}")
+    return low > max(0.5, above)
 
 
 # %% [markdown]
-# There are nine tests. Before you run them, write down your guesses: which of the nine habits
-# does this model have? One step before or after, two steps before or after, rest on `[CLS]`, rest
-# on `[SEP]`, the same word, the pronoun by grammar, the pronoun by knowledge.
+# There are nine tests. Before you run them, write down your guesses: which of these habits does
+# the model have? One step before or after, two steps before or after, rest on `[CLS]`, rest on
+# `[SEP]`, the same word, the pronoun by grammar, the pronoun by knowledge. Each line will name
+# the chosen head (layer, head), its hits in the second half with their interval, and the hits of
+# the control.
 
 # %% tags=["needs-weights"]
 shuffle = random.Random(11)
@@ -487,21 +488,23 @@ for place, token in ((0, "[CLS]"), (-1, "[SEP]")):
 
 def pointing(model: nn.Module, texts: list[str]) -> Tensor:
     """Say of every head where the marked word points, for each sentence."""
-    return torch.stack([points(*pair) for pair in zip(texts, look(model, map(plain, texts)))])
+    seen = look(model, map(plain, texts))
+    return torch.stack([points(*pair) for pair in zip(texts, seen)])
 
 
 tests["the same word"] = pointing(model, repeated)
 tests["grammar"], tests["knowledge"] = (pointing(model, x) for x in (grammar, knowledge))
-print(len(tests), "tests of", layers * heads, "heads, in", sum(map(len, tests.values())), "trials")
+print(len(tests), "tests of", layers * heads, "heads, in", sum(map(len, tests.values())), "sentences")
 
 # %% tags=["needs-weights"]
-print(f"{'habit':>18} layer head  hits     interval control interval")
+print("habit          head  hits   interval  control")
 chosen, passing = {}, []
 for name, result in tests.items():
     first, second = result.chunk(2)  # (..., 3, l, h), (..., 3, l, h)
     chosen[name] = choose(first)
     if count(name, second, *chosen[name]):
         passing.append(name)
+print("found:", ", ".join(passing))
 assert passing == ["1 before", "1 after", "the same word", "grammar"]
 
 # %% [markdown]
@@ -513,9 +516,9 @@ assert passing == ["1 before", "1 after", "the same word", "grammar"]
 #   9](#head-2-9) at the word after. Both go by the place: once the words are shuffled, they never
 #   find the former neighbour. No head looks two places away.
 # - **Special tokens.** [Layer 5, head 6](#head-5-6) gives `[CLS]` more than half of its weight in
-#   every sentence. It gives as much to *the* in the same place, so by the rule the habit is not
-#   found. What it looks at is the first place, and not the token that stands there. No head rests
-#   on `[SEP]`, as heads of the original BERT do
+#   every sentence. With *the* in its place, it gives as much to *the*, so by the rule the habit is
+#   not found. What it looks at is the first place, and not the token that stands there. No head
+#   rests on `[SEP]`, as heads of the original BERT do
 #   [[Clark et al., section 3.2<!-- quoted -->](../docs/references.md#clark-2019)].
 # - **The same word.** [Layer 3, head 10](#head-3-10) always finds it, wherever it stands. In the
 #   sentence of the maps no word comes twice, so this habit cannot show there.
@@ -669,11 +672,14 @@ for name, some in (("that rest on [CLS]", rest), ("others", ~rest)):
     print(f"{int(some.sum())} heads {name}: weight on [CLS] {on_cls[some].mean():.2f};")
     print(f"  norm at [CLS] {at_cls[some].mean():.2f}, at words {at_words[some].mean():.2f}")
 print("by layer, heads that rest on [CLS]:", *rest.sum(1).tolist())
+on_the = tests["[CLS]"][:, 1].mean(0) > 0.5  # with "the" in its place, in most sentences
+print("of these, resting on *the* as well:", int((rest & on_the).sum()))
 
 # %% [markdown]
 # In these heads a word hands over a vector of length 4.22, and `[CLS]` one of length 0.17. In the
-# other heads `[CLS]` is short as well. Now multiply each weight by its norm, and ask again what
-# share of the sum comes from `[CLS]`.
+# other heads the vector of `[CLS]` is short as well. With *the* in the first place, all 34 heads
+# rest there, too. Now multiply each weight by its norm, and ask again what share of the sum comes
+# from `[CLS]`.
 
 # %% tags=["needs-weights"]
 shares = []
@@ -692,8 +698,8 @@ for some, letter, marker in ((rest, "h", "o"), (~rest, "n", "^")):
     ax.scatter(on_cls[some], handed[some], linewidth=0, **style)
 ax.text(0.66, 0.72, "as much as the weight", ha="center", rotation=39, fontsize=11)
 style = {"ha": "center", "fontsize": 11}
-ax.text(0.75, 0.27, "heads that rest\non [CLS]", color=display.COLOURS["h"], **style)
-ax.text(0.13, 0.27, "others", color=display.COLOURS["n"], **style)
+ax.text(0.5, 0.33, "heads that rest\non [CLS]", color=display.COLOURS["h"], **style)
+ax.text(0.13, 0.2, "others", color=display.COLOURS["n"], **style)
 ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="share of the weight", ylabel="share of weight · norm")
 alt = f"72 heads: the share of CLS in the weight, and in weight times norm. All {rest.sum()} heads "
 alt += "that give CLS more than half of the weight lie below the diagonal."
