@@ -589,7 +589,7 @@ cat, milk = rows[..., 2], rows[..., 4]  # (3, l, h), (3, l, h)
 balance = cat / (cat + milk)            # (3, l, h)
 for layer in range(layers):
     sweet, hungry = (balance[1:, layer] - balance[0, layer]).abs().amax(-1)
-    print(f"layer {layer + 1}: sweet moves the share by {sweet:.2f}, hungry by {hungry:.2f}")
+    print(f"layer {layer + 1}: sweet moves it by {sweet:.2f}, hungry by {hungry:.2f}")
 assert balance[0, 0].allclose(balance[1, 0])
 
 # %% tags=["needs-weights"]
@@ -678,7 +678,8 @@ at_words = torch.stack([x[..., 1:-1].mean(-1) for x in norms]).mean(0)         #
 rest = on_cls > 0.5
 for name, some in (("that rest on [CLS]", rest), ("others", ~rest)):
     print(f"{int(some.sum())} heads {name}: weight on [CLS] {on_cls[some].mean():.2f};")
-    print(f"  norm at [CLS] {at_cls[some].mean():.2f}, at words {at_words[some].mean():.2f}")
+    short, long = at_cls[some].mean(), at_words[some].mean()
+    print(f"  norm at [CLS] {short:.2f}, at words {long:.2f}")
 print("by layer, heads that rest on [CLS]:", *rest.sum(1).tolist())
 on_the = tests["[CLS]"][:, 1].mean(0) > 0.5  # with "the" in its place, in most sentences
 print("of these, resting on *the* as well:", int((rest & on_the).sum()))
@@ -697,7 +698,8 @@ for given, norm in zip(natural, norms):
     shares.append((parts[..., 0] / parts.sum(-1)).mean(-1))
 handed = torch.stack(shares).mean(0)  # (l, h)
 print(f"in the {int(rest.sum())} heads, [CLS] has {on_cls[rest].mean():.2f} of the weight")
-print(f"and {handed[rest].mean():.2f} of weight times norm, at most {handed[rest].max():.2f}")
+mean, most = handed[rest].mean(), handed[rest].max()
+print(f"and {mean:.2f} of weight times norm, at most {most:.2f}")
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 drawing, (ax,) = display.panels(400, 330)
@@ -709,9 +711,10 @@ ax.text(0.66, 0.72, "as much as the weight", ha="center", rotation=39, fontsize=
 style = {"ha": "center", "fontsize": 11}
 ax.text(0.5, 0.33, "heads that rest\non [CLS]", color=display.COLOURS["h"], **style)
 ax.text(0.13, 0.2, "others", color=display.COLOURS["n"], **style)
-ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="share of the weight", ylabel="share of weight · norm")
-alt = f"72 heads: the share of CLS in the weight, and in weight times norm. All {rest.sum()} heads "
-alt += "that give CLS more than half of the weight lie below the diagonal."
+ax.set(xlim=(0, 1), ylim=(0, 1))
+ax.set(xlabel="share of the weight", ylabel="share of weight · norm")
+alt = "72 heads: the share of CLS in the weight, and in weight times norm. All "
+alt += f"{rest.sum()} heads that give CLS more than half of the weight lie below the diagonal."
 display.finish(drawing, name="weight-times-norm", alt=alt)
 
 # %% [markdown]
