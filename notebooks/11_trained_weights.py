@@ -714,7 +714,7 @@ ax.text(0.13, 0.2, "others", color=display.COLOURS["n"], **style)
 ax.set(xlim=(0, 1), ylim=(0, 1))
 ax.set(xlabel="share of the weight", ylabel="share of weight · norm")
 alt = "72 heads: the share of CLS in the weight, and in weight times norm. All "
-alt += f"{rest.sum()} heads that give CLS more than half of the weight lie below the diagonal."
+alt += f"{rest.sum()} heads that give CLS over half of the weight lie below the diagonal."
 display.finish(drawing, name="weight-times-norm", alt=alt)
 
 # %% [markdown]

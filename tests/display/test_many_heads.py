@@ -41,9 +41,9 @@ def test_the_table_has_a_row_for_each_head_that_the_map_links_to():
     linked = BeautifulSoup(display.heads_map(WEIGHTS, name="x", alt="x").html, "html.parser")
     rows = {f"#{row['id']}": row for row in page.tbody.find_all("tr")}
     assert list(rows) == [a["href"] for a in linked.find_all("a")]
-    row = rows["#head-2-1"]
-    assert row.th.text == "2, 1"
-    assert [td.text for td in row.find_all("td")] == ["3.0", "0.3"]
+    row = rows["#head-2-3"]
+    assert row.th.text == "2, 3"
+    assert [td.text for td in row.find_all("td")] == ["5.0", "0.5"]
 
 
 def test_what_does_not_fit_is_named():
