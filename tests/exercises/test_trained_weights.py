@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from annotated_attention.exercises.trained_weights import check_my_head, check_my_pool
+from annotated_attention.exercises.trained_weights import check_my_head, check_my_pool, check_parts
 
 CHAPTER = "11_trained_weights"
 
@@ -17,6 +17,36 @@ def test_stubs_and_solutions(printed: Any) -> None:
         before, after = printed(CHAPTER, f"check_{name}")
         assert before == f"✗ {name}: not yet, it returns None. "
         assert after.startswith(f"✓ {name}: right")
+
+
+def test_parts_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_parts")
+    assert before == "✗ my_parts: not yet, 3 of the 3 numbers are missing. "
+    assert after.startswith("✓ my_parts: the query hears most of cat, 0.6")
+
+
+@pytest.mark.parametrize("answer", [(0.2, 0.6, 0.2), torch.tensor([0.2, 0.6, 0.2])])
+def test_parts_accept_other_ways(verdict: Any, answer: object) -> None:
+    assert verdict(check_parts, answer).startswith("✓ my_parts")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((0.8, 0.15, 0.05), "these are the weights"),
+        ((0.25, 4, 4), "these are the norms"),
+        ((0.8 / 0.25, 0.15 / 4, 0.05 / 4), "you divided the weights by the norms"),
+        ((0.25 / 0.8, 4 / 0.15, 4 / 0.05), "you divided the norms by the weights"),
+        ((1.05, 4.15, 4.05), "you added weight and norm"),
+        ((0.2, 0.2, 0.6), "0.2 is not the weight of cat times its norm"),
+        ((2, 0.6, 0.2), "2 is not the weight of [CLS] times its norm"),
+        ((0.2, 0.6), "a list of 3 numbers is asked for"),
+    ],
+)
+def test_parts_name_the_mistake(verdict: Any, answer: object, reason: str) -> None:
+    said = verdict(check_parts, answer)
+    assert said.startswith("✗ my_parts: ")
+    assert reason in said
 
 
 def in_a_loop(states: Tensor, blocked: Tensor) -> Tensor:

@@ -64,7 +64,11 @@ def page(browser, served):
     address, extra = served
     text = (SITE / "notation" / "index.html").read_text(encoding="utf-8")
     cross = [[[row[:2] for row in head] for head in MAPS[0]]]  # one layer, two keys
-    frames = frame("many", MAPS, WORDS) + frame("cross", cross, ["x", "y"])
+    weights = torch.tensor(MAPS) / 100
+    links = display.heads_map(weights, name="links", alt="All heads.").html
+    far = '<p style="margin-top: 3000px"><a href="#head-2-1">far</a></p>'
+    rows = display.heads_table({"one": weights[..., 0, 0]}).html
+    frames = frame("many", MAPS, WORDS) + frame("cross", cross, ["x", "y"]) + links + far + rows
     extra["/heads/"] = re.sub(r"(<article[^>]*>)", rf"\1{frames}", text, count=1)
     problems = []
     page = browser.new_page(viewport={"width": 1000, "height": 1600})
@@ -112,6 +116,41 @@ def test_a_click_on_a_row_chooses_its_token(page):
     shown.get_by_role("img", name="three looks at").locator(".aa-ask").nth(1).click()
     expect(shown.get_by_role("status")).to_contain_text("“<b>” looks at")
     expect(shown.get_by_role("slider", name="query")).to_have_attribute("aria-valuetext", "<b>")
+
+
+def test_a_link_to_a_head_shows_it_wherever_the_link_stands(page):
+    shown, status = figure(page, "many"), figure(page, "many").get_by_role("status")
+    links = figure(page, "links").get_by_role("link")
+    assert links.count() == 4
+    current = page.locator(".aa-heads a[aria-current=true]")
+    links.nth(1).click()
+    expect(status).to_contain_text("layer 1, head 2: ")
+    expect(current).to_have_attribute("aria-label", "layer 1, head 2")
+    page.get_by_role("link", name="far", exact=True).click()
+    expect(status).to_contain_text("layer 2, head 1: ")
+    expect(shown.get_by_role("slider", name="layer")).to_be_in_viewport()
+    assert page.url.endswith("#head-2-1")
+    shown.get_by_role("slider", name="head").press("ArrowRight")
+    expect(current).to_have_attribute("aria-label", "layer 2, head 2")
+    expect(figure(page, "cross").get_by_role("status")).to_contain_text("head 2: ")
+    page.go_back()
+
+
+def test_without_scripts_a_link_leads_to_the_heads_row(page, served):
+    context = page.context.browser.new_context(java_script_enabled=False)
+    plain = context.new_page()
+    plain.goto(f"{served[0]}/heads/")
+    plain.locator("#fig-links").get_by_role("link").nth(3).click()
+    expect(plain.locator("#head-2-2")).to_be_in_viewport()
+    context.close()
+
+
+def test_every_link_to_a_head_leads_to_a_row():
+    text = (SITE / "chapters" / "trained-weights" / "index.html").read_text(encoding="utf-8")
+    page = BeautifulSoup(text, "html.parser")
+    links = {a["href"] for a in page.select("article a[href^='#head-']")}
+    assert len(links) == 72
+    assert links == {f"#{row['id']}" for row in page.select(".aa-every-head tr[id]")}
 
 
 def test_one_layer_and_other_keys_than_queries(page):

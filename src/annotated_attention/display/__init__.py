@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from annotated_attention.display.live_figures.mask_merger import mask_merger
     from annotated_attention.display.live_figures.saturation import saturation
     from annotated_attention.display.look_up import one_query, soft_look_up
+    from annotated_attention.display.many_heads import heads_map, heads_table
     from annotated_attention.display.map import chapter_map, whole_map
     from annotated_attention.display.plots import (
         COLOURS,
@@ -38,6 +39,8 @@ __all__ = [
     "finish",
     "flow",
     "heads_at_work",
+    "heads_map",
+    "heads_table",
     "live",
     "mask_merger",
     "one_query",

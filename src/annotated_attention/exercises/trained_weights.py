@@ -1,4 +1,4 @@
-"""Exercises of "Trained weights": a mean over real tokens, and a head that looks back."""
+"""Exercises of "Trained weights": what is handed over, a mean, and a head that looks back."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +13,7 @@ from annotated_attention.exercises._verdict import (
     check,
     compare,
     compare_gradients,
+    finite_numbers,
     random,
     require_function,
     require_unchanged,
@@ -22,6 +23,35 @@ from annotated_attention.pretrained import mean_pool
 _LENGTHS = ((3, 7, 1, 5), (2, 4))  # of the sentences in a batch
 _WIDTH = 6
 _HEADS = ((3, 4, 7, 1), (2, 5, 8, 3))  # layers, h, n, distance
+_TOKENS, _WEIGHTS, _NORMS = ("[CLS]", "cat", "milk"), (0.80, 0.15, 0.05), (0.25, 4.0, 4.0)
+_PARTS, _CLOSE = (0.2, 0.6, 0.2), 5e-3
+_WRONG_PARTS = (
+    ("these are the weights. Multiply each by its token's norm.", _WEIGHTS),
+    ("these are the norms. Multiply each by its token's weight.", _NORMS),
+    ("you divided the weights by the norms. Multiply them.", (3.2, 0.0375, 0.0125)),
+    ("you divided the norms by the weights. Multiply them.", (0.3125, 80 / 3, 80.0)),
+    ("you added weight and norm. Multiply them.", (1.05, 4.15, 4.05)),
+)
+
+
+@check("my_parts")
+def check_parts(answer: object) -> str:
+    """Judge the weight times norm of three tokens, and print the verdict.
+
+    Args:
+        answer: three numbers, of [CLS], *cat* and *milk*.
+    """
+    found = finite_numbers(answer, len(_PARTS)).tolist()
+    for reason, numbers in _WRONG_PARTS:
+        if all(abs(x - y) < _CLOSE for x, y in zip(found, numbers, strict=True)):
+            raise Refused(reason)
+    for token, number, right in zip(_TOKENS, found, _PARTS, strict=True):
+        if abs(number - right) > _CLOSE:
+            raise Refused(f"{number:g} is not the weight of {token} times its norm.")
+    return (
+        "the query hears most of cat, 0.6, though it gives [CLS] more than five times the weight. "
+        "[CLS] hands over no more than milk."
+    )
 
 
 @check("my_pool")

@@ -4,6 +4,7 @@
 // heads: their names
 // queries, keys: the words
 // start: [layer, head, query] to begin with, counted from 0
+// A link to a head, anywhere on the page, shows it here: #head-3-10 is layer 3, head 10.
 import { element, readout, slider, svg } from "./host/figure.js";
 
 const CELL = 26;
@@ -27,6 +28,8 @@ export default {
       lines.show(rows, query, `${where}: ${queries[query]} looks at ${looks}.`);
       map.show(rows, query, `The weights of ${where}, a row per query.`);
       said.textContent = `${where}: “${queries[query]}” looks at ${looks}`;
+      for (const link of document.querySelectorAll(".aa-heads a"))
+        link.setAttribute("aria-current", link.hash === `#head-${layer + 1}-${head + 1}`);
     };
     const choices = [
       { label: "layer", count: maps.length, say: (index) => String(index + 1) },
@@ -52,6 +55,19 @@ export default {
       said,
     );
     show();
+
+    const follow = (event) => {
+      const { hash } = event.target.closest("a") ?? {};
+      const [, layer, head] = String(hash).match(/^#head-(\d+)-(\d+)$/) ?? [];
+      if (!maps[layer - 1]?.[head - 1]) return;
+      event.preventDefault();
+      history.pushState(null, "", hash);
+      choose(0, layer - 1);
+      choose(1, head - 1);
+      el.scrollIntoView({ block: "nearest" });
+    };
+    document.addEventListener("click", follow);
+    return () => document.removeEventListener("click", follow);
   },
 };
 

@@ -1,0 +1,88 @@
+"""Every head of a model at once: a map of small maps, and a table of numbers.
+
+Each head of the map is a link to the head's row in the table, ``#head-3-10`` for layer 3, head 10.
+On a page with the live figure of heads at work, such a link shows the head there instead.
+"""
+
+from collections.abc import Mapping
+from html import escape
+
+from torch import Tensor
+
+from annotated_attention.display._html import Output
+
+_SHADES = ((0.1, 0.3, 0.25), (0.3, 0.6, 0.55), (0.6, 2.0, 0.95))  # from, below, opacity
+
+
+def heads_map(weights: Tensor, *, name: str, alt: str, caption: str = "") -> Output:
+    """Draw every head's weights, a row of heads per layer; each head is a link.
+
+    Args:
+        weights: (l, h, n, m), a row per query.
+        name: unique in the book; the figure's anchor is ``#fig-<name>``.
+        alt: what the figure shows, for those who do not see it.
+        caption: HTML under the figure.
+
+    Raises:
+        ValueError: ``weights`` has not four axes.
+    """
+    if weights.dim() != 4:
+        raise ValueError(f"weights must be (l, h, n, m), got {tuple(weights.shape)}")
+    top = "".join(f'<th scope="col">{head + 1}</th>' for head in range(weights.size(1)))
+    rows = "".join(
+        f'<tr><th scope="row">{layer + 1}</th>'
+        + "".join(_cell(layer, head, one) for head, one in enumerate(heads))
+        + "</tr>"
+        for layer, heads in enumerate(weights.detach())
+    )
+    under = f"<figcaption>{caption}</figcaption>" if caption else ""
+    html = (
+        f'<figure class="aa-figure" id="fig-{name}"><table class="aa-heads" '
+        f'aria-label="{escape(alt)}"><thead><tr><td></td>{top}</tr></thead>'
+        f"<tbody>{rows}</tbody></table>{under}</figure>"
+    )
+    return Output(f"Figure: {alt}", html)
+
+
+def _cell(layer: int, head: int, weights: Tensor) -> str:
+    """Draw one head as a link, strong weights in strong colour."""
+    n, m = weights.shape
+    paths = []
+    for low, below, opacity in _SHADES:
+        places = ((weights >= low) & (weights < below)).nonzero().tolist()
+        if places:
+            lines = "".join(f"M{j} {i}h1" for i, j in places)
+            paths.append(f'<path opacity="{opacity}" d="{lines}"/>')
+    return (
+        f'<td><a href="#head-{layer + 1}-{head + 1}" aria-label="layer {layer + 1}, head '
+        f'{head + 1}"><svg viewBox="0 -.5 {m} {n}">{"".join(paths)}</svg></a></td>'
+    )
+
+
+def heads_table(columns: Mapping[str, Tensor], *, digits: int = 2) -> Output:
+    """List every head in a row of its own, which links can lead to.
+
+    Args:
+        columns: for each heading a number per head, (l, h).
+        digits: after the point.
+
+    Raises:
+        ValueError: the columns differ in shape.
+    """
+    shapes = {tuple(column.shape) for column in columns.values()}
+    if len(shapes) != 1 or len(next(iter(shapes))) != 2:
+        raise ValueError(f"columns must all be (l, h), got {sorted(shapes)}")
+    ((layers, heads),) = shapes
+    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("layer, head", *columns))
+    rows = "".join(
+        f'<tr id="head-{layer + 1}-{head + 1}"><th scope="row">{layer + 1}, {head + 1}</th>'
+        + "".join(f"<td>{column[layer, head]:.{digits}f}</td>" for column in columns.values())
+        + "</tr>"
+        for layer in range(layers)
+        for head in range(heads)
+    )
+    html = (
+        f'<div class="aa-every-head"><table><thead><tr>{top}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+    return Output(f"Table: {layers * heads} heads, {', '.join(columns)}", html)
