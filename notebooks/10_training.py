@@ -7,10 +7,10 @@
 # before the pupil writes the next one. In the exam nobody does. A pupil who peeks at the
 # corrections can shine in each lesson and fail each exam.
 #
-# A decoder is trained in such lessons and used in such exams. In this chapter you train a model
-# that is small enough to watch. You see its attention learn where to look, and you silence its
-# heads one by one to see what each contributes. Then you train it with a mistake of [The reshape
-# trick](04_reshape_trick.ipynb#two-mistakes-that-keep-every-shape) inside: the loss gets low all
+# A decoder is trained in such lessons and used in such exams. Here you train a model that is small
+# enough to watch: you see its attention learn where to look, and silence its heads one by one. Then
+# you train it with a mistake of [The reshape
+# trick](04_reshape_trick.ipynb#two-mistakes-that-keep-every-shape) inside. The loss gets low all
 # the same, and what the model writes is garbage. At the end you take apart a model whose two heads
 # you can explain completely.
 
@@ -28,8 +28,7 @@ display.chapter_map("split", "score", "softmax", "mix", "merge")
 # needed later.
 
 # %%
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -47,8 +46,8 @@ SIGNS = ".[]abcdefghij"
 def ten_backwards(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draw ``b`` sequences of ten letters, and each of them backwards."""
     letters = torch.randint(3, len(SIGNS), (b, 10), generator=source)  # (b, m)
-    start = torch.full((b, 1), START)  # (b, 1)
-    return letters, torch.cat([start, letters.flip(1)], 1)  # (b, m), (b, 11)
+    start = torch.full((b, 1), START)                                  # (b, 1)
+    return letters, torch.cat([start, letters.flip(1)], 1)             # (b, m), (b, 11)
 
 
 def spell(ids: Tensor) -> str:
@@ -68,9 +67,8 @@ print(spell(src[0]), "->", spell(tgt[0]))
 # Zipser](../docs/references.md#williams-1989)]. It lets one step train all places at once, because
 # the causal mask keeps each place from seeing the token that it is asked for.
 #
-# `Run` keeps together everything that the next step depends on: the parameters, the optimizer's
-# running averages, the schedule that lowers the learning rate, and the source of the random
-# letters. With one post-LN layer on each side, training works without the warm-up that the deeper
+# `Run` keeps together everything that the next step depends on, since a checkpoint will have to
+# hold it. With one post-LN layer on each side, training works without the warm-up that the deeper
 # stacks of [Transformer layers](08_transformer_layers.ipynb) need.
 
 
@@ -102,9 +100,9 @@ def begin(task, heads: int, steps: int, attention=MultiheadAttention, seed: int 
 def train(run: Run, until: int, watch: Callable[[Run], None] | None = None) -> None:
     """Take steps until there are ``until``, and call ``watch`` after each."""
     while run.done < until:
-        src, tgt = run.task(64, run.source)  # (b, m), (b, n)
+        src, tgt = run.task(64, run.source)     # (b, m), (b, n)
         given, asked = tgt[:, :-1], tgt[:, 1:]  # (b, ...), (b, ...)
-        scores = run.model(src, given)  # (b, ..., 13)
+        scores = run.model(src, given)          # (b, ..., 13)
         loss = F.cross_entropy(scores.flatten(0, 1), asked.flatten(), ignore_index=PAD)
         run.optimizer.zero_grad()
         loss.backward()
@@ -133,8 +131,8 @@ def train(run: Run, until: int, watch: Callable[[Run], None] | None = None) -> N
 def judge(run: Run) -> tuple[float, float, float]:
     """Measure loss, teacher-forced accuracy and greedy exact match."""
     src, tgt = run.task(200, torch.Generator().manual_seed(12345))  # (b, m), (b, n)
-    asked = tgt[:, 1:]  # (b, ...)
-    scores = run.model.eval()(src, tgt[:, :-1])  # (b, ..., 13)
+    asked = tgt[:, 1:]                                              # (b, ...)
+    scores = run.model.eval()(src, tgt[:, :-1])                     # (b, ..., 13)
     loss = F.cross_entropy(scores.flatten(0, 1), asked.flatten(), ignore_index=PAD)
     right = (scores.argmax(-1) == asked)[asked != PAD]
     written = run.model.greedy(src, START, END, max_new=asked.size(1))
@@ -144,8 +142,16 @@ def judge(run: Run) -> tuple[float, float, float]:
     return loss.item(), right.float().mean().item(), exact.float().mean().item()
 
 
+# %% [markdown]
+# <!-- deeper: a progress bar, and a curve -->
+# ### Going deeper: a progress bar, and a curve
+#
+# `follow` trains as `train` does, and meanwhile it moves a bar, judges the model, and keeps what it
+# finds.
+
+
 # %%
-def follow(run: Run, steps: int, every: int, also: Callable | None = None) -> dict[int, tuple]:
+def follow(run: Run, steps: int, every: int, also: Callable | None = None) -> dict:
     """Train, judge every 20 steps, and show every so many below a progress bar."""
     bar = display.Progress(steps, "loss", "accuracy", "exact match")
     curve = {}
@@ -164,18 +170,26 @@ def follow(run: Run, steps: int, every: int, also: Callable | None = None) -> di
 
 
 # %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## Attention that learns where to look
 #
 # Begin with one head, so that there is one map to watch: the weights of the decoder's
-# cross-attention, in which places of the target look at letters of the source. Training does not
-# ask for these weights. So a hook, a function that PyTorch calls before a module runs, keeps what
-# the attention is given. Then you call the attention once more and ask for its weights.
+# cross-attention. `keep` takes them out of the model every five steps.
+
+# %% [markdown]
+# <!-- deeper: weights that nobody asks for -->
+# ### Going deeper: weights that nobody asks for
+#
+# Training does not ask for weights. So a hook, a function that PyTorch calls before a module runs,
+# keeps what the attention is given. Then you call the attention once more and ask for its weights.
 
 
 # %%
 @torch.no_grad()
 def weights_in(attention: MultiheadAttention, model: nn.Module, *inputs: Tensor) -> Tensor:
-    """Give the weights, head by head, that an attention has while the model reads inputs."""
+    """Give the weights of an attention, head by head, while the model reads inputs."""
     noted = []
     hook = attention.register_forward_pre_hook(
         lambda _, given, options: noted.append((given, options)), with_kwargs=True
@@ -193,6 +207,10 @@ def cross_attention(model: Seq2SeqTransformer) -> MultiheadAttention:
     return model.transformer.decoder.layers[-1].multihead_attn
 
 
+# %% [markdown]
+# <!-- /deeper -->
+
+
 # %%
 STEPS = 160
 
@@ -200,8 +218,8 @@ STEPS = 160
 def keep(maps: dict[int, Tensor], run: Run, src: Tensor, given: Tensor) -> None:
     """Add the map to ``maps``, every five steps."""
     if run.done % 5 == 0:
-        weights = weights_in(cross_attention(run.model), run.model, src, given)  # (1, 1, n, m)
-        maps[run.done] = weights[0, 0]  # (n, m)
+        attention = cross_attention(run.model)
+        maps[run.done] = weights_in(attention, run.model, src, given)[0, 0]  # (n, m)
 
 
 src, tgt = ten_backwards(1, torch.Generator().manual_seed(7))  # (1, 10), (1, 11)
@@ -212,9 +230,8 @@ learned = follow(first, STEPS, every=40, also=lambda run: keep(maps, run, src, t
 assert learned[STEPS][2] > 0.9
 
 # %% [markdown]
-# The exact match needs all ten letters right, so it rises last. Look at what happened inside, for
-# one sequence. Where scripts run, a slider leads through the whole training. Otherwise you see five
-# moments of it.
+# The exact match needs all ten letters right, so it rises last. Here is what happened inside, for
+# one sequence. Where scripts run, a slider leads through the whole training.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -232,14 +249,10 @@ for ax, step in zip(axes, shown):
     ax.set_yticks([i + 0.5 for i in range(10)], list(wanted), color=display.COLOURS["n"])
     ax.tick_params(length=0, labeltop=True, labelbottom=False, labelsize=8)
 share = ", ".join(f"{readings[step]:.2f} at step {step}" for step in shown)
-static = display.finish(
-    drawing,
-    name="learning-to-look",
-    alt=(
-        f"Cross-attention while {word} is read and {wanted} is written, at five steps of "
-        f"training. The share of the weights that lies on the anti-diagonal: {share}."
-    ),
-)
+static = display.finish(drawing, name="learning-to-look", alt=(
+    f"Cross-attention while {word} is read and {wanted} is written, at five steps of "
+    f"training. The share of the weights that lies on the anti-diagonal: {share}."
+))
 
 # %% jupyter={"source_hidden": true}
 data = {
@@ -253,9 +266,9 @@ display.live(static, "attention_over_training", data, room=(470, 470))
 
 # %% [markdown]
 # Each row is a letter to be written, and each column is a letter of the source. At first every
-# letter gets about a tenth, and for a long while little happens. Then the weights gather on the
-# anti-diagonal: the first place looks at the last letter, and the last place at the first. Nobody
-# told the head to do so. It does it because that lowers the loss.
+# letter gets about a tenth. Then the weights gather on the anti-diagonal: the first place looks at
+# the last letter, and the last place at the first. Nobody told the head to do so; it lowers the
+# loss.
 #
 # ## Lengths from three to ten
 #
@@ -267,13 +280,13 @@ display.live(static, "attention_over_training", data, room=(470, 470))
 # %%
 def backwards(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draw ``b`` sequences of three to ten letters, and each of them backwards."""
-    place = torch.arange(10)  # (m,)
-    length = torch.randint(3, 11, (b, 1), generator=source)  # (b, 1)
+    place = torch.arange(10)                                           # (m,)
+    length = torch.randint(3, 11, (b, 1), generator=source)            # (b, 1)
     letters = torch.randint(3, len(SIGNS), (b, 10), generator=source)  # (b, m)
-    src = letters.masked_fill(place >= length, PAD)  # (b, m)
-    mirrored = src.gather(1, (length - 1 - place).clamp(min=0))  # (b, m)
-    mirrored = mirrored.masked_fill(place >= length, PAD)  # (b, m)
-    tgt = F.pad(mirrored, (1, 1), value=PAD)  # (b, 12)
+    src = letters.masked_fill(place >= length, PAD)                    # (b, m)
+    mirrored = src.gather(1, (length - 1 - place).clamp(min=0))        # (b, m)
+    mirrored = mirrored.masked_fill(place >= length, PAD)              # (b, m)
+    tgt = F.pad(mirrored, (1, 1), value=PAD)                           # (b, 12)
     tgt[:, 0] = START
     return src, tgt.scatter(1, length + 1, END)  # (b, m), (b, 12)
 
@@ -306,7 +319,7 @@ curve = follow(right, LONG - 20, every=100)
 torch.save(checkpoint(right), file)
 
 # %% [markdown]
-# Then take the last twenty steps, judge the model, and ask how much weight padding gets.
+# Take the last twenty steps, judge the model, and ask how much weight padding gets.
 
 # %%
 train(right, LONG)
@@ -315,16 +328,15 @@ loss, accuracy, exact = curve[LONG]
 print(f"loss {loss:.3f}, accuracy {accuracy:.3f}, exact match {exact:.3f}")
 assert exact > 0.9
 
-given = some[1][:, :-1]  # (3, 11)
-weights = weights_in(cross_attention(right.model), right.model, some[0], given)  # (3, 2, 11, 10)
+attention, given = cross_attention(right.model), some[1][:, :-1]
+weights = weights_in(attention, right.model, some[0], given)  # (3, 2, 11, 10)
 unseen = weights.masked_select((some[0] == PAD)[:, None, None]).sum().item()
 print(f"weight on padding: {unseen}")
 assert unseen == 0
 
 # %% [markdown]
-# The model writes nearly every sequence without a mistake, and padding gets exactly nothing. Here
-# are the weights of both heads on the second of the three sequences. Where scripts run, choose the
-# other head and compare.
+# Nearly every sequence is right, and padding gets exactly nothing. Here are the weights of both
+# heads on the second of the three sequences. Where scripts run, choose the other head and compare.
 
 # %% jupyter={"source_hidden": true}
 letters, wanted = list(spell(some[0][1])), list(spell(some[1][1, 1:8]))
@@ -353,10 +365,10 @@ display.heads_at_work(still, both, wanted, letters, start=(0, 0, 0))
 # %%
 @torch.no_grad()
 def at_length(run: Run, length: int) -> tuple[float, float]:
-    """Measure the exact match at one length, and how many letters are written on average."""
+    """Measure the exact match at one length, and how many letters are written."""
     source = torch.Generator().manual_seed(length)
-    src = torch.randint(3, len(SIGNS), (200, length), generator=source)  # (200, m)
-    end = torch.full((200, 1), END)  # (200, 1)
+    src = torch.randint(3, len(SIGNS), (200, length), generator=source)    # (200, m)
+    end = torch.full((200, 1), END)                                        # (200, 1)
     written = run.model.eval().greedy(src, START, END, max_new=15)[:, 1:]  # (200, ...)
     run.model.train()
     letters = (written > END).sum(1).float().mean().item()
@@ -377,9 +389,9 @@ assert max(by_length[length][0] for length in range(11, 15)) < 0.3
 
 # %% [markdown]
 # From three to ten letters nearly every sequence is right. Outside of that range the model fails,
-# and the last column shows how: it repeats a single letter, and writes about ten letters even where
-# the source has fourteen. Sinusoidal positions exist for every length, but that alone does not
-# teach a model to use them.
+# and the last column shows how: it writes a single letter twice, and stops after about ten letters
+# even where the source has fourteen. Sinusoidal positions exist for every length, but that alone
+# does not teach a model to use them.
 #
 # ## What each part contributes
 #
@@ -390,6 +402,10 @@ assert max(by_length[length][0] for length in range(11, 15)) < 0.3
 
 
 # %%
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
 @contextmanager
 def silenced(*chosen: tuple[MultiheadAttention, int]) -> Iterator[None]:
     """Set the output of each chosen head, an attention and an index, to zero."""
@@ -398,7 +414,7 @@ def silenced(*chosen: tuple[MultiheadAttention, int]) -> Iterator[None]:
         cut = (attention.num_heads, attention.head_dim)
 
         def silence(_, given: tuple[Tensor], head=head, cut=cut) -> Tensor:
-            heads = given[0].unflatten(-1, cut)  # (b, n, h, d)
+            heads = given[0].unflatten(-1, cut)                             # (b, n, h, d)
             return heads.index_fill(-2, torch.tensor(head), 0).flatten(-2)  # (b, n, h * d)
 
         hooks.append(attention.out_proj.register_forward_pre_hook(silence))
@@ -409,14 +425,14 @@ def silenced(*chosen: tuple[MultiheadAttention, int]) -> Iterator[None]:
             hook.remove()
 
 
+# %%
 def attentions(model: Seq2SeqTransformer) -> dict[str, MultiheadAttention]:
     """Name the attentions of a model with one layer on each side."""
-    encoder, decoder = model.transformer.encoder.layers[0], model.transformer.decoder.layers[0]
-    parts = {"encoder": encoder.self_attn, "decoder": decoder.self_attn}
-    return parts | {"cross": decoder.multihead_attn}
+    encoder = model.transformer.encoder.layers[0].self_attn
+    decoder = model.transformer.decoder.layers[0].self_attn
+    return {"encoder": encoder, "decoder": decoder, "cross": cross_attention(model)}
 
 
-# %%
 def contributions(run: Run) -> dict[str, tuple[float, float, float]]:
     """Judge a model with each of its heads silenced, and with each attention silenced."""
     found = {"nothing": judge(run)}
@@ -427,6 +443,7 @@ def contributions(run: Run) -> dict[str, tuple[float, float, float]]:
     return found
 
 
+# %%
 left = contributions(right)
 print("silenced              accuracy   exact match")
 for what, (_, accuracy, exact) in left.items():
@@ -445,13 +462,13 @@ ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"], fontsize=11)
 ax.set_xlabel("bar: exact match, ring: accuracy", fontsize=11)
 ax.tick_params(left=False)
 told = "; ".join(f"{what}: {exact:.3f}" for what, (_, _, exact) in left.items())
-display.finish(drawing, name="contributions", alt=f"Exact match with parts silenced. {told}.")
+display.finish(drawing, name="contributions", alt=f"Exact match with parts silent. {told}.")
 
 # %% [markdown]
-# The two heads of the cross-attention do not replace each other: without one of them, next to
-# nothing is right. Without either of the other two attentions it is little or nothing, too. See
-# also how far the rings are from the bars. With a whole attention missing, a third or more of the
-# tokens are still right, since one right token among eleven is easier than eleven in a row.
+# The two heads of the cross-attention do not replace each other: without either of them, next to
+# nothing is right. With both heads of any attention missing, at most a tenth of the sequences is.
+# See also how far the rings are from the bars: it is easier to get one token right than eleven in a
+# row.
 #
 # Without the decoder's self-attention the exact match is zero. So take a fresh model, and silence
 # this attention from the first step of training on. Does the model learn to write backwards: not at
@@ -466,8 +483,8 @@ display.finish(drawing, name="contributions", alt=f"Exact match with parts silen
 #
 # </details>
 #
-# The package has measured it from five seeds. The command `make seeds` rewrites these results, with
-# the functions of this page. Each line gives the lowest and the highest exact match.
+# The command `make seeds` has measured it from five seeds, with the functions of this page. Each
+# line gives the lowest and the highest exact match.
 
 # %%
 import json
@@ -489,8 +506,9 @@ for part in attentions(right.model):
     print(f"{part:8} {span(rows, 'silenced'):>25} {span(rows, 'never there'):>28}")
 
 # %% [markdown]
-# Across, there is no way around: nothing else reads the source. The encoder's self-attention is
-# missed whether it was there before or not. The decoder's is needed by the trained model alone.
+# Without cross-attention there is no way around, since nothing else reads the source. The encoder's
+# self-attention is missed either way, but less by a model that never had it. The decoder's
+# self-attention is needed only by a model that was trained with it.
 #
 # ## Go on from a checkpoint
 #
@@ -572,28 +590,23 @@ for name, each, letter, line in (
 axes[0].set(title="loss", xlabel="step", ylim=(0, None))
 axes[1].set(title="exact match", xlabel="step", ylim=(-0.03, 1.03))
 axes[0].legend(fontsize=12)
-display.finish(
-    drawing,
-    name="loss-and-exact-match",
-    alt=(
-        "Loss and exact match over training. Both losses fall. The exact match of the right model "
-        f"rises to {curve[LONG][2]:.3f}, that of the wrong merge ends at {exact:.3f}."
-    ),
-)
+display.finish(drawing, name="loss-and-exact-match", alt=(
+    "Loss and exact match over training. Both losses fall. The exact match of the right "
+    f"model rises to {curve[LONG][2]:.3f}, that of the wrong merge ends at {exact:.3f}."
+))
 
 # %% [markdown]
 # Compare the two panels. By its loss, the wrong merge is a model that learns a little more slowly.
-# By its exact match, it has learned nothing, and more training does not help.
+# By its exact match, it has learned nothing at all.
 #
-# Now **both wrong**: the split is a straight reshape, too, and so the way there and back gives the
-# input back. Such a model cannot learn to write backwards, for a reason that comes below. But it
-# can learn to copy ten letters, so let it.
+# Now **both wrong**: the split is a straight reshape, too. Such a model cannot learn to write
+# backwards, for a reason that comes below. But it can learn to copy ten letters, so let it.
 
 
 # %%
 def ten_forwards(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draw ``b`` sequences of ten letters, and the same again as the target."""
-    letters, tgt = ten_backwards(b, source)  # (b, m), (b, 11)
+    letters, tgt = ten_backwards(b, source)                         # (b, m), (b, 11)
     return letters, torch.cat([tgt[:, :1], tgt[:, 1:].flip(1)], 1)  # (b, m), (b, 11)
 
 
@@ -637,9 +650,9 @@ def reactions(model: nn.Module, src: Tensor, given: Tensor) -> Tensor:
     variants = given.repeat(given.size(1), 1)  # (n, n)
     place = torch.arange(len(variants))
     variants[place, place] = (variants[place, place] - 2) % 10 + 3
-    many = src.expand(len(variants), -1)  # (n, m)
+    many = src.expand(len(variants), -1)                       # (n, m)
     change = model.eval()(many, variants) - model(src, given)  # (n, n, 13)
-    return change.abs().amax(-1).mT  # (n, n)
+    return change.abs().amax(-1).mT                            # (n, n)
 
 
 @torch.no_grad()
@@ -680,21 +693,17 @@ for ax, (name, table) in zip(axes, tables.items()):
     ax.set_yticks([0.5, 4.5, 9.5], ["1", "5", "10"])
 axes[0].set_ylabel("the scores change at")
 counts = {name: int((table.triu(1) > 1e-3).sum()) for name, table in tables.items()}
-display.finish(
-    drawing,
-    name="who-reacts",
-    alt=(
-        "For three models, which places of the output change with which place of the target. "
-        f"How many pairs look ahead: {', '.join(f'{name} {x}' for name, x in counts.items())}."
-    ),
-)
+display.finish(drawing, name="who-reacts", alt=(
+    "For three models, which places of the output change with which place of the target. "
+    f"How many pairs look ahead: {', '.join(f'{name} {x}' for name, x in counts.items())}."
+))
 
 # %% [markdown]
 # Read the figure row by row: the scores at this place change when one of these letters changes.
 # Squares up to the diagonal are as they should be. A square with a stroke looks ahead.
 #
 # The **wrong merge** lays neighbouring tokens of one head side by side, so an early row holds what
-# later tokens collected. In several rows this includes the very letter that the row is asked for.
+# later tokens collected. In 7 of 9 rows this includes the very letter that the row is asked for.
 # Teacher forcing hands that letter over, training learns to read it off, and in decoding it is not
 # there. This is the pupil who peeks.
 #
@@ -730,10 +739,10 @@ def guess_the_next(attention: type[MultiheadAttention], steps: int = 150) -> lis
     parts = nn.ModuleList([nn.Embedding(10, 24), place, layer, nn.Linear(24, 10)])
     optimizer = torch.optim.Adam(parts.parameters(), lr=0.01)
     for _ in range(steps):
-        letters = torch.randint(10, (64, 7))  # (64, 7)
-        given, asked = letters[:, :-1], letters[:, 1:]  # (64, 6), (64, 6)
+        letters = torch.randint(10, (64, 7))               # (64, 7)
+        given, asked = letters[:, :-1], letters[:, 1:]     # (64, 6), (64, 6)
         x = layer(place(parts[0](given)), is_causal=True)  # (64, 6, 24)
-        scores = parts[3](x)  # (64, 6, 10)
+        scores = parts[3](x)                               # (64, 6, 10)
         loss = F.cross_entropy(scores.flatten(0, 1), asked.flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -763,10 +772,11 @@ for name, attention in WAYS.items():
 # <!-- /deeper -->
 
 # %% [markdown]
-# ## Is it the seed?
+# <!-- deeper: is it the seed? -->
+# ### Going deeper: is it the seed?
 #
 # One run may be luck, so `make seeds` has trained each setup from five seeds. Every dot is one run.
-# `ten_backwards` has one head, the other tasks have two.
+# `ten_backwards` has one head, and the other tasks have two.
 
 # %% jupyter={"source_hidden": true}
 NAMES = {way.__name__: name for name, way in WAYS.items()}
@@ -783,11 +793,13 @@ for ax, what in zip(axes, ("accuracy", "exact match")):
     ax.set(xlim=(-0.05, 1.05), ylim=(len(groups) - 0.5, -0.5))
     ax.set_title({"accuracy": "teacher-forced accuracy"}.get(what, "greedy exact match"))
     ax.tick_params(left=False)
+
 # %% jupyter={"source_hidden": true}
-axes[0].set_yticks(range(len(groups)), ["\n".join(key) for key in groups], fontsize=10)
+axes[0].set_yticks(range(len(groups)), ["\n".join(key) for key in groups], fontsize=11)
 axes[1].set_yticks(range(len(groups)), [""] * len(groups))
 told = "; ".join(
-    f"{task}, {name}: accuracy {span(rows, 'accuracy')}, exact match {span(rows, 'exact match')}"
+    f"{task}, {name}: accuracy {span(rows, 'accuracy')}, "
+    f"exact match {span(rows, 'exact match')}"
     for (task, name), rows in groups.items()
 )
 display.finish(drawing, name="five-seeds", alt=f"Five seeds for each setup. {told}.")
@@ -799,12 +811,15 @@ display.finish(drawing, name="five-seeds", alt=f"Five seeds for each setup. {tol
 # tells you.
 
 # %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## A head that you can explain
 #
-# Silencing tells that a head matters, and not what it does. In a smaller model you can find out
+# Silencing tells you that a head matters, and not what it does. In a smaller model you can find out
 # both. It has two attention layers of one head each, with residual connections, and nothing else:
 # no feed-forward networks, no norms, no biases. Its task is to notice a repetition. A few different
-# letters are drawn at random and repeated until there are 32 letters:
+# letters are drawn at random, and repeated until there are 32.
 
 
 # %%
@@ -814,10 +829,11 @@ ALPHABET, LENGTH = "abcdefghijklmnopqrstuvwxyz", 32
 def repeated(
     b: int, source: torch.Generator, shortest: int = 4, longest: int = 16
 ) -> tuple[Tensor, Tensor]:
-    """Draw ``b`` sequences that repeat their first letters, and tell how many letters those are."""
+    """Draw ``b`` sequences that repeat their beginning, and tell how long it is."""
     period = torch.randint(shortest, longest + 1, (b, 1), generator=source)  # (b, 1)
-    shuffled = torch.rand(b, 26, generator=source).argsort(1)  # (b, 26)
-    return shuffled.gather(1, torch.arange(LENGTH) % period), period  # (b, 32), (b, 1)
+    shuffled = torch.rand(b, 26, generator=source).argsort(1)                # (b, 26)
+    place = torch.arange(LENGTH) % period
+    return shuffled.gather(1, place), period  # (b, 32), (b, 1)
 
 
 for ids, period in zip(*repeated(3, torch.Generator().manual_seed(0))):
@@ -831,13 +847,17 @@ class Copier(nn.Module):
     def __init__(self, layers: int, heads: int) -> None:
         super().__init__()
         self.letters, self.places = nn.Embedding(26, 64), nn.Embedding(LENGTH, 64)
-        self.layers = nn.ModuleList(
-            MultiheadAttention(64, heads, bias=False, batch_first=True) for _ in range(layers)
-        )
+        options = {"bias": False, "batch_first": True}
+        attentions = (MultiheadAttention(64, heads, **options) for _ in range(layers))
+        self.layers = nn.ModuleList(attentions)
         self.scores = nn.Linear(64, 26, bias=False)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Score each letter as the one that follows, at each place of ``ids``, (b, n)."""
+        """Score each letter as the one that follows, at each place.
+
+        Args:
+            ids: (b, n), numbers of letters.
+        """
         x = self.letters(ids) + self.places.weight[: ids.size(1)]  # (b, n, 64)
         for attention in self.layers:
             x = x + attention(x, x, x, need_weights=False, is_causal=True)[0]
@@ -845,8 +865,15 @@ class Copier(nn.Module):
 
 
 # %% [markdown]
-# The loss counts only the places whose letter has been seen before, since in the first period
-# nobody can know what follows. The accuracy is measured at the same places.
+# Train it, and as a control train a model with a single layer. The loss counts only the places
+# whose letter has been seen before, since in the first period nobody can know what follows. The
+# accuracy is measured at the same places.
+
+# %% [markdown]
+# <!-- deeper: the loop for the copier -->
+# ### Going deeper: the loop for the copier
+#
+# It is the loop from above, with a warm-up, and with a loss that leaves out the first period.
 
 
 # %%
@@ -855,7 +882,7 @@ COPY_STEPS = 300
 
 def judge_copies(model: Copier, ids: Tensor, period: Tensor) -> tuple[Tensor, float]:
     """Measure loss and accuracy after letters that have been seen before."""
-    scores, asked = model(ids)[:, :-1], ids[:, 1:]  # (b, 31, 26), (b, 31)
+    scores, asked = model(ids)[:, :-1], ids[:, 1:]    # (b, 31, 26), (b, 31)
     seen_before = torch.arange(LENGTH - 1) >= period  # (b, 31)
     loss = F.cross_entropy(scores[seen_before], asked[seen_before])
     right = (scores.argmax(-1) == asked)[seen_before]
@@ -865,21 +892,23 @@ def judge_copies(model: Copier, ids: Tensor, period: Tensor) -> tuple[Tensor, fl
 @torch.no_grad()
 def copied(model: Copier, *periods: int) -> float:
     """Measure the accuracy on 500 fresh sequences."""
-    return judge_copies(model, *repeated(500, torch.Generator().manual_seed(4321), *periods))[1]
+    fresh = repeated(500, torch.Generator().manual_seed(4321), *periods)
+    return judge_copies(model, *fresh)[1]
 
 
 # %%
-def learn_to_copy(
-    layers: int, heads: int = 1, seed: int = 0, periods: tuple[int, ...] = ()
-) -> tuple[Copier, dict[int, float]]:
+def warm_up(step: int) -> float:
+    """Raise the learning rate for 50 steps, then lower it to zero."""
+    return min((step + 1) / 50, 1) * (1 - step / COPY_STEPS)
+
+
+def learn_to_copy(layers: int, heads: int = 1, seed: int = 0, periods: tuple = ()) -> tuple:
     """Train a copier; give it with its accuracy at every 25 steps."""
     torch.manual_seed(seed)
     source, curve = torch.Generator().manual_seed(seed), {}
     model = Copier(layers, heads)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.003, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / 50, 1) * (1 - step / COPY_STEPS)
-    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up)
     for step in range(1, COPY_STEPS + 1):
         loss, _ = judge_copies(model, *repeated(64, source, *periods))
         optimizer.zero_grad()
@@ -892,7 +921,7 @@ def learn_to_copy(
 
 
 # %% [markdown]
-# Train it, and as a control train one with a single layer:
+# <!-- /deeper -->
 
 # %%
 copier, two_layers = learn_to_copy(layers=2)
@@ -918,44 +947,45 @@ print("drankd", "->", write_on(copier, "drankd"))
 print("milkshadowm", "->", write_on(copier, "milkshadowm"))
 
 # %% [markdown]
-# Two layers learn it, suddenly, between steps 50 and 125, and one layer does not. The copier
-# continues words that it has never seen, from a single example of each: it learns them while it
-# reads, and no parameter changes.
+# Two layers learn it, and quickly, between steps 50 and 100; one layer does not. The copier
+# continues words that it has never seen, from a single example. It learns them while it reads, and
+# no parameter changes.
 #
 # ### Find what the heads do
 #
-# How could a head copy? Look at `drankd`, in which the second *d* has to find *r*, the letter after
-# the first *d*. A head that compares letters finds the first *d*, and not *r*. Unless *r* itself
-# says what stood before it. That takes two heads [[Elhage et
+# How can two heads copy? In `drankd`, the second *d* has to find *r*, the letter after the first
+# *d*. A head that compares letters finds the first *d*, but not *r*, unless *r* itself tells which
+# letter stood before it. So the work can be divided [[Elhage et
 # al.](../docs/references.md#elhage-2021), [Olsson et al.](../docs/references.md#olsson-2022)]:
 #
-# - A **previous-token head** looks at the token before, and writes on each letter what stood there.
-#   *r* now says "I am *r*, after *d*".
-# - An **induction head** in a later layer looks for a letter that says "after *d*", and copies it.
+# - A **previous-token head** in layer 1 looks at the token before, and adds it to each letter. Now
+#   *r* says "I am *r*, and I stand after *d*".
+# - An **induction head** in layer 2 looks for a letter that stands after *d*, and copies it.
 #
-# So measure two numbers for every head. In the first period: how much weight does it give to the
-# token before? After it: how much to tokens that follow an earlier copy of the letter? A model
-# before training is the control.
+# Measure two numbers for each head. In the first period: how much weight does it give to the token
+# before? After that: how much to tokens that follow an earlier copy of the current letter? An
+# untrained model is the control.
 
 
 # %%
 def roles(model: Copier) -> Tensor:
     """Measure each head's weight on the previous token, and behind earlier copies."""
     ids, period = repeated(200, torch.Generator().manual_seed(99))
-    place = torch.arange(LENGTH)  # (n,)
-    previous = place == place[:, None] - 1  # (n, n)
-    before = F.pad(ids[:, :-1], (1, 0), value=-1)  # (b, n)
+    place = torch.arange(LENGTH)                                  # (n,)
+    previous = place == place[:, None] - 1                        # (n, n)
+    before = F.pad(ids[:, :-1], (1, 0), value=-1)                 # (b, n)
     behind_a_copy = (before[:, None] == ids[..., None])[:, None]  # (b, 1, n, n)
-    later = place >= period  # (b, n)
+    later = place >= period                                       # (b, n)
     found = []
     for attention in model.layers:
-        weights = weights_in(attention, model, ids)  # (b, h, n, n)
+        weights = weights_in(attention, model, ids)                    # (b, h, n, n)
         first = (weights * previous).sum(-1).mT[~later & (place > 0)]  # (..., h)
-        second = (weights * behind_a_copy).sum(-1).mT[later]  # (..., h)
+        second = (weights * behind_a_copy).sum(-1).mT[later]           # (..., h)
         found.append(torch.stack([first.mean(0), second.mean(0)], 1))  # (h, 2)
-    return torch.stack(found)  # (layers, h, 2)
+    return torch.stack(found)                                          # (layers, h, 2)
 
 
+# %%
 torch.manual_seed(0)
 print("                     previous token   behind earlier copies")
 for name, model in (("untrained", Copier(2, 1)), ("trained", copier)):
@@ -964,47 +994,37 @@ for name, model in (("untrained", Copier(2, 1)), ("trained", copier)):
 assert min(roles(copier)[0, 0, 0], roles(copier)[1, 0, 1]) > 0.85
 
 # %% [markdown]
-# Each head has one of the two roles, and nearly nothing else. See both at work on `drankdrankdr`.
-# Rows are the letters that look, columns the letters looked at, and both go from left to right and
-# from top to bottom in the order of the text.
+# In the trained model, layer 1 gives 0.98 to the token before, and layer 2 gives 0.97 to what
+# follows an earlier copy. Each head has one role. See both at work on `drankdrankdr`. A row is a
+# letter that looks, a column is a letter that is looked at, and layer 1 stands above layer 2.
 
 # %% jupyter={"source_hidden": true}
 text = "drankdrankdr"
 ids = torch.tensor([[ALPHABET.index(letter) for letter in text]])  # (1, 12)
-drawing, (ax,) = display.panels(330, 640)
-for layer, attention in enumerate(copier.layers):
-    top, table = 15 * layer, weights_in(attention, copier, ids)[0, 0]  # (12, 12)
-    ax.text(6, top - 1.7, f"layer {layer + 1}", ha="center", fontsize=12, weight="bold")
-    ax.add_patch(Rectangle((0, top), 12, 12, fill=False, ec="#808080", lw=0.8))
-    for i, j in (table > 0.02).nonzero().tolist():
-        look = {"fc": display.COLOURS["n"], "alpha": 0.9 * table[i, j].item()}
-        ax.add_patch(Rectangle((j, top + i), 1, 1, lw=0, **look))
-    for i, letter in enumerate(text):
-        ax.text(-0.6, top + i + 0.7, letter, ha="center", fontsize=11, color=display.COLOURS["n"])
-        ax.text(i + 0.5, top - 0.4, letter, ha="center", fontsize=11, color=display.COLOURS["m"])
-# %% jupyter={"source_hidden": true}
-ax.set(xlim=(-1.2, 12.2), ylim=(27.2, -2.6), aspect="equal")
-ax.axis("off")
-most = [weights_in(attention, copier, ids)[0, 0].argmax(-1) for attention in copier.layers]
-told = ", ".join(f"{text[i]} at {i + 1} looks at {most[0][i] + 1}" for i in range(1, 12))
-then = ", ".join(f"{text[i]} at {i + 1} looks at {most[1][i] + 1}" for i in range(5, 12))
-display.finish(
-    drawing,
-    name="two-heads-explained",
-    alt=(
-        f"Two maps of weights. Layer 1, the previous-token head: {told}. "
-        f"Layer 2, the induction head, after the first period: {then}."
-    ),
-)
+maps = torch.cat([weights_in(layer, copier, ids)[0, 0] for layer in copier.layers])
+drawing, (ax,) = display.panels(330, 620)
+for i, j in (maps > 0.02).nonzero().tolist():
+    look = {"color": display.COLOURS["n"], "alpha": 0.9 * maps[i, j].item(), "lw": 0}
+    ax.add_patch(Rectangle((j, i + i // 12), 1, 1, **look))
+for top in (0, 13):
+    ax.add_patch(Rectangle((0, top), 12, 12, fill=False, edgecolor=display.COLOURS["b"]))
+ax.set(xlim=(0, 12), ylim=(25, 0), aspect="equal", frame_on=False)
+columns, rows = [j + 0.5 for j in range(12)], [i + i // 12 + 0.5 for i in range(24)]
+ax.set_xticks(columns, list(text), color=display.COLOURS["m"], fontsize=12)
+ax.set_yticks(rows, list(text) * 2, color=display.COLOURS["n"], fontsize=12)
+ax.tick_params(length=0, labeltop=True)
+most = enumerate(maps.argmax(1).tolist())
+told = "; ".join(f"layer {1 + i // 12}, {i % 12 + 1} looks at {j + 1}" for i, j in most)
+display.finish(drawing, name="two-heads-explained", alt=f"Weights of two heads: {told}.")
 
 # %% [markdown]
-# In layer 1 the squares lie below the diagonal, one place to the left. In layer 2, from the second
-# *d* on, each letter looks at what followed its earlier copies, *d* at *r* and *r* at *a*. Within
-# the first word there is nothing to find.
+# In layer 1 the squares lie next to the diagonal, one place to the left. In layer 2, from the
+# second *d* on, each letter looks at what followed its earlier copies: *d* at *r*, and *r* at *a*.
+# In the first five rows there is no earlier copy to find.
 #
 # ### Silence them
 #
-# If this explanation is right, copying needs both heads:
+# If this explanation is right, copying needs both heads, and silencing either of them must stop it.
 
 
 # %%
@@ -1025,23 +1045,20 @@ for what, accuracy in without.items():
 assert max(without["layer 1"], without["layer 2"]) < 0.35
 
 # %% [markdown]
-# Without either head the copying stops, and without both the model does no better than guess among
-# 26 letters.
+# It does. Without the first head the accuracy is 0.17, without the second 0.09, and without both it
+# is that of a guess among 26 letters. And one layer could not learn the task, since there the
+# induction head has no previous-token head below it. Now you can say what each head of this model
+# does, why the task needs it, and how you know.
+
+# %% [markdown]
+# <!-- deeper: how the second head uses the first -->
+# ### Going deeper: how the second head uses the first
 #
-# ### How the second head uses the first
-#
-# The second head has queries, keys and values, and each could use what the first head has written.
-# The explanation above says which. Let one of the three see the plain letters and places, as if
-# there were no first layer, and leave the other two as they are. Where does the copying stop: for
-# the queries, for the keys, or for the values?
-#
-# <details><summary>What do you expect?</summary>
-#
-# For the keys alone. The query is the letter itself, here *d*. The value is the letter itself, too,
-# here *r*. Only the key has to say what stood *before* its letter, and this is what the first head
-# writes.
-#
-# </details>
+# The second head has queries, keys and values, and each could use what the first head has added.
+# The explanation says which. Let one of the three see the letters and places alone, as if there
+# were no layer 1, and leave the other two as they are. The copying should stop for the keys alone:
+# the query is the current letter, the value is the letter to be copied, and only the key has to
+# tell which letter stood before.
 
 
 # %%
@@ -1049,7 +1066,7 @@ assert max(without["layer 1"], without["layer 2"]) < 0.35
 def copied_if_plain(model: Copier, role: str) -> float:
     """Measure the accuracy if queries, keys or values of layer 2 do not see layer 1."""
     ids, period = repeated(500, torch.Generator().manual_seed(4321))
-    plain = model.letters(ids) + model.places.weight  # (b, n, 64)
+    plain = model.letters(ids) + model.places.weight                     # (b, n, 64)
     x = plain + model.layers[0](plain, plain, plain, is_causal=True)[0]  # (b, n, 64)
     inputs = [plain if role == each else x for each in ("queries", "keys", "values")]
     scores = model.scores(x + model.layers[1](*inputs, is_causal=True)[0])  # (b, n, 26)
@@ -1064,39 +1081,12 @@ assert plain["keys"] < 0.35
 assert min(plain["queries"], plain["values"]) > 0.95
 
 # %% [markdown]
-# Without the first head in its keys, the second head is as lost as if the first were silent. In its
-# queries and values it does not need the first head at all. Elhage et al. call this K-composition.
-# Now you can say of each head of this model what it does, why the task needs it, and how you know.
-
-# %% [markdown]
-# <!-- deeper: several heads, one period, and the weights themselves -->
-# ### Going deeper: several heads, one period, and the weights themselves
+# If its keys do not see layer 1, the second head is as lost as if the first were silent. For its
+# queries and values the first head makes no difference. Elhage et al. call this *K-composition*.
 #
-# Three things make such explanations harder. `make seeds` has measured the first two, from five
-# seeds.
-
-# %%
-COLUMNS = ("accuracy", "one head", "layer 1", "layer 2")
-print("                                         accuracy with ... silenced")
-print("layers  heads  periods      nothing     one head      layer 1      layer 2")
-for setup in dict.fromkeys(tuple(row["setup"]) for row in KEPT["copying"]):
-    rows = [row for row in KEPT["copying"] if tuple(row["setup"]) == setup]
-    spans = [span(rows, what) if what in rows[0] else "" for what in COLUMNS]
-    print("{:6} {:6} {:>5}–{:<2}".format(*setup), "".join(f"{x:>13}" for x in spans))
-
-# %% [markdown]
-# With four heads in each layer, silencing any single head leaves nearly everything: the roles are
-# held by several heads, and one stands in for the other. Only whole layers tell. So a head that
-# seems to contribute nothing may have a double.
-#
-# If every sequence has the same period, one layer is enough: it learns to look so many *places*
-# back, and the letters do not matter. What a model learns depends on what its data force it to
-# learn.
-#
-# The third concerns the weights. Is the composition visible without any data, in the matrices
-# alone? Elhage et al. compare the norm of a product of matrices with the product of their norms.
-# Take the matrix with which the first head writes, $W_V W_O$, and that with which the second
-# compares, $W_Q W_K^\top$.
+# Can you see it in the matrices alone, without any data? Elhage et al. compare the norm of a
+# product of matrices with the product of their norms. One factor is what the first head writes, and
+# the other is what the second head reads with in each role.
 
 # %%
 with torch.no_grad():
@@ -1111,9 +1101,36 @@ with torch.no_grad():
     print(f"random matrices: about {64**-0.5:.3f}")
 
 # %% [markdown]
-# The keys stand out, and not by much: the number is less than twice that of random matrices. The
-# experiment with the accuracy was far clearer. Where you can run a model, an experiment tells more
-# than its weights.
+# The keys stand out, but not by much: 0.20, where random matrices give 0.12. The experiment was far
+# clearer. Where you can run a model, an experiment tells you more than its weights.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# <!-- deeper: several heads, and a single period -->
+# ### Going deeper: several heads, and a single period
+#
+# Is it always that clear? `make seeds` has trained four kinds of models from five seeds each. The
+# column *one head* has the lowest accuracy with any single head silenced.
+
+# %%
+COLUMNS = ("accuracy", "one head", "layer 1", "layer 2")
+print("                                         accuracy with ... silenced")
+print("layers  heads  periods      nothing     one head      layer 1      layer 2")
+for setup in dict.fromkeys(tuple(row["setup"]) for row in KEPT["copying"]):
+    rows = [row for row in KEPT["copying"] if tuple(row["setup"]) == setup]
+    spans = [span(rows, what) if what in rows[0] else "" for what in COLUMNS]
+    print("{:6} {:6} {:>5}–{:<2}".format(*setup), "".join(f"{x:>13}" for x in spans))
+
+# %% [markdown]
+# With four heads in each layer, silencing a single head leaves most of the copying, while a
+# silenced layer stops it. Several heads share a role, and one stands in for another. So a head that
+# seems to contribute nothing may have a double.
+#
+# In the last line every sequence has the same period of ten, and one layer is enough. It learns to
+# look back by so many *places*, and the letters do not matter. What a model learns depends on what
+# its data demand.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -1123,9 +1140,9 @@ with torch.no_grad():
 #
 # ### How much is one letter worth?
 #
-# *Easy, 2 minutes.* A model writes each letter right in 95 of 100 cases, whatever it wrote before. In
-# what share of all targets is every letter right, if a target has ten letters? And if it has twenty?
-# Write two numbers between 0 and 1; formulas will do.
+# *Easy, 2 minutes.* A model writes each letter right in 95 of 100 cases, whatever it wrote before.
+# In what share of all targets is every letter right, if a target has ten letters? And if it has
+# twenty? Write two numbers between 0 and 1; formulas will do.
 
 # %% tags=["exercise"]
 my_shares = [
@@ -1200,11 +1217,11 @@ exercises.training.check_greedy(my_greedy)
 # %% tags=["solution"] jupyter={"source_hidden": true}
 def my_greedy(model: nn.Module, src: Tensor, max_new: int) -> Tensor:
     """Write the likeliest token again and again."""
-    written = torch.full((len(src), 1), START)  # (b, 1)
+    written = torch.full((len(src), 1), START)              # (b, 1)
     complete = torch.zeros_like(written, dtype=torch.bool)  # (b, 1)
     for _ in range(max_new):
-        scores = model(src, written)[:, -1:]  # (b, 1, v)
-        following = scores.argmax(-1)  # (b, 1)
+        scores = model(src, written)[:, -1:]              # (b, 1, v)
+        following = scores.argmax(-1)                     # (b, 1)
         following = following.masked_fill(complete, PAD)  # (b, 1)
         written = torch.cat([written, following], 1)
         complete = complete | (following == END)  # (b, 1)
@@ -1264,11 +1281,11 @@ def my_look_back(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         k: (b, h, n, d), likewise.
         v: (b, h, n, d), likewise.
     """
-    place = torch.arange(q.size(-2))  # (n,)
-    hidden = place > place[:, None]  # (n, n)
-    scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5  # (b, h, n, n)
+    place = torch.arange(q.size(-2))                                 # (n,)
+    hidden = place > place[:, None]                                  # (n, n)
+    scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5             # (b, h, n, n)
     weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)  # (b, h, n, n)
-    return (weights @ v).transpose(1, 2).flatten(2)  # (b, n, h * d)
+    return (weights @ v).transpose(1, 2).flatten(2)                  # (b, n, h * d)
 
 
 exercises.training.check_look_back(my_look_back)
