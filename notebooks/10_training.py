@@ -981,7 +981,7 @@ def roles(model: Copier) -> Tensor:
         weights = weights_in(attention, model, ids)                    # (b, h, n, n)
         first = (weights * previous).sum(-1).mT[~later & (place > 0)]  # (..., h)
         second = (weights * behind_a_copy).sum(-1).mT[later]           # (..., h)
-        found.append(torch.stack([first.mean(0), second.mean(0)], 1))  # (h, 2)
+        found.append(torch.stack([first.mean(0), second.mean(0)], 1))
     return torch.stack(found)                                          # (layers, h, 2)
 
 
