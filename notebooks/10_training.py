@@ -240,9 +240,9 @@ readings = {step: table.flip(1).diagonal().mean().item() for step, table in maps
 shown = [0, 50, 70, 100, STEPS]
 drawing, axes = display.panels(640, 165, columns=len(shown))
 for ax, step in zip(axes, shown):
-    for i, j in (maps[step] > 0.02).nonzero().tolist():
-        look = {"color": display.COLOURS["n"], "alpha": 0.9 * maps[step][i, j].item()}
-        ax.add_patch(Rectangle((j, i), 1, 1, linewidth=0, **look))
+    i, j = (maps[step] > 0.02).nonzero(as_tuple=True)
+    look = {"color": display.COLOURS["n"], "marker": "s", "s": 90, "linewidths": 0}
+    ax.scatter(j + 0.5, i + 0.5, alpha=(0.9 * maps[step][i, j]).tolist(), **look)
     ax.add_patch(Rectangle((0, 0), 10, 10, fill=False, edgecolor=display.COLOURS["b"]))
     ax.set(xlim=(0, 10), ylim=(10, 0), aspect="equal", title=f"step {step}")
     ax.set_xticks([j + 0.5 for j in range(10)], list(word), color=display.COLOURS["m"])
@@ -334,17 +334,7 @@ print(f"weight on padding: {unseen}")
 assert unseen == 0
 
 # %% [markdown]
-# Nearly every sequence is right, and padding gets exactly nothing. Here are the weights of both
-# heads on the second of the three sequences. Where scripts run, choose the other head and compare.
-
-# %% jupyter={"source_hidden": true}
-letters, wanted = list(spell(some[0][1])), list(spell(some[1][1, 1:8]))
-both = weights[1, :, :7]  # (2, 7, 10)
-still = display.attention_map(both[0], wanted, letters, name="two-trained-heads")
-display.heads_at_work(still, both, wanted, letters, start=(0, 0, 0))
-
-# %% [markdown]
-# The columns of padding, the dots, stay empty.
+# Nearly every sequence is right, and padding gets exactly nothing.
 #
 # ### Lengths that it has not met
 #
@@ -498,10 +488,10 @@ def span(rows: list[dict], what: str) -> str:
     return f"{min(values):.3f}–{max(values):.3f}"
 
 
-print("           silenced after training   silent from the first step")
+print("         silenced later  silenced always")
 for part in attentions(right.model):
     rows = [row for row in KEPT["parts"] if row["part"] == part]
-    print(f"{part:8} {span(rows, 'silenced'):>25} {span(rows, 'never there'):>28}")
+    print(f"{part:8} {span(rows, 'silenced'):>14} {span(rows, 'never there'):>16}")
 
 # %% [markdown]
 # Without cross-attention there is no way around, since nothing else reads the source. The encoder's
@@ -590,7 +580,7 @@ for name, each, letter, line in (
     axes[1].plot(list(each), [exact for _, _, exact in each.values()], **look)
 axes[0].set(title="loss", ylim=(0, None))
 axes[1].set(title="exact match", ylim=(-0.03, 1.03))
-axes[0].legend(fontsize=12)
+axes[0].legend(fontsize=12, frameon=False)
 for ax in axes:
     ax.tick_params(labelsize=12)
     ax.set_xticks([0, 200, 400], ["step 0", "200", "400"])
@@ -667,9 +657,13 @@ def prefix_gap(model: nn.Module, src: Tensor, given: Tensor) -> float:
     return (whole[:, :4] - alone).abs().max().item()
 
 
+# %% [markdown]
+# The columns count the pairs of places in which a row reacts to a later letter (of 45), those in
+# which it reacts to the next letter, its *answer* (of 9), and how much a beginning *alone* differs.
+
 # %%
 given, tables = tgt[:, :-1], {}
-print("                         future seen   next letter seen   beginning alone")
+print("                       future answer  alone")
 for name, run in models.items():
     attention = type(run.model.transformer.decoder.layers[0].self_attn)
     untrained = begin(run.task, 2, STEPS, attention)
@@ -678,18 +672,18 @@ for name, run in models.items():
         seen = (tables[name].triu(1) > 1e-3).sum().item()
         answers = (tables[name].diagonal(1) > 1e-3).sum().item()
         gap = prefix_gap(each.model, src, given)
-        print(f"{name:>11}, {when:9} {seen:5} of 45 {answers:13} of 9 {gap:17.3f}")
+        print(f"{name:>11}, {when:9} {seen:5} {answers:6} {gap:6.2f}")
         assert (seen > 0) == (name == "wrong merge")
         assert (gap > 1e-3) == (name != "right")
 
 # %% jupyter={"source_hidden": true}
 drawing, axes = display.panels(400, 190, columns=3)
 for ax, (name, table) in zip(axes, tables.items()):
-    for i, j in (table > 1e-3).nonzero().tolist():
-        colour = display.COLOURS["h" if j > i else "n"]
-        ax.add_patch(Rectangle((j + 0.08, i + 0.08), 0.84, 0.84, color=colour, alpha=0.75))
-        if j > i:
-            ax.plot([j + 0.25, j + 0.75], [i + 0.25, i + 0.75], color="black", linewidth=1)
+    i, j = (table.tril() > 1e-3).nonzero(as_tuple=True)
+    ax.plot(j + 0.5, i + 0.5, "s", color=display.COLOURS["n"], alpha=0.75, markersize=6)
+    i, j = (table.triu(1) > 1e-3).nonzero(as_tuple=True)
+    ax.plot(j + 0.5, i + 0.5, "s", color=display.COLOURS["h"], alpha=0.75, markersize=6)
+    ax.plot(j + 0.5, i + 0.5, "x", color="black", markersize=4, markeredgewidth=1)
     ax.plot([0, 10], [0, 10], color=display.COLOURS["b"], linewidth=1, linestyle="--")
     ax.set(xlim=(0, 10), ylim=(10, 0), aspect="equal", title=name)
     ax.set_xticks([0.5, 4.5, 9.5], ["1", "5", "10"], fontsize=12)
@@ -704,7 +698,7 @@ display.finish(drawing, name="who-reacts", alt=(
 
 # %% [markdown]
 # Read the figure row by row: the scores at this place change when one of these letters changes. A
-# square with a stroke looks ahead.
+# crossed square looks ahead.
 #
 # The **wrong merge** lays neighbouring tokens of one head side by side, so an early row holds what
 # later tokens collected. In 7 of 9 rows this includes the very letter that the row is asked for.
@@ -779,34 +773,18 @@ for name, attention in WAYS.items():
 # <!-- deeper: is it the seed? -->
 # ### Going deeper: is it the seed?
 #
-# One run may be luck, so `make seeds` has trained each setup from five seeds. Every dot is one run.
-# `ten_backwards` has one head, and the other tasks have two.
+# One run may be luck, so `make seeds` has trained each setup from five seeds. Each line has five
+# runs. `ten_backwards` has one head, and the other tasks have two.
 
-# %% jupyter={"source_hidden": true}
+# %%
 NAMES = {way.__name__: name for name, way in WAYS.items()}
 groups: dict[tuple[str, str], list[dict]] = {}
 for row in KEPT["runs"]:
     groups.setdefault((row["task"], NAMES[row["attention"]]), []).append(row)
-
-drawing, axes = display.panels(400, 420, columns=2)
-for ax, what in zip(axes, ("accuracy", "exact match")):
-    for y, rows in enumerate(groups.values()):
-        spread = [y + 0.09 * (row["seed"] - 2) for row in rows]
-        found = [row[what] for row in rows]
-        ax.plot(found, spread, "o", color=display.COLOURS["h"], markersize=4)
-    ax.set(xlim=(-0.05, 1.05), ylim=(len(groups) - 0.5, -0.5))
-    ax.set_title(what)
-    ax.tick_params(left=False, labelsize=12)
-
-# %% jupyter={"source_hidden": true}
-axes[0].set_yticks(range(len(groups)), ["\n".join(key) for key in groups], fontsize=12)
-axes[1].set_yticks(range(len(groups)), [""] * len(groups))
-told = "; ".join(
-    f"{task}, {name}: accuracy {span(rows, 'accuracy')}, "
-    f"exact match {span(rows, 'exact match')}"
-    for (task, name), rows in groups.items()
-)
-display.finish(drawing, name="five-seeds", alt=f"Five seeds for each setup. {told}.")
+print("lowest to highest         accuracy    exact match")
+for (task, name), rows in groups.items():
+    spans = (span(rows, what) for what in ("accuracy", "exact match"))
+    print(f"{task:13} {name:11}", *spans)
 
 # %% [markdown]
 # With the right class, each run writes at least 0.955 of the sequences without a mistake. With a
@@ -991,10 +969,10 @@ def roles(model: Copier) -> Tensor:
 
 # %%
 torch.manual_seed(0)
-print("                     previous token   behind earlier copies")
+print("                     previous  behind copies")
 for name, model in (("untrained", Copier(2, 1)), ("trained", copier)):
     for layer, ((previous, behind),) in enumerate(roles(model).tolist(), 1):
-        print(f"{name:>9}, layer {layer} {previous:16.2f} {behind:23.2f}")
+        print(f"{name:>9}, layer {layer} {previous:10.2f} {behind:14.2f}")
 assert min(roles(copier)[0, 0, 0], roles(copier)[1, 0, 1]) > 0.85
 
 # %% [markdown]
