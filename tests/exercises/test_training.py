@@ -8,7 +8,37 @@ import pytest
 import torch
 from torch import Tensor
 
-from annotated_attention.exercises.training import check_greedy, check_look_back
+from annotated_attention.exercises.training import check_greedy, check_look_back, check_shares
+
+
+def test_shares_right(verdict: Any, printed: Any) -> None:
+    stub, solution = printed("10_training", "check_shares")
+    assert "not yet, 2 of the 2 numbers are missing" in stub
+    assert solution.startswith("✓ my_shares: right")
+    assert verdict(check_shares, (0.6, torch.tensor(0.36))).startswith("✓ ")
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        ([0.95, 0.95], "for 10 letters: that is the share of right letters"),
+        ([0.5, 0.0], "for 10 letters: shares of mistakes do not add up"),
+        ([0.95**10, 0.0], "for 20 letters: shares of mistakes do not add up"),
+        ([1 - 0.95**10, 1 - 0.95**20], "targets with a mistake"),
+        ([0.05**10, 0.05**20], "every letter is wrong"),
+        ([59.87, 35.85], "in percent"),
+        ([9.5, 19.0], "how many letters are right on average"),
+        ([0.95**9, 0.95**19], "one factor short"),
+        ([0.95**11, 0.95**21], "one factor too many"),
+        ([0.95**10, 0.95**10], "for 20 letters it is another number"),
+        ([0.6], "a list of 2 numbers is asked for"),
+        (["0.6", 0.36], "one finite number"),
+    ],
+)
+def test_shares_wrong(verdict: Any, broken: object, reason: str) -> None:
+    said = verdict(check_shares, broken)
+    assert said.startswith("✗ ")
+    assert reason in said
 
 
 def greedy(

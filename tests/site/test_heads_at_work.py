@@ -167,7 +167,7 @@ def strongest(row, keys):
 
 
 def test_there_are_heads_at_work():
-    assert PAGES == ["multihead-attention", "trained-weights", "training", "two-heads"]
+    assert PAGES == ["multihead-attention", "trained-weights", "two-heads"]
 
 
 @pytest.mark.parametrize("name", PAGES)

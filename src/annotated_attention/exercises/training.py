@@ -1,4 +1,4 @@
-"""Exercises of "Training": greedy decoding, and a decoder that trains but does not decode."""
+"""Exercises of "Training": shares of whole targets, greedy decoding, a decoder that peeks."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -14,6 +14,7 @@ from annotated_attention.exercises._verdict import (
     check,
     compare,
     compare_gradients,
+    finite_numbers,
     random,
     require_function,
     require_tensor,
@@ -23,6 +24,40 @@ from annotated_attention.heads import merge_heads
 from annotated_attention.mistakes.reshapes import merge_without_transpose
 
 _PAD, _START, _END, _TOKENS = 0, 1, 2, 7
+_RIGHT, _LETTERS = 0.95, (10, 20)
+
+
+@check("my_shares")
+def check_shares(answer: object) -> str:
+    """Judge how often whole targets are right, and print the verdict.
+
+    Args:
+        answer: the share for ten letters and for twenty, each letter being right in 0.95 of cases.
+    """
+    found = finite_numbers(answer, len(_LETTERS)).tolist()
+    for n, share in zip(_LETTERS, found, strict=True):
+        if abs(share - _RIGHT**n) > 0.006:
+            raise Refused(_wrong_share(share, n))
+    return "right. Few mistakes for each letter are many for a sequence, and more for a longer one."
+
+
+def _wrong_share(share: float, n: int) -> str:
+    """Say why this is not how often ``n`` letters are right."""
+    reasons = {
+        _RIGHT: "that is the share of right letters. A target needs every one of them to be right.",
+        1 - n * (1 - _RIGHT): "shares of mistakes do not add up: some targets have several. "
+        "Multiply the shares of right letters.",
+        1 - _RIGHT**n: "that is the share of targets with a mistake. Asked are those without.",
+        (1 - _RIGHT) ** n: "that is the share in which every letter is wrong.",
+        100 * _RIGHT**n: "that is in percent. Write the share, a number between 0 and 1.",
+        n * _RIGHT: "that is how many letters are right on average. Asked is a share of targets.",
+        _RIGHT ** (n - 1): "that is one factor short: every letter has one.",
+        _RIGHT ** (n + 1): "that is one factor too many: every letter has one.",
+    }
+    for wrong, reason in reasons.items():
+        if abs(share - wrong) < 0.006:
+            return f"for {n} letters: {reason}"
+    return f"for {n} letters it is another number. What share is left after one letter, after two?"
 
 
 class _Model:
