@@ -2,19 +2,25 @@
 
     make seeds
 
-The loop, the tasks and the measurements are the chapter's own; the chapter draws the result.
+The loop, the tasks and the measurements are the chapter's own; the chapter draws the result. With
+the same loop, deeper models are trained with and without warm-up, which "Transformer layers" prints.
 """
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import annotated_attention
 from annotated_attention import MultiheadAttention, chapters
 from annotated_attention.measure import provenance
 from annotated_attention.mistakes import MergeWithoutTranspose, SplitAndMergeWithoutTranspose
+from annotated_attention.seq2seq import Seq2SeqTransformer
 
-DATA = Path(annotated_attention.__file__).parent / "data" / "training.json"
+FOLDER = Path(annotated_attention.__file__).parent / "data"
+DATA, WARM_UP_DATA = FOLDER / "training.json", FOLDER / "warm_up.json"
 SEEDS = range(5)
 # The chapter's task, heads, the constant that says how many steps, and the class that attends.
 SETUPS: list[tuple[str, int, str, type[MultiheadAttention]]] = [
@@ -25,6 +31,9 @@ SETUPS: list[tuple[str, int, str, type[MultiheadAttention]]] = [
     ("ten_forwards", 2, "STEPS", MultiheadAttention),
     ("ten_forwards", 2, "STEPS", SplitAndMergeWithoutTranspose),
 ]
+# Layers on each side, where the norms stand, and for how many steps the learning rate rises.
+WARM_UPS = [(4, "post-LN", 0), (4, "post-LN", 60), (4, "pre-LN", 0), (1, "post-LN", 0)]
+WARM_UP_STEPS = 200
 
 
 def run(setup: tuple[str, int, str, type[MultiheadAttention]], seed: int) -> dict[str, Any]:
@@ -41,19 +50,54 @@ def run(setup: tuple[str, int, str, type[MultiheadAttention]], seed: int) -> dic
     }  # fmt: skip
 
 
-def main() -> None:
-    """Train everything, with a progress bar, and rewrite the data."""
-    found: dict[str, Any] = {"provenance": provenance([]) | {"command": "make seeds"}, "runs": []}
-    total = len(SETUPS) * len(SEEDS)
+def run_warm_up(
+    setup: tuple[int, str, int], seed: int, steps: int = WARM_UP_STEPS
+) -> dict[str, Any]:
+    """Train a model on lengths from three to ten, and judge it as the chapter does.
+
+    The model, its optimizer and the learning rate are the chapter's, apart from the setup.
+    """
+    training: Any = chapters.load("10_training")
+    layers, order, warm_up = setup
+    torch.manual_seed(seed)
+    model = Seq2SeqTransformer(
+        13, 13, 32, 2, layers, layers, 128, 0.0,
+        pad=training.PAD, max_len=11, norm_first=order == "pre-LN",
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.008)
+
+    def rate(step: int) -> float:
+        """Rise, if at all, over ``warm_up`` steps; fall all the way to a tenth."""
+        return min(1.0, (step + 1) / max(warm_up, 1)) * (1 - 0.9 * step / steps)
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    source = torch.Generator().manual_seed(seed)
+    begun = training.Run(training.backwards, model, optimizer, schedule, source)
+    training.train(begun, steps)
+    loss, _, exact = (round(number, 4) for number in training.judge(begun))
+    return {
+        "layers": layers, "order": order, "warm-up": warm_up, "steps": steps, "seed": seed,
+        "loss": loss, "exact match": exact,
+    }  # fmt: skip
+
+
+def write(data: Path, setups: Sequence[Any], train: Callable[[Any, int], dict[str, Any]]) -> None:
+    """Train every setup from every seed, with a progress bar, and rewrite the data."""
+    runs: list[dict[str, Any]] = []
+    total = len(setups) * len(SEEDS)
     for seed in SEEDS:
-        for setup in SETUPS:
-            row = run(setup, seed)
-            found["runs"].append(row)
-            done = len(found["runs"])
-            bar = ("#" * (20 * done // total)).ljust(20, ".")
-            what = f"{row['task']}, {row['attention']}, seed {seed}"
-            print(f"[{bar}] {done}/{total} {what}: exact {row['exact match']}", flush=True)
-    DATA.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        for setup in setups:
+            runs.append(train(setup, seed))
+            bar = ("#" * (20 * len(runs) // total)).ljust(20, ".")
+            print(f"[{bar}] {len(runs)}/{total} {runs[-1]}", flush=True)
+    found = {"provenance": provenance([]) | {"command": "make seeds"}, "runs": runs}
+    data.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Rewrite all results."""
+    write(WARM_UP_DATA, WARM_UPS, run_warm_up)
+    write(DATA, SETUPS, run)
 
 
 if __name__ == "__main__":
