@@ -2,8 +2,8 @@
 
     make seeds
 
-The loop, the tasks and the measurements are the chapter's own; the chapter draws the result. With
-the same loop, deeper models are trained with and without warm-up, which "Transformer layers" prints.
+The loop, the tasks and the measurements are the chapter's own; the chapter draws the result.
+The same loop trains deeper models with and without warm-up for the chapter "Transformer layers".
 """
 
 import json
@@ -83,15 +83,15 @@ def run_warm_up(
 
 def write(data: Path, setups: Sequence[Any], train: Callable[[Any, int], dict[str, Any]]) -> None:
     """Train every setup from every seed, with a progress bar, and rewrite the data."""
-    runs: list[dict[str, Any]] = []
+    known, runs = provenance([]) | {"command": "make seeds"}, list[dict[str, Any]]()
     total = len(setups) * len(SEEDS)
     for seed in SEEDS:
         for setup in setups:
             runs.append(train(setup, seed))
             bar = ("#" * (20 * len(runs) // total)).ljust(20, ".")
             print(f"[{bar}] {len(runs)}/{total} {runs[-1]}", flush=True)
-    found = {"provenance": provenance([]) | {"command": "make seeds"}, "runs": runs}
-    data.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps({"provenance": known, "runs": runs}, indent=1)
+    data.write_text(f"{text}\n", encoding="utf-8")
 
 
 def main() -> None:
