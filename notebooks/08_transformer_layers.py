@@ -282,7 +282,7 @@ print(f"the outputs differ by up to {difference:.2f}")
 #
 # The second one repeats, in small, a measurement of [Xiong et
 # al.](../docs/references.md#xiong-2020) The stacks are the package's, whose layers compute what
-# yours do (a [fold](#going-deeper-the-same-as-pytorch-s) proves it). A pre-LN stack ends in one
+# yours do (a [fold](#going-deeper-the-same-as-pytorchs) proves it). A pre-LN stack ends in one
 # more norm; the [final norm](#the-final-norm) has a section of its own.
 
 # %%
@@ -347,7 +347,9 @@ for name, by_depth in measured.items():
 # 3. Look at the gradient in stacks of 6, 12 and 24 layers.
 
 # %% jupyter={"source_hidden": true}
-NAMES = {"self_attn": "attention", "linear1": "feed-forward", "norm1": "norm", "norm2": "norm"}
+NAMES = {
+    "self_attn": "attention", "linear1": "feed-forward", "norm1": "norm", "norm2": "norm"
+}
 
 
 def order(layer: nn.Module) -> list[str]:
@@ -411,8 +413,9 @@ def first_step(norm_first: bool, depth: int, rate: float) -> list[float]:
         error.backward()
         torch.optim.Adam(stack.parameters(), rate).step()
         after = stack(x)                       # (4, 12, 32)
+        moved = (after - before).norm() / before.norm()
         change = (after - target).square().mean() / error - 1
-        results.append(torch.stack([(after - before).norm() / before.norm(), change]).detach())
+        results.append(torch.stack([moved, change]).detach())
     return torch.stack(results).mean(0).tolist()
 
 
@@ -420,7 +423,8 @@ def first_step(norm_first: bool, depth: int, rate: float) -> list[float]:
 print("layers   rate    post-LN: moved  error    pre-LN: moved  error")
 for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
     post, pre = (first_step(norm_first, depth, rate) for norm_first in ORDERS.values())
-    print(f"{depth:6} {rate:7.4f} {post[0]:14.0%} {post[1]:7.1%} {pre[0]:16.0%} {pre[1]:7.1%}")
+    print(f"{depth:6} {rate:7.4f} {post[0]:14.0%} {post[1]:7.1%}", end="")
+    print(f" {pre[0]:16.0%} {pre[1]:7.1%}")
     if (depth, rate) == (24, 1e-3):
         assert post[0] > pre[0]
         assert pre[1] < 2 * post[1] < 0
@@ -458,7 +462,8 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 # results are kept as data, with the machine and the date.
 
 # %%
-kept = json.loads(resources.files("annotated_attention").joinpath("data/warm_up.json").read_text())
+DATA = resources.files("annotated_attention").joinpath("data/warm_up.json")
+kept = json.loads(DATA.read_text())
 runs: dict[tuple, list[float]] = {}
 for run in kept["runs"]:
     setup = (run["layers"], run["order"], run["warm-up"])

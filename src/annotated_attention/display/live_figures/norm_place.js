@@ -70,6 +70,8 @@ export default {
 };
 
 const [STREAM, BRANCH] = [62, 118]; // heights
+const BACKGROUND = "var(--md-default-bg-color, var(--jp-layout-color0, Canvas))";
+const DASHES = ["2 3", "7 3", "none"]; // by depth
 const COLOURS = { attention: "n", "feed-forward": "d", norm: "h" };
 
 function drawLayer(name, parts) {
@@ -87,13 +89,13 @@ function drawLayer(name, parts) {
   root.append(line(`M${from} ${STREAM}H${WIDTH - 4}`, stream), line(`M${WIDTH - 9} ${STREAM - 6}l7 6l-7 6`, stream));
   for (const [fork, join] of branches) {
     root.append(line(`M${fork} ${STREAM}V${BRANCH}H${join}V${STREAM + 9}`));
-    const ring = { cx: join, cy: STREAM, r: 9, fill: "var(--md-default-bg-color, var(--jp-layout-color0, Canvas))", stroke: "currentColor" };
+    const ring = { cx: join, cy: STREAM, r: 9, fill: BACKGROUND, stroke: "currentColor" };
     root.append(svg("circle", ring), label("+", join, STREAM + 5, { "font-size": 15 }));
   }
   for (const [part, left, right, onStream] of boxes) {
     const y = onStream ? STREAM : BRANCH;
     const frame = { x: left, y: y - 13, width: right - left, height: 26, rx: 4, stroke: `var(--aa-${COLOURS[part]})`, "stroke-width": 1.5 };
-    root.append(svg("rect", { ...frame, fill: "var(--md-default-bg-color, var(--jp-layout-color0, Canvas))" }));
+    root.append(svg("rect", { ...frame, fill: BACKGROUND }));
     root.append(label(part, (left + right) / 2, y + 4, { "font-size": 11 }));
   }
   return { root };
@@ -108,20 +110,24 @@ function drawRows(name, rows, depths) {
   const x = (layer) => LEFT + (layer / deepest) * (RIGHT - LEFT);
   const y = (value) => LOW - (value / top) * (LOW - TOP);
   root.append(...heights(y, 0, top), ...depths.map((d) => label(d, x(d - 0.5), LOW + 15, { "font-size": 11 })));
+  const names = Object.keys(rows);
+  const inks = Object.fromEntries(names.map((order, i) => [order, `var(--aa-${"hn"[i]})`]));
   const lines = all.map(({ order, at, numbers }) => {
     const points = numbers.map((value, i) => `${x(i + 0.5)} ${y(value)}`).join("L");
-    const line = svg("path", { d: `M${points}`, fill: "none" });
+    const line = svg("path", { d: `M${points}`, fill: "none", stroke: inks[order], "stroke-dasharray": DASHES.at(at - depths.length) });
     root.append(line);
     return { order, at, line };
   });
+  for (const order of names) {
+    const end = rows[order].at(-1).at(-1);
+    root.append(label(order, RIGHT, y(end) - 8, { "text-anchor": "end", fill: inks[order] }));
+  }
   return {
     root,
     show(now) {
       for (const { order, at, line } of lines) {
         const chosen = order === now.order && at === now.at;
-        line.setAttribute("stroke", chosen ? "var(--aa-h)" : "#808080");
-        line.setAttribute("stroke-width", chosen ? 3 : 1);
-        line.setAttribute("stroke-dasharray", order === now.order ? "none" : "3 3");
+        line.setAttribute("stroke-width", chosen ? 4 : 1);
         line.dataset.chosen = chosen;
         if (chosen) root.append(line); // on top
       }

@@ -24,18 +24,20 @@ def norm_place(
     """Draw one layer per order of the norms, and what was measured in stacks of such layers.
 
     Args:
-        orders: for each order the parts of a layer as they run: "attention", "feed-forward" and
+        orders: for each of two orders the parts of a layer as they run: "attention", "feed-forward" and
             "norm". With a norm first, the norms stand on the branches, else on the stream.
-        measured: for each thing that was measured, each order and each depth, a number per layer.
+        measured: for each of two things, each order and each depth, a number per layer.
         name: the figure's name, see ``finish``.
         depth: how many layers the stack has that is shown first.
 
     Raises:
-        ValueError: an unknown part, or nothing was measured at this depth.
+        ValueError: an unknown part, more than three depths, or nothing was measured at this one.
     """
     for part in {part for parts in orders.values() for part in parts} - set(_WIDE):
         raise ValueError(f"part ({part!r}) must be one of {', '.join(_WIDE)}")
     depths = sorted({deep for rows in measured.values() for row in rows.values() for deep in row})
+    if len(depths) > 3:
+        raise ValueError(f"at most three depths can be told apart, got {len(depths)}")
     if depth not in depths:
         raise ValueError(f"depth ({depth}) must be one of {', '.join(map(str, depths))}")
     kept = {
@@ -59,7 +61,12 @@ def norm_place(
         "order": next(iter(orders)),
         "depth": depth,
     }
-    return live(finish(drawing, name=name, alt=alt), "norm_place", data, room=(410, 790))
+    *some, most = depths
+    caption = (
+        f"Solid lines: {most} layers; broken ones: {' and '.join(map(str, some))}." if some else ""
+    )
+    static = finish(drawing, name=name, alt=alt, caption=caption)
+    return live(static, "norm_place", data, room=(398, 748))
 
 
 def place(parts: Sequence[str]) -> tuple[list[Box], list[tuple[float, float]]]:
@@ -123,10 +130,13 @@ def _draw_rows(
     ax: Axes, what: str, rows: Mapping[str, Sequence[Sequence[float]]], depths: Sequence[int]
 ) -> None:
     for (order, each), letter in zip(rows.items(), "hn", strict=True):
-        for numbers, deep, style in zip(each, depths, (":", "--", "-"), strict=True):
-            label = order if deep == depths[-1] else None
-            ax.plot(range(1, deep + 1), numbers, style, color=COLOURS[letter], label=label)
+        ink = COLOURS[letter]
+        for numbers, deep, style in zip(
+            each, depths, (":", "--", "-")[-len(depths) :], strict=True
+        ):
+            ax.plot(range(1, deep + 1), numbers, style, color=ink)
+        at = (depths[-1], 1.04 * each[-1][-1])
+        ax.text(*at, order, color=ink, ha="right", va="bottom")
     ax.set(title=f"{what} by layer", xlabel="layer, from input to output")
     ax.set_xticks(list(depths))
     ax.set_ylim(0, None)
-    ax.legend(frameon=False, fontsize=9)
