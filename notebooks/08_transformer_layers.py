@@ -471,7 +471,8 @@ for run in kept["runs"]:
 print("layers  order    warm-up    exact match of each seed")
 for (layers, kind, steps), found in runs.items():
     warm_up = f"{steps} steps" if steps else "none"
-    print(f"{layers} + {layers:<3} {kind:8} {warm_up:10}", *(f"{exact:.3f}" for exact in found))
+    shares = (f"{exact:.3f}" for exact in found)
+    print(f"{layers} + {layers:<3} {kind:8} {warm_up:10}", *shares)
 print("trained on", kept["provenance"]["date"][:10], "with torch", kept["provenance"]["torch"])
 
 # %% [markdown]

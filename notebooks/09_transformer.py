@@ -110,7 +110,7 @@ for p in (0, 1, 2, 10, 50):
 #    Watch the dot product of the two codes.
 
 # %% jupyter={"source_hidden": true}
-display.clocks(code, name="clocks", shown=(0, 1, 2, 10, 50))
+display.clocks(code, name="clocks", shown=(0, 1, 10, 50))
 
 # %% [markdown]
 # ### Warm-up: four hands

@@ -32,7 +32,7 @@ export default {
       const [first, second] = [now.position, other].map((at) => code(at, clocks, base));
       const hands = [now.position, other].map((at) => angles(at, clocks, base));
       faces.forEach(({ show }, i) => show(hands[0][i], hands[1][i], first.slice(2 * i, 2 * i + 2)));
-      lines[0].textContent = `Position ${now.position}: the hands have turned by ${hands[0].map((angle) => angle.toFixed(2)).join(", ")}. `;
+      lines[0].textContent = `Position ${now.position}: turned by ${hands[0].map((angle) => angle.toFixed(2)).join(", ")}. `;
       lines[1].textContent = `Its dot product with position ${other} is ${dot(first, second).toFixed(2)}.`;
     };
     const knob = (name, max) =>

@@ -8,6 +8,8 @@ from torch import Tensor
 from annotated_attention.display._live import Live, live
 from annotated_attention.display.plots import COLOURS, FAINT, finish, panels
 
+_APART = 1.75  # how far the clocks of a row stand apart; the rows are 1 apart
+
 
 def clocks(
     code: Tensor,
@@ -37,20 +39,23 @@ def clocks(
     for at in (*shown, position):
         if not 0 <= at < n:
             raise ValueError(f"position ({at}) must be one of {n}")
-    drawing, (ax,) = panels(110 * e // 2 + 110, 112 * len(shown) + 30)
+    drawing, (ax,) = panels(75 * e + 90, 84 * len(shown) + 30)
     for row, at in enumerate(shown):
-        ax.text(-0.75, row, f"position {at}", ha="right", va="center", fontsize=13)
+        ax.text(-0.6, row, f"position {at}", ha="right", va="center", fontsize=13)
         for i in range(e // 2):
             sine, cosine = code[at, 2 * i : 2 * i + 2].tolist()
-            ax.add_patch(Circle((i, row), 0.36, fill=False, edgecolor=FAINT))
-            ax.plot([i, i], [row - 0.36, row - 0.29], color=FAINT)
-            tip = [i, i + 0.33 * sine], [row, row - 0.33 * cosine]
+            x = _APART * i
+            ax.add_patch(Circle((x, row), 0.42, fill=False, edgecolor=FAINT))
+            ax.plot([x, x], [row - 0.42, row - 0.34], color=FAINT)
+            tip = [x, x + 0.38 * sine], [row, row - 0.38 * cosine]
             ax.plot(*tip, color=COLOURS["n"], linewidth=3.5, solid_capstyle="round")
-            said = f"{sine:.2f}, {cosine:.2f}".replace("-", "−")
-            ax.text(i, row + 0.5, said, ha="center", va="center", fontsize=12)
+            for number, y in ((sine, row - 0.14), (cosine, row + 0.14)):
+                said = f"{number:.2f}".replace("-", "−")
+                ax.text(x + 1.02, y, said, ha="right", va="center", fontsize=12)
     for i in range(e // 2):
-        ax.text(i, -0.55, f"clock {i + 1}", ha="center", fontsize=13)
-    ax.set(xlim=(-1.7, e // 2 - 0.45), ylim=(len(shown) - 0.3, -0.75), aspect="equal")
+        ax.text(_APART * i, -0.58, f"clock {i + 1}", ha="center", fontsize=13)
+    right = _APART * (e // 2 - 1) + 1.1
+    ax.set(xlim=(-1.6, right), ylim=(len(shown) - 0.5, -0.8), aspect="equal")
     ax.axis("off")
     hands = (
         f"position {at}: {', '.join(f'{number:.2f}' for number in code[at].tolist())}"
@@ -60,4 +65,6 @@ def clocks(
     data = {
         "clocks": e // 2, "base": base, "positions": n, "position": position, "distance": distance,
     }  # fmt: skip
-    return live(finish(drawing, name=name, alt=alt), "clocks", data, room=(300, 530))
+    caption = "The numbers are the sine and the cosine of the hand's angle."
+    static = finish(drawing, name=name, alt=alt, caption=caption)
+    return live(static, "clocks", data, room=(346, 536))

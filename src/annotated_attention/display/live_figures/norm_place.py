@@ -24,8 +24,9 @@ def norm_place(
     """Draw one layer per order of the norms, and what was measured in stacks of such layers.
 
     Args:
-        orders: for each of two orders the parts of a layer as they run: "attention", "feed-forward" and
-            "norm". With a norm first, the norms stand on the branches, else on the stream.
+        orders: for each of two orders the parts of a layer as they run: "attention",
+            "feed-forward" and "norm". With a norm first, the norms stand on the branches, else on
+            the stream.
         measured: for each of two things, each order and each depth, a number per layer.
         name: the figure's name, see ``finish``.
         depth: how many layers the stack has that is shown first.
