@@ -73,8 +73,7 @@ for order, rows in ((range(8), before), (traded, after)):
 # small: the last one changes with every step, the one before it ten times more slowly. But digits
 # jump from 9 to 0.
 #
-# Clocks are digits that do not jump. The second hand tells neighbouring moments apart, and the
-# hour hand tells morning from evening. Give each word the hands of several clocks: the first turns
+# Clocks are digits that do not jump. The second hand tells neighbouring moments apart, and the hour hand tells which part of the day it is. Give each word the hands of several clocks: the first turns
 # by 1 radian per word, about a sixth of a full turn, and each further clock turns more slowly. A
 # hand is written as two numbers, the sine and the cosine of its angle, which both stay between −1
 # and 1. With width e there are e / 2 clocks. Vaswani et al. chose their speeds like this (section
@@ -556,8 +555,8 @@ for moved in (0, 1, 2, 10, 40):
     print("{:8} {:10.2f} {:14.2f} {:14.2f} {:18.2f} {:6.2f}".format(moved, *shown))
 
 # %% [markdown]
-# The first and the last column stay, and the score wanders with the two columns between them. The
-# same two words, at the same distance, fit well at one place of the text and badly at another.
+# *Word·word* and *position·position* stay, and the score wanders with the two terms between them.
+# The same two words, at the same distance, fit well at one place of the text and badly at another.
 #
 # A model multiplies by $W_Q$ and $W_K$ first. Can they remove the wandering? Draw both at random
 # and look at how far each term wanders over 100 places.
