@@ -324,16 +324,19 @@ for name, first in ORDERS.items():
         measured[name][depth] = by_layer(first, depth)
 
 # %%
-print("                       gradient, and from lowest to highest seed        size")
-print("layers in the stack        6              12              24              24")
-for name, by_depth in measured.items():
-    for where, layer in (("first", 0), ("sixth", 5), ("last", -1)):
-        line = f"{name:>7}, {where} layer:".ljust(21)
-        for depth in DEPTHS:
-            of_seeds = by_depth[depth][1][:, layer]  # (10,)
-            span = f"{of_seeds.min():.0f}–{of_seeds.max():.0f}"
-            line += f"{of_seeds.mean():5.0f} {span:10}"
-        print(f"{line}{by_depth[24][0][:, layer].mean():7.2f}")
+PLACES = {"first": 0, "sixth": 5, "last": -1}
+labels = [f"{name}, {place}" for name in ORDERS for place in PLACES]
+means, extremes = [], []
+for name in ORDERS:
+    for layer in PLACES.values():
+        by_depth = [measured[name][depth][1][:, layer].mean() for depth in DEPTHS]
+        size, gradient = (found[:, layer] for found in measured[name][24])  # (10,)
+        means.append(torch.stack(by_depth))
+        extremes.append(torch.stack([gradient.min(), gradient.max(), size.mean()]))
+print("gradient, in stacks of so many layers:")
+one.show(labels, [str(depth) for depth in DEPTHS], torch.stack(means), digits=0)
+print("\n24 layers, ten seeds: gradient, and size")
+one.show(labels, ["lowest", "highest", "size"], torch.stack(extremes))
 
 # %% [markdown]
 # Here is a layer of each kind, drawn from what a call really does: hooks note which module runs
@@ -371,15 +374,15 @@ display.norm_place(orders, rows, name="norm-place", depth=24)
 # %% [markdown]
 # What the gradients show, in the table and the figure:
 #
-# - **Post-LN**: the last layer gets about the same gradient in a stack of any depth. Towards the input
-#   the gradient gets smaller in a deep stack, and above all less predictable: in the first of 24
-#   layers, the seeds lie far apart.
+# - **Post-LN**: the last layer gets about the same gradient in a stack of any depth. Towards the
+#   input, the gradient gets smaller in the deep stack.
 # - **Pre-LN**: it is the first layer that gets the same gradient at any depth. From layer to layer it
-#   falls, so the last of 24 layers gets about half of what the last of 6 gets. The reason is the final norm, which divides by a stream that has
-#   grown: behind the sixth of the 24 layers its size is 1.97, behind the last 3.76.
+#   falls, so the last of 24 layers gets about half of what the last of 6 gets. The reason is the final
+#   norm, which divides by a stream that has grown: behind the sixth of the 24
+#   layers its size is 1.97, behind the last 3.76.
 #
-# So neither order makes gradients vanish here, and it would be wrong to say that one of them keeps
-# all gradients equal.
+# In both orders, the first layers of a deep stack get gradients that differ widely from seed to
+# seed. So neither order makes gradients vanish here, and neither keeps them all equal.
 
 # %%
 for depth in DEPTHS:
@@ -420,14 +423,14 @@ def first_step(norm_first: bool, depth: int, rate: float) -> list[float]:
 
 
 # %%
-print("layers   rate    post-LN: moved  error    pre-LN: moved  error")
+print("layers   rate    order  moved   error")
 for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
-    post, pre = (first_step(norm_first, depth, rate) for norm_first in ORDERS.values())
-    print(f"{depth:6} {rate:7.4f} {post[0]:14.0%} {post[1]:7.1%}", end="")
-    print(f" {pre[0]:16.0%} {pre[1]:7.1%}")
+    steps = {name: first_step(first, depth, rate) for name, first in ORDERS.items()}
+    for name, (moved, error) in steps.items():
+        print(f"{depth:6} {rate:7.4f} {name:>7} {moved:6.0%} {error:7.1%}")
     if (depth, rate) == (24, 1e-3):
-        assert post[0] > pre[0]
-        assert pre[1] < 2 * post[1] < 0
+        assert steps["post-LN"][0] > steps["pre-LN"][0]
+        assert steps["pre-LN"][1] < 2 * steps["post-LN"][1] < 0
 
 # %% [markdown]
 # With one layer, the order makes no difference. With six, the step throws the output of the
@@ -468,13 +471,12 @@ runs: dict[tuple, list[float]] = {}
 for run in kept["runs"]:
     setup = (run["layers"], run["order"], run["warm-up"])
     runs.setdefault(setup, []).append(run["exact match"])
-print("layers  order    warm-up    exact match of each seed")
+print("layers, order, warm-up: exact match by seed")
 for (layers, kind, steps), found in runs.items():
-    warm_up = f"{steps} steps" if steps else "none"
     shares = (f"{exact:.3f}" for exact in found)
-    print(f"{layers} + {layers:<3} {kind:8} {warm_up:10}", *shares)
+    print(f"{layers}+{layers} {kind:>7} {steps:3} ", *shares)
 known = kept["provenance"]
-print("trained on", known["date"][:10], "with torch", known["torch"], "on", known["cpu"])
+print(f"trained on {known['date'][:10]}, torch {known['torch']}")
 
 # %% [markdown]
 # Deep post-LN without warm-up fails: four of five seeds write not one sequence correctly, and the

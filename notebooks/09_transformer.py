@@ -547,30 +547,31 @@ def terms(moved: int, w_q: Tensor, w_k: Tensor) -> Tensor:
     return ((asks @ w_q) @ (found @ w_k).T).flatten()         # (4,)
 
 
-plain = torch.eye(4).double()
-print("moved by  word·word  word·position  position·word  position·position  score")
-for moved in (0, 1, 2, 10, 40):
-    four = terms(moved, plain, plain)                         # (4,)
-    shown = [round(term, 2) + 0.0 for term in (*four.tolist(), four.sum().item())]
-    print("{:8} {:10.2f} {:14.2f} {:14.2f} {:18.2f} {:6.2f}".format(moved, *shown))
+plain, MOVED = torch.eye(4).double(), (0, 1, 2, 10, 40)
+rows = torch.stack([terms(moved, plain, plain) for moved in MOVED])     # (5, 4)
+rows = torch.cat([rows, rows.sum(1, keepdim=True)], 1)                  # (5, 5)
+NAMES = ["w·w", "w·p", "p·w", "p·p"]  # word or position of the query, of the key
+labels = [f"moved by {moved}" for moved in MOVED]
+one.show(labels, [*NAMES, "score"], rows.round(decimals=2) + 0.0)
 
 # %% [markdown]
-# *Word·word* and *position·position* stay, and the score wanders with the two terms between them.
-# The same two words, at the same distance, fit well at one place of the text and badly at another.
+# In the names of the columns, w is a word and p a position. *W·w* and *p·p* stay, and the score
+# wanders with the two terms between them. The same two words, at the same distance, fit well at
+# one place of the text and badly at another.
 #
 # A model multiplies by $W_Q$ and $W_K$ first. Can they remove the wandering? Draw both at random
 # and look at how far each term wanders over 100 places.
 
 # %%
 torch.manual_seed(9)
-w_q, w_k = torch.randn(2, 4, 4, dtype=torch.float64) / 2                    # (4, 4)
-NAMES = ("word·word", "word·position", "position·word", "position·position")
-for title, pair in (("without matrices", (plain, plain)), ("random matrices", (w_q, w_k))):
-    four = torch.stack([terms(moved, *pair) for moved in range(100)])       # (100, 4)
-    spans = four.amax(0) - four.amin(0)                                     # (4,)
-    print(f"{title}:", ", ".join(f"{name} {span:.2f}" for name, span in zip(NAMES, spans)))
-    assert (spans[[1, 2]] > 0.5).all()
-    assert spans[0] == 0
+w_q, w_k = torch.randn(2, 4, 4, dtype=torch.float64) / 2               # (4, 4)
+spans = []
+for pair in ((plain, plain), (w_q, w_k)):
+    four = torch.stack([terms(moved, *pair) for moved in range(100)])  # (100, 4)
+    spans.append(four.amax(0) - four.amin(0))
+    assert spans[-1][0] == 0
+    assert (spans[-1][1:3] > 0.5).all()
+one.show(["without matrices", "random matrices"], NAMES, torch.stack(spans))
 
 # %% [markdown]
 # With random matrices even the last term wanders: the two rotations of the positions no longer
