@@ -1,6 +1,7 @@
 """The norm's place on its page: both orders, every depth, and the numbers of the chapter."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,13 +80,17 @@ def test_switches_the_order_and_the_depth(page: Any) -> None:
 
 def test_a_norm_stands_on_the_stream_or_beside_it(page: Any) -> None:
     figure = page.locator("#fig-norm-place")
-    for order, count in (("post-LN", 2), ("pre-LN", 0)):
+    for order, parts in PARTS.items():
         figure.get_by_role("button", name=order).click()
         layer = figure.get_by_role("img", name=f"A {order} layer")
-        tops = layer.locator("rect").evaluate_all("all => all.map((x) => x.getAttribute('y'))")
-        assert sum(top == min(tops, key=float) for top in tops) == (count or len(tops))
         stream = layer.locator("path[stroke='var(--aa-m)']").first.get_attribute("d")
-        assert ("H316" in stream) == (order == "pre-LN"), "only there it leads to the end"
+        height, end = re.fullmatch(r"M0 (\d+)H(\d+)", stream).groups()
+        middles = layer.locator("rect").evaluate_all(
+            "all => all.map((x) => Number(x.getAttribute('y')) + x.getAttribute('height') / 2)"
+        )
+        on_stream = [middle == float(height) for middle in middles]
+        assert on_stream == [part == "norm" and order == "post-LN" for part in parts]
+        assert (end == "316") == (order == "pre-LN"), "only there it leads to the end"
 
 
 def test_the_picture_without_scripts(browser: Any, served: Any) -> None:
