@@ -1,12 +1,22 @@
 # %% [markdown]
 # # Transformer layers
 #
-# *Why is the norm not where the paper has it?*
+# *What has to stand around attention, so that it can be repeated?*
 #
-# Attention lets words exchange what they know. A Transformer wraps it in three more things: a
-# **residual**, a **norm** and a **feed-forward network**. You build a layer from them, measure what
-# each is for, and move the norm. Then you build the layer that writes, which looks at two sequences
-# and needs two kinds of mask. All of it computes what `torch.nn` does.
+# One attention lets each word collect from the others once. A model repeats this many times, so
+# that a word can build on what its neighbours have collected before. But attention on its own
+# cannot be repeated: after a few rounds all words are the same, as you will see in a minute. A
+# **Transformer layer** puts three things around it.
+#
+# Think of each word as a page of notes. Attention collects lines from the other pages and *adds*
+# them to this one, and nothing is erased: that is the **residual connection**. Then a small
+# network reads each page by itself and adds what follows from it: the **feed-forward network**.
+# Each round leaves the pages fuller. So a **norm** brings what is on a page back to one size, to
+# keep it legible.
+#
+# In this chapter you build such a layer, measure what each part is for, and train with the norm in
+# two places: where the first Transformer had it, and where most models of today have it. At the end
+# you build the decoder layer, which looks at two sequences.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -21,54 +31,105 @@ display.chapter_map(
 #
 # ## Attention alone forgets
 #
-# Send the eight words of chapter 1 through one attention module after another. In each row the
-# weights are positive and sum to one, so each word becomes an average of all words. How much do the
-# words still differ from each other?
+# In [One head](01_one_head.ipynb#collected-then-added), what *it* had collected was added to *it*.
+# Why add? The output of an attention could as well take the word's place. Try both on the eight
+# words of the sentence, which a random matrix first brings to a width of e = 24. They pass through
+# eight attention modules, one after the other, each with random matrices of its own.
 
 # %%
 import copy
+import json
+from importlib import resources
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention, chapters
 
 one = chapters.load("01_one_head")
 torch.manual_seed(8)
-EMBED = nn.Linear(4, 24)  # the sentence of chapter 1, in width e = 24
-sentence = EMBED(one.EMBEDDINGS)[None].detach()  # (b, n, e)
-print(tuple(sentence.shape), "one sentence, eight words, e = 24")
+widen = nn.Linear(4, 24)
+sentence = widen(one.EMBEDDINGS)[None].detach()  # (b, n, e)
+print("one sentence, eight words, e = 24:", tuple(sentence.shape))
+
+# %% [markdown]
+# To see whether the words stay distinguishable, split the numbers into two parts: the mean over the
+# eight words, which all of them share, and what each word has apart from it. The function measures
+# how large the second part is, as a share of the whole.
 
 
 # %%
 def apart(x: Tensor) -> float:
-    """Tell which part of the numbers differs from word to word; 0 means none."""
+    """Measure which share of the numbers differs from word to word; 0 means none.
+
+    Args:
+        x: (b, n, e), the words.
+    """
     mean = x.mean(1, keepdim=True)  # (b, 1, e)
     return ((x - mean).norm() / x.norm()).item()
 
 
-plain, kept = sentence, sentence
-print("modules   attention   x + attention")
-for depth in range(1, 9):
-    attention = MultiheadAttention(24, 4, batch_first=True)
-    plain = attention(plain, plain, plain)[0]      # (b, n, e)
-    kept = kept + attention(kept, kept, kept)[0]   # (b, n, e)
-    if depth in (1, 2, 4, 8):
-        print(f"{depth:7} {apart(plain):11.6f} {apart(kept):15.6f}")
+print(f"at the start: {apart(sentence):.2f}")
 
 # %% [markdown]
-# In the left column all words are soon the same. The right one differs in two characters, `x +`: a
-# word keeps what it was, and attention only adds to it, so the words stay apart. That is a **residual
-# connection** [[He et al.](../docs/references.md#he-2016)]; what is inside is called a **sublayer**.
+# Now replace each word by the attention's output, eight times. How much do the words still differ
+# after the last module: as much as at the start, about half as much, or hardly at all?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Hardly at all. The weights of a word are positive and add up to one, so what the word collects is
+# an average of all words. Averages differ less from each other than what they are averages of, and
+# the next module averages again.
+#
+# </details>
+
+# %%
+replaced, added = sentence, sentence
+print("modules   replaced      added")
+for depth in range(1, 9):
+    attention = MultiheadAttention(24, 4, batch_first=True)
+    replaced = attention(replaced, replaced, replaced)[0]  # (b, n, e)
+    added = added + attention(added, added, added)[0]      # (b, n, e)
+    if depth in (1, 2, 4, 8):
+        print(f"{depth:7} {apart(replaced):10.6f} {apart(added):10.2f}")
+
+# %% [markdown]
+# In the left column all words are the same after a few modules; that this happens so fast is known
+# for attention of any number of heads [[Dong et al.](../docs/references.md#dong-2021)]. In the
+# right column each word keeps what it was, and attention adds to it. What all words share grows,
+# too, but the words stay apart. This `x + …` is the **residual connection** [[He et
+# al.](../docs/references.md#he-2016)], and what computes the second summand is called a
+# **sublayer**.
+#
+# The sum that passes from sublayer to sublayer is also called the **residual stream**. Here the
+# picture of the page ends: a page grows longer with every line, while the stream has e numbers for
+# everything that is ever added.
 #
 # ## The feed-forward network
 #
-# The second sublayer lets each word think on its own: widen it to four times its width, bend it with
-# a ReLU, narrow it again. Change one word, *cat*, and see which rows of the result react.
+# The second sublayer is a small network with two linear layers: it makes each word four times as
+# wide, applies a ReLU, which replaces negative numbers by zero, and brings the word back to its
+# width.
 
 # %%
 feed_forward = nn.Sequential(nn.Linear(24, 96), nn.ReLU(), nn.Linear(96, 24))
-attention = MultiheadAttention(24, 4, batch_first=True)
+print(tuple(feed_forward(sentence).shape))
+
+# %% [markdown]
+# What does it add to a layer that attention does not have? Change one word of the sentence, *cat*,
+# and look at what comes out for all eight. Which rows change behind an attention, and which behind
+# the feed-forward network: all of them, or only the row of *cat*?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Behind the attention, all rows change, because every word collects a little from *cat*. Behind
+# the feed-forward network only the row of *cat* does. A linear layer multiplies along the last
+# axis, the features of one word, and so does everything in this network.
+#
+# </details>
+
+# %%
 changed = sentence.clone()
 changed[0, one.WORDS.index("cat")] += 1
 
@@ -82,28 +143,78 @@ for name, sublayer in (
     print(f"{name:>14}", "  ".join(map(str.center, marks, map(len, one.WORDS))))
 
 # %% [markdown]
-# Attention moves information between words; the feed-forward network never does.
+# An `x` marks a row that changed. Attention moves information between words and the feed-forward
+# network never does: it works on what each word has collected. It also brings the bend: without
+# the ReLU, its two linear layers would be one.
 #
 # ## The norm
 #
-# Each layer adds to the sum, and sums grow; a section below measures it. A **layer norm**
-# [[Ba et al.](../docs/references.md#ba-2016)] brings each word back: subtract the mean of its
-# features, divide by their deviation, then scale and shift by learned numbers that start at 1 and 0.
+# Every sublayer adds to the stream, and sums grow:
+# [below](#what-the-norms-do-to-sizes-and-gradients) you measure by how much. A **layer norm** [[Ba
+# et al.](../docs/references.md#ba-2016)] undoes the growth. For each word it subtracts the mean of
+# the word's features and divides by their standard deviation:
+#
+# $$\mathrm{LayerNorm}(x) = \frac{x - \mathrm{mean}(x)}{\sqrt{\mathrm{var}(x) + \varepsilon}} \cdot g + b$$
+#
+# The small number ε protects against a division by zero. Scale $g$ and shift $b$ are learned, one
+# number per feature, and start at 1 and 0. Compute it by hand and compare with PyTorch's:
 
 # %%
-x = 7 * sentence + 3                                            # (b, n, e)
-centred = x - x.mean(-1, keepdim=True)                          # (b, n, e)
-variance = centred.square().mean(-1, keepdim=True)              # (b, n, 1)
-by_hand = centred / (variance + 1e-5).sqrt()                    # (b, n, e)
+x = 7 * sentence + 3                                # (b, n, e)
+centred = x - x.mean(-1, keepdim=True)              # (b, n, e)
+variance = centred.square().mean(-1, keepdim=True)  # (b, n, 1)
+by_hand = centred / (variance + 1e-5).sqrt()        # (b, n, e)
 torch.testing.assert_close(nn.LayerNorm(24)(x), by_hand)
-before, after = (rows[0, 1].std(correction=0) for rows in (x, by_hand))
-print(f"deviation of 'cat': {before:.2f}, after the norm {after:.2f}")
+
+for name, rows in (("before", x), ("after", by_hand)):
+    cat = rows[0, one.WORDS.index("cat")]           # (e,)
+    mean = cat.mean().round(decimals=2) + 0.0       # and not -0.00
+    print(f"cat, {name}: mean {mean:.2f}, deviation {cat.std(correction=0):.2f}")
+
+# %% [markdown]
+# Mean and variance run over the features of one word, never over words or samples. So a word is
+# normalised in the same way whatever stands beside it, and padding has no influence.
+#
+# ### Warm-up: a norm with a pencil
+#
+# *Easy, 2 minutes.* In the first chapter *thirsty* was `(2, 0, 0, 2)`. Suppose that some layers
+# have doubled it to `(4, 0, 0, 4)`. Which four numbers does a layer norm make of it, with $g$ = 1,
+# $b$ = 0, and ε too small to matter?
+
+# %% tags=["exercise"]
+my_norm = [None, None, None, None]
+
+# %%
+from annotated_attention import exercises
+
+exercises.transformer_layers.check_norm(my_norm)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# The mean of the four numbers is 2. Subtract it from each of them.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# The variance is the mean of the four squares of what you have now. Divide by its root.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+mean, deviation = 2, 2  # the squares are 4, 4, 4, 4; their mean is 4, and its root 2
+my_norm = [(number - mean) / deviation for number in (4, 0, 0, 4)]
+
+exercises.transformer_layers.check_norm(my_norm)
 
 # %% [markdown]
 # ## The layer of the paper
 #
-# Now put it together as the paper does: add, then normalise. That is called **post-LN**. The names
-# of the parts are PyTorch's, so that weights can be exchanged.
+# Put the parts together as the first Transformer does [[Vaswani et al., section
+# 3.1<!-- quoted -->](../docs/references.md#vaswani-2017)]: sublayer, then add, then normalise the sum.
+# Since the norm comes after the sum, this order is called **post-LN**. The parts have PyTorch's
+# names, so that weights can be exchanged.
 
 
 # %%
@@ -127,8 +238,12 @@ class EncoderLayer(nn.Module):
 print(tuple(EncoderLayer(24, 4, 96)(sentence).shape))
 
 # %% [markdown]
-# Much code of today moves the norm: it normalises what goes *into* a sublayer, and leaves the sum
-# alone. That is **pre-LN**.
+# The output has the shape of the input, so layers can be stacked. The paper stacks six of them.
+#
+# ## Why the norm moved
+#
+# Look into the code of most models of today, and the norm stands somewhere else: in front of the
+# sublayer. It normalises what the sublayer reads, and leaves the sum alone. That is **pre-LN**.
 
 
 # %%
@@ -144,8 +259,7 @@ class PreNormLayer(EncoderLayer):
 display.diff(EncoderLayer.forward, PreNormLayer.forward)
 
 # %% [markdown]
-# > **Pitfall.** Both have the same parameters. The weights of one load into the other, and nothing
-# > complains.
+# Nothing else changes, and both orders have the same parameters. That is a trap:
 
 # %%
 post_layer, pre_layer = EncoderLayer(24, 4, 96), PreNormLayer(24, 4, 96)
@@ -154,110 +268,25 @@ difference = (pre_layer(sentence) - post_layer(sentence)).abs().max()
 print(f"the outputs differ by up to {difference:.2f}")
 
 # %% [markdown]
-# Here are the two, drawn from what a call really does: hooks note which module runs after which.
-
-# %% jupyter={"source_hidden": true}
-LABELS = {"self_attn": "attention", "linear1": "feed-forward"} | dict.fromkeys(
-    ["norm1", "norm2"], "norm"
-)
-SHADES = {"attention": "n", "feed-forward": "d", "norm": "h"}
-
-
-def order(layer: nn.Module) -> list[str]:
-    """Note the parts of a layer in the order in which they run."""
-    ran = []
-    for part, module in layer.named_children():
-        if part in LABELS:
-            module.register_forward_hook(lambda *_, part=part: ran.append(LABELS[part]))
-    layer(torch.randn(2, 3, 24))
-    return ran
-
-
-# %% jupyter={"source_hidden": true}
-def draw(ax, ran: list[str]) -> float:
-    """Draw one layer upwards: parts on the stream, residuals beside it."""
-    y, pre = 0.0, ran[0] == "norm"
-    for part in ran:
-        edge = display.COLOURS[SHADES[part]]
-        box = {"boxstyle": "round,pad=0.35", "edgecolor": edge, "facecolor": "none"}
-        ax.text(0, y + 0.5, part, ha="center", va="center", bbox=box)
-        ax.plot([0, 0], [y - 0.25, y + 0.25], color=display.COLOURS["b"])
-        y += 1
-        if part != "norm":
-            bottom = y - 1.1 - pre
-            side = [[0, 1.2, 1.2, 0.14], [bottom, bottom, y + 0.2, y + 0.2]]
-            ax.plot(*side, color=display.COLOURS["m"], lw=2)
-            ax.text(0, y + 0.2, "+", ha="center", va="center", fontsize=15)
-            ax.plot([0, 0], [y - 0.25, y + 0.05], color=display.COLOURS["b"])
-            y += 0.6
-    arrow = {"arrowstyle": "->", "color": display.COLOURS["b"], "lw": 2}
-    ax.annotate("", (0, y + 0.35), (0, y - 0.25), arrowprops=arrow)
-    return y
-
-
-# %% jupyter={"source_hidden": true}
-drawing, columns = display.panels(480, 330, columns=2)
-sides = (("post-LN: the paper", EncoderLayer), ("pre-LN: much code", PreNormLayer))
-for ax, (title, kind) in zip(columns, sides):
-    top = draw(ax, order(kind(24, 4, 96)))
-    ax.set(xlim=(-1.4, 1.8), ylim=(-0.5, top + 0.6), title=title)
-    ax.axis("off")
-display.finish(drawing, name="post-and-pre", alt=(
-    f"Two layers, from below. Post-LN: {', '.join(order(EncoderLayer(24, 4, 96)))}; the "
-    f"norms stand on the stream. Pre-LN: {', '.join(order(PreNormLayer(24, 4, 96)))}; the "
-    "norms stand inside the residuals, and one line leads past all parts."
-))
-
-# %% [markdown]
-# The green lines are the residuals. On the right, follow them upwards: they lead from the bottom to
-# the top past every part. On the left, each of them ends in a norm.
+# > **Pitfall.** The weights of a post-LN layer load into a pre-LN layer, and nothing complains. The
+# > outputs are wrong.
 #
-# ## The same as PyTorch's
+# ### What the norms do to sizes and gradients
 #
-# `torch.nn.TransformerEncoderLayer` has both orders, behind `norm_first`. So does the package's own.
-# All three get the same weights; outputs and gradients agree.
-
-# %%
-from annotated_attention import TransformerEncoderLayer
-
-b, n, e = 2, 3, 24
-x = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)  # (b, n, e)
-for kind, norm_first in ((EncoderLayer, False), (PreNormLayer, True)):
-    ours = kind(24, 4, 96).double()
-    for others in (nn.TransformerEncoderLayer, TransformerEncoderLayer):
-        settings = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
-        layer = others(24, 4, 96, **settings, dtype=torch.float64)
-        layer.load_state_dict(ours.state_dict())
-        found, expected = ours(x), layer(x)                        # (b, n, e)
-        torch.testing.assert_close(found, expected)
-        pairs = [(found, [x, *ours.parameters()]), (expected, [x, *layer.parameters()])]
-        torch.testing.assert_close(*(one.gradients(*pair) for pair in pairs))
-        print(f"{kind.__name__:>12} = {others.__module__.split('.')[0]}'s, gradients too")
-
-# %% [markdown]
-# The package's layer adds dropout, masks, and the choice between the orders, which is one method:
-
-# %%
-display.source(TransformerEncoderLayer._residual)
-
-# %% [markdown]
-# Dropout stands where the paper has it: on what a sublayer adds, before it is added. And this is all
-# that a call does, with its notes on the left. It checks, it says what looking around means, and then
-# two lines do the work.
-
-# %%
-display.annotated(TransformerEncoderLayer.forward)
-
-# %% [markdown]
-# ## Why the norm moved
+# Why did the norm move? Begin with untrained stacks of 6, 12 and 24 layers in both orders, and
+# measure two things in each layer, averaged over ten seeds:
 #
-# Stack 6, 12 or 24 layers, before any training, and differentiate a random mixture of the outputs.
-# How large a gradient does each layer's feed-forward matrix get? The table shows the first, the sixth
-# and the last layer, the figure shows them all. This repeats, in small, a measurement by [[Xiong et
-# al.](../docs/references.md#xiong-2020)]. The numbers are averages over ten seeds.
+# - the **size** of the stream behind the layer: the standard deviation of all its numbers,
+# - the **gradient** that the layer's second feed-forward matrix gets, when you differentiate a random
+#   mixture of the stack's outputs: the root of the sum of its squared entries.
+#
+# The second one repeats, in small, a measurement of [Xiong et
+# al.](../docs/references.md#xiong-2020) The stacks are the package's, whose layers compute what
+# yours do (a [fold](#going-deeper-the-same-as-pytorchs) proves it). A pre-LN stack ends in one
+# more norm; the [final norm](#the-final-norm) has a section of its own.
 
 # %%
-from annotated_attention import TransformerEncoder
+from annotated_attention import TransformerEncoder, TransformerEncoderLayer
 
 DEPTHS = (6, 12, 24)
 
@@ -271,117 +300,205 @@ def make_stack(norm_first: bool, depth: int, seed: int) -> TransformerEncoder:
     return TransformerEncoder(layer, depth, norm, reset_parameters=True)
 
 
-def gradient_by_layer(norm_first: bool, depth: int) -> Tensor:
-    """Measure the gradient of ``linear2.weight`` in each layer."""
-    sizes = []
+# %%
+def by_layer(norm_first: bool, depth: int) -> tuple[Tensor, Tensor]:
+    """Measure the stream behind each layer, and the gradient of its ``linear2``."""
+    sizes, gradients = [], []
     for seed in range(10):
         stack = make_stack(norm_first, depth, seed)
-        matrices = [each.linear2.weight for each in stack.layers]
-        found = one.gradients(stack(torch.randn(4, 12, 32)), matrices)
-        sizes.append(torch.stack([gradient.norm() for gradient in found]))
-    return torch.stack(sizes).mean(0)
+        streams = [torch.randn(4, 12, 32)]
+        for layer in stack.layers:
+            streams.append(layer(streams[-1]))
+        output = stack.norm(streams[-1]) if norm_first else streams[-1]  # (4, 12, 32)
+        found = one.gradients(output, [layer.linear2.weight for layer in stack.layers])
+        sizes.append(torch.stack([stream.std() for stream in streams[1:]]))
+        gradients.append(torch.stack([gradient.norm() for gradient in found]))
+    return torch.stack(sizes).detach(), torch.stack(gradients)
 
 
 # %%
-post, pre = (
-    {depth: gradient_by_layer(first, depth) for depth in DEPTHS} for first in (False, True)
-)
-print("layers in the stack  ", *(f"{depth:4}" for depth in DEPTHS), "  24 : 6")
-for name, measured in (("post-LN", post), ("pre-LN", pre)):
-    for where, layer in (("first", 0), ("sixth", 5), ("last", -1)):
-        found = [measured[depth][layer].item() for depth in DEPTHS]
-        ratio = found[2] / found[0]
-        line = f"{name:>7}, {where:5} layer: "
-        print(line, *(f"{size:4.0f}" for size in found), f"{ratio:8.2f}")
-        if (name, where) == ("pre-LN", "last"):
-            assert 0.4 < ratio < 0.6
-        elif name == "pre-LN" or where == "last":
-            assert 0.85 < ratio < 1.15
+ORDERS = {"post-LN": False, "pre-LN": True}
+measured = {name: {} for name in ORDERS}
+for name, first in ORDERS.items():
+    for depth in DEPTHS:
+        measured[name][depth] = by_layer(first, depth)
+
+# %%
+PLACES = {"first": 0, "sixth": 5, "last": -1}
+labels = [f"{name}, {place}" for name in ORDERS for place in PLACES]
+means, extremes = [], []
+for name in ORDERS:
+    for layer in PLACES.values():
+        by_depth = [measured[name][depth][1][:, layer].mean() for depth in DEPTHS]
+        size, gradient = (found[:, layer] for found in measured[name][24])  # (10,)
+        means.append(torch.stack(by_depth))
+        extremes.append(torch.stack([gradient.min(), gradient.max(), size.mean()]))
+print("gradient, in stacks of so many layers:")
+one.show(labels, [str(depth) for depth in DEPTHS], torch.stack(means), digits=0)
+print("\n24 layers, ten seeds: gradient, and size")
+one.show(labels, ["lowest", "highest", "size"], torch.stack(extremes))
+
+# %% [markdown]
+# Here is a layer of each kind, drawn from what a call really does: hooks note which module runs
+# after which. The lower panels show what you measured. Where scripts run, you switch between the
+# orders and the depths:
+#
+# 1. Follow the residual stream, the thick line. With post-LN, each norm stands on it. With pre-LN,
+#    the norms stand on the branches, and the stream passes everything.
+# 2. Look at the size. With post-LN it stays near one in every layer. With pre-LN it grows from layer
+#    to layer, because nothing ever divides the sum.
+# 3. Look at the gradient in stacks of 6, 12 and 24 layers.
 
 # %% jupyter={"source_hidden": true}
-drawing, columns = display.panels(560, 250, columns=2)
-for ax, measured, title in zip(columns, (post, pre), ("post-LN", "pre-LN")):
-    for depth, style, letter in zip(DEPTHS, (":", "--", "-"), "bmh"):
-        layers, colour = range(1, depth + 1), display.COLOURS[letter]
-        ax.plot(layers, measured[depth], style, color=colour, label=f"{depth} layers")
-    ax.set(xlabel="layer, from input to output", title=title, ylim=(0, 260))
-columns[0].set(ylabel="size of the gradient")
-columns[1].legend(frameon=False)
-last = {title: [f"{measured[depth][-1]:.0f}" for depth in DEPTHS]
-        for title, measured in (("post-LN", post), ("pre-LN", pre))}
-display.finish(drawing, name="gradient-by-depth", alt=(
-    "Gradient of each layer's feed-forward matrix in stacks of 6, 12 and 24 layers. At the "
-    f"last layer: post-LN {', '.join(last['post-LN'])}; pre-LN {', '.join(last['pre-LN'])}."
-))
+NAMES = {
+    "self_attn": "attention", "linear1": "feed-forward", "norm1": "norm", "norm2": "norm"
+}
+
+
+def order(layer: nn.Module) -> list[str]:
+    """Note the parts of a layer in the order in which they run."""
+    ran = []
+    for part, module in layer.named_children():
+        if part in NAMES:
+            module.register_forward_hook(lambda *_, part=part: ran.append(NAMES[part]))
+    layer(torch.randn(2, 3, 24))
+    return ran
+
+
+orders = {"post-LN": order(post_layer), "pre-LN": order(pre_layer)}
+rows = {what: {name: {depth: found[i].mean(0).tolist() for depth, found in by_depth.items()}
+               for name, by_depth in measured.items()}
+        for what, i in (("Gradient", 1), ("Size", 0))}
+display.norm_place(orders, rows, name="norm-place", depth=24)
 
 # %% [markdown]
-# Look at the right end of each line. With post-LN the last layer gets nearly the same gradient however
-# many layers lie below. With pre-LN the gradient depends on where a layer stands: the first layer and
-# the sixth get as much in a stack of 24 as in a stack of 6. From layer to layer it falls, so the last
-# layer gets less in a deeper stack: roughly $1 / \sqrt{\text{layers}}$, half of it for four times as
-# many.
+# What the gradients show, in the table and the figure:
 #
-# Does it matter? Take the first step of training, toward random targets. The optimiser is Adam: its
-# first step moves every parameter equally far, so that a large gradient alone does no harm. Does the
-# order of the norms still show?
-
-
-# %%
-def first_step(norm_first: bool, depth: int, rate: float) -> tuple[float, float]:
-    """Measure how far one step moves the output, and how much it lowers the error."""
-    results = []
-    for seed in range(3):
-        stack = make_stack(norm_first, depth, seed)
-        x, target = torch.randn(2, 4, 12, 32)               # (4, 12, 32)
-        before = stack(x)                                   # (4, 12, 32)
-        (before - target).square().mean().backward()
-        torch.optim.Adam(stack.parameters(), rate).step()
-        after = stack(x)                                    # (4, 12, 32)
-        moved = (after - before).norm() / before.norm()
-        lower = 1 - (after - target).square().mean() / (before - target).square().mean()
-        results.append(torch.stack([moved, lower]).detach())
-    return tuple(torch.stack(results).mean(0).tolist())
-
+# - **Post-LN**: the last layer gets about the same gradient in a stack of any depth. Towards the
+#   input, the gradient gets smaller in the deep stack.
+# - **Pre-LN**: it is the first layer that gets the same gradient at any depth. From layer to layer it
+#   falls, so the last of 24 layers gets about half of what the last of 6 gets. The reason is the final
+#   norm, which divides by a stream that has grown: behind the sixth of the 24
+#   layers its size is 1.97, behind the last 3.76.
+#
+# In both orders, the first layers of a deep stack get gradients that differ widely from seed to
+# seed. So neither order makes gradients vanish here, and neither keeps them all equal.
 
 # %%
-print("layers  rate  post-LN: moved  error  pre-LN: moved  error")
-for depth, rate in (*((depth, 1e-3) for depth in DEPTHS), (24, 1e-4)):
-    post_step, pre_step = (first_step(first, depth, rate) for first in (False, True))
-    signed = [post_step[0], -post_step[1], pre_step[0], -pre_step[1]]
-    print("{:6} {:6} {:13.0%} {:6.1%} {:13.0%} {:6.1%}".format(depth, rate, *signed))
-    assert post_step[0] > pre_step[0]
-    assert (pre_step[1] > 2 * post_step[1]) == ((depth, rate) == (24, 1e-3))
+for depth in DEPTHS:
+    last = {name: measured[name][depth][1][:, -1].mean() for name in ORDERS}
+    first = {name: measured[name][depth][1][:, 0].mean() for name in ORDERS}
+    assert 0.85 < last["post-LN"] / measured["post-LN"][6][1][:, -1].mean() < 1.15
+    assert 0.85 < first["pre-LN"] / measured["pre-LN"][6][1][:, 0].mean() < 1.15
+ratio = last["pre-LN"] / measured["pre-LN"][6][1][:, -1].mean()
+print(f"pre-LN, last layer: 24 layers get {ratio:.2f} of what 6 layers get")
+assert 0.4 < ratio < 0.65
 
 # %% [markdown]
-# *Moved* says how far the output went, *error* what that was good for. The deepest post-LN stack is
-# thrown furthest and gains least; with a tenth of the step it loses nothing to the other. So a deep
-# post-LN stack is better started with small steps: the paper raises its learning rate over the first
-# 4000 steps, which is called **warm-up** [[Vaswani et al., section
-# 5.3<!-- quoted -->](../docs/references.md#vaswani-2017)]. Pre-LN can do without [[Xiong et
-# al.](../docs/references.md#xiong-2020)], and that is why the norm is not where the paper has it.
-# A shallow post-LN model can do without, too: the model of [the chapter on
-# training](10_training.ipynb) has one layer on each side, and learns without any warm-up.
+# ### What one step does to the output
+#
+# The size of a gradient does not say how training begins. The usual optimiser, Adam, divides it
+# out: its first step moves every parameter by the same amount, the learning rate. What counts is
+# how far such a step throws the *output*. Take one step towards random targets, and compare the
+# output before and after it. *Moved* is how far it went, as a share of its size; *error* is how
+# the squared error changed.
+
+
+# %%
+def first_step(norm_first: bool, depth: int, rate: float) -> list[float]:
+    """Measure how far one step moves the output, and how it changes the error."""
+    results = []
+    for seed in range(5):
+        stack = make_stack(norm_first, depth, seed)
+        x, target = torch.randn(2, 4, 12, 32)  # (4, 12, 32)
+        before = stack(x)                      # (4, 12, 32)
+        error = (before - target).square().mean()
+        error.backward()
+        torch.optim.Adam(stack.parameters(), rate).step()
+        after = stack(x)                       # (4, 12, 32)
+        moved = (after - before).norm() / before.norm()
+        change = (after - target).square().mean() / error - 1
+        results.append(torch.stack([moved, change]).detach())
+    return torch.stack(results).mean(0).tolist()
+
+
+# %%
+print("layers   rate    order  moved   error")
+for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
+    steps = {name: first_step(first, depth, rate) for name, first in ORDERS.items()}
+    for name, (moved, error) in steps.items():
+        print(f"{depth:6} {rate:7.4f} {name:>7} {moved:6.0%} {error:7.1%}")
+    if (depth, rate) == (24, 1e-3):
+        assert steps["post-LN"][0] > steps["pre-LN"][0]
+        assert steps["pre-LN"][1] < 2 * steps["post-LN"][1] < 0
+
+# %% [markdown]
+# With one layer, the order makes no difference. With six, the step throws the output of the
+# post-LN stack further, and still lowers the error a little more. With 24 layers, the output moves
+# nearly as far as it is long, and most of the way is wasted: the error falls by 4.4%, with pre-LN
+# by 10.8%. In a post-LN stack, what an early layer changes is amplified on its way up [[Liu et
+# al.](../docs/references.md#liu-2020)]. A tenth of the step helps: with it, post-LN even gains a
+# little more than pre-LN.
+#
+# ### Warm-up, shown by training
+#
+# So a deep post-LN stack should begin with small steps. The paper raises its learning rate over the
+# first 4000 steps [[Vaswani et al., section
+# 5.3<!-- quoted -->](../docs/references.md#vaswani-2017)], which is called learning-rate **warm-up**.
+# Does it matter in a real training run?
+#
+# The models have four layers on each side, and learn to write letters backwards, a task of the chapter
+# on [training](10_training.ipynb). Each takes 200 steps with Adam, at a learning rate of up to
+# 0.008<!-- setting -->. With warm-up, it rises over the first 60 steps. The measure is the exact match: the share
+# of sequences that the model writes without a single mistake. Three ways: post-LN without warm-up,
+# post-LN with it, pre-LN without. Which of them learn the task?
+#
+# <details><summary>What do you expect?</summary>
+#
+# The last two. Post-LN without warm-up is thrown too far by its first steps, and it does not find
+# back in the 200 steps that it has. Warm-up makes the first steps small. Pre-LN does not need it
+# here, as Xiong et al. found on larger models.
+#
+# </details>
+#
+# A run takes several seconds, so `make seeds` has trained each model from five seeds, and the
+# results are kept as data, with the machine and the date.
+
+# %%
+DATA = resources.files("annotated_attention").joinpath("data/warm_up.json")
+kept = json.loads(DATA.read_text())
+runs: dict[tuple, list[float]] = {}
+for run in kept["runs"]:
+    setup = (run["layers"], run["order"], run["warm-up"])
+    runs.setdefault(setup, []).append(run["exact match"])
+print("layers, order, warm-up: exact match by seed")
+for (layers, kind, steps), found in runs.items():
+    shares = (f"{exact:.3f}" for exact in found)
+    print(f"{layers}+{layers} {kind:>7} {steps:3} ", *shares)
+known = kept["provenance"]
+print(f"trained on {known['date'][:10]}, torch {known['torch']}")
+
+# %% [markdown]
+# Deep post-LN without warm-up fails: four of five seeds write not one sequence correctly, and the
+# fifth only some. With 60 steps of warm-up the same model gets at least 0.925 of them right.
+# Pre-LN learns the task without any warm-up. That is the reason most often given for moving the
+# norm, and a small model is enough to see it.
+#
+# The last row has one layer on each side, the model of the chapter on [training](10_training.ipynb),
+# and post-LN without warm-up. It learns: 200 steps get it part of the way, and that chapter gives it
+# 400. A shallow post-LN model can do without warm-up, as one layer in the table of single steps let
+# you expect.
 #
 # ## The final norm
 #
-# Pre-LN has a price. Nothing brings the sum back on its way up, so it grows.
-
-# %%
-print("layer     " + "".join(f"{i:6}" for i in range(1, 13)))
-for norm_first in (False, True):
-    x = torch.randn(4, 12, 32)  # (4, 12, 32)
-    sizes = []
-    for each in make_stack(norm_first, 12, seed=0).layers:
-        x = each(x)             # (4, 12, 32)
-        sizes.append(x.std().item())
-    print("pre-LN:   " if norm_first else "post-LN:  ", *(f"{size:5.2f}" for size in sizes))
-
-# %% [markdown]
-# So a pre-LN stack ends with one more norm, behind the last layer. The paper's layers are post-LN:
-# each ends in a norm already, and the paper has no other. `torch.nn.Transformer` adds a final norm to
-# its stacks in both cases, and so does ours: from one seed, both start with the same numbers. Behind
-# a post-LN layer that norm has nothing to do, at least until it is trained. For the model of the
-# paper, leave it out with `final_norm=False`:
+# Pre-LN has a price. Its stream grows, as the figure shows, and the last layer adds to it without
+# a norm behind. So a pre-LN stack ends with one more norm. The paper's layers are post-LN: each
+# ends in a norm already, and the paper has no other.
+#
+# `torch.nn.Transformer` adds a final norm to its stacks in both cases. So does ours, so that both
+# start with the same numbers from the same seed. Behind a post-LN layer that norm has nothing to
+# do until it is trained: it normalises what is normalised already. For the model of the paper,
+# leave it out with `final_norm=False`:
 
 # %%
 from annotated_attention import Transformer
@@ -403,12 +520,145 @@ for norm_first in (False, True):
     print(f"{norm_first=}: leaving it out changes the result by {(x - y).abs().max():.4f}")
 
 # %% [markdown]
-# Without the norm, the post-LN result is the same, and the pre-LN result is not.
+# Without the final norm, the post-LN result hardly changes, and the pre-LN result does.
+#
+
+# %% [markdown]
+# <!-- deeper: The same as PyTorch's -->
+# ### Going deeper: The same as PyTorch's
+#
+# `torch.nn.TransformerEncoderLayer` has both orders, behind `norm_first`. So does the package's
+# own. All three get the same weights, and outputs and gradients agree.
+
+# %%
+b, n, e = 2, 3, 24
+x = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)  # (b, n, e)
+for kind, norm_first in ((EncoderLayer, False), (PreNormLayer, True)):
+    ours = kind(24, 4, 96).double()
+    for others in (nn.TransformerEncoderLayer, TransformerEncoderLayer):
+        settings = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
+        layer = others(24, 4, 96, **settings, dtype=torch.float64)
+        layer.load_state_dict(ours.state_dict())
+        found, expected = ours(x), layer(x)                        # (b, n, e)
+        torch.testing.assert_close(found, expected)
+        pairs = [(found, [x, *ours.parameters()]), (expected, [x, *layer.parameters()])]
+        torch.testing.assert_close(*(one.gradients(*pair) for pair in pairs))
+        print(f"{kind.__name__:>12} = {others.__module__.split('.')[0]}'s, gradients too")
+
+# %% [markdown]
+# The package's layer adds dropout, masks, and the choice between the orders, which is one method.
+# Dropout stands where the paper has it: on what a sublayer adds, before it is added.
+
+# %%
+display.source(TransformerEncoderLayer._residual)
+
+# %% [markdown]
+# And this is all that a call does. It checks its arguments, it says what self-attention means, and
+# then two lines do the work.
+
+# %%
+display.annotated(TransformerEncoderLayer.forward)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## RMSNorm and SwiGLU
+#
+# Many models of today, such as LLaMA [[Touvron et al., section
+# 2.2<!-- quoted -->](../docs/references.md#touvron-2023)], keep the pre-LN layer and replace two of its
+# parts. You need both to read their code.
+#
+# **RMSNorm** [[Zhang and Sennrich](../docs/references.md#zhang-2019)] is a layer norm without the
+# mean. It divides each word by the root of the mean square of its features, and multiplies by a
+# learned scale. There is no shift. Compare it with `torch.nn.RMSNorm`, outputs and gradients, with
+# a scale that is not 1:
+
+
+# %%
+def rms_norm(x: Tensor, scale: Tensor, eps: float) -> Tensor:
+    """Divide each word by the root mean square of its features.
+
+    Args:
+        x: (b, n, e), the words.
+        scale: (e,), learned.
+    """
+    square = x.square().mean(-1, keepdim=True)  # (b, n, 1)
+    return x / (square + eps).sqrt() * scale    # (b, n, e)
+
+
+theirs = nn.RMSNorm(24, eps=1e-6, dtype=torch.float64)
+nn.init.normal_(theirs.weight)
+x = torch.randn(2, 3, 24, dtype=torch.float64, requires_grad=True)  # (2, 3, 24)
+found, expected = rms_norm(x, theirs.weight, 1e-6), theirs(x)       # (2, 3, 24)
+torch.testing.assert_close(found, expected)
+pairs = (one.gradients(output, [x, theirs.weight]) for output in (found, expected))
+torch.testing.assert_close(*pairs)
+print(f"outputs agree up to {(found - expected).abs().max():.0e}, gradients, too")
+
+# %% [markdown]
+# Both norms undo a scale: a word that is seven times as large comes out the same. Only the layer
+# norm undoes a shift as well. How far does the output move when 3 is added to every feature?
+
+# %%
+norms = {"LayerNorm": nn.LayerNorm(24), "RMSNorm": nn.RMSNorm(24)}
+for name, norm in norms.items():
+    plain = norm(sentence)  # (1, 8, 24)
+    scaled, shifted = norm(7 * sentence) - plain, norm(sentence + 3) - plain
+    print(f"{name:>9}: scaled, it moves by {scaled.abs().max():.4f};"
+          f" shifted, by {shifted.abs().max():.2f}")
+
+# %% [markdown]
+# RMSNorm saves a subtraction and the shift's parameters, and the paper reports that models get no
+# worse.
+#
+# **SwiGLU** [[Shazeer](../docs/references.md#shazeer-2020)] replaces the ReLU in the feed-forward
+# network by a gate. The word is widened twice. One of the two passes through
+# $\mathrm{SiLU}(z) = z \cdot \mathrm{sigmoid}(z)$, a smooth relative of the ReLU, and then
+# multiplies the other, number by number: it says how much of each to let through.
+#
+# $$\mathrm{SwiGLU}(x) = \bigl(\mathrm{SiLU}(x W_1) \odot x W_3\bigr)\, W_2$$
+
+
+# %%
+class SwiGLU(nn.Module):
+    """A feed-forward network with a gate, and without biases."""
+
+    def __init__(self, embed_dim: int, wide: int) -> None:
+        super().__init__()
+        self.gate, self.up = (nn.Linear(embed_dim, wide, bias=False) for _ in range(2))
+        self.down = nn.Linear(wide, embed_dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+# %% [markdown]
+# PyTorch has no class for it to compare with. So write the formula in another way: for one word and
+# one hidden feature at a time, with the exponential of the sigmoid written out.
+
+# %%
+swiglu = SwiGLU(24, 64).double()
+w_1, w_3, w_2 = (part.weight for part in (swiglu.gate, swiglu.up, swiglu.down))
+expected = torch.zeros(2, 3, 24, dtype=torch.float64)
+for hidden in range(64):
+    z = x @ w_1[hidden]                            # (2, 3)
+    let_through = z / (1 + torch.exp(-z)) * (x @ w_3[hidden])
+    expected = expected + let_through[..., None] * w_2[:, hidden]
+torch.testing.assert_close(swiglu(x), expected)
+inputs = [x, *swiglu.parameters()]
+torch.testing.assert_close(*(one.gradients(y, inputs) for y in (swiglu(x), expected)))
+for name, part in (("ReLU, 96 wide", feed_forward), ("SwiGLU, 64 wide", swiglu)):
+    matrices = sum(matrix.numel() for matrix in part.parameters() if matrix.dim() == 2)
+    print(f"{name:>15}: {matrices} numbers in its matrices")
+
+# %% [markdown]
+# Three matrices instead of two would make the network half as large again. So it is made two
+# thirds as wide, 64 instead of 96, and both have the same number of parameters.
 #
 # ## Copies are equal
 #
-# > **Pitfall.** A stack is made by copying one layer. The copies have equal weights, unless somebody
-# > draws them again. Neither `torch.nn.TransformerEncoder` nor ours does so on its own.
+# A stack is made by copying one layer. Are its layers different when training starts?
 
 # %%
 pattern = nn.TransformerEncoderLayer(24, 4, 48, batch_first=True)
@@ -424,11 +674,13 @@ for name, layers in stacks.items():
     print(f"{name:>27}: layers 1 and 2 differ by up to {apart_by:.2f}")
 
 # %% [markdown]
-# `copy.deepcopy` copies numbers, it does not draw any. The whole `Transformer` draws every matrix anew
-# after copying, with Xavier's rule from chapter 1. A stack on its own cannot know what you want. For a
-# layer that is already trained, you want its numbers in every copy, and that is the default. For a new
-# stack, you want layers that start different: ask for `reset_parameters=True`, as the stacks of the
-# measurement above did.
+# > **Pitfall.** `copy.deepcopy` copies numbers and does not draw any. The layers of a stack that was
+# > made by copying start with equal weights, in PyTorch's `TransformerEncoder` as in ours.
+#
+# The whole `Transformer` draws every matrix anew after copying. A stack on its own cannot know what
+# you want. If the layer is already trained, you want its numbers in every copy, and that is the
+# default. In a new stack, you want layers that start different. Ask for `reset_parameters=True`, as
+# the stacks of the measurements above did:
 
 # %%
 pattern = TransformerEncoderLayer(24, 4, 48)
@@ -441,9 +693,12 @@ for reset in (False, True):
 # %% [markdown]
 # ## The decoder layer
 #
-# So far one sequence looks at itself. A layer that writes, a **decoder layer**, looks twice: at what
-# is written so far, and at what was read. What was read is the **memory**: the result of the encoder,
-# one row per word. Three sublayers, then, each with its residual and its norm:
+# So far one sequence attends to itself: an **encoder** reads a sentence. A **decoder** writes one,
+# for instance a translation, word by word. Its layer has two attentions. The first is
+# self-attention over what is written so far. The second is **cross-attention**: it looks at what
+# the encoder has read. The encoder's output is called the **memory**, one row per word that was
+# read. With the feed-forward network that makes three sublayers, each with its residual connection
+# and its norm:
 
 # %%
 from annotated_attention import TransformerDecoderLayer
@@ -451,10 +706,11 @@ from annotated_attention import TransformerDecoderLayer
 display.annotated(TransformerDecoderLayer.forward)
 
 # %% [markdown]
-# In `cross_attention`, who is query, and who is key? The word being written asks, so **the queries come
-# from the decoder**. What was read answers: **keys and values come from the memory**. The words *the
-# cat was* are written, n = 3; the memory is the sentence and two words of padding, m = 10. The layer
-# does not ask for weights. A hook can:
+# In `cross_attention`, who asks and who answers? The word being written asks, so **the queries
+# come from the decoder**. What was read answers, so **keys and values come from the memory**. As
+# an example, let the words *the cat was* be written, n = 3. The memory is the sentence and two
+# rows of padding, m = 10. All vectors are random here, so look at the shapes. The layer does not
+# return its weights, but a hook can ask for them:
 
 
 # %%
@@ -477,28 +733,31 @@ def weights_of(attention: nn.Module, call) -> Tensor:
 torch.manual_seed(8)
 b, n, m, e = 1, 3, 10, 24
 WRITTEN, READ = ["the", "cat", "was"], [*one.WORDS, "·", "· "]
-written = sentence[:, [0, 1, 6]]                               # (b, n, e)
-memory = torch.cat([sentence, torch.randn(1, 2, 24)], 1)       # (b, m, e)
+written = sentence[:, [0, 1, 6]]                          # (b, n, e)
+memory = torch.cat([sentence, torch.randn(1, 2, 24)], 1)  # (b, m, e)
 layer = TransformerDecoderLayer(24, 4, 48, 0.0, batch_first=True)
 
-print("output", tuple(layer(written, memory).shape), "- as long as what is written")
+print("output", tuple(layer(written, memory).shape))
 for name in ("self_attn", "multihead_attn"):
     weights = weights_of(getattr(layer, name), lambda: layer(written, memory))
     print(f"{name:>14}: weights", tuple(weights.shape))
 
 # %% [markdown]
+# The output is as long as what is written. In the self-attention the three words look at each
+# other; in the cross-attention they look at the ten rows of the memory.
+#
 # ## Which mask goes where
 #
-# Each attention has its own masks, and they do not mix. The causal mask of chapter 6 is for the look
-# back: when *cat* is written, *was* does not exist yet. The look across gets none, since the whole
-# source is there from the beginning; it gets the padding of the source.
+# Each attention has its own masks. The causal mask belongs to the self-attention: when *cat* is
+# written, *was* does not exist yet. The cross-attention gets none, since the whole source is there
+# from the beginning. It gets the padding mask of the source.
 #
-# | mask | shape | where it goes | why |
+# | mask | shape | argument | why |
 # |---|---|---|---|
-# | causal | `(n, n)` | `tgt_is_causal`, or `tgt_mask` | no look at what is not written yet |
-# | padding of the target | `(b, n)` | `tgt_key_padding_mask` | no look at filling, see below |
-# | padding of the source | `(b, m)` | `src_key_padding_mask` in the encoder | no look at filling |
-# | ... the same once more | `(b, m)` | `memory_key_padding_mask` in the decoder | nor here |
+# | causal | `(n, n)` | `tgt_is_causal`, or `tgt_mask` | hides words that are not written yet |
+# | padding of the target | `(b, n)` | `tgt_key_padding_mask` | hides padding from the self-attention |
+# | padding of the source | `(b, m)` | `src_key_padding_mask` in the encoder | hides padding from the encoder |
+# | padding of the source, again | `(b, m)` | `memory_key_padding_mask` in the decoder | hides it from the cross-attention |
 
 # %%
 from annotated_attention import block_padding
@@ -515,42 +774,43 @@ display.attention_map(back, WRITTEN, WRITTEN, name="look-back")
 display.attention_map(across, WRITTEN, READ, name="look-across")
 
 # %% [markdown]
-# Row by row: *the* sees only itself, *was* sees all three. Everybody sees all eight words of the
-# source, and nobody sees the padding.
+# In the self-attention, *the* sees only itself and *was* sees all three words. In the
+# cross-attention, each word sees all eight words of the source, and none sees the padding.
 #
-# > **Pitfall.** The mask of the source is needed twice. Forget it in the decoder, and nothing fails.
-#
-# What does the output then react to?
+# The padding mask of the source is needed twice. What happens if you give it to the encoder and
+# forget it in the decoder? Differentiate the output: how strongly does it react to each row of the
+# memory?
 
 # %%
 memory = memory.clone().requires_grad_()  # (b, m, e)
 for name, given in (("both masks", masks), ("forgotten", {"tgt_is_causal": True})):
-    output = layer(written, memory, **given)                              # (b, n, e)
-    reacts = one.gradients(output, [memory])[0].norm(dim=-1)[0]           # (m,)
-    words, filling = reacts[:8].mean(), reacts[8:].mean()
-    print(f"{name:>10}: reacts to words {words:.2f}, to padding {filling:.2f}")
+    output = layer(written, memory, **given)                     # (b, n, e)
+    reacts = one.gradients(output, [memory])[0].norm(dim=-1)[0]  # (m,)
+    words, behind = reacts[:8].mean(), reacts[8:].mean()
+    print(f"{name:>10}: reacts to words {words:.2f}, to padding {behind:.2f}")
     assert reacts[8:].eq(0).all() == (given is masks)
 
 # %% [markdown]
-# Forgotten, padding counts as much as a word, and what stands there is whatever the encoder made of
-# nothing.
+# > **Pitfall.** Forget `memory_key_padding_mask`, and nothing fails: the output depends on padding as
+# > much as on words.
 #
-# And the padding of the target? Behind its end, the causal mask hides it already from every real
-# word. Only padding in front needs a mask of its own.
+# And the padding of the target? If it stands behind the end, the causal mask already hides it from
+# every real word. Only padding in front needs a mask of its own:
 
 # %%
 short = block_padding(torch.tensor([2]), n)  # (b, n)
-for name, filling in (("behind", short), ("in front", short.flip(1))):
-    given = {"tgt_is_causal": True, "tgt_key_padding_mask": filling}
+for name, hidden in (("behind", short), ("in front", short.flip(1))):
+    given = {"tgt_is_causal": True, "tgt_key_padding_mask": hidden}
     plain = layer(written, memory, tgt_is_causal=True)  # (b, n, e)
     masked = layer(written, memory, **given)            # (b, n, e)
-    difference = (plain - masked)[~filling].abs().max()
+    difference = (plain - masked)[~hidden].abs().max()
     print(f"padding {name}: the mask changes the real words by up to {difference:.2f}")
 
 # %% [markdown]
-# ## The same as PyTorch's decoder
+# <!-- deeper: The same as PyTorch's decoder -->
+# ### Going deeper: The same as PyTorch's decoder
 #
-# Both orders, both masks, all sizes different; outputs and gradients.
+# Both orders, both masks, and all sizes different; outputs and gradients are compared.
 
 # %%
 b, n, m, e = 2, 3, 5, 24
@@ -573,13 +833,17 @@ for norm_first in (False, True):
     print(f"norm_first={norm_first}: {len(found[0])} tensors equal")
 
 # %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## Exercises
 #
 # ### The decoder's mask
 #
-# *Medium, 10 minutes.* Merge the two masks that the look back may need into one. Given `padding`,
-# `(b, n)`, True where the target is filling, be it in front or behind, return what no query may see,
-# True = blocked, in the smallest shape that fits the scores `(b, h, n, n)`: `(b, 1, n, n)`.
+# *Medium, 10 minutes.* Merge the two masks that a decoder's self-attention may need into one.
+# Given `padding`, `(b, n)`, True where the target is padding, be it in front or behind, return
+# what no query may see, True = blocked, in the smallest shape that fits the scores `(b, h, n, n)`:
+# `(b, 1, n, n)`.
 
 
 # %% tags=["exercise"]
@@ -589,14 +853,13 @@ def decoder_mask(padding: Tensor) -> Tensor:
 
 
 # %%
-from annotated_attention import exercises
-
 exercises.transformer_layers.check_decoder_mask(decoder_mask)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# `block_future(n)` is `(n, n)`, and True above the diagonal. Blocked is what one of the two blocks.
+# `block_future(n)` is `(n, n)`, and True above the diagonal. A key is blocked if one of the two
+# masks blocks it.
 #
 # </details>
 #
@@ -629,7 +892,7 @@ exercises.transformer_layers.check_decoder_mask(decoder_mask)
 
 # %% tags=["exercise"]
 def pre_norm_decoder(layer: nn.Module, tgt: Tensor, memory: Tensor) -> Tensor:
-    """Look back, look across, think; normalise what goes in."""
+    """Self-attention, cross-attention, feed-forward; normalise what each of them reads."""
     ...  # your code here
 
 
@@ -639,7 +902,7 @@ exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# The pattern, three times: `x = x + sublayer(norm(x))`. What is added to is never normalised.
+# The pattern, three times: `x = x + sublayer(norm(x))`. The summand in front stays as it is.
 #
 # </details>
 #
@@ -651,14 +914,14 @@ exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
 #
 # <details><summary>Hint 3</summary>
 #
-# `norm2` is for the queries of the look across. The memory comes from a stack that ends in a norm
-# of its own.
+# `norm2` is for the queries of the cross-attention. The memory comes from a stack that ends in a
+# norm of its own.
 #
 # </details>
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
 def pre_norm_decoder(layer: nn.Module, tgt: Tensor, memory: Tensor) -> Tensor:
-    """Look back, look across, think; normalise what goes in."""
+    """Self-attention, cross-attention, feed-forward; normalise what each of them reads."""
     y = layer.norm1(tgt)
     x = tgt + layer.self_attn(y, y, y, is_causal=True)[0]
     x = x + layer.multihead_attn(layer.norm2(x), memory, memory)[0]
@@ -670,7 +933,25 @@ exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
 # %% [markdown]
 # ## What you have now
 #
-# An encoder layer and a decoder layer that compute what PyTorch's do, stacks that start as PyTorch's
-# do or different, and a reason for each norm and each mask. What is missing are the ends: how a word gets
-# in, how one comes out, and how a layer knows which word comes first.
-# [Chapter 9](09_transformer.ipynb) adds them.
+# You can build encoder and decoder layers that compute what PyTorch's do, and you know a reason for
+# each norm and each mask.
+#
+# > **In short.** A layer adds to each word what its sublayers compute. Post-LN normalises the sum,
+# > pre-LN what a sublayer reads:
+# >
+# > $$x \leftarrow \mathrm{norm}\bigl(x + \mathrm{sublayer}(x)\bigr) \qquad x \leftarrow x + \mathrm{sublayer}\bigl(\mathrm{norm}(x)\bigr)$$
+# >
+# > Words `(b, n, e)` go in and come out; the feed-forward network is wider inside. The memory of a
+# > decoder layer is `(b, m, e)`.
+# >
+# > ```python
+# > x = x + attention(norm1(x))     # attention: between words
+# > x = x + feed_forward(norm2(x))  # feed-forward: each word alone
+# > ```
+# >
+# > The residual connection keeps words apart, the norm keeps sizes in bounds. Deep post-LN stacks need
+# > warm-up, pre-LN stacks a final norm. A decoder layer attends to itself under a causal mask, then
+# > to the memory under the padding mask of the source.
+#
+# What is missing are the ends of a model: how words become vectors, how vectors become words, and
+# how a layer learns which word comes first. [The next chapter](09_transformer.ipynb) adds them.

@@ -1,12 +1,21 @@
 # %% [markdown]
 # # The Transformer
 #
-# *How does it know which word comes first?*
+# *How does a model know which word comes first?*
 #
-# It does not. Attention treats a sentence as a bag of words, and so does every layer of chapter 8. In
-# this chapter each word gets told where it stands, by sines and cosines, and you see what is special
-# about them. Then everything comes together: embeddings, positions, two stacks, and a score for each
-# word that could follow.
+# > the cat drank the milk
+#
+# > the milk drank the cat
+#
+# Both sentences have the same words, and you know at once who was thirsty in which. Attention does
+# not: it compares words with words and never asks where they stand. Nor does any other part of a
+# [Transformer layer](08_transformer_layers.ipynb). So a model has to write the place into the word
+# itself, before the first layer.
+#
+# In this chapter you do that with clocks: each word gets the time at which it stands, on several
+# clocks of different speed. Then everything comes together. You put embeddings and positions in
+# front of the two stacks of layers and a score for each possible next word behind them, and have
+# the whole Transformer of 2017. At the end you meet a question that its positions leave open.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -18,83 +27,143 @@ display.chapter_map(
 # %% [markdown]
 # ## A bag of words
 #
-# Shuffle the words of the sentence, and send both orders through a layer.
+# Take the sentence of the first chapter, and let *cat* and *milk* trade places. Both orders go
+# through a layer with random weights. What comes out for *it*, which stands where it stood: the
+# same numbers, slightly different ones, or those of another word?
+#
+# <details><summary>What do you expect?</summary>
+#
+# The same numbers. *It* compares its query with the same eight keys and collects the same eight
+# values with the same weights. The order in which a sum is added up does not matter.
+#
+# </details>
 
 # %%
 import itertools
 import math
 
 import torch
+from matplotlib.colors import to_rgba
 from torch import Tensor, nn
 
 from annotated_attention import TransformerEncoderLayer, chapters
 
 one = chapters.load("01_one_head")
+it, cat = one.WORDS.index("it"), one.WORDS.index("cat")
 torch.manual_seed(9)
 layer = TransformerEncoderLayer(4, 2, 16, dropout=0.0, batch_first=True)
-shuffled = torch.tensor([3, 5, 0, 7, 2, 6, 4, 1])
+traded = torch.tensor([0, 3, 2, 1, 4, 5, 6, 7])  # cat and milk
 
-before = layer(one.EMBEDDINGS)            # (n, e)
-after = layer(one.EMBEDDINGS[shuffled])   # (n, e)
-torch.testing.assert_close(after, before[shuffled])
-for words, numbers in ((range(8), before[5]), (shuffled, after[1])):
-    print(f"{' '.join(one.WORDS[i] for i in words)}:")
-    print("    it:", " ".join(f"{number:5.2f}" for number in numbers))
+before = layer(one.EMBEDDINGS)                   # (n, e)
+after = layer(one.EMBEDDINGS[traded])            # (n, e)
+torch.testing.assert_close(after, before[traded])
+for order, rows in ((range(8), before), (traded, after)):
+    print(" ".join(one.WORDS[i] for i in order))
+    print("    it:", " ".join(f"{number:5.2f}" for number in rows[it]))
 
 # %% [markdown]
-# Each word comes out with the same numbers, wherever it stood: shuffling before is shuffling after.
-# Who drank what, this layer cannot know. No weights can help, since none of them belongs to a place.
+# The assertion says more: every word comes out with the numbers that it had before, wherever it
+# stands. Who drank what, this layer cannot know. Training does not help either, because no weight
+# of the layer belongs to a place.
 #
 # ## Clocks
 #
-# So write the place into the word: add to it a vector that depends on its position alone. The paper
-# takes clocks of different speed [[Vaswani et al., section 3.5<!-- quoted -->](../docs/references.md#vaswani-2017)]:
-# for each pair of features a sine and a cosine, the first pair turning by 1 radian per word, each
-# next pair more slowly, down to almost a ten-thousandth where e is large.
+# How do you write a place as numbers? The number of the place alone, 0, 1, 2 and so on, grows
+# without bound, and a late word would carry a number far larger than its features. Digits stay
+# small: the last one changes with every step, the one before it ten times more slowly. But digits
+# jump from 9 to 0.
+#
+# Clocks are digits that do not jump. The second hand tells neighbouring moments apart, and the hour hand tells which part of the day it is. Give each word the hands of several clocks: the first turns
+# by 1 radian per word, about a sixth of a full turn, and each further clock turns more slowly. A
+# hand is written as two numbers, the sine and the cosine of its angle, which both stay between −1
+# and 1. With width e there are e / 2 clocks. Vaswani et al. chose their speeds like this (section
+# 3.5 of [the paper](../docs/references.md#vaswani-2017)), where p is the position and i counts the
+# clocks from 0:
 #
 # $$\mathrm{PE}_{p,\,2i} = \sin\frac{p}{10000^{2i/e}} \qquad \mathrm{PE}_{p,\,2i+1} = \cos\frac{p}{10000^{2i/e}}$$
+#
+# This is the **sinusoidal** positional encoding:
 
 # %%
 from annotated_attention import sinusoidal_code
 
 display.annotated(sinusoidal_code)
 
-# %% jupyter={"source_hidden": true}
-from matplotlib.colors import to_rgba
-
-code = sinusoidal_code(48, 16)  # (48, 16)
-drawing, (ax,) = display.panels(560, 230)
-cells = [
-    [to_rgba(display.COLOURS["n" if number > 0 else "h"], abs(number)) for number in row]
-    for row in code.T.tolist()
-]
-ax.pcolormesh(cells)
-ax.set(xlabel="position", ylabel="feature", xticks=range(0, 49, 8), yticks=range(0, 17, 4))
-ax.invert_yaxis()
-display.finish(drawing, name="clocks", alt=(
-    "The positional code, 48 positions by 16 features, blue above zero, orange below. The "
-    "first two features alternate every few positions, each pair is slower than the one "
-    "before, the last hardly move."
-))
-
 # %% [markdown]
-# Each column is a position; blue is above zero, orange below. The fast clocks at the top tell
-# neighbours apart, the slow ones below tell near from far: like the digits of a number, with the last
-# digit first.
-#
-# ## Near and far
-#
-# The dot product of two positions says how alike they are. It depends on how far apart they are, and
-# on nothing else.
+# With e = 8 there are four clocks, and each turns ten times more slowly than the one before:
 
 # %%
-code = sinusoidal_code(64, 128)                      # (64, 128)
-alike = code @ code.T                                # (64, 128) x (128, 64) -> (64, 64)
+code = sinusoidal_code(100, 8)  # (100, 8)
+for p in (0, 1, 2, 10, 50):
+    hands = (f"{sine:5.2f} {cosine:5.2f}" for sine, cosine in code[p].view(4, 2).tolist())
+    print(f"position {p:2}:", "   ".join(hands))
+
+# %% [markdown]
+# The figure draws these numbers as hands. A hand starts at the top and turns clockwise; the sine
+# is how far its tip lies to the right, the cosine how far up. Where scripts run, you move the
+# position, and a second, dashed hand shows another position:
+#
+# 1. Move the position. The first clock tells neighbours apart and soon repeats itself; the last one
+#    hardly moves, and tells near the beginning from far away.
+# 2. Set a distance, and move the position again. Both hands turn, and the angle between them stays.
+#    Watch the dot product of the two codes.
+
+# %% jupyter={"source_hidden": true}
+display.clocks(code, name="clocks", shown=(0, 1, 10, 50))
+
+# %% [markdown]
+# ### Warm-up: four hands
+#
+# *Easy, 2 minutes.* By which angles, in radians, have the four clocks of e = 8 turned at position
+# 20? No sine is needed: divide 20 by $10000^{2i/8} = 10^i$ for i = 0, 1, 2, 3.
+
+# %% tags=["exercise"]
+my_angles = [None, None, None, None]
+
+# %%
+from annotated_attention import exercises
+
+exercises.transformer.check_angles(my_angles)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# The first clock turns by 1 radian per position, so at position 20 it has turned by 20.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Each further clock turns ten times more slowly.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+my_angles = [20 / 10**i for i in range(4)]
+
+exercises.transformer.check_angles(my_angles)
+
+# %% [markdown]
+# ## Near and far
+#
+# Attention scores are dot products. So what does the dot product of two positions say? Each clock
+# adds one sine times sine and one cosine times cosine, which together are the cosine of the angle
+# between the two hands:
+#
+# $$\sin\alpha \sin\beta + \cos\alpha \cos\beta = \cos(\alpha - \beta)$$
+#
+# That angle is the clock's speed times the distance. So the dot product depends on how far apart
+# two positions are, and on nothing else. The cell asserts this for 64 positions and 64 clocks.
+
+# %%
+code = sinusoidal_code(64, 128)          # (64, 128)
+alike = code @ code.T                    # (64, 128) x (128, 64) -> (64, 64)
 for distance in range(64):
-    diagonal = alike.diagonal(distance)              # (...,)
+    diagonal = alike.diagonal(distance)  # (...,)
     torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
-print("distance  ", *(f"{distance:6}" for distance in (0, 1, 2, 4, 8, 16, 32)))
-print("alike     ", *(f"{alike[0, distance]:6.2f}" for distance in (0, 1, 2, 4, 8, 16, 32)))
+DISTANCES = (0, 1, 2, 4, 8, 16, 32)
+print("distance   ", *(f"{distance:6}" for distance in DISTANCES))
+print("dot product", *(f"{alike[0, distance]:6.2f}" for distance in DISTANCES))
 
 # %% jupyter={"source_hidden": true}
 drawing, (ax,) = display.panels(560, 190)
@@ -109,30 +178,31 @@ display.finish(drawing, name="near-and-far", alt=(
 ))
 
 # %% [markdown]
-# The same curve, moved along. Neighbours look most alike; that fades fast at first, then slowly and
-# in small waves.
+# The three curves are one curve, moved along. Neighbours are most alike; that fades fast at first,
+# then slowly and in small waves.
 #
 # ## A shift is a rotation
 #
-# Why sines? The paper guesses that a model can learn to look *three words back*, since a fixed
-# linear map leads from any position to the one that far away. Find that map, by least squares over
-# 400 positions, without telling it any formula.
+# Why sines and cosines, and not some other curves? The authors guess that a model can easily learn
+# to look *three words back*, because one fixed matrix leads from every position to the one three
+# further on. Search for that matrix by least squares over 400 positions, without telling it any
+# formula.
 
 # %%
-positions = sinusoidal_code(400, 8)                                      # (400, 8)
+positions = sinusoidal_code(400, 8)                                 # (400, 8)
 k = 3
-shift = torch.linalg.lstsq(positions[:-k], positions[k:]).solution       # (8, 8)
+shift = torch.linalg.lstsq(positions[:-k], positions[k:]).solution  # (8, 8)
 torch.testing.assert_close(positions[:-k] @ shift, positions[k:])
 for row in shift.tolist():
     print(" ".join(f"{number:6.3f}" if abs(number) > 1e-6 else "     ·" for number in row))
 
 # %% [markdown]
-# One matrix moves all 397 positions by three, with no error left. It has a block of four numbers for
-# each clock, and zeros elsewhere. What are the blocks?
+# One matrix moves all 397 positions by three, and the assertion leaves no error. It has a block of
+# four numbers for each clock, and zeros elsewhere. Are the blocks rotations?
 
 # %%
 for i in range(4):
-    block = shift[2 * i : 2 * i + 2, 2 * i : 2 * i + 2]                  # (2, 2)
+    block = shift[2 * i : 2 * i + 2, 2 * i : 2 * i + 2]             # (2, 2)
     torch.testing.assert_close(block @ block.T, torch.eye(2).double())
     torch.testing.assert_close(block.det(), torch.tensor(1.0).double())
     angle = torch.atan2(block[1, 0], block[0, 0])
@@ -141,23 +211,25 @@ for i in range(4):
     assert abs(angle - hand) < 1e-6
 
 # %% [markdown]
-# Rotations, each by the angle that its clock's hand goes in three words. They keep lengths, and that
-# is why the dot product above saw the distance only.
+# They are, each by the angle that its clock's hand goes in three words. A shift turns all hands,
+# and turning two vectors by the same angles does not change their dot product. This is the result
+# of the last section once more.
 #
 # ## Adding it
 #
-# `PositionalEncoding` keeps the code as a table and adds the first n rows of it. The table is a
-# **buffer**: it moves to the GPU with the model, and no optimiser touches it. It is not saved with
-# the weights either, since a formula gives it, so a checkpoint fits whatever the longest length was.
-# Now the shuffled sentence is another sentence:
+# `PositionalEncoding` keeps the code as a table, and adds row p of the table to the word at
+# position p. The table is a **buffer**: it moves to the GPU with the model, and no optimiser
+# touches it. It is not saved with the weights either, since a formula gives it, so a checkpoint
+# fits whatever the longest length was. Now *cat* and *milk* trade places again:
 
 # %%
 from annotated_attention import PositionalEncoding
 
 encoding = PositionalEncoding(4, dropout=0.0, max_len=8, batch_first=True)
 before = layer(encoding(one.EMBEDDINGS))           # (n, e)
-after = layer(encoding(one.EMBEDDINGS[shuffled]))  # (n, e)
-print(f"largest difference: {(after - before[shuffled]).abs().max():.2f}")
+after = layer(encoding(one.EMBEDDINGS[traded]))    # (n, e)
+changes = (after[traded] - before).abs().amax(-1)  # (n,)
+print(f"it changes by up to {changes[it]:.2f}, cat by up to {changes[cat]:.2f}")
 print("parameters:", list(encoding.parameters()), "saved:", list(encoding.state_dict()))
 try:
     encoding(torch.zeros(1, 9, 4))
@@ -165,24 +237,28 @@ except ValueError as error:
     print("ValueError:", error)
 
 # %% [markdown]
-# > **Pitfall.** Positions along the wrong axis. An encoding for sequence-first data, `(n, b, e)`,
-# > takes batch-first data without complaint, and numbers the *sentences*.
+# *Cat* is now another vector than before, because it stands elsewhere, and *it* reacts to that, if
+# only a little in this untrained layer. There is one way to get this wrong without an error: an
+# encoding for sequence-first data, `(n, b, e)`, takes batch-first data, too. Three copies of the
+# sentence show what it then does:
 
 # %%
-batch = one.EMBEDDINGS.expand(3, 8, 4)             # (3, 8, 4)
+batch = one.EMBEDDINGS.expand(3, 8, 4)           # (3, 8, 4)
 for batch_first in (True, False):
     encoding = PositionalEncoding(4, 0.0, max_len=8, batch_first=batch_first)
-    added = encoding(batch) - batch                # (3, 8, 4)
+    added = encoding(batch) - batch              # (3, 8, 4)
     for name, axis in (("words", 1), ("sentences", 0)):
         apart = added.std(axis).max().item()
-        print(f"{batch_first=}: {name} differ by up to {apart:.2f}")
+        print(f"{batch_first=}: what is added differs between {name} by up to {apart:.2f}")
 
 # %% [markdown]
-# The shape is right, the words have no order again, and each sentence is marked by its place in the
-# batch.
+# > **Pitfall.** Positions along the wrong axis. The shape is right, but the words have no order, and each
+# > sentence is marked by its place in the batch.
 #
-# Or let the model learn a vector for each position: `LearnedPositionalEncoding`, with the same
-# arguments. The paper found both nearly equally good. But a vector is learned only where a word stood:
+# Instead of computing positions, a model can learn a vector for each of them. That is
+# `LearnedPositionalEncoding`, with the same arguments. The paper found both about equally good.
+# But a vector is learned only where a word stood in training. Send the eight words through a table
+# for twelve:
 
 # %%
 from annotated_attention import LearnedPositionalEncoding
@@ -192,14 +268,21 @@ learned(one.EMBEDDINGS).sum().backward()
 print("positions that got a gradient:", learned.table.grad.any(1).sum().item(), "of 12")
 
 # %% [markdown]
-# The clocks need no training, for no position.
+# Four positions would still hold random numbers after any training on sentences of this length.
+# Clocks need no training for any position.
 #
 # ## Embeddings, and why times √e
 #
-# A word is a row in a learned table, its **embedding**, and its row number is its **token id**. The
-# paper uses one and the same table at both ends: to turn ids into vectors, and, transposed, to turn
-# the last vectors into a score for each word. The two uses want different sizes. Draw a table of a
-# thousand words in two ways, and look at both ends.
+# A word is a row in a learned table, its **embedding**, and its row number is its **token id**.
+# The paper uses the same table at both ends of the model: to turn ids into vectors, and,
+# transposed, to turn the last vectors into a score for each word. The two ends want numbers of
+# different size. Draw a table of a thousand words with two standard deviations, and look at both
+# ends:
+#
+# - *score std* and *largest share*: how large the scores are, and how much of the softmax the likeliest
+#   word gets before any training,
+# - *times √e* and *position*: how large a word is after multiplication by $\sqrt e$, beside the
+#   position that is added to it.
 
 # %%
 print("  e   table std   score std   largest share   times √e   position")
@@ -216,14 +299,16 @@ for e in (32, 512):
               f"{std * math.sqrt(e):12.2f} {position:10.2f}")
 
 # %% [markdown]
-# Drawn with deviation 1, the table gives scores so large that one word of a thousand takes nearly
-# everything: chapter 1's saturated softmax. Drawn with $1 / \sqrt e$, scores are of size 1. But then
-# a word is small beside its position, and drowns in it. **Times $\sqrt e$** on the way in brings it
-# to size 1.
+# With a deviation of 1, the scores are so large that one word of a thousand takes nearly
+# everything: the [saturated softmax](01_one_head.ipynb#going-deeper-why-divide-by-d) of the first
+# chapter. With a deviation of $1 / \sqrt e$, scores have size 1. But then, at e = 512, a word of
+# size 0.04 would drown in a position of size 0.71. Multiplied by $\sqrt e$ on the way in, the word
+# has size 1, too.
 #
 # ## The whole model
 #
-# Here it is: two embeddings, positions, the two stacks of chapter 8, a projection.
+# Here it is: two embeddings, positions, the two stacks of [the last
+# chapter](08_transformer_layers.ipynb), and a projection to the scores.
 
 # %%
 from annotated_attention import Seq2SeqTransformer
@@ -232,9 +317,9 @@ steps = ("forward", "encode", "decode", "_embed")
 display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
 
 # %% [markdown]
-# It makes its own masks: what is padding it reads from the ids, and the decoder looks back only.
-# `share_embeddings=True` would make one table of all three. As data take the sentence, a second and
-# shorter one, and three words of an answer:
+# The model makes its own masks: it reads from the ids what is padding, and its decoder uses a
+# causal mask. `share_embeddings=True` would make one table of all three. As data take the
+# sentence, a second and shorter one, and the beginnings of two answers:
 
 # %%
 WORDS = ["·", "start", "end", *one.WORDS]  # id 0 is padding
@@ -252,15 +337,16 @@ except ValueError as error:
     print("ValueError:", error)
 
 # %% [markdown]
-# For each of the three places, a score for each of eleven words. What happens in between? Hooks on
-# the parts note what comes out of them, and the figure draws what they noted.
+# There is a score for each of eleven words at each of the three places. What happens in between?
+# Hooks on the parts note the shapes of what comes out of them, and the figure draws what they
+# noted.
 
 # %% jupyter={"source_hidden": true}
 PARTS = {
     "embed_src": "read, embedded", "encoder.layers.0": "encoder layer 1",
     "encoder.layers.1": "memory", "embed_tgt": "written, embedded",
-    "decoder.layers.0.self_attn": "look back",
-    "decoder.layers.0.multihead_attn": "look across",
+    "decoder.layers.0.self_attn": "self-attention",
+    "decoder.layers.0.multihead_attn": "cross-attention",
     "decoder.layers.0.linear1": "widened", "decoder.layers.0": "decoder layer 1",
     "decoder.layers.1": "decoder layer 2", "project": "scores",
 }
@@ -289,24 +375,28 @@ for hook in hooks:
 SEEN.update({"ids read": tuple(src.shape), "ids written": tuple(tgt.shape)})
 
 LEFT = ["ids read", "read, embedded", ADDED[0], "encoder layer 1", "memory"]
-RIGHT = ["ids written", "written, embedded", ADDED[1], "look back", "look across",
+RIGHT = ["ids written", "written, embedded", ADDED[1], "self-attention", "cross-attention",
          "widened", "decoder layer 1", "decoder layer 2", "scores"]
 places = {box: (0, row) for row, box in enumerate(LEFT)}
 places |= {box: (1, row) for row, box in enumerate(RIGHT, 1)}
 steps = [(*pair, "") for line in (LEFT, RIGHT) for pair in itertools.pairwise(line)]
-steps += [("memory", "look across", "keys and values")]
+steps += [("memory", "cross-attention", "keys and values")]
 letters = {2: "b", 8: "m", 3: "n", 24: "e", 48: "2e", 11: "v"}
 display.flow(places, steps, SEEN, letters, name="shapes-through")
 
 # %% [markdown]
-# Left the encoder, right the decoder with its first layer opened; v is the size of the vocabulary.
-# The width e stays from the embedding to the last layer: only the feed-forward network widens it, for
-# a moment, and only the last projection leaves it. The columns meet where the decoder looks across. From there on, m is gone.
+# On the left is the encoder, on the right the decoder with its first layer opened; v is the size
+# of the vocabulary. The width e stays from the embedding to the last layer. Only the feed-forward
+# network widens it for a moment, and only the last projection leaves it. The columns meet in the
+# cross-attention, and from there on m is gone.
 #
-# ## The same as PyTorch's
+
+# %% [markdown]
+# <!-- deeper: The same as PyTorch's -->
+# ### Going deeper: The same as PyTorch's
 #
-# Put `torch.nn.Transformer` between our embeddings and our projection, with the same weights. Both end
-# each stack in a norm.
+# Put `torch.nn.Transformer` between our embeddings and our projection, with the same weights. Both
+# end each stack in a norm. Outputs and gradients must agree.
 
 # %%
 sizes = (24, 4, 2, 2, 48, 0.0)  # e, h, layers (twice), feed-forward, dropout
@@ -341,31 +431,35 @@ print(f"{fewer} numbers fewer; the scores differ by up to {difference:.0e}")
 assert difference < 1e-3
 
 # %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## It does not see the future
 #
-# Row i scores the word after word i, so it must not depend on any later one. Differentiate: how does
-# row i react to the vector of word j? Once with the model, once with its causal mask forgotten.
+# Row i scores the word after word i, so it must not depend on any later word. Check that by
+# differentiating: how strongly does row i react to the vector of word j? Once with the model, once
+# with its causal mask forgotten.
 
 
 # %%
 def reactions(model: nn.Module, src: Tensor, tgt: Tensor, is_causal: bool) -> Tensor:
     """Measure how each row of scores reacts to each word that is written."""
-    memory = model.encode(src)                                             # (1, m, e)
-    y = model.positions(model.embed_tgt.weight[tgt] * math.sqrt(24))       # (1, n, e)
+    memory = model.encode(src)                                           # (1, m, e)
+    y = model.positions(model.embed_tgt.weight[tgt] * math.sqrt(24))     # (1, n, e)
 
     def decode(y: Tensor) -> Tensor:
         rows = model.transformer.decoder(y, memory, tgt_is_causal=is_causal)
         return model.project(rows)
 
-    jacobian = torch.autograd.functional.jacobian(decode, y)[0, :, :, 0]   # (n, 11, n, e)
-    return jacobian.square().sum((1, 3)).sqrt()                            # (n, n)
+    jacobian = torch.autograd.functional.jacobian(decode, y)[0, :, :, 0] # (n, 11, n, e)
+    return jacobian.square().sum((1, 3)).sqrt()                          # (n, n)
 
 
 # %%
 n = 5
-answer = torch.tensor([[START, 3, 4, 9, 10]])                  # (1, n)
-causal = reactions(model, src[:1], answer, is_causal=True)     # (n, n)
-leaking = reactions(model, src[:1], answer, is_causal=False)   # (n, n)
+answer = torch.tensor([[START, 3, 4, 9, 10]])                 # (1, n)
+causal = reactions(model, src[:1], answer, is_causal=True)    # (n, n)
+leaking = reactions(model, src[:1], answer, is_causal=False)  # (n, n)
 assert causal.triu(1).eq(0).all()
 assert leaking.gt(0).all()
 for name, found in (("the model", causal), ("causal mask forgotten", leaking)):
@@ -380,7 +474,7 @@ for ax, found, title in zip(columns, (causal, leaking), titles):
     ax.pcolormesh([[to_rgba(display.COLOURS["n"], x) for x in row] for row in shares])
     for i, j in itertools.product(range(5), repeat=2):
         said = f"{found[i, j]:.2f}"
-        ax.text(j + 0.5, i + 0.5, said, ha="center", va="center", fontsize=9)
+        ax.text(j + 0.5, i + 0.5, said, ha="center", va="center", fontsize=12)
     ax.set_xticks([j + 0.5 for j in range(5)], names)
     ax.set_yticks([i + 0.5 for i in range(5)], names)
     ax.tick_params(length=0)
@@ -393,8 +487,8 @@ display.finish(drawing, name="no-leak", alt=(
 
 # %% [markdown]
 # On the left, everything above the diagonal is exactly zero. The model on the right would look
-# splendid in training: the word that it has to predict is in its input. It fails when it has to
-# write, and the next word is not there.
+# splendid in training, because the word that it has to predict is part of its input. It would fail
+# as soon as it writes by itself, where the next word is not there yet.
 #
 # ## Writing
 #
@@ -404,6 +498,10 @@ display.finish(drawing, name="no-leak", alt=(
 # %%
 display.annotated(Seq2SeqTransformer.greedy)
 
+# %% [markdown]
+# Let the untrained model write five words. Then give it in one call all that it wrote, and compare
+# its predictions.
+
 # %%
 written = model.eval().greedy(src, START, END, max_new=5)  # (b, ...)
 for row in written:
@@ -412,8 +510,77 @@ again = model(src, written[:, :-1]).argmax(-1)             # (b, ...)
 print("one call predicts the same words:", torch.equal(again, written[:, 1:]))
 
 # %% [markdown]
-# Nonsense, since nothing is trained. But the last line is what makes training possible: one call
-# scores all places at once, and each place sees what it would see while writing, no more.
+# The words are nonsense, since nothing is trained. The last line is what makes training fast: one
+# call scores all places at once, and each place sees exactly what it would see while writing.
+#
+# ## Does the score depend on the distance?
+#
+# Come back to the positions. *It* refers to *cat*, four words back. If the same words stood later
+# in a longer text, nothing between them would change, and you would want the same score. The dot
+# product of two *positions* depends on the distance alone. But the score compares sums, word plus
+# position, and a product of two sums has four terms ([Dai et al.](../docs/references.md#dai-2019)
+# write them out in section 3.3):
+#
+# $$(x_i + p_i) \cdot (x_j + p_j) = x_i \cdot x_j + x_i \cdot p_j + p_i \cdot x_j + p_i \cdot p_j$$
+#
+# Move *it* and *cat* along together, always four words apart, and look at the four terms. Queries
+# and keys are the words themselves, as at the start of the first chapter. Which terms stay the
+# same: all, the first and the last, or only the first?
+#
+# <details><summary>What do you expect?</summary>
+#
+# The first and the last. The first has no position in it. The last is the dot product of two
+# positions at a fixed distance. The two in the middle multiply the features of a word by the hands
+# of the other's clocks, and hands turn when both words move.
+#
+# </details>
+
+
+# %%
+def terms(moved: int, w_q: Tensor, w_k: Tensor) -> Tensor:
+    """Split the score of *it* and *cat*, both moved by some words, into its four terms."""
+    i, j = (one.WORDS.index(word) for word in ("it", "cat"))
+    words = one.EMBEDDINGS.double()                           # (8, 4)
+    positions = sinusoidal_code(8 + moved, 4)                 # (..., 4)
+    asks = torch.stack([words[i], positions[i + moved]])      # (2, 4)
+    found = torch.stack([words[j], positions[j + moved]])     # (2, 4)
+    return ((asks @ w_q) @ (found @ w_k).T).flatten()         # (4,)
+
+
+plain, MOVED = torch.eye(4).double(), (0, 1, 2, 10, 40)
+rows = torch.stack([terms(moved, plain, plain) for moved in MOVED])     # (5, 4)
+rows = torch.cat([rows, rows.sum(1, keepdim=True)], 1)                  # (5, 5)
+NAMES = ["w·w", "w·p", "p·w", "p·p"]  # word or position of the query, of the key
+labels = [f"moved by {moved}" for moved in MOVED]
+one.show(labels, [*NAMES, "score"], rows.round(decimals=2) + 0.0)
+
+# %% [markdown]
+# In the names of the columns, w is a word and p a position. *W·w* and *p·p* stay, and the score
+# wanders with the two terms between them. The same two words, at the same distance, fit well at
+# one place of the text and badly at another.
+#
+# A model multiplies by $W_Q$ and $W_K$ first. Can they remove the wandering? Draw both at random
+# and look at how far each term wanders over 100 places.
+
+# %%
+torch.manual_seed(9)
+w_q, w_k = torch.randn(2, 4, 4, dtype=torch.float64) / 2               # (4, 4)
+spans = []
+for pair in ((plain, plain), (w_q, w_k)):
+    four = torch.stack([terms(moved, *pair) for moved in range(100)])  # (100, 4)
+    spans.append(four.amax(0) - four.amin(0))
+    assert spans[-1][0] == 0
+    assert (spans[-1][1:3] > 0.5).all()
+one.show(["without matrices", "random matrices"], NAMES, torch.stack(spans))
+
+# %% [markdown]
+# With random matrices even the last term wanders: the two rotations of the positions no longer
+# cancel when a matrix stands between them. Training can find matrices that keep the wandering
+# small, and models with such positions do work. But nothing in the formula promises it.
+#
+# A shift is a rotation, and the dot product of two vectors that are turned by the same angle
+# stays. So what would have to be turned, so that the *whole* score depends on the distance alone?
+# A later chapter answers this question.
 #
 # ## Exercises
 #
@@ -422,8 +589,8 @@ print("one call predicts the same words:", torch.equal(again, written[:, 1:]))
 # *Medium, 15 minutes.* The base model of the 2017 paper has e = 512, h = 8, feed-forward networks
 # 2048 wide, six layers in each stack, and one table of 37000 words for both embeddings and the
 # projection. Write a function that counts the parameters of such a model, from these numbers and
-# nothing else. Every projection but the last has a bias. The stacks of the paper end without a final
-# norm, so the check builds the class with `final_norm=False` and counts.
+# nothing else. Every projection but the last has a bias. The stacks of the paper end without a
+# final norm, so the check builds the class with `final_norm=False` and counts.
 
 
 # %% tags=["exercise"]
@@ -433,8 +600,6 @@ def count_parameters(e: int, wide: int, layers: int, words: int) -> int:
 
 
 # %%
-from annotated_attention import exercises
-
 exercises.transformer.check_count_parameters(count_parameters)
 
 # %% [markdown]
@@ -446,8 +611,8 @@ exercises.transformer.check_count_parameters(count_parameters)
 #
 # <details><summary>Hint 2</summary>
 #
-# An encoder layer has one attention, one feed-forward network and two norms; a decoder layer has one
-# attention and one norm more.
+# An encoder layer has one attention, one feed-forward network and two norms; a decoder layer has
+# one attention and one norm more.
 #
 # </details>
 #
@@ -489,7 +654,8 @@ exercises.transformer.check_shift_matrix(shift_matrix)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Clock i turns by $a = k / 10000^{2i/e}$, and a position is a row: $(\sin p, \cos p)$ times the block.
+# Clock i turns by $a = k / 10000^{2i/e}$, and a position is a row: $(\sin p, \cos p)$ times the
+# block.
 #
 # </details>
 #
@@ -521,6 +687,23 @@ exercises.transformer.check_shift_matrix(shift_matrix)
 # %% [markdown]
 # ## What you have now
 #
-# The Transformer of the paper, from token ids to scores, and a proof of three things about it: without
-# positions it has no order, with them a shift is a rotation, and no row of the decoder sees what
-# comes later. It writes nonsense. [Chapter 10](10_training.ipynb) trains it.
+# You have the Transformer of the paper, from token ids to scores. You have checked that without
+# positions it has no order, that a shift is a rotation with them, and that no row of the decoder
+# sees what comes later.
+#
+# > **In short.** Attention does not know the order of words, so each word carries its position:
+# >
+# > $$x_p = \sqrt e \cdot \mathrm{embedding}(\mathrm{id}_p) + \mathrm{PE}_p \qquad \mathrm{PE}_p \cdot \mathrm{PE}_q = \sum_i \cos\frac{p - q}{10000^{2i/e}}$$
+# >
+# > Ids `(b, m)` and `(b, n)` go in, scores `(b, n, v)` come out; in between everything is `(b, m, e)`
+# > or `(b, n, e)`.
+# >
+# > ```python
+# > memory = encoder(positions(embed(src) * e**0.5))
+# > scores = project(decoder(positions(embed(tgt) * e**0.5), memory))
+# > ```
+# >
+# > The dot product of two positions depends on their distance alone. The score of two *words* at two
+# > positions does not, because words and positions are added before they are multiplied.
+#
+# The model writes nonsense so far. [The next chapter](10_training.ipynb) trains it.

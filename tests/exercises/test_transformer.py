@@ -9,9 +9,51 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention import sinusoidal_code
-from annotated_attention.exercises.transformer import check_count_parameters, check_shift_matrix
+from annotated_attention.exercises.transformer import (
+    check_angles,
+    check_count_parameters,
+    check_shift_matrix,
+)
 
 CHAPTER = "09_transformer"
+
+
+def test_angles_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_angles")
+    assert before == "✗ angles: not yet, 4 of the 4 numbers are missing. "
+    assert after.startswith("✓ angles: right: the first clock has gone round three times")
+
+
+def test_angles_accepts_those_whose_sines_and_cosines_are_the_code(verdict: Any) -> None:
+    answer = [20.0, 2.0, 0.2, 0.02]
+    pairs = torch.tensor(answer, dtype=torch.float64)
+    torch.testing.assert_close(
+        torch.stack([pairs.sin(), pairs.cos()], -1).flatten(), sinusoidal_code(21, 8)[20]
+    )
+    assert verdict(check_angles, answer).startswith("✓ angles")
+    assert verdict(check_angles, pairs).startswith("✓ angles")
+
+
+TURNS = torch.tensor([20.0, 2.0, 0.2, 0.02])
+WRONG_ANGLES = [
+    ([0, 0, 0, 0], "that is position 0"),
+    (TURNS / 20, "per position"),
+    ([20, 200, 2000, 20000], "the clocks get slower"),
+    (TURNS.sin(), "these are sines"),
+    (TURNS.cos(), "these are cosines"),
+    ([20] * 4, "all clocks turn equally fast"),
+    (torch.rad2deg(TURNS), "these are degrees"),
+    (TURNS % (2 * math.pi), "you left out full turns"),
+    ([20, 2, 2, 0.02], "clock 3 has not turned by 2. Divide 20 by 100"),
+    ([20, 2, 0.2], "a list of 4 numbers is asked for"),
+]
+
+
+@pytest.mark.parametrize(("answer", "reason"), WRONG_ANGLES, ids=[r for _, r in WRONG_ANGLES])
+def test_angles_names_the_mistake(verdict: Any, answer: Any, reason: str) -> None:
+    said = verdict(check_angles, answer)
+    assert said.startswith("✗ angles: ")
+    assert reason in said
 
 
 def test_count_parameters_stub_and_solution(printed: Any) -> None:

@@ -10,10 +10,46 @@ from torch import Tensor
 from annotated_attention import block_future, merge_masks
 from annotated_attention.exercises.transformer_layers import (
     check_decoder_mask,
+    check_norm,
     check_pre_norm_decoder,
 )
 
 CHAPTER = "08_transformer_layers"
+
+
+def test_norm_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_norm")
+    assert before == "✗ norm: not yet, 4 of the 4 numbers are missing. "
+    assert after.startswith("✓ norm: right. From (2, 0, 0, 2)")
+
+
+@pytest.mark.parametrize("answer", [(1, -1, -1, 1), torch.tensor([1.0, -1.0, -1.0, 1.0])])
+def test_norm_accepts_what_torch_makes(verdict: Any, answer: Any) -> None:
+    torchs = torch.nn.LayerNorm(4)(torch.tensor([4.0, 0, 0, 4]))
+    for right in (answer, torchs, torchs.tolist()):
+        assert verdict(check_norm, right).startswith("✓ norm")
+
+
+WORD = torch.tensor([4.0, 0, 0, 4])
+WRONG_NORM = [
+    (WORD, "that is the word itself"),
+    (WORD - WORD.mean(), "the mean is gone. Now divide by the deviation"),
+    ((WORD - WORD.mean()) / WORD.var(correction=0), "divided by the variance"),
+    (WORD / WORD.std(correction=0), "the mean is still there"),
+    ((WORD - WORD.mean()) / WORD.std(), "divide their sum by 4, not by 3"),
+    (torch.nn.RMSNorm(4)(WORD).tolist(), "that is an RMSNorm"),
+    ((WORD.mean() - WORD) / 2, "the signs are turned round"),
+    ([1, -1, 1, 1], "number 3 is not 1. The mean is 2"),
+    ([1, -1, None, 1], "not yet, 1 of the 4 numbers is missing"),
+    ([1, -1], "a list of 4 numbers is asked for, and there are 2 of them"),
+]
+
+
+@pytest.mark.parametrize(("answer", "reason"), WRONG_NORM, ids=[r for _, r in WRONG_NORM])
+def test_norm_names_the_mistake(verdict: Any, answer: Any, reason: str) -> None:
+    said = verdict(check_norm, answer)
+    assert said.startswith("✗ norm: ")
+    assert reason in said
 
 
 def test_decoder_mask_stub_and_solution(printed: Any) -> None:

@@ -331,7 +331,9 @@ def test_controls_are_large_enough_for_a_mouse_and_for_a_finger(pages):
 def test_weight_of_the_scripts(chapter):
     text = (SITE / chapter / "index.html").read_text(encoding="utf-8")
     used = {f"assets/live/{name}.js" for name in re.findall(r'data-live="(\w+)"', text)}
-    used |= {"assets/live/host/figure.js"}
+    for path in [*used]:  # and what it imports
+        shared = re.findall(r'from "\./(host/\w+\.js)"', (SITE / path).read_text())
+        used |= {f"assets/live/{name}" for name in shared}
     used |= set(re.findall(r'<script[^>]* src="(?:\.\./)*(assets/(?!javascripts/)[^"?]+)', text))
     assert {"assets/reading.js", "assets/live/host/site.js"} <= used
     sizes = {path: (SITE / path).stat().st_size for path in sorted(used)}

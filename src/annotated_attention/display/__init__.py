@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from annotated_attention.display.colours import colour_shapes
     from annotated_attention.display.data_flow import flow
     from annotated_attention.display.live_figures.calculator import calculator
+    from annotated_attention.display.live_figures.clocks import clocks
     from annotated_attention.display.live_figures.heads_at_work import heads_at_work
     from annotated_attention.display.live_figures.mask_merger import mask_merger
+    from annotated_attention.display.live_figures.norm_place import norm_place
     from annotated_attention.display.live_figures.saturation import saturation
     from annotated_attention.display.look_up import one_query, soft_look_up
     from annotated_attention.display.many_heads import heads_map, heads_table
@@ -34,6 +36,7 @@ __all__ = [
     "attention_map",
     "calculator",
     "chapter_map",
+    "clocks",
     "colour_shapes",
     "diff",
     "finish",
@@ -43,6 +46,7 @@ __all__ = [
     "heads_table",
     "live",
     "mask_merger",
+    "norm_place",
     "one_query",
     "panels",
     "saturation",

@@ -37,14 +37,16 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def panels(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """Start a figure of ``columns`` panels beside each other; sizes in CSS pixels."""
+def panels(
+    width: float, height: float, columns: int = 1, rows: int = 1
+) -> tuple[Figure, list[Axes]]:
+    """Start a figure of panels, given row by row; sizes in CSS pixels."""
     with mpl.rc_context(_STYLE):
         drawing = Figure(figsize=(width / 72, height / 72), layout="constrained")
-        axes = drawing.subplots(1, columns, squeeze=False)
-    for ax in axes[0]:
+        axes = list(drawing.subplots(rows, columns, squeeze=False).flat)
+    for ax in axes:
         ax.tick_params(labelcolor="black")
-    return drawing, list(axes[0])
+    return drawing, axes
 
 
 def finish(drawing: Figure, *, name: str, alt: str, caption: str = "") -> Output:

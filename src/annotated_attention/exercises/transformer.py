@@ -1,4 +1,4 @@
-"""Exercises of "The Transformer": counting the parameters of the base model, and the shift."""
+"""Exercises of "The Transformer": four hands, the parameters of the base model, and the shift."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -13,6 +13,7 @@ from annotated_attention.exercises._verdict import (
     call,
     check,
     compare,
+    finite_numbers,
     require_function,
 )
 from annotated_attention.positions import sinusoidal_code
@@ -21,6 +22,43 @@ from annotated_attention.seq2seq import Seq2SeqTransformer
 # e, h, wide, layers, words. First the base model of 2017, then sizes that hide nothing.
 _BASE = (512, 8, 2048, 6, 37000)
 _SIZES = (_BASE, (24, 4, 50, 3, 101), (10, 2, 7, 1, 13))
+
+# What somebody may have computed instead of how far four clocks have turned at position 20.
+_ANGLES = (20.0, 2.0, 0.2, 0.02)
+_WRONG_ANGLES = (
+    ("that is position 0, where no clock has turned.", (0.0, 0.0, 0.0, 0.0)),
+    ("that is how far each clock turns per position; here it has turned 20 times that.",
+     (1.0, 0.1, 0.01, 0.001)),
+    ("the clocks get slower, not faster: divide by 10, do not multiply.",
+     (20.0, 200.0, 2000.0, 20000.0)),
+    ("these are sines; the angles themselves are asked for.",
+     tuple(math.sin(angle) for angle in _ANGLES)),
+    ("these are cosines; the angles themselves are asked for.",
+     tuple(math.cos(angle) for angle in _ANGLES)),
+    ("all clocks turn equally fast; each is to turn ten times more slowly than the one before.",
+     (20.0, 20.0, 20.0, 20.0)),
+    ("these are degrees; radians are asked for, and no factor is needed.",
+     tuple(math.degrees(angle) for angle in _ANGLES)),
+    ("you left out full turns; how far each clock has turned in all is asked for.",
+     (20.0 % (2 * math.pi), 2.0, 0.2, 0.02)),
+)  # fmt: skip
+
+
+@check("angles")
+def check_angles(answer: object) -> str:
+    """Judge by which angles four clocks have turned at position 20, and print the verdict.
+
+    Args:
+        answer: the four angles, in radians.
+    """
+    found = finite_numbers(answer, 4)
+    for reason, wrong in _WRONG_ANGLES:
+        if torch.allclose(found, torch.tensor(wrong, dtype=torch.float64), rtol=0.02, atol=1e-4):
+            raise Refused(reason)
+    for i, (angle, right) in enumerate(zip(found.tolist(), _ANGLES, strict=True)):
+        if not math.isclose(angle, right, rel_tol=0.02):
+            raise Refused(f"clock {i + 1} has not turned by {angle:g}. Divide 20 by {10**i}.")
+    return "right: the first clock has gone round three times, the last has hardly moved."
 
 
 @check("count_parameters")

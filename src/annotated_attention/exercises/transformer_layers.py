@@ -1,4 +1,4 @@
-"""Exercises of "Transformer layers": the decoder's mask, and a pre-LN decoder layer."""
+"""Exercises of "Transformer layers": a norm, the decoder's mask, and a pre-LN decoder layer."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +13,7 @@ from annotated_attention.exercises._verdict import (
     check,
     compare,
     compare_gradients,
+    finite_numbers,
     random,
     require_function,
     require_shape,
@@ -24,6 +25,46 @@ from annotated_attention.transformer import TransformerDecoderLayer
 
 # Padding on both sides: behind the end, the causal mask hides it already from all real tokens.
 _PADDING = (("00000", "11001"), ("000", "100", "001"))
+
+# The word of the first exercise, and what a layer norm makes of it.
+_WORD, _NORMED = (4.0, 0.0, 0.0, 4.0), (1.0, -1.0, -1.0, 1.0)
+_WRONG_NORMS = (
+    ("that is the word itself: subtract the mean, then divide by the deviation.", _WORD),
+    (
+        "the mean is gone. Now divide by the deviation, the root of the variance.",
+        (2.0, -2.0, -2.0, 2.0),
+    ),
+    ("you divided by the variance; divide by its root.", (0.5, -0.5, -0.5, 0.5)),
+    ("you divided, and the mean is still there: subtract it first.", (2.0, 0.0, 0.0, 2.0)),
+    (
+        "the variance is the mean of the four squares: divide their sum by 4, not by 3.",
+        (0.75**0.5, -(0.75**0.5), -(0.75**0.5), 0.75**0.5),
+    ),
+    (
+        "that is an RMSNorm, which does not subtract the mean; a layer norm does.",
+        (2**0.5, 0.0, 0.0, 2**0.5),
+    ),
+    ("the signs are turned round: subtract the mean from the number.", (-1.0, 1.0, 1.0, -1.0)),
+)
+
+
+@check("norm")
+def check_norm(answer: object) -> str:
+    """Judge a layer norm of one word, and print the verdict.
+
+    Args:
+        answer: the four numbers.
+    """
+    found = finite_numbers(answer, 4)
+    for reason, wrong in _WRONG_NORMS:
+        if torch.allclose(found, torch.tensor(wrong, dtype=torch.float64), atol=0.01):
+            raise Refused(reason)
+    for i, (number, right) in enumerate(zip(found.tolist(), _NORMED, strict=True)):
+        if abs(number - right) > 0.01:
+            raise Refused(
+                f"number {i + 1} is not {number:g}. The mean is 2, and so is the deviation."
+            )
+    return "right. From (2, 0, 0, 2) the norm would make the same: it undoes a scale."
 
 
 @check("decoder_mask")

@@ -3,11 +3,16 @@
     make seeds
 
 The loop, the tasks and the measurements are the chapter's own; the chapter draws the result.
+The same loop trains deeper models with and without warm-up for the chapter "Transformer layers".
 """
 
 import json
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import annotated_attention
 from annotated_attention import MultiheadAttention, chapters
@@ -17,8 +22,10 @@ from annotated_attention.mistakes import (
     SplitAndMergeWithoutTranspose,
     SplitWithoutTranspose,
 )
+from annotated_attention.seq2seq import Seq2SeqTransformer
 
-DATA = Path(annotated_attention.__file__).parent / "data" / "training.json"
+FOLDER = Path(annotated_attention.__file__).parent / "data"
+DATA, WARM_UP_DATA = FOLDER / "training.json", FOLDER / "warm_up.json"
 SEEDS = range(5)
 # The chapter's task, heads, the constant that says how many steps, and the class that attends.
 SETUPS: list[tuple[str, int, str, type[MultiheadAttention]]] = [
@@ -30,8 +37,13 @@ SETUPS: list[tuple[str, int, str, type[MultiheadAttention]]] = [
     ("ten_forwards", 2, "STEPS", SplitWithoutTranspose),
     ("ten_forwards", 2, "STEPS", SplitAndMergeWithoutTranspose),
 ]
+# The attentions of the right model that are silenced, or never there.
+PARTS = ("encoder", "decoder", "cross")
 # Layers, heads, shortest and longest period of the models that copy.
 COPIERS = [(2, 1, 4, 16), (2, 4, 4, 16), (1, 1, 4, 16), (1, 1, 10, 10)]
+# Layers on each side, where the norms stand, and for how many steps the learning rate rises.
+WARM_UPS = [(4, "post-LN", 0), (4, "post-LN", 60), (4, "pre-LN", 0), (1, "post-LN", 0)]
+WARM_UP_STEPS = 200
 
 
 def run(setup: tuple[str, int, str, type[MultiheadAttention]], seed: int) -> dict[str, Any]:
@@ -48,26 +60,27 @@ def run(setup: tuple[str, int, str, type[MultiheadAttention]], seed: int) -> dic
     }  # fmt: skip
 
 
-def parts(seed: int) -> list[dict[str, Any]]:
-    """Silence each attention of the right model: after training, and from its first step on."""
+def part(name: str, seed: int) -> dict[str, Any]:
+    """Silence an attention of the right model: after training, and from its first step on."""
     training: Any = chapters.load("10_training")
+    never = training.begin(training.backwards, 2, training.LONG, seed=seed)
+    attention = training.attentions(never.model)[name]
+    with training.silenced(*((attention, head) for head in range(attention.num_heads))):
+        training.train(never, training.LONG)
+        exact = training.judge(never)[2]
+    silenced = contributions(seed)[f"{name}, both heads"][2]
+    return {
+        "part": name, "seed": seed, "silenced": round(silenced, 4), "never there": round(exact, 4),
+    }  # fmt: skip
 
-    def begun() -> Any:
-        return training.begin(training.backwards, 2, training.LONG, seed=seed)
 
-    whole = begun()
+@cache
+def contributions(seed: int) -> Any:
+    """Train the right model, and silence each of its heads and attentions in turn."""
+    training: Any = chapters.load("10_training")
+    whole = training.begin(training.backwards, 2, training.LONG, seed=seed)
     training.train(whole, training.LONG)
-    left = training.contributions(whole)
-    rows = []
-    for part in training.attentions(whole.model):
-        never = begun()
-        attention = training.attentions(never.model)[part]
-        with training.silenced(*((attention, head) for head in range(attention.num_heads))):
-            training.train(never, training.LONG)
-            exact = training.judge(never)[2]
-        silent = {"silenced": left[f"{part}, both heads"][2], "never there": exact}
-        rows.append({"part": part, "seed": seed} | {x: round(y, 4) for x, y in silent.items()})
-    return rows
+    return training.contributions(whole)
 
 
 def copier(setup: tuple[int, int, int, int], seed: int) -> dict[str, Any]:
@@ -96,23 +109,58 @@ def alone(training: Any, model: Any, attention: MultiheadAttention, head: int) -
         return float(training.copied(model))
 
 
+def run_warm_up(
+    setup: tuple[int, str, int], seed: int, steps: int = WARM_UP_STEPS
+) -> dict[str, Any]:
+    """Train a model on lengths from three to ten, and judge it as the chapter does.
+
+    The model, its optimizer and the learning rate are the chapter's, apart from the setup.
+    """
+    training: Any = chapters.load("10_training")
+    layers, order, warm_up = setup
+    torch.manual_seed(seed)
+    model = Seq2SeqTransformer(
+        13, 13, 32, 2, layers, layers, 128, 0.0,
+        pad=training.PAD, max_len=11, norm_first=order == "pre-LN",
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.008)
+
+    def rate(step: int) -> float:
+        """Rise, if at all, over ``warm_up`` steps; fall all the way to a tenth."""
+        return min(1.0, (step + 1) / max(warm_up, 1)) * (1 - 0.9 * step / steps)
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    source = torch.Generator().manual_seed(seed)
+    begun = training.Run(training.backwards, model, optimizer, schedule, source)
+    training.train(begun, steps)
+    loss, _, exact = (round(number, 4) for number in training.judge(begun))
+    return {
+        "layers": layers, "order": order, "warm-up": warm_up, "steps": steps, "seed": seed,
+        "loss": loss, "exact match": exact,
+    }  # fmt: skip
+
+
+Experiments = dict[str, tuple[Sequence[Any], Callable[[Any, int], dict[str, Any]]]]
+
+
+def write(data: Path, experiments: Experiments) -> None:
+    """Train every setup from every seed, with a progress bar, and rewrite the data."""
+    found: dict[str, Any] = {"provenance": provenance([]) | {"command": "make seeds"}}
+    for name, (setups, train) in experiments.items():
+        rows = found[name] = list[dict[str, Any]]()
+        total = len(setups) * len(SEEDS)
+        for seed in SEEDS:
+            for setup in setups:
+                rows.append(train(setup, seed))
+                bar = ("#" * (20 * len(rows) // total)).ljust(20, ".")
+                print(f"[{bar}] {len(rows)}/{total} {rows[-1]}", flush=True)
+    data.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
-    """Train everything, with a progress bar, and rewrite the data."""
-    found: dict[str, Any] = {"provenance": provenance([]) | {"command": "make seeds"}, "runs": []}
-    found |= {"parts": [], "copying": []}
-    total = len(SETUPS) * len(SEEDS)
-    for seed in SEEDS:
-        for setup in SETUPS:
-            row = run(setup, seed)
-            found["runs"].append(row)
-            done = len(found["runs"])
-            bar = ("#" * (20 * done // total)).ljust(20, ".")
-            what = f"{row['task']}, {row['attention']}, seed {seed}"
-            print(f"[{bar}] {done}/{total} {what}: exact {row['exact match']}", flush=True)
-        found["parts"] += parts(seed)
-        found["copying"] += [copier(setup, seed) for setup in COPIERS]
-        print(f"seed {seed}: parts and copiers done", flush=True)
-    DATA.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    """Rewrite all results."""
+    write(WARM_UP_DATA, {"runs": (WARM_UPS, run_warm_up)})
+    write(DATA, {"runs": (SETUPS, run), "parts": (PARTS, part), "copying": (COPIERS, copier)})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What chapter 10 claims of five seeds: the committed results say so, and can be made again."""
+"""What chapters claim of five seeds: the committed results say so, and can be made again."""
 
 import json
 
@@ -40,9 +40,7 @@ def test_only_the_right_class_decodes(row):
 
 def test_every_part_and_every_copier_from_every_seed_once():
     parts = [(row["seed"], row["part"]) for row in KEPT["parts"]]
-    assert parts == [
-        (seed, part) for seed in seeds.SEEDS for part in ("encoder", "decoder", "cross")
-    ]
+    assert parts == [(seed, part) for seed in seeds.SEEDS for part in seeds.PARTS]
     copiers = [(row["seed"], tuple(row["setup"])) for row in KEPT["copying"]]
     assert copiers == [(seed, setup) for seed in seeds.SEEDS for setup in seeds.COPIERS]
 
@@ -67,8 +65,9 @@ def test_copying_takes_two_layers_unless_the_period_is_fixed(row):
     assert (row["one head"] > 0.7) == (heads == 4)  # the others stand in
 
 
-def test_provenance():
-    provenance = KEPT["provenance"]
+@pytest.mark.parametrize("data", [seeds.DATA, seeds.WARM_UP_DATA], ids=lambda data: data.stem)
+def test_provenance(data):
+    provenance = json.loads(data.read_text(encoding="utf-8"))["provenance"]
     assert provenance["command"] == "make seeds"
     assert {"torch", "cpu", "date", "commit"} <= set(provenance)
 
@@ -81,7 +80,9 @@ def test_copiers_and_parts_can_be_made_again(monkeypatch):
     one, again = (seeds.copier(first, 1) for _ in range(2))
     assert one == again
     assert one.keys() == KEPT["copying"][0].keys()
-    assert [row.keys() for row in seeds.parts(1)] == [row.keys() for row in KEPT["parts"][:3]]
+    assert [seeds.part(name, 1).keys() for name in seeds.PARTS] == [
+        row.keys() for row in KEPT["parts"][:3]
+    ]
 
 
 def test_same_seed_same_numbers(monkeypatch):
@@ -91,3 +92,40 @@ def test_same_seed_same_numbers(monkeypatch):
     one, again, other = (seeds.run(setup, seed) for seed in (0, 0, 1))
     assert one == again
     assert one["loss"] != other["loss"]
+
+
+WARM_UP_RUNS = json.loads(seeds.WARM_UP_DATA.read_text(encoding="utf-8"))["runs"]
+
+
+def test_warm_ups_from_every_seed_once():
+    found = [((row["layers"], row["order"], row["warm-up"]), row["seed"]) for row in WARM_UP_RUNS]
+    assert found == [(setup, seed) for seed in seeds.SEEDS for setup in seeds.WARM_UPS]
+    assert {row["steps"] for row in WARM_UP_RUNS} == {seeds.WARM_UP_STEPS}
+
+
+@pytest.mark.parametrize(
+    "row", WARM_UP_RUNS, ids=lambda r: f"{r['layers']}-{r['order']}-{r['warm-up']}-{r['seed']}"
+)
+def test_deep_post_ln_needs_warm_up(row):
+    fails = (row["layers"], row["order"], row["warm-up"]) == (4, "post-LN", 0)
+    assert (row["loss"] > 0.5) == fails
+    assert (row["exact match"] < 0.3) == fails
+    if row["layers"] == 4 and not fails:
+        assert row["exact match"] > 0.85
+
+
+def test_a_warm_up_of_the_same_seed_has_the_same_numbers():
+    one, again, warm, pre = (
+        seeds.run_warm_up(setup, 0, steps=2)
+        for setup in ((1, "post-LN", 0), (1, "post-LN", 0), (1, "post-LN", 60), (1, "pre-LN", 0))
+    )
+    assert one == again
+    assert len({one["loss"], warm["loss"], pre["loss"]}) == 3
+
+
+def test_one_layer_without_warm_up_is_the_model_of_the_chapter():
+    training = chapters.load("10_training")
+    begun = training.begin(training.backwards, 2, 400)
+    training.train(begun, 1)  # from then on, the learning rates of 200 and 400 steps differ
+    mine = seeds.run_warm_up((1, "post-LN", 0), 0, steps=1)
+    assert mine["loss"] == round(training.judge(begun)[0], 4)

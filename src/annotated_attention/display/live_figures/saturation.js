@@ -6,9 +6,9 @@
 //
 // A test compares every number with what Python makes of the same products.
 import { element, readout, slider, svg } from "./host/figure.js";
+import { LEFT, LOW, RIGHT, TOP, heights, label, panel } from "./host/panel.js";
 
 const STEPS = 16; // the slider's way from d^0, which is 1, over √d to d
-const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, LOW] = [320, 176, 30, 310, 30, 136];
 
 /** Give what the scores are divided by: a power of the width. */
 export const divisor = (d, step) => d ** (step / STEPS);
@@ -122,23 +122,6 @@ export default {
 const CHOSEN = { fill: "var(--aa-d)", "fill-opacity": 0.6 };
 const PLAIN = { fill: "none", stroke: "var(--aa-h)", "stroke-width": 1.5, "stroke-dasharray": "4 2" };
 const HALO = "paint-order: stroke; stroke-width: 4; stroke: var(--md-default-bg-color, var(--jp-layout-color0, Canvas))";
-const label = (text, x, y, more = {}) => svg("text", { x, y, "font-size": 12, "text-anchor": "middle", ...more }, text);
-
-// An empty panel: title, axis, and what the axis shows.
-function panel(axis) {
-  const root = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", fill: "currentColor" });
-  const title = label("", WIDTH / 2, 14);
-  const line = svg("path", { d: `M${LEFT} ${LOW}H${RIGHT}`, stroke: "#808080" });
-  root.append(line, title, label(axis, WIDTH / 2, HEIGHT - 6));
-  const show = (text, all) => {
-    title.textContent = text;
-    root.setAttribute("aria-label", all);
-  };
-  return { root, show };
-}
-
-// Names for heights, at the left.
-const heights = (y, ...values) => values.map((value) => label(value, LEFT - 6, y(value) + 4, { "text-anchor": "end", "font-size": 11 }));
 
 function drawScores(edge) {
   const { root, show } = panel("scores");
