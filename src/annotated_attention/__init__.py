@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         TransformerEncoderLayer,
     )
 
+__version__ = "0.1.0"
+
 __all__ = [
     "LearnedPositionalEncoding",
     "MultiheadAttention",

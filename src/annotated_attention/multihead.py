@@ -51,6 +51,25 @@ class MultiheadAttention(nn.Module):
     The weights are never kept on the module. ``torch.compile`` takes it whole, ``torch.export``
     too, and without weights both keep the fused kernel.
 
+    Examples:
+        Three queries look at five keys, in two sequences:
+
+        >>> import torch
+        >>> from annotated_attention import MultiheadAttention
+        >>> attention = MultiheadAttention(embed_dim=24, num_heads=4, batch_first=True)
+        >>> query, memory = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
+        >>> output, weights = attention(query, memory, memory)
+        >>> output.shape, weights.shape
+        (torch.Size([2, 3, 24]), torch.Size([2, 3, 5]))
+
+        With PyTorch's weights it computes what PyTorch's class does:
+
+        >>> theirs = torch.nn.MultiheadAttention(24, 4, batch_first=True)
+        >>> attention.load_state_dict(theirs.state_dict())
+        <All keys matched successfully>
+        >>> output, _ = attention(query, memory, memory)
+        >>> torch.testing.assert_close(output, theirs(query, memory, memory)[0])
+
     Source: Vaswani et al. (2017), section 3.2.2.
     """
 

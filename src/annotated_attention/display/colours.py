@@ -26,6 +26,11 @@ def colour_shapes(html: str) -> str:
         The same HTML, in which each of the five letters inside a shape is a
         ``<b class="dim dim-n">n</b>``. Shapes are looked for in comments, in docstrings and in
         inline code, nowhere else. Colouring twice changes nothing.
+
+    Examples:
+        >>> from annotated_attention import display
+        >>> display.colour_shapes("<code>(n, e)</code>")
+        '<code>(<b class="dim dim-n">n</b>, e)</code>'
     """
     return _MAY_HOLD_SHAPES.sub(lambda found: _SHAPE.sub(_mark, found[0]), html)
 
