@@ -52,8 +52,6 @@ class MultiheadAttention(nn.Module):
     too, and without weights both keep the fused kernel.
 
     Examples:
-        Three queries look at five keys, in two sequences:
-
         >>> import torch
         >>> from annotated_attention import MultiheadAttention
         >>> attention = MultiheadAttention(embed_dim=24, num_heads=4, batch_first=True)
@@ -61,14 +59,6 @@ class MultiheadAttention(nn.Module):
         >>> output, weights = attention(query, memory, memory)
         >>> output.shape, weights.shape
         (torch.Size([2, 3, 24]), torch.Size([2, 3, 5]))
-
-        With PyTorch's weights it computes what PyTorch's class does:
-
-        >>> theirs = torch.nn.MultiheadAttention(24, 4, batch_first=True)
-        >>> attention.load_state_dict(theirs.state_dict())
-        <All keys matched successfully>
-        >>> output, _ = attention(query, memory, memory)
-        >>> torch.testing.assert_close(output, theirs(query, memory, memory)[0])
 
     Source: Vaswani et al. (2017), section 3.2.2.
     """

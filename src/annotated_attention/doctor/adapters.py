@@ -5,7 +5,7 @@ other, the one that stands nearest to the module innermost:
 
     sequence_first(allowed(module))
 
-The examples here show what an adapter passes on; ``torch_like`` and ``allowed`` examine with it.
+Most examples below show what an adapter passes on; those of ``torch_like`` and ``allowed`` examine.
 """
 
 import inspect

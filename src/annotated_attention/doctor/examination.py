@@ -79,7 +79,7 @@ def examine(
         TypeError: ``attend`` cannot be called.
 
     Examples:
-        A function of one's own, with the mistake that people make most, is asked and found out:
+        A self-attention with two mistakes that published code often has:
 
         >>> import torch
         >>> from annotated_attention.doctor import examine
