@@ -1,4 +1,14 @@
-"""Multi-head attention you can read, run and trust."""
+"""Multi-head attention you can read, run and trust.
+
+Examples:
+    >>> import torch
+    >>> from annotated_attention import MultiheadAttention  # in place of PyTorch's class
+    >>> attention = MultiheadAttention(embed_dim=24, num_heads=4, batch_first=True)
+    >>> x = torch.randn(2, 5, 24)
+    >>> output, weights = attention(x, x, x, is_causal=True)
+    >>> output.shape, weights.shape
+    (torch.Size([2, 5, 24]), torch.Size([2, 5, 5]))
+"""
 
 from typing import TYPE_CHECKING
 
@@ -28,6 +38,8 @@ if TYPE_CHECKING:
         TransformerEncoder,
         TransformerEncoderLayer,
     )
+
+__version__ = "0.1.0"
 
 __all__ = [
     "LearnedPositionalEncoding",

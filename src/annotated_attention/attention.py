@@ -51,6 +51,16 @@ def scaled_dot_product_attention(
         ValueError: shapes that do not fit, or ``dropout_p`` outside [0, 1].
         TypeError: ``blocked`` is not boolean, or ``bias`` has another dtype than ``query``.
 
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import block_padding, scaled_dot_product_attention
+        >>> query, key = torch.randn(2, 3, 6), torch.randn(2, 5, 6)
+        >>> value = torch.randn(2, 5, 7)
+        >>> blocked = block_padding(torch.tensor([5, 3]), m=5)[:, None]
+        >>> output, weights = scaled_dot_product_attention(query, key, value, blocked=blocked)
+        >>> output.shape, weights.shape
+        (torch.Size([2, 3, 7]), torch.Size([2, 3, 5]))
+
     Source: Vaswani et al. (2017), section 3.2.1, equation 1.
     """
     # Refuse shapes, dtypes and settings that do not fit; nothing below has to ask again.
@@ -88,6 +98,15 @@ def scaled_scores(query: Tensor, key: Tensor, scale: float | None = None) -> Ten
 
     Returns:
         The scores, (..., n, m). The query is scaled instead of them, because it is smaller.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.attention import scaled_scores
+        >>> query = torch.tensor([[1.0, 0, 2, 0], [0, 3, 0, 0], [0, 0, 0, 4]])
+        >>> scaled_scores(query, torch.eye(4))
+        tensor([[0.5000, 0.0000, 1.0000, 0.0000],
+                [0.0000, 1.5000, 0.0000, 0.0000],
+                [0.0000, 0.0000, 0.0000, 2.0000]])
     """
     scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
     return (query * scale) @ key.mT  # (..., n, d) x (..., d, m) -> (..., n, m)
@@ -109,6 +128,16 @@ def masked_softmax(
 
     Returns:
         The weights, (..., n, m); zero, with gradients of zero, in fully masked rows.
+
+    Examples:
+        Two keys that may be seen share the weight; in the second row none may be:
+
+        >>> import torch
+        >>> from annotated_attention.attention import masked_softmax
+        >>> blocked = torch.tensor([[False, True, False], [True, True, True]])
+        >>> masked_softmax(torch.zeros(2, 3), blocked)
+        tensor([[0.5000, 0.0000, 0.5000],
+                [0.0000, 0.0000, 0.0000]])
     """
     added = masks_as_bias(blocked, bias, scores.dtype)
     if added is None:
@@ -128,6 +157,15 @@ def mix(weights: Tensor, value: Tensor, dropout_p: float = 0.0) -> tuple[Tensor,
 
     Returns:
         The output, (..., n, d_v), and the weights after dropout, (..., n, m).
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.attention import mix
+        >>> weights = torch.tensor([[0.25, 0.75]])
+        >>> value = torch.tensor([[0.0, 8.0, 4.0], [4.0, 0.0, 4.0]])
+        >>> output, _ = mix(weights, value)
+        >>> output
+        tensor([[3., 2., 4.]])
     """
     weights = F.dropout(weights, dropout_p)  # (..., n, m)
     return weights @ value, weights          # (..., n, d_v), (..., n, m)

@@ -39,7 +39,16 @@ _READS_GLOBAL = {"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"}
 
 
 class ChapterError(ImportError):
-    """A chapter does not exist, or its definitions do not stand on their own."""
+    """A chapter does not exist, or its definitions do not stand on their own.
+
+    Examples:
+        >>> from annotated_attention import chapters
+        >>> try:
+        ...     chapters.load("one head")
+        ... except chapters.ChapterError as error:
+        ...     print(str(error).partition(";")[0])
+        there is no chapter 'one head'
+    """
 
 
 def names() -> list[str]:
@@ -47,6 +56,11 @@ def names() -> list[str]:
 
     Raises:
         ChapterError: the package is not running from a checkout.
+
+    Examples:
+        >>> from annotated_attention import chapters
+        >>> chapters.names()[:2]
+        ['01_one_head', '02_two_heads']
     """
     if not NOTEBOOKS.is_dir():
         raise ChapterError(
@@ -74,6 +88,14 @@ def load(name: str) -> ModuleType:
     Raises:
         ChapterError: there is no such chapter or no checkout, the chapter does not parse, defines
             a name twice, or a definition uses a name that is not among the definitions.
+
+    Examples:
+        >>> from annotated_attention import chapters
+        >>> chapter = chapters.load("01_one_head")
+        >>> chapter.WORDS
+        ['the', 'cat', 'drank', 'milk', 'because', 'it', 'was', 'thirsty']
+        >>> chapter.embed(["cat", "milk"]).shape
+        torch.Size([2, 4])
     """
     known = names()
     if name not in known:

@@ -24,6 +24,13 @@ def check_settings(sizes: dict[str, int], dropout: float, dtype: torch.dtype | N
         TypeError: a size is no integer, ``dropout`` no number, or ``dtype`` not floating point.
         ValueError: a size is below 1, the first is not divisible by the second, or ``dropout``
             lies outside [0, 1].
+
+    Examples:
+        >>> from annotated_attention.checks import check_settings
+        >>> check_settings({"embed_dim": 10, "num_heads": 4}, dropout=0.1, dtype=None)
+        Traceback (most recent call last):
+            ...
+        ValueError: embed_dim (10) must be divisible by num_heads (4)
     """
     check_sizes(sizes)
     (width, e), (heads, h), *_ = sizes.items()
@@ -35,7 +42,15 @@ def check_settings(sizes: dict[str, int], dropout: float, dtype: torch.dtype | N
 
 
 def check_sizes(sizes: dict[str, int]) -> None:
-    """Refuse sizes, given by name, that are no integers (TypeError) or below 1 (ValueError)."""
+    """Refuse sizes, given by name, that are no integers (TypeError) or below 1 (ValueError).
+
+    Examples:
+        >>> from annotated_attention.checks import check_sizes
+        >>> check_sizes({"src_vocab": 11, "tgt_vocab": 0})
+        Traceback (most recent call last):
+            ...
+        ValueError: tgt_vocab (0) must be at least 1
+    """
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool):
             raise TypeError(f"{name} ({size!r}) must be an integer")
@@ -44,7 +59,15 @@ def check_sizes(sizes: dict[str, int]) -> None:
 
 
 def check_dropout(dropout: float) -> None:
-    """Refuse a probability that is no number (TypeError) or outside [0, 1] (ValueError)."""
+    """Refuse a probability that is no number (TypeError) or outside [0, 1] (ValueError).
+
+    Examples:
+        >>> from annotated_attention.checks import check_dropout
+        >>> check_dropout(1.5)
+        Traceback (most recent call last):
+            ...
+        ValueError: dropout (1.5) must be between 0 and 1
+    """
     if not isinstance(dropout, int | float) or isinstance(dropout, bool):
         raise TypeError(f"dropout ({dropout!r}) must be a number")
     if not 0 <= dropout <= 1:
@@ -68,6 +91,15 @@ def check_inputs(
     Raises:
         TypeError: not a dense tensor, or not of the parameters' dtype (outside autocast).
         ValueError: axes, widths, lengths, batch sizes or devices that do not fit.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.checks import check_inputs
+        >>> query, key, value = (torch.zeros(2, length, 24) for length in (3, 5, 6))
+        >>> check_inputs(query, key, value, (24, 24, 24), True, parameter=torch.zeros(24))
+        Traceback (most recent call last):
+            ...
+        ValueError: value's length (6) must equal key's length (5)
     """
     given = {"query": query, "key": key, "value": value}
     check_sequences(given, widths, batch_first, parameter)
@@ -93,6 +125,14 @@ def check_sequences(
     Raises:
         TypeError: not a dense tensor, or not of the parameters' dtype (outside autocast).
         ValueError: axes, widths, batch sizes or devices that do not fit.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.checks import check_sequences
+        >>> check_sequences({"src": torch.zeros(2, 5, 24)}, [12], batch_first=True)
+        Traceback (most recent call last):
+            ...
+        ValueError: src's width (24) must be 12
     """
     for name, x in given.items():
         _check_tensor(name, x, parameter)
@@ -167,6 +207,15 @@ def check_masks(
     Raises:
         TypeError: a mask is no tensor, or neither boolean nor floating point.
         ValueError: shapes or devices that do not fit.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.checks import check_masks
+        >>> query, key = torch.zeros(2, 3, 24), torch.zeros(2, 5, 24)
+        >>> check_masks(torch.zeros(5, 3), None, query, key, num_heads=4, batch_first=True)
+        Traceback (most recent call last):
+            ...
+        ValueError: attn_mask (5, 3) must have shape (n, m) = (3, 5) or (b * h, n, m) = (8, 3, 5)
     """
     h, length = num_heads, -2 if batch_first or query.dim() == 2 else 0
     n, m = query.size(length), key.size(length)

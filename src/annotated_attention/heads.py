@@ -16,6 +16,18 @@ def split_heads(x: Tensor, num_heads: int) -> Tensor:
     Raises:
         ValueError: ``x`` has fewer than two axes, or ``num_heads`` does not divide its width.
 
+    Examples:
+        Two tokens of width 6, and three heads:
+
+        >>> import torch
+        >>> from annotated_attention import split_heads
+        >>> x = torch.arange(12).view(2, 6)
+        >>> x
+        tensor([[ 0,  1,  2,  3,  4,  5],
+                [ 6,  7,  8,  9, 10, 11]])
+        >>> split_heads(x, num_heads=3).tolist()
+        [[[0, 1], [6, 7]], [[2, 3], [8, 9]], [[4, 5], [10, 11]]]
+
     Source: Vaswani et al. (2017), section 3.2.2. Reshaping straight to (..., h, n, d) gives
     the same shape and mixes tokens; see the chapter "The reshape trick".
     """
@@ -40,6 +52,14 @@ def merge_heads(x: Tensor) -> Tensor:
 
     Raises:
         ValueError: ``x`` has fewer than three axes.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import merge_heads, split_heads
+        >>> x = torch.arange(12).view(2, 6)
+        >>> merge_heads(split_heads(x, num_heads=3))
+        tensor([[ 0,  1,  2,  3,  4,  5],
+                [ 6,  7,  8,  9, 10, 11]])
 
     Source: Vaswani et al. (2017), section 3.2.2, "Concat". Reshaping without the transpose gives
     the same shape and mixes tokens; see the chapter "The reshape trick".

@@ -34,6 +34,13 @@ def block_padding(lengths: Tensor, m: int) -> Tensor:
     Raises:
         TypeError: ``lengths`` does not hold integers.
         ValueError: ``lengths`` does not have one axis, or ``m`` is negative.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import block_padding
+        >>> block_padding(torch.tensor([4, 2]), m=5)
+        tensor([[False, False, False, False,  True],
+                [False, False,  True,  True,  True]])
     """
     if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
         raise TypeError(f"lengths must hold integers, got {lengths.dtype}")
@@ -58,6 +65,13 @@ def block_future(n: int, m: int | None = None, device: torch.device | None = Non
 
     Raises:
         ValueError: ``n`` or ``m`` is negative.
+
+    Examples:
+        >>> from annotated_attention import block_future
+        >>> block_future(3, 5)
+        tensor([[False,  True,  True,  True,  True],
+                [False, False,  True,  True,  True],
+                [False, False, False,  True,  True]])
     """
     m = n if m is None else m
     if n < 0 or m < 0:
@@ -77,6 +91,13 @@ def block_others(sizes: Sequence[int], device: torch.device | None = None) -> Te
 
     Raises:
         ValueError: a size is negative.
+
+    Examples:
+        >>> from annotated_attention import block_others
+        >>> block_others([2, 1])
+        tensor([[False, False,  True],
+                [False, False,  True],
+                [ True,  True, False]])
     """
     if any(size < 0 for size in sizes):
         raise ValueError(f"sizes {tuple(sizes)} must not be negative")
@@ -97,6 +118,15 @@ def as_blocked(mask: Tensor, *, true_means: str) -> Tensor:
     Raises:
         TypeError: ``mask`` holds floating-point numbers, which are added and not read as True.
         ValueError: ``true_means`` is neither of the two.
+
+    Examples:
+        A tokenizer's ``attention_mask`` has 1 for a token and 0 for padding:
+
+        >>> import torch
+        >>> from annotated_attention import as_blocked
+        >>> as_blocked(torch.tensor([[1, 1, 1], [1, 1, 0]]), true_means="allowed")
+        tensor([[False, False, False],
+                [False, False,  True]])
     """
     if mask.is_floating_point() or mask.is_complex():
         raise TypeError(f"mask must be boolean or hold integers, got {mask.dtype}")
@@ -121,6 +151,14 @@ def merge_masks(
     Returns:
         The booleans merged into one ``blocked``, and the others into one ``bias``; None where
         there is nothing to merge.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import block_future, block_padding, merge_masks
+        >>> padding = block_padding(torch.tensor([5, 3]), m=5)[:, None, None]
+        >>> blocked, bias = merge_masks(padding, block_future(3, 5))
+        >>> blocked.shape, bias
+        (torch.Size([2, 1, 3, 5]), None)
     """
     blocked: Tensor | None = None
     bias: Tensor | None = None
@@ -145,6 +183,13 @@ def masks_as_bias(blocked: Tensor | None, bias: Tensor | None, dtype: torch.dtyp
     Returns:
         ``bias`` with ``-inf`` where ``blocked`` is True, in the smallest shape that holds both; or
         None without masks.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.masks import masks_as_bias
+        >>> blocked = torch.tensor([False, True, False])
+        >>> masks_as_bias(blocked, torch.tensor([0.5, 0.5, 2.0]), torch.float32)
+        tensor([0.5000,   -inf, 2.0000])
     """
     if blocked is None:
         return bias
@@ -161,6 +206,12 @@ def padding_to_heads(key_padding_mask: Tensor | None) -> Tensor | None:
 
     Returns:
         (..., 1, 1, m), a view; or None.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.masks import block_padding, padding_to_heads
+        >>> padding_to_heads(block_padding(torch.tensor([5, 3]), m=5)).shape
+        torch.Size([2, 1, 1, 5])
     """
     return None if key_padding_mask is None else key_padding_mask[..., None, None, :]
 
@@ -176,6 +227,12 @@ def attention_to_heads(attn_mask: Tensor | None, num_heads: int) -> Tensor | Non
 
     Returns:
         (n, m) or (b, h, n, m), a view; or None.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.masks import attention_to_heads
+        >>> attention_to_heads(torch.zeros(2 * 4, 3, 5), num_heads=4).shape
+        torch.Size([2, 4, 3, 5])
     """
     if attn_mask is None or attn_mask.dim() == 2:
         return attn_mask
@@ -192,5 +249,11 @@ def append_allowed(mask: Tensor | None, count: int) -> Tensor | None:
 
     Returns:
         (..., m + count); or None.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.masks import append_allowed
+        >>> append_allowed(torch.tensor([[True, False, True]]), 2)
+        tensor([[ True, False,  True, False, False]])
     """
     return None if mask is None else F.pad(mask, (0, count))

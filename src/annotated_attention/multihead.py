@@ -51,6 +51,15 @@ class MultiheadAttention(nn.Module):
     The weights are never kept on the module. ``torch.compile`` takes it whole, ``torch.export``
     too, and without weights both keep the fused kernel.
 
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import MultiheadAttention
+        >>> attention = MultiheadAttention(embed_dim=24, num_heads=4, batch_first=True)
+        >>> query, memory = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
+        >>> output, weights = attention(query, memory, memory)
+        >>> output.shape, weights.shape
+        (torch.Size([2, 3, 24]), torch.Size([2, 3, 5]))
+
     Source: Vaswani et al. (2017), section 3.2.2.
     """
 

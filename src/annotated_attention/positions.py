@@ -14,6 +14,13 @@ def sinusoidal_code(n: int, e: int) -> Tensor:
     Returns:
         (n, e), float64: column 2i is sin(position / 10000^(2i / e)), column 2i + 1 the cosine.
 
+    Examples:
+        >>> from annotated_attention import sinusoidal_code
+        >>> sinusoidal_code(3, 4).round(decimals=2)
+        tensor([[ 0.0000,  1.0000,  0.0000,  1.0000],
+                [ 0.8400,  0.5400,  0.0100,  1.0000],
+                [ 0.9100, -0.4200,  0.0200,  1.0000]], dtype=torch.float64)
+
     Source: Vaswani et al. (2017), section 3.5.
     """
     position = torch.arange(n, dtype=torch.float64)             # (n,)
@@ -68,6 +75,14 @@ class PositionalEncoding(_Positions):
     ``table`` is a buffer: it moves with the module and gets no gradient. It is not in the
     ``state_dict``, because a formula gives it; so a checkpoint fits whatever ``max_len`` was.
 
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import PositionalEncoding
+        >>> encoding = PositionalEncoding(d_model=4, dropout=0.0, batch_first=True)
+        >>> encoding(torch.zeros(1, 2, 4))
+        tensor([[[0.0000, 1.0000, 0.0000, 1.0000],
+                 [0.8415, 0.5403, 0.0100, 0.9999]]])
+
     Source: Vaswani et al. (2017), section 3.5.
     """
 
@@ -103,6 +118,13 @@ class LearnedPositionalEncoding(_Positions):
 
     ``table`` is a parameter, and starts about as large as sines and cosines are. A position that
     never occurs in training keeps the noise it started with.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import LearnedPositionalEncoding
+        >>> encoding = LearnedPositionalEncoding(d_model=24, max_len=11, batch_first=True)
+        >>> encoding(torch.randn(2, 5, 24)).shape, encoding.table.requires_grad
+        (torch.Size([2, 5, 24]), True)
 
     Source: Vaswani et al. (2017), section 3.5, which finds both kinds nearly equal.
     """

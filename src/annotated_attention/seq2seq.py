@@ -17,6 +17,19 @@ class Seq2SeqTransformer(nn.Module):
     of the target vocabulary. Everything is batch first. The model makes its own masks: what is
     padding, from the ids, and that no target token sees a later one.
 
+    Examples:
+        Two sequences to read, the second padded with 0; ids of the target begin with 1:
+
+        >>> import torch
+        >>> from annotated_attention import Seq2SeqTransformer
+        >>> model = Seq2SeqTransformer(src_vocab=11, tgt_vocab=13, d_model=24, nhead=4, pad=0)
+        >>> src = torch.tensor([[5, 6, 7, 8, 2], [5, 9, 2, 0, 0]])
+        >>> tgt = torch.tensor([[1, 4, 3], [1, 7, 2]])
+        >>> model(src, tgt).shape
+        torch.Size([2, 3, 13])
+        >>> model.eval().greedy(src, start=1, end=2, max_new=4)[:, 0]
+        tensor([1, 1])
+
     Source: Vaswani et al. (2017), sections 3.1, 3.4 and 3.5.
     """
 

@@ -107,6 +107,13 @@ class TransformerEncoderLayer(_Layer):
     ``x = norm1(x + self_attn(x))``, then ``x = norm2(x + feed_forward(x))``; with ``norm_first``
     ``x = x + self_attn(norm1(x))``, then ``x = x + feed_forward(norm2(x))``.
 
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import TransformerEncoderLayer
+        >>> layer = TransformerEncoderLayer(24, nhead=4, dim_feedforward=10, batch_first=True)
+        >>> layer(torch.randn(2, 5, 24), is_causal=True).shape
+        torch.Size([2, 5, 24])
+
     Source: Vaswani et al. (2017), section 3.1; ``norm_first`` is Xiong et al. (2020), figure 1.
     """
 
@@ -201,6 +208,14 @@ class TransformerDecoderLayer(_Layer):
 
     Three sublayers, each with its residual and its norm, as in ``TransformerEncoderLayer``:
     ``self_attn``, ``multihead_attn`` (cross-attention) and the feed-forward network.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import TransformerDecoderLayer
+        >>> layer = TransformerDecoderLayer(24, nhead=4, dim_feedforward=10, batch_first=True)
+        >>> tgt, memory = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
+        >>> layer(tgt, memory, tgt_is_causal=True).shape
+        torch.Size([2, 3, 24])
 
     Source: Vaswani et al. (2017), section 3.1.
     """
@@ -308,6 +323,14 @@ def _copies(name: str, layer: nn.Module, num_layers: int, reset: bool) -> nn.Mod
 class TransformerEncoder(nn.Module):
     """Put encoder layers on top of each other.
 
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import TransformerEncoder, TransformerEncoderLayer
+        >>> layer = TransformerEncoderLayer(24, 4, dim_feedforward=10, batch_first=True)
+        >>> encoder = TransformerEncoder(layer, num_layers=3, reset_parameters=True)
+        >>> encoder(torch.randn(2, 5, 24)).shape
+        torch.Size([2, 5, 24])
+
     Source: Vaswani et al. (2017), section 3.1.
     """
 
@@ -360,6 +383,14 @@ class TransformerEncoder(nn.Module):
 class TransformerDecoder(nn.Module):
     """Put decoder layers on top of each other; each attends to the same ``memory``.
 
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import TransformerDecoder, TransformerDecoderLayer
+        >>> layer = TransformerDecoderLayer(24, 4, dim_feedforward=10, batch_first=True)
+        >>> decoder = TransformerDecoder(layer, num_layers=3, reset_parameters=True)
+        >>> decoder(torch.randn(2, 3, 24), torch.randn(2, 5, 24), tgt_is_causal=True).shape
+        torch.Size([2, 3, 24])
+
     Source: Vaswani et al. (2017), section 3.1.
     """
 
@@ -400,6 +431,14 @@ class TransformerDecoder(nn.Module):
 
 class Transformer(nn.Module):
     """Encode one sequence, and decode another while attending to the result.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import Transformer
+        >>> model = Transformer(24, 4, 3, 2, dim_feedforward=10, batch_first=True)
+        >>> src, tgt = torch.randn(2, 5, 24), torch.randn(2, 3, 24)
+        >>> model(src, tgt, tgt_is_causal=True).shape
+        torch.Size([2, 3, 24])
 
     Source: Vaswani et al. (2017), section 3 and figure 1, between embeddings and projection.
     """

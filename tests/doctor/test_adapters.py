@@ -1,12 +1,9 @@
 """Each adapter turns one convention into the doctor's, and says which masks are left."""
 
-import doctest
-
 import pytest
 import torch
 from torch import nn
 
-import annotated_attention.doctor
 from annotated_attention import MultiheadAttention
 from annotated_attention.doctor import adapters, examine
 
@@ -158,9 +155,3 @@ def test_bound_methods_and_modules_are_found():
     assert adapters.module_of(module.forward) is module
     assert adapters.module_of(adapters.allowed(adapters.sequence_first(module))) is module
     assert adapters.module_of(len) is None
-
-
-def test_examples_in_docstrings_run():
-    results = doctest.testmod(annotated_attention.doctor, globs={})
-    assert results.attempted == 4
-    assert results.failed == 0

@@ -1,7 +1,6 @@
 """Every mistake stays wrong, and is nothing but its mistake: it differs nowhere else."""
 
 import copy
-import doctest
 import functools
 import inspect
 
@@ -212,9 +211,3 @@ def test_causal_masks_see_one_token_too_many_and_one_too_few():
     too_many = seen(made(MISTAKES["causal-off-by-one"].version))
     assert torch.equal(too_many, torch.ones(5, 5).tril(1) > 0)
     assert not seen(made(MISTAKES["causal-hides-itself"].version)).diagonal().any()
-
-
-def test_examples_in_docstrings_run():
-    results = doctest.testmod(annotated_attention.mistakes, globs={})
-    assert results.attempted == 2
-    assert results.failed == 0

@@ -1,6 +1,5 @@
 """The score step and the attention step are each one method to override."""
 
-import doctest
 import math
 
 import pytest
@@ -8,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import annotated_attention.multihead
 from annotated_attention import MultiheadAttention, block_future
 
 B, N, M, H, D = 2, 3, 5, 4, 6
@@ -41,12 +39,6 @@ def inputs(n=N, m=M):
 def relative(**options):
     torch.manual_seed(0)
     return Relative(E, H, batch_first=True, **options)
-
-
-def test_examples_in_docstrings_run():
-    results = doctest.testmod(annotated_attention.multihead, globs={})  # they import what they use
-    assert results.attempted == 10
-    assert results.failed == 0
 
 
 @NEED_WEIGHTS

@@ -25,7 +25,7 @@ DEVICES = {"desktop": (1280, "light"), "phone": (360, "dark")}
 # A page of each kind, and the chapter with the most live figures: these are asked everything twice.
 TWICE = [
     "",
-    "api/",
+    "package/attention/",
     "cheat-sheet/",
     "glossary/",
     address("01_one_head"),

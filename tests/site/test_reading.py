@@ -216,7 +216,7 @@ def test_a_title_in_the_navigation_takes_one_line(visit):
     assert max(heights) == min(heights)
 
 
-@pytest.mark.parametrize("path", ["", "api/", "chapters/training/", "cheat-sheet/"])
+@pytest.mark.parametrize("path", ["", "package/doctor/", "chapters/training/", "cheat-sheet/"])
 def test_nothing_moves_where_scrollbars_take_room(with_scrollbars, served, path):
     page = with_scrollbars.new_page(viewport={"width": 1350, "height": 940})
     page.goto(f"{served[0]}/{path}")

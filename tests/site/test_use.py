@@ -133,7 +133,7 @@ def test_live_figures_answer(reader, path):
     [
         ("reshape", "chapters/reshape-trick/"),
         ("padding", "chapters/masks/"),
-        ("MultiheadAttention", "api/"),
+        ("MultiheadAttention", "package/attention/"),
     ],
 )
 def test_search_finds(reader, words, where):

@@ -23,6 +23,14 @@ def attention_parameters(
         bias: whether the four projections have a bias.
         add_bias_kv: whether a learned key and value are appended.
 
+    Examples:
+        >>> from annotated_attention import MultiheadAttention
+        >>> from annotated_attention.counting import attention_parameters
+        >>> attention_parameters(512)
+        1050624
+        >>> sum(parameter.numel() for parameter in MultiheadAttention(512, 8).parameters())
+        1050624
+
     Source: Vaswani et al. (2017), section 3.2.2.
     """
     kdim, vdim = (e if width is None else width for width in (kdim, vdim))
@@ -34,6 +42,11 @@ def product_flops(n: int, d: int, m: int) -> int:
 
     A sum of d numbers takes d - 1 additions; the usual count, torch's too, is d. With a bias to
     add it is exact.
+
+    Examples:
+        >>> from annotated_attention.counting import product_flops
+        >>> product_flops(3, 6, 5)
+        180
     """
     return 2 * n * d * m
 
@@ -50,6 +63,11 @@ def projection_flops(
         b: the number of samples.
         kdim: the width of the keys; None means e.
         vdim: the width of the values; None means e.
+
+    Examples:
+        >>> from annotated_attention.counting import projection_flops
+        >>> projection_flops(3, 5, 24, b=2)
+        36864
     """
     kdim, vdim = (e if width is None else width for width in (kdim, vdim))
     queries, output = product_flops(b * n, e, e), product_flops(b * n, e, e)
@@ -60,12 +78,23 @@ def score_flops(n: int, m: int, e: int, *, b: int = 1) -> int:
     """Count the FLOPs of the scores and of mixing the values: 4bnme.
 
     Both are h products per sample, of width d = e / h, so h cancels. Appended keys count in m.
+
+    Examples:
+        >>> from annotated_attention.counting import score_flops
+        >>> score_flops(3, 5, 24, b=2)
+        2880
     """
     return 2 * product_flops(b * n, e, m)
 
 
 def attention_flops(n: int, m: int, e: int, *, b: int = 1) -> int:
-    """Count the FLOPs of attention, forward: 4bne(2e + n) in self-attention, where n = m."""
+    """Count the FLOPs of attention, forward: 4bne(2e + n) in self-attention, where n = m.
+
+    Examples:
+        >>> from annotated_attention.counting import attention_flops
+        >>> attention_flops(3, 5, 24, b=2)
+        39744
+    """
     return projection_flops(n, m, e, b=b) + score_flops(n, m, e, b=b)
 
 
@@ -78,6 +107,11 @@ def backward_flops(forward: int, without: int = 0) -> int:
         forward: the FLOPs of the forward pass.
         without: those of its products with a factor that needs no gradient, such as a first
             projection of data.
+
+    Examples:
+        >>> from annotated_attention.counting import attention_flops, backward_flops
+        >>> backward_flops(attention_flops(3, 5, 24, b=2))
+        79488
     """
     return BACKWARD * forward - without
 
@@ -101,12 +135,25 @@ def attention_kept(
         memory: the width of what keys and values are made from, where it is not what the queries
             are made from: 0 in self-attention, e in cross-attention, kdim + vdim if they are two.
         fused: without the weights.
+
+    Examples:
+        With the weights, and with the fused kernel, which keeps one number per query and head:
+
+        >>> from annotated_attention.counting import attention_kept
+        >>> attention_kept(1024, 1024, 512, 8), attention_kept(1024, 1024, 512, 8, fused=True)
+        (11010048, 2629632)
     """
     return b * e * (3 * n + 2 * m) + b * m * memory + b * h * n * (1 if fused else m)
 
 
 def cache_numbers(m: int, e: int, *, b: int = 1, layers: int = 1) -> int:
-    """Count the numbers in a cache of the keys and values of m tokens: 2bme in each layer."""
+    """Count the numbers in a cache of the keys and values of m tokens: 2bme in each layer.
+
+    Examples:
+        >>> from annotated_attention.counting import cache_numbers
+        >>> cache_numbers(1024, 768, layers=12)
+        18874368
+    """
     return 2 * b * m * e * layers
 
 
@@ -114,12 +161,24 @@ def cache_numbers(m: int, e: int, *, b: int = 1, layers: int = 1) -> int:
 
 
 def feedforward_parameters(e: int, f: int, *, bias: bool = True) -> int:
-    """Count the parameters of two linear maps, from e to f and back: 2ef + f + e."""
+    """Count the parameters of two linear maps, from e to f and back: 2ef + f + e.
+
+    Examples:
+        >>> from annotated_attention.counting import feedforward_parameters
+        >>> feedforward_parameters(512, 2048)
+        2099712
+    """
     return 2 * e * f + bias * (f + e)
 
 
 def feedforward_flops(n: int, e: int, f: int, *, b: int = 1) -> int:
-    """Count the FLOPs of two linear maps, from e to f and back: 4bnef."""
+    """Count the FLOPs of two linear maps, from e to f and back: 4bnef.
+
+    Examples:
+        >>> from annotated_attention.counting import feedforward_flops
+        >>> feedforward_flops(3, 24, 10, b=2)
+        5760
+    """
     return 2 * product_flops(b * n, e, f)
 
 
@@ -128,15 +187,34 @@ def feedforward_kept(n: int, e: int, f: int, *, b: int = 1, activation: str = "r
 
     The derivative of ReLU can be read from its output, which the second map keeps anyway. GELU
     keeps its input besides.
+
+    Examples:
+        >>> from annotated_attention.counting import feedforward_kept
+        >>> feedforward_kept(3, 24, 10, b=2)
+        204
+        >>> feedforward_kept(3, 24, 10, b=2, activation="gelu")
+        264
     """
     return b * n * (e + f * {"relu": 1, "gelu": 2}[activation])
 
 
 def norm_parameters(e: int, *, bias: bool = True) -> int:
-    """Count the parameters of a layer norm: e factors and e biases."""
+    """Count the parameters of a layer norm: e factors and e biases.
+
+    Examples:
+        >>> from annotated_attention.counting import norm_parameters
+        >>> norm_parameters(512)
+        1024
+    """
     return e + bias * e
 
 
 def norm_kept(n: int, e: int, *, b: int = 1) -> int:
-    """Count what a layer norm keeps: its input, and two statistics for each token."""
+    """Count what a layer norm keeps: its input, and two statistics for each token.
+
+    Examples:
+        >>> from annotated_attention.counting import norm_kept
+        >>> norm_kept(3, 24, b=2)
+        156
+    """
     return b * n * (e + 2)

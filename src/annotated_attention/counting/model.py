@@ -44,6 +44,19 @@ class Model:
         TypeError: a size is no integer.
         ValueError: a size that is too small, ``embed_dim`` not divisible by ``num_heads``, no
             layer at all, or an unknown ``output`` or ``activation``.
+
+    Examples:
+        >>> from annotated_attention.counting import PARTS, PRESETS, Model
+        >>> small = Model(embed_dim=24, num_heads=4, feedforward=10, vocabulary=13)
+        >>> for part in PARTS:
+        ...     print(f"{part:19}{small.parameters()[part]:7,}")
+        projections         43,200
+        scores and mix           0
+        feed-forward         6,168
+        norms                1,440
+        embeddings, output     312
+        >>> sum(PRESETS["gpt2"].parameters().values())
+        124439808
     """
 
     embed_dim: int = 512

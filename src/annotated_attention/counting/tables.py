@@ -8,6 +8,11 @@ def short(number: int, unit: str = "") -> str:
     """Write a number with three digits and a decimal prefix: 63,082,496 as 63.1 M.
 
     The last digit is rounded half up, by integers alone, so that it is the same in any language.
+
+    Examples:
+        >>> from annotated_attention.counting import short
+        >>> short(63_082_496), short(1_500, "B")
+        ('63.1 M', '1.50 kB')
     """
     power, digits = divmod(len(str(number)) - 1, 3)
     if power == 0:
@@ -22,7 +27,13 @@ def short(number: int, unit: str = "") -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Write a part as a percentage, rounded half up: 1 of 8 as 13 %."""
+    """Write a part as a percentage, rounded half up: 1 of 8 as 13 %.
+
+    Examples:
+        >>> from annotated_attention.counting import share
+        >>> share(1, 8)
+        '13 %'
+    """
     return f"{(200 * part + whole) // (2 * whole)} %"
 
 
@@ -34,6 +45,11 @@ def rows(model: Model, length: int, batch: int = 1, width: int = 4) -> list[list
         length: of source and target.
         batch: how many sequences.
         width: bytes of one number: 4 for float32, 2 for half precision.
+
+    Examples:
+        >>> from annotated_attention.counting import PRESETS, rows
+        >>> rows(PRESETS["gpt2"], length=1024)[-1]
+        ['total', '124 M', '100 %', '292 GFLOP', '100 %', '1.21 GB', '611 MB']
     """
     parameters, flops = model.parameters(), model.flops(length, batch)
     kept, fused = model.kept(length, batch), model.kept(length, batch, fused=True)
@@ -53,7 +69,13 @@ def rows(model: Model, length: int, batch: int = 1, width: int = 4) -> list[list
 
 
 def notes(model: Model, length: int, batch: int = 1, width: int = 4) -> list[str]:
-    """Write what the table does not hold, a sentence each; see ``rows`` for the arguments."""
+    """Write what the table does not hold, a sentence each; see ``rows`` for the arguments.
+
+    Examples:
+        >>> from annotated_attention.counting import PRESETS, notes
+        >>> notes(PRESETS["gpt2"], length=1024)[0]
+        "124,439,808 parameters take 498 MB; with gradients and Adam's two averages 1.99 GB."
+    """
     total = sum(model.parameters().values())
     forward = sum(model.flops(length, batch).values())
     scores = model.flops(length, batch)["scores and mix"]
@@ -75,7 +97,24 @@ def notes(model: Model, length: int, batch: int = 1, width: int = 4) -> list[str
 
 
 def table(model: Model, length: int, batch: int = 1, width: int = 4) -> str:
-    """Write the counts for a terminal; see ``rows`` for the arguments."""
+    """Write the counts for a terminal; see ``rows`` for the arguments.
+
+    Examples:
+        >>> from annotated_attention.counting import PRESETS, table
+        >>> print(table(PRESETS["gpt2"], length=1024))
+                            parameters  share     forward  share     kept  kept, fused
+        projections             28.3 M   23 %  58.0 GFLOP   20 %   189 MB       189 MB
+        scores and mix               0    0 %  38.7 GFLOP   13 %   604 MB       590 kB
+        feed-forward            56.7 M   46 %   116 GFLOP   40 %   340 MB       340 MB
+        norms                   38.4 k    0 %      0 FLOP    0 %  78.8 MB      78.8 MB
+        embeddings, output      39.4 M   32 %  79.0 GFLOP   27 %  3.15 MB      3.15 MB
+        total                    124 M  100 %   292 GFLOP  100 %  1.21 GB       611 MB
+        <BLANKLINE>
+        124,439,808 parameters take 498 MB; with gradients and Adam's two averages 1.99 GB.
+        Forward and backward: 875 GFLOP.
+        Scores and mix take 67 % of the projections' FLOPs, and overtake them at length 2e = 1,536.
+        One more token, with a cache: 285 MFLOP; the cache holds 75.5 MB.
+    """
     cells = rows(model, length, batch, width)
     columns = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [

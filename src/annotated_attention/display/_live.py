@@ -52,6 +52,14 @@ def live(
     Raises:
         ValueError: there is no such module, or ``static`` holds no figure.
         TypeError: ``data`` holds something that JSON does not.
+
+    Examples:
+        >>> from annotated_attention import display
+        >>> drawing, _ = display.panels(360, 120)
+        >>> static = display.finish(drawing, name="static", alt="What stands without scripts.")
+        >>> figure = display.live(static, "calculator", {"preset": "gpt2"})
+        >>> figure.module, figure
+        ('calculator', Figure: What stands without scripts.)
     """
     if module not in modules():
         raise ValueError(f"module ({module!r}) must be one of {', '.join(modules())}")

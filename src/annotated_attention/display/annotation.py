@@ -49,6 +49,12 @@ def annotated(*objects: object, methods: bool = True) -> Output:
     Raises:
         TypeError: one is something else.
         OSError: the source of one cannot be found.
+
+    Examples:
+        >>> from annotated_attention import display, merge_heads
+        >>> shown = display.annotated(merge_heads)
+        >>> shown.html.count("<details>"), shown.text.startswith("def merge_heads")
+        (1, True)
     """
     shown = [_shown(one, methods) for one in objects]
     return _Annotated("\n\n\n".join(text for text, _ in shown), "".join(x for _, x in shown))

@@ -28,6 +28,14 @@ def source(obj: object, *, docstrings: bool = True) -> Output:
     Raises:
         TypeError: ``obj`` is something else.
         OSError: the source cannot be found, as for a class made in C.
+
+    Examples:
+        >>> from annotated_attention import display, merge_heads
+        >>> display.source(merge_heads, docstrings=False)
+        def merge_heads(x: Tensor) -> Tensor:
+            if x.dim() < 3:
+                raise ValueError(f"x must have shape (..., h, n, d), got {tuple(x.shape)}")
+            return x.transpose(-3, -2).flatten(-2)  # (..., n, h, d) -> (..., n, h * d)
     """
     text = _source_text(obj) if docstrings else _without_docstrings(_source_text(obj))
     return Output(text, code_block("\n".join(highlight_lines(text))))
@@ -47,6 +55,15 @@ def diff(old: object, new: object) -> Output:
     Raises:
         TypeError: ``old`` or ``new`` is something else.
         OSError: the source of one cannot be found.
+
+    Examples:
+        >>> from annotated_attention import display
+        >>> display.diff("scores = q @ k.mT", "scores = q @ k.mT / d**0.5")
+        --- old
+        +++ new
+        @@ -1 +1 @@
+        -scores = q @ k.mT
+        +scores = q @ k.mT / d**0.5
     """
     before, after = (_as_text(version) for version in (old, new))
     old_lines, new_lines = before.split("\n"), after.split("\n")

@@ -3,10 +3,12 @@
 import re
 
 _FACTOR = r"(?:[A-Za-z_]\w*|\d+|\.\.\.|…)"
-_ITEM = rf"{_FACTOR}(?: *[*·] *{_FACTOR})*"
+_ITEM = rf"{_FACTOR}(?:\s*[*·]\s*{_FACTOR})*"
 # The comma tells a shape from an aside, and a name before the parenthesis makes it a call.
-_SHAPE = re.compile(rf"(?<![\w)\]])\( *{_ITEM} *,(?: *{_ITEM} *,)*(?: *{_ITEM})? *\)")
+_SHAPE = re.compile(rf"(?<![\w)\]])\(\s*{_ITEM}\s*,(?:\s*{_ITEM}\s*,)*(?:\s*{_ITEM})?\s*\)")
 _LETTER = re.compile(r"\b[bnmhd]\b")
+# In plain words a shape has one of the letters at least: (see there, …) is none.
+SHAPE_IN_PROSE = rf"(?=\([^()]*{_LETTER.pattern}){_SHAPE.pattern}"
 # Text without markup only: what has been coloured no longer matches, and a block of code is no
 # inline code.
 _MAY_HOLD_SHAPES = re.compile(
@@ -24,21 +26,13 @@ def colour_shapes(html: str) -> str:
         The same HTML, in which each of the five letters inside a shape is a
         ``<b class="dim dim-n">n</b>``. Shapes are looked for in comments, in docstrings and in
         inline code, nowhere else. Colouring twice changes nothing.
+
+    Examples:
+        >>> from annotated_attention import display
+        >>> display.colour_shapes("<code>(n, e)</code>")
+        '<code>(<b class="dim dim-n">n</b>, e)</code>'
     """
     return _MAY_HOLD_SHAPES.sub(lambda found: _SHAPE.sub(_mark, found[0]), html)
-
-
-def as_code(prose: str) -> str:
-    """Put each shape that stands in ``prose`` as plain words, such as (b, n, e), into ``<code>``.
-
-    Args:
-        prose: escaped for HTML, without elements.
-    """
-    return _SHAPE.sub(lambda found: _code(found[0]), prose)
-
-
-def _code(shape: str) -> str:
-    return f"<code>{shape}</code>" if _LETTER.search(shape) else shape
 
 
 def _mark(shape: re.Match[str]) -> str:

@@ -31,6 +31,13 @@ def flow(
 
     Raises:
         ValueError: a box without a shape, or a size without a letter.
+
+    Examples:
+        >>> from annotated_attention import display
+        >>> places, arrows = {"x": (0, 0), "q": (0, 1)}, [("x", "q", "W_Q")]
+        >>> shapes, letters = {"x": (3, 24), "q": (3, 6)}, {3: "n", 24: "e", 6: "d"}
+        >>> display.flow(places, arrows, shapes, letters, name="projection")
+        Figure: Boxes, with their shapes: x (n, e); q (n, d). Arrows: x to q: W_Q.
     """
     written = {box: _write(box, shapes, letters) for box in places}
     columns, rows = (1 + max(place[axis] for place in places.values()) for axis in (0, 1))

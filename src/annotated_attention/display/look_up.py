@@ -32,6 +32,15 @@ def soft_look_up(
 
     Raises:
         ValueError: there is not one share per book.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import display
+        >>> shelf = {"cats": "animals", "soups": "food"}
+        >>> shares = torch.tensor([0.75, 0.25])
+        >>> figure = display.soft_look_up("who drank?", shelf, shares, name="shelf")
+        >>> print(figure.text.partition(". ")[2])
+        “cats” gives 0.75 of its pages animals; “soups” gives 0.25 of its pages food.
     """
     if shares.shape != (len(shelf),):
         raise ValueError(f"shares must be ({len(shelf)},), one per book, got {tuple(shares.shape)}")
@@ -86,6 +95,17 @@ def one_query(
 
     Raises:
         ValueError: the words or the features do not fit the values.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import display
+        >>> query, keys, values = torch.tensor([1.0, 0]), torch.eye(2), 4 * torch.eye(2)
+        >>> words, features = ["cat", "milk"], ["animal", "food"]
+        >>> figure = display.one_query(
+        ...     query, keys, values, words, features, who="it", name="query"
+        ... )
+        >>> print(figure.text.partition(". ")[2])
+        Its weights: cat 0.67, milk 0.33. It collects: animal 2.68, food 1.32.
     """
     if values.shape != (len(words), len(features)):
         raise ValueError(

@@ -124,6 +124,11 @@ def chapter_map(*lit: str) -> Output:
 
     Raises:
         ValueError: a name that is no step.
+
+    Examples:
+        >>> from annotated_attention import display
+        >>> display.chapter_map("split", "merge")
+        project in → [split] → score → mask → softmax → mix → [merge] → project out
     """
     for step in lit:
         if step not in STEPS:
@@ -141,7 +146,13 @@ def chapter_map(*lit: str) -> Output:
 
 
 def whole_map() -> Output:
-    """Draw the map large: each step can be pointed at, by hand or by key, and says what it does."""
+    """Draw the map large: each step can be pointed at, by hand or by key, and says what it does.
+
+    Examples:
+        >>> from annotated_attention import display
+        >>> [line.partition(":")[0] for line in display.whole_map().text.splitlines()][:3]
+        ['project in', 'split', 'score']
+    """
     says, steps = _says(), []
     for i, (step, (shape, _)) in enumerate(STEPS.items()):
         names = f'aria-labelledby="aa-step-{i}" aria-describedby="aa-says-{i}"'

@@ -40,7 +40,14 @@ _STYLE: dict[Any, Any] = {
 def panels(
     width: float, height: float, columns: int = 1, rows: int = 1
 ) -> tuple[Figure, list[Axes]]:
-    """Start a figure of panels, given row by row; sizes in CSS pixels."""
+    """Start a figure of panels, given row by row; sizes in CSS pixels.
+
+    Examples:
+        >>> from annotated_attention import display
+        >>> drawing, axes = display.panels(360, 120, columns=2)
+        >>> len(axes)
+        2
+    """
     with mpl.rc_context(_STYLE):
         drawing = Figure(figsize=(width / 72, height / 72), layout="constrained")
         axes = list(drawing.subplots(rows, columns, squeeze=False).flat)
@@ -60,6 +67,13 @@ def finish(drawing: Figure, *, name: str, alt: str, caption: str = "") -> Output
 
     Raises:
         ValueError: ``name`` is not made of letters, digits and hyphens, or ``alt`` is empty.
+
+    Examples:
+        >>> from annotated_attention import display
+        >>> drawing, (axes,) = display.panels(360, 120)
+        >>> line = axes.plot([0, 1, 4], color=display.COLOURS["n"])
+        >>> display.finish(drawing, name="squares", alt="The squares of 0, 1 and 2.")
+        Figure: The squares of 0, 1 and 2.
     """
     if not re.fullmatch(r"[a-z0-9-]+", name):
         raise ValueError(f"name ({name!r}) must consist of a-z, 0-9 and hyphens")
@@ -88,6 +102,13 @@ def attention_map(
 
     Raises:
         ValueError: the words do not fit the weights.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import display
+        >>> weights = torch.tensor([[0.75, 0.25]])
+        >>> display.attention_map(weights, ["it"], ["cat", "milk"], name="map")
+        Figure: Attention weights, queries in rows and keys in columns. it looks at cat (0.75).
     """
     maps = weights.detach()
     maps = maps[None] if maps.dim() == 2 else maps
@@ -154,6 +175,13 @@ def attention_lines(
 
     Raises:
         ValueError: the words do not fit the weights, or ``query`` is not one of them.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import display
+        >>> weights = torch.tensor([[1.0, 0.0], [0.75, 0.25]])
+        >>> display.attention_lines(weights, ["cat", "it"], query=1, name="lines")
+        Figure: The sentence “cat it” looks at itself. The weights of “it”: cat 0.75, it 0.25.
     """
     n = len(words)
     if weights.shape != (n, n):

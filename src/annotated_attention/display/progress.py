@@ -19,6 +19,14 @@ class Progress:
     """Shows how far a run is, with a row for each measurement made on the way.
 
     In a notebook the output grows while the cell runs; on a page it is what stood there at last.
+
+    Examples:
+        >>> from annotated_attention import display
+        >>> progress = display.Progress(20, "loss")
+        0 of 20 steps
+        step  loss
+        >>> progress.to(10)
+        >>> progress.measured(0.25)
     """
 
     def __init__(self, total: int, *columns: str) -> None:

@@ -4,6 +4,7 @@ Stage one asks questions whose answers are known for every right attention, what
 Stage two takes the weights, where it can find them, and compares with the right version and with
 every entry of ``annotated_attention.mistakes``, to name what is wrong.
 
+Examples:
     >>> from annotated_attention import MultiheadAttention
     >>> from annotated_attention.doctor import adapters, examine
     >>> module = MultiheadAttention(24, 4, batch_first=True)

@@ -4,6 +4,8 @@ Each takes something callable and returns something callable, so that they can b
 other, the one that stands nearest to the module innermost:
 
     sequence_first(allowed(module))
+
+Most examples below show what an adapter passes on; those of ``torch_like`` and ``allowed`` examine.
 """
 
 import inspect
@@ -14,6 +16,24 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.masks import block_future
+
+__all__ = [
+    "Adapted",
+    "additive",
+    "allowed",
+    "always_masked",
+    "causal",
+    "folded",
+    "for_all_queries",
+    "for_all_samples",
+    "for_each_head",
+    "keywords",
+    "numbers",
+    "sequence_first",
+    "torch_like",
+    "with_mask",
+    "without_mask",
+]
 
 MASKS = ("any", "shared", "padding", "none")
 
@@ -26,6 +46,14 @@ class Adapted:
         masks: ``"any"``, a mask for every sample and query; ``"shared"``, the same for all samples;
             ``"padding"``, the same for all queries; ``"none"``.
         required: whether it makes a mask of its own where none is given.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor.adapters import Adapted
+        >>> linear = torch.nn.Linear(24, 24)
+        >>> adapted = Adapted(lambda x, blocked: linear(x), linear, masks="none")
+        >>> adapted.name, adapted.masks, adapted.module is linear
+        ('Linear', 'none', True)
     """
 
     def __init__(
@@ -88,6 +116,14 @@ def torch_like(
         batch_first: whether it takes (b, n, e) and not (n, b, e); None means what its
             ``batch_first`` says, and True where it has none.
         **options: passed on, such as ``need_weights=False``.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters, examine
+        >>> module = torch.nn.MultiheadAttention(24, 4)  # (n, b, e)
+        >>> report = examine(adapters.torch_like(module), embed_dim=24, num_heads=4)
+        >>> report.ok, report.codes
+        (True, ('nan-row', 'weights-after-dropout'))
     """
     if batch_first is None:
         batch_first = getattr(module, "batch_first", True)
@@ -125,7 +161,18 @@ def _torch_masks(module: Any, blocked: Tensor | None) -> dict[str, Tensor]:
 
 
 def sequence_first(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what takes (n, b, e) and (m, b, e) and returns (n, b, e); masks stay as they are."""
+    """Adapt what takes (n, b, e) and (m, b, e) and returns (n, b, e); masks stay as they are.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> def attend(query, key, value, blocked):
+        ...     print("it takes", *query.shape)
+        ...     return query
+        >>> adapters.sequence_first(attend)(*torch.randn(3, 2, 5, 24), None).shape
+        it takes 5 2 24
+        torch.Size([2, 5, 24])
+    """
 
     def call(*inputs: Any) -> Any:
         masks = 1 - len(inputs) % 2  # an even number of inputs ends with the mask
@@ -139,12 +186,34 @@ def sequence_first(attend: Callable[..., Any]) -> Adapted:
 
 
 def allowed(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what takes a mask that is True where a query may look."""
+    """Adapt what takes a mask that is True where a query may look.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters, examine
+        >>> def attend(query, key, value, allowed):
+        ...     mask = None if allowed is None else allowed[:, None]
+        ...     q, k, v = (x.unflatten(-1, (4, 6)).transpose(1, 2) for x in (query, key, value))
+        ...     output = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
+        ...     return output.transpose(1, 2).flatten(2)
+        >>> examine(adapters.allowed(attend), embed_dim=24, num_heads=4).ok
+        True
+        >>> examine(attend, embed_dim=24, num_heads=4).codes
+        ('mask-inverted',)
+    """
     return with_mask(attend, lambda blocked: ~blocked)
 
 
 def additive(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what adds a mask to the scores: 0 for what is allowed, minus infinity for the rest."""
+    """Adapt what adds a mask to the scores: 0 for what is allowed, minus infinity for the rest.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> blocked = torch.tensor([[[False, True, False]]])
+        >>> adapters.additive(lambda x, mask: mask)(torch.randn(1, 3, 24), blocked)
+        tensor([[[0., -inf, 0.]]])
+    """
 
     def call(*inputs: Any) -> Any:
         *tokens, blocked = inputs
@@ -156,34 +225,87 @@ def additive(attend: Callable[..., Any]) -> Adapted:
 
 
 def numbers(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what takes its mask as integers, 0 and 1."""
+    """Adapt what takes its mask as integers, 0 and 1.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> blocked = torch.tensor([[[False, True, False]]])
+        >>> adapters.numbers(lambda x, mask: mask)(torch.randn(1, 3, 24), blocked)
+        tensor([[[0, 1, 0]]])
+    """
     return with_mask(attend, lambda mask: mask.long())
 
 
 def for_each_head(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what takes a mask of (b, 1, n, m), broadcast over the heads."""
+    """Adapt what takes a mask of (b, 1, n, m), broadcast over the heads.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> blocked = torch.zeros(2, 5, 5, dtype=torch.bool)
+        >>> adapters.for_each_head(lambda x, mask: mask)(torch.randn(2, 5, 24), blocked).shape
+        torch.Size([2, 1, 5, 5])
+    """
     return with_mask(attend, lambda mask: mask.unsqueeze(1))
 
 
 def folded(attend: Callable[..., Any], num_heads: int) -> Adapted:
-    """Adapt what takes a mask of (b * h, n, m), samples first."""
+    """Adapt what takes a mask of (b * h, n, m), samples first.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> blocked = torch.zeros(2, 5, 5, dtype=torch.bool)
+        >>> adapted = adapters.folded(lambda x, mask: mask, num_heads=4)
+        >>> adapted(torch.randn(2, 5, 24), blocked).shape
+        torch.Size([8, 5, 5])
+    """
     return with_mask(attend, lambda mask: mask.repeat_interleave(num_heads, 0))
 
 
 def for_all_samples(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what takes no mask but (n, m), the same for all samples."""
+    """Adapt what takes no mask but (n, m), the same for all samples.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> adapted = adapters.for_all_samples(lambda x, mask: mask)
+        >>> adapted(torch.randn(2, 5, 24), torch.zeros(2, 5, 5, dtype=torch.bool)).shape
+        torch.Size([5, 5])
+        >>> adapted.masks
+        'shared'
+    """
     return with_mask(attend, lambda mask: mask[0], "shared")
 
 
 def for_all_queries(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what takes no mask but padding, (b, m), the same for all queries."""
+    """Adapt what takes no mask but padding, (b, m), the same for all queries.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> adapted = adapters.for_all_queries(lambda x, mask: mask)
+        >>> adapted(torch.randn(2, 5, 24), torch.zeros(2, 5, 5, dtype=torch.bool)).shape
+        torch.Size([2, 5])
+        >>> adapted.masks
+        'padding'
+    """
     return with_mask(attend, lambda mask: mask[:, 0], "padding")
 
 
 def with_mask(
     attend: Callable[..., Any], change: Callable[[Tensor], Tensor], masks: str | None = None
 ) -> Adapted:
-    """Adapt what takes another mask: ``change`` makes it from (b, n, m); None stays None."""
+    """Adapt what takes another mask: ``change`` makes it from (b, n, m); None stays None.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> adapted = adapters.with_mask(lambda x, mask: mask, torch.logical_not)
+        >>> adapted(torch.randn(1, 3, 24), torch.tensor([[[False, True, False]]]))
+        tensor([[[ True, False,  True]]])
+    """
 
     def call(*inputs: Any) -> Any:
         *tokens, blocked = inputs
@@ -193,7 +315,15 @@ def with_mask(
 
 
 def always_masked(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what must be given a mask: where there is none, one that blocks nothing."""
+    """Adapt what must be given a mask: where there is none, one that blocks nothing.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> adapted = adapters.always_masked(lambda x, mask: mask.any())
+        >>> adapted(torch.randn(2, 5, 24), None)
+        tensor(False)
+    """
 
     def call(*inputs: Any) -> Any:
         *tokens, blocked = inputs
@@ -206,7 +336,15 @@ def always_masked(attend: Callable[..., Any]) -> Adapted:
 
 
 def without_mask(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what takes no mask at all; what would need one is reported as not examined."""
+    """Adapt what takes no mask at all; what would need one is reported as not examined.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> adapted = adapters.without_mask(torch.nn.Identity())
+        >>> adapted(torch.randn(2, 5, 24), None).shape, adapted.masks
+        (torch.Size([2, 5, 24]), 'none')
+    """
     return Adapted(lambda *inputs: attend(*inputs[:-1]), attend, "none")
 
 
@@ -217,6 +355,15 @@ def keywords(attend: Callable[..., Any], *names: str, **options: Any) -> Adapted
         attend: what to call.
         *names: of the arguments, in the doctor's order; a mask that is None is left out.
         **options: passed on as they are.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> def attend(*, states, attention_mask=None, temperature):
+        ...     return sorted(locals())
+        >>> adapted = adapters.keywords(attend, "states", "attention_mask", temperature=1.0)
+        >>> adapted(torch.randn(2, 5, 24), None)
+        ['attention_mask', 'states', 'temperature']
     """
 
     def call(*inputs: Any) -> Any:
@@ -232,6 +379,15 @@ def causal(attend: Callable[..., Any], inputs: int = 3) -> Adapted:
     Args:
         attend: takes ``inputs`` tensors and ``blocked``.
         inputs: 3 for query, key and value, 1 for x alone.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> adapted = adapters.causal(lambda x, blocked: blocked[0], inputs=1)
+        >>> adapted(torch.randn(2, 3, 24))
+        tensor([[False,  True,  True],
+                [False, False,  True],
+                [False, False, False]])
     """
 
     def call(x: Tensor) -> Any:

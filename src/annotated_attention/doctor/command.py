@@ -88,6 +88,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         0 if nothing is wrong, 1 if something is, 2 if it could not be asked.
+
+    Examples:
+        >>> from annotated_attention import multihead
+        >>> from annotated_attention.doctor.command import main
+        >>> target = f"{multihead.__file__}:MultiheadAttention"
+        >>> main([target, "--embed-dim", "24", "--num-heads", "4", "--batch-first"])
+        ✓ MultiheadAttention: nothing wrong, 1 by convention, 22 tests, 1 not examined
+        ...
+        0
     """
     parser = _parser()
     options = parser.parse_args(arguments)

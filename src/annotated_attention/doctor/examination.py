@@ -77,6 +77,29 @@ def examine(
         ValueError: ``kind`` is none of the three, ``embed_dim`` is not divisible by ``num_heads``,
             or a size is below 1.
         TypeError: ``attend`` cannot be called.
+
+    Examples:
+        A self-attention with two mistakes that published code often has:
+
+        >>> import torch
+        >>> from annotated_attention.doctor import examine
+        >>> class Attention(torch.nn.Module):
+        ...     def __init__(self, e, h):
+        ...         super().__init__()
+        ...         self.h, self.qkv, self.out = h, torch.nn.Linear(e, 3 * e), torch.nn.Linear(e, e)
+        ...
+        ...     def forward(self, x, blocked=None):
+        ...         b, n, e = x.shape
+        ...         q, k, v = self.qkv(x).view(b, n, 3, self.h, -1).permute(2, 0, 3, 1, 4)
+        ...         scores = q @ k.mT / (e // self.h) ** 0.5
+        ...         if blocked is not None:
+        ...             scores = scores.masked_fill(blocked[:, None], -1e9)
+        ...         return self.out((scores.softmax(-1) @ v).reshape(b, n, e))
+        >>> report = examine(Attention(24, 4), embed_dim=24, num_heads=4, kind="self")
+        >>> report.ok, report.codes
+        (False, ('merge-without-transpose', 'finite-fill-in-half'))
+        >>> print(report.findings[0].remedy)
+        Write `heads.transpose(1, 2).reshape(b, n, h * d)` in place of `heads.reshape(b, n, h * d)`.
     """
     _check(attend, embed_dim, num_heads, kind, max_length)
     patient = Patient(attend, embed_dim, num_heads, kind, module, max_length)

@@ -24,6 +24,17 @@ class Finding:
         cause: what probably leads to it.
         remedy: what to change.
         test: the part of the examination that found it.
+
+    Examples:
+        >>> from annotated_attention.doctor import Finding, adapters, examine
+        >>> from annotated_attention.mistakes import NoScale
+        >>> module = NoScale(24, 4, batch_first=True)
+        >>> report = examine(adapters.torch_like(module), embed_dim=24, num_heads=4)
+        >>> finding, *_ = report.findings
+        >>> isinstance(finding, Finding), finding.code, finding.severity
+        (True, 'no-scale', 'wrong')
+        >>> print(finding.remedy)
+        Write `scores = q @ k.mT / math.sqrt(d)` in place of `scores = q @ k.mT`.
     """
 
     code: str
@@ -49,6 +60,16 @@ class Report:
             or the worst severity that it found, before the diagnosis put findings together.
         agreement: what the outputs agree with, if the projections' weights were found.
         version: the same as a name: ``"right"``, the code of a mistake, or "" for neither.
+
+    Examples:
+        >>> from annotated_attention import MultiheadAttention
+        >>> from annotated_attention.doctor import Report, adapters, examine
+        >>> module = MultiheadAttention(24, 4, batch_first=True)
+        >>> report = examine(adapters.torch_like(module), embed_dim=24, num_heads=4)
+        >>> isinstance(report, Report), report.ok
+        (True, True)
+        >>> print(report.verdict)
+        ✓ MultiheadAttention: nothing wrong, 1 by convention, 22 tests, 1 not examined
     """
 
     name: str

@@ -1,10 +1,13 @@
 """The checks behind the chapters' exercises: each prints a verdict with its reason.
 
-    exercises.one_head.check_attend(my_attend)
-
 A check never raises, whatever it is given, and returns None: a cell shows the verdict alone. The
 checks of a chapter stand in a module named as the chapter's script. A module needs no entry here:
 it is found, and imported when it is used.
+
+Examples:
+    >>> from annotated_attention import exercises
+    >>> exercises.masks.check_find_leaks("not a function")
+    ✗ find_leaks: give the function or class itself; this is an object of type str.
 """
 
 import importlib

@@ -38,6 +38,11 @@ def load(machine: str = "cpu") -> dict[str, Any] | None:
 
     Raises:
         ValueError: ``machine`` is neither of the two.
+
+    Examples:
+        >>> from annotated_attention import measure
+        >>> sorted(measure.load())
+        ['memory', 'provenance', 'times']
     """
     if machine not in ("cpu", "cuda"):
         raise ValueError(f'machine ({machine!r}) must be "cpu" or "cuda"')
@@ -50,6 +55,14 @@ def find(section: str, **wanted: Any) -> list[dict[str, Any]]:
     Args:
         section: ``"versions"``, ``"masks"`` and so on; see ``plan``.
         **wanted: what else the cases must have, such as ``mode="forward"``.
+
+    Examples:
+        >>> from annotated_attention import measure
+        >>> case = measure.find("versions", mode="forward")[0]
+        >>> case["section"], case["mode"]
+        ('versions', 'forward')
+        >>> measure.DATA.name
+        'benchmarks.json'
     """
     found = load()
     rows = [row for row in found["times"] if row["section"] == section] if found else []

@@ -2,11 +2,47 @@
 
 Each differs from the right version by the mistake alone, keeps every shape, and says in its
 docstring what it computes instead and why nobody notices. They are here to be run, seen to fail,
-and caught. ``MISTAKES`` lists them by their code, the name in lower case with hyphens:
+and caught. ``MISTAKES`` lists them by their code, the name in lower case with hyphens.
 
+Examples:
     >>> from annotated_attention.mistakes import MISTAKES
-    >>> print(MISTAKES["no-scale"].title)
-    The scores are not divided by the square root of d
+    >>> for code, mistake in MISTAKES.items():
+    ...     print(f"{code:35}{mistake.version.__name__}")
+    input-changed-in-place             InputChangedInPlace
+    call-instead-of-forward            CallInsteadOfForward
+    mask-inverted                      MaskInverted
+    mask-ignored                       MaskIgnored
+    mask-after-softmax                 MaskAfterSoftmax
+    mask-multiplied                    MaskMultiplied
+    padding-mask-on-queries            PaddingMaskOnQueries
+    mask-on-the-wrong-axis             MaskOnTheWrongAxis
+    mask-in-the-wrong-order            MaskInTheWrongOrder
+    mask-transposed                    MaskTransposed
+    causal-off-by-one                  CausalOffByOne
+    causal-hides-itself                CausalHidesItself
+    causal-unasked                     CausalUnasked
+    finite-fill-in-half                FiniteFillInHalf
+    nan-row                            NanRow
+    chunks-in-the-wrong-order          ChunksInTheWrongOrder
+    interleaved-per-head               InterleavedPerHead
+    shared-heads                       SharedHeads
+    keys-and-values-swapped            KeysAndValuesSwapped
+    output-projection-missing          OutputProjectionMissing
+    output-projection-doubled          OutputProjectionDoubled
+    heads-in-a-plain-list              HeadsInAPlainList
+    merge-without-transpose            MergeWithoutTranspose
+    split-without-transpose            SplitWithoutTranspose
+    split-and-merge-without-transpose  SplitAndMergeWithoutTranspose
+    batch-mixed-into-sequence          BatchMixedIntoSequence
+    heads-of-other-samples             HeadsOfOtherSamples
+    no-scale                           NoScale
+    scale-by-model-width               ScaleByModelWidth
+    scale-twice                        ScaleTwice
+    scale-by-length                    ScaleByLength
+    softmax-over-queries               SoftmaxOverQueries
+    softmax-over-heads                 SoftmaxOverHeads
+    dropout-before-softmax             DropoutBeforeSoftmax
+    dropout-in-evaluation              DropoutInEvaluation
 """
 
 from typing import TYPE_CHECKING

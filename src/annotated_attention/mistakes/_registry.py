@@ -20,6 +20,16 @@ class Mistake:
         version: the class that makes it.
         wrong: the line as people write it.
         right: the line to write instead.
+
+    Examples:
+        >>> from annotated_attention.mistakes import MISTAKES, Mistake
+        >>> entry = MISTAKES["no-scale"]
+        >>> isinstance(entry, Mistake), entry.version.__name__
+        (True, 'NoScale')
+        >>> print(entry.title)
+        The scores are not divided by the square root of d
+        >>> print(entry.remedy)
+        Write `scores = q @ k.mT / math.sqrt(d)` in place of `scores = q @ k.mT`.
     """
 
     code: str

@@ -9,7 +9,18 @@ from annotated_attention.multihead import MultiheadAttention
 
 
 class StepByStep(MultiheadAttention):
-    """The right version: score, mask and softmax, dropout, mix."""
+    """The right version: score, mask and softmax, dropout, mix.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import MultiheadAttention
+        >>> from annotated_attention.mistakes import StepByStep
+        >>> right, steps = MultiheadAttention(24, 4), StepByStep(24, 4)
+        >>> steps.load_state_dict(right.state_dict())
+        <All keys matched successfully>
+        >>> x = torch.randn(5, 2, 24)
+        >>> torch.testing.assert_close(steps(x, x, x), right(x, x, x))
+    """
 
     softmax_axis = -1
 

@@ -18,6 +18,18 @@ def merge_without_transpose(x: Tensor) -> Tensor:
 
     Args:
         x: (..., h, n, d), one slice per head.
+
+    Examples:
+        The tens say which of two heads a number is from, the ones which of three tokens:
+
+        >>> import torch
+        >>> from annotated_attention import merge_heads
+        >>> from annotated_attention.mistakes.reshapes import merge_without_transpose
+        >>> x = torch.tensor([[[10], [11], [12]], [[20], [21], [22]]])
+        >>> merge_heads(x).tolist()
+        [[10, 20], [11, 21], [12, 22]]
+        >>> merge_without_transpose(x).tolist()
+        [[10, 11], [12, 20], [21, 22]]
     """
     *batch, h, n, d = x.shape
     return x.reshape(*batch, n, h * d)  # (..., n, h * d)
@@ -34,6 +46,16 @@ def split_without_transpose(x: Tensor, num_heads: int) -> Tensor:
     Args:
         x: (..., n, h * d), one row per token.
         num_heads: how many.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import split_heads
+        >>> from annotated_attention.mistakes.reshapes import split_without_transpose
+        >>> x = torch.tensor([[10, 20], [11, 21], [12, 22]])
+        >>> split_heads(x, 2).squeeze(-1).tolist()
+        [[10, 11, 12], [20, 21, 22]]
+        >>> split_without_transpose(x, 2).squeeze(-1).tolist()
+        [[10, 20, 11], [21, 12, 22]]
     """
     *batch, n, width = x.shape
     return x.reshape(*batch, num_heads, n, width // num_heads)  # (..., h, n, d)

@@ -46,6 +46,15 @@ LAYOUT = Layout(
 class SentenceEncoder(nn.Module):
     """A BERT-type encoder on ``TransformerEncoder``: post-LN, learned positions, mean pooling.
 
+    Examples:
+        >>> from annotated_attention.pretrained import SentenceEncoder, load_encoder
+        >>> model = load_encoder(folder)
+        >>> isinstance(model, SentenceEncoder), model.training
+        (True, False)
+        >>> tokens, blocked = model.tokenize(["the cat drank milk", "thirsty"])
+        >>> model(tokens, blocked).shape
+        torch.Size([2, 4, 24])
+
     Source: Devlin et al. (2019), section 3; Reimers and Gurevych (2019), section 3.
     """
 
@@ -149,6 +158,13 @@ def mean_pool(states: Tensor, blocked: Tensor) -> Tensor:
 
     Returns:
         (b, e).
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.pretrained import mean_pool
+        >>> states = torch.tensor([[[1.0, 2], [3, 4], [9, 9]]])
+        >>> mean_pool(states, torch.tensor([[False, False, True]]))
+        tensor([[2., 3.]])
     """
     real = (~blocked)[..., None].to(states.dtype)  # (b, n, 1)
     return (states * real).sum(1) / real.sum(1)    # (b, e)
@@ -173,6 +189,13 @@ def load_encoder(
         ImportError: the extra ``trained`` is not installed.
         ValueError: a file cannot be read, a field of the configuration names something that
             cannot be built here, or a tensor is missing, superfluous or of the wrong shape.
+
+    Examples:
+        >>> from annotated_attention.pretrained import load_encoder
+        >>> model = load_encoder(folder)  # of a BERT-type checkpoint
+        >>> vectors = model.encode(["the cat drank milk", "it was thirsty"])
+        >>> vectors.norm(dim=-1).round(decimals=3).tolist()
+        [1.0, 1.0]
     """
     config = Config(folder, "bert")
     config.require(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)

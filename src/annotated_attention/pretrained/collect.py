@@ -24,6 +24,16 @@ def attention_weights(model: nn.Module) -> Iterator[list[Tensor]]:
 
     Raises:
         ValueError: the model holds no ``MultiheadAttention``.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import TransformerEncoder, TransformerEncoderLayer
+        >>> from annotated_attention.pretrained import attention_weights
+        >>> encoder = TransformerEncoder(TransformerEncoderLayer(24, 4, batch_first=True), 3)
+        >>> with attention_weights(encoder) as found:
+        ...     output = encoder(torch.randn(2, 5, 24))
+        >>> len(found), found[0].shape
+        (3, torch.Size([2, 4, 5, 5]))
     """
     found: list[Tensor] = []
 

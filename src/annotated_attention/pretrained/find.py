@@ -14,7 +14,16 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # m
 
 
 class NoWeights(FileNotFoundError):
-    """There is no trained model here; the message says in one line how to get it."""
+    """There is no trained model here; the message says in one line how to get it.
+
+    Examples:
+        >>> from annotated_attention.pretrained import NoWeights, find_weights
+        >>> try:
+        ...     find_weights("elsewhere")
+        ... except NoWeights as error:
+        ...     print(str(error)[:27])
+        there is no config.json and
+    """
 
     def _render_traceback_(self) -> list[str]:
         return [str(self)]  # a notebook shows the line alone
@@ -35,6 +44,13 @@ def find_weights(folder: str | os.PathLike[str] | None = None, *, hub: bool = Fa
     Raises:
         NoWeights: they are in none of these places, or the named folder lacks a file.
         ValueError: the hub's file is another one.
+
+    Examples:
+        >>> from annotated_attention.pretrained import FILES, VARIABLE, find_weights
+        >>> FILES, VARIABLE
+        (('config.json', 'model.safetensors', 'tokenizer.json'), 'ANNOTATED_ATTENTION_WEIGHTS')
+        >>> find_weights(folder).is_dir()
+        True
     """
     if named := folder or os.environ.get(VARIABLE):
         path = Path(named)
@@ -69,6 +85,14 @@ def _from_hub() -> Path:
 
 
 def sha256(folder: str | os.PathLike[str]) -> str:
-    """Give the SHA-256 of a folder's weights; ``SHA256`` is that of all-MiniLM-L6-v2."""
+    """Give the SHA-256 of a folder's weights; ``SHA256`` is that of all-MiniLM-L6-v2.
+
+    Examples:
+        >>> from annotated_attention.pretrained import REPOSITORY, SHA256, sha256
+        >>> REPOSITORY
+        'sentence-transformers/all-MiniLM-L6-v2'
+        >>> sha256(folder) == SHA256  # another checkpoint
+        False
+    """
     with Path(folder, "model.safetensors").open("rb") as file:
         return file_digest(file, "sha256").hexdigest()

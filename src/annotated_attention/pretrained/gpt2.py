@@ -47,6 +47,15 @@ class CausalDecoder(nn.Module):
     cross-attention, for which there is nothing here to look at. What makes it a decoder is that no
     token sees the future.
 
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.pretrained import CausalDecoder, load_decoder
+        >>> model = load_decoder(folder)
+        >>> isinstance(model, CausalDecoder)
+        True
+        >>> model.continue_greedily(torch.tensor([[1, 2, 3], [5, 6, 7]]), steps=4).shape
+        torch.Size([2, 7])
+
     Source: Radford et al. (2019), section 2.3.
     """
 
@@ -132,6 +141,14 @@ def load_decoder(
         FileNotFoundError: a file is missing.
         ImportError: the extra ``trained`` is not installed.
         ValueError: as ``load_encoder``.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.pretrained import load_decoder
+        >>> model = load_decoder(folder)  # of a GPT-2-type checkpoint
+        >>> tokens = torch.tensor([[1, 2, 3], [5, 6, 7]])
+        >>> model(tokens).shape[:2]
+        torch.Size([2, 3])
     """
     config = Config(folder, "gpt2")
     config.require(

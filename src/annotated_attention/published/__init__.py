@@ -3,14 +3,26 @@
 Seven designs that readers meet when they look for code, in our own words: each keeps its layout,
 its mask convention, its order of arguments and its options, and computes what it should. To prove
 it, a design has ``load_from(reference)``, or ``as_multihead()`` where not every multi-head
-attention can be written in it. All are in ``DESIGNS``, where they can be called alike:
-
-    for name, design in DESIGNS.items():
-        module = design.build(24, 4)
-        output = design.call(module, query, key, value, blocked)
+attention can be written in it. All are in ``DESIGNS``, where they can be called alike.
 
 A query whose keys are all blocked gets weights of zero, finite gradients, and with them the bias
 of the output projection, as in ``MultiheadAttention``.
+
+Examples:
+    >>> import torch
+    >>> from annotated_attention.published import DESIGNS
+    >>> x = torch.randn(2, 3, 24)
+    >>> for name, design in DESIGNS.items():
+    ...     output = design.call(design.build(24, 4), x, x, x, None)
+    ...     assert output.shape == x.shape
+    ...     print(f"{name:17}  {design.layout:9}  True means {design.true_means}")
+    module per head    (b, n, e)  True means allowed
+    wide projection    (b, n, e)  True means allowed
+    shared projection  (b, n, e)  True means allowed
+    sequence first     (n, b, e)  True means allowed
+    weighted scores    (b, n, e)  True means blocked
+    no projection      (b, n, e)  True means blocked
+    packed projection  (n, b, e)  True means blocked
 """
 
 from annotated_attention.published import (

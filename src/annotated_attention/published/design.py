@@ -26,6 +26,17 @@ class Design:
         mask: the axes of its mask.
         true_means: what True, or 1, means in its mask: ``"blocked"`` or ``"allowed"``.
         kind: ``"cross"``, or ``"self"`` where query, key and value have to be one tensor.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.published import DESIGNS, Design
+        >>> design = DESIGNS["sequence first"]
+        >>> isinstance(design, Design), design.layout, design.arguments
+        (True, '(n, b, e)', ('query', 'key', 'value', 'mask'))
+        >>> module, reference = design.pair(24, 4)
+        >>> query, memory = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
+        >>> output = design.call(module.eval(), query, memory, memory, None)
+        >>> torch.testing.assert_close(output, reference(query, memory, memory)[0])
     """
 
     module: type[nn.Module]

@@ -56,6 +56,13 @@ class ModulePerHead(nn.Module):
     The most direct reading of the formula, and h times as many calls as one matrix needs. The list
     has to be an ``nn.ModuleList``: a plain one hides the heads from optimizer and ``state_dict``.
 
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.published import ModulePerHead
+        >>> query, memory = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
+        >>> ModulePerHead(embed_dim=24, num_heads=4)(query, memory, memory).shape
+        torch.Size([2, 3, 24])
+
     Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
 

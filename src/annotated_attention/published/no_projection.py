@@ -16,6 +16,13 @@ class NoProjection(nn.Module):
     projection is all that is learned. It equals the multi-head attention with identity matrices
     for W_Q, W_K and W_V; ``as_multihead`` builds it.
 
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.published import NoProjection
+        >>> queries, memory = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
+        >>> NoProjection(embed_dim=24, num_heads=4)(queries, memory, memory).shape
+        torch.Size([2, 3, 24])
+
     Source: the chapter "Published code".
     """
 

@@ -24,6 +24,20 @@ class PackedBase(nn.Module, ABC):
     Sequence-first; masks in which True is blocked. Batch and heads are folded into one axis. A
     subclass says in ``attention`` what happens in between.
 
+    Examples:
+        Attention that gives every key the same weight:
+
+        >>> import torch
+        >>> from annotated_attention.published import PackedBase
+        >>> class EqualWeights(PackedBase):
+        ...     def attention(self, q, k, v, added):
+        ...         weights = torch.zeros_like(q @ k.mT).softmax(-1)
+        ...         return weights @ v, weights
+        >>> query, memory = torch.randn(3, 2, 24), torch.randn(5, 2, 24)
+        >>> output, weights = EqualWeights(24, 4)(query, memory, memory)
+        >>> output.shape, weights[1, 3, 2]
+        (torch.Size([3, 2, 24]), tensor([0.2000, 0.2000, 0.2000, 0.2000, 0.2000]))
+
     Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
 
@@ -173,7 +187,16 @@ class PackedBase(nn.Module, ABC):
 
 
 class PackedProjection(PackedBase):
-    """Ordinary multi-head attention on the base: the scaled dot product, softmax over the keys."""
+    """Ordinary multi-head attention on the base: the scaled dot product, softmax over the keys.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.published import PackedProjection
+        >>> query, memory = torch.randn(3, 2, 24), torch.randn(5, 2, 24)
+        >>> output, weights = PackedProjection(24, 4)(query, memory, memory)
+        >>> output.shape, weights.shape
+        (torch.Size([3, 2, 24]), torch.Size([2, 4, 3, 5]))
+    """
 
     def attention(
         self, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None

@@ -20,7 +20,14 @@ from annotated_attention.published.design import Design
 
 
 class PrepareHeads(nn.Module):
-    """A projection whose last axis is then cut into heads; the axes in front may be any."""
+    """A projection whose last axis is then cut into heads; the axes in front may be any.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.published import PrepareHeads
+        >>> PrepareHeads(24, 4, 6, bias=True)(torch.randn(3, 2, 24)).shape
+        torch.Size([3, 2, 4, 6])
+    """
 
     def __init__(self, embed_dim: int, num_heads: int, head_dim: int, bias: bool) -> None:
         """Create the projection.
@@ -53,6 +60,14 @@ class SequenceFirst(nn.Module):
     ``get_scores`` is there to be overridden; relative attention is one method away. The weights of
     the last call can be looked at: ``on_weights`` is called with them, and ``last_weights`` keeps
     them, which holds a tensor of n * m * b * h numbers until the next call.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.published import SequenceFirst
+        >>> module = SequenceFirst(4, 24)
+        >>> query, memory = torch.randn(3, 2, 24), torch.randn(5, 2, 24)
+        >>> module(query=query, key=memory, value=memory).shape
+        torch.Size([3, 2, 24])
 
     Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """

@@ -22,6 +22,13 @@ class SharedProjection(nn.Module):
 
     Scores are divided by the root of d, not of e as published: a score adds up d products.
 
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.published import SharedProjection
+        >>> query, memory = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
+        >>> SharedProjection(24, 4)(memory, memory, query).shape
+        torch.Size([2, 3, 24])
+
     Source: the chapter "Published code".
     """
 

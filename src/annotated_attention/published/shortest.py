@@ -13,6 +13,14 @@ from annotated_attention.published._parts import check_batches, projections
 class Shortest(nn.Module):
     """Multi-head attention in four matrices and eight lines, sequence-first.
 
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.published import Shortest
+        >>> query, memory = torch.randn(3, 2, 24), torch.randn(5, 2, 24)
+        >>> output, weights = Shortest(24, 4)(query, memory, memory)
+        >>> output.shape, weights.shape
+        (torch.Size([3, 2, 24]), torch.Size([2, 4, 3, 5]))
+
     Source: the chapters "Published code" and "From memory", and Vaswani et al. (2017),
     section 3.2.2.
     """

@@ -25,6 +25,14 @@ class WeightedScores(nn.Module):
     Initial weights are Xavier's, not the tiny ones of the published version, with which every key
     gets the same weight.
 
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.published import WeightedScores
+        >>> queries, memory = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
+        >>> module = WeightedScores(embed_dim=24, key_dim=6, value_dim=7, num_heads=4)
+        >>> module(queries, memory, memory, attention_weights=torch.rand(2, 4, 3, 5)).shape
+        torch.Size([2, 3, 24])
+
     Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2, which has d_k
     and d_v, too.
     """

@@ -22,6 +22,12 @@ class WideProjection(nn.Module):
     Three projections from e to e hold all heads; ``view`` and ``transpose`` cut them apart. The
     product is ``@``: ``torch.bmm`` takes three axes, and here there are four.
 
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.published import WideProjection
+        >>> WideProjection(24, 4)(torch.randn(2, 5, 24)).shape
+        torch.Size([2, 5, 24])
+
     Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
 

@@ -30,7 +30,7 @@ from book.site.contents import Chapter
 
 log = logging.getLogger("mkdocs.book")
 # Pages without links to the glossary: what leads elsewhere, and lists to look something up in.
-PLAIN = {"index", "glossary", "api", "references", "contributing", sheet.NAME}
+PLAIN = {"index", "glossary", "references", "contributing", sheet.NAME}
 
 
 class Notebook(File):
@@ -102,7 +102,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     elif page.file.name == sheet.NAME:
         page.meta["description"] = sheet.ABOUT
         page.meta["hide"] = ["toc"]  # one look shows what there is
-    return markdown.replace("](../notebooks/", "](notebooks/")
+    # In the repository the pages lie one folder deeper than the notebooks' pages are here.
+    return re.sub(r"\]\(\.\./((?:\.\./)*notebooks/)", r"](\1", markdown)
 
 
 def _question(name: str) -> str:
@@ -129,7 +130,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
     if isinstance(page.file, Notebook):
         _add_what_a_chapter_needs(soup, page, config)
         page.present_anchor_ids = {str(tag["id"]) for tag in soup.find_all(id=True)}
-    if page.file.name not in PLAIN:
+    if page.file.name not in PLAIN and not page.file.src_uri.startswith("package/"):
         glossary.mark(soup, get_relative_url("glossary/", page.url))
     return pages.write(soup, aside)
 

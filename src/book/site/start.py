@@ -3,9 +3,8 @@
 import re
 from collections.abc import Mapping
 from html import escape
-from importlib.metadata import version
 
-from annotated_attention import display
+from annotated_attention import __version__, display
 from book.site import contents
 
 PLACE = re.compile(r"<!-- (map|chapters|repository|version|address) -->")
@@ -24,7 +23,7 @@ def fill(page: str, chapters: Mapping[str, contents.Chapter], repository: str, s
         "map": lambda: display.whole_map().html,
         "chapters": lambda: contents.as_list(chapters),
         "repository": lambda: _link(repository, "the repository"),
-        "version": lambda: version("annotated-attention"),
+        "version": lambda: __version__,
         "address": lambda: _link(site or repository, site or repository),
     }
     return PLACE.sub(lambda found: pieces[found[1]](), page)

@@ -1,10 +1,10 @@
 """What the first page is built with: the map, the chapters, where the book lies."""
 
 import re
-import tomllib
 
 from bs4 import BeautifulSoup
 
+import annotated_attention
 from annotated_attention import display
 from book.run import scripts
 from book.site import start
@@ -20,8 +20,7 @@ def test_every_piece_has_its_place_on_the_page():
 
 def test_the_map_and_the_version():
     page = start.fill("<!-- map -->, <!-- version -->", {}, "", "")
-    project = tomllib.loads((scripts.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert page == f"{display.whole_map().html}, {project['project']['version']}"
+    assert page == f"{display.whole_map().html}, {annotated_attention.__version__}"
 
 
 def links(repository, site):

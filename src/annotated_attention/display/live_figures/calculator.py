@@ -19,6 +19,11 @@ def calculator(preset: str, length: int, batch: int = 1, width: int = 4) -> Live
 
     Raises:
         ValueError: there is no such preset, or a size is below 1.
+
+    Examples:
+        >>> from annotated_attention import display
+        >>> print(str(display.calculator("gpt2", length=1024)).splitlines()[0])
+                            parameters  share     forward  share     kept  kept, fused
     """
     if preset not in counting.PRESETS:
         raise ValueError(f"preset ({preset!r}) must be one of {', '.join(counting.PRESETS)}")

@@ -29,6 +29,16 @@ def heads_at_work(
 
     Raises:
         ValueError: the words or names do not fit the weights, or ``start`` is not in them.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import display
+        >>> weights = torch.tensor([[[0.75, 0.25]], [[0.5, 0.5]]])
+        >>> still = display.attention_map(weights[0], ["it"], ["cat", "milk"], name="still")
+        >>> words, start = (["it"], ["cat", "milk"]), (0, 1, 0)
+        >>> figure = display.heads_at_work(still, weights, *words, start=start)
+        >>> figure.data["maps"]
+        [[[[75, 25]], [[50, 50]]]]
     """
     if weights.dim() not in (3, 4):
         raise ValueError(f"weights must be (h, n, m) or (l, h, n, m), got {tuple(weights.shape)}")

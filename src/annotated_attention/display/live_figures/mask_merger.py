@@ -34,6 +34,16 @@ def mask_merger(
 
     Raises:
         ValueError: the words or the masks do not fit the scores.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import block_future, block_padding, display
+        >>> words = [["the", "cat", "drank"], ["it", "was", "-"]]
+        >>> padding = block_padding(torch.tensor([3, 2]), m=3)
+        >>> scores = torch.zeros(2, 3, 3)
+        >>> figure = display.mask_merger(words, words, scores, padding, block_future(3))
+        >>> figure.data["attn_mask"]
+        'causal'
     """
     b, n, m = scores.shape
     sizes = ([len(words) for words in queries], [len(words) for words in keys])

@@ -29,6 +29,18 @@ def saturation(
 
     Raises:
         ValueError: ``width`` is not one of ``products``, or there is no such query.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import display
+        >>> def measure(scores):
+        ...     weights = scores.softmax(-1)
+        ...     change = (weights * (1 - weights)).median()
+        ...     return float(scores.std()), float(change), float(weights.amax(-1).mean())
+        >>> products = {d: torch.randn(3, d) @ torch.randn(d, 5) for d in (4, 64)}
+        >>> figure = display.saturation(products, measure, name="widths", width=64)
+        >>> sorted(figure.data)
+        ['edge', 'products', 'query', 'width']
     """
     if width not in products:
         raise ValueError(f"width ({width}) must be one of {', '.join(map(str, products))}")
