@@ -77,7 +77,7 @@ for order, rows in ((range(8), before), (traded, after)):
 # by 1 radian per word, about a sixth of a full turn, and each further clock turns more slowly. A
 # hand is written as two numbers, the sine and the cosine of its angle, which both stay between −1
 # and 1. With width e there are e / 2 clocks. Vaswani et al. chose their speeds like this (section
-# 3.5 of [the paper](../docs/references.md#vaswani-2017)), where p is the position and i counts the
+# 3.5 of [Vaswani et al.](../docs/references.md#vaswani-2017)), where p is the position and i counts the
 # clocks from 0:
 #
 # $$\mathrm{PE}_{p,\,2i} = \sin\frac{p}{10000^{2i/e}} \qquad \mathrm{PE}_{p,\,2i+1} = \cos\frac{p}{10000^{2i/e}}$$
