@@ -11,18 +11,20 @@
 #
 # Think of a wide sheet of paper with one strip per head. You fill in the whole sheet at once, cut
 # it between the strips, and lay the strips on a stack. That is three steps: multiply once, split,
-# stack. The numbers stay exactly those of the list of heads.
+# stack. The numbers are exactly the ones that the list of heads gave.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
 
-display.chapter_map("project in", "split", "score", "mix", "merge", "project out")
+display.chapter_map(
+    "project in", "split", "score", "softmax", "mix", "merge", "project out"
+)
 
 # %% [markdown]
 # ## Two heads that you can read
 #
-# To follow the numbers, take the two heads of width 2 that gave *it* two questions in the last
-# chapter. The first compares words by `who`, which picks the features *animal* and *food*. The
+# To follow the numbers, take the two heads of width 2 from the last chapter, with which *it* asked
+# two questions. The first compares words by `who`, which picks the features *animal* and *food*. The
 # second uses `said`, which picks *action* and *quality*. There, each head had one matrix for all
 # three roles. Here the second head gets a $W_Q$ of its own, called `asks`, so that you can tell $W_Q$
 # and $W_K$ apart: animals and foods now ask for a *quality*. The heads read the plain embeddings this
@@ -39,18 +41,18 @@ two = chapters.load("02_two_heads")
 
 x = one.EMBEDDINGS  # (8, 4)
 n, h, d = 8, 2, 2
-animal, food, action, quality = torch.eye(4).split(1, dim=1)  # (4, 1)
+animal, food, action, quality = [one.pick(feature) for feature in one.FEATURES]  # (4, 1)
 
-who = torch.cat([animal, food], dim=1)                        # (4, 2)
-said = torch.cat([action, quality], dim=1)                    # (4, 2)
-asks = torch.cat([action, 2 * (animal + food)], dim=1)        # (4, 2)
+who = torch.cat([animal, food], dim=1)                                           # (4, 2)
+said = torch.cat([action, quality], dim=1)                                       # (4, 2)
+asks = torch.cat([action, 2 * (animal + food)], dim=1)                           # (4, 2)
 w_q, w_k, w_v = [who, asks], [who, said], [who, said]
 one.show(one.FEATURES, ["asks for action", "asks for quality"], asks, digits=0)
 
 # %% [markdown]
 # The table is `asks`. A row is a feature that a word has, and a column is a feature that the word
-# then asks for. Actions ask for actions, as before. The 2 doubles the scores of *quality*, so that
-# the softmax decides more clearly.
+# then asks for. Actions ask for actions, as before. The 2 doubles the scores for *quality*, so that
+# the softmax gives a clearer preference.
 #
 # `w_q` is a list with one matrix per head, and so are `w_k` and `w_v`. Let both heads run, one after
 # the other, and look at the row of *it*.
@@ -65,8 +67,8 @@ one.show(["head 1", "head 2"], one.WORDS, rows)
 
 # %% [markdown]
 # The first head looks at *cat* and *milk* alike (0.29 each), the two things that a pronoun could
-# stand for. The second finds *thirsty* (0.93). That took five products per head, and the one with
-# $W_O$ is still missing. The rest of the chapter gets the same numbers with fewer products.
+# stand for. The second finds *thirsty* (0.93). That took five products per head. The rest of the chapter
+# gets the same numbers with fewer products.
 #
 # ## One matrix holds every head
 #
@@ -83,16 +85,14 @@ assert torch.equal(q, torch.cat([x @ w_q[0], x @ w_q[1]], dim=1))
 one.show(["query of it"], ["head 1", "head 1", "head 2", "head 2"], q[it, None], digits=0)
 
 # %% [markdown]
-# The first two numbers are the query of *it* for the first head, the last two for the second. The
-# figure shows the whole product. A number is coloured more strongly the larger its absolute value.
-# The dark lines separate the two heads, and $Q$ will be cut along its line.
+# The first two numbers are the query of *it* for the first head, the last two for the second.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
 
 
 def draw_matrix(ax, matrix: Tensor, title: str, names: list[str], letter: str) -> None:
-    shade = matrix.abs() / matrix.abs().max()
+    shade = matrix / matrix.max()
     for i, name in enumerate(names):
         ax.text(-0.25, i + 0.5, name, ha="right", va="center")
         for j, number in enumerate(matrix[i].tolist()):
@@ -103,6 +103,10 @@ def draw_matrix(ax, matrix: Tensor, title: str, names: list[str], letter: str) -
     ax.set(xlim=(-3.2, 4.2), ylim=(8.2, -2.2), aspect="equal")
     ax.axis("off")
 
+
+# %% [markdown]
+# The figure shows the whole product. The larger a number, the stronger its colour, compared with the
+# others of its matrix. The dark lines separate the two heads, and $Q$ will be cut there.
 
 # %% jupyter={"source_hidden": true}
 drawing, axes = display.panels(430, 250, columns=3)
@@ -121,15 +125,15 @@ display.finish(drawing, name="columns-by-head", alt=(
 ))
 
 # %% [markdown]
-# Follow one column down: the last column of $W_Q$ makes the last column of $Q$, and nothing else.
+# Follow one column down: the last column of $W_Q$ goes into the last column of $Q$ and into no other.
 #
-# A model of width e gives each of its h heads d = e / h columns, so eight heads are narrower than
-# two. What is the shape of the wide $W_Q$ of a model of width e = 24 with 2 heads, with 4, with 8?
+# A model of width e gives each of its h heads d = e / h columns: the more heads, the narrower each is.
+# What is the shape of the wide $W_Q$ of a model of width e = 24 with 2 heads, with 4, with 8?
 #
 # <details><summary>What do you expect?</summary>
 #
 # It is (24, 24) each time. There are h heads of width d = e / h, so that all columns together are
-# h · d = e. The heads only share the columns out among themselves.
+# h · d = e. The heads merely divide the columns among themselves.
 #
 # </details>
 
@@ -158,7 +162,7 @@ def split_and_stack(x: Tensor, num_heads: int) -> Tensor:
         x: (n, h * d), one row per word.
         num_heads: h, the number of heads.
     """
-    pieces = x.split(x.size(-1) // num_heads, dim=-1)  # (n, d)
+    pieces = x.split(x.size(-1) // num_heads, dim=-1)  # h times (n, d)
     return torch.stack(pieces)                         # (h, n, d)
 
 
@@ -170,8 +174,8 @@ names = ["query of it, head 1", "query of it, head 2"]
 one.show(names, ["1st", "2nd"], q_heads[:, it], digits=0)
 
 # %% [markdown]
-# The four numbers of *it* are now in two places, two numbers in each head. With the heads in front,
-# `q_heads[0]` is the whole first head: eight words, each with its two numbers.
+# In (2, 8, 2) the first 2 counts the heads, and the last 2 is the width of a head. With the heads in
+# front, `q_heads[0]` is the whole first head: eight words, each with its two numbers.
 #
 # ## One product for all heads
 #
@@ -190,27 +194,28 @@ one.show(["head 1", "head 2"], one.WORDS, weights[:, it])
 
 # %% [markdown]
 # These are the weights from the beginning of the chapter, and the cell asserts that what the heads
-# collect is equal, too. One batched product scored both heads.
+# collect is equal, too.
 #
 # Suppose that you stack along the wrong axis, `torch.stack(pieces, dim=1)`. The heads then have the
-# shape `(n, h, d)` instead of `(h, n, d)`. Afterwards you take them apart along that same axis, and
-# put them side by side. What happens: an error, an output of another shape, or an output of the
-# right shape with other numbers?
+# shape `(n, h, d)` instead of `(h, n, d)`, and `attend` takes them without an error. What can the row of
+# *it* still react to: to all eight words, to some of them, or to *it* alone?
 #
 # <details><summary>What do you expect?</summary>
 #
-# The output has the right shape, and other numbers. `@` takes the first axis for the batch, so every
-# word becomes a problem of its own. Inside it, the h heads of that one word attend to each other. No
-# word sees any other word.
+# To *it* alone. `@` takes the first axis for the batch, so every word becomes a problem of its own.
+# Inside it, the h heads of that one word attend to each other. No word sees any other word.
 #
 # </details>
+#
+# Ask autograd. The table holds the size of the gradient of the row of *it* with respect to each word,
+# and 0 means no influence.
 
 
 # %%
 def attend_stacked(
     q: Tensor, k: Tensor, v: Tensor, num_heads: int, dim: int
 ) -> tuple[Tensor, Tensor]:
-    """Attend with the heads stacked along ``dim``; give the output and the weights."""
+    """Stack the heads along ``dim``, attend, and put the heads back side by side."""
     width = q.size(-1) // num_heads
     q, k, v = (torch.stack(each.split(width, dim=-1), dim) for each in (q, k, v))
     mixed, weights = one.attend(q, k, v)
@@ -232,18 +237,18 @@ assert rows[0].all()
 assert rows[1].nonzero().tolist() == [[it]]
 
 # %% [markdown]
-# > **Pitfall.** The wrong axis keeps the shape of the output. The shape of the weights gives it
-# > away, but most code throws the weights away. The table asks the output itself. It holds the size
-# > of the gradient of the row of *it* with respect to each word, and 0 means no influence. With
-# > `dim=0` the row reacts to all eight words, with `dim=1` to itself and to nobody else. Ask your
-# > own attention the same question: *does the output react to the other words?*
+# > **Pitfall.** The wrong axis keeps the shape of the output. The shape of the weights gives it away,
+# > `(n, h, h)` instead of `(h, n, n)`, but most code throws the weights away. With `dim=0` the row
+# > reacts to all eight words; with `dim=1` it reacts to its own word alone, and strongly (4.40), because
+# > the whole row is made from this one word. Ask your own attention the same question: *does the output
+# > react to the other words?*
 
 # %% [markdown]
 # <!-- deeper: could the heads stay in the middle? -->
 # ### Going deeper: could the heads stay in the middle?
 #
-# The shape `(n, h, d)` is not wrong in itself. Only `@` cannot work with it, since `@` insists on
-# multiplying the last two axes. `einsum` is told by name what each axis is, and then h may stand
+# The shape `(n, h, d)` is not wrong in itself. But `@` cannot work with it, because `@` always
+# multiplies the last two axes. `einsum` is told by name what each axis is, and then h may stand
 # anywhere. It gives the same scores:
 
 # %%
@@ -283,16 +288,17 @@ one.show(["the row of it"], one.FEATURES, merged[it, None])
 # and *thirsty*, and *food*, mostly from *milk*. The last two come from the second head, which
 # collects *quality*. If the module ended here, each head could write into its own d columns of the
 # output and nowhere else. $W_O$ lifts this limit. Change what the second head has collected, and
-# see which features of the output change: first with the identity matrix as $W_O$, which passes
-# everything on as it is, then with a random $W_O$.
+# see which features of the output change: first with the identity matrix as $W_O$, then with a random
+# one.
 
 # %%
 torch.manual_seed(3)
 changed = mixed.clone()
 changed[1] += 1
-difference = unstack_and_concatenate(changed) - merged  # (n, h * d)
+after = unstack_and_concatenate(changed)  # (n, h * d)
 for name, w_o in (("identity", torch.eye(4)), ("random", torch.randn(4, 4))):
-    moved = (difference @ w_o).abs().amax(0) > 1e-6     # (4,)
+    difference = after @ w_o - merged @ w_o
+    moved = difference.abs().amax(0) > 1e-6
     names = [feature for feature, change in zip(one.FEATURES, moved) if change]
     print(f"{name:>8} W_O, features that change:", ", ".join(names))
 
@@ -301,8 +307,8 @@ for name, w_o in (("identity", torch.eye(4)), ("random", torch.randn(4, 4))):
 #
 # ## The module
 #
-# Four matrices remain. `split_and_stack` and `unstack_and_concatenate` do what the list of heads did.
-# As there, h has to divide the width e.
+# Four matrices remain, and `forward` needs no loop: it attends once for all heads. As before, h has to
+# divide the width e.
 
 
 # %%
@@ -326,13 +332,13 @@ class SplitAndStack(nn.Module):
         k = split_and_stack(key @ self.w_k, self.num_heads)    # (h, m, d)
         v = split_and_stack(value @ self.w_v, self.num_heads)  # (h, m, d)
         mixed, weights = one.attend(q, k, v)                   # (h, n, d), (h, n, m)
-        output = unstack_and_concatenate(mixed) @ self.w_o     # (n, h * d)
-        return output, weights                                 # (n, h * d), (h, n, m)
+        output = unstack_and_concatenate(mixed) @ self.w_o     # (n, e)
+        return output, weights                                 # (n, e), (h, n, m)
 
 
 # %% [markdown]
-# Give the module the two heads from above, with an identity matrix as $W_O$, and it returns the row
-# of *it* from above.
+# Give the module the two heads from above, and the identity matrix as $W_O$. It returns the same row of
+# *it*.
 
 # %%
 module = SplitAndStack(embed_dim=4, num_heads=2)
@@ -341,7 +347,7 @@ with torch.no_grad():
         getattr(module, name).copy_(torch.cat(parts, dim=1))
     module.w_o.copy_(torch.eye(4))
 
-output, weights = module(x, x, x)  # (n, h * d), (h, n, n)
+output, weights = module(x, x, x)  # (n, e), (h, n, n)
 torch.testing.assert_close(output, merged)
 one.show(["the row of it"], one.FEATURES, output[it, None])
 
@@ -367,9 +373,9 @@ for count in (1, 2, 4, 8, 16):
 
 # %% [markdown]
 # Four matrices and six products, whatever the number of heads: three products to project in, one for
-# all scores, one to mix, and one for $W_O$. The arithmetic in them is the same as before. What is
-# saved is starting many small pieces of work one after the other; what that means in time is
-# measured in [Speed](13_speed.ipynb).
+# all scores, one to mix, and one for $W_O$. The arithmetic in them is the same as before. What you save
+# is the starting of many small pieces of work, one after the other. [Speed](13_speed.ipynb) measures
+# how much time that is.
 
 # %% [markdown]
 # <!-- deeper: the same as the list, the same as PyTorch -->
@@ -432,7 +438,8 @@ print(f"PyTorch: the same outputs, weights and {len(mine)} gradients")
 
 # %% [markdown]
 # One thing does change: how a fresh module starts. Xavier's choice looks at the rows and columns of a
-# matrix. It now sees one `(e, e)` matrix where it saw h narrow ones, and draws smaller numbers:
+# matrix. It now sees one `(e, e)` matrix where it saw h narrow ones, and draws smaller numbers, so that
+# the first scores are smaller, too:
 
 # %%
 fresh, old = SplitAndStack(512, 8), two.Heads(512, 8)
@@ -449,7 +456,7 @@ print(f"standard deviation of W_Q, head by head:     {old.heads[0].w_q.std():.3f
 #
 # *Easy, 2 minutes.* A wide $W_Q$ is (24, 24) and holds h = 4 heads of width d = 6. Which columns
 # belong to the third head? Write them as the two numbers of a slice: the first of its columns,
-# counted from 0, and the first column that does not belong to it any more.
+# counted from 0, and the first column after them.
 
 # %% tags=["exercise"]
 my_columns = (None, None)  # your two numbers here
@@ -482,9 +489,9 @@ exercises.split_and_stack.check_columns(my_columns)
 # ### Silence a head
 #
 # *Easy, 5 minutes.* To find out what a head is good for, people switch it off. Return a copy of
-# `w_o`, `(h * d, e)`, with which one head contributes nothing to the output. `head` is its index,
-# so the first head is 0. The other heads contribute what they did. `w_o` itself stays as it is, and
-# gradients still reach its other rows.
+# `w_o`, `(h * d, e)`, that keeps one head from contributing anything to the output. `head` is its
+# index, so the first head is 0. The other heads contribute what they did. `w_o` itself stays as it is,
+# and gradients still reach its other rows.
 
 
 # %% tags=["exercise"]
@@ -599,10 +606,10 @@ exercises.split_and_stack.check_pack(pack)
 # > - merge: `torch.cat(mixed.unbind(0), dim=-1)`, `(n, h * d)`
 # > - project out: `merged @ w_o`, `(n, e)`
 # >
-# > $[\,q_1 \; q_2 \; \cdots \; q_h\,] = X\,W_Q$: the heads share the columns of one matrix, so h is
-# > a setting and no longer visible in the parameters. The heads stand in front, because `@`
-# > multiplies the last two axes. Four matrices and six products serve any number of heads that
-# > divides the width.
+# > $X\,[\,W_1 \; \cdots \; W_h\,] = [\,XW_1 \; \cdots \; XW_h\,]$: the heads share the columns of one
+# > matrix, so h is a setting and no longer visible in the parameters. The heads stand in front,
+# > because `@` multiplies the last two axes. Four matrices and six products serve any number of heads
+# > that divides the width.
 #
 # `torch.stack` and `torch.cat` write what they are given into new memory, number by number. [The
 # reshape trick](04_reshape_trick.ipynb) splits the heads without such a copy.

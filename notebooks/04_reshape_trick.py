@@ -1,17 +1,17 @@
 # %% [markdown]
 # # The reshape trick
 #
-# *Can the heads be split without copying a number?*
+# *Can the heads be split without copying a single number?*
 #
 # > the cat drank milk because **it** was thirsty
 #
 # [Split and stack](03_split_and_stack.ipynb) copies every number into its stack. You can have the
 # same heads without moving a number, by looking at the same memory in another way: one reshape and
-# one transpose. Many implementations do this, as [Published code](15_published_code.ipynb) shows. Two
-# mistakes are easily made while doing it. Both keep every shape, and both run without an error. You
-# will see where each of them sends the numbers, and learn three checks that find them.
+# one transpose. Many implementations do this, as [Published code](15_published_code.ipynb) shows. It is
+# easy to make two mistakes on the way. Both keep every shape, and both run without an error. You will
+# see where each of them sends the numbers, and learn two questions and a quick test that reveal them.
 #
-# One more word before you start. So far each row was a word. Trained models cut text into words and
+# So far each row was a word. Trained models cut text into words and
 # pieces of words, and call each piece a **token**. For attention a token is a row, nothing more. From
 # here on the book says *token* wherever it does not matter which word it is.
 
@@ -62,7 +62,7 @@ describe("(h, n, d)", heads, (0, 1, 0))
 print("same memory:", x.data_ptr() == heads.data_ptr())
 
 # %% [markdown]
-# The number stays where it is, in place 4, and so do all others: the four tensors share one memory.
+# The number stays where it is, in place 4, and so do all the others: the four tensors share one memory.
 # `view` cuts the four features into two heads of two. From then on a step to the next token is four
 # places and a step to the next head is two. `transpose` exchanges these two strides, so that heads
 # come first. In the last layout, reading the axes in order no longer reads the shelf in order. Such a
@@ -73,12 +73,12 @@ print("same memory:", x.data_ptr() == heads.data_ptr())
 # Splitting therefore takes two steps: cut the features, `(n, h * d)` → `(n, h, d)`, then move the
 # heads in front, `(n, h, d)` → `(h, n, d)`. Merging takes the same steps backwards. The package has
 # both as `split_heads` and `merge_heads`. They count axes from the end, so that further axes may
-# stand in front, such as a batch. Comments write such axes as three dots: `(..., h, n, d)`.
+# stand in front. Comments write such axes as three dots: `(..., h, n, d)`.
 #
 # PyTorch has several names for changing the shape. `view` never copies, and raises an error where
 # memory does not allow it. `reshape` is a view where that is possible and copies where it is not.
-# `unflatten` cuts one axis into several, which is always a view. `flatten` joins several axes into
-# one, like `reshape`.
+# `unflatten(-1, (h, d))` cuts the last axis into two, which is always a view. `flatten(-2)` joins the
+# last two axes into one, and copies only where it must, like `reshape`.
 
 # %%
 from annotated_attention import merge_heads, split_heads
@@ -97,15 +97,14 @@ print("split and merged: the same numbers as splitting and stacking")
 #
 # Splitting moved no number. In the cell above merging moved none either, because its transpose undid
 # the transpose of the split. But `attend` stands between the two, and it writes its result into new
-# memory: the whole first head stands on the shelf before the second. Here `.contiguous()` plays its
-# part, and copies the heads in that order. Merging then has to bring together what belongs to one
-# token. Can it do that without a copy, too?
+# memory: the whole first head stands on the shelf before the second. In the cell below `.contiguous()`
+# stands in for `attend`: it copies the heads into that order. Merging then has to bring together what
+# belongs to one token. Can it do that without a copy, too?
 #
 # <details><summary>What do you expect?</summary>
 #
-# No. In the merged row of a token, two numbers of the first head are followed by two of the second.
-# On the shelf these pairs are 16 places apart, so no single stride steps through all four. `view`
-# refuses. `reshape` and `flatten` copy into new memory without asking.
+# No, since the numbers of one token are now in two places, far apart on the shelf. `view` refuses.
+# `reshape` and `flatten` copy into new memory without asking.
 #
 # </details>
 
@@ -124,18 +123,20 @@ print("same memory:", joined.data_ptr() == mixed.data_ptr())
 
 # %% [markdown]
 # The 3 of *cat* was in place 2, behind the two zeros of *the* in the first head. The copy brings it
-# back to place 4. For heads that stand one after the other on the shelf, merging costs one copy, and
-# no view avoids it. [Batches](05_batches.ipynb#going-deeper-what-each-form-copies) counts what a whole
-# attention copies, and shows one that writes its result token by token, so that a view can merge.
+# back to place 4. Before the copy, the two pairs of numbers in a token's row are 16 places apart, and no
+# single stride steps through all four: these are the two subspaces of the error. So after `attend`,
+# merging costs one copy. [Batches](05_batches.ipynb#going-deeper-what-each-form-copies) shows an
+# attention that writes its result token by token, so that a view can merge the heads.
 #
 # ## Two mistakes that keep every shape
 #
-# A reshape asks for one thing only: the right number of numbers. So the heads `(h, n, d)` can be reshaped
-# to `(n, h * d)` without a transpose, and `(n, h * d)` can be reshaped straight to `(h, n, d)`. Nothing
+# A reshape reads the numbers in the order of the axes, the last axis fastest, wherever they lie in
+# memory. It asks for one thing only: that their count fits. So the heads `(h, n, d)` can be reshaped to
+# `(n, h * d)` without a transpose, and `(n, h * d)` can be reshaped straight to `(h, n, d)`. Nothing
 # complains in either case:
 #
-# - **wrong merge**: `heads.reshape(n, h * d)`, with the transpose left out
-# - **wrong split**: `x.reshape(h, n, d)`, with the transpose left out
+# - **wrong merge**: `heads.reshape(n, h * d)`
+# - **wrong split**: `x.reshape(h, n, d)`
 #
 # The usual check is to split, merge, and compare with what you had. Each step can be right or wrong,
 # so there are four ways. Which of them give the input back?
@@ -143,8 +144,7 @@ print("same memory:", joined.data_ptr() == mixed.data_ptr())
 # <details><summary>What do you expect?</summary>
 #
 # The right way does, and so does the way with both steps wrong. A straight reshape keeps the order in
-# which the numbers are read, so two of them in a row change nothing at all. One wrong step alone is
-# found by this check. Two are not.
+# which the numbers are read, so two of them in a row change nothing at all.
 #
 # </details>
 
@@ -186,16 +186,11 @@ for name, (split, _) in WAYS.items():
 
 # %% [markdown]
 # With the right split, the first head holds the features a and b of every token. With the wrong split,
-# it is filled with what comes next on the shelf: all of the first token, half of the second, and
-# nothing of the third. With the wrong merge, the first row holds two numbers of the second token.
+# it is filled with the first half of the input, row by row: all of the first token, half of the second,
+# and nothing of the third. With the wrong merge, the first row holds two numbers of the second token.
 #
 # With both steps wrong, all numbers come back to where they were, and a comparison with the input
 # finds nothing. But attention runs between the split and the merge, and it runs on wrongly split heads.
-#
-# The figure shows the whole way. A marked corner means that the right way puts another number into this
-# cell. Where scripts run, first move the slider *step* to 5, so that you see every step from the input to
-# the result, and follow 2c. Then untick one transpose, say where 2c will end up, and look. Point at
-# any number to follow it instead, or go to it with the arrow keys. The other sliders change the sizes.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Polygon, Rectangle
@@ -236,6 +231,12 @@ def draw_way(ax, name: str, top: float, x: Tensor) -> str:
 drawing, (ax,) = display.panels(450, 375)
 told = [draw_way(ax, name, top, cells) for name, top in zip(WAYS, (0, 3.8, 7.6, 11.4))]
 
+# %% [markdown]
+# The figure follows 2c from the input to the result. A black corner marks a cell in which the right way
+# has another number. If the figure has sliders, first move *step* to 5, one step at a time. Steps 3 and
+# 4, the two transposes, then have a box with a tick. Untick one of them, say where 2c will end up, and
+# look. Point at any number to follow it instead, or go to it with the arrow keys.
+
 # %% jupyter={"source_hidden": true}
 for middle, name in ((2, "input"), (6, "head 1"), (9, "head 2"), (13, "result")):
     ax.text(middle, -0.3, name, ha="center")
@@ -261,8 +262,7 @@ for tokens, parts in ((3, 2), (6, 4), (3, 1), (1, 2)):
     print(f"misplaced by the split: {split:2}, by the merge: {merged:2}")
 
 # %% [markdown]
-# With one head, or with one token, there is nothing to mix, and both wrong functions are right. A test
-# needs more than one of each.
+# With one head, or with one token, there is nothing to mix, and both wrong functions are right.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -270,9 +270,9 @@ for tokens, parts in ((3, 2), (6, 4), (3, 1), (1, 2)):
 # %% [markdown]
 # ## What does this output react to?
 #
-# Shapes do not show these mistakes, and neither does the way there and back. So ask a question about
-# the module as a whole, with attention in the middle. Build one that takes the two steps as settings.
-# It inherits the four matrices of the module in [Split and stack](03_split_and_stack.ipynb). In
+# Shapes do not reveal these mistakes, and neither does the round trip of splitting and merging. So ask
+# about the module as a whole, with attention in the middle. Build one that takes the two steps as
+# settings. It inherits the four matrices of the module in [Split and stack](03_split_and_stack.ipynb). In
 # `forward`, splitting and merging are the only steps that differ.
 
 
@@ -292,20 +292,20 @@ class Reshaped(three.SplitAndStack):
         k = self.split(key @ self.w_k, self.num_heads)    # (..., h, m, d)
         v = self.split(value @ self.w_v, self.num_heads)  # (..., h, m, d)
         mixed, weights = one.attend(q, k, v)              # (..., h, n, d), (..., h, n, m)
-        output = self.merge(mixed) @ self.w_o             # (..., n, h * d)
-        return output, weights                            # (..., n, h * d), (..., h, n, m)
+        output = self.merge(mixed) @ self.w_o             # (..., n, e)
+        return output, weights                            # (..., n, e), (..., h, n, m)
 
 
 # %% [markdown]
 # In attention, each output row should do two things. It answers the query of *one* token, its own. And
-# it collects from the keys and values of *all* tokens. Both can be measured. Hand the tokens over twice:
-# once to ask, and once to be asked. Change one token a little where it asks, and see which output rows
-# react; then do the same where it is asked.
+# it collects from the keys and values of *all* tokens. To measure both, hand the tokens over twice:
+# as `query`, and as `key` and `value`. Change one token a little in the first argument, and see which
+# output rows react; then do the same in the other two.
 #
 # The derivative says it exactly. PyTorch gives the **Jacobian**, the derivative of every number of the
 # output with respect to every number of the input. Its shape is `(n, e, n, e)`: output row, output
-# feature, token, feature of the token. The largest absolute value over both features leaves one number
-# for each output row and each token. It is zero if the row does not react to the token.
+# feature, token, feature of the token. The largest derivative in size, over both features, leaves one
+# number for each output row and each token. It is zero if the row does not react to the token.
 
 
 # %%
@@ -324,15 +324,14 @@ def reactions(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # %% [markdown]
-# Look at the row of *it*, for each of the four ways. Does it answer the query of *it* and no other? And
-# does it collect from *cat*?
+# Look at the row of *it*. In one of the three wrong ways this row still answers the query of *it* and no
+# other. Is this the wrong merge, the wrong split, or both together? Does the row collect from *cat* there?
 #
 # <details><summary>What do you expect?</summary>
 #
-# With one wrong step, the row of *it* holds pieces that were computed for other words, so it
-# answers their queries. It does collect from *cat*. With both wrong, the pieces come back to their
-# place, and the row answers its own query. But each of the two heads holds one half of the sentence
-# then, and *it* collects from the second half only.
+# It is both together: the pieces of *it* come back to their place. But then each of the two heads holds
+# only half of the sentence, and *it* collects from the second half, without *cat*. With one wrong step,
+# the row of *it* holds pieces that were computed for other words, and answers their queries.
 #
 # </details>
 
@@ -359,23 +358,32 @@ assert answered == ["it", "drank milk", "drank was", "it"]
 assert words(tables["both wrong"][1][it]) == "because it was thirsty"
 
 # %% [markdown]
-# Why these words? Count the words from 0, so that *drank* is word 2 and *it* is word 5.
+# Why these words? Replace every number of `x` by its word, and see in which rows the words end up.
+
+# %%
+owners = torch.arange(n)[:, None].expand(n, h * d)  # (n, h * d)
+result = merge_wrongly(split_heads(owners, h))      # (n, h * d)
+head1, head2 = split_wrongly(owners, h)             # (n, d)
+print(f"{'row of':25}", *(f"{word:7}" for word in one.WORDS))
+for place, owner in (
+    ("wrong merge, left half", result[:, 0]),
+    ("wrong merge, right half", result[:, 2]),
+    ("wrong split, head 1", head1[:, 0]),
+    ("wrong split, head 2", head2[:, 0]),
+):
+    print(f"{place:25}", *(f"{one.WORDS[i]:7}" for i in owner))
+
+# %% [markdown]
+# Read down the column of *it*.
 #
-# - **wrong merge**: The result has four numbers per row, so its row 5 is made of the places 20 to 23. On
-#   the shelf of the heads, the second head starts at place 16 and has two numbers per word. So the row
-#   gets what words 2 and 3 have in the second head, *drank* and *milk*.
-# - **wrong split**: The right merge takes row 5 of both heads. With two numbers per row, row 5 of the
-#   first head was made of the places 10 and 11. On the shelf of the words, which have four numbers each,
-#   that is half of word 2, *drank*. The second head starts with word 4, so its row 5 is half of word 6,
-#   *was*.
-# - **both wrong**: Row 5 is made of the places 20 to 23, and these were the places of word 5 before the
-#   split. So *it* answers for itself. But all four numbers were in the second head, together with words 4
-#   to 7. There *it* can never find *cat*, whatever the matrices are.
-#
-# The figure has all rows. A row of a square is an output row, a column is a word of the input. A coloured
-# cell means that the output row reacts to the word: on the left (blue) to its query, on the right (green)
-# to its key and value. The stronger the colour, the larger the derivative. A dot marks a cell that is
-# wrong, either a reaction that should not be there or a missing one.
+# - **wrong merge**: The heads are right, but a row of the result takes two rows of one head. The first
+#   head fills the rows from *the* to *milk*, the second head the other four. So *it* gets *drank* and
+#   *milk*.
+# - **wrong split**: The first head is filled with the first four words, half a word in each row, and the
+#   second head with the others. The right merge puts row beside row, so *it* gets *drank* and *was*.
+# - **both wrong**: A row of the result takes two rows of one head, and now these are the two halves of
+#   one word. So *it* answers for itself. But both halves were in the second head, with only *because*,
+#   *was* and *thirsty* beside them. There *it* can never find *cat*, whatever the matrices are.
 
 # %% jupyter={"source_hidden": true}
 def draw_reactions(ax, left, top, table: Tensor, right: Tensor, letter: str) -> int:
@@ -388,6 +396,12 @@ def draw_reactions(ax, left, top, table: Tensor, right: Tensor, letter: str) -> 
         ax.plot(left + j + 0.5, top + i + 0.5, "o", color="black", markersize=3)
     return int(wrong.sum())
 
+
+# %% [markdown]
+# The figure has all rows. A row of a square is an output row, a column is a word of the input. A coloured
+# cell means that the output row reacts to the word: on the left (blue) to its query, on the right (green)
+# to its key and value. The stronger the colour, the larger the derivative, compared with the others of
+# its square. A dot marks a wrong cell: a reaction that should not be there, or one that is missing.
 
 # %% jupyter={"source_hidden": true}
 drawing, (ax,) = display.panels(360, 650)
@@ -410,8 +424,8 @@ ax.axis("off")
 display.finish(drawing, name="leak-matrix", alt=f"What rows react to. {'; '.join(told)}.")
 
 # %% [markdown]
-# The left column shows the wrong merge and the wrong split, the right column shows both together. So ask
-# both questions.
+# The left column gives away a single mistake, the merge or the split. The right column gives away the two
+# together. Neither catches all three, so ask both questions.
 #
 # A quicker check needs no derivative. Nothing in this attention knows where a token stands. Shuffle the
 # tokens, and the output rows must be shuffled in the same way. Try it on the four ways, and on one more
@@ -450,16 +464,16 @@ assert max(gaps["right"], gaps["wrong axis"]) < 1e-12
 assert min(gaps[name] for name in ("wrong merge", "wrong split", "both wrong")) > 0.1
 
 # %% [markdown]
-# The right way is equal up to rounding, and the three wrong ways differ by far more. But the wrong axis
-# passes: each word is treated alike wherever it stands. `reactions` exposes it, since *it* collects from
-# nobody but itself. That is why the derivative is worth its few lines.
+# With the right way the gap is only rounding; with the three wrong ways it is far larger. But the wrong
+# axis passes: each word is treated alike wherever it stands. The question about keys and values exposes
+# this mistake, since *it* collects from nobody but itself.
 #
-# > **Pitfall.** Do not trust shapes, a falling loss, or the way there and back. A wrong version can
-# > still learn. [Training](10_training.ipynb#the-same-training-with-a-mistake-inside) trains two of
-# > them: the loss falls while the right answer is fed in, word by word, and what they write on their
-# > own is wrong. The checks above look at inputs and outputs only, so you can use them on your own
-# > attention. Later chapters add positions and masks; leave both out while you ask, since they change
-# > what shuffling and reactions should give.
+# > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. A wrong version can still learn:
+# > [Training](10_training.ipynb#the-same-training-with-a-mistake-inside) trains two of them, whose loss
+# > falls although next to no sequence that they write is right. The questions and the shuffle look at
+# > inputs and outputs only, so you can use them on your own attention. Use several heads and several
+# > tokens: with one of either, both mistakes change nothing. Later chapters add positions and masks;
+# > leave both out while you ask, since they change what shuffling and reactions should give.
 
 # %% [markdown]
 # <!-- deeper: the same as before, the same as PyTorch -->
@@ -505,8 +519,8 @@ print(f"PyTorch: output, weights and {len(mine)} gradients agree")
 # ### One number
 #
 # *Easy, 2 minutes.* Take the sizes of the figure: 3 tokens and 2 heads of width 2, so `x` is (3, 4). Its
-# heads, split rightly, are `(h, n, d)`, which is (2, 3, 2). Where among the heads is `x[2, 1]`, which the
-# figure calls 3b? Write its index, three whole numbers, all counted from 0.
+# heads, split correctly, are `(h, n, d)`, which is (2, 3, 2). Where among the heads is `x[2, 1]`, which
+# the figure calls 3b? Write its index, three whole numbers, all counted from 0.
 
 # %% tags=["exercise"]
 my_place = (None, None, None)  # your three numbers here
@@ -535,65 +549,64 @@ my_place = (0, 2, 1)
 exercises.reshape_trick.check_place(my_place)
 
 # %% [markdown]
-# ### Where does it land?
+# ### Who is in the row?
 #
-# *Easy, 5 minutes.* Now for any number and any sizes. `x` is `(n, h * d)`, and its heads, split rightly,
-# have the `shape` `(h, n, d)`. Where among the heads is `x[token, feature]`? Return its index, three
-# whole numbers, all counted from 0.
+# *Medium, 5 minutes.* Now the wrong merge, `heads.reshape(n, h * d)`, for any sizes. Each row of its
+# result is made of h pieces, and a piece is the d numbers that one token has in one head. Return the
+# token of each piece in the row with the index `row`: a list of h numbers, counted from 0. With `row` 5
+# and heads of the `shape` (2, 8, 2) it is `[2, 3]`, *drank* and *milk*.
 
 
 # %% tags=["exercise"]
-def landing(token: int, feature: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Say where a cell of the input stands among the heads."""
+def mixed_tokens(row: int, shape: tuple[int, int, int]) -> list[int]:
+    """Name the tokens in a row of the wrong merge."""
     return None  # your lines here
 
 
 # %%
-exercises.reshape_trick.check_landing(landing)
+exercises.reshape_trick.check_mixed_tokens(mixed_tokens)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# A split keeps every number with its token. What it decides is the head, and the place in it.
+# A reshape reads all n pieces of the first head, then all n pieces of the second. Count the pieces in
+# this order, from 0. With which piece does row 0 begin, and row 1?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# The first d features belong to the first head, index 0, the next d to the second, index 1. With
-# d = 6, feature 8 has index 2 within the second head.
+# Each row takes h pieces, so the row with the index `row` begins with piece `row * h`.
 #
 # </details>
 #
 # <details><summary>Hint 3</summary>
 #
-# `feature // d` counts whole heads, `feature % d` is the rest. The index goes in the order of the
-# axes.
+# After n pieces, the tokens begin again with token 0. In Python, `%` gives what is left over.
 #
 # </details>
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
-def landing(token: int, feature: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Say where a cell of the input stands among the heads.
+def mixed_tokens(row: int, shape: tuple[int, int, int]) -> list[int]:
+    """Name the tokens in a row of the wrong merge.
 
     Args:
-        token: its row, counted from 0.
-        feature: its column, counted from 0.
+        row: its index, from 0.
         shape: that of the heads: how many, how many tokens, how wide.
     """
-    *_, d = shape
-    return feature // d, token, feature % d
+    h, n, _ = shape
+    return [(row * h + piece) % n for piece in range(h)]
 
 
-exercises.reshape_trick.check_landing(landing)
+exercises.reshape_trick.check_mixed_tokens(mixed_tokens)
 
 # %% [markdown]
 # ### Repair a split
 #
-# *Medium, 10 minutes.* The shape that this function gives is right, and its numbers are those of
-# `x`, but they are in the wrong places. Repair it: `x` is `(n, h * d)`, and in the result,
-# `(h, n, d)`, every head has its own features of every token.
+# *Easy, 5 minutes.* This function gives the right shape, and all numbers of `x`, but in wrong places.
+# Repair it: `x` is `(n, h * d)`, and in the result, `(h, n, d)`, every head has its own features of
+# every token.
 
 
 # %% tags=["exercise"]
@@ -652,9 +665,9 @@ exercises.reshape_trick.check_repaired(repaired)
 # > - wrong split: `x.reshape(h, n, d)`, the same shape, and a head holds only some of the tokens
 # > - wrong merge: `heads.reshape(n, h * d)`, the same shape, and a row holds several tokens
 # >
-# > A reshape keeps the order in which the axes are read, and copies if memory has another order; only a
-# > transpose changes which axis is read first. Both mistakes keep every shape, and together they survive
-# > the way there and back. Ask what an output row reacts to: the query of its own token alone, and the
+# > A reshape reads the axes in order, the last one fastest, and copies if memory has another order; only
+# > a transpose changes which axis is read first. Both mistakes keep every shape, and together they
+# > survive the round trip. Ask what an output row reacts to: the query of its own token alone, and the
 # > keys and values of all.
 #
 # [Batches](05_batches.ipynb) adds the axis that is still missing.

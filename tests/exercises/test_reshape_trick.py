@@ -8,7 +8,12 @@ import torch
 from torch import Tensor
 
 from annotated_attention import split_heads
-from annotated_attention.exercises.reshape_trick import check_landing, check_place, check_repaired
+from annotated_attention.exercises.reshape_trick import (
+    check_mixed_tokens,
+    check_place,
+    check_repaired,
+)
+from annotated_attention.mistakes.reshapes import merge_without_transpose
 
 CHAPTER = "04_reshape_trick"
 
@@ -52,62 +57,64 @@ def test_place_names_the_mistake(verdict: Any, answer: object, reason: str) -> N
     assert reason in said
 
 
-def test_landing_stub_and_solution(printed: Any) -> None:
-    before, after = printed(CHAPTER, "check_landing")
-    assert before == "✗ landing: not yet, it returns None. "
-    assert after.startswith("✓ landing: right for every token and feature")
+def test_mixed_tokens_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_mixed_tokens")
+    assert before == "✗ mixed_tokens: not yet, it returns None. "
+    assert after.startswith("✓ mixed_tokens: right for every row. The pieces are dealt out head by")
 
 
-def looked_up(token: int, feature: int, shape: tuple[int, int, int]) -> Any:
+def looked_up(row: int, shape: tuple[int, int, int]) -> Any:
     h, n, d = shape
-    heads = torch.stack(torch.arange(n * h * d).view(n, h * d).split(d, dim=1))
-    return (heads == token * h * d + feature).nonzero()[0]
+    owners = torch.arange(n)[:, None].expand(h, n, d)
+    return merge_without_transpose(owners)[row, ::d]
 
 
 @pytest.mark.parametrize(
     "answer",
     [
         looked_up,
-        lambda token, feature, shape: list(looked_up(token, feature, shape)),
-        lambda token, feature, shape: [feature // shape[2], token, feature % shape[2]],
+        lambda row, shape: looked_up(row, shape).tolist(),
+        lambda row, shape: tuple(i % shape[1] for i in range(row * shape[0], (row + 1) * shape[0])),
     ],
 )
-def test_landing_accepts_other_ways(verdict: Any, answer: Callable[..., Any]) -> None:
-    assert verdict(check_landing, answer).startswith("✓ landing")
+def test_mixed_tokens_accepts_other_ways(verdict: Any, answer: Callable[..., Any]) -> None:
+    assert verdict(check_mixed_tokens, answer).startswith("✓ mixed_tokens")
 
 
-def straight(token: int, feature: int, shape: tuple[int, int, int]) -> Any:
-    h, _, d = shape
-    return torch.unravel_index(torch.tensor(token * h * d + feature), shape)
+def pieces(of: Callable[[int, int, int, int, int], int]) -> Callable[..., list[int]]:
+    """Answer with what ``of`` says of row, piece, h, n and d."""
+    return lambda row, shape: [of(row, piece, *shape) for piece in range(shape[0])]
 
 
-WRONG_LANDING: list[tuple[Callable[..., Any], str]] = [
-    (lambda t, f, s: (t, f // s[2], f % s[2]), "you give (token, head, feature)"),
-    (lambda t, f, s: (f // s[2], f % s[2], t), "you give (head, feature, token)"),
-    (straight, "that is where a straight reshape puts it"),
-    (lambda t, f, s: (f % s[0], t, f // s[0]), "the first d features belong to the first"),
-    (lambda t, f, s: (f // s[0], t, f % s[0]), "you divide by h"),
-    (lambda t, f, s: (f % s[2], t, f // s[2]), "head and feature are in each other's place"),
-    (lambda t, f, s: (f // s[2], t, f), "the last number is still the feature in x"),
-    (lambda t, f, s: (f // s[2] + 1, t, f % s[2]), "you count the heads from 1"),
-    (lambda t, f, s: (f // s[2] + 1, t + 1, f % s[2] + 1), "you count everything from 1"),
-    (lambda t, f, s: (f // 6, t, f % 6), "right at first, but not with h = 3, n = 5, d = 2: "),
-    (lambda t, f, s: (f // s[2], t, 0), "60 of 72 places are wrong. The first is x[0, 1]: you say "
-     "(0, 0, 0), but it is at (0, 0, 1)"),
-    (lambda t, f, s: (f / s[2], t, f % s[2]), "it returns (float, int, int); an index of"),
-    (lambda t, f, s: torch.tensor([f / s[2], t, f % s[2]]), "it returns (float, float, float)"),
-    (lambda t, f, s: (f // s[2], f % s[2]), "it returns 2 numbers; an index of three is asked for"),
-    (lambda t, f, s: f // s[2], "an object of type int; an index of three is asked for"),
-    (lambda t, f, s: ..., "not yet, it returns ..."),
-    (lambda t, f, s: s[3], "IndexError: tuple index out of range"),
-    (lambda t, f: (f, t, f), "It was given 0, 0, (4, 3, 6)."),
+WRONG_TOKENS: list[tuple[Callable[..., Any], str]] = [
+    (pieces(lambda r, p, h, n, d: r), "that is the right merge: each row has one token alone"),
+    (pieces(lambda r, p, h, n, d: (r * h + p) % n + 1), "you count the tokens from 1"),
+    (pieces(lambda r, p, h, n, d: r * h + p), "A head has only n of them, here 8; then the next"),
+    (pieces(lambda r, p, h, n, d: (r * h + p) // n), "these are the heads of the pieces, not"),
+    (pieces(lambda r, p, h, n, d: (r * h + p) * d % n), "you count numbers in place of pieces"),
+    (pieces(lambda r, p, h, n, d: (r * d + p) % n), "you begin the next row after d pieces"),
+    (pieces(lambda r, p, h, n, d: (r + p) % n), "you begin each row one piece after the row"),
+    (lambda r, s: looked_up(r, s).flip(0), "the right tokens, in another order than from left"),
+    (lambda r, s: sorted(looked_up(r, s).tolist()),
+     "right at first, but not with h = 4, n = 6, d = 5: these are the right tokens, in another"),
+    (pieces(lambda r, p, h, n, d: (r * 2 + p) % n),
+     "right at first, but not with h = 4, n = 6, d = 5: row 1 is made of tokens [4, 5, 0, 1], "
+     "counted from 0; you say [2, 3, 4, 5]"),
+    (pieces(lambda r, p, h, n, d: (r * h + p) / n), "it returns (float, float); a list of h, here"),
+    (lambda r, s: set(looked_up(r, s).tolist()), "an object of type set; a list of h, here 2, is"),
+    (lambda r, s: list(range(s[0] * s[2])), "it returns 6 numbers; a list of h, here 2, is asked"),
+    (lambda r, s: ..., "not yet, it returns ..."),
+    (lambda r, s: s[3], "IndexError: tuple index out of range"),
+    (lambda r: [r, r], "It was given 0, (2, 8, 3)."),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("answer", "reason"), WRONG_LANDING, ids=[r for _, r in WRONG_LANDING])
-def test_landing_names_the_mistake(verdict: Any, answer: Callable[..., Any], reason: str) -> None:
-    said = verdict(check_landing, answer)
-    assert said.startswith("✗ landing: ")
+@pytest.mark.parametrize(("answer", "reason"), WRONG_TOKENS, ids=[r for _, r in WRONG_TOKENS])
+def test_mixed_tokens_names_the_mistake(
+    verdict: Any, answer: Callable[..., Any], reason: str
+) -> None:
+    said = verdict(check_mixed_tokens, answer)
+    assert said.startswith("✗ mixed_tokens: ")
     assert reason in said
 
 
@@ -147,10 +154,10 @@ WRONG_REPAIRED: list[tuple[Callable[..., Any], str]] = [
     (lambda x, h: x.reshape(h, len(x), -1), "heads[0, 1] holds features of token 0. Row 1"),
     (lambda x, h: x.view(len(x), h, -1).reshape(h, len(x), -1), "it mixes tokens: heads[0, 1]"),
     (lambda x, h: x.view(len(x), -1, h).permute(2, 0, 1), "belong to the first head, so cut them"),
-    (lambda x, h: x.view(len(x), h, -1), "the tokens still come first: (n, h, d)"),
+    (lambda x, h: x.view(len(x), h, -1), "cut correctly, but the tokens still come first"),
     (lambda x, h: x.view(h, -1, len(x)).mT, "heads[0, 1] holds features of token 0"),
     (lambda x, h: x.view(h, -1, len(x)).mT.flip(0), "heads[0, 0] holds features of token 2"),
-    (lambda x, h: x.T.reshape(h, len(x), -1), "heads[0, 0] holds features of token 0 and 1"),
+    (lambda x, h: x.T.reshape(h, len(x), -1), "heads[0, 0] holds features of tokens 0, 1 and 2"),
     (lambda x, h: x.T.reshape(h, -1, len(x)), "each head is right but transposed: (h, d, n)"),
     (lambda x, h: by_stacking(x, h).flip(0), "heads[0] has its features [18, 19, 20, 21, 22, 23]; "
      "right is 0 to 5"),

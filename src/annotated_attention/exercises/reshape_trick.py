@@ -1,4 +1,4 @@
-"""Exercises of "The reshape trick": where a number lands, a split that mixes tokens."""
+"""Exercises of "The reshape trick": one number, the rows of a wrong merge, a wrong split."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +20,8 @@ from annotated_attention.exercises._verdict import (
 )
 
 _SIZES = ((4, 3, 6), (3, 5, 2))  # h, n, d
+# First the rows that stay within a head, as in the chapter; then some that reach into the next.
+_MERGED = ((2, 8, 3), (4, 6, 5), (5, 3, 2))  # h, n, d
 
 Shape = tuple[int, int, int]
 
@@ -57,46 +59,86 @@ def check_place(answer: object) -> str:
     )
 
 
-@check("landing")
-def check_landing(answer: Callable[..., Any]) -> str:
-    """Judge ``landing(token, feature, shape)``, and print the verdict.
+@check("mixed_tokens")
+def check_mixed_tokens(answer: Callable[..., Any]) -> str:
+    """Judge ``mixed_tokens(row, shape)``, and print the verdict.
 
     Args:
-        answer: the reader's function of a place in x (n, h * d) and of the shape of its heads. It
-            is to return the place of the same number among the heads (h, n, d).
+        answer: the reader's function of a row of ``heads.reshape(n, h * d)`` and of the shape of
+            the heads (h, n, d). It is to return the token of each of the h pieces in that row.
     """
     require_function(answer)
-    for shape in _SIZES:
+    for shape in _MERGED:
         h, n, d = shape
-        with at_sizes(shape == _SIZES[0], h=h, n=n, d=d):
-            _judge_landing(answer, shape)
+        with at_sizes(shape == _MERGED[0], h=h, n=n, d=d):
+            _judge_mixed_tokens(answer, shape)
     return (
-        "right for every token and feature. A number keeps its token; its feature says which head "
-        "it belongs to, and where in it."
+        "right for every row. The pieces are dealt out head by head, so a row gets h neighbouring "
+        "tokens of one head, in place of one token of every head."
     )
 
 
-def _judge_landing(answer: Callable[..., Any], shape: Shape) -> None:
-    """Judge the function on every place there is."""
-    h, n, d = shape
-    places = [(token, feature) for token in range(n) for feature in range(h * d)]
+def _judge_mixed_tokens(answer: Callable[..., Any], shape: Shape) -> None:
+    """Judge the function on every row."""
+    h, n, _ = shape
+    pieces = f"a list of h, here {h},"
     found = [
-        whole_numbers(
-            "it returns", call("your code", answer, *place, shape), "an index of three", 3
-        )
-        for place in places
+        whole_numbers("it returns", call("your code", answer, row, shape), pieces, h)
+        for row in range(n)
     ]
-    right = [(feature // d, token, feature % d) for token, feature in places]
+    right = _tokens_of_rows(shape)
     if found == right:
         return
-    for reason, wrong in _wrong_landings(shape):
-        if found == [wrong(*place) for place in places]:
+    if [sorted(row) for row in found] == [sorted(row) for row in right]:
+        raise Refused("these are the right tokens, in another order than from left to right.")
+    for reason, wrong in _wrong_tokens(shape):
+        if found == [tuple(row) for row in wrong]:
             raise Refused(reason)
-    apart = [i for i, index in enumerate(found) if index != right[i]]
-    at = apart[0]
+    at = next(row for row in range(n) if found[row] != right[row])
     raise Refused(
-        f"{len(apart)} of {len(places)} places are wrong. The first is x{list(places[at])}: you "
-        f"say {found[at]}, but it is at {right[at]}."
+        f"row {at} is made of tokens {list(right[at])}, counted from 0; you say {list(found[at])}."
+    )
+
+
+def _tokens_of_rows(shape: Shape) -> list[tuple[int, ...]]:
+    """Give the tokens in each row of the wrong merge, a token for each piece of d numbers."""
+    h, n, _ = shape
+    merged = torch.arange(n).expand(h, n).reshape(n, h)  # (n, h)
+    return [tuple(row) for row in merged.tolist()]
+
+
+def _wrong_tokens(shape: Shape) -> Iterator[tuple[str, list[list[int]]]]:
+    """Yield reasons, each with the rows that it leads to."""
+    h, n, d = shape
+    number = torch.arange(n * h).view(n, h)  # (n, h)
+    yield (
+        "that is the right merge: each row has one token alone. Without the transpose, the first "
+        "row takes the first h pieces of the first head.",
+        (number // h).tolist(),
+    )
+    yield "you count the tokens from 1. They count from 0.", (number % n + 1).tolist()
+    yield (
+        f"you count the pieces through all heads. A head has only n of them, here {n}; then the "
+        "next head begins, again with token 0.",
+        number.tolist(),
+    )
+    yield (
+        "these are the heads of the pieces, not their tokens: // n counts whole heads, and % n is "
+        "the token within one.",
+        (number // n).tolist(),
+    )
+    yield (
+        "you count numbers in place of pieces. A row has h * d numbers, but only h pieces.",
+        (number * d % n).tolist(),
+    )
+    yield (
+        "a row takes h pieces, one of d numbers each; you begin the next row after d pieces.",
+        (number % h + number // h * d).remainder(n).tolist(),
+    )
+    yield (
+        "you begin each row one piece after the row before. A row takes h pieces, so the next one "
+        "begins h pieces later.",
+        (number % h + number // h).remainder(n).tolist(),
     )
 
 
@@ -186,8 +228,8 @@ def _wrong_splits(output: object, x: Tensor, h: int) -> Iterator[tuple[str, Tens
     right = _split(x, h)  # (h, n, d)
     n, d = right.shape[1:]
     yield (
-        "the features are cut rightly, but the tokens still come first: (n, h, d). Move the heads "
-        "in front.",
+        "the features are cut correctly, but the tokens still come first: (n, h, d). Move the "
+        "heads in front.",
         right.transpose(0, 1),
     )
     yield "each head is right but transposed: (h, d, n).", right.mT
@@ -214,10 +256,11 @@ def _misplaced(heads: Tensor, x: Tensor) -> str | None:
     for head, row in ((j, i) for j in range(h) for i in range(n)):
         tokens = token[head, row].unique().tolist()
         if tokens != [row]:
-            those = " and ".join(str(number) for number in tokens)
+            *others, last = map(str, tokens)
+            those = f"tokens {', '.join(others)} and {last}" if others else f"token {last}"
             return (
-                f"it mixes tokens: heads[{head}, {row}] holds features of token {those}. Row {row} "
-                f"of every head belongs to token {row}, all counted from 0."
+                f"it mixes tokens: heads[{head}, {row}] holds features of {those}. Row {row} of "
+                f"every head belongs to token {row}, all counted from 0."
             )
     for head in range(h):
         if feature[head, 0].tolist() != list(range(head * d, (head + 1) * d)):
