@@ -7,24 +7,24 @@
 # >
 # > the cat drank milk because **it** was sweet
 #
-# Real data come many sentences at a time, because a processor works best on many numbers at once. A
-# tensor then needs one more axis, the batch. Code in the wild puts it in three places: first,
-# second, or folded into the heads. In this chapter you write each form, check that all give the
-# same numbers, and see a mistake that self-attention never reports.
+# Real data are processed many sentences at a time, because a processor works best on many numbers at
+# once. A tensor then needs one more axis, the batch, which the strip below leaves out. Published code
+# puts this axis first, puts it second, or folds it into the heads. In this chapter you write attention
+# for each of these **layouts**, check that all give the same numbers, and see a mistake that
+# self-attention never reports.
 #
-# One picture helps. A batch is a house with one sentence in each room. The words of a sentence exchange
-# what they have with the other words in their room, and never through a wall. Every form below is another
-# way to number the same rooms.
+# One picture helps. A batch is a house with one sentence in each room. Words share what they have with
+# the others in their room, never through a wall. Every layout is another way to number the same rooms.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
 
-display.chapter_map("split", "score", "mix", "merge")
+display.chapter_map("split", "score", "softmax", "mix", "merge")
 
 # %% [markdown]
-# ## Two conventions
+# ## Batch first or second
 #
-# Put the two sentences into one tensor. They differ in their last word only. An item of a batch is called
+# Put the two sentences into one tensor. They differ only in their last word. An item of a batch is called
 # a **sample**; here a sample is a sentence.
 
 # %%
@@ -42,20 +42,24 @@ print("batch-first", tuple(x.shape))
 print("sequence-first", tuple(sequence_first.shape))
 
 # %% [markdown]
-# **Batch-first** is `(b, n, e)`, a list of sentences. **Sequence-first** is `(n, b, e)`: the first
-# word of every sentence, then the second word of every sentence, and so on. Recurrent networks like
-# the second form, since they read word by word. `torch.nn.MultiheadAttention` still expects it,
-# unless it is told `batch_first=True`. One `transpose(0, 1)` leads from either form to the other.
+# **Batch-first** is `(b, n, e)`, a list of sentences; here e = h · d. **Sequence-first** is `(n, b,
+# e)`: the first word of every sentence, then the second word of every sentence, and so on. This suits
+# recurrent networks, an older kind of model that reads word by word. `torch.nn.MultiheadAttention`
+# still expects sequence-first data, unless it is told `batch_first=True`. One `transpose(0, 1)` leads
+# from either layout to the other.
 #
-# The shape alone can also be had with `x.reshape(8, 2, 4)`. Is that sequence-first, too?
+# `x.reshape(8, 2, 4)` gives the same shape. Is that sequence-first, too?
 #
 # <details><summary>What do you expect?</summary>
 #
 # No. A reshape keeps the order of the numbers in memory, and that order is one whole sentence after the
 # other. So the reshape puts two neighbouring words of *one* sentence where one word of *each* sentence
-# belongs. The next cell does both with the words themselves.
+# belongs.
 #
 # </details>
+#
+# The cell numbers the 16 words of the batch, arranges the numbers in both ways, and prints the words
+# that they stand for.
 
 # %%
 sentences = (one.WORDS, one.SWEET)
@@ -70,10 +74,10 @@ for name, arranged in (("transpose", number.T), ("reshape", number.reshape(8, 2)
 #
 # ## One sentence after the other
 #
-# Start with the slow and plain way, a loop over the sentences. Every other form has to match it. To keep
-# the numbers readable, the heads work on the features as they are, without projections: the first head
-# has *animal* and *food*, the second has *action* and *quality*. Projections multiply the last axis and
-# do not care what stands in front of it.
+# Start with the slow and plain way, a loop over the sentences. Every faster function below must give the
+# same result. To keep the numbers readable, the heads work on the features as they are, without
+# projections: the first head has *animal* and *food*, the second has *action* and *quality*. Projections
+# work on the last axis alone, so a batch changes nothing for them.
 
 
 # %%
@@ -101,13 +105,13 @@ torch.testing.assert_close(slow[0, it, [0, 1]], slow[1, it, [1, 0]])  # animal a
 
 # %% [markdown]
 # In the first sentence *it* collects more *animal* (1.29 against 1.01); in the second sentence the two
-# features trade places. The rooms are separate: each sentence is computed as if the other did not exist.
+# features trade places. The rooms are separate: each sentence gets the output that it would get alone.
 #
 # ## Four axes
 #
-# For attention, a sentence and a head are alike: both are one more independent problem. So give each an
-# axis of its own, `(b, h, n, d)`. `split_heads` does this already, since it only looks at the last two
-# axes, and `attend` runs over all axes in front. The loop disappears.
+# For attention, a sentence and a head are alike: each is a problem of its own, computed without the
+# others. So give sentences and heads an axis each, `(b, h, n, d)`. `split_heads` does this already,
+# since it counts axes from the end, and `attend` runs over all axes in front. The loop disappears.
 
 
 # %%
@@ -124,11 +128,11 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, four_axes(x, x, x, h)[:, it
 # ## Folded
 #
 # If sentences and heads are alike, one axis can hold both, `(b * h, n, d)`. Much published code
-# does this, since `torch.bmm`, PyTorch's matrix product for a batch, takes exactly three axes. From
-# sequence-first data it takes two steps. Reshape `(n, b, h * d)` to `(n, b * h, d)`, because the
-# heads of a sample stand side by side; then move the new axis to the front. If the numbers really
-# lie in memory in the order (n, b, h * d), both steps are views. Ours do not, since
-# `sequence_first` is a transposed view of `x`, so the reshape copies.
+# does this, since `torch.bmm`, PyTorch's matrix product for a batch, takes exactly three axes.
+#
+# Folding sequence-first data takes two steps. Cut into heads, `(n, b, h * d)` is `(n, b, h, d)`. Now b
+# and h are neighbours, so one reshape can cut and join: `(n, b * h, d)`. Then move the new axis to the
+# front.
 
 
 # %%
@@ -159,12 +163,12 @@ assert fold(sequence_first, h).equal(split_heads(x, h).flatten(0, 1))
 one.show(["it, thirsty", "it, sweet"], one.FEATURES, back[it])
 
 # %% [markdown]
-# The result is the same again. From batch-first data you can fold in one line, which the cell has
-# compared, too: `split_heads(x, h).flatten(0, 1)`.
+# The result is the same again. Batch-first data fold in one line, `split_heads(x, h).flatten(0, 1)`;
+# the `assert` above has checked that it gives the same.
 #
 # In which order do the slices come? Counted from 0, slice r = i · h + j is sample i, head j: first all
-# heads of the first sample, then all heads of the second. In the figure, the function has folded a
-# tensor whose cells say where they come from. It has four heads, so that the two axes differ in length.
+# heads of the first sample, then all heads of the second. For the figure, `fold` got a tensor whose
+# entries say where they come from. It has four heads, so that the two axes differ in length.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -199,9 +203,9 @@ display.finish(drawing, name="the-fold", alt=alt)
 # %% [markdown]
 # ## By name
 #
-# `einsum` gets a letter for each axis: those of the tensors that come in, an arrow, and those of the
-# result. A letter that is missing behind the arrow is summed over: d in the scores, m in the mixture. No
-# axis has to move, and the line reads like the formula.
+# `einsum` names each axis by a letter: the axes of the inputs, separated by a comma, then an arrow, then
+# the axes of the result. A letter that does not appear after the arrow is summed over: d in the scores,
+# m in the mixture. You move no axis yourself, and the line reads like the formula.
 
 
 # %%
@@ -239,19 +243,20 @@ for name, (layout, axes, index) in layouts.items():
 #
 # ## All equal
 #
-# Compare whole outputs, not one row. Every form has to equal the loop.
+# So far you compared the row of *it*. Now compare whole outputs: each function has to equal the loop. A
+# wrapper lets `folded` take batch-first data, too.
 
 
 # %%
 def folded_batch_first(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
-    """Attend folded, from and to batch-first."""
+    """Attend with batch and heads folded into one axis; batch-first."""
     first = (each.transpose(0, 1) for each in (q, k, v))
     return folded(*first, h).transpose(0, 1)  # (b, n, h * d)
 
 
-FORMS = {"four axes": four_axes, "folded": folded_batch_first, "by name": by_name}
-for name, form in FORMS.items():
-    torch.testing.assert_close(form(x, x, x, h), slow)
+FUNCTIONS = {"four axes": four_axes, "folded": folded_batch_first, "by name": by_name}
+for name, function in FUNCTIONS.items():
+    torch.testing.assert_close(function(x, x, x, h), slow)
     print(f"{name:>10}: the same as one sentence after the other")
 
 # %% [markdown]
@@ -270,14 +275,14 @@ v = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)  # (2, 5, 24)
 
 loop = one_by_one(q, k, v, 4)  # (2, 3, 24)
 expected = one.gradients(loop, [q, k, v])
-for name, form in FORMS.items():
-    output = form(q, k, v, 4)  # (2, 3, 24)
+for name, function in FUNCTIONS.items():
+    output = function(q, k, v, 4)  # (2, 3, 24)
     torch.testing.assert_close(output, loop)
     torch.testing.assert_close(one.gradients(output, [q, k, v]), expected)
     print(f"{name:>10}: equal, and so are the gradients")
 
 # %% [markdown]
-# PyTorch's class has to agree in both of its conventions. Identity matrices stand in for its projections.
+# PyTorch's class has to agree in both layouts. Identity matrices stand in for its projections.
 
 # %%
 for batch_first in (True, False):
@@ -305,8 +310,8 @@ for batch_first in (True, False):
 # <details><summary>What do you expect?</summary>
 #
 # Wrong numbers in the right shape. Self-attention works for any number of samples and words, so nothing
-# can fail. But the walls of the rooms now run across: each word meets itself and the words at the same
-# place in the other sentences, and no other word of its own.
+# can fail. But each room now holds one place of every sentence: a word meets itself and the words at the
+# same place in the other sentences, and no other word of its own sentence.
 #
 # </details>
 
@@ -314,20 +319,21 @@ for batch_first in (True, False):
 given = sequence_first.clone().requires_grad_()               # (n, b, h * d)
 wrong = four_axes(given, given, given, h)                     # (n, b, h * d)
 gradient = torch.autograd.grad(wrong[it, 0].sum(), given)[0]  # (n, b, h * d)
-print("shape", tuple(wrong.shape), "is right. In the thirsty sentence, it reacts to")
+print("shape", tuple(wrong.shape), "is right. Before “was thirsty”, “it” reacts to")
 one.show(["thirsty", "sweet"], [*one.WORDS[:-1], "last"], gradient.abs().sum(-1).T)
 assert gradient.any(-1).nonzero().tolist() == [[it, 0], [it, 1]]
 
 # %% [markdown]
 # > **Pitfall.** Sequence-first data in batch-first code. The table shows how strongly the row of *it*
 # > reacts to each place of either sentence. That row reacts to *it* in both sentences, and to nothing
-# > else: *thirsty* has no influence any more, and the other sentence has. No shape and no error says so.
+# > else: *thirsty* no longer has any influence, but the other sentence does. Neither the shape nor an
+# > error gives it away.
 #
-# Each 2.00 is four features at half weight: the two words at this place are equal, so they share the
-# attention evenly.
+# Each 2.00 adds up four features. The two words at this place are equal, so each gets half the attention,
+# and moving attention from one to the other would change nothing. So each feature counts one half.
 #
-# Cross-attention may stop with an error, if the number of queries differs from the number of keys, but do
-# not count on it. Here are three attempts, with sequence-first queries and keys in batch-first code.
+# Cross-attention may stop with an error, but do not count on it. Here are three attempts, again with
+# sequence-first queries and keys in batch-first code.
 
 # %%
 for samples, queries, keys in ((2, 4, 4), (2, 1, 5), (2, 3, 5)):
@@ -340,17 +346,19 @@ for samples, queries, keys in ((2, 4, 4), (2, 1, 5), (2, 3, 5)):
         print("stops:", str(error).split(" which")[0])
 
 # %% [markdown]
-# The first attempt has as many queries as keys and runs, as self-attention does. The second has a
-# single query, which broadcasting stretches to five, so it runs, too, and gives the wrong shape:
-# (1, 2, 24) would be right. Only the third stops with an error. That is why the sizes in our proofs
-# all differ, and why a test of self-attention alone is not enough.
+# The first attempt has as many queries as keys and runs, as self-attention does. In the second, the
+# single query stands where the code expects the batch. Broadcasting stretches this axis of size 1 to
+# the five of the keys, so the code runs, too, and gives the wrong shape: (1, 2, 24) would be right.
+# Only the third stops with an error: the code reads b = 3 from the queries, and b = 5 from the keys,
+# operand 1. So a test of self-attention is not enough, and the sizes in our proofs all differ, and
+# none of them is 1.
 
 # %% [markdown]
 # <!-- deeper: what each form copies -->
 # ### Going deeper: what each form copies
 #
-# Forms that give the same numbers may differ in how many of them they copy on the way. Count the numbers
-# that are copied because memory does not fit. PyTorch calls such a copy `clone`.
+# Functions with equal outputs may copy more or fewer numbers on the way, wherever the order in memory
+# does not suit the next step. PyTorch calls such a copy `clone`. Count the numbers that are copied.
 
 
 # %%
@@ -379,21 +387,22 @@ ways = {
     "folded, sequence-first": (folded, first),
     "folded, batch-first": (folded_batch_first, inputs),
 }
-for name, (form, given) in ways.items():
+for name, (function, given) in ways.items():
     with Copies() as copies:
-        form(*given, 4)
+        function(*given, 4)
     print(f"{name:>24}: {copies.numbers:4} copied")
     assert copies.numbers == (144 if given is first else 624 + 144)
 
 # %% [markdown]
-# The three batch-first forms copy 768 numbers, which is 624 + 144: queries, keys and values once, since
-# samples and heads are not neighbours in memory, and the output once, where the heads are merged.
-# Folded from sequence-first memory, the products can step through the numbers as they lie, and only the
-# merge copies.
+# The three batch-first functions copy 768 numbers, which is 624 + 144. Inside, `@` and `einsum` fold
+# samples and heads, too. In batch-first memory the words lie between the samples and the heads, so this
+# fold copies queries, keys and values once. The rest is the output, copied where the heads are merged.
+# In sequence-first memory the fold is a view, and only the merge copies.
 #
 # PyTorch also has a **fused kernel**, one routine from queries, keys and values to the output,
 # which never stores the weights. It takes `(b, h, n, d)` and steps through it by strides, and it
-# writes the output token by token, so that even the merge is a view.
+# writes the output token by token, so that even the merge is a view. The package's function calls this
+# kernel where nobody needs the weights.
 
 
 # %%
@@ -501,8 +510,8 @@ exercises.batches.check_pattern(pattern)
 # ### What self-attention does not tell
 #
 # *Medium, 15 minutes.* This function is batch-first and has no projections: query is `(b, n, e)`, key
-# and value are `(b, m, e)`. It passes every test of self-attention, and it is still wrong. Find out
-# what such tests cannot see, then repair it, so that it returns `(b, n, e)` for any n and m.
+# and value are `(b, m, e)`. It passes every test of self-attention, and it is still wrong. The check
+# shows where it fails; repair it, so that it returns `(b, n, e)` for any n and m.
 
 
 # %% tags=["exercise"]
@@ -571,9 +580,8 @@ exercises.batches.check_attend_heads(attend_heads)
 # > - four axes: `split_heads(x, h)`, `(b, h, n, d)`
 # > - folded: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`; slice r is sample `r // h`, head `r % h`
 # >
-# > To attention, a sample and a head are the same: one more independent problem. All layouts give equal
-# > outputs and gradients. Data in the wrong layout keep their shape and mix sentences, so test with sizes
-# > that all differ, and with n ≠ m.
+# > To attention, a sample and a head are the same: a problem of its own. All layouts give equal outputs
+# > and gradients. Given data in the wrong layout, self-attention keeps the shape and mixes sentences. So
+# > test cross-attention, with sizes that all differ and are not 1.
 #
-# Some words are still looked at that should not be: padding, and the future. [Masks](06_masks.ipynb) hide
-# them.
+# Some words must not be seen, such as those that are not written yet. [Masks](06_masks.ipynb) hide them.

@@ -3,7 +3,7 @@
 #
 # *Which words must not be seen?*
 #
-# A batch is a rectangle, and sentences are not equally long, so the short ones are filled up with
+# A batch is a rectangle, and sentences differ in length, so the short ones are filled up with
 # **padding**. And a model that writes word by word must not look at words that are not written yet.
 # Both are the same task: hide some keys from some queries.
 #
@@ -19,9 +19,10 @@ display.chapter_map("mask")
 # %% [markdown]
 # ## Padding
 #
-# The sentence that you know gets company in the batch: *the milk was sweet*, half as long. PyTorch's
+# The familiar sentence is joined in the batch by a shorter one, *the milk was sweet*. PyTorch's
 # `pad_sequence` fills the second sample up with rows of zeros, which are written `·` here. The batch
-# keeps track of gradients, so that you can ask later what an output reacts to.
+# tracks gradients, so that you can ask later what an output reacts to. The numbers have 64 bits,
+# `.double()`, so that rounding hardly shows in comparisons. One head of width d is enough here.
 
 # %%
 import math
@@ -47,8 +48,8 @@ print("sample 1:", *labels)
 #
 # <details><summary>What do you expect?</summary>
 #
-# Nearly half. A zero vector scores 0 with every query, and the exponential of 0 is 1. That is as
-# much as any word gets that has nothing in common with *was*. Zeros are not nothing to a softmax.
+# Nearly half. A zero vector scores 0 with every query, and the exponential of 0 is 1. Any word that
+# has nothing in common with *was* gets just as much.
 #
 # </details>
 
@@ -60,10 +61,10 @@ for word, weight in zip(labels, weights[1, 2]):
 print(f"padding gets {weights[1, 2, 4:].sum():.2f}")
 
 # %% [markdown]
-# A key gets the weight 0 only if its score is $-\infty$, because $\exp(-\infty) = 0$. So write
-# $-\infty$ over the scores of blocked keys **before** the softmax, and the other keys share the
-# whole. In this book a mask is named for what True means: in `blocked`, True means that this query
-# must not see this key.
+# The surest way to a weight of 0 is a score of $-\infty$, because $\exp(-\infty) = 0$. So write
+# $-\infty$ over the scores of blocked keys **before** the softmax, and the other keys share all the
+# attention. This book names a mask after what its True means: where `blocked` is True, the query must
+# not see the key.
 
 
 # %%
@@ -82,9 +83,9 @@ torch.testing.assert_close(attend(x, x, x), one.attend(x, x, x))
 print("without a mask: as before")
 
 # %% [markdown]
-# The **padding mask** follows from the lengths of the sentences. Key j, counted from 0, is padding
-# if j ≥ the length. The package has this line as `block_padding`. Look for two things in the output: a
-# row of the mask for each sentence, and the new weights of *was*.
+# The **padding mask** follows from the lengths of the sentences. Key j, counted from 0, is padding if
+# j is at least its sentence's length. The package has this line as `block_padding`. Look for two
+# things in the output: a row of the mask for each sentence, and the new weights of *was*.
 
 # %%
 lengths = torch.tensor([8, 4])
@@ -97,12 +98,13 @@ print("was:", *(f"{weight:.2f}" for weight in weights[1, 2]))
 assert not weights[1, :, 4:].any()
 
 # %% [markdown]
-# `[:, None, :]` turns `(b, m)` into `(b, 1, m)`. The axis of size 1 is stretched to all queries,
-# because padding is padding whoever looks. The four words of the short sentence now share the whole.
+# `[:, None, :]` turns `(b, m)` into `(b, 1, m)`. The axis of size 1 is stretched over all queries,
+# because padding is padding, no matter who looks. The four words of the short sentence now share all
+# the attention of *was*.
 #
 # Is it as if there were no padding? Attend within the short sentence alone, and compare the outputs
-# and the gradients with those of the padded batch. `one.gradients` differentiates a random mixture of
-# the outputs, so that each of them counts.
+# and the gradients with those of the padded batch. As a loss, `one.gradients` takes a random mixture
+# of the outputs, so that each of them counts.
 
 # %%
 words_only = attend(x, x, x, blocked[:, None, :])[0][1, :4]  # (4, d)
@@ -114,8 +116,8 @@ print("equal, and so are the gradients")
 # %% [markdown]
 # ## The causal mask
 #
-# The second kind of mask is about pairs. A model that writes sees the words up to the present one,
-# so query i must not see a key j > i [[Vaswani et al., section
+# The second kind of mask is about pairs. A model that writes text sees the words up to and including
+# the current one, so query i must not see a key j > i [[Vaswani et al., section
 # 3.2.3](../docs/references.md#vaswani-2017)]. The **causal mask** is a matrix `(n, m)`, the same
 # for every sample: True above the diagonal.
 
@@ -137,14 +139,14 @@ display.attention_map(causal, one.WORDS, one.WORDS, name="causal-map")
 #
 # <details><summary>What do you expect?</summary>
 #
-# Without a mask every word looks at the last one, so every output changes, and *it* finds its
-# answer. With the causal mask only the last word's own row may look there, so all other rows stay
-# as they are. A model that writes has to resolve *it* later, in the row of a later word.
+# Without a mask every word looks at the last one, so every output changes. With the causal mask only
+# the last word's own row may look there, so all other rows stay as they are. Only the last row sees
+# both *it* and the word that decides.
 #
 # </details>
 #
-# The cell then puts the promise of the mask to the test from outside: cut the sentence anywhere, and
-# the words before the cut keep their rows.
+# The cell makes this swap. Then it tests the mask by its outputs alone: wherever you cut the sentence,
+# the rows before the cut must stay the same.
 
 # %%
 swapped = one.embed(one.SWEET).double()  # (n, d)
@@ -175,10 +177,11 @@ merged = strip | ahead                                  # (b, 1, n, m)
 print(tuple(strip.shape), "|", tuple(ahead.shape), "->", tuple(merged.shape))
 
 # %% [markdown]
-# See the two sheets of card lie on top of each other, with a sentence of five words in sample 0 and
-# one of three in sample 1. The padding mask repeats down the rows; the causal mask repeats across
-# the samples. The axis of the heads stays 1: nothing is copied for them. PyTorch calls the padding
-# mask `key_padding_mask`, and the mask of pairs `attn_mask`.
+# The figure lays the two sheets of card on top of each other, with a sentence of five words in sample
+# 0 and one of three in sample 1. The padding mask repeats down the rows; the causal mask repeats
+# across the samples. All heads share one mask, so its axis for heads stays 1; in this example h is 1,
+# too. PyTorch calls the padding mask `key_padding_mask`, and the mask of pairs `attn_mask`. If every
+# key of a query is blocked, its row is called a **fully masked row**.
 
 # %%
 texts = [text.split() for text in ("the cat drank the milk", "it was sweet · ·")]
@@ -188,25 +191,24 @@ scores = five @ five.mT / math.sqrt(4)                    # (b, n, m)
 display.mask_merger(texts, texts, scores, padding, ahead)
 
 # %% [markdown]
-# Where the figure is live, try three things. Press *cat*: as padding, its column is blocked in every
-# row of sample 0, and the other weights grow to share the whole. Set `attn_mask` to None: the merged
-# mask is `(b, 1, 1, m)` now, one row for all queries. Press or drag in its cells to draw a mask of
-# your own.
+# If the figure has menus, try three things. Press *cat*: as padding, its column is blocked in every
+# row of sample 0, and the other weights grow until they add up to one again. Set `attn_mask` to None:
+# the merged mask is `(b, 1, 1, m)` now, one row for all queries. Press or drag in the grid below this
+# menu to draw a mask of your own.
 #
-# Then go back to causal and press the first word of a sentence. Its own row could see that word
-# only, and now every key in it is blocked. Such a query is a **fully masked row**, and its weights
-# are NaN.
+# Then go back to causal and press the first word of a sentence. Its own row could see that word only,
+# so it is fully masked now, and its weights are NaN.
 #
 # ## Fully masked rows
 #
-# A sheet of card may cover a whole row; a softmax cannot do without a key. It shares a whole among the
-# keys, and in a fully masked row all scores are $-\infty$, no key is left to take a share, and the
-# division is 0 by 0. Such rows come up more often than you would think: an empty sentence, a first
-# word that may not see itself, or padding whose own rows are masked, too.
+# A sheet of card may cover a whole row, but a softmax needs at least one key. In a fully masked row all
+# scores are $-\infty$, so all exponentials are 0, and so is their sum: each weight is 0 divided by 0.
+# Such rows come from an empty sentence, a first word that may not see itself, or padding whose own rows
+# are masked, too.
 #
 # Take the last case. The padding behind *the milk was sweet* also *asks*, so it has rows of its own
-# in the output. Should these be masked as well? First leave them as they are, and ask which places a
-# loss reacts to that reads the words' rows only. Then mask them.
+# in the output. Should these be masked as well? First leave the padded rows unmasked. Take a loss that
+# reads only the words' rows, and ask which places it reacts to. Then mask the padded rows, too.
 
 # %%
 output, _ = attend(x, x, x, blocked[:, None, :])  # (b, n, d), (b, n, m)
@@ -221,12 +223,12 @@ print("last row, if masked:", masked[1, 7].tolist())
 assert masked[blocked].isnan().all()
 
 # %% [markdown]
-# So there is no need: padded rows compute something that nobody reads. Leave them out of the loss
-# with `output[~blocked]`, and no gradient comes from them. Masking them leaves the outputs of the
-# words as they were, and turns the padded rows into NaN.
+# So there is no need to mask padded rows: leave them out of the loss with `output[~blocked]`, and no
+# gradient comes from them. Masking them turns them into NaN, and leaves the outputs of the words as
+# they were.
 #
-# Are these NaN harmless, as nobody reads them? Put $W_V$ in front of the values, which all samples
-# share, and let the loss read *the first sentence only*. Nothing there is padded, and its output is
+# Are these NaN harmless, as nobody reads them? Make the values with a matrix $W_V$ that all samples
+# share, and let the loss read *only the first sentence*. Nothing there is padded, and its output is
 # finite. What about the gradient of $W_V$: finite, NaN in a few entries, or NaN in all of them?
 #
 # <details><summary>What do you expect?</summary>
@@ -241,17 +243,18 @@ assert masked[blocked].isnan().all()
 w_v = torch.eye(4, dtype=torch.float64, requires_grad=True)
 poisoned, _ = attend(x, x, x @ w_v, both)        # (b, n, d), (b, n, m)
 (gradient,) = one.gradients(poisoned[0], [w_v])  # (4, 4)
-print("NaN in its output:", bool(poisoned[0].isnan().any()))
-print(f"NaN in the gradient: {gradient.isnan().sum()} of {gradient.numel()} entries")
+print("NaN in the output of the first sentence:", bool(poisoned[0].isnan().any()))
+print(f"NaN in the gradient of W_V: {gradient.isnan().sum()} of {gradient.numel()} entries")
 assert poisoned[0].isfinite().all()
 assert gradient.isnan().all()
 
 # %% [markdown]
-# One bad row, and after one step of training the matrix is NaN for everyone. A tempting remedy is
-# `nan_to_num(0)`, which replaces NaN by 0, in the output or in the weights. Try both, with two ways
-# of masking. One is `masked_fill`, as above. The other *adds* a matrix $M$ to the scores, $-\infty$
-# for blocked keys and 0 for all others, as PyTorch's module does. The cell lists the matrices whose
-# gradient is NaN; the loss reads good rows only.
+# The loss never reads the four bad rows, and still one step of training turns the matrix into NaN for
+# everyone. A tempting remedy is `nan_to_num(0)`, which replaces NaN by 0, in the output or in the
+# weights. Try both, with two ways of masking. One is `masked_fill`, as above. The other *adds* a
+# matrix $M$ to the scores, $-\infty$ for blocked keys and 0 for all others, as PyTorch's module does.
+# The cell lists the matrices whose gradient is NaN; the loss never reads
+# a fully masked row.
 
 
 # %%
@@ -282,13 +285,14 @@ for mended in ("nothing", "output", "weights"):
 assert found == [["W_Q W_K W_V", "W_V"], ["W_Q W_K W_V", "W_V"], ["W_Q W_K", "none"]]
 
 # %% [markdown]
-# NaN in the weights reaches $W_V$, and mending the output comes too late. Mending the weights saves
-# $W_V$. Behind the weights stands the softmax, whose derivative is made from its own output, and there
-# the NaN still stands. `masked_fill` passes no gradient back to the scores that it has replaced, so
-# the NaN stops there. An addition passes it on to $W_Q$ and $W_K$.
+# Mending the output does not help: on its way back to the values, the gradient is still multiplied by
+# NaN weights. Mending the weights saves $W_V$. But the gradient also passes back through the softmax,
+# whose derivative is computed from its own unmended output: NaN again. `masked_fill` passes no gradient
+# back to the scores that it has replaced, so the NaN stops there. An addition passes it on to $W_Q$ and
+# $W_K$.
 #
 # So with `masked_fill` it is enough to mend the weights, and with an added mask it is not. It is safer
-# that no NaN arises at all, whichever way you mask. That takes two halves. **Before** the softmax, give
+# if no NaN arises at all, whichever way you mask. That takes two steps. **Before** the softmax, give
 # a fully masked row scores that are finite. **After** the softmax, set its weights to zero.
 
 
@@ -324,11 +328,11 @@ print("words: as before, with their gradients")
 print("last row:", ours[1, 7].tolist())
 
 # %% [markdown]
-# A fully masked row may have three fates, and where the figure of the merger is live, you can choose
-# among them. **NaN** is loud, and takes the model with it. **Zeros** say that there is nothing to see
-# and nothing to add; this book chooses zeros. **Uniform** weights come from a large negative number
-# that replaces the scores, instead of $-\infty$. All scores of the row are then equal, and it attends
-# evenly to exactly what was forbidden. [Masks in the wild](14_masks_in_the_wild.ipynb) finds out which
+# A fully masked row can meet one of three fates; the last menu of the figure chooses between them.
+# **NaN** is easy to notice, and spoils the whole model. **Zeros** say that there is nothing to add; this
+# book chooses zeros. **Uniform** weights come from a large negative number that replaces the scores,
+# instead of $-\infty$. All scores of the row are then equal, and it attends evenly to keys that are all
+# forbidden. [Masks in the wild](14_masks_in_the_wild.ipynb) finds out which
 # fate PyTorch and published code choose.
 
 # %% [markdown]
@@ -360,8 +364,8 @@ print("fully masked rows:", int(small.all(-1).sum()))
 # %% [markdown]
 # ## Two mistakes
 #
-# Both of these keep every shape, and neither raises an error. Ask one question of each from outside:
-# *what does the output react to?*
+# Both of these keep every shape, and neither raises an error. One question finds them, and you need not
+# look inside: *what does the output react to?*
 #
 # > **Pitfall.** Masking after the softmax. The blocked weights are zero, as they should be, but they
 # > were counted in the sum. The other weights no longer add up to one.
@@ -376,10 +380,11 @@ assert reaction[1, 4:].any()
 # %% [markdown]
 # The words still react to all four places of padding.
 #
-# > **Pitfall.** A causal mask that is one off. `triu(0)` blocks every word for itself, which leaves
+# > **Pitfall.** A causal mask that is one off. `triu(0)` hides every word from itself, which leaves
 # > the first word fully masked. `triu(2)` lets each word see the next one.
 #
-# The cell takes the words of the batch, `x[0]`, as values, and asks which of them *drank* reacts to.
+# As values the cell takes `x[0]`: the same numbers as `words`, but `x` tracks gradients. So the words
+# that the row of *drank* reacts to are those that it sees.
 
 # %%
 for offset in (0, 1, 2):
@@ -393,7 +398,7 @@ for offset in (0, 1, 2):
 
 # %% [markdown]
 # With `triu(2)` *drank* sees *milk*. A model that writes learns to predict the next word in each row, so
-# in the row of *drank* the answer is *milk*. In training it could copy that answer, and when it writes,
+# in the row of *drank* the answer is *milk*. In training it could copy that answer, but when it writes,
 # there is nothing to copy.
 #
 # ## Exercises
@@ -450,7 +455,7 @@ exercises.masks.check_merged(merged_by_hand)
 # *Medium, 15 minutes.* `exercises.masks.four_models()` gives four models, by name, that you cannot
 # see into. Call one as `model(x, blocked)`, with any x `(b, m, 12)` and a boolean `blocked` `(b,
 # m)`, True for padding; it returns `(b, m, 12)`. One of them attends to padding. Write a probe that
-# names it. The check then gives your probe new models, and some of them are wrong in other ways.
+# names it. The check then gives your probe ten new models; name all that attend to padding.
 
 
 # %% tags=["exercise"]
@@ -504,20 +509,22 @@ exercises.masks.check_find_leaks(find_leaks)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$, where $M$ is $-\infty$ for blocked
-# > keys and 0 for all others.
+# > **In short.** On paper a mask is added: $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$, where $M$ is
+# > $-\infty$ for blocked keys and 0 for all others. In code, replace the scores instead of adding.
 # >
 # > Padding `(b, m)` becomes `(b, 1, 1, m)`, the causal mask is `(n, m)`, and both merge into
 # > `(b, 1, n, m)`:
 # >
 # > ```python
 # > blocked = padding[:, None, None, :] | future
-# > weights = scores.masked_fill(blocked, -math.inf).softmax(-1)
+# > fully = blocked.all(-1, keepdim=True)
+# > scores = scores.masked_fill(blocked & ~fully, -math.inf)
+# > weights = scores.softmax(-1) * ~fully
 # > ```
 # >
-# > Block before the softmax, never after it. Give a fully masked row finite scores before the softmax
-# > and zero weights after it; its NaN would reach the gradients of matrices that all samples share.
-# > Test a mask from outside: what does the output react to?
+# > Block before the softmax, never after it. A fully masked row, `fully`, keeps finite scores and gets
+# > zero weights; else NaN would reach the gradients of matrices that all samples share. To test a mask,
+# > ask what the output reacts to.
 #
 # With projections, heads, batches and masks, every part is there. [The next
 # chapter](07_multihead_attention.ipynb) puts them into one class. Other libraries read True the

@@ -73,7 +73,7 @@ WRONG_PATTERN: list[tuple[object, str]] = [
     ("n b (h d) -> (n h) b d", "sequence and batch are swapped: every word then meets those"),
     ("n b (h d) -> n (b h) d", "that is the first of two steps"),
     ("n b (h d) -> (b h) d n", "each slice is transposed: tokens come before features"),
-    ("n b (h d) -> b h n d", "that is the form with four axes"),
+    ("n b (h d) -> b h n d", "that is the layout with four axes"),
     ("n b (h d) -> b (n h) d", "you fold tokens and heads into one axis"),
     ("n b (h d) -> (b n) h d", "you fold samples and tokens into one axis"),
     ("n b (h d) -> b n (h d)", "the heads are still side by side"),
@@ -200,6 +200,11 @@ def merged_straight(query: Tensor, key: Tensor, value: Tensor, h: int) -> Tensor
     return mixed.reshape(query.shape)
 
 
+def not_moved(query: Tensor, key: Tensor, value: Tensor, h: int) -> Tensor:
+    parts = (x.unflatten(2, (h, -1)) for x in (query, key, value))
+    return F.scaled_dot_product_attention(*parts).flatten(2)
+
+
 def interleaved(query: Tensor, key: Tensor, value: Tensor, h: int) -> Tensor:
     parts = (x.unflatten(2, (-1, h)).permute(0, 3, 1, 2) for x in (query, key, value))
     return F.scaled_dot_product_attention(*parts).permute(0, 2, 3, 1).flatten(2)
@@ -241,6 +246,9 @@ WRONG_ATTEND: list[tuple[Callable[..., Any], str]] = [
     (lambda q, k, v, h: straight(q, k, v, h).unflatten(2, (h, -1)).transpose(1, 2).reshape(q.shape),
      "the heads are split by a straight reshape"),
     (interleaved, "the heads are interleaved"),
+    (not_moved, "the heads stay behind the tokens, (b, n, h, d), so the heads of a token attend"),
+    (lambda q, k, v, h: not_moved(q, k, v, h).unflatten(2, (h, -1)).transpose(1, 2)
+     .reshape(q.shape), "the heads stay behind the tokens"),
     (lambda q, k, v, h: right(k, q, v, h), "query and key are in each other's place"),
     (lambda q, k, v, h: right(q, q, q, h), "every word attends to query"),
     (lambda q, k, v, h: right(q, k, k, h), "you mix the keys"),

@@ -207,7 +207,7 @@ _COMES_OUT = [
     ),
     ("you fold tokens and heads into one axis. Fold samples and heads.", "b (n h) d"),
     ("you fold samples and tokens into one axis: different samples then meet.", "(b n) h d"),
-    ("that is the form with four axes. Put samples and heads into one: (b h).", "b h n d"),
+    ("that is the layout with four axes. Put samples and heads into one: (b h).", "b h n d"),
     ("that is batch-first, but the heads are still side by side.", "b n (h d)"),
     ("what comes out is what goes in.", "n b (h d)"),
 ]
@@ -334,7 +334,8 @@ def _wrong_attention(
     yield "you mix the keys: the weights belong to value.", _attend(h, query, key, key)
     yield "key and value are in each other's place.", _attend(h, query, value, key)
     yield "the features are not split into heads.", _attend(1, query, key, value)
-    yield from _wrong_axes(h, query, key, value)
+    yield from _wrong_merges(h, query, key, value)
+    yield from _wrong_splits(h, query, key, value)
 
 
 def _wrong_lengths(n: int, key: Tensor, value: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -356,8 +357,10 @@ def _wrong_lengths(n: int, key: Tensor, value: Tensor) -> Iterator[tuple[str, Te
         )
 
 
-def _wrong_axes(h: int, query: Tensor, key: Tensor, value: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield what comes of heads that are split or merged wrongly, each with its reason."""
+def _wrong_merges(
+    h: int, query: Tensor, key: Tensor, value: Tensor
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield reasons with the output of heads that are merged wrongly."""
     b, n, e = query.shape
     d = e // h
     q, k, v = (split_heads(x, h) for x in (query, key, value))  # (b, h, ..., d)
@@ -374,6 +377,14 @@ def _wrong_axes(h: int, query: Tensor, key: Tensor, value: Tensor) -> Iterator[t
     )
     reason = "the heads are merged by a straight reshape, which mixes tokens. Transpose first."
     yield reason, mixed.reshape(b, n, e)
+
+
+def _wrong_splits(
+    h: int, query: Tensor, key: Tensor, value: Tensor
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield reasons with the output of heads that are split wrongly."""
+    b, n, e = query.shape
+    d = e // h
     cut = [x.reshape(b, h, -1, d) for x in (query, key, value)]
     mixed, _ = scaled_dot_product_attention(*cut)
     reason = (
@@ -382,6 +393,15 @@ def _wrong_axes(h: int, query: Tensor, key: Tensor, value: Tensor) -> Iterator[t
     )
     yield reason, merge_heads(mixed)
     yield reason, mixed.reshape(b, n, e)
+    if n == key.size(1):  # else the tokens of query and key do not pair up, and nothing comes out
+        apart = [x.reshape(b, n, h, d) for x in (query, key, value)]
+        mixed, _ = scaled_dot_product_attention(*apart)
+        reason = (
+            "the heads stay behind the tokens, (b, n, h, d), so the heads of a token attend to "
+            "each other. Move them to the front: (b, h, n, d)."
+        )
+        yield reason, mixed.reshape(b, n, e)
+        yield reason, mixed.transpose(1, 2).reshape(b, n, e)
     dealt = [x.reshape(b, -1, d, h).permute(0, 3, 1, 2) for x in (query, key, value)]
     mixed, _ = scaled_dot_product_attention(*dealt)
     reason = "the heads are interleaved: the d features of a head are neighbours, so cut (h, d)."
