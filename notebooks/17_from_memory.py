@@ -586,4 +586,4 @@ exercises.from_memory.check_mended(Mended)
 # > before you merge, and test with sizes that all differ.
 #
 # This is the end of the book so far. The [cheat sheet](cheat_sheet.ipynb) has it on one page, and the
-# [package](../docs/api.md) has the class to use.
+# [package](../docs/package/index.md) has the class to use.
