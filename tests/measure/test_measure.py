@@ -13,7 +13,7 @@ import torch
 from annotated_attention import counting, measure
 from annotated_attention.measure import __main__ as command
 from annotated_attention.measure import contenders, machine, memory, plan, timing
-from annotated_attention.measure.process import in_new_process
+from annotated_attention.measure.process import in_new_process, new_process
 from annotated_attention.measure.timing import MODES, ROUNDS
 from annotated_attention.published import DESIGNS
 from book.run import scripts
@@ -48,30 +48,35 @@ def small(monkeypatch):
     monkeypatch.setattr("annotated_attention.measure.timing.ROUNDS", 2)
     monkeypatch.setattr("annotated_attention.measure.timing.BLOCK", 0)
     monkeypatch.setattr("annotated_attention.measure.timing.WATCHED", 1)
-    monkeypatch.setattr(
-        timing, "in_new_process", lambda function, *given, environment: function(*given)
-    )
+    monkeypatch.setattr(command, "new_process", here)
     monkeypatch.setattr("annotated_attention.measure.machine.WIDTH", 64)
     monkeypatch.setattr(
         command, "memory", lambda name, device: {"name": name, "lengths": [4], "bytes": [8]}
     )
 
 
+@contextlib.contextmanager
+def here(environment):
+    """Take this process for a new one."""
+    yield lambda function, *given: function(*given)
+
+
 def check(found, rounds):
     """Assert that results are whole, whatever the times."""
     assert found["provenance"].keys() - {"renewed"} == PROVENANCE
     assert all(str(value) for value in found["provenance"].values())
-    assert {row["section"] for row in found["times"]} - {"allocator"} == SECTIONS
+    assert {row["section"] for row in found["times"]} == SECTIONS
     for row in found["times"]:
-        names = row["milliseconds"].keys()
-        assert row["profile"].keys() == row["kernel"].keys() == names
-        assert row.get("pages", {}).keys() == (names if row["section"] == "allocator" else set())
+        names, goal = row["milliseconds"].keys(), row["section"] == "final class"
+        for what in ("profile", "kernel"):
+            assert row.get(what, {}).keys() == (set() if goal else names)
+        assert row.get("pages", {}).keys() == (names if goal and GLIBC else set())
         assert row["rounds"] >= rounds
         assert row["mode"] in MODES
         for base, ratios in row["ratios"].items():
             assert ratios.keys() == names - {base}
             assert all(0 < low <= middle <= up for low, middle, up in ratios.values())
-        for operations in row["profile"].values():
+        for operations in row.get("profile", {}).values():
             assert operations
             assert 0 < sum(share for _, share in operations) <= 1.01
     assert [row["name"] for row in found["memory"]] == list(memory.ways("meta"))
@@ -83,7 +88,6 @@ def test_measures_prints_and_keeps(tmp_path, small, capsys):
     found = json.loads(output.read_text())
     assert list(found) == ["cpu"]
     check(found["cpu"], rounds=2)
-    assert any(row["section"] == "allocator" for row in found["cpu"]["times"]) == GLIBC
     printed = capsys.readouterr()
     rows = len(found["cpu"]["times"]) + len(found["cpu"]["memory"])
     assert len([x for x in printed.out.splitlines() if x.strip()]) == rows
@@ -291,8 +295,10 @@ def test_threads_are_halved():
 
 def test_memory_is_measured_in_a_process_of_its_own(monkeypatch):
     monkeypatch.setattr(memory, "LENGTHS", (2048,))
+    monkeypatch.setattr(memory, "AGAIN", 2048)
     found = memory.memory("final class, causal")
     assert found["lengths"] == [2048]
+    assert len(found["again"]) == 3
     scores = 8 * 2048 * 2048 * 4
     assert 2048 * 512 * 4 < found["bytes"][0] < scores / 2
 
@@ -304,15 +310,16 @@ def variables(*names):
 def test_a_new_process_alone_has_the_variables(monkeypatch):
     monkeypatch.setenv("KEPT", "as it was")
     monkeypatch.delenv("GIVEN", raising=False)
-    names, environment = ("KEPT", "GIVEN"), {"KEPT": "changed", "GIVEN": "new"}
-    assert in_new_process(variables, *names, environment=environment) == ["changed", "new"]
+    names = ("KEPT", "GIVEN")
+    with new_process({"KEPT": "changed", "GIVEN": "new"}) as call:
+        assert call(variables, *names) == call(variables, *names) == ["changed", "new"]
+        assert call(os.getpid) == call(os.getpid) != os.getpid()
     assert variables(*names) == ["as it was", None]
 
 
 def test_a_new_process_hands_on_what_it_raises():
     with pytest.raises(ZeroDivisionError):
-        in_new_process(divmod, 1, 0, environment={"GIVEN": "new"})
-    assert "GIVEN" not in os.environ
+        in_new_process(divmod, 1, 0)
     with pytest.raises(RuntimeError, match="the process for _exit died, given 3"):
         in_new_process(os._exit, 3)
 
@@ -320,10 +327,14 @@ def test_a_new_process_hands_on_what_it_raises():
 @pytest.mark.skipif(not GLIBC, reason="the variables are glibc's")
 def test_the_allocator_does_as_it_is_told():
     """Returned memory comes page by page, and PyTorch's copies need more of it."""
-    cases = [x for x in plan.plan("cpu", torch.float32, 2) if x.section == "allocator"]
-    kept, returned = (
-        timing.measure(case, 0)["pages"] for case in cases[:2] if case.mode == "forward"
-    )
+    wanted = {"mask": "none", "weights": False}
+    cases = [
+        x
+        for x in plan.plan("cpu", torch.float32, 2)
+        if x.size == plan.SIZES[0] and x.mode == "forward" and wanted.items() <= x.options.items()
+    ]
+    pages = {case.options["memory"]: row["pages"] for case, row in command.measured(cases, 0)}
+    kept, returned = pages["kept"], pages["returned"]
     b, n, e, _ = plan.SIZES[0]
     tensor = 4 * b * n * e / os.sysconf("SC_PAGE_SIZE")
     assert max(kept.values()) < tensor
@@ -336,25 +347,21 @@ def test_memory_stops_before_the_machine_does(monkeypatch):
     monkeypatch.setattr(memory, "peak", lambda name, n, device: n)
     monkeypatch.setattr(memory, "free_memory", lambda device: 10_000)
     found = memory.memory("final class")["bytes"]
-    assert found == [256, 512, 1024, 2048, None, None, None]
+    assert found == [512, 1024, 2048, None, None, None]
+    assert memory.memory("final class")["again"] == [1024] * 3
 
 
 def test_committed_results_are_whole():
     found = measure.load()
     check(found, ROUNDS)
     final = [row for row in found["times"] if row["section"] == "final class"]
-    cases = {(*row["size"], row["mask"], row["weights"], row["mode"]) for row in final}
-    assert cases == {
-        (*size, mask, weights, mode)
-        for size, mask, weights, mode in itertools.product(
-            plan.SIZES, plan.MASKS, (False, True), MODES
-        )
-    }
-    again = [row for row in found["times"] if row["section"] == "allocator"]
-    assert {(*row["size"], row["memory"], row["mode"]) for row in again} == {
-        (*size, memory, mode)
-        for size, memory, mode in itertools.product(plan.SIZES, plan.ALLOCATOR, MODES[:2])
-    }
+    cases = [
+        (tuple(row["size"]), row["mask"], row["weights"], row["mode"], row["memory"])
+        for row in final
+    ]
+    every = itertools.product(plan.SIZES, plan.MASKS, (False, True), MODES, plan.ALLOCATOR)
+    assert len(cases) == len(set(cases))
+    assert set(cases) == set(every)
     assert all(row["lengths"] == list(memory.LENGTHS) for row in found["memory"])
     fused = [row for row in found["memory"] if row["name"] in ("final class", "PyTorch")]
     assert all(row["bytes"][-1] for row in fused)
