@@ -24,8 +24,7 @@ PROVENANCE = {
     "torch", "python", "cpu", "threads", "load", "peak_flops", "date", "commit", "command"
 }  # fmt: skip
 SECTIONS = {
-    "final class", "for speed", "versions", "fast path", "own function", "masks", "heads",
-    "lengths", "threads",
+    "final class", "for speed", "versions", "fast path", "one by one", "masks", "heads", "lengths",
 }  # fmt: skip
 GLIBC = platform.libc_ver()[0] == "glibc"
 
@@ -70,7 +69,8 @@ def check(found, rounds):
         names, goal = row["milliseconds"].keys(), row["section"] == "final class"
         for what in ("profile", "kernel"):
             assert row.get(what, {}).keys() == (set() if goal else names)
-        assert row.get("pages", {}).keys() == (names if goal and GLIBC else set())
+        elsewhere = GLIBC and (goal or row["section"] == "one by one")
+        assert row.get("pages", {}).keys() == (names if elsewhere else set())
         assert row["rounds"] >= rounds
         assert row["mode"] in MODES
         for base, ratios in row["ratios"].items():
@@ -100,18 +100,18 @@ def test_measures_prints_and_keeps(tmp_path, small, capsys):
 def test_keeps_what_another_machine_has_measured(tmp_path, small):
     output = tmp_path / "found.json"
     output.write_text(json.dumps({"cuda": {"provenance": {}, "times": [], "memory": []}}))
-    command.main(["--seconds", "0", "--only", "threads", "--output", str(output)])
+    command.main(["--seconds", "0", "--only", "lengths", "--output", str(output)])
     assert set(json.loads(output.read_text())) == {"cpu", "cuda"}
 
 
 def test_a_section_is_renewed_and_says_so(tmp_path, small):
     output = tmp_path / "found.json"
-    for only in ("masks", "threads", "memory"):
+    for only in ("masks", "lengths", "memory"):
         command.main(["--seconds", "0", "--only", only, "--output", str(output)])
     found = json.loads(output.read_text())["cpu"]
-    assert {row["section"] for row in found["times"]} == {"masks", "threads"}
+    assert {row["section"] for row in found["times"]} == {"masks", "lengths"}
     assert len(found["memory"]) == len(memory.ways("meta"))
-    assert found["provenance"]["renewed"].keys() == {"threads", "memory"}
+    assert found["provenance"]["renewed"].keys() == {"lengths", "memory"}
     assert "--only memory" in found["provenance"]["renewed"]["memory"]["command"]
     assert "--only masks" in found["provenance"]["command"]
     count = len(found["times"])
@@ -122,7 +122,7 @@ def test_a_section_is_renewed_and_says_so(tmp_path, small):
 @pytest.mark.parametrize("mode", MODES)
 def test_every_case_compares_equals(small, mode):
     """Building asserts; here it is seen that there is something to compare."""
-    cases = [x for x in plan.plan("cpu", torch.float32, 2) if x.mode == mode]
+    cases = [x for x in plan.plan("cpu", torch.float32) if x.mode == mode]
     for case in cases:
         made = case.build()
         assert len(made) >= 2
@@ -141,7 +141,7 @@ def test_every_case_is_for_any_device(small, monkeypatch):
             torch.autograd.grad(output.sum(), x)
 
     monkeypatch.setattr(contenders, "assert_same", attends)
-    for case in plan.plan("meta", torch.bfloat16, 2):
+    for case in plan.plan("meta", torch.bfloat16):
         assert case.build()
     for way in memory.ways("meta").values():
         x = torch.randn(1, 6, memory.E, device="meta")
@@ -289,10 +289,6 @@ def test_contenders_that_differ_are_not_timed(wrong):
         contenders.assert_same({"right": lambda x: x * 1, "wrong": wrong}, x, "right")
 
 
-def test_threads_are_halved():
-    assert [plan._halves(count) for count in (1, 2, 4, 6)] == [[1], [1, 2], [1, 2, 4], [1, 2, 4, 6]]
-
-
 def test_memory_is_measured_in_a_process_of_its_own(monkeypatch):
     monkeypatch.setattr(memory, "LENGTHS", (2048,))
     monkeypatch.setattr(memory, "AGAIN", 2048)
@@ -330,8 +326,11 @@ def test_the_allocator_does_as_it_is_told():
     wanted = {"mask": "none", "weights": False}
     cases = [
         x
-        for x in plan.plan("cpu", torch.float32, 2)
-        if x.size == plan.SIZES[0] and x.mode == "forward" and wanted.items() <= x.options.items()
+        for x in plan.plan("cpu", torch.float32)
+        if x.section == "final class"
+        and x.size == plan.SIZES[0]
+        and x.mode == "forward"
+        and wanted.items() <= x.options.items()
     ]
     pages = {case.options["memory"]: row["pages"] for case, row in command.measured(cases, 0)}
     kept, returned = pages["kept"], pages["returned"]

@@ -68,7 +68,7 @@ def on(
     found: dict[str, Any] = {"provenance": made, "times": [], "memory": []}
     if device == "cuda":
         made["gpu"] = torch.cuda.get_device_name()
-    cases = [x for x in plan(device, dtype, torch.get_num_threads()) if only in (None, x.section)]
+    cases = [x for x in plan(device, dtype) if only in (None, x.section)]
     names = list(ways("meta")) if only in (None, "memory") else []
     with tqdm(total=len(cases) + len(names), desc=device, file=sys.stderr) as bar:
         for case, row in measured(cases, seconds):

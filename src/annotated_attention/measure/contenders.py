@@ -225,17 +225,16 @@ def _uniform(call: Callable[..., Tensor], module: nn.Module) -> Contender:
     return lambda x: call(module, x, x, x, None)
 
 
-def own_function(name: str, size: Size, factory: Factory) -> Contenders:
-    """Make a design that is not any multi-head attention, and the one that it is."""
-    b, n, e, h = size
-    design = DESIGNS[name]
-    module, reference = (x.to(**factory) for x in design.pair(e, h))
+def one_by_one(size: Size, factory: Factory, mode: str) -> Contenders:
+    """Make a list of heads, and all heads at once; both return their weights."""
+    ours, _ = pair(size, factory, mode, bias=False)
+    book = book_versions(ours)
     made = {
-        "as multi-head attention": calls(reference, need_weights=False),
-        name: _uniform(design.call, module),
+        "all heads at once": book["04 reshape trick"],
+        "a list of heads": book["02 a list of heads"],
     }
-    x = torch.randn(b, n, e, requires_grad=True, **factory)
-    assert_same(made, x, "as multi-head attention")
+    x = torch.randn(*size[:3], requires_grad=True, **factory)
+    assert_same(made, x, "all heads at once")
     return made
 
 

@@ -1,7 +1,7 @@
 """What is measured: the cases of the chapter “Speed”, and those of the final class's goals."""
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import product
 from typing import Any
@@ -25,20 +25,19 @@ ALLOCATOR = {
 }
 
 
-def plan(device: str, dtype: torch.dtype, threads: int) -> Iterator[Case]:
+def plan(device: str, dtype: torch.dtype) -> Iterator[Case]:
     """List the cases for a machine.
 
     Args:
         device: ``"cpu"`` or ``"cuda"``.
         dtype: what is computed in.
-        threads: how many torch takes; fewer are tried, too.
     """
     factory: dict[str, Any] = {"device": device, "dtype": dtype}
     case = partial(Case, device=device, dtype=dtype)
     sizes = ON_A_GPU if device == "cuda" else SIZES
     middle = sizes[1]
     _, _, e, h = sizes[2]
-    yield from _final_class(case, sizes, factory)
+    yield from _with_each_allocator(case, sizes, factory)
     for size in sizes:
         for mode in MODES[:2]:
             build = partial(made.versions, size, factory, mode)
@@ -49,9 +48,6 @@ def plan(device: str, dtype: torch.dtype, threads: int) -> Iterator[Case]:
                 yield case("kernels", size, mode, build, ("bare minimum",))
         build = partial(made.fast_path, size, factory)
         yield case("fast path", size, "inference", build, ("fast path off",))
-    for name in ("shared projection", "no projection"):
-        build = partial(made.own_function, name, middle, factory)
-        yield case("own function", middle, "forward", build, ("as multi-head attention",))
     for size, mask, mode in product(sizes[1:], ("none", "padding"), MODES[:2]):
         build = partial(made.for_speed, size, factory, mode, mask)
         baselines = ("as the formula", "contiguous first")
@@ -67,16 +63,13 @@ def plan(device: str, dtype: torch.dtype, threads: int) -> Iterator[Case]:
     for n in LENGTHS:
         build = partial(made.lengths, (1, n, e, h), factory, "forward")
         yield case("lengths", (1, n, e, h), "forward", build, ("final class",))
-    if device == "cpu":
-        for count in _halves(threads):
-            build = partial(made.lengths, middle, factory, "forward")
-            yield case("threads", middle, "forward", build, ("final class",), threads=count)
 
 
-def _final_class(case: Any, sizes: tuple[Size, ...], factory: dict[str, Any]) -> Iterator[Case]:
-    """List the cases of the final class's goals: every row, with memory kept and returned."""
-    glibc = factory["device"] == "cpu" and platform.libc_ver()[0] == "glibc"
-    for memory, environment in (ALLOCATOR if glibc else {"as it comes": {}}).items():
+def _with_each_allocator(
+    case: Any, sizes: tuple[Size, ...], factory: dict[str, Any]
+) -> Iterator[Case]:
+    """List every row of the final class, and a list of heads, with memory kept and returned."""
+    for memory, environment in _allocators(factory["device"]):
         for size, weights, mask, mode in product(sizes, (False, True), MASKS, MODES):
             yield case(
                 "final class", size, mode,
@@ -85,9 +78,14 @@ def _final_class(case: Any, sizes: tuple[Size, ...], factory: dict[str, Any]) ->
                 options={"mask": mask, "weights": weights, "memory": memory},
                 environment=environment, profiled=False,
             )  # fmt: skip
+        for size, mode in product(sizes[1:], MODES[:2]):
+            yield case(
+                "one by one", size, mode, partial(made.one_by_one, size, factory, mode),
+                ("all heads at once",), options={"memory": memory}, environment=environment,
+            )  # fmt: skip
 
 
-def _halves(threads: int) -> list[int]:
-    """Return 1, 2, 4 and so on, up to what there is."""
-    counts = [2**i for i in range(threads.bit_length()) if 2**i < threads]
-    return [*counts, threads]
+def _allocators(device: str) -> Iterable[tuple[str, dict[str, str]]]:
+    """List the ways in which freed memory can be dealt with, where that can be chosen."""
+    glibc = device == "cpu" and platform.libc_ver()[0] == "glibc"
+    return (ALLOCATOR if glibc else {"as it comes": dict[str, str]()}).items()

@@ -36,7 +36,6 @@ class Case:
     mode: str
     build: Callable[[], dict[str, Contender]]  # makes them, and asserts that they are equal
     baselines: tuple[str, ...]  # what the others are divided by
-    threads: int = 0  # 0: as many as torch takes
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
     options: dict[str, Any] = field(default_factory=dict)  # what else tells it from other cases
@@ -46,15 +45,14 @@ class Case:
     def __str__(self) -> str:
         """Tell it from the others, for the terminal."""
         options = [f"{key} {value}" for key, value in self.options.items()]
-        threads = [f"threads {self.threads}"] if self.threads else []
-        return ", ".join([self.section, str(self.size), self.mode, *options, *threads])
+        return ", ".join([self.section, str(self.size), self.mode, *options])
 
 
 def measure(case: Case, seconds: float) -> dict[str, Any]:
     """Time all contenders of a case in turns, for ``seconds`` and at least ``ROUNDS`` rounds."""
     torch.manual_seed(0)
     x = torch.randn(case.size[:3], device=case.device, dtype=case.dtype, requires_grad=True)
-    threads = case.threads or torch.get_num_threads()
+    threads = torch.get_num_threads()
     made = {name: _as_call(contender, x, case.mode) for name, contender in case.build().items()}
     timers = {
         name: Timer("call()", globals={"call": call}, num_threads=threads)
