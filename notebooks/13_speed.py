@@ -45,7 +45,7 @@ print(RUN["command"])
 
 
 def origin(section: str) -> None:
-    """Print when a section was measured, at which commit, on how busy a machine, in how many turns."""
+    """Print a section's date and commit, the load of the machine, and the turns."""
     run = RUN.get("renewed", {}).get(section, RUN)
     turns = [row["rounds"] for row in find(section)]
     rounds = f", {min(turns)} to {max(turns)} turns" if turns else ""
@@ -267,11 +267,11 @@ alt = f"Time and memory against n, both scales logarithmic. MiB at n = 4096: {at
 display.finish(drawing, name="the-wall", alt=alt)
 
 # %%
-LENGTHS = [n for n in kept["final class"]["lengths"] if n != 8192]
-print(f"{'MiB at n =':24}" + "".join(f"{n:8}" for n in LENGTHS))
+shown_at = [n for n in kept["final class"]["lengths"] if n != 8192]
+print(f"{'MiB at n =':24}" + "".join(f"{n:8}" for n in shown_at))
 for name, row in kept.items():
     sizes = dict(zip(row["lengths"], row["bytes"]))
-    texts = ("-" if sizes[n] is None else f"{sizes[n] / 2**20:.0f}" for n in LENGTHS)
+    texts = ("-" if sizes[n] is None else f"{sizes[n] / 2**20:.0f}" for n in shown_at)
     print(f"{name:24}" + "".join(f"{text:>8}" for text in texts))
 origin("memory")
 
@@ -311,7 +311,7 @@ print(f"{'times the call':24}{'without weights':>20}{'with weights':>20}")
 print(f"{'without a mask':24}" + f"{'forward':>12}{'both':>8}" * 2)
 for name in rows[0]["ratios"]["no mask"]:
     columns = [shown(row["ratios"]["no mask"][name]) for row in rows]
-    print(f"{name:24}" + "".join(f"{x:>{8 + 4 * (i % 2 == 0)}}" for i, x in enumerate(columns)))
+    print(f"{name:24}{columns[0]:>12}{columns[1]:>8}{columns[2]:>12}{columns[3]:>8}")
 origin("masks")
 
 # %% [markdown]
@@ -365,7 +365,7 @@ origin("heads")
 # PyTorch calls the fast path. It computes all the weights, even when nobody asked for them.
 #
 # At which of the three lengths is the fast path faster than the same module with the fast path switched
-# off?
+# off? The numbers are multiples of the time without it.
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -378,7 +378,7 @@ origin("heads")
 for row in find("fast path"):
     ratios = row["ratios"]["fast path off"]
     fast, ours = shown(ratios["fast path"]), shown(ratios["final class"])
-    print(f"n = {row['size'][1]:4}: fast path {fast}, final class {ours} times the time without it")
+    print(f"n = {row['size'][1]:4}: fast path {fast}, final class {ours}")
 spent(row, "fast path off")
 spent(row, "fast path")
 origin("fast path")
@@ -402,35 +402,43 @@ assert short[1] < 1 < long[0]
 
 # %%
 def worse(rows: list[dict], base: str) -> str:
-    """Write the larger ratio of the rows, and mark it if it is slower or misses the goal."""
+    """Write the larger ratio of the rows; mark it if it is slower or misses the goal."""
     row = max(rows, key=lambda row: row["ratios"][base]["final class"][1])
     low, middle, _ = row["ratios"][base]["final class"]
     marks = ("*" if low > 1 else "") + ("!" if measure.misses_goal(row) else "")
-    return f"{middle:.2f}{marks if base == 'PyTorch' else '':2}"
+    return f"{middle:.2f}{marks if base == 'PyTorch' else ''}"
 
+
+# %% [markdown]
+# "Floats" and "boolean" are masks of the shape (n, m), "both" is forward and backward, and "infer." is
+# evaluation without gradients.
+
+# %%
+import itertools
 
 MODES = ("forward", "forward + backward", "inference")
-COLUMNS = [(weights, mode, "PyTorch") for weights in (True, False) for mode in MODES]
-COLUMNS += [(False, mode, "bare minimum") for mode in MODES]
-print(f"{'':16}{'with weights, × PyTorch':>25}{'without, × PyTorch':>24}{'× bare minimum':>21}")
-print(f"{'':16}" + f"{'forward':>9}{'both':>6}{'infer.':>9}" * 3)
+KINDS = ((True, "PyTorch"), (False, "PyTorch"), (False, "bare minimum"))
+heads = ("with weights, × PyTorch", "without, × PyTorch", "without, × minimum")
+print(f"{'':16}" + "".join(f"{head:24}" for head in heads))
+print(f"{'':16}" + f"{'forward':8}{'both':8}{'infer.':8}" * 3)
 for _, n, _, _ in SIZES:
     for mask in dict.fromkeys(row["mask"] for row in find("final class")):
         rows = [row for row in find("final class", mask=mask) if row["size"][1] == n]
-        cells = ((worse([row for row in rows if (row["weights"], row["mode"]) == column[:2]],
-                        column[2])) for column in COLUMNS)
-        print(f"{n:4} {mask:10}" + "".join(f"{cell:>8}" for cell in cells))
+        print(f"{n:4} {mask:10}", end=" ")
+        for (weights, base), mode in itertools.product(KINDS, MODES):
+            same = [row for row in rows if (row["weights"], row["mode"]) == (weights, mode)]
+            print(f"{worse(same, base):8}", end="")
+        print()
 origin("final class")
 
 # %% [markdown]
-# "Floats" and "boolean" are masks of the shape (n, m), "infer." is evaluation without gradients. Count
-# the cases, and name those that miss the goal:
+# Count the cases, and name those that miss the goal:
 
 # %%
 cases = find("final class")
 slower = [row for row in cases if row["ratios"]["PyTorch"]["final class"][0] > 1]
 missed = [row for row in cases if measure.misses_goal(row)]
-print(f"{len(cases)} cases, {len(slower)} slower than PyTorch's, {len(missed)} miss the goal")
+print(f"{len(cases)} cases, {len(slower)} slower, {len(missed)} of them miss the goal")
 for row in missed:
     print(measure.describe(row))
 
@@ -443,7 +451,8 @@ for row in missed:
 # takes more memory. That shows in the pages which the system hands out where memory is returned:
 
 # %%
-for row in find("final class", mask="none", weights=False, memory="returned", mode="forward"):
+alike = {"mode": "forward", "weights": False, "memory": "returned"}
+for row in find("final class", mask="none", **alike):
     pages, times = row["pages"], row["milliseconds"]
     print(f"n = {row['size'][1]:4}", end="")
     for name in ("PyTorch", "final class", "bare minimum"):
@@ -464,7 +473,8 @@ for row in find("for speed"):
     way = "forward" if row["mode"] == "forward" else "both"
     ratios = row["ratios"]["as the formula"]
     title = f"n = {row['size'][1]:4}, {way}, mask {row['mask']}"
-    print(f"{title:38}{shown(ratios['contiguous first']):>16}{shown(ratios['final class']):>14}")
+    print(f"{title:38}", end="")
+    print(f"{shown(ratios['contiguous first']):>16}{shown(ratios['final class']):>14}")
 origin("for speed")
 
 # %% [markdown]
