@@ -94,12 +94,13 @@ for name, mask in {"causal": {"is_causal": True}, "it masked": {"blocked": nobod
 # ### Going deeper: The functions with an underscore
 #
 # The fused kernel wants four axes and one mask that is added, so `_fused` prepares both.
-# `_contiguous_for_speed` and `_softmax_for_speed` change no number, and what they save is measured in
-# [Speed](13_speed.ipynb). The checks come last.
+# The next four compute what the three lines compute, with fewer passes over memory; what they save is
+# measured in [Speed](13_speed.ipynb). The checks come last.
 
 # %%
-FOR_SPEED = (attention._contiguous_for_speed, attention._softmax_for_speed)
-display.annotated(attention._fused, *FOR_SPEED)
+FOR_SPEED = (attention._contiguous_for_speed, attention._weights_for_speed)
+IN_PLACE = (attention._softmax_in_place, attention._Softmax)
+display.annotated(attention._fused, *FOR_SPEED, *IN_PLACE)
 
 # %%
 CHECKS = (attention._check, attention._check_masks, attention._check_scores)

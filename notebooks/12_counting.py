@@ -3,9 +3,10 @@
 #
 # *What does it cost, before I run it?*
 #
-# How many parameters, how much arithmetic, how much memory: all three follow from the sizes, and the
-# formulas are short. You derive them from a single matrix product, and hold each against what
-# PyTorch counts. They must be equal, to the last digit.
+# How many parameters does a model have, how much arithmetic does a call take, and how much memory?
+# All three follow from the sizes alone, as the price of a room follows from its length and width. In
+# this chapter you derive short formulas from a single matrix product, and hold each against what PyTorch
+# counts. They must be equal, to the last digit.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -73,7 +74,7 @@ torch.testing.assert_close(by_hand(left, right, bias=[0.1]), left @ right + 0.1)
 # %%
 from annotated_attention import counting, measure
 
-print("{cpu}, {threads} threads".format(**measure.load()["provenance"]))
+print("{cpu}, {threads} threads, {date}".format(**measure.load()["provenance"]))
 for row in measure.find("versions", mode="forward"):
     b, n, e, _ = row["size"]
     flops, times = counting.attention_flops(n, n, e, b=b), row["milliseconds"]
@@ -184,6 +185,16 @@ for module in (MultiheadAttention(h * d, h, batch_first=True),
 #
 # whatever the batch and the heads. To see it, let PyTorch count on the device `meta`, where tensors
 # have shapes and no numbers: nothing is computed, however long the sequence.
+#
+# With e = 512, which part is larger at a length of 512 tokens, the projections or the scores with the
+# mix: and by how much, about the same, twice, or ten times?
+#
+# <details><summary>What do you expect?</summary>
+#
+# The ratio of the two parts is $4bn^2e / 8bne^2 = n / 2e$. At n = e that is one half, so the projections
+# are twice as large, although the scores get all the attention.
+#
+# </details>
 
 
 # %%
@@ -368,7 +379,15 @@ print("one sample:", *kept.sizes())
 
 # %% [markdown]
 # Without weights the memory is linear in n, and with them it is not. At the sizes of the original
-# model, in float32:
+# model, in float32, how much more do the weights make it at a length of 16,384 tokens: twice, ten
+# times, or about fifty times?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Compare $bhn^2$ with $5bne$: the ratio is $hn / 5e$. With 8 heads, e = 512 and n = 16,384 there are
+# about 50 times as many weights as other numbers.
+#
+# </details>
 
 # %%
 e, h = 512, 8
@@ -379,6 +398,10 @@ for n in (256, 1024, 4096, 16384):
     print(f"n = {n:5}: {stored:>7} with weights, {fused:>7} without")
 
 # %% [markdown]
+# These are counts of what is kept on purpose, and they are the same in every run. The peak memory of a
+# process is a measurement: the allocator rounds up, libraries take their share, and two runs differ.
+# [Speed](13_speed.ipynb#the-price-of-the-weights) prints by how much.
+#
 # ## One token at a time
 #
 # A model that writes computes one token, then the next. Each new query looks at all keys and values
@@ -491,22 +514,50 @@ for name, model in counting.PRESETS.items():
 # BERT [[Devlin et al., section 3](../docs/references.md#devlin-2019)] has a further layer of
 # $e^2 + e$ for one of its training tasks, added here; its figures are rounded. GPT-2's figures
 # [[Radford et al., table 2](../docs/references.md#radford-2019)] were wrong, as its authors note
-# beside their code. The two sizes of the original model [[Vaswani et al., table
-# 3](../docs/references.md#vaswani-2017)] have one matrix for both embeddings and the output, with
-# *about* 37,000 rows by the paper's section 5.1. Which numbers of rows would give its figures, which
-# are rounded to millions?
+# beside their code.
+#
+# The two totals of the original model [[Vaswani et al., table 3](../docs/references.md#vaswani-2017)]
+# need more care. One matrix serves both embeddings and the output (section 3.4<!-- quoted -->), with
+# *about* 37,000 rows (section 5.1<!-- quoted -->). With exactly 37,000 rows, base comes out below its
+# published total and big above. Which numbers of rows would give the two totals, which are rounded to
+# millions?
 
 # %%
-for name in ("transformer-base", "transformer-big"):
-    model = counting.PRESETS[name]
-    missing = SAID[name] * 10**6 - sum(model.parameters().values())
-    low, high = (missing + rounding for rounding in (-500_000, 500_000))
-    low, high = (model.vocabulary + more // model.embed_dim for more in (low, high))
-    print(f"{name}: {low:,} to {high:,} rows")
+BASE, BIG = (counting.PRESETS[name] for name in ("transformer-base", "transformer-big"))
+
+
+def without_rows(model: counting.Model) -> int:
+    """Count all parameters but the embeddings."""
+    return sum(model.parameters().values()) - model.vocabulary * model.embed_dim
+
+
+for model, said in ((BASE, 65), (BIG, 213)):
+    missing = said * 10**6 - without_rows(model)
+    low, high = ((missing + off) // model.embed_dim for off in (-500_000, 500_000))
+    print(f"e = {model.embed_dim:4}: {without_rows(model):11,} + e × rows,", end=" ")
+    print(f"so {low:,} to {high:,} rows")
 
 # %% [markdown]
-# The two ranges do not overlap, so no vocabulary explains both figures. The paper does not say what
-# else its authors counted.
+# The two ranges do not overlap, so no single vocabulary explains both totals. Could the authors have
+# counted a part that we leave out? Subtract base from big: whatever has the same size in both models
+# drops out, and what remains is 512 more numbers for each row.
+
+# %%
+apart = (213 - 65) * 10**6 - (without_rows(BIG) - without_rows(BASE))
+low, high = ((apart + off) // 512 for off in (-1_000_000, 1_000_000))
+print(f"the difference asks for {low:,} to {high:,} rows")
+assert low <= 32_000 <= high < 37_000
+for model, said in ((BASE, 65), (BIG, 213)):
+    rest = said * 10**6 - without_rows(model) - 32_000 * model.embed_dim
+    low, high = ((rest + off) / 10**6 for off in (-500_000, 500_000))
+    print(f"e = {model.embed_dim:4}, 32,000 rows: {low:.1f} to {high:.1f} million are left")
+
+# %% [markdown]
+# So 37,000 rows cannot be the whole story, whatever else of a fixed size was counted. With 32,000 rows,
+# which is the vocabulary of the paper's English-French model (section 5.1<!-- quoted -->), the difference
+# fits, and the two ranges of what is left overlap: between 4.0 and 4.4 million numbers in both models
+# would make the totals add up. The paper names no such part, and table 3 is about
+# English-German. More cannot be said from the paper alone.
 #
 # The formulas themselves are exact. Here is the model of [The Transformer](09_transformer.ipynb) at the
 # first of these sizes, on the device that stores no numbers and without the final norms that the
@@ -554,6 +605,47 @@ display.calculator("transformer-base", length=1024)
 #
 # ## Exercises
 #
+# ### How long can it get?
+#
+# *Easy, 2 minutes.* A machine has some bytes left for the KV cache. How many tokens fit, for each of
+# b sequences, in a model that is `layers` deep and e wide? Its numbers are `width` bytes each. The
+# layers have self-attention only.
+
+
+# %% tags=["exercise"]
+def longest(left: int, b: int, e: int, layers: int, width: int) -> int:
+    """Count the tokens whose keys and values fit into ``left`` bytes."""
+    return None  # your formula here
+
+
+# %%
+from annotated_attention import exercises
+
+exercises.counting.check_longest(longest)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# How many bytes does one token take, in one layer of one sequence? It has a key and a value.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# A part of a token does not fit: divide with `//`.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def longest(left: int, b: int, e: int, layers: int, width: int) -> int:
+    """Count the tokens whose keys and values fit into ``left`` bytes."""
+    return left // (2 * b * e * layers * width)
+
+
+exercises.counting.check_longest(longest)
+
+# %% [markdown]
 # ### One decoder layer
 #
 # *Medium, 10 minutes.* Derive the FLOPs of one decoder layer, forward, in matrix products. It has
@@ -568,8 +660,6 @@ def decoder_layer(b: int, n: int, m: int, e: int, f: int) -> int:
 
 
 # %%
-from annotated_attention import exercises
-
 exercises.counting.check_decoder_layer(decoder_layer)
 
 # %% [markdown]
@@ -604,49 +694,21 @@ def decoder_layer(b: int, n: int, m: int, e: int, f: int) -> int:
 exercises.counting.check_decoder_layer(decoder_layer)
 
 # %% [markdown]
-# ### How long can it get?
-#
-# *Easy, 5 minutes.* A machine has some bytes left for the KV cache. How many tokens fit, for each of
-# b sequences, in a model that is `layers` deep and e wide? Its numbers are `width` bytes each. The
-# layers have self-attention only.
-
-
-# %% tags=["exercise"]
-def longest(left: int, b: int, e: int, layers: int, width: int) -> int:
-    """Count the tokens whose keys and values fit into ``left`` bytes."""
-    return None  # your formula here
-
-
-# %%
-exercises.counting.check_longest(longest)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# How many bytes does one token take, in one layer of one sequence? It has a key and a value.
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# A part of a token does not fit: divide with `//`.
-#
-# </details>
-
-
-# %% tags=["solution"] jupyter={"source_hidden": true}
-def longest(left: int, b: int, e: int, layers: int, width: int) -> int:
-    """Count the tokens whose keys and values fit into ``left`` bytes."""
-    return left // (2 * b * e * layers * width)
-
-
-exercises.counting.check_longest(longest)
-
-# %% [markdown]
 # ## What you have now
 #
-# Costs follow from sizes: $4e^2 + 4e$ parameters, $4bne(2e + n)$ FLOPs forward and twice that
-# backward, $5bne$ numbers kept and $bhn^2$ more if the weights are stored. Heads cost nothing but
-# weights; up to $n = 2e$ most of the FLOPs are projections, beyond it they grow with the square of
-# the length. What none of it tells is how long it takes. The [next chapter](13_speed.ipynb)
-# measures.
+# You can write down what attention costs before you run it, and you have seen PyTorch count the same.
+#
+# > **In short.** $4e^2 + 4e$ parameters. For self-attention $4bne\,(2e + n)$ FLOPs forward and twice
+# > that backward. A training step keeps $5bne$ numbers, and $bhn^2$ more where the weights are stored. A
+# > KV cache holds $2bme$ numbers for each layer.
+# >
+# > ```python
+# > with FlopCounterMode(display=False) as counter:
+# >     module(x, x, x)  # with weights: the counter does not see the CPU's fused kernel
+# > counter.get_total_flops() == 4 * b * n * e * (2 * e + n)
+# > ```
+# >
+# > Heads change neither parameters nor FLOPs, only the number of weights. Up to $n = 2e$ most FLOPs are
+# > projections, beyond it they grow with the square of the length.
+#
+# What none of this tells is how long a call takes. The [next chapter](13_speed.ipynb) measures.

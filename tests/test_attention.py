@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from annotated_attention import scaled_dot_product_attention
+from annotated_attention import attention, scaled_dot_product_attention
 from annotated_attention.attention import masked_softmax, mix, scaled_scores
 
 B, H, N, M, D, D_V = 2, 4, 3, 5, 6, 7  # all different: a swapped axis cannot hide
@@ -230,6 +230,75 @@ def test_scores_softmax_and_mix_are_the_three_steps(masks):
     torch.testing.assert_close(gradients(found[0], tensors), gradients(expected[0], tensors))
 
 
+QUICK = {
+    **MASKS,
+    **{f"{kind}, a row fully masked": empty_rows(kind, torch.float64)
+       for kind in ("boolean", "float", "between them")},
+    "every row fully masked": (torch.ones(B, 1, 1, M, dtype=torch.bool), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("masks", QUICK.values(), ids=QUICK.keys())
+def test_quick_weights_are_the_readable_ones_to_the_second_derivative(masks):
+    query, key, _ = inputs(B, H)
+    blocked, bias = masks
+    tensors = [query, key]
+    if bias is not None:
+        tensors.append(bias := bias.clone().requires_grad_())
+    expected = masked_softmax(scaled_scores(query, key), blocked, bias)
+    found = attention._weights_for_speed(query, key, None, blocked, bias)
+    with torch.no_grad():
+        alone = attention._weights_for_speed(query, key, None, blocked, bias)
+    torch.testing.assert_close((found, alone), (expected, expected))
+    first, second = [], []
+    for weights in (found, expected):
+        mixture = torch.linspace(-1, 2, weights.numel(), dtype=weights.dtype).view_as(weights)
+        total = (weights.square() * mixture).sum()
+        first.append(torch.autograd.grad(total, tensors, create_graph=True))
+        bent = sum(x.sin().square().sum() for x in first[-1])
+        second.append(torch.autograd.grad(bent, tensors))
+    torch.testing.assert_close(*first)
+    torch.testing.assert_close(*second)
+    if blocked is None or not blocked.all():
+        assert all((x != 0).any() for x in second[0])
+
+
+def test_quick_weights_are_left_to_the_readable_path_where_there_is_no_key():
+    query, _, _ = (x.detach() for x in inputs(B, H))
+    empty = torch.randn(B, H, 0, D, dtype=torch.float64)
+    blocked = torch.zeros(N, 0, dtype=torch.bool)
+    assert attention._weights_for_speed(query, empty, None, blocked, None) is None
+    output, weights = scaled_dot_product_attention(query, empty, empty, blocked=blocked)
+    assert (output == 0).all()
+    assert weights.shape == (B, H, N, 0)
+
+
+# PyTorch compiles its rules for forward derivatives with a tool that it calls deprecated.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.parametrize("what", ["grad", "jvp", "vmap over masks"])
+def test_quick_weights_are_left_to_the_readable_path_where_a_tool_refuses_them(what):
+    query, key, value = inputs(B, H)
+    blocked, _ = QUICK["boolean, a row fully masked"]
+    masks = torch.stack([blocked, blocked.roll(1, 0)])
+
+    def attend(query, blocked=blocked):
+        return scaled_dot_product_attention(query, key, value, blocked=blocked)[0]
+
+    if what == "vmap over masks":
+        found = torch.func.vmap(lambda mask: attend(query, mask))(masks)
+        torch.testing.assert_close(found, torch.stack([attend(query, mask) for mask in masks]))
+    elif what == "grad":
+        found = torch.func.grad(lambda query: attend(query).cos().sum())(query)
+        expected = torch.autograd.grad(attend(query).cos().sum(), query)[0]
+        torch.testing.assert_close(found, expected)
+    else:
+        along = torch.ones_like(query)
+        step = 1e-6 * along
+        slope = (attend(query + step) - attend(query - step)) / 2e-6
+        found = torch.func.jvp(attend, (query,), (along,))[1]
+        torch.testing.assert_close(found, slope, rtol=1e-6, atol=1e-8)
+
+
 def test_returned_weights_carry_gradients():
     tensors = inputs(B)
     _, weights = scaled_dot_product_attention(*tensors)
@@ -262,13 +331,15 @@ class Matrices(TorchDispatchMode):
         return x
 
 
+@pytest.mark.parametrize("kind", ["none", "blocked (n, m)", "bias (n, m)", "blocked (b, 1, 1, m)"])
 @pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
-def test_softmax_takes_the_place_of_the_scores_without_gradients(off):
-    tensors = inputs(B, H)
+def test_softmax_takes_the_place_of_the_scores_without_gradients(off, kind):
+    """So does the mask, with and without: one matrix of scores, and one of weights or none."""
+    tensors, masks = inputs(B, H), dict(zip(("blocked", "bias"), MASKS[kind], strict=True))
     with Matrices() as kept:
-        expected = scaled_dot_product_attention(*tensors)
+        expected = scaled_dot_product_attention(*tensors, **masks)
     with off(), Matrices() as written_over:
-        found = scaled_dot_product_attention(*tensors)
+        found = scaled_dot_product_attention(*tensors, **masks)
     torch.testing.assert_close(found, expected)
     assert (len(kept.made), len(written_over.made)) == (2, 1)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -70,20 +71,23 @@ def scaled_dot_product_attention(
     # holds them.
     if not need_weights and score is None:
         return _fused(query, key, value, blocked, bias, is_causal, dropout_p, scale), None
-    # Without a mask or a score from the caller, no row can be fully masked and nobody needs the
-    # scores again. Then a faster softmax will do, which may overwrite them.
-    plain = score is None and blocked is None and bias is None
-    softmax = _softmax_for_speed if plain else masked_softmax
     # The causal mask is one more mask, and merges with those of the caller.
     if is_causal:
         future = block_future(query.size(-2), key.size(-2), query.device)  # (n, m)
         blocked, bias = merge_masks(future, blocked, bias)
     query, key, value = _contiguous_for_speed(query, key, value)
-    # Line one: the scores, unless the caller brings a score of another kind.
-    scores = scaled_scores(query, key, scale) if score is None else score(query, key)
-    _check_scores(scores, query, key)
-    # Lines two and three: the softmax with masks, and the mix.
-    weights = softmax(scores, blocked, bias)          # (..., n, m)
+    # The two lines below have a quick form, which computes the same where it can. What is recorded
+    # to run later goes without: it may run with gradients then.
+    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    quick = score is None and not recorded
+    weights = _weights_for_speed(query, key, scale, blocked, bias) if quick else None
+    if weights is None:
+        # Line one: the scores, unless the caller brings a score of another kind.
+        scores = scaled_scores(query, key, scale) if score is None else score(query, key)
+        _check_scores(scores, query, key)
+        # Line two: the softmax with masks.
+        weights = masked_softmax(scores, blocked, bias)  # (..., n, m)
+    # Line three: the mix.
     output, weights = mix(weights, value, dropout_p)  # (..., n, d_v), (..., n, m)
     return output, weights if need_weights else None
 
@@ -181,28 +185,69 @@ def _contiguous_for_speed(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(x.contiguous() for x in tensors)
 
 
-def _softmax_for_speed(
-    scores: Tensor, future: Tensor | None = None, bias: Tensor | None = None
-) -> Tensor:
-    """Compute ``masked_softmax`` where no row is fully masked and nobody else holds the scores.
+def _weights_for_speed(
+    query: Tensor, key: Tensor, scale: float | None, blocked: Tensor | None, bias: Tensor | None
+) -> Tensor | None:
+    """Compute ``masked_softmax(scaled_scores(...))`` with fewer passes over (..., n, m) numbers.
 
-    The causal mask leaves key 0 to every query, so there is no row to look for. Without gradients
-    the weights are written over the scores, which saves the second (..., n, m) matrix and the time
-    in which the system hands out its memory. What both are worth is measured: the cases "for speed"
-    in ``data/benchmarks.json``.
+    The mask is added to the scores in their place. A fully masked row is not searched for in the
+    scores but in the mask, which is smaller. Such a row may see key 0 alone, so that its softmax is
+    1 there and 0 elsewhere; then that one column is set to zero. Without gradients the weights
+    take the place of the scores, too. What this is worth is measured: the cases "for speed" in
+    ``data/benchmarks.json``.
+
+    Returns:
+        The weights, (..., n, m); or None where a tool refuses one of the steps, as vmap and
+        forward-mode derivatives do, or where there is no key 0.
     """
-    added = masks_as_bias(future, bias, scores.dtype)
-    scores = scores if added is None else scores + added  # (..., n, m)
-    # What is recorded to run later may run with gradients then.
-    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
-    if not (torch.is_grad_enabled() or recorded):
-        try:
-            # Autocast, PyTorch's mixed precision, has the softmax return another dtype.
-            if not torch.is_autocast_enabled(scores.device.type):
-                return torch.softmax(scores, -1, out=scores)  # (..., n, m)
-        except RuntimeError:  # vmap and forward-mode derivatives take no ``out``
-            pass
-    return scores.softmax(-1)  # (..., n, m)
+    if key.size(-2) == 0:
+        return None
+    added = masks_as_bias(blocked, bias, query.dtype)
+    fully_masked = None
+    try:
+        scores = scaled_scores(query, key, scale)
+        if added is not None:
+            fully_masked = added.detach().amax(-1, keepdim=True) == -math.inf  # (..., 1)
+            first = added[..., :1].masked_fill(fully_masked, 0)       # (..., 1)
+            scores += torch.cat([first, added[..., 1:]], -1)          # (..., n, m)
+        if not torch.is_grad_enabled():
+            return _softmax_in_place(scores, fully_masked)
+        return scores.softmax(-1) if fully_masked is None else _Softmax.apply(scores, fully_masked)
+    except RuntimeError:  # what is really wrong comes up again on the readable path
+        return None
+
+
+def _softmax_in_place(scores: Tensor, fully_masked: Tensor | None) -> Tensor:
+    """Write the weights over the scores; zero where a fully masked row sees key 0."""
+    # Autocast, PyTorch's mixed precision, has the softmax return another dtype.
+    other = torch.is_autocast_enabled(scores.device.type)
+    weights = scores.softmax(-1) if other else torch.softmax(scores, -1, out=scores)
+    if fully_masked is not None:
+        weights[..., :1].masked_fill_(fully_masked, 0)
+    return weights
+
+
+class _Softmax(torch.autograd.Function):
+    """A softmax that keeps its result for the backward pass after it has set some to zero.
+
+    PyTorch's own would keep a second matrix, since it needs its result unchanged. Where a weight is
+    zero its gradient is, too, so the zeros do for both.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, fully_masked: Tensor) -> Tensor:
+        """Compute the weights; zero where a fully masked row sees key 0."""
+        weights = scores.softmax(-1)                    # (..., n, m)
+        weights[..., :1].masked_fill_(fully_masked, 0)  # (..., n, 1)
+        ctx.save_for_backward(weights)
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient of the scores; it can be differentiated again."""
+        (weights,) = ctx.saved_tensors
+        backward = torch.ops.aten._softmax_backward_data
+        return backward(gradient, weights, -1, weights.dtype), None
 
 
 def _fused(

@@ -194,7 +194,7 @@ def masks_as_bias(blocked: Tensor | None, bias: Tensor | None, dtype: torch.dtyp
     if blocked is None:
         return bias
     if bias is None:
-        bias = torch.zeros(blocked.shape, dtype=dtype, device=blocked.device)
+        return torch.zeros_like(blocked, dtype=dtype).masked_fill_(blocked, -math.inf)
     return bias.masked_fill(blocked, -math.inf)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from annotated_attention.measure.machine import provenance
 
-__all__ = ["DATA", "find", "load", "provenance"]
+__all__ = ["DATA", "describe", "find", "load", "misses_goal", "provenance"]
 
 DATA = Path(__file__).parents[1] / "data" / "benchmarks.json"
 
@@ -67,3 +67,20 @@ def find(section: str, **wanted: Any) -> list[dict[str, Any]]:
     found = load()
     rows = [row for row in found["times"] if row["section"] == section] if found else []
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+
+
+def misses_goal(row: dict[str, Any]) -> bool:
+    """Tell whether a case of the final class takes longer than its goal allows.
+
+    The goal is 1.05 times the time of PyTorch's class, and 1.07 times for a boolean (n, m) mask
+    with weights at n = 2048.
+    """
+    special = row["mask"] == "boolean" and row["weights"] and row["size"][1] == 2048
+    return row["ratios"]["PyTorch"]["final class"][1] > (1.07 if special else 1.05)
+
+
+def describe(row: dict[str, Any]) -> str:
+    """Name a case of the final class, with its time as a multiple of PyTorch's."""
+    weights = "with" if row["weights"] else "without"
+    case = f"n = {row['size'][1]}, {row['mode']}, mask {row['mask']}, {weights} weights"
+    return f"{case}, memory {row['memory']}: {row['ratios']['PyTorch']['final class'][1]:.2f}"

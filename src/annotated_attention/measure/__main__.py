@@ -1,9 +1,10 @@
 """Run the benchmark: measure everything, print it and keep it."""
 
 import argparse
+import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from annotated_attention.measure import DATA
 from annotated_attention.measure.machine import peak_flops, provenance
 from annotated_attention.measure.memory import memory, ways
 from annotated_attention.measure.plan import plan
-from annotated_attention.measure.timing import measure
+from annotated_attention.measure.process import new_process
+from annotated_attention.measure.timing import Case, measure
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -24,7 +26,7 @@ def main(arguments: Sequence[str]) -> None:
         SystemExit: the arguments do not fit, or the machine asked for is not there.
     """
     parser = argparse.ArgumentParser(prog="python -m annotated_attention.measure")
-    parser.add_argument("--seconds", type=float, default=3, help="for each case (default 3)")
+    parser.add_argument("--seconds", type=float, default=2, help="for each case (default 2)")
     parser.add_argument("--only", help="renew one section: versions, masks, ..., memory")
     parser.add_argument("--machine", choices=("cpu", "cuda"), help="measure only there")
     parser.add_argument("--output", type=Path, default=DATA, help="the file that is rewritten")
@@ -66,13 +68,11 @@ def on(
     found: dict[str, Any] = {"provenance": made, "times": [], "memory": []}
     if device == "cuda":
         made["gpu"] = torch.cuda.get_device_name()
-    cases = [x for x in plan(device, dtype, torch.get_num_threads()) if only in (None, x.section)]
+    cases = [x for x in plan(device, dtype) if only in (None, x.section)]
     names = list(ways("meta")) if only in (None, "memory") else []
     with tqdm(total=len(cases) + len(names), desc=device, file=sys.stderr) as bar:
-        for case in cases:
-            try:
-                row = measure(case, seconds)
-            except torch.OutOfMemoryError:  # only a GPU's; the others can still be measured
+        for case, row in measured(cases, seconds):
+            if row is None:
                 advance(bar, f"{case}: left out, it takes more memory than there is")
                 continue
             found["times"].append(row)
@@ -83,6 +83,20 @@ def on(
             found["memory"].append(row)
             advance(bar, f"memory {name}: {row['bytes']}")
     yield found
+
+
+def measured(cases: Iterable[Case], seconds: float) -> Iterator[tuple[Case, dict[str, Any] | None]]:
+    """Measure cases one by one: those of one environment, if they have one, in one new process."""
+    for environment, group in itertools.groupby(cases, lambda case: case.environment):
+        with new_process(environment) as elsewhere:
+            for case in group:
+                try:
+                    row = (
+                        elsewhere(measure, case, seconds) if environment else measure(case, seconds)
+                    )
+                except torch.OutOfMemoryError:  # only a GPU's; the others can still be measured
+                    row = None
+                yield case, row
 
 
 def advance(bar: Any, text: str) -> None:

@@ -36,8 +36,8 @@ def assert_same(made: Contenders, x: Tensor, expected: str) -> None:
         return {what: x.detach() for what, x in found.items()}
 
     right = results(made[expected])
-    for name, contender in made.items():
-        for what, found in results(contender).items():
+    for name in made.keys() - {expected}:
+        for what, found in results(made[name]).items():
             apart = float((found - right[what]).norm() / right[what].norm())
             if not apart <= allowed:
                 raise AssertionError(f"{name} differs from {expected}: {what} by {apart:.1e}")
@@ -82,24 +82,42 @@ def final_class(
     """Make the final class, PyTorch's, and the bare minimum, under one mask."""
     ours, theirs = pair(size, factory, mode)
     b, n, e, _ = size
-    device = factory["device"]
-    padding = block_padding(lengths_of(b, n).to(device), n)
-    future = block_future(n, device=device)
-    causal, options = mask == "causal", dict[str, Any](need_weights=need_weights)
-    if mask == "padding":
-        options["key_padding_mask"] = padding
-    hint = {"attn_mask": future, "is_causal": True} if causal else {}
+    given, hint, least = _mask_for_each(mask, b, n, factory)
     made = {
-        "PyTorch": calls(theirs, **hint, **options),
-        "final class": calls(ours, is_causal=causal, **options),
+        "PyTorch": calls(theirs, need_weights=need_weights, **given, **hint),
+        "final class": calls(ours, need_weights=need_weights, **given),
     }
-    if causal:
-        made["PyTorch, mask only"] = calls(theirs, attn_mask=future, **options)
     if not need_weights:
-        allowed = ~padding[:, None, None] if mask == "padding" else None
-        made["bare minimum"] = bare(theirs, attn_mask=allowed, is_causal=causal)
+        made["bare minimum"] = bare(theirs, **least)
     assert_same(made, torch.randn(b, n, e, requires_grad=True, **factory), "PyTorch")
     return made
+
+
+def _mask_for_each(mask: str, b: int, n: int, factory: Factory) -> tuple[dict[str, Any], ...]:
+    """Return a mask as both classes take it, what PyTorch's needs besides, and the kernel's."""
+    device, dtype = factory["device"], factory["dtype"]
+    if mask == "none":
+        return {}, {}, {}
+    if mask == "causal":
+        return (
+            {"is_causal": True},
+            {"attn_mask": block_future(n, device=device)},
+            {"is_causal": True},
+        )
+    if mask == "padding":
+        padding = block_padding(lengths_of(b, n).to(device), n)
+        return {"key_padding_mask": padding}, {}, {"attn_mask": ~padding[:, None, None]}
+    blocked = scattered(n, device)
+    added = torch.zeros(n, n, device=device, dtype=dtype).masked_fill(blocked, -torch.inf)
+    ours, least = (blocked, ~blocked) if mask == "boolean" else (added, added)
+    return {"attn_mask": ours}, {}, {"attn_mask": least}
+
+
+def scattered(n: int, device: Any) -> Tensor:
+    """Block about a third of all keys here and there, but never key 0: (n, n)."""
+    i = torch.arange(n, device=device)
+    blocked = (i[:, None] * 37 + i * 101) % 127 < 42  # (n, n)
+    return blocked & (i > 0)  # (n, n)
 
 
 class AsTheFormula(MultiheadAttention):
@@ -108,13 +126,12 @@ class AsTheFormula(MultiheadAttention):
     contiguous = False  # lay queries, keys and values out in one piece each, first
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, **options: Any
+        self, q: Tensor, k: Tensor, v: Tensor, *, blocked: Tensor | None, **options: Any
     ) -> tuple[Tensor, Tensor]:
         """Score, softmax with masks, mix."""
         if self.contiguous:
             q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-        future = block_future(q.size(-2), k.size(-2), q.device) if is_causal else None
-        return mix(masked_softmax(scaled_scores(q, k), future), v)
+        return mix(masked_softmax(scaled_scores(q, k), blocked), v)
 
 
 class Contiguous(AsTheFormula):
@@ -127,12 +144,13 @@ def for_speed(size: Size, factory: Factory, mode: str, mask: str) -> Contenders:
     """Make the final class step by step, with and without what is there for speed."""
     _, _, e, h = size
     ours, _ = pair(size, factory, mode)
+    given, _, _ = _mask_for_each(mask, *size[:2], factory)
     made: Contenders = {}
     for name, kind in (("as the formula", AsTheFormula), ("contiguous first", Contiguous)):
         module = kind(e, h, batch_first=True, **factory).train(ours.training)
         module.load_state_dict(ours.state_dict())
-        made[name] = calls(module, is_causal=mask == "causal")
-    made["final class"] = calls(ours, is_causal=mask == "causal")
+        made[name] = calls(module, **given)
+    made["final class"] = calls(ours, **given)
     assert_same(made, torch.randn(*size[:3], requires_grad=True, **factory), "as the formula")
     return made
 
@@ -207,17 +225,16 @@ def _uniform(call: Callable[..., Tensor], module: nn.Module) -> Contender:
     return lambda x: call(module, x, x, x, None)
 
 
-def own_function(name: str, size: Size, factory: Factory) -> Contenders:
-    """Make a design that is not any multi-head attention, and the one that it is."""
-    b, n, e, h = size
-    design = DESIGNS[name]
-    module, reference = (x.to(**factory) for x in design.pair(e, h))
+def one_by_one(size: Size, factory: Factory, mode: str) -> Contenders:
+    """Make a list of heads, and all heads at once; both return their weights."""
+    ours, _ = pair(size, factory, mode, bias=False)
+    book = book_versions(ours)
     made = {
-        "as multi-head attention": calls(reference, need_weights=False),
-        name: _uniform(design.call, module),
+        "all heads at once": book["04 reshape trick"],
+        "a list of heads": book["02 a list of heads"],
     }
-    x = torch.randn(b, n, e, requires_grad=True, **factory)
-    assert_same(made, x, "as multi-head attention")
+    x = torch.randn(*size[:3], requires_grad=True, **factory)
+    assert_same(made, x, "all heads at once")
     return made
 
 

@@ -1,8 +1,9 @@
 """What is measured: the cases of the chapter “Speed”, and those of the final class's goals."""
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from annotated_attention.measure.timing import MODES, Case, Size
 
 SIZES: tuple[Size, ...] = ((8, 128, 256, 8), (4, 512, 512, 8), (1, 2048, 512, 8))
 ON_A_GPU: tuple[Size, ...] = ((32, 512, 1024, 16), (8, 2048, 1024, 16), (1, 8192, 1024, 16))
-MASKS = ("none", "causal", "padding")
+MASKS = ("none", "causal", "padding", "floats", "boolean")  # the last two by query and key
 LENGTHS = (256, 512, 1024, 2048, 4096)
 HEADS = (1, 2, 4, 8, 16, 32, 64)
 # What glibc does with freed memory: keep all of it, or give it back to the system at once, each
@@ -24,28 +25,20 @@ ALLOCATOR = {
 }
 
 
-def plan(device: str, dtype: torch.dtype, threads: int) -> Iterator[Case]:
+def plan(device: str, dtype: torch.dtype) -> Iterator[Case]:
     """List the cases for a machine.
 
     Args:
         device: ``"cpu"`` or ``"cuda"``.
         dtype: what is computed in.
-        threads: how many torch takes; fewer are tried, too.
     """
     factory: dict[str, Any] = {"device": device, "dtype": dtype}
     case = partial(Case, device=device, dtype=dtype)
     sizes = ON_A_GPU if device == "cuda" else SIZES
     middle = sizes[1]
     _, _, e, h = sizes[2]
-    yield from _final_class(case, sizes, factory)
-    if device == "cpu" and platform.libc_ver()[0] == "glibc":
-        yield from _allocator(case, factory)
+    yield from _with_each_allocator(case, sizes, factory)
     for size in sizes:
-        for mask in MASKS[:2]:
-            for mode in MODES:
-                build: Any = partial(made.for_speed, size, factory, mode, mask)
-                baselines = ("as the formula", "contiguous first")
-                yield case("for speed", size, mode, build, baselines, options={"mask": mask})
         for mode in MODES[:2]:
             build = partial(made.versions, size, factory, mode)
             yield case("versions", size, mode, build, ("bare minimum",))
@@ -55,53 +48,44 @@ def plan(device: str, dtype: torch.dtype, threads: int) -> Iterator[Case]:
                 yield case("kernels", size, mode, build, ("bare minimum",))
         build = partial(made.fast_path, size, factory)
         yield case("fast path", size, "inference", build, ("fast path off",))
-    for name in ("shared projection", "no projection"):
-        build = partial(made.own_function, name, middle, factory)
-        yield case("own function", middle, "forward", build, ("as multi-head attention",))
+    for size, mask, mode in product(sizes[1:], ("none", "padding"), MODES[:2]):
+        build = partial(made.for_speed, size, factory, mode, mask)
+        baselines = ("as the formula", "contiguous first")
+        yield case("for speed", size, mode, build, baselines, options={"mask": mask})
     for weights in (False, True):
         options = {"weights": weights}
         for mode in MODES[:2]:
             build = partial(made.mask_kinds, middle, factory, mode, weights)
             yield case("masks", middle, mode, build, ("no mask",), options=options)
-            counts = [count for count in HEADS if middle[2] % count == 0]
-            build = partial(made.head_counts, middle, factory, mode, weights, counts)
-            yield case("heads", middle, mode, build, ("8",), options=options)
+        counts = [count for count in HEADS if middle[2] % count == 0]
+        build = partial(made.head_counts, middle, factory, "forward", weights, counts)
+        yield case("heads", middle, "forward", build, ("8",), options=options)
     for n in LENGTHS:
         build = partial(made.lengths, (1, n, e, h), factory, "forward")
         yield case("lengths", (1, n, e, h), "forward", build, ("final class",))
-    if device == "cpu":
-        for count in _halves(threads):
-            build = partial(made.lengths, middle, factory, "forward")
-            yield case("threads", middle, "forward", build, ("final class",), threads=count)
 
 
-def _final_class(case: Any, sizes: tuple[Size, ...], factory: dict[str, Any]) -> Iterator[Case]:
-    """List the cases of the final class's goals."""
-    for size in sizes:
-        for weights in (False, True):
-            for mask in MASKS:
-                for mode in MODES:
-                    baselines = ("PyTorch",) + ("bare minimum",) * (not weights)
-                    baselines += ("PyTorch, mask only",) * (mask == "causal")
-                    build = partial(made.final_class, size, factory, mode, mask, weights)
-                    options = {"mask": mask, "weights": weights}
-                    yield case("final class", size, mode, build, baselines, options=options)
+def _with_each_allocator(
+    case: Any, sizes: tuple[Size, ...], factory: dict[str, Any]
+) -> Iterator[Case]:
+    """List every row of the final class, and a list of heads, with memory kept and returned."""
+    for memory, environment in _allocators(factory["device"]):
+        for size, weights, mask, mode in product(sizes, (False, True), MASKS, MODES):
+            yield case(
+                "final class", size, mode,
+                partial(made.final_class, size, factory, mode, mask, weights),
+                ("PyTorch",) + ("bare minimum",) * (not weights),
+                options={"mask": mask, "weights": weights, "memory": memory},
+                environment=environment, profiled=False,
+            )  # fmt: skip
+        for size, mode in product(sizes[1:], MODES[:2]):
+            yield case(
+                "one by one", size, mode, partial(made.one_by_one, size, factory, mode),
+                ("all heads at once",), options={"memory": memory}, environment=environment,
+            )  # fmt: skip
 
 
-def _allocator(case: Any, factory: dict[str, Any]) -> Iterator[Case]:
-    """List the goals without weights or mask again, whatever the process has done before."""
-    for size in SIZES:
-        for mode in MODES[:2]:
-            for memory, environment in ALLOCATOR.items():
-                yield case(
-                    "allocator", size, mode,
-                    partial(made.final_class, size, factory, mode, "none", False),
-                    ("PyTorch", "bare minimum"),
-                    options={"memory": memory}, environment=environment,
-                )  # fmt: skip
-
-
-def _halves(threads: int) -> list[int]:
-    """Return 1, 2, 4 and so on, up to what there is."""
-    counts = [2**i for i in range(threads.bit_length()) if 2**i < threads]
-    return [*counts, threads]
+def _allocators(device: str) -> Iterable[tuple[str, dict[str, str]]]:
+    """List the ways in which freed memory can be dealt with, where that can be chosen."""
+    glibc = device == "cpu" and platform.libc_ver()[0] == "glibc"
+    return (ALLOCATOR if glibc else {"as it comes": dict[str, str]()}).items()

@@ -1,35 +1,46 @@
-"""Call a function in a process of its own."""
+"""Call functions in a process of their own."""
 
 import multiprocessing
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any
 
 
-def in_new_process(
-    function: Callable[..., Any], *arguments: Any, environment: Mapping[str, str] | None = None
-) -> Any:
-    """Return what a function returns in a process that starts afresh.
+@contextmanager
+def new_process(environment: Mapping[str, str]) -> Iterator[Callable[..., Any]]:
+    """Start a process afresh, and give what calls a function there.
 
     Args:
-        function: one that can be imported, so no lambda.
-        *arguments: its own.
         environment: variables that only the new process has; the C library reads its own once.
 
-    Raises:
-        RuntimeError: the process died, of too little memory for example.
-        Exception: whatever the function raises.
+    Yields:
+        ``call(function, *arguments)`` for functions that can be imported, so no lambdas. It raises
+        whatever the function raises, and a RuntimeError where the process died, of too little
+        memory for example.
     """
     before = dict(os.environ)
-    os.environ.update(environment or {})
-    try:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+
+    def call(function: Callable[..., Any], *arguments: Any) -> Any:
+        os.environ.update(environment)  # the process starts with the first call
+        try:
             return pool.submit(function, *arguments).result()
-    except BrokenProcessPool as error:
-        given = ", ".join(map(str, arguments))
-        raise RuntimeError(f"the process for {function.__name__} died, given {given}") from error
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+        except BrokenProcessPool as error:
+            given = ", ".join(map(str, arguments))
+            raise RuntimeError(
+                f"the process for {function.__name__} died, given {given}"
+            ) from error
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        yield call
+
+
+def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function returns in a process that starts afresh, and ends with it."""
+    with new_process({}) as call:
+        return call(function, *arguments)

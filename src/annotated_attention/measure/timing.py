@@ -13,8 +13,6 @@ from torch import Tensor
 from torch.autograd.profiler import profile
 from torch.utils.benchmark import Timer
 
-from annotated_attention.measure.process import in_new_process
-
 Contender = Callable[[Tensor], Tensor]  # of x, b x n x e, the output in the same shape
 Size = tuple[int, int, int, int]  # of b, n, e and h
 
@@ -38,31 +36,23 @@ class Case:
     mode: str
     build: Callable[[], dict[str, Contender]]  # makes them, and asserts that they are equal
     baselines: tuple[str, ...]  # what the others are divided by
-    threads: int = 0  # 0: as many as torch takes
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
     options: dict[str, Any] = field(default_factory=dict)  # what else tells it from other cases
     environment: dict[str, str] = field(default_factory=dict)  # of a process of its own, if any
+    profiled: bool = True
 
     def __str__(self) -> str:
         """Tell it from the others, for the terminal."""
         options = [f"{key} {value}" for key, value in self.options.items()]
-        threads = [f"threads {self.threads}"] if self.threads else []
-        return ", ".join([self.section, str(self.size), self.mode, *options, *threads])
+        return ", ".join([self.section, str(self.size), self.mode, *options])
 
 
 def measure(case: Case, seconds: float) -> dict[str, Any]:
     """Time all contenders of a case in turns, for ``seconds`` and at least ``ROUNDS`` rounds."""
-    if case.environment:
-        return in_new_process(_measure, case, seconds, environment=case.environment)
-    return _measure(case, seconds)
-
-
-def _measure(case: Case, seconds: float) -> dict[str, Any]:
-    """Do so in this process."""
     torch.manual_seed(0)
     x = torch.randn(case.size[:3], device=case.device, dtype=case.dtype, requires_grad=True)
-    threads = case.threads or torch.get_num_threads()
+    threads = torch.get_num_threads()
     made = {name: _as_call(contender, x, case.mode) for name, contender in case.build().items()}
     timers = {
         name: Timer("call()", globals={"call": call}, num_threads=threads)
@@ -75,15 +65,16 @@ def _measure(case: Case, seconds: float) -> dict[str, Any]:
         for name in names[turn:] + names[:turn]:
             times[name].append(timers[name].blocked_autorange(min_run_time=BLOCK).median)
         rounds += 1
-    watched = {name: watch(call, case.device) for name, call in made.items()}
     row = {
         "section": case.section, "size": list(case.size), "mode": case.mode, **case.options,
         "threads": threads, "dtype": str(case.dtype).removeprefix("torch."), "rounds": rounds,
         "milliseconds": {name: _quartiles([1e3 * t for t in times[name]]) for name in names},
         "ratios": {base: _ratios(times, base) for base in case.baselines},
-        "profile": {name: spent(seen, case.device) for name, seen in watched.items()},
-        "kernel": {name: kernel(seen) for name, seen in watched.items()},
     }  # fmt: skip
+    if case.profiled:
+        watched = {name: watch(call, case.device) for name, call in made.items()}
+        row["profile"] = {name: spent(seen, case.device) for name, seen in watched.items()}
+        row["kernel"] = {name: kernel(seen) for name, seen in watched.items()}
     if case.environment:
         row["pages"] = {name: faults(call) for name, call in made.items()}
     return row
