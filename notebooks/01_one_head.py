@@ -10,7 +10,8 @@
 # You know at once who was thirsty and what was sweet, although only the last word differs. A model
 # starts with the same numbers for *it* in both sentences, because the word is the same. To tell the
 # two apart, the word has to collect something from the other words of its sentence. **Attention**
-# is the computation that lets every word do this, and one such computation is called a **head**.
+# is the computation that lets every word do this. One copy of it, with its own numbers, is a
+# **head**.
 #
 # In this chapter you compute a head with a pencil, then as three lines of PyTorch, and at the end
 # as a module with four learned matrices.
@@ -21,10 +22,11 @@ from annotated_attention import display
 display.chapter_map("project in", "score", "softmax", "mix", "project out")
 
 # %% [markdown]
-# The strip shows the whole computation that this book builds, drawn with two heads. The steps of this
-# chapter, which has one head, are lit. In each small map a row is a word, and the stronger the colour,
-# the larger the number. Skip the letters for now: n, m, d and e come in this chapter, and h in the
-# next. The [first page](../docs/index.md) has the same picture large, with a line for each step.
+# The strip shows the whole computation that this book builds, drawn with two heads. The steps of
+# this chapter, which has one head, are lit. In each small map a row is a word, and the stronger the
+# colour, the larger the number. Skip the letters for now: n, m, d and e come in this chapter, and h
+# in the next. The [first page](../docs/index.md) has the same picture large, with a line for each
+# step.
 #
 # ## A sentence in numbers
 #
@@ -56,9 +58,9 @@ def embed(words: list[str]) -> Tensor:
 EMBEDDINGS, SWEET_EMBEDDINGS = embed(WORDS), embed(SWEET)  # (8, 4)
 
 # %% [markdown]
-# A small helper, `show`, prints such rows as a table. *Cat* is an animal, *milk* a food. *Thirsty* is
-# a quality that animals have. The word *it* stands for something and does not say what: a little of
-# an animal, a little of a food, and something that has a quality.
+# A small helper, `show`, prints such rows as a table. *Cat* is an animal, *milk* a food. *Thirsty*
+# is a quality that animals have. The word *it* stands for something and does not say what: a little
+# of an animal, a little of a food, and something that has a quality.
 
 
 # %% jupyter={"source_hidden": true}
@@ -76,9 +78,9 @@ show([*WORDS, "sweet"], FEATURES, embed([*WORDS, "sweet"]), digits=0)
 # %% [markdown]
 # ## The same word in two sentences
 #
-# Before you take attention apart, see what it achieves. PyTorch has it built in as one call: all words
-# go in, and for each word the numbers that it collected come out. They go in three times, because
-# every word plays three roles, which the next section explains.
+# Before you take attention apart, see what it achieves. PyTorch has it built in as one call: all
+# words go in, and for each word the numbers that it collected come out. They go in three times,
+# because every word plays three roles, which the next section explains.
 
 # %%
 it = WORDS.index("it")
@@ -139,9 +141,9 @@ display.soft_look_up(
 
 # %% [markdown]
 # The comparison breaks down in one place: a library keeps readers and books apart. In a sentence,
-# every word plays all three roles. The word *it* asks all eight words, itself included, and is in turn
-# one of the eight that the others ask. For now the query, the key and the value of a word are the same
-# four numbers, so each word asks for words that share its features.
+# every word plays all three roles. The word *it* asks all eight words, itself included, and is in
+# turn one of the eight that the others ask. For now the query, the key and the value of a word are
+# the same four numbers, so each word asks for words that share its features.
 #
 # ## Scores: how well does a key fit?
 #
@@ -205,11 +207,11 @@ exercises.one_head.check_scores(my_scores)
 # ## Weights: shares of one whole
 #
 # Next, the scores have to become shares: positive numbers that add up to one, like the time that
-# you give to each book. First divide each score by $\sqrt d$, here $\sqrt 4 = 2$. A score is a sum of
-# d products, so scores grow with the width d, and the division makes up for that. By how much they
-# grow is [measured below](#going-deeper-why-divide-by-d). Then take the exponential of each, and
-# divide by the sum of all exponentials. This second part is the **softmax**, and the shares are the
-# **attention weights**. For the word $j$, with a sum over all words $i$:
+# you give to each book. First divide each score by $\sqrt d$, here $\sqrt 4 = 2$. A score is a sum
+# of d products, so scores grow with the width d, and the division makes up for that. By how much
+# they grow is [measured below](#going-deeper-why-divide-by-d). Then take the exponential of each,
+# and divide by the sum of all exponentials. This second part is the **softmax**, and the shares are
+# the **attention weights**. For the word $j$, with a sum over all words $i$:
 #
 # $$\mathrm{weight}_j = \frac{\exp(\mathrm{score}_j / \sqrt d)}{\sum_i \exp(\mathrm{score}_i / \sqrt d)}$$
 
@@ -238,7 +240,7 @@ show(["divided by the sum", "softmax"], ["3", "1", "-2"], shares)
 
 # %% [markdown]
 # A share of 1.50 and one of -1.00 make no sense, and with scores that add up to zero there would be
-# nothing to divide by. An exponential is always positive. Only differences count: after the division,
+# nothing to divide by. An exponential is always positive. Only differences of scores count:
 # a key that scores one higher than another gets $e \approx 2.7$ times its weight, wherever the two
 # scores lie. And in the formula no share is exactly zero, even where a table shows 0.00, so training
 # can still raise it.
@@ -255,16 +257,16 @@ torch.testing.assert_close(mixed, collected[it])
 show(["it collects"], FEATURES, mixed[None])
 
 # %% [markdown]
-# PyTorch's function gave the same numbers at the start, as the cell asserts. The figure puts the three
-# steps side by side, and its last line adds up each column.
+# PyTorch's function gave the same numbers at the start, as the cell asserts. The figure puts the
+# three steps side by side, and its last line adds up each column.
 
 # %% jupyter={"source_hidden": true}
 display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
 
 # %% [markdown]
 # Read the column *animal* as a sum: a weight of 0.18 times the 3 of *cat*, 0.18 times the 1 of
-# *it*, and 0.30 times the 2 of *thirsty* make 1.32. In the column *food*, *milk* gives as much as
-# *cat* gives there, but *thirsty* gives nothing, so the sum stays at 0.72.
+# *it*, and 0.30 times the 2 of *thirsty* make 1.32. In the column *food*, *milk* gives as much
+# as *cat* gives under *animal*, but *thirsty* gives nothing, so the sum stays at 0.72.
 #
 # ### With a pencil: what does “drank” look at?
 #
@@ -322,9 +324,9 @@ fits = torch.stack([
 show(["it, before", "with thirsty", "with sweet"], ["cat", "milk"], fits, digits=1)
 
 # %% [markdown]
-# Before, *it* fits *cat* and *milk* equally. After the addition both numbers have grown, because the
-# numbers of *it* have. In the first sentence *cat* now leads, in the second *milk*. One word has
-# decided what another one means.
+# Before, *it* fits *cat* and *milk* equally. The addition makes both numbers larger, because it
+# makes the features of *it* larger. In the first sentence *cat* now leads, in the second *milk*.
+# One word has decided what another one means.
 #
 # ## All words at once
 #
@@ -336,9 +338,9 @@ show(["it, before", "with thirsty", "with sweet"], ["cat", "milk"], fits, digits
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 #
 # Below, n counts the queries and m the keys; `d_v` is the width of the values, here 4 as well.
-# `key.mT` is the transpose of the matrix of keys, and `softmax(-1)` runs over the last axis, that of
-# the keys. The code divides the queries by $\sqrt d$ where the formula divides the scores, which gives
-# the same result.
+# `key.mT` is the transpose of the matrix of keys, and `softmax(-1)` runs over the last axis, that
+# of the keys. The code divides the queries by $\sqrt d$ where the formula divides the scores, which
+# gives the same result.
 
 
 # %%
@@ -362,27 +364,28 @@ torch.testing.assert_close(output[it], mixed)
 display.attention_lines(weights, WORDS, it, name="it-looks")
 
 # %% [markdown]
-# In this figure the words at the bottom ask and the words at the top are looked at; a thicker line is
-# a larger weight. The orange lines are the weights of *it* that you followed by hand. Here are the
-# weights of all words as a map:
+# In this figure the words at the bottom ask and the words at the top are looked at; a thicker line
+# is a larger weight. The orange lines are the weights of *it* that you followed by hand. Here are
+# the weights of all words as a map:
 
 # %% jupyter={"source_hidden": true}
 display.attention_map(weights, WORDS, WORDS, name="first-map")
 
 # %% [markdown]
-# Read it row by row: the weights of each query add up to one. *The* has four zeros, so it fits every
-# key equally badly and gives each one eighth, which the map rounds to 0.12. *Cat*, *drank*, *milk* and
-# *thirsty* look most at themselves, because no other word is as much like them. *Was* looks most at
-# *drank*: both are actions, and *drank* has the larger number, which makes a larger score.
+# Read it row by row: the weights of each query add up to one. *The* has four zeros, so it fits
+# every key equally badly. Each key gets a weight of $1/8 = 0.125$, which the map rounds to 0.12.
+# *Cat*, *drank*, *milk* and *thirsty* look most at themselves, because no other word is as much
+# like them. *Was* looks most at *drank*: both are actions, and *drank* has the larger number, which
+# makes a larger score.
 #
 # ## Ask for something other than what you are
 #
-# Looking at yourself is of little use. *Thirsty* gives itself 0.63 of its attention, although a useful
-# question would be *which animal is thirsty here?* A matrix between the word and its query changes
-# the question. This matrix is called $W_Q$. It has a row for each feature that a word can have, and a
-# column for each feature that it can ask for. Ours has one entry that is not zero, in the row of
-# *quality* and the column of *animal*: whoever has *quality* asks for *animal*. The entry is 2 to make
-# the scores larger and the preference clear.
+# Looking at yourself is of little use. *Thirsty* gives itself 0.63 of its attention, although a
+# useful question would be *which animal is thirsty here?* A matrix between the word and its query
+# changes the question. This matrix is called $W_Q$. It has a row for each feature that a word can
+# have, and a column for each feature that it can ask for. Ours has one entry that is not zero, in
+# the row of *quality* and the column of *animal*: whoever has *quality* asks for *animal*. The
+# entry is 2 to make the scores larger and the preference clear.
 
 # %%
 w_q = torch.zeros(4, 4)
@@ -399,7 +402,7 @@ show(WORDS, ["thirsty", "thirsty, with W_Q", "it, with W_Q"], rows.mT)
 # nothing else. *Thirsty* gives 0.86 of its attention to *cat*.
 #
 # The word *it* has a quality of 1, so its query changes, too. The new query is `(2, 0, 0, 0)`, and
-# *cat* gets 0.57: with this matrix, *it* does find *cat*.
+# *cat* gets 0.57: with this matrix, *it* asks for an animal, whatever the last word is.
 #
 # ## Four learned matrices
 #
@@ -864,11 +867,11 @@ exercises.one_head.check_attend(my_attend)
 # %% [markdown]
 # ### Two words, two questions
 #
-# *Medium, 10 minutes.* With the $W_Q$ above, *it* and *thirsty* ask the same question: which animal?
-# Now let *it* ask for the quality more than for the animal, while *thirsty* goes on as before. Change
-# the matrix so that *it* gives more than half of its attention to *thirsty*, and *thirsty* still
-# gives more than half of its own to *cat*. Rows, for what a word has, and columns, for what it asks
-# for, are counted from 0 in the order animal, food, action, quality.
+# *Medium, 10 minutes.* With the $W_Q$ above, *it* and *thirsty* ask the same question: which
+# animal? Now let *it* ask for the quality more than for the animal, while *thirsty* goes on as
+# before. Change the matrix so that *it* gives more than half of its attention to *thirsty*, and
+# *thirsty* still gives more than half of its own to *cat*. Rows, for what a word has, and columns,
+# for what it asks for, are counted from 0 in the order animal, food, action, quality.
 
 # %% tags=["exercise"]
 my_w_q = torch.zeros(4, 4)
@@ -913,8 +916,8 @@ exercises.one_head.check_w_q(my_w_q)
 # You can compute attention on paper and as three lines of code, and you know what each of the four
 # matrices changes.
 #
-# > **In short.** Attention is a soft look-up. Each query is compared with every key and collects from
-# > every value: the better the key fits, the more it collects.
+# > **In short.** Attention is a soft look-up. Each query is compared with every key and collects
+# > from every value: the better the key fits, the more it collects.
 # >
 # > $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 # >
@@ -931,5 +934,5 @@ exercises.one_head.check_w_q(my_w_q)
 # > the word that asked.
 #
 # One question stays open. A head has one set of weights per query: *it* cannot look at *cat* to
-# learn who and at *thirsty* to learn what about it, without blending the two. [The next
-# chapter](02_two_heads.ipynb) gives each word a second head.
+# learn who is meant, and at *thirsty* to learn what is said of the cat, without blending the two.
+# [The next chapter](02_two_heads.ipynb) gives each word a second head.

@@ -9,8 +9,8 @@
 #
 # Both sentences are made of the same words, and you know at once who is warm in each of them.
 # Suppose that an earlier head has already added each adjective to its noun. Now *drank* wants to
-# learn two things: how warm the drinker is, and how warm the drink is. One head can look at *cat* and
-# at *milk*, but it brings home one blend of the two.
+# learn two things: how warm the drinker is, and how warm the drink is. One head can look at *cat*
+# and at *milk*, but it brings home one blend of the two.
 #
 # In this chapter you find out what one head cannot report, and what a second head adds. You then
 # write two heads by hand and as a module, any number of heads as a list, and measure what a list of
@@ -53,7 +53,8 @@ first, second = scene(2, -2), scene(-2, 2)  # (4, 4)
 one.show(CLAUSE, one.FEATURES, first, digits=0)
 
 # %% [markdown]
-# In this first scene a warm cat drinks cold milk. In the second scene the two qualities trade places.
+# In this first scene a warm cat drinks cold milk. In the second scene the two qualities trade
+# places.
 #
 # Now give *drank* a head. As in the last chapter it has width 1, and each matrix picks features:
 # whoever has *action* asks, words are found by *animal* or *food*, and they hand over their
@@ -68,8 +69,8 @@ _, weights = one.attend(first @ w_q, first @ w_k, first @ w_v)  # (4, 1), (4, 4)
 one.show(["drank looks at"], CLAUSE, weights[[drank]])
 
 # %% [markdown]
-# *Drank* looks at *cat* and *milk* alike, with half of its attention each, apart from a little that the
-# table rounds to 0.00. What does it collect in the two scenes?
+# *Drank* looks at *cat* and *milk* alike, with half of its attention each, apart from a little that
+# the table rounds to 0.00. What does it collect in the two scenes?
 
 # %%
 for name, x in (("first", first), ("second", second)):
@@ -77,12 +78,12 @@ for name, x in (("first", first), ("second", second)):
     print(f"{name} scene: drank collects {collected[drank].item():.2f}")
 
 # %% [markdown]
-# It collects 0.00 both times, because half of 2 and half of -2 cancel. For *drank* the two scenes are
-# now the same: on average everything is lukewarm.
+# It collects 0.00 both times, because half of 2 and half of -2 cancel. For *drank* the two scenes
+# are now the same: on average everything is lukewarm.
 #
 # Equal weights are a special case, so let the head lean towards the cat. Choose how well *food* is
-# found compared with *animal*: 1 is equally well, and a smaller number leans towards the cat. The text
-# below uses 0.9<!-- setting -->.
+# found compared with *animal*: 1 is equally well, and a smaller number leans towards the cat. The
+# text below uses 0.9<!-- setting -->.
 
 # %%
 food_factor = 0.9
@@ -111,8 +112,8 @@ for name, x in (("first", first), ("second", second)):
 #
 # The cell reads the weights of your head and builds a third scene, which fools it. It lowers the
 # quality of the cat by `w_milk * t` and raises that of the milk by `w_cat * t`, so that the two
-# changes cancel in what *drank* collects. Any `t` but 0 will do; ours is 8. Change `food_factor` above
-# and run both cells again: the third scene adapts.
+# changes cancel in what *drank* collects. Any `t` but 0 will do; ours is 8. Change `food_factor`
+# above and run both cells again: the third scene adapts.
 
 # %%
 t = 8.0
@@ -167,7 +168,8 @@ exercises.two_heads.check_scene(my_scene)
 # %% [markdown]
 # ### Neither sharper nor wider
 #
-# Two remedies come to mind. The first is to make the weights sharper, that is, more unequal. Multiply
+# Two remedies come to mind. The first is to make the weights sharper, that is, more unequal, so that
+# less is blended. Multiply
 # $W_Q$ by five, once for the head that treats *cat* and *milk* alike, and once for a head that leans
 # towards the cat.
 
@@ -185,8 +187,8 @@ one.show(names, ["cat", "milk"], torch.stack(rows))
 # A tie stays a tie at any sharpness: 0.50 and 0.50. A small lead becomes a large one, 0.95 against
 # 0.05, and then the head reports little but the cat.
 #
-# The second remedy is a wider head, which hands over more than one number per word. A line of algebra
-# says what it can do. Let $w$ be the row of weights of *drank*. Then
+# The second remedy is a wider head, which hands over more than one number per word. A line of
+# algebra says what it can do. Let $w$ be the row of weights of *drank*. Then
 #
 # $$w\,(X W_V)\,W_O = (w X)\,W_V W_O$$
 #
@@ -213,9 +215,9 @@ one.show(names, one.FEATURES, torch.stack(rows))
 #
 # > **What this example does not show.** The proof needs weights that are the same in both scenes.
 # > They are, because words are found by *animal* and *food* only. A head that also finds words by
-# > *quality* has different weights in each scene, and these can reveal which scene it is. A model could
-# > also write the warmth of animals and of foods into two different features; then one average holds
-# > both. With a second head, neither detour is needed.
+# > *quality* has different weights in each scene, and these can reveal which scene it is. A model
+# > could also write the warmth of animals and of foods into two different features; then one
+# > average of two features holds both. With a second head, neither detour is needed.
 
 # %% [markdown]
 # <!-- deeper: A single head that keeps the scenes apart -->
@@ -243,11 +245,11 @@ for x in (first, second, third):
 one.show(["first", "second", "third"], ["w_c", "w_m", "cat", "milk"], torch.stack(rows))
 
 # %% [markdown]
-# The columns are the two weights and the two solutions, which are right in every scene. The head has
-# not lost anything, because its weights themselves carry a message. The price is that the weights are
-# no longer free to say where to look: in the first scene the head looks almost only at the cat, in
-# the second at the milk. Reading its output also takes a logarithm and a division, where the output
-# of two heads takes a matrix.
+# The columns are the two weights and the two solutions, which are right in every scene. The head
+# has not lost anything, because its weights themselves carry a message. The price is that the
+# weights are no longer free to say where to look: in the first scene the head looks almost only at
+# the cat, in the second at the milk. Reading its output also takes a logarithm and a division,
+# where the output of two heads takes a matrix.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -255,16 +257,16 @@ one.show(["first", "second", "third"], ["w_c", "w_m", "cat", "milk"], torch.stac
 # %% [markdown]
 # ## Two heads bring home two averages
 #
-# Take two heads. One asks about the animal, the other about the food:
+# Take two heads. One looks at the animal, the other at the food:
 #
 # | head | who asks | found by | handed over | written under |
 # |---|---|---|---|---|
 # | head 1 | *action* | *animal* | *quality* | *animal* |
 # | head 2 | *action* | *food* | *quality* | *food* |
 #
-# The column *who asks* is the $W_Q$ of each head, *found by* is its $W_K$ and *handed over* its $W_V$,
-# all of width 1. The last column comes later. Run both heads on all three scenes, and put what *drank*
-# collects side by side.
+# The column *who asks* is the $W_Q$ of each head, *found by* is its $W_K$ and *handed over* its
+# $W_V$, all of width 1. The last column comes later. Run both heads on all three scenes, and put
+# what *drank* collects side by side.
 
 # %%
 w_q1, w_k1, w_v1 = action, animal, quality  # (4, 1)
@@ -282,7 +284,7 @@ one.show(list(scenes), ["cat", "milk", "head 1", "head 2"], table)
 
 # %% [markdown]
 # Compare the last two columns with the first two. Head 1 reports the cat and head 2 the milk, apart
-# from a little that leaks in from other words: 1.98 instead of 2. No two rows are alike.
+# from a little attention that goes to other words: 1.98 instead of 2. No two rows are alike.
 #
 # The weights on *cat* and *milk*, one row per head, show where each head looks. They are the same in
 # every scene, because neither head finds words by their quality; the code takes the last scene's.
@@ -293,9 +295,9 @@ one.show(["head 1", "head 2"], ["cat", "milk"], looks)
 
 # %% [markdown]
 # The figure shows why no two scenes can be confused now. Every point is a scene. Each line goes
-# through the first scene, and on it lie all the scenes that give one head the same number. This number
-# tells you the line and not the place on it. The lines of two heads that look at different words cross
-# in a single scene.
+# through the first scene, and holds all the scenes that give its head the same number. This number
+# tells you the line and not the place on it. The lines of two heads that look at different words
+# cross in a single scene.
 
 # %% jupyter={"source_hidden": true}
 points = table[[0, 2], :2]  # (2, 2)
@@ -333,10 +335,10 @@ one.show(list(scenes), ["cat", "milk"], solved)
 # ### Side by side, then one more matrix
 #
 # You have put the results of the two heads side by side, which is called **concatenation**; in the
-# strip at the top it is the step *merge*. The two numbers are not features of the model yet. One more
-# matrix, $W_O$, projects them out: it decides under which features they are written, as in the last
-# column of the table. $W_O$ has one row per number: the first row belongs to head 1, the second to
-# head 2.
+# strip at the top it is the step *merge*. The two numbers are not features of the model yet. One
+# more matrix, $W_O$, projects them out: it decides under which features they are written, as in the
+# last column of the table. $W_O$ has one row per number: the first row belongs to head 1, the
+# second to head 2.
 
 # %%
 w_o = torch.cat([animal, food], dim=1).mT  # (2, 4)
@@ -361,13 +363,13 @@ one.show(["drank"], one.FEATURES, output[[drank]])
 #
 # ## Two questions at once
 #
-# One head of the last chapter could not let *it* look at *cat* to learn who, and at *thirsty* to
-# learn what about it, without blending the two. Take the whole sentence again, in which *quality*
-# stands for thirsty or sweet, and use two heads of width 2, so that each takes half of the four
-# features. The first compares words by *animal* and *food*, the second by *action* and *quality*. To
-# keep them readable, each head uses one matrix for all three roles. The input is what the last
-# chapter's head leaves behind: each word plus what it has collected. After that head, *it* no longer
-# fits *cat* and *milk* equally.
+# The head of the last chapter could not let *it* look at *cat* to learn who is meant, and at
+# *thirsty* to learn what is said of the cat, without blending the two. Take the whole sentence
+# again, in which *quality* stands for thirsty or sweet, and use two heads of width 2, so that each
+# takes half of the four features. The first compares words by *animal* and *food*, the second by
+# *action* and *quality*. To keep them readable, each head uses one matrix for all three roles. The
+# input is what the last chapter's head leaves behind: each word plus what it has collected. After
+# that head, *it* no longer fits *cat* and *milk* equally.
 
 # %%
 who = torch.cat([animal, food], dim=1)      # (4, 2)
@@ -418,9 +420,9 @@ for number, features in enumerate((who, said), 1):
     print(f"head {number}: it looks at {one.SWEET[best]} ({weights[it, best]:.2f})")
 
 # %% [markdown]
-# *Thirsty* had put more animal into *it*, and *sweet* has put more food. That was enough for the first
-# head to turn from *cat* to *milk*. A Transformer is built like this, of **layers**: each works on what
-# the layer before it leaves behind, and within a layer the heads divide the work.
+# *Thirsty* had put more animal into *it*, and *sweet* has put more food. That was enough for the
+# first head to turn from *cat* to *milk*. A Transformer is built like this, of **layers**: each
+# works on what the layer before it leaves behind, and within a layer the heads divide the work.
 #
 # ## The module
 #
@@ -458,8 +460,9 @@ class TwoHeads(nn.Module):
 
 
 # %% [markdown]
-# Give it the matrices of the two heads from above, and it gives the same weights as they do. $W_O$ is
-# the identity here, because the four collected numbers already stand in the order of the features.
+# Give it the matrices of the two heads from above, and it gives the same weights as they do. $W_O$
+# is the identity here, because the four collected numbers already stand in the order of the
+# features.
 
 # %%
 two = TwoHeads(embed_dim=4)
@@ -473,10 +476,10 @@ print()
 one.show(["it collects"], one.FEATURES, output[[it]])
 
 # %% [markdown]
-# *It* collects food from *milk* through the first head, and quality from *sweet* through the second.
-# The two answers stand under different features, so neither waters down the other. A collected 4.92
-# is more than the 3 of food that *milk* had at first, because the words have been through one head
-# already and *milk* has collected food there.
+# *It* collects food from *milk* through the first head, and quality from *sweet* through the
+# second. The two answers stand under different features, so neither waters down the other. The
+# collected 4.92 is more than the 3 of food that *milk* had at first, because the words have been
+# through one head already and *milk* has collected food there.
 #
 # ## A list of heads
 #
@@ -573,8 +576,8 @@ print("a head's w_q moved: ", not torch.equal(trap.heads[0].w_q, before[1]))
 
 # %% [markdown]
 # > **Pitfall.** Heads in a plain Python list are not trained, not saved, and stay behind when the
-# > module moves to another dtype or device. The output gives no sign of it. `nn.ModuleList` is a list
-# > that a module does look into.
+# > module moves to another dtype or device. The output gives no sign of it. `nn.ModuleList` is a
+# > list that a module does look into.
 
 # %% jupyter={"source_hidden": true}
 class Heads(nn.Module):
@@ -615,9 +618,9 @@ print("  in a head:     ", heads.heads[0].w_q.dtype)
 # ## What more heads cost
 #
 # Eight heads instead of one, at the same model width: what does that cost? `Products` counts the
-# matrix products of a call: PyTorch can report every operation that it runs, and `Products` listens.
-# The table also lists the floating-point operations in these products (FLOPs). The *entries* are those
-# of all attention maps together, one for each weight.
+# matrix products of a call: PyTorch can report every operation that it runs, and `Products`
+# listens. The table also lists the floating-point operations in these products (FLOPs). The
+# *entries* are those of all attention maps together, one for each attention weight.
 
 # %% jupyter={"source_hidden": true}
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -796,9 +799,9 @@ exercises.two_heads.check_add_up(add_up)
 # ### Your own heads
 #
 # *Easy, 10 minutes.* Without looking above, write the module for any number of heads. It holds h
-# times `Head`, each of width e / h, and one more matrix `w_o`, which you initialise. `forward` returns
-# the output alone, `(n, e)`, without the weights. If h does not divide e, raise a `ValueError` that
-# names both numbers.
+# times `Head`, each of width e / h, and one more matrix `w_o`, which you initialise. `forward`
+# returns the output alone, `(n, e)`, without the weights. If h does not divide e, raise a
+# `ValueError` that names both numbers.
 
 
 # %% tags=["exercise"]

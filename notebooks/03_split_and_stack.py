@@ -24,11 +24,11 @@ display.chapter_map(
 # ## Two heads that you can read
 #
 # To follow the numbers, take the two heads of width 2 from the last chapter, with which *it* asked
-# two questions. The first compares words by `who`, which picks the features *animal* and *food*. The
-# second uses `said`, which picks *action* and *quality*. There, each head had one matrix for all
-# three roles. Here the second head gets a $W_Q$ of its own, called `asks`, so that you can tell $W_Q$
-# and $W_K$ apart: animals and foods now ask for a *quality*. The heads read the plain embeddings this
-# time, not the words after a first head, so *cat* and *milk* tie again.
+# two questions. The first compares words by `who`, which picks the features *animal* and *food*.
+# The second uses `said`, which picks *action* and *quality*. There, each head had one matrix for
+# all three roles. Here the second head gets a $W_Q$ of its own, called `asks`, so that you can tell
+# $W_Q$ and $W_K$ apart: animals and foods now ask for a *quality*. The heads read the plain
+# embeddings this time, not the words after a first head, so *cat* and *milk* tie again.
 
 # %%
 import torch
@@ -67,8 +67,8 @@ one.show(["head 1", "head 2"], one.WORDS, rows)
 
 # %% [markdown]
 # The first head looks at *cat* and *milk* alike (0.29 each), the two things that a pronoun could
-# stand for. The second finds *thirsty* (0.93). That took five products per head. The rest of the chapter
-# gets the same numbers with fewer products.
+# stand for. The second finds *thirsty* (0.93). That took five products per head. The rest of the
+# chapter gets the same numbers with fewer products.
 #
 # ## One matrix holds every head
 #
@@ -125,10 +125,11 @@ display.finish(drawing, name="columns-by-head", alt=(
 ))
 
 # %% [markdown]
-# Follow one column down: the last column of $W_Q$ goes into the last column of $Q$ and into no other.
+# Follow one column across the figure: the last column of $W_Q$ goes into the last column of $Q$ and
+# into no other.
 #
-# A model of width e gives each of its h heads d = e / h columns: the more heads, the narrower each is.
-# What is the shape of the wide $W_Q$ of a model of width e = 24 with 2 heads, with 4, with 8?
+# A model of width e gives each of its h heads d = e / h columns: the more heads, the narrower each
+# is. What is the shape of the wide $W_Q$ of a model of width e = 24 with 2 heads, with 4, with 8?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -181,8 +182,8 @@ one.show(names, ["1st", "2nd"], q_heads[:, it], digits=0)
 #
 # The operator `@` multiplies the last two axes. Any axes before them count as a batch of
 # independent problems. The other steps of `attend` from [One head](01_one_head.ipynb) also count
-# from the end: `.mT`, `size(-1)` and `softmax(-1)`. So `attend` works for all heads together, without
-# a change, as long as the heads stand in front.
+# from the end: `.mT`, `size(-1)` and `softmax(-1)`. So `attend` works for all heads together,
+# without a change, as long as the heads stand in front.
 
 # %%
 scores = q_heads @ k_heads.mT                           # (h, n, d) x (h, d, n) -> (h, n, n)
@@ -197,8 +198,9 @@ one.show(["head 1", "head 2"], one.WORDS, weights[:, it])
 # collect is equal, too.
 #
 # Suppose that you stack along the wrong axis, `torch.stack(pieces, dim=1)`. The heads then have the
-# shape `(n, h, d)` instead of `(h, n, d)`, and `attend` takes them without an error. What can the row of
-# *it* still react to: to all eight words, to some of them, or to *it* alone?
+# shape `(n, h, d)` instead of `(h, n, d)`, and in self-attention `attend` takes them without an
+# error. What can the row of *it* still react to: to all eight words, to some of them, or to *it*
+# alone?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -207,8 +209,8 @@ one.show(["head 1", "head 2"], one.WORDS, weights[:, it])
 #
 # </details>
 #
-# Ask autograd. The table holds the size of the gradient of the row of *it* with respect to each word,
-# and 0 means no influence.
+# Ask autograd. The table holds the size of the gradient of the row of *it* with respect to each
+# word, and 0 means no influence.
 
 
 # %%
@@ -223,13 +225,13 @@ def attend_stacked(
 
 
 # %%
-words = x.clone().requires_grad_()                              # (n, h * d)
+words = x.clone().requires_grad_()                              # (n, e)
 wide_q, wide_k, wide_v = (torch.cat(part, dim=1) for part in (w_q, w_k, w_v))
 rows = []
 for dim in (0, 1):
     parts = words @ wide_q, words @ wide_k, words @ wide_v      # (n, h * d)
     output, weights = attend_stacked(*parts, h, dim)
-    (gradient,) = torch.autograd.grad(output[it].sum(), words)  # (n, h * d)
+    (gradient,) = torch.autograd.grad(output[it].sum(), words)  # (n, e)
     rows.append(gradient.abs().sum(-1))
     print(f"dim={dim}: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
 one.show(["it reacts to, dim=0", "it reacts to, dim=1"], one.WORDS, torch.stack(rows))
@@ -237,11 +239,11 @@ assert rows[0].all()
 assert rows[1].nonzero().tolist() == [[it]]
 
 # %% [markdown]
-# > **Pitfall.** The wrong axis keeps the shape of the output. The shape of the weights gives it away,
-# > `(n, h, h)` instead of `(h, n, n)`, but most code throws the weights away. With `dim=0` the row
-# > reacts to all eight words; with `dim=1` it reacts to its own word alone, and strongly (4.40), because
-# > the whole row is made from this one word. Ask your own attention the same question: *does the output
-# > react to the other words?*
+# > **Pitfall.** The wrong axis keeps the shape of the output. The shape of the weights gives it
+# > away, `(n, h, h)` instead of `(h, n, n)`, but most code throws the weights away. With `dim=0`
+# > the row reacts to all eight words; with `dim=1` it reacts to its own word alone, and strongly
+# > (4.40), because the whole row is made from this one word. Ask your own attention the same
+# > question: *does the output react to the other words?*
 
 # %% [markdown]
 # <!-- deeper: could the heads stay in the middle? -->
@@ -286,10 +288,10 @@ one.show(["the row of it"], one.FEATURES, merged[it, None])
 # %% [markdown]
 # In the row of *it*, the first two numbers come from the first head: *animal*, mostly from *cat*
 # and *thirsty*, and *food*, mostly from *milk*. The last two come from the second head, which
-# collects *quality*. If the module ended here, each head could write into its own d columns of the
+# collects *quality*. If attention ended here, each head could write into its own d columns of the
 # output and nowhere else. $W_O$ lifts this limit. Change what the second head has collected, and
-# see which features of the output change: first with the identity matrix as $W_O$, then with a random
-# one.
+# see which features of the output change: first with the identity matrix as $W_O$, then with a
+# random one.
 
 # %%
 torch.manual_seed(3)
@@ -307,8 +309,8 @@ for name, w_o in (("identity", torch.eye(4)), ("random", torch.randn(4, 4))):
 #
 # ## The module
 #
-# Four matrices remain, and `forward` needs no loop: it attends once for all heads. As before, h has to
-# divide the width e.
+# Four matrices remain, and `forward` needs no loop: it attends once for all heads. As before, h has
+# to divide the width e.
 
 
 # %%
@@ -337,8 +339,8 @@ class SplitAndStack(nn.Module):
 
 
 # %% [markdown]
-# Give the module the two heads from above, and the identity matrix as $W_O$. It returns the same row of
-# *it*.
+# Give the module the two heads from above, and the identity matrix as $W_O$. It returns the same
+# row of *it*.
 
 # %%
 module = SplitAndStack(embed_dim=4, num_heads=2)
@@ -372,10 +374,10 @@ for count in (1, 2, 4, 8, 16):
     assert row[1:] == [4, 6, 3 * count + 1, 5 * count + 1]
 
 # %% [markdown]
-# Four matrices and six products, whatever the number of heads: three products to project in, one for
-# all scores, one to mix, and one for $W_O$. The arithmetic in them is the same as before. What you save
-# is the starting of many small pieces of work, one after the other. [Speed](13_speed.ipynb) measures
-# how much time that is.
+# Four matrices and six products, whatever the number of heads: three products to project in, one
+# for all scores, one to mix, and one for $W_O$. The arithmetic in them is the same as before. What
+# you save is the starting of many small pieces of work, one after the other.
+# [Speed](13_speed.ipynb) measures how much time that is.
 
 # %% [markdown]
 # <!-- deeper: the same as the list, the same as PyTorch -->
@@ -404,8 +406,8 @@ torch.testing.assert_close((ours, our_weights), (theirs, their_weights))
 print("the same outputs and the same weights as the list of heads")
 
 # %% [markdown]
-# Then the gradients: of both inputs and of every matrix. A list of heads has its own gradient for each
-# small matrix, so these are put side by side before they are compared.
+# Then the gradients: of both inputs and of every matrix. A list of heads has its own gradient for
+# each small matrix, so these are put side by side before they are compared.
 
 # %%
 mine = one.gradients(ours, [asking, asked, *stacked.parameters()])
@@ -416,9 +418,9 @@ torch.testing.assert_close(mine, (of_asking, of_asked, *side_by_side, of_o))
 print(f"the same {len(mine)} gradients")
 
 # %% [markdown]
-# PyTorch's class stores $W_Q$, $W_K$ and $W_V$ in one matrix, each holding all heads side by side and
-# transposed. In [Two heads](02_two_heads.ipynb) the matrices had to be put into this order one by
-# one. Now there are three to put together.
+# PyTorch's class stores $W_Q$, $W_K$ and $W_V$ in one matrix, each holding all heads side by side
+# and transposed. In [Two heads](02_two_heads.ipynb) the matrices had to be put into this order one
+# by one. Now there are three to put together.
 
 # %%
 torchs = nn.MultiheadAttention(24, 4, bias=False, dtype=torch.float64)
@@ -437,9 +439,9 @@ torch.testing.assert_close(mine, expected)
 print(f"PyTorch: the same outputs, weights and {len(mine)} gradients")
 
 # %% [markdown]
-# One thing does change: how a fresh module starts. Xavier's choice looks at the rows and columns of a
-# matrix. It now sees one `(e, e)` matrix where it saw h narrow ones, and draws smaller numbers, so that
-# the first scores are smaller, too:
+# One thing does change: how a fresh module starts. Xavier's choice looks at the rows and columns of
+# a matrix. It now sees one `(e, e)` matrix where it saw h narrow ones, and draws smaller numbers,
+# so that the first scores are smaller, too:
 
 # %%
 fresh, old = SplitAndStack(512, 8), two.Heads(512, 8)
@@ -490,8 +492,8 @@ exercises.split_and_stack.check_columns(my_columns)
 #
 # *Easy, 5 minutes.* To find out what a head is good for, people switch it off. Return a copy of
 # `w_o`, `(h * d, e)`, that keeps one head from contributing anything to the output. `head` is its
-# index, so the first head is 0. The other heads contribute what they did. `w_o` itself stays as it is,
-# and gradients still reach its other rows.
+# index, so the first head is 0. The other heads contribute what they did. `w_o` itself stays as it
+# is, and gradients still reach its other rows.
 
 
 # %% tags=["exercise"]
@@ -606,10 +608,10 @@ exercises.split_and_stack.check_pack(pack)
 # > - merge: `torch.cat(mixed.unbind(0), dim=-1)`, `(n, h * d)`
 # > - project out: `merged @ w_o`, `(n, e)`
 # >
-# > $X\,[\,W_1 \; \cdots \; W_h\,] = [\,XW_1 \; \cdots \; XW_h\,]$: the heads share the columns of one
-# > matrix, so h is a setting and no longer visible in the parameters. The heads stand in front,
-# > because `@` multiplies the last two axes. Four matrices and six products serve any number of heads
-# > that divides the width.
+# > $X\,[\,W_1 \; \cdots \; W_h\,] = [\,XW_1 \; \cdots \; XW_h\,]$: the heads share the columns of
+# > one matrix, so h is a setting and no longer visible in the parameters. The heads stand in front,
+# > because `@` multiplies the last two axes. Four matrices and six products serve any number of
+# > heads that divides the width.
 #
 # `torch.stack` and `torch.cat` write what they are given into new memory, number by number. [The
 # reshape trick](04_reshape_trick.ipynb) splits the heads without such a copy.

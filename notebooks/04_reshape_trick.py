@@ -7,13 +7,14 @@
 #
 # [Split and stack](03_split_and_stack.ipynb) copies every number into its stack. You can have the
 # same heads without moving a number, by looking at the same memory in another way: one reshape and
-# one transpose. Many implementations do this, as [Published code](15_published_code.ipynb) shows. It is
-# easy to make two mistakes on the way. Both keep every shape, and both run without an error. You will
-# see where each of them sends the numbers, and learn two questions and a quick test that reveal them.
+# one transpose. Many implementations do this, as [Published code](15_published_code.ipynb) shows.
+# It is easy to make two mistakes on the way. Both keep every shape, and both run without an error.
+# You will see where each of them sends the numbers, and learn two questions and a quick test that
+# reveal them.
 #
-# So far each row was a word. Trained models cut text into words and
-# pieces of words, and call each piece a **token**. For attention a token is a row, nothing more. From
-# here on the book says *token* wherever it does not matter which word it is.
+# So far each row was a word. Trained models cut text into words and pieces of words, and call each
+# piece a **token**. For attention a token is a row, nothing more. From here on the book says
+# *token* wherever it does not matter which word it is.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -28,8 +29,9 @@ display.chapter_map("split", "merge")
 # axis, which says how many places to move for one step along that axis.
 #
 # Take the eight words of the sentence, each with four features, and follow one number through four
-# layouts: the *animal* of *cat*, a 3. For each layout the cell prints the shape, the strides, the index
-# at which you find the number, and its place on the shelf: each index times its stride, added up.
+# layouts: the *animal* of *cat*, a 3. For each layout the cell prints the shape, the strides, the
+# index at which you find the number, and its place on the shelf: each index times its stride, added
+# up.
 
 # %%
 import torch
@@ -62,11 +64,11 @@ describe("(h, n, d)", heads, (0, 1, 0))
 print("same memory:", x.data_ptr() == heads.data_ptr())
 
 # %% [markdown]
-# The number stays where it is, in place 4, and so do all the others: the four tensors share one memory.
-# `view` cuts the four features into two heads of two. From then on a step to the next token is four
-# places and a step to the next head is two. `transpose` exchanges these two strides, so that heads
-# come first. In the last layout, reading the axes in order no longer reads the shelf in order. Such a
-# tensor is called *not contiguous*.
+# The number stays where it is, in place 4, and so do all the others: the four tensors share one
+# memory. `view` cuts the four features into two heads of two. From then on a step to the next token
+# is four places and a step to the next head is two. `transpose` exchanges these two strides, so
+# that heads come first. In the last layout, reading the axes in order no longer reads the shelf in
+# order. Such a tensor is called *not contiguous*.
 #
 # ## The trick
 #
@@ -77,8 +79,8 @@ print("same memory:", x.data_ptr() == heads.data_ptr())
 #
 # PyTorch has several names for changing the shape. `view` never copies, and raises an error where
 # memory does not allow it. `reshape` is a view where that is possible and copies where it is not.
-# `unflatten(-1, (h, d))` cuts the last axis into two, which is always a view. `flatten(-2)` joins the
-# last two axes into one, and copies only where it must, like `reshape`.
+# `unflatten(-1, (h, d))` cuts the last axis into two, which is always a view. `flatten(-2)` joins
+# the last two axes into one, and copies only where it must, like `reshape`.
 
 # %%
 from annotated_attention import merge_heads, split_heads
@@ -95,11 +97,11 @@ print("split and merged: the same numbers as splitting and stacking")
 # %% [markdown]
 # ## Which step copies
 #
-# Splitting moved no number. In the cell above merging moved none either, because its transpose undid
-# the transpose of the split. But `attend` stands between the two, and it writes its result into new
-# memory: the whole first head stands on the shelf before the second. In the cell below `.contiguous()`
-# stands in for `attend`: it copies the heads into that order. Merging then has to bring together what
-# belongs to one token. Can it do that without a copy, too?
+# Splitting moved no number. In the cell above merging moved none either, because its transpose
+# undid the transpose of the split. But `attend` stands between the two, and it writes its result
+# into new memory: the whole first head stands on the shelf before the second. In the cell below
+# `.contiguous()` stands in for `attend`: it copies the heads into that order. Merging then has to
+# bring together what belongs to one token. Can it do that without a copy, too?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -123,17 +125,18 @@ print("same memory:", joined.data_ptr() == mixed.data_ptr())
 
 # %% [markdown]
 # The 3 of *cat* was in place 2, behind the two zeros of *the* in the first head. The copy brings it
-# back to place 4. Before the copy, the two pairs of numbers in a token's row are 16 places apart, and no
-# single stride steps through all four: these are the two subspaces of the error. So after `attend`,
-# merging costs one copy. [Batches](05_batches.ipynb#going-deeper-what-each-form-copies) shows an
-# attention that writes its result token by token, so that a view can merge the heads.
+# back to place 4. Before the copy, the two pairs of numbers in a token's row are 16 places apart,
+# and no single stride steps through all four. The error says the same of the axes: the new axis
+# would span h and d, which no single stride joins. So after `attend`, merging costs one copy.
+# [Batches](05_batches.ipynb#going-deeper-what-each-form-copies) shows an attention that writes its
+# result token by token, so that a view can merge the heads.
 #
 # ## Two mistakes that keep every shape
 #
 # A reshape reads the numbers in the order of the axes, the last axis fastest, wherever they lie in
-# memory. It asks for one thing only: that their count fits. So the heads `(h, n, d)` can be reshaped to
-# `(n, h * d)` without a transpose, and `(n, h * d)` can be reshaped straight to `(h, n, d)`. Nothing
-# complains in either case:
+# memory. It asks for one thing only: that their count fits. So the heads `(h, n, d)` can be
+# reshaped to `(n, h * d)` without a transpose, and `(n, h * d)` can be reshaped straight to `(h, n,
+# d)`. Nothing complains in either case:
 #
 # - **wrong merge**: `heads.reshape(n, h * d)`
 # - **wrong split**: `x.reshape(h, n, d)`
@@ -143,8 +146,8 @@ print("same memory:", joined.data_ptr() == mixed.data_ptr())
 #
 # <details><summary>What do you expect?</summary>
 #
-# The right way does, and so does the way with both steps wrong. A straight reshape keeps the order in
-# which the numbers are read, so two of them in a row change nothing at all.
+# The right way does, and so does the way with both steps wrong. A straight reshape keeps the order
+# in which the numbers are read, so two of them in a row change nothing at all.
 #
 # </details>
 
@@ -167,9 +170,9 @@ print("gives the input back:", ", ".join(back))
 assert back == ["right", "both wrong"]
 
 # %% [markdown]
-# Follow single numbers to see why. Take 3 tokens and 2 heads of width 2, and name every number by its
-# origin: 2c is the third feature of the second token. The table shows what each of the two heads
-# holds, and the first row of the result, which belongs to the first token.
+# Follow single numbers to see why. Take 3 tokens and 2 heads of width 2, and name every number by
+# its origin: 2c is the third feature of the second token. The table shows what each of the two
+# heads holds, and the first row of the result, which belongs to the first token.
 
 
 # %%
@@ -185,12 +188,14 @@ for name, (split, _) in WAYS.items():
     print(f"{name:11}  {spell(first)}  {spell(second)}  {spell(results[name][0])}")
 
 # %% [markdown]
-# With the right split, the first head holds the features a and b of every token. With the wrong split,
-# it is filled with the first half of the input, row by row: all of the first token, half of the second,
-# and nothing of the third. With the wrong merge, the first row holds two numbers of the second token.
+# With the right split, the first head holds the features a and b of every token. With the wrong
+# split, it is filled with the first half of the input, row by row: all of the first token, half of
+# the second, and nothing of the third. With the wrong merge, the first row holds two numbers of the
+# second token.
 #
 # With both steps wrong, all numbers come back to where they were, and a comparison with the input
-# finds nothing. But attention runs between the split and the merge, and it runs on wrongly split heads.
+# finds nothing. But attention runs between the split and the merge, and it runs on wrongly split
+# heads.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Polygon, Rectangle
@@ -232,10 +237,10 @@ drawing, (ax,) = display.panels(450, 375)
 told = [draw_way(ax, name, top, cells) for name, top in zip(WAYS, (0, 3.8, 7.6, 11.4))]
 
 # %% [markdown]
-# The figure follows 2c from the input to the result. A black corner marks a cell in which the right way
-# has another number. If the figure has sliders, first move *step* to 5, one step at a time. Steps 3 and
-# 4, the two transposes, then have a box with a tick. Untick one of them, say where 2c will end up, and
-# look. Point at any number to follow it instead, or go to it with the arrow keys.
+# The figure follows 2c from the input to the result. A black corner marks a cell in which the right
+# way has another number. If the figure has sliders, first move *step* to 5, one step at a time.
+# Steps 3 and 4, the two transposes, then have a box with a tick. Untick one of them, say where 2c
+# will end up, and look. Point at any number to follow it instead, or go to it with the arrow keys.
 
 # %% jupyter={"source_hidden": true}
 for middle, name in ((2, "input"), (6, "head 1"), (9, "head 2"), (13, "result")):
@@ -270,10 +275,11 @@ for tokens, parts in ((3, 2), (6, 4), (3, 1), (1, 2)):
 # %% [markdown]
 # ## What does this output react to?
 #
-# Shapes do not reveal these mistakes, and neither does the round trip of splitting and merging. So ask
-# about the module as a whole, with attention in the middle. Build one that takes the two steps as
-# settings. It inherits the four matrices of the module in [Split and stack](03_split_and_stack.ipynb). In
-# `forward`, splitting and merging are the only steps that differ.
+# Shapes do not reveal these mistakes, and neither does the round trip of splitting and merging. So
+# ask about the module as a whole, with attention in the middle. Build one that takes the two steps
+# as settings. It inherits the four matrices of the module in [Split and
+# stack](03_split_and_stack.ipynb). In `forward`, splitting and merging are the only steps that
+# differ.
 
 
 # %%
@@ -297,15 +303,16 @@ class Reshaped(three.SplitAndStack):
 
 
 # %% [markdown]
-# In attention, each output row should do two things. It answers the query of *one* token, its own. And
-# it collects from the keys and values of *all* tokens. To measure both, hand the tokens over twice:
-# as `query`, and as `key` and `value`. Change one token a little in the first argument, and see which
-# output rows react; then do the same in the other two.
+# In attention, each output row should do two things. It answers the query of *one* token, its own.
+# And it collects from the keys and values of *all* tokens. To measure both, hand the tokens over
+# twice, once as `query` and once as `key` and `value`. Change one token a little in the first copy,
+# and see which output rows react; then do the same in the second copy.
 #
-# The derivative says it exactly. PyTorch gives the **Jacobian**, the derivative of every number of the
-# output with respect to every number of the input. Its shape is `(n, e, n, e)`: output row, output
-# feature, token, feature of the token. The largest derivative in size, over both features, leaves one
-# number for each output row and each token. It is zero if the row does not react to the token.
+# The derivative says it exactly. PyTorch gives the **Jacobian**, the derivative of every number of
+# the output with respect to every number of the input. Its shape is `(n, e, n, e)`: output row,
+# output feature, token, feature of the token. The largest derivative in size, taken over the two
+# feature axes, leaves one number for each output row and each token. It is zero if the row does not
+# react to the token.
 
 
 # %%
@@ -324,14 +331,16 @@ def reactions(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # %% [markdown]
-# Look at the row of *it*. In one of the three wrong ways this row still answers the query of *it* and no
-# other. Is this the wrong merge, the wrong split, or both together? Does the row collect from *cat* there?
+# Look at the row of *it*. In one of the three wrong ways this row still answers the query of *it*
+# and no other. Is this the wrong merge, the wrong split, or both together? Does the row collect
+# from *cat* there?
 #
 # <details><summary>What do you expect?</summary>
 #
-# It is both together: the pieces of *it* come back to their place. But then each of the two heads holds
-# only half of the sentence, and *it* collects from the second half, without *cat*. With one wrong step,
-# the row of *it* holds pieces that were computed for other words, and answers their queries.
+# It is both together: the pieces of *it* come back to their place. But then each of the two heads
+# holds only half of the sentence, and *it* collects from the second half, without *cat*. With one
+# wrong step, the row of *it* holds pieces that were computed for other words, and answers their
+# queries.
 #
 # </details>
 
@@ -359,6 +368,7 @@ assert words(tables["both wrong"][1][it]) == "because it was thirsty"
 
 # %% [markdown]
 # Why these words? Replace every number of `x` by its word, and see in which rows the words end up.
+# After the wrong split, head 1 becomes the left half of a row and head 2 the right half.
 
 # %%
 owners = torch.arange(n)[:, None].expand(n, h * d)  # (n, h * d)
@@ -368,8 +378,8 @@ print(f"{'row of':25}", *(f"{word:7}" for word in one.WORDS))
 for place, owner in (
     ("wrong merge, left half", result[:, 0]),
     ("wrong merge, right half", result[:, 2]),
-    ("wrong split, head 1", head1[:, 0]),
-    ("wrong split, head 2", head2[:, 0]),
+    ("wrong split, left half", head1[:, 0]),
+    ("wrong split, right half", head2[:, 0]),
 ):
     print(f"{place:25}", *(f"{one.WORDS[i]:7}" for i in owner))
 
@@ -377,13 +387,14 @@ for place, owner in (
 # Read down the column of *it*.
 #
 # - **wrong merge**: The heads are right, but a row of the result takes two rows of one head. The first
-#   head fills the rows from *the* to *milk*, the second head the other four. So *it* gets *drank* and
-#   *milk*.
+#   head fills the rows from *the* to *milk*, the second head the other four. So *it* gets *drank*
+# and   *milk*.
 # - **wrong split**: The first head is filled with the first four words, half a word in each row, and the
 #   second head with the others. The right merge puts row beside row, so *it* gets *drank* and *was*.
 # - **both wrong**: A row of the result takes two rows of one head, and now these are the two halves of
-#   one word. So *it* answers for itself. But both halves were in the second head, with only *because*,
-#   *was* and *thirsty* beside them. There *it* can never find *cat*, whatever the matrices are.
+#   one word. So *it* answers for itself. But both halves were in the second head, with only
+# *because*,   *was* and *thirsty* beside them. There *it* can never find *cat*, whatever the
+# matrices are.
 
 # %% jupyter={"source_hidden": true}
 def draw_reactions(ax, left, top, table: Tensor, right: Tensor, letter: str) -> int:
@@ -398,10 +409,11 @@ def draw_reactions(ax, left, top, table: Tensor, right: Tensor, letter: str) -> 
 
 
 # %% [markdown]
-# The figure has all rows. A row of a square is an output row, a column is a word of the input. A coloured
-# cell means that the output row reacts to the word: on the left (blue) to its query, on the right (green)
-# to its key and value. The stronger the colour, the larger the derivative, compared with the others of
-# its square. A dot marks a wrong cell: a reaction that should not be there, or one that is missing.
+# The figure has all rows. A row of a square is an output row, a column is a word of the input. A
+# coloured cell means that the output row reacts to the word: on the left (blue) to its query, on
+# the right (green) to its key and value. The stronger the colour, the larger the derivative,
+# compared with the others of its square. A dot marks a wrong cell: a reaction that should not be
+# there, or one that is missing.
 
 # %% jupyter={"source_hidden": true}
 drawing, (ax,) = display.panels(360, 650)
@@ -424,13 +436,15 @@ ax.axis("off")
 display.finish(drawing, name="leak-matrix", alt=f"What rows react to. {'; '.join(told)}.")
 
 # %% [markdown]
-# The left column gives away a single mistake, the merge or the split. The right column gives away the two
-# together. Neither catches all three, so ask both questions.
+# The left column gives away a single mistake, the merge or the split. The right column gives away
+# the two together. Neither catches all three, so ask both: whose query does a row answer, and whose
+# keys and values does it collect?
 #
-# A quicker check needs no derivative. Nothing in this attention knows where a token stands. Shuffle the
-# tokens, and the output rows must be shuffled in the same way. Try it on the four ways, and on one more
-# mistake: the wrong axis of [Split and stack](03_split_and_stack.ipynb#one-product-for-all-heads), where
-# the heads stay in the middle and the words do not see each other.
+# A quicker check needs no derivative. Nothing in this attention knows where a token stands. Shuffle
+# the tokens, and the output rows must be shuffled in the same way. Try it on the four ways, and on
+# one more mistake: the wrong axis of [Split and
+# stack](03_split_and_stack.ipynb#one-product-for-all-heads), where the heads stay in the middle and
+# the words do not see each other.
 
 
 # %%
@@ -464,24 +478,23 @@ assert max(gaps["right"], gaps["wrong axis"]) < 1e-12
 assert min(gaps[name] for name in ("wrong merge", "wrong split", "both wrong")) > 0.1
 
 # %% [markdown]
-# With the right way the gap is only rounding; with the three wrong ways it is far larger. But the wrong
-# axis passes: each word is treated alike wherever it stands. The question about keys and values exposes
-# this mistake, since *it* collects from nobody but itself.
+# With the right way the gap is only rounding; with the three wrong ways it is far larger. But the
+# wrong axis passes: each word is treated alike wherever it stands. The question about keys and
+# values exposes this mistake, since *it* collects from nobody but itself.
 #
-# > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. A wrong version can still learn:
-# > [Training](10_training.ipynb#the-same-training-with-a-mistake-inside) trains two of them, whose loss
-# > falls although next to no sequence that they write is right. The questions and the shuffle look at
-# > inputs and outputs only, so you can use them on your own attention. Use several heads and several
-# > tokens: with one of either, both mistakes change nothing. Later chapters add positions and masks;
-# > leave both out while you ask, since they change what shuffling and reactions should give.
+# > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. A wrong version can still
+# > learn: [Training](10_training.ipynb#the-same-training-with-a-mistake-inside) trains two of them,
+# > whose loss falls although next to nothing that they write is right. The questions and the
+# > shuffle look at inputs and outputs only, so you can use them on your own attention. Use several
+# > heads and several tokens: with one of either, both mistakes change nothing.
 
 # %% [markdown]
 # <!-- deeper: the same as before, the same as PyTorch -->
 # ### Going deeper: the same as before, the same as PyTorch
 #
-# Compare the trick with splitting and stacking, and with PyTorch's class, on sizes that all differ: 3
-# queries, 5 keys, 4 heads of width 6. All have the same matrices. Outputs, weights and the gradients of
-# both inputs and of all matrices have to agree.
+# Compare the trick with splitting and stacking, and with PyTorch's class, on sizes that all differ:
+# 3 queries, 5 keys, 4 heads of width 6. All have the same matrices. Outputs, weights and the
+# gradients of both inputs and of all matrices have to agree.
 
 # %%
 reshaped, stacked = Reshaped(24, 4).double(), three.SplitAndStack(24, 4).double()
@@ -518,9 +531,9 @@ print(f"PyTorch: output, weights and {len(mine)} gradients agree")
 #
 # ### One number
 #
-# *Easy, 2 minutes.* Take the sizes of the figure: 3 tokens and 2 heads of width 2, so `x` is (3, 4). Its
-# heads, split correctly, are `(h, n, d)`, which is (2, 3, 2). Where among the heads is `x[2, 1]`, which
-# the figure calls 3b? Write its index, three whole numbers, all counted from 0.
+# *Easy, 2 minutes.* Take the sizes of the figure: 3 tokens and 2 heads of width 2, so `x` is (3,
+# 4). Its heads, split correctly, are `(h, n, d)`, which is (2, 3, 2). Where among the heads is
+# `x[2, 1]`, which the figure calls 3b? Write its index, three whole numbers, all counted from 0.
 
 # %% tags=["exercise"]
 my_place = (None, None, None)  # your three numbers here
@@ -551,10 +564,10 @@ exercises.reshape_trick.check_place(my_place)
 # %% [markdown]
 # ### Who is in the row?
 #
-# *Medium, 5 minutes.* Now the wrong merge, `heads.reshape(n, h * d)`, for any sizes. Each row of its
-# result is made of h pieces, and a piece is the d numbers that one token has in one head. Return the
-# token of each piece in the row with the index `row`: a list of h numbers, counted from 0. With `row` 5
-# and heads of the `shape` (2, 8, 2) it is `[2, 3]`, *drank* and *milk*.
+# *Medium, 5 minutes.* Now the wrong merge, `heads.reshape(n, h * d)`, for any sizes. Each row of
+# its result is made of h pieces, and a piece is the d numbers that one token has in one head.
+# Return the token of each piece in the row with the index `row`: a list of h numbers, counted from
+# 0. With `row` 5 and heads of the `shape` (2, 8, 2) it is `[2, 3]`, *drank* and *milk*.
 
 
 # %% tags=["exercise"]
@@ -569,8 +582,8 @@ exercises.reshape_trick.check_mixed_tokens(mixed_tokens)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# A reshape reads all n pieces of the first head, then all n pieces of the second. Count the pieces in
-# this order, from 0. With which piece does row 0 begin, and row 1?
+# A reshape reads all n pieces of the first head, then all n pieces of the second. Count the pieces
+# in this order, from 0. With which piece does row 0 begin, and row 1?
 #
 # </details>
 #
@@ -604,9 +617,9 @@ exercises.reshape_trick.check_mixed_tokens(mixed_tokens)
 # %% [markdown]
 # ### Repair a split
 #
-# *Easy, 5 minutes.* This function gives the right shape, and all numbers of `x`, but in wrong places.
-# Repair it: `x` is `(n, h * d)`, and in the result, `(h, n, d)`, every head has its own features of
-# every token.
+# *Easy, 5 minutes.* This function gives the right shape, and all numbers of `x`, but in wrong
+# places. Repair it: `x` is `(n, h * d)`, and in the result, `(h, n, d)`, every head has its own
+# features of every token.
 
 
 # %% tags=["exercise"]
@@ -665,9 +678,9 @@ exercises.reshape_trick.check_repaired(repaired)
 # > - wrong split: `x.reshape(h, n, d)`, the same shape, and a head holds only some of the tokens
 # > - wrong merge: `heads.reshape(n, h * d)`, the same shape, and a row holds several tokens
 # >
-# > A reshape reads the axes in order, the last one fastest, and copies if memory has another order; only
-# > a transpose changes which axis is read first. Both mistakes keep every shape, and together they
-# > survive the round trip. Ask what an output row reacts to: the query of its own token alone, and the
-# > keys and values of all.
+# > A reshape reads the axes in order, the last one fastest, and copies if memory has another order;
+# > only a transpose changes which axis is read first. Both mistakes keep every shape, and together
+# > they survive the round trip. Ask what an output row reacts to: the query of its own token alone,
+# > and the keys and values of all.
 #
 # [Batches](05_batches.ipynb) adds the axis that is still missing.
