@@ -1,11 +1,11 @@
 # %% [markdown]
 # # From memory
 #
-# *Can you write it in a quarter of an hour, and prove that it is right?*
+# *Can you write it in a quarter of an hour, and show that it is right?*
 #
 # In an interview, somebody hands you an empty file and asks for multi-head attention. A pianist who
-# plays without notes has not learned the dots on the paper by heart, but the tune. Here the tune is one
-# sentence of eight words, and the code follows from it.
+# plays from memory has learned the tune, not the dots on the page. Here the tune is one sentence of eight
+# words, and the code follows from it.
 #
 # This chapter has the shortest version that is correct, and seven questions that are asked next, each
 # answered by a cell. Then you get the empty file, and the doctor of [Testing
@@ -21,9 +21,9 @@ display.chapter_map(
 # %% [markdown]
 # ## The shortest correct version
 #
-# Nobody needs the whole final class in a quarter of an hour. What must be there is four matrices with
-# initial values, one check, and the formula, line by line. This version is batch-first, has neither
-# masks nor biases, and returns the weights beside the output.
+# Nobody needs the whole final class in a quarter of an hour. It takes four initialised matrices, one check,
+# and the formula, line by line. This version is batch-first, has neither masks nor biases, and returns the
+# weights beside the output.
 
 # %%
 import math
@@ -69,23 +69,24 @@ class Attention(nn.Module):
 
 
 # %% [markdown]
-# What to remember is one sentence: *project, split, score, scale, softmax, mix, merge, project.* Each
-# word is a call or two, and each has one thing that goes wrong. The last column names the function that
-# does it in the package, as you read it in [Multi-head attention](07_multihead_attention.ipynb).
+# What to remember is one sentence: *project, split, score, scale, softmax, mix, merge, project.* Each word
+# stands for a call or two, and each has its typical mistake. The last column names what does it in the
+# final class of [Multi-head attention](07_multihead_attention.ipynb).
 #
-# | word | call | what goes wrong | in the package |
+# | word | call | typical mistake | in the final class |
 # |---|---|---|---|
-# | project | `x @ w` | key and value need their own x | `F.linear` |
-# | split | `unflatten`, `transpose` | straight to `(b, h, n, d)`, which mixes tokens | `split_heads` |
-# | score, scale | `q @ k.mT / math.sqrt(d)` | $\sqrt e$, or no division | `scaled_scores` |
-# | softmax | `softmax(-1)` | over the queries | `masked_softmax` |
-# | mix | `weights @ v` | the keys again | `mix` |
-# | merge | `transpose`, `flatten` | without the transpose | `merge_heads` |
+# | project | `x @ w` | key or value projected from the query | `F.linear` |
+# | split | `unflatten`, `transpose` | reshaped straight to `(b, h, n, d)`, which mixes tokens | `split_heads` |
+# | score, scale | `q @ k.mT / math.sqrt(d)` | divided by $\sqrt e$, or not at all | `scaled_scores` |
+# | softmax | `softmax(-1)` | softmax over the queries | `masked_softmax` |
+# | mix | `weights @ v` | keys mixed instead of values | `mix` |
+# | merge | `transpose`, `flatten` | flattened without the transpose | `merge_heads` |
 # | project | `@ self.w_o` | declared and forgotten | `out_proj` |
 #
 # Is it right? Give the same matrices to the shortest version of [Published
-# code](15_published_code.ipynb#packed-projection), which is sequence-first, and to the final class. Then
-# compare outputs, weights and gradients.
+# code](15_published_code.ipynb#packed-projection), which is sequence-first, and to the final class. The
+# final class stores each matrix transposed, as `nn.Linear` does, and `load_from` turns it. Then compare
+# outputs, weights and gradients.
 
 # %%
 b, n, m, h, d = 2, 3, 5, 4, 6
@@ -116,12 +117,12 @@ for name, (expected, their_weights) in theirs.items():
 # %% [markdown]
 # ## Can it take a mask?
 #
-# It takes one more argument and two lines. Say aloud what True means, since that is what the question is
-# about: here True means *blocked*. The mask is `(b, n, m)` and the same for every head, so it gets an axis
+# It takes one more argument and two lines. Say aloud what True means, since the next question will be about
+# that: here it means *blocked*. The mask is `(b, n, m)` and the same for every head, so it gets an axis
 # of size 1 where the heads are.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 class WithMask(Attention):
     """The shortest version with a mask."""
 
@@ -210,7 +211,7 @@ print("parameters:", 4 * e**2, "each time")
 # A score adds up d products. With entries of variance 1 its variance is d, and a softmax over such numbers
 # gives nearly everything to one key. Then hardly any gradient comes back, as [One
 # head](01_one_head.ipynb#going-deeper-why-divide-by-d) measures. Divide by $\sqrt d$, and the variance is
-# 1. The cell compares three divisors, with d = 256 and a thousand keys.
+# one again. Compare three divisors, with d = 256 and a thousand keys.
 
 # %%
 q, k = torch.randn(2, 1000, 256)
@@ -221,11 +222,15 @@ for name, divisor in (("nothing", 1), ("√d", 16), ("d", 256)):
 print(f"an even share: {1 / 1000}")
 
 # %% [markdown]
+# Without a division, one key takes nearly everything. Division by d goes too far: the largest weight is
+# hardly more than an even share, so the head hardly tells keys apart.
+#
 # ## What is a KV cache?
 #
-# A decoder writes one word at a time, and the words before it stay. With a causal mask their keys and
-# values never change, so the decoder keeps them in a cache. Each step then computes one query, one key and
-# one value, and attends to all that is in the cache.
+# A decoder writes one word at a time and never changes the earlier ones. With a causal mask, an earlier
+# word cannot see a later one, so its row stays the same in every layer. Then its keys and values stay the
+# same, too, and the decoder keeps them in a cache. Each step computes one query, one key and one value,
+# and attends to all that is in the cache.
 
 
 # %%
@@ -240,8 +245,9 @@ def step(module: Attention, x: Tensor, cache: list[Tensor]) -> Tensor:
     heads = (module.num_heads, -1)
     q, k, v = ((x @ w).unflatten(-1, heads).transpose(1, 2)
                for w in (module.w_q, module.w_k, module.w_v))
-    cache[:] = [torch.cat(pair, 2) for pair in zip(cache, (k, v))] if cache else [k, v]
-    k, v = cache
+    if cache:
+        k, v = torch.cat([cache[0], k], 2), torch.cat([cache[1], v], 2)
+    cache[:] = k, v
     weights = (q @ k.mT / math.sqrt(q.size(-1))).softmax(-1)      # (b, h, 1, m)
     return (weights @ v).transpose(1, 2).flatten(2) @ module.w_o  # (b, 1, e)
 
@@ -285,10 +291,10 @@ print("in evaluation:", F.dropout(weights, 0.5, training=False).equal(weights))
 # %% [markdown]
 # ## How are the matrices initialised?
 #
-# So that numbers neither grow nor shrink on their way through. Xavier's variance is $2 / (\text{rows} +
-# \text{columns})$ [[Glorot and Bengio 2010](../docs/references.md#glorot-2010)], so $1 / e$ for a square.
-# PyTorch packs three squares into one matrix of `(3 * e, e)`, and its entries get half of that variance.
-# And `torch.empty` is no initialisation, since it holds whatever was in memory.
+# In such a way that numbers neither grow nor shrink as they pass through. Xavier's variance is $2 /
+# (\text{rows} + \text{columns})$ [[Glorot and Bengio 2010](../docs/references.md#glorot-2010)], so $1 / e$
+# for a square. PyTorch packs three squares into one matrix of `(3 * e, e)`, and its entries get half of
+# that variance. And `torch.empty` does not initialise anything: it holds whatever was in memory.
 
 # %%
 e = 512
@@ -300,12 +306,15 @@ for name, matrix in (("square", square), ("packed", packed)):
     print(f"{name}: deviation {matrix.std():.3f}, of a query {of_a_query:.2f}")
 
 # %% [markdown]
+# Xavier for each square keeps the deviation of the inputs, 1.00, so that is the answer to give. The final
+# class starts like PyTorch's, with the smaller numbers of the packed matrix. Both can be trained.
+#
 # ## What are grouped heads?
 #
-# The cache grows with the number of key and value heads. So let several query heads share one pair of key
-# and value: g pairs instead of h [[Ainslie et al. 2023](../docs/references.md#ainslie-2023)]. With g = h
-# this is ordinary attention, and with g = 1 it is called **multi-query attention** [[Shazeer
-# 2019](../docs/references.md#shazeer-2019)].
+# The cache grows with the number of key and value heads. **Grouped-query attention** (GQA) lets several
+# query heads share one pair of key and value: g pairs instead of h [[Ainslie et al.
+# 2023](../docs/references.md#ainslie-2023)]. With g = h this is ordinary attention, and with g = 1 it is
+# called **multi-query attention** [[Shazeer 2019](../docs/references.md#shazeer-2019)].
 
 # %%
 b, h, n, m, d = 2, 6, 3, 5, 4
@@ -319,14 +328,14 @@ for g in (6, 2, 1):
     print(f"g = {g}: equal to PyTorch's; the cache holds {k.numel() + v.numel()} numbers")
 
 # %% [markdown]
-# Neighbouring query heads share a pair, so the pairs are repeated with `repeat_interleave`. `repeat` has
-# the same shape and gives most heads another pair, as it does with masks in [Masks in the
-# wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch).
+# Neighbouring query heads share a pair, so the pairs are repeated with `repeat_interleave`. `repeat` gives
+# the same shape in another order: for 1 < g < h some heads get the wrong pair, as with the masks in [Masks
+# in the wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch).
 #
 # ## What the doctor says
 #
-# After a quarter of an hour nobody sees their own mistakes. So let the doctor look, who has never seen this
-# class:
+# After a quarter of an hour you no longer see your own mistakes. So call the doctor, who has never seen
+# this class:
 
 # %%
 from annotated_attention.doctor import adapters, examine
@@ -335,9 +344,12 @@ torch.manual_seed(0)
 print(examine(WithMask(24, 4), embed_dim=24, num_heads=4))
 
 # %% [markdown]
-# Nothing is wrong. The doctor has found the matrices by their names, and the right version with the same
-# numbers gives the same output. It calls the NaN of a fully masked row a convention, since published code
-# handles such rows in different ways. Now make the slips of the table above, one at a time:
+# Nothing is wrong. The doctor has found the matrices by their names, and a right version with the same
+# numbers gives the same output in all 9 situations: with no mask, and with each mask that it tries. It
+# calls the NaN of a fully masked row a convention, since PyTorch's class gives it, too, when it returns
+# weights; in the remedy, `fully_masked` is `blocked.all(-1, keepdim=True)`. Two questions do not apply:
+# *future* is for modules that hide the future by themselves, and this class has no dropout. Now make
+# mistakes from the table above, one at a time:
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -352,14 +364,14 @@ for slip in SLIPS:
     print(f"{slip:26} found: {report.findings[0].code}")
 
 # %% [markdown]
-# Each slip is named. Your turn.
+# Each mistake is named; the fifth puts keys and values in each other's place. Your turn.
 #
 # ## Exercises
 #
 # ### The words in order
 #
 # *Easy, 2 minutes.* Here are the eight words, and *mask*, in alphabetical order. Put them into an order in
-# which they compute masked attention. The check runs them as you write them.
+# which they compute masked attention. The check runs them in the order you give.
 
 # %% tags=["exercise"]
 order = ["mask", "merge", "mix", "project", "project", "scale", "score", "softmax", "split"]
@@ -388,16 +400,16 @@ order = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge"
 exercises.from_memory.check_order(order)
 
 # %% [markdown]
-# ### Here, or in a file of your own
+# ### A notebook or a file
 #
-# The next exercise can be written on this page, or in a file `mine.py`. A file needs the imports of this
-# chapter, and a terminal asks the doctor:
+# You can write the next exercise in the notebook of this chapter, or in a file `mine.py`. Your file needs
+# this chapter's imports. Then ask the doctor from a terminal:
 #
 # ```bash
 # python -m annotated_attention.doctor mine.py:MyAttention --embed-dim 24 --num-heads 4
 # ```
 #
-# To see what that says, write the shortest version from above into a file, and call the same command:
+# To show what it says, this cell writes the shortest version into a file and runs the same command:
 
 # %%
 import tempfile
@@ -412,7 +424,7 @@ with tempfile.TemporaryDirectory() as folder:
     main([f"{mine}:Attention", "--embed-dim", "24", "--num-heads", "4"])
 
 # %% [markdown]
-# Whether here or there, run the next cell when you are ready.
+# Start the clock when you are ready.
 
 # %%
 exercises.from_memory.start_clock()
@@ -420,9 +432,9 @@ exercises.from_memory.start_clock()
 # %% [markdown]
 # ### Against the clock
 #
-# *Hard, 15 minutes.* Close the page above. Write multi-head attention, batch-first, with a mask: the
-# doctor wants `(b, n, e)` back, alone or with the weights. Name the parameters as you like, give them
-# initial values, and refuse a width that the heads do not divide.
+# *Hard, 15 minutes.* Do not look back. Write multi-head attention, batch-first, with a mask: the doctor
+# wants `(b, n, e)` back, alone or with the weights. Name the parameters as you like, give them initial
+# values, and refuse a width that the heads do not divide.
 
 
 # %% tags=["exercise"]
@@ -499,7 +511,7 @@ exercises.from_memory.check_attention(MyAttention)
 # %% [markdown]
 # ### Somebody else's answer
 #
-# *Medium, 10 minutes.* This was written in ten minutes, runs, and returns the right shape. It has three
+# *Medium, 10 minutes.* This took ten minutes to write. It runs, and it returns the right shape. It has three
 # mistakes. Find and mend them; run the check in between, and read what the doctor says.
 
 
@@ -569,7 +581,7 @@ exercises.from_memory.check_mended(Mended)
 # ## What you have now
 #
 # You can write multi-head attention from one sentence of eight words, answer the seven questions that
-# follow, and let the doctor prove you right.
+# follow, and let the doctor test what you wrote.
 #
 # > **In short.** Project, split, score, scale, softmax, mix, merge, project:
 # > $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$ for every head, side by side, times $W_O$.

@@ -31,7 +31,8 @@ def test_stubs_and_solutions(printed: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert after.startswith("✓ MyAttention: right, the doctor finds nothing wrong.")
     assert after.endswith("Written in less than a minute. ")
     before, after = printed(CHAPTER, "check_mended")
-    assert before.startswith("✗ Mended: The doctor finds ")
+    assert before.startswith("✗ Mended: The doctor finds query-order-matters: ")
+    assert re.search(r"With no mask, the results of moved tokens change by \d+% of their", before)
     assert after.startswith("✓ Mended: right, the doctor finds nothing wrong.")
     assert "Written" not in after
 

@@ -17,10 +17,10 @@ CHAPTER = "15_published_code"
 
 
 RIGHT = {
-    "scores / math.sqrt(embed_dim)": "computes something else",
-    "torch.ModuleList(heads)": "crashes",
-    "self.last = weights.detach()": "wastes",
-    "class SelfAttention, for two tensors": "style",
+    "scores / math.sqrt(embed_size)": "computes something else",
+    "torch.ModuleList([...])": "crashes",
+    "self.attn = weights.detach()": "wastes",
+    "class ScaledDotProductAttention, for h heads": "style",
     "(b, n, n) mask on (b, h, n, n) scores, b = h": "computes something else",
 }
 
@@ -45,7 +45,7 @@ def test_each_severity_counts(verdict: Any, line: str) -> None:
         (None, "keep the five lines"),
         ({}, "keep the five lines"),
         (RIGHT | {"another": "style"}, "keep the five lines"),
-        (RIGHT | {"torch.ModuleList(heads)": "bad"}, "choose one of: computes something else, "),
+        (RIGHT | {"torch.ModuleList([...])": "bad"}, "choose one of: computes something else, "),
     ],
 )
 def test_severities_that_cannot_be_read(verdict: Any, answer: object, reason: str) -> None:
@@ -171,6 +171,7 @@ WRONG_CALL: list[tuple[Callable[..., Any], str]] = [
     (answer(back=False), "the output is still sequence-first"),
     (answer(lambda mask: mask.permute(2, 0, 1)), "with a mask: your code raises ValueError: mask"),
     (by_position, "without a mask (blocked is None): your code raises TypeError"),
+    (by_position, "It was given SequenceFirst, (2, 3, 24), (2, 5, 24), (2, 5, 24), None."),
     (always_masked, "without a mask (blocked is None): your code raises AttributeError"),
     (in_place_mask, "changes its argument blocked in place"),
     (without_graph, "no gradient reaches q"),

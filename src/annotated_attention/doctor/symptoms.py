@@ -67,7 +67,7 @@ def query_order(patient: Patient) -> Iterator[Finding]:
 
 
 def _order_matters(patient: Patient, case: Situation, gap: float) -> Finding:
-    evidence = f"with {case.name}, the results are {gap:.0%} of their size away from moving along"
+    evidence = f"with {case.name}, the results of moved tokens change by {gap:.0%} of their size"
     if patient.kind == "self" and case.blocked is None and _same_for_equal_tokens(patient):
         return Finding(
             "order-matters",

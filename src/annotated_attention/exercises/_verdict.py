@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 _NOT_THE_READERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 _LONGEST_MESSAGE = 400
@@ -110,11 +110,13 @@ def call(what: str, function: Callable[..., Any], *arguments: object) -> Any:
 
 
 def _shown(argument: object) -> str:
-    """Say what an argument was, a tensor by its shape."""
+    """Say what an argument was: a tensor by its shape, a module by its class."""
     if isinstance(argument, Tensor):
         return str(tuple(argument.shape))
     if isinstance(argument, list):
         return f"[{', '.join(_shown(item) for item in argument)}]"
+    if isinstance(argument, nn.Module):
+        return type(argument).__name__  # as text, it would take a dozen lines
     return str(argument)
 
 

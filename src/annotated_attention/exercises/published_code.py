@@ -22,16 +22,16 @@ from annotated_attention.published.sequence_first import DESIGN, SequenceFirst
 
 _SEVERITIES = ("computes something else", "crashes", "wastes", "style")
 _LINES = {
-    "scores / math.sqrt(embed_dim)": (
+    "scores / math.sqrt(embed_size)": (
         "computes something else",
         "it runs, and every score is smaller than in the formula, by √h",
     ),
-    "torch.ModuleList(heads)": ("crashes", "torch has no ModuleList: torch.nn has"),
-    "self.last = weights.detach()": (
+    "torch.ModuleList([...])": ("crashes", "torch has no ModuleList: torch.nn has"),
+    "self.attn = weights.detach()": (
         "wastes",
         "the output is right, and a tensor of n * m numbers per head stays alive between calls",
     ),
-    "class SelfAttention, for two tensors": (
+    "class ScaledDotProductAttention, for h heads": (
         "style",
         "the numbers are right, and only the name misleads",
     ),
