@@ -504,9 +504,9 @@ for part in attentions(right.model):
 # Nothing can stand in for the cross-attention, since nothing else reads the source. The decoder's
 # self-attention is needed only by a model that was trained with it. The encoder's self-attention is
 # missed either way. What does it do? The first letter to write is the last of the source, and which
-# place is the last depends on the length. A letter of the source learns the length only from the
-# other letters. If this is the reason, a model for ten letters should not need the encoder's
-# self-attention, since there the last place is always the tenth:
+# place is the last depends on the length. Through the encoder's self-attention each letter can learn
+# the length. If this is the reason, a model for ten letters should do without, since there the last
+# place is always the tenth:
 
 # %%
 fixed = begin(ten_backwards, heads=1, steps=STEPS)
@@ -517,7 +517,7 @@ print(f"ten letters, encoder silenced always: exact match {exact:.3f}")
 assert exact > 0.95
 
 # %% [markdown]
-# It does not need it: every sequence is right.
+# It does: every sequence is right.
 #
 # ## Go on from a checkpoint
 #
@@ -645,7 +645,7 @@ for name, run in models.items():
     print(f"{name:>11}: {spell(src[0])} -> {spell(written[0])}")
 
 # %% [markdown]
-# Only the first line is right, although each model has learned its task by its loss.
+# Only the first line is right, although all three models have a low loss.
 #
 # ## What teacher forcing does not see
 #
@@ -747,8 +747,8 @@ display.finish(drawing, name="who-reacts", alt=(
 # ### Going deeper: is it the seed?
 #
 # One run may be luck, so `make seeds` has trained each setup from five seeds. Each line has five
-# runs. `ten_backwards` has one head, and the other tasks have two. A line is there for the **wrong
-# split**, too, which is wrong in the split alone.
+# runs. `ten_backwards` has one head, and the other tasks have two. The **wrong split** is wrong in
+# the split alone.
 
 # %%
 NAMES = {
@@ -943,7 +943,7 @@ def roles(model: Copier) -> Tensor:
     found = []
     for attention in model.layers:
         weights = weights_in(attention, model, ids)                    # (b, h, n, n)
-        # Each query's weight on the wanted keys; of the queries, those of one part of the text.
+        # Each query's weight on such keys, for the queries of one part of the text.
         first = (weights * previous).sum(-1).mT[~later & (place > 0)]  # (..., h)
         second = (weights * behind_a_copy).sum(-1).mT[later]           # (..., h)
         found.append(torch.stack([first.mean(0), second.mean(0)], 1))
