@@ -504,9 +504,9 @@ for part in attentions(right.model):
 # Nothing can stand in for the cross-attention, since nothing else reads the source. The decoder's
 # self-attention is needed only by a model that was trained with it. The encoder's self-attention is
 # missed either way. What does it do? The first letter to write is the last of the source, and which
-# place is the last depends on the length. Through the encoder's self-attention each letter can learn
-# the length. If this is the reason, a model for ten letters should do without, since there the last
-# place is always the tenth:
+# place is the last depends on the length. Through the encoder's self-attention each letter can
+# learn the length. If this is the reason, a model for ten letters should do without, since there
+# the last place is always the tenth:
 
 # %%
 fixed = begin(ten_backwards, heads=1, steps=STEPS)
