@@ -27,6 +27,7 @@ def test_shares_right(verdict: Any, printed: Any) -> None:
         ([1 - 0.95**10, 1 - 0.95**20], "targets with a mistake"),
         ([0.05**10, 0.05**20], "every letter is wrong"),
         ([59.87, 35.85], "in percent"),
+        ([59.9, 35.8], "in percent"),
         ([9.5, 19.0], "how many letters are right on average"),
         ([0.95**9, 0.95**19], "one factor short"),
         ([0.95**11, 0.95**21], "one factor too many"),
@@ -63,14 +64,14 @@ def test_greedy_right(verdict: Any, printed: Any) -> None:
     assert stub.startswith("✗ greedy: ")
     assert solution.startswith("✓ greedy: right")
     assert verdict(check_greedy, greedy).startswith("✓ ")
-    stopping = verdict(check_greedy, lambda *x: greedy(*x, stop=True))
-    assert stopping.startswith("✓ ")
 
 
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
         (lambda *x: greedy(*x, pad=False), "goes on after the end token"),
+        (lambda *x: greedy(*x, stop=True), "it stops when every sequence has ended"),
+        (lambda *x: (y := greedy(*x)).masked_fill(y == 2, 0), "the end token itself is missing"),
         (lambda *x: greedy(*x)[:, 1:], "the start token is missing"),
         (lambda *x: greedy(*x, newest=False), "the first row of the scores"),
         (lambda *x: greedy(*x, whole=False), "only the token that was written last"),
@@ -101,7 +102,7 @@ def look_back(
 
 def test_look_back_right(verdict: Any, printed: Any) -> None:
     stub, solution = printed("10_training", "check_look_back")
-    assert "row i still sees token i + 1, the very token" in stub
+    assert "there are rows that see a later token" in stub
     assert solution.startswith("✓ look_back: right")
     assert verdict(check_look_back, look_back).startswith("✓ ")
 
@@ -109,7 +110,7 @@ def test_look_back_right(verdict: Any, printed: Any) -> None:
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
-        (lambda *x: look_back(*x, offset=1), "still sees token i + 1"),
+        (lambda *x: look_back(*x, offset=1), "there are rows that see a later token"),
         (lambda *x: look_back(*x, offset=9), "nothing is hidden now"),
         (lambda *x: look_back(*x, offset=-1), "no longer sees itself"),
         (lambda *x: look_back(*x, order="bhnd"), "merged by a straight reshape"),
