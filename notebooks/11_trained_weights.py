@@ -387,7 +387,7 @@ print("\n".join(knowledge[:4]))
 # %% [markdown]
 # Some of these are arguable. In "the horse left the barn because it was dark", *it* can be the
 # weather, and "the sheep crossed the bridge because it was safe" can be read either way. They stay,
-# since they were there before the results, which are counted without these four as well.
+# since they were there before the results. The results are counted without these four as well.
 #
 # The third set says a noun twice. Every noun is the repeated one, the control and the third noun
 # equally often, so no word is more frequent as a target than as a control.
@@ -521,6 +521,8 @@ def pointing(model: nn.Module, texts: list[str]) -> Tensor:
 tests["the same word"] = pointing(model, repeated)
 tests["grammar"], tests["knowledge"] = (pointing(model, x) for x in (grammar, knowledge))
 print(f"{len(tests)} tests of {layers * heads} heads")
+clear = [not text.endswith(("dark", "safe")) for text in knowledge]
+tests["knowledge*"] = tests["knowledge"][torch.tensor(clear)]
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -541,15 +543,12 @@ for name, result in tests.items():
     chosen[name] = choose(first)
     if count(name, second, *chosen[name]):
         passing.append(name)
-clear = [not text.endswith(("dark", "safe")) for text in knowledge]
-first, second = tests["knowledge"][torch.tensor(clear)].chunk(2)  # (..., 3, l, h), (..., 3, l, h)
-assert not count("knowledge*", second, *choose(first))
-assert choose(first) == chosen["knowledge"]
 print("passed:", ", ".join(passing))
 assert passing == ["1 before", "1 after", "the same word", "grammar"]
 assert not any(tests[name][:, 0].any() for name in ("2 before", "2 after", "[SEP]"))
 hits = tests["knowledge"].chunk(2)[1][:, 0].sum(0)  # (l, h)
 assert hits[chosen["knowledge"]] == hits.max()
+assert chosen["knowledge*"] == chosen["knowledge"]
 
 # %% [markdown]
 # ### What came out
@@ -569,14 +568,16 @@ assert hits[chosen["knowledge"]] == hits.max()
 #   reaches below one half, so it does not pass. No other head has more hits in these 40, and
 #   without the arguable sentences the outcome is the same.
 # - **Places.** [Layer 1, head 3](#head-1-3) looks at the word before, and [layer 2, head
-#   9](#head-2-9) at the word after. No head looks two places away. When the words are shuffled, the
-#   two heads no longer find the former neighbour. Do they look at the new one?
+#   9](#head-2-9) at the word after. No head looks two places away in any sentence. When
+#   the words are shuffled, the two heads no longer find the former neighbour. Do they look at the
+#   new one?
 
 # %% tags=["needs-weights"]
 for name, step in (("1 before", -1), ("1 after", 1)):
     layer, head = chosen[name]
     new = [beside(x, list(range(x.size(-1) - 2)), step)[layer, head] for x in without_order]
-    print(f"shuffled, {name}: the new neighbour has {torch.stack(new).mean():.2f} of the weight")
+    share = torch.stack(new).mean()
+    print(f"shuffled, {name}: the new neighbour has {share:.2f} of the weight")
     assert min(new) > 0.5
 
 # %% [markdown]
@@ -740,9 +741,9 @@ def handed_over(model: nn.Module, sentences: list[str]) -> list[Tensor]:
 
 # %% tags=["needs-weights"]
 norms = handed_over(model, sentences)
-on_cls = torch.stack([x[..., 1:-1, 0].mean(-1) for x in natural]).mean(0)      # (l, h)
-at_cls = torch.stack([x[..., 0] for x in norms]).mean(0)                       # (l, h)
-at_words = torch.stack([x[..., 1:-1].mean(-1) for x in norms]).mean(0)         # (l, h)
+on_cls = torch.stack([x[..., 1:-1, 0].mean(-1) for x in natural]).mean(0)  # (l, h)
+at_cls = torch.stack([x[..., 0] for x in norms]).mean(0)                   # (l, h)
+at_words = torch.stack([x[..., 1:-1].mean(-1) for x in norms]).mean(0)     # (l, h)
 rest = on_cls > 0.5
 for name, some in (("heads that rest on [CLS]", rest), ("other heads", ~rest)):
     print(f"{int(some.sum())} {name}: weight on [CLS] {on_cls[some].mean():.2f};")
@@ -777,7 +778,7 @@ for some, letter, marker in ((rest, "h", "o"), (~rest, "n", "^")):
     ax.scatter(on_cls[some], handed[some], linewidth=0, **style)
 ax.text(0.66, 0.72, "as much as the weight", ha="center", rotation=39, fontsize=11)
 style = {"ha": "center", "fontsize": 11}
-ax.text(0.74, 0.25, "heads that rest\non [CLS]", color=display.COLOURS["h"], **style)
+ax.text(0.59, 0.38, "heads that rest\non [CLS]", color=display.COLOURS["h"], **style)
 ax.text(0.33, 0.17, "others", color=display.COLOURS["n"], **style)
 ax.set(xlim=(0, 1), ylim=(0, 1))
 ax.set(xlabel="share of the weight", ylabel="share of weight · norm")
