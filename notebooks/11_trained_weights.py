@@ -672,9 +672,9 @@ print(f"  the milk was drunk ... thirsty: cat {one:.2f}, milk {two:.2f}")
 # turns. After *thirsty* and *hungry* it prefers *cat*, and after *sweet* it gives *milk* 0.68 and
 # *cat* 0.02. That is what understanding would look like, in the very sentence of this book.
 #
-# But this sentence was among those that chose the head as the best at pronouns by knowledge. On
-# 40 new sentences it was right in 23, and the passive of this one already defeats it: there
-# *milk* has 0.54, though the last word is *thirsty*. Over many sentences, the best of 72 heads is
+# But this sentence, with *the milk* for *milk*, was among those that chose the head as the best at
+# pronouns by knowledge. On 40 new sentences the head was right in 23, and the passive of this one
+# already defeats it: there *milk* has 0.54, though the last word is *thirsty*. Over many sentences, the best of 72 heads is
 # not clearly better than chance. From this one sentence, you would have believed too much.
 #
 # > **Pitfall.** A bright line in an attention map is a number, not a reason. Change the input so
