@@ -22,7 +22,7 @@ def test_stubs_and_solutions(printed: Any) -> None:
 def test_parts_stub_and_solution(printed: Any) -> None:
     before, after = printed(CHAPTER, "check_parts")
     assert before == "✗ my_parts: not yet, 3 of the 3 numbers are missing. "
-    assert after.startswith("✓ my_parts: the query hears most of cat, 0.6")
+    assert after.startswith("✓ my_parts: the query collects most from cat, 0.6")
 
 
 @pytest.mark.parametrize("answer", [(0.2, 0.6, 0.2), torch.tensor([0.2, 0.6, 0.2])])
@@ -133,10 +133,20 @@ def plus_one(weights: Tensor, distance: int) -> tuple[int, int]:
     return layer + 1, head + 1
 
 
+def wrapping(weights: Tensor, distance: int) -> tuple[int, int]:
+    rows = range(weights.size(-1))
+    return largest(torch.stack([weights[..., i, i - distance] for i in rows]).mean(0))
+
+
 WRONG_HEADS: dict[str, tuple[Callable[..., Any], str]] = {
     "ahead": (lambda w, k: largest(w.diagonal(k, 2, 3).mean(2)), "looks 1 places ahead"),
     "itself": (lambda w, k: largest(w.diagonal(0, 2, 3).mean(2)), "looks at the token itself"),
-    "single": (lambda w, k: largest(w.diagonal(-k, 2, 3).amax(2)), "take the mean, not the max"),
+    "single": (lambda w, k: largest(w.diagonal(-k, 2, 3).amax(2)), "Take the mean, not the max"),
+    "wrapping": (wrapping, "i - distance is negative and wraps round"),
+    "no axes": (
+        lambda w, k: divmod(int(w.diagonal(-k).mean(-1).argmax()), w.size(1)),
+        "unless you name the last two, -2 and -1",
+    ),
     "always one": (lambda w, k: by_loops(w, 1), "not with layers = 2, h = 5, n = 8, distance = 3"),
     "too far": (lambda w, k: by_loops(w, k + 1), "looks further back"),
     "swapped": (lambda w, k: by_loops(w, k)[::-1], "the layer comes first"),

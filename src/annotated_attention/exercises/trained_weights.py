@@ -49,8 +49,8 @@ def check_parts(answer: object) -> str:
         if abs(number - right) > _CLOSE:
             raise Refused(f"{number:g} is not the weight of {token} times its norm.")
     return (
-        "the query hears most of cat, 0.6, though it gives [CLS] more than five times the weight. "
-        "[CLS] hands over no more than milk."
+        "the query collects most from cat, 0.6, though it gives [CLS] more than five times the "
+        "weight. [CLS] hands over no more than milk."
     )
 
 
@@ -140,27 +140,38 @@ def _judge_head(
     layers, h, n = sizes
     right = (layers - 1, 1)
     ahead = (
-        f"that head looks {distance} places ahead. A row is a query: keys before it stand to its "
-        "left, below the diagonal."
+        f"that head looks {distance} places ahead. A row is a query, and keys before it stand to "
+        "its left, below the diagonal."
     )
     decoys = {
         (0, 1): (ahead, -distance),
-        (0, h - 1): ("that head looks further back: use the distance as it is.", distance + 1),
+        (0, h - 1): ("that head looks further back. Use the distance as it is.", distance + 1),
         (1, 0): ("that head looks at the token itself, on the main diagonal.", 0),
     }
     if distance != 1:
-        decoys[right[0], h - 2] = ("that head looks one place back: use the distance.", 1)
+        decoys[right[0], h - 2] = ("that head looks one place back. Use the distance.", 1)
     weights = random(seed, (layers, h, n, n))[0].softmax(-1)
     for (layer, head), (_, back) in decoys.items():
         _look(weights[layer, head], back, 0.9)
     _look(weights[right], distance, 0.6)
     once = (0, 2)  # looks back in one place, entirely, and nowhere else
     weights[once][distance] = torch.eye(n, dtype=weights.dtype)[0]
+    wraps = (1, h - 1)  # looks at the last keys where no key is so far before
+    _look(weights[wraps], distance, 0.5)
+    weights[wraps][:distance] = torch.eye(n, dtype=weights.dtype)[-distance:]
     given = weights.clone()
     found = _pair(call("your code", answer, given, distance))
     require_unchanged("weights", given, weights)
     reasons = {place: reason for place, (reason, _) in decoys.items()}
-    reasons[once] = "that head looks back in one row alone: take the mean, not the max."
+    reasons[once] = "that head looks back in one row alone. Take the mean, not the max."
+    reasons[wraps] = (
+        "in its first rows, i - distance is negative and wraps round to the last keys. Leave those "
+        "rows out."
+    )
+    if distance < layers:
+        first = int(weights.diagonal(-distance).mean(-1).argmax())
+        why = "diagonal takes the first two axes, unless you name the last two, -2 and -1."
+        reasons.setdefault(divmod(first, h), why)
     if found != right:
         raise Refused(_why(found, right, reasons, (layers, h)))
 
