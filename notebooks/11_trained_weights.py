@@ -1059,7 +1059,13 @@ from annotated_attention import exercises
 exercises.trained_weights.check_parts(my_parts)
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
+#
+# The weight says how much of a token's vector the query takes, and the norm how long that vector is.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
 #
 # Multiply along each row of the table. Nothing has to be divided.
 #
