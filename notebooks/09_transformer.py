@@ -310,9 +310,10 @@ for e in (32, 512):
 # ## The whole model
 #
 # Here it is: two embeddings, positions, the two stacks of [the last
-# chapter](08_transformer_layers.ipynb), and a projection to the scores. Its parts are made elsewhere:
-# `scale` is √e, `positions` a `PositionalEncoding`, `project` a linear layer, and `_padding(ids)`
-# says which ids are padding.
+# chapter](08_transformer_layers.ipynb), and a projection to the scores. The listing leaves
+# out the constructor: `scale` is √e, `positions` a `PositionalEncoding`, `project` a linear layer.
+# `_padding(ids)` says which ids are padding. In the shape of the scores, the dots stand for the
+# vocabulary.
 
 # %%
 from annotated_attention import Seq2SeqTransformer
@@ -322,7 +323,7 @@ display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
 
 # %% [markdown]
 # The model makes its own masks: it reads from the ids what is padding, and its decoder uses a
-# causal mask. Its three tables are separate; `share_embeddings=True` would make one of them. In both
+# causal mask. Its three tables are separate; with `share_embeddings=True` they would be one. In both
 # cases the embeddings start with a deviation of $1 / \sqrt e$, which the factor √e makes up for. For
 # data, take our sentence, a second, shorter one, and the beginnings of two answers:
 
@@ -505,8 +506,8 @@ display.finish(drawing, name="no-leak", alt=(
 display.annotated(Seq2SeqTransformer.greedy)
 
 # %% [markdown]
-# Let the untrained model write five words. Then score the five words of `answer`, which all differ,
-# twice: in one call, and in five calls of which each gets one word more.
+# Let the untrained model write five words. Then score what follows each word of `answer`, whose five
+# words all differ, twice: in one call, and in five calls of which each gets one word more.
 
 # %%
 written = model.eval().greedy(src, START, END, max_new=5)  # (b, ...)

@@ -112,10 +112,10 @@ def test_warm_ups_from_every_seed_once():
 )
 def test_deep_post_ln_needs_warm_up_at_a_high_learning_rate(row):
     fails = warm_up(row) == (4, "post-LN", 0, 0.008)
-    assert (row["loss"] > 0.5) == fails
+    assert (row["loss"] > 0.6) == fails
     assert (row["exact match"] < 0.3) == fails
-    if row["layers"] == 4 and not fails:
-        assert row["exact match"] > (0.85 if row["learning rate"] == 0.008 else 0.7)
+    if row["layers"] == 4 and row["learning rate"] == 0.008 and not fails:
+        assert row["exact match"] > 0.85
 
 
 def test_a_warm_up_of_the_same_seed_has_the_same_numbers():
