@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Transformer layers
 #
-# *What has to stand around attention, so that it can be repeated?*
+# *What does attention need around it before it can be repeated?*
 #
 # One attention lets each word collect from the others once. A model repeats this many times, so
 # that a word can build on what its neighbours have collected before. But attention on its own
@@ -32,9 +32,9 @@ display.chapter_map(
 # ## Attention alone forgets
 #
 # In [One head](01_one_head.ipynb#collected-then-added), what *it* had collected was added to *it*.
-# Why add? The output of an attention could as well take the word's place. Try both on the eight
-# words of the sentence, which a random matrix first brings to a width of e = 24. They pass through
-# eight attention modules, one after the other, each with random matrices of its own.
+# Why add? The output of an attention module could just as well replace the word. Try both on the
+# eight words of the sentence, which a random matrix first brings to a width of e = 24. They pass
+# through eight attention modules, one after the other, each with random matrices of its own.
 
 # %%
 import copy
@@ -95,16 +95,16 @@ for depth in range(1, 9):
         print(f"{depth:7} {apart(replaced):10.6f} {apart(added):10.2f}")
 
 # %% [markdown]
-# In the left column all words are the same after a few modules; that this happens so fast is known
+# In the left column all words are the same after a few modules. That this happens so fast is known
 # for attention of any number of heads [[Dong et al.](../docs/references.md#dong-2021)]. In the
-# right column each word keeps what it was, and attention adds to it. What all words share grows,
-# too, but the words stay apart. This `x + …` is the **residual connection** [[He et
-# al.](../docs/references.md#he-2016)], and what computes the second summand is called a
-# **sublayer**.
+# right column each word keeps what it was, and attention adds to it. What the words have in
+# common makes up a growing share, but they remain different. Adding to x in place of replacing it is
+# the **residual connection** [[He et al.](../docs/references.md#he-2016)], and the module that
+# computes what is added is called a **sublayer**.
 #
 # The sum that passes from sublayer to sublayer is also called the **residual stream**. Here the
-# picture of the page ends: a page grows longer with every line, while the stream has e numbers for
-# everything that is ever added.
+# picture of the page breaks down: a page grows with every line, but the stream has only e numbers
+# for everything that is ever added.
 #
 # ## The feed-forward network
 #
@@ -144,8 +144,8 @@ for name, sublayer in (
 
 # %% [markdown]
 # An `x` marks a row that changed. Attention moves information between words and the feed-forward
-# network never does: it works on what each word has collected. It also brings the bend: without
-# the ReLU, its two linear layers would be one.
+# network never does: it works on what each word has collected. It also adds a bend, the ReLU:
+# without it, the two linear layers would be one.
 #
 # ## The norm
 #
@@ -213,8 +213,8 @@ exercises.transformer_layers.check_norm(my_norm)
 #
 # Put the parts together as the first Transformer does [[Vaswani et al., section
 # 3.1<!-- quoted -->](../docs/references.md#vaswani-2017)]: sublayer, then add, then normalise the sum.
-# Since the norm comes after the sum, this order is called **post-LN**. The parts have PyTorch's
-# names, so that weights can be exchanged.
+# Since the norm comes after the sum, this order is called **post-LN**. The parts are
+# named as in PyTorch, so that weights can be exchanged.
 
 
 # %%
@@ -282,8 +282,8 @@ print(f"the outputs differ by up to {difference:.2f}")
 #
 # The second one repeats, in small, a measurement of [Xiong et
 # al.](../docs/references.md#xiong-2020) The stacks are the package's, whose layers compute what
-# yours do (a [fold](#going-deeper-the-same-as-pytorchs) proves it). A pre-LN stack ends in one
-# more norm; the [final norm](#the-final-norm) has a section of its own.
+# yours do (a [fold](#going-deeper-the-same-as-pytorchs) proves it). A pre-LN stack ends in one more
+# norm, because nothing has normalised the sum that leaves its last layer.
 
 # %%
 from annotated_attention import TransformerEncoder, TransformerEncoderLayer
@@ -301,7 +301,7 @@ def make_stack(norm_first: bool, depth: int, seed: int) -> TransformerEncoder:
 
 
 # %%
-def by_layer(norm_first: bool, depth: int) -> tuple[Tensor, Tensor]:
+def by_layer(norm_first: bool, depth: int, final: bool = True) -> tuple[Tensor, Tensor]:
     """Measure the stream behind each layer, and the gradient of its ``linear2``."""
     sizes, gradients = [], []
     for seed in range(10):
@@ -309,45 +309,51 @@ def by_layer(norm_first: bool, depth: int) -> tuple[Tensor, Tensor]:
         streams = [torch.randn(4, 12, 32)]
         for layer in stack.layers:
             streams.append(layer(streams[-1]))
-        output = stack.norm(streams[-1]) if norm_first else streams[-1]  # (4, 12, 32)
+        normed = norm_first and final
+        output = stack.norm(streams[-1]) if normed else streams[-1]  # (4, 12, 32)
         found = one.gradients(output, [layer.linear2.weight for layer in stack.layers])
         sizes.append(torch.stack([stream.std() for stream in streams[1:]]))
         gradients.append(torch.stack([gradient.norm() for gradient in found]))
     return torch.stack(sizes).detach(), torch.stack(gradients)
 
 
+# %% [markdown]
+# First look at the gradients. Read along a row of the table: does the same layer get less in
+# a deeper stack? In a stack of 6, the sixth layer is also the last.
+
 # %%
 ORDERS = {"post-LN": False, "pre-LN": True}
-measured = {name: {} for name in ORDERS}
-for name, first in ORDERS.items():
-    for depth in DEPTHS:
-        measured[name][depth] = by_layer(first, depth)
-
-# %%
+measured = {
+    name: {depth: by_layer(norm_first, depth) for depth in DEPTHS}
+    for name, norm_first in ORDERS.items()
+}
 PLACES = {"first": 0, "sixth": 5, "last": -1}
-labels = [f"{name}, {place}" for name in ORDERS for place in PLACES]
-means, extremes = [], []
-for name in ORDERS:
-    for layer in PLACES.values():
-        by_depth = [measured[name][depth][1][:, layer].mean() for depth in DEPTHS]
-        size, gradient = (found[:, layer] for found in measured[name][24])  # (10,)
-        means.append(torch.stack(by_depth))
-        extremes.append(torch.stack([gradient.min(), gradient.max(), size.mean()]))
+labels, means = [], []
+for name, stacks in measured.items():
+    for place, layer in PLACES.items():
+        labels.append(f"{name}, {place}")
+        means.append(torch.stack([stacks[depth][1][:, layer].mean() for depth in DEPTHS]))
 print("gradient, in stacks of so many layers:")
 one.show(labels, [str(depth) for depth in DEPTHS], torch.stack(means), digits=0)
-print("\n24 layers, ten seeds: gradient, and size")
-one.show(labels, ["lowest", "highest", "size"], torch.stack(extremes))
+for row in (means[2], means[3]):  # post-LN, last, and pre-LN, first
+    assert ((row / row[0] - 1).abs() < 0.15).all()
 
 # %% [markdown]
+# - **Post-LN**: the last layer gets about the same gradient in a stack of any depth. Towards the
+#   input, the gradient gets smaller in the deep stack.
+# - **Pre-LN**: here the first layer gets the same gradient at any depth. From layer to layer the
+#   gradient falls, and the last of 24 layers gets about half of what the last of 6 gets.
+#
 # Here is a layer of each kind, drawn from what a call really does: hooks note which module runs
-# after which. The lower panels show what you measured. Where scripts run, you switch between the
-# orders and the depths:
+# after which. The lower panels show what you measured, in every layer. Where scripts run, you
+# switch between the orders and the depths:
 #
 # 1. Follow the residual stream, the thick line. With post-LN, each norm stands on it. With pre-LN,
-#    the norms stand on the branches, and the stream passes everything.
+#    the norms sit on the branches, and the stream runs past all of them.
 # 2. Look at the size. With post-LN it stays near one in every layer. With pre-LN it grows from layer
 #    to layer, because nothing ever divides the sum.
-# 3. Look at the gradient in stacks of 6, 12 and 24 layers.
+# 3. Look at the gradient. In 24 post-LN layers it falls towards the input. With pre-LN it falls
+#    towards the output, at each depth.
 
 # %% jupyter={"source_hidden": true}
 NAMES = {
@@ -372,34 +378,30 @@ rows = {what: {name: {depth: found[i].mean(0).tolist() for depth, found in by_de
 display.norm_place(orders, rows, name="norm-place", depth=24)
 
 # %% [markdown]
-# What the gradients show, in the table and the figure:
-#
-# - **Post-LN**: the last layer gets about the same gradient in a stack of any depth. Towards the
-#   input, the gradient gets smaller in the deep stack.
-# - **Pre-LN**: it is the first layer that gets the same gradient at any depth. From layer to layer it
-#   falls, so the last of 24 layers gets about half of what the last of 6 gets. The reason is the final
-#   norm, which divides by a stream that has grown: behind the sixth of the 24
-#   layers its size is 1.97, behind the last 3.76.
-#
-# In both orders, the first layers of a deep stack get gradients that differ widely from seed to
-# seed. So neither order makes gradients vanish here, and neither keeps them all equal.
+# Why does the last of 24 pre-LN layers get only half? The final norm may be the reason, because it
+# divides by a stream that has grown. Measure the last layers again, with the final norm left out:
 
 # %%
-for depth in DEPTHS:
-    last = {name: measured[name][depth][1][:, -1].mean() for name in ORDERS}
-    first = {name: measured[name][depth][1][:, 0].mean() for name in ORDERS}
-    assert 0.85 < last["post-LN"] / measured["post-LN"][6][1][:, -1].mean() < 1.15
-    assert 0.85 < first["pre-LN"] / measured["pre-LN"][6][1][:, 0].mean() < 1.15
-ratio = last["pre-LN"] / measured["pre-LN"][6][1][:, -1].mean()
-print(f"pre-LN, last layer: 24 layers get {ratio:.2f} of what 6 layers get")
-assert 0.4 < ratio < 0.65
+bare = {depth: by_layer(True, depth, final=False) for depth in (6, 24)}
+found = []
+for stacks, what in ((measured["pre-LN"], 0), (measured["pre-LN"], 1), (bare, 1)):
+    found.append(torch.stack([stacks[depth][what][:, -1].mean() for depth in (6, 24)]))
+labels = ["size of the stream", "gradient, with final norm", "gradient, without"]
+one.show(labels, ["last of 6", "last of 24"], torch.stack(found))
+_, halved, kept = (row[1] / row[0] for row in found)
+assert 0.4 < halved < 0.65
+assert 0.85 < kept < 1.15
 
 # %% [markdown]
+# Without the final norm, the last layer gets about the same gradient at both depths. So it is the
+# final norm that halves it: the stream that it divides by has size 1.94 behind 6 layers and 3.76
+# behind 24.
+#
 # ### What one step does to the output
 #
 # The size of a gradient does not say how training begins. The usual optimiser, Adam, divides it
-# out: its first step moves every parameter by the same amount, the learning rate. What counts is
-# how far such a step throws the *output*. Take one step towards random targets, and compare the
+# out: its first step moves every parameter by the same amount, the learning rate. What matters
+# is how far such a step moves the *output*. Take one step towards random targets, and compare the
 # output before and after it. *Moved* is how far it went, as a share of its size; *error* is how
 # the squared error changed.
 
@@ -433,66 +435,67 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
         assert steps["pre-LN"][1] < 2 * steps["post-LN"][1] < 0
 
 # %% [markdown]
-# With one layer, the order makes no difference. With six, the step throws the output of the
-# post-LN stack further, and still lowers the error a little more. With 24 layers, the output moves
-# nearly as far as it is long, and most of the way is wasted: the error falls by 4.4%, with pre-LN
-# by 10.8%. In a post-LN stack, what an early layer changes is amplified on its way up [[Liu et
-# al.](../docs/references.md#liu-2020)]. A tenth of the step helps: with it, post-LN even gains a
-# little more than pre-LN.
+# With one layer, the order makes hardly any difference. With six, the step moves the output of the
+# post-LN stack further, and lowers the error a little more. With 24 layers, post-LN moves further
+# again and gains less: the error falls by 4.4%, with pre-LN by 10.8%. A tenth of the step moves the
+# post-LN output less than half as far and still brings 2.5%, a little more than pre-LN gains with
+# that step. At both rates the output of the deep post-LN stack reacts more strongly to a step, as
+# [Liu et al.](../docs/references.md#liu-2020) found, too.
 #
 # ### Warm-up, shown by training
 #
-# So a deep post-LN stack should begin with small steps. The paper raises its learning rate over the
-# first 4000 steps [[Vaswani et al., section
-# 5.3<!-- quoted -->](../docs/references.md#vaswani-2017)], which is called learning-rate **warm-up**.
-# Does it matter in a real training run?
+# That suggests beginning with small steps. The paper raises its learning rate over the first 4000
+# steps [[Vaswani et al., section 5.3<!-- quoted -->](../docs/references.md#vaswani-2017)], which is
+# called learning-rate **warm-up**. Does it matter in a real training run?
 #
-# The models have four layers on each side, and learn to write letters backwards, a task of the chapter
-# on [training](10_training.ipynb). Each takes 200 steps with Adam, at a learning rate of up to
-# 0.008<!-- setting -->. With warm-up, it rises over the first 60 steps. The measure is the exact match: the share
-# of sequences that the model writes without a single mistake. Three ways: post-LN without warm-up,
-# post-LN with it, pre-LN without. Which of them learn the task?
+# The models have four layers on each side, and learn to write letters backwards, a task of the
+# chapter on [training](10_training.ipynb). Each takes 200 steps with Adam. The learning rate begins
+# at a high 0.008<!-- setting --> and falls to a tenth of it. With warm-up, it begins near zero and
+# rises over the first 60 steps. The measure is the **exact match**: the share of sequences
+# that the model writes without a single mistake. Three ways: post-LN without warm-up, post-LN with
+# it, pre-LN without. Which of them learn the task?
 #
 # <details><summary>What do you expect?</summary>
 #
-# The last two. Post-LN without warm-up is thrown too far by its first steps, and it does not find
-# back in the 200 steps that it has. Warm-up makes the first steps small. Pre-LN does not need it
-# here, as Xiong et al. found on larger models.
+# The last two. A deep post-LN stack reacts strongly to a large step, and warm-up makes the first
+# steps small. Pre-LN does not need it here, as Xiong et al. found on larger models.
 #
 # </details>
 #
 # A run takes several seconds, so `make seeds` has trained each model from five seeds, and the
-# results are kept as data, with the machine and the date.
+# results are kept as data. Two more rows change one thing each of the first: the learning rate is
+# half as high, or there is one layer on each side.
 
 # %%
 DATA = resources.files("annotated_attention").joinpath("data/warm_up.json")
 kept = json.loads(DATA.read_text())
 runs: dict[tuple, list[float]] = {}
 for run in kept["runs"]:
-    setup = (run["layers"], run["order"], run["warm-up"])
+    setup = tuple(run[name] for name in ("layers", "order", "warm-up", "learning rate"))
     runs.setdefault(setup, []).append(run["exact match"])
-print("layers, order, warm-up: exact match by seed")
-for (layers, kind, steps), found in runs.items():
+print("layers, order, warm-up, learning rate: exact match by seed")
+for (layers, kind, steps, rate), found in runs.items():
     shares = (f"{exact:.3f}" for exact in found)
-    print(f"{layers}+{layers} {kind:>7} {steps:3} ", *shares)
+    print(f"{layers}+{layers} {kind:>7} {steps:3} {rate} ", *shares)
 known = kept["provenance"]
 print(f"trained on {known['date'][:10]}, torch {known['torch']}")
 
 # %% [markdown]
-# Deep post-LN without warm-up fails: four of five seeds write not one sequence correctly, and the
-# fifth only some. With 60 steps of warm-up the same model gets at least 0.925 of them right.
-# Pre-LN learns the task without any warm-up. That is the reason most often given for moving the
-# norm, and a small model is enough to see it.
+# At the high learning rate, deep post-LN without warm-up fails: four of five seeds write not one
+# sequence correctly, and the fifth only some. With 60 steps of warm-up the same model gets at least
+# 0.925 of them right. Pre-LN learns the task without any warm-up, and that is the reason most often
+# given for moving the norm. At half the rate, all five seeds of post-LN without warm-up learn, too,
+# but none gets beyond 0.860. So it is the high rate from the first step on that a deep post-LN model
+# does not bear.
 #
-# The last row has one layer on each side, the model of the chapter on [training](10_training.ipynb),
-# and post-LN without warm-up. It learns: 200 steps get it part of the way, and that chapter gives it
-# 400. A shallow post-LN model can do without warm-up, as one layer in the table of single steps let
-# you expect.
+# The last row, with one layer on each side, is the model of the chapter on
+# [training](10_training.ipynb), which gives it 400 steps. At the high rate it learns without warm-up,
+# and gets part of the way in 200 steps.
 #
 # ## The final norm
 #
-# Pre-LN has a price. Its stream grows, as the figure shows, and the last layer adds to it without
-# a norm behind. So a pre-LN stack ends with one more norm. The paper's layers are post-LN: each
+# Pre-LN has a price. Its stream grows, as the figure shows, and no norm follows what the last
+# layer adds. So a pre-LN stack ends with one more norm. The paper's layers are post-LN: each
 # ends in a norm already, and the paper has no other.
 #
 # `torch.nn.Transformer` adds a final norm to its stacks in both cases. So does ours, so that both
@@ -520,7 +523,8 @@ for norm_first in (False, True):
     print(f"{norm_first=}: leaving it out changes the result by {(x - y).abs().max():.4f}")
 
 # %% [markdown]
-# Without the final norm, the post-LN result hardly changes, and the pre-LN result does.
+# The post-LN result hardly changes, and the pre-LN result does. So leave the final norm out with
+# post-LN alone.
 #
 
 # %% [markdown]
@@ -626,28 +630,16 @@ class SwiGLU(nn.Module):
 
     def __init__(self, embed_dim: int, wide: int) -> None:
         super().__init__()
-        self.gate, self.up = (nn.Linear(embed_dim, wide, bias=False) for _ in range(2))
-        self.down = nn.Linear(wide, embed_dim, bias=False)
+        self.gate = nn.Linear(embed_dim, wide, bias=False)  # W_1
+        self.up = nn.Linear(embed_dim, wide, bias=False)    # W_3
+        self.down = nn.Linear(wide, embed_dim, bias=False)  # W_2
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
-# %% [markdown]
-# PyTorch has no class for it to compare with. So write the formula in another way: for one word and
-# one hidden feature at a time, with the exponential of the sigmoid written out.
-
 # %%
 swiglu = SwiGLU(24, 64).double()
-w_1, w_3, w_2 = (part.weight for part in (swiglu.gate, swiglu.up, swiglu.down))
-expected = torch.zeros(2, 3, 24, dtype=torch.float64)
-for hidden in range(64):
-    z = x @ w_1[hidden]                            # (2, 3)
-    let_through = z / (1 + torch.exp(-z)) * (x @ w_3[hidden])
-    expected = expected + let_through[..., None] * w_2[:, hidden]
-torch.testing.assert_close(swiglu(x), expected)
-inputs = [x, *swiglu.parameters()]
-torch.testing.assert_close(*(one.gradients(y, inputs) for y in (swiglu(x), expected)))
 for name, part in (("ReLU, 96 wide", feed_forward), ("SwiGLU, 64 wide", swiglu)):
     matrices = sum(matrix.numel() for matrix in part.parameters() if matrix.dim() == 2)
     print(f"{name:>15}: {matrices} numbers in its matrices")
@@ -656,7 +648,33 @@ for name, part in (("ReLU, 96 wide", feed_forward), ("SwiGLU, 64 wide", swiglu))
 # Three matrices instead of two would make the network half as large again. So it is made two
 # thirds as wide, 64 instead of 96, and both have the same number of parameters.
 #
-# ## Copies are equal
+
+# %% [markdown]
+# <!-- deeper: SwiGLU, number by number -->
+# ### Going deeper: SwiGLU, number by number
+#
+# PyTorch has no class for SwiGLU to compare with. So write the formula in another way: one hidden
+# feature at a time, with the exponential of the sigmoid written out.
+
+# %%
+w_1, w_3, w_2 = (part.weight for part in (swiglu.gate, swiglu.up, swiglu.down))
+expected = torch.zeros(2, 3, 24, dtype=torch.float64)
+for hidden in range(64):
+    z = x @ w_1[hidden]                            # (2, 3)
+    let_through = z / (1 + torch.exp(-z)) * (x @ w_3[hidden])
+    expected = expected + let_through[..., None] * w_2[:, hidden]
+found = swiglu(x)                                  # (2, 3, 24)
+torch.testing.assert_close(found, expected)
+inputs = [x, *swiglu.parameters()]
+torch.testing.assert_close(*(one.gradients(y, inputs) for y in (found, expected)))
+print(f"outputs agree up to {(found - expected).abs().max():.0e}, gradients, too")
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# <!-- deeper: Copies are equal -->
+# ### Going deeper: Copies are equal
 #
 # A stack is made by copying one layer. Are its layers different when training starts?
 
@@ -691,10 +709,13 @@ for reset in (False, True):
         print(f"reset_parameters={reset}: the first copy has the numbers of {name}: {same}")
 
 # %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## The decoder layer
 #
 # So far one sequence attends to itself: an **encoder** reads a sentence. A **decoder** writes one,
-# for instance a translation, word by word. Its layer has two attentions. The first is
+# for instance a translation, word by word. Its layer has two attention modules. The first is
 # self-attention over what is written so far. The second is **cross-attention**: it looks at what
 # the encoder has read. The encoder's output is called the **memory**, one row per word that was
 # read. With the feed-forward network that makes three sublayers, each with its residual connection
@@ -709,11 +730,11 @@ display.annotated(TransformerDecoderLayer.forward)
 # In `cross_attention`, who asks and who answers? The word being written asks, so **the queries
 # come from the decoder**. What was read answers, so **keys and values come from the memory**. As
 # an example, let the words *the cat was* be written, n = 3. The memory is the sentence and two
-# rows of padding, m = 10. All vectors are random here, so look at the shapes. The layer does not
-# return its weights, but a hook can ask for them:
+# rows of padding, m = 10. No encoder has read the sentence, and the layer is not trained, so look at
+# the shapes. The layer does not return its weights; `weights_of`, in the fold, gets them by a hook.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def weights_of(attention: nn.Module, call) -> Tensor:
     """Run ``call``, and return the weights of ``attention``, averaged over heads."""
     seen = []
@@ -774,8 +795,9 @@ display.attention_map(back, WRITTEN, WRITTEN, name="look-back")
 display.attention_map(across, WRITTEN, READ, name="look-across")
 
 # %% [markdown]
-# In the self-attention, *the* sees only itself and *was* sees all three words. In the
-# cross-attention, each word sees all eight words of the source, and none sees the padding.
+# In the self-attention the keys are the n = 3 written words: *the* sees only itself, and *was* sees
+# all three. In the cross-attention, each word sees all eight words of the source, and none
+# sees the padding.
 #
 # The padding mask of the source is needed twice. What happens if you give it to the encoder and
 # forget it in the decoder? Differentiate the output: how strongly does it react to each row of the
@@ -791,8 +813,8 @@ for name, given in (("both masks", masks), ("forgotten", {"tgt_is_causal": True}
     assert reacts[8:].eq(0).all() == (given is masks)
 
 # %% [markdown]
-# > **Pitfall.** Forget `memory_key_padding_mask`, and nothing fails: the output depends on padding as
-# > much as on words.
+# > **Pitfall.** Forget `memory_key_padding_mask`, and nothing fails, but the output depends on
+# > padding, here more than on words.
 #
 # And the padding of the target? If it stands behind the end, the causal mask already hides it from
 # every real word. Only padding in front needs a mask of its own:
@@ -887,12 +909,12 @@ exercises.transformer_layers.check_decoder_mask(decoder_mask)
 # *Medium, 15 minutes.* Write what a pre-LN decoder layer computes. You get a layer for its parts
 # (`self_attn`, `multihead_attn`, `linear1`, `linear2`, `norm1`, `norm2`, `norm3`), the target
 # `(b, n, e)` and the memory `(b, m, e)`. The activation is a ReLU, there is no dropout, and no word
-# sees a later one.
+# sees a later one. The memory is normalised already.
 
 
 # %% tags=["exercise"]
 def pre_norm_decoder(layer: nn.Module, tgt: Tensor, memory: Tensor) -> Tensor:
-    """Self-attention, cross-attention, feed-forward; normalise what each of them reads."""
+    """Add self-attention, cross-attention and the feed-forward network, pre-LN."""
     ...  # your code here
 
 
@@ -921,7 +943,7 @@ exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
 def pre_norm_decoder(layer: nn.Module, tgt: Tensor, memory: Tensor) -> Tensor:
-    """Self-attention, cross-attention, feed-forward; normalise what each of them reads."""
+    """Add self-attention, cross-attention and the feed-forward network, pre-LN."""
     y = layer.norm1(tgt)
     x = tgt + layer.self_attn(y, y, y, is_causal=True)[0]
     x = x + layer.multihead_attn(layer.norm2(x), memory, memory)[0]
@@ -949,9 +971,9 @@ exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
 # > x = x + feed_forward(norm2(x))  # feed-forward: each word alone
 # > ```
 # >
-# > The residual connection keeps words apart, the norm keeps sizes in bounds. Deep post-LN stacks need
-# > warm-up, pre-LN stacks a final norm. A decoder layer attends to itself under a causal mask, then
-# > to the memory under the padding mask of the source.
+# > The residual connection keeps words apart, the norm keeps sizes in bounds. At high learning rates
+# > deep post-LN stacks need warm-up; pre-LN stacks need a final norm. A decoder layer attends to
+# > itself under a causal mask, then to the memory under the padding mask of the source.
 #
 # What is missing are the ends of a model: how words become vectors, how vectors become words, and
 # how a layer learns which word comes first. [The next chapter](09_transformer.ipynb) adds them.

@@ -12,10 +12,10 @@
 # [Transformer layer](08_transformer_layers.ipynb). So a model has to write the place into the word
 # itself, before the first layer.
 #
-# In this chapter you do that with clocks: each word gets the time at which it stands, on several
-# clocks of different speed. Then everything comes together. You put embeddings and positions in
-# front of the two stacks of layers and a score for each possible next word behind them, and have
-# the whole Transformer of 2017. At the end you meet a question that its positions leave open.
+# In this chapter you do that with clocks: each word is stamped with a time, shown on several clocks
+# that run at different speeds. Then everything comes together. You put embeddings and positions
+# before the two stacks of layers, and after them a score for each possible next word; that is the
+# whole Transformer of 2017. At the end comes a question that its positions leave open.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -63,7 +63,7 @@ for order, rows in ((range(8), before), (traded, after)):
 
 # %% [markdown]
 # The assertion says more: every word comes out with the numbers that it had before, wherever it
-# stands. Who drank what, this layer cannot know. Training does not help either, because no weight
+# stands. This layer cannot know who drank what. Training does not help either, because no weight
 # of the layer belongs to a place.
 #
 # ## Clocks
@@ -73,7 +73,8 @@ for order, rows in ((range(8), before), (traded, after)):
 # small: the last one changes with every step, the one before it ten times more slowly. But digits
 # jump from 9 to 0.
 #
-# Clocks are digits that do not jump. The second hand tells neighbouring moments apart, and the hour hand tells which part of the day it is. Give each word the hands of several clocks: the first turns
+# Clocks are digits that do not jump. The second hand tells neighbouring moments apart, and the hour
+# hand tells which part of the day it is. Give each word the hands of several clocks: the first turns
 # by 1 radian per word, about a sixth of a full turn, and each further clock turns more slowly. A
 # hand is written as two numbers, the sine and the cosine of its angle, which both stay between −1
 # and 1. With width e there are e / 2 clocks. Vaswani et al. chose their speeds like this (section
@@ -82,7 +83,7 @@ for order, rows in ((range(8), before), (traded, after)):
 #
 # $$\mathrm{PE}_{p,\,2i} = \sin\frac{p}{10000^{2i/e}} \qquad \mathrm{PE}_{p,\,2i+1} = \cos\frac{p}{10000^{2i/e}}$$
 #
-# This is the **sinusoidal** positional encoding:
+# This is the **sinusoidal** positional encoding. In its comments the dots stand for the e / 2 clocks:
 
 # %%
 from annotated_attention import sinusoidal_code
@@ -104,7 +105,7 @@ for p in (0, 1, 2, 10, 50):
 # position, and a second, dashed hand shows another position:
 #
 # 1. Move the position. The first clock tells neighbours apart and soon repeats itself; the last one
-#    hardly moves, and tells near the beginning from far away.
+#    hardly moves, and tells the beginning of a text from its far end.
 # 2. Set a distance, and move the position again. Both hands turn, and the angle between them stays.
 #    Watch the dot product of the two codes.
 
@@ -178,15 +179,15 @@ display.finish(drawing, name="near-and-far", alt=(
 ))
 
 # %% [markdown]
-# The three curves are one curve, moved along. Neighbours are most alike; that fades fast at first,
-# then slowly and in small waves.
+# The three curves are one curve, moved along. Neighbours are most alike; the likeness fades
+# fast at first, then slowly and in small waves.
 #
 # ## A shift is a rotation
 #
-# Why sines and cosines, and not some other curves? The authors guess that a model can easily learn
-# to look *three words back*, because one fixed matrix leads from every position to the one three
-# further on. Search for that matrix by least squares over 400 positions, without telling it any
-# formula.
+# Why sines and cosines, and not some other curves? The authors guess that they make it easy to learn
+# to look at a word *at a certain distance*, because one fixed matrix leads from every position to the
+# one at that distance. Search for the matrix that leads three words on, by least squares over 400
+# positions and without any formula.
 
 # %%
 positions = sinusoidal_code(400, 8)                                 # (400, 8)
@@ -197,8 +198,8 @@ for row in shift.tolist():
     print(" ".join(f"{number:6.3f}" if abs(number) > 1e-6 else "     ·" for number in row))
 
 # %% [markdown]
-# One matrix moves all 397 positions by three, and the assertion leaves no error. It has a block of
-# four numbers for each clock, and zeros elsewhere. Are the blocks rotations?
+# One matrix moves all 397 positions by three, without any error, as the assertion checks. It has a
+# block of four numbers for each clock, and zeros elsewhere. Are the blocks rotations?
 
 # %%
 for i in range(4):
@@ -211,11 +212,11 @@ for i in range(4):
     assert abs(angle - hand) < 1e-6
 
 # %% [markdown]
-# They are, each by the angle that its clock's hand goes in three words. A shift turns all hands,
-# and turning two vectors by the same angles does not change their dot product. This is the result
-# of the last section once more.
+# They are, and each turns by the angle that its clock's hand covers in three words. A shift turns
+# all hands, and turning two vectors by the same angles does not change their dot product. This is
+# the result of the last section once more.
 #
-# ## Adding it
+# ## Adding the position
 #
 # `PositionalEncoding` keeps the code as a table, and adds row p of the table to the word at
 # position p. The table is a **buffer**: it moves to the GPU with the model, and no optimiser
@@ -237,8 +238,8 @@ except ValueError as error:
     print("ValueError:", error)
 
 # %% [markdown]
-# *Cat* is now another vector than before, because it stands elsewhere, and *it* reacts to that, if
-# only a little in this untrained layer. There is one way to get this wrong without an error: an
+# *Cat* has a different vector now, because its place has changed, and *it* reacts to that, if only a
+# little in this untrained layer. There is one way to get this wrong without an error: an
 # encoding for sequence-first data, `(n, b, e)`, takes batch-first data, too. Three copies of the
 # sentence show what it then does:
 
@@ -248,8 +249,8 @@ for batch_first in (True, False):
     encoding = PositionalEncoding(4, 0.0, max_len=8, batch_first=batch_first)
     added = encoding(batch) - batch              # (3, 8, 4)
     for name, axis in (("words", 1), ("sentences", 0)):
-        apart = added.std(axis).max().item()
-        print(f"{batch_first=}: what is added differs between {name} by up to {apart:.2f}")
+        std = added.std(axis).max().item()
+        print(f"{batch_first=}: deviation of what is added, over {name}: up to {std:.2f}")
 
 # %% [markdown]
 # > **Pitfall.** Positions along the wrong axis. The shape is right, but the words have no order, and each
@@ -269,15 +270,16 @@ print("positions that got a gradient:", learned.table.grad.any(1).sum().item(), 
 
 # %% [markdown]
 # Four positions would still hold random numbers after any training on sentences of this length.
-# Clocks need no training for any position.
+# Clocks give every position its numbers without training. Whether the layers can use numbers that
+# they have never seen is another question.
 #
 # ## Embeddings, and why times √e
 #
 # A word is a row in a learned table, its **embedding**, and its row number is its **token id**.
 # The paper uses the same table at both ends of the model: to turn ids into vectors, and,
-# transposed, to turn the last vectors into a score for each word. The two ends want numbers of
-# different size. Draw a table of a thousand words with two standard deviations, and look at both
-# ends:
+# transposed, to turn the last vectors into a score for each word. The two ends need numbers of
+# different sizes. Draw two tables of a thousand words, with different standard deviations, and look
+# at both ends of each. Random vectors behind a layer norm stand for the output of the last layer:
 #
 # - *score std* and *largest share*: how large the scores are, and how much of the softmax the likeliest
 #   word gets before any training,
@@ -299,16 +301,19 @@ for e in (32, 512):
               f"{std * math.sqrt(e):12.2f} {position:10.2f}")
 
 # %% [markdown]
-# With a deviation of 1, the scores are so large that one word of a thousand takes nearly
-# everything: the [saturated softmax](01_one_head.ipynb#going-deeper-why-divide-by-d) of the first
-# chapter. With a deviation of $1 / \sqrt e$, scores have size 1. But then, at e = 512, a word of
-# size 0.04 would drown in a position of size 0.71. Multiplied by $\sqrt e$ on the way in, the word
-# has size 1, too.
+# With a deviation of 1 and e = 512, the scores are so large that one word of a thousand takes nearly
+# everything; such a softmax is [saturated](01_one_head.ipynb#going-deeper-why-divide-by-d). With a
+# deviation of $1 / \sqrt e$, scores have size 1. But then, at e = 512, a word of size
+# 0.04 would drown in a position of size 0.71. Multiplied by $\sqrt e$ on the way in, the word has
+# size 1, too.
 #
 # ## The whole model
 #
 # Here it is: two embeddings, positions, the two stacks of [the last
-# chapter](08_transformer_layers.ipynb), and a projection to the scores.
+# chapter](08_transformer_layers.ipynb), and a projection to the scores. The listing leaves
+# out the constructor: `scale` is √e, `positions` a `PositionalEncoding`, `project` a linear layer.
+# `_padding(ids)` says which ids are padding. In the shape of the scores, the dots stand for the
+# vocabulary.
 
 # %%
 from annotated_attention import Seq2SeqTransformer
@@ -318,8 +323,9 @@ display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
 
 # %% [markdown]
 # The model makes its own masks: it reads from the ids what is padding, and its decoder uses a
-# causal mask. `share_embeddings=True` would make one table of all three. As data take the
-# sentence, a second and shorter one, and the beginnings of two answers:
+# causal mask. Its three tables are separate; with `share_embeddings=True` they would be one. In both
+# cases the embeddings start with a deviation of $1 / \sqrt e$, which the factor √e makes up for. For
+# data, take our sentence, a second, shorter one, and the beginnings of two answers:
 
 # %%
 WORDS = ["·", "start", "end", *one.WORDS]  # id 0 is padding
@@ -328,7 +334,8 @@ src = torch.tensor([[3, 4, 5, 6, 7, 8, 9, 10], [3, 4, 9, 10, 0, 0, 0, 0]])  # (b
 tgt = torch.tensor([[START, 3, 4], [START, 3, 4]])                          # (b, n)
 
 torch.manual_seed(9)
-model = Seq2SeqTransformer(11, 11, 24, 4, 2, 2, 48, dropout=0.0, pad=PAD, max_len=20)
+SIZES = (11, 11, 24, 4, 2, 2, 48)  # two vocabularies, e, h, layers (twice), feed-forward
+model = Seq2SeqTransformer(*SIZES, dropout=0.0, pad=PAD, max_len=20)
 scores = model(src, tgt)                                                    # (b, n, 11)
 print(*(WORDS[i] for i in src[1]), "-> scores", tuple(scores.shape))
 try:
@@ -444,15 +451,15 @@ assert difference < 1e-3
 # %%
 def reactions(model: nn.Module, src: Tensor, tgt: Tensor, is_causal: bool) -> Tensor:
     """Measure how each row of scores reacts to each word that is written."""
-    memory = model.encode(src)                                           # (1, m, e)
-    y = model.positions(model.embed_tgt.weight[tgt] * math.sqrt(24))     # (1, n, e)
+    memory = model.encode(src)                                        # (1, m, e)
+    y = model.positions(model.embed_tgt.weight[tgt] * math.sqrt(24))  # (1, n, e)
 
     def decode(y: Tensor) -> Tensor:
         rows = model.transformer.decoder(y, memory, tgt_is_causal=is_causal)
         return model.project(rows)
 
-    jacobian = torch.autograd.functional.jacobian(decode, y)[0, :, :, 0] # (n, 11, n, e)
-    return jacobian.square().sum((1, 3)).sqrt()                          # (n, n)
+    found = torch.autograd.functional.jacobian(decode, y)             # (1, n, 11, 1, n, e)
+    return found.square().sum((0, 2, 3, 5)).sqrt()                    # (n, n)
 
 
 # %%
@@ -499,19 +506,24 @@ display.finish(drawing, name="no-leak", alt=(
 display.annotated(Seq2SeqTransformer.greedy)
 
 # %% [markdown]
-# Let the untrained model write five words. Then give it in one call all that it wrote, and compare
-# its predictions.
+# Let the untrained model write five words. Then score what follows each word of `answer`, whose five
+# words all differ, twice: in one call, and in five calls of which each gets one word more.
 
 # %%
 written = model.eval().greedy(src, START, END, max_new=5)  # (b, ...)
 for row in written:
     print(*(WORDS[i] for i in row))
-again = model(src, written[:, :-1]).argmax(-1)             # (b, ...)
-print("one call predicts the same words:", torch.equal(again, written[:, 1:]))
+memory = model.encode(src[:1])                             # (1, m, e)
+at_once = model.decode(answer, memory)                     # (1, n, 11)
+calls = [model.decode(answer[:, : i + 1], memory)[:, -1] for i in range(n)]
+one_by_one = torch.stack(calls, 1)                         # (1, n, 11)
+torch.testing.assert_close(at_once, one_by_one)
+print(f"the scores differ by up to {(at_once - one_by_one).abs().max():.4f}")
 
 # %% [markdown]
-# The words are nonsense, since nothing is trained. The last line is what makes training fast: one
-# call scores all places at once, and each place sees exactly what it would see while writing.
+# The words are nonsense, since nothing is trained. But the scores of one call agree with those of five.
+# That is what makes training fast: one call scores all places at once, and each place sees exactly
+# what it would see while writing.
 #
 # ## Does the score depend on the distance?
 #
@@ -524,8 +536,8 @@ print("one call predicts the same words:", torch.equal(again, written[:, 1:]))
 # $$(x_i + p_i) \cdot (x_j + p_j) = x_i \cdot x_j + x_i \cdot p_j + p_i \cdot x_j + p_i \cdot p_j$$
 #
 # Move *it* and *cat* along together, always four words apart, and look at the four terms. Queries
-# and keys are the words themselves, as at the start of the first chapter. Which terms stay the
-# same: all, the first and the last, or only the first?
+# and keys are word plus position as they are, without matrices and without the factor √e. Which
+# terms stay the same: all, the first and the last, or only the first?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -574,9 +586,9 @@ for pair in ((plain, plain), (w_q, w_k)):
 one.show(["without matrices", "random matrices"], NAMES, torch.stack(spans))
 
 # %% [markdown]
-# With random matrices even the last term wanders: the two rotations of the positions no longer
-# cancel when a matrix stands between them. Training can find matrices that keep the wandering
-# small, and models with such positions do work. But nothing in the formula promises it.
+# With random matrices even the last term wanders: both positions turn as they move, and the two
+# turns no longer cancel when matrices stand between them. Training can find matrices that keep the
+# wandering small, and models with such positions do work. But nothing in the formula promises it.
 #
 # A shift is a rotation, and the dot product of two vectors that are turned by the same angle
 # stays. So what would have to be turned, so that the *whole* score depends on the distance alone?
@@ -586,7 +598,7 @@ one.show(["without matrices", "random matrices"], NAMES, torch.stack(spans))
 #
 # ### How many parameters?
 #
-# *Medium, 15 minutes.* The base model of the 2017 paper has e = 512, h = 8, feed-forward networks
+# *Medium, 10 minutes.* The base model of the 2017 paper has e = 512, h = 8, feed-forward networks
 # 2048 wide, six layers in each stack, and one table of 37000 words for both embeddings and the
 # projection. Write a function that counts the parameters of such a model, from these numbers and
 # nothing else. Every projection but the last has a bias. The stacks of the paper end without a
@@ -687,9 +699,9 @@ exercises.transformer.check_shift_matrix(shift_matrix)
 # %% [markdown]
 # ## What you have now
 #
-# You have the Transformer of the paper, from token ids to scores. You have checked that without
-# positions it has no order, that a shift is a rotation with them, and that no row of the decoder
-# sees what comes later.
+# You have the Transformer of the paper, from token ids to scores. You have checked that it
+# knows no order without positions, that with them a shift is a rotation, and that no row of the
+# decoder sees what comes later.
 #
 # > **In short.** Attention does not know the order of words, so each word carries its position:
 # >

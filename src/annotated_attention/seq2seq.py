@@ -191,18 +191,22 @@ class Seq2SeqTransformer(nn.Module):
 
     def _embed(self, name: str, ids: Tensor, embedding: nn.Embedding) -> Tensor:
         """Turn ids into scaled embeddings with positions."""
-        if ids.dtype not in (torch.int64, torch.int32):
-            raise TypeError(f"{name} must hold token ids, int64 or int32, got {ids.dtype}")
-        if ids.dim() != 2 or 0 in ids.shape:
-            raise ValueError(
-                f"{name} must have shape (b, n), with at least one sequence and one token, "
-                f"got {tuple(ids.shape)}"
-            )
-        try:
-            x = embedding(ids)
-        except IndexError:  # on a CPU, the embedding looks; nothing else here looks at values
-            raise ValueError(
-                f"{name} holds ids from {ids.min()} to {ids.max()}; its vocabulary ends at "
-                f"{embedding.num_embeddings - 1}"
-            ) from None
-        return self.positions(x * self.scale)
+        return self.positions(_look_up(name, ids, embedding) * self.scale)
+
+
+def _look_up(name: str, ids: Tensor, embedding: nn.Embedding) -> Tensor:
+    """Turn ids into embeddings, or say what is wrong with the ids."""
+    if ids.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"{name} must hold token ids, int64 or int32, got {ids.dtype}")
+    if ids.dim() != 2 or 0 in ids.shape:
+        raise ValueError(
+            f"{name} must have shape (b, n), with at least one sequence and one token, "
+            f"got {tuple(ids.shape)}"
+        )
+    try:
+        return embedding(ids)
+    except IndexError:  # on a CPU, the embedding looks; nothing else here looks at values
+        raise ValueError(
+            f"{name} holds ids from {ids.min()} to {ids.max()}; its vocabulary ends at "
+            f"{embedding.num_embeddings - 1}"
+        ) from None

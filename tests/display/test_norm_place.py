@@ -55,7 +55,7 @@ def test_the_page_is_given_what_was_measured() -> None:
     assert (live.data["order"], live.data["depth"]) == ("post", 3)
     assert "A pre layer: norm, attention, norm, feed-forward." in live.text
     assert "in the first and the last of 3 layers: post 7 and 1.23; pre 1 and 3." in live.text
-    assert "Solid lines: 3 layers; broken ones: 2." in live.html
+    assert "Solid lines: 3 layers; dashed lines: 2 layers." in live.html
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ WRONG_SHIFT: list[tuple[Callable[..., Any], str]] = [
     (lambda k, e: sinusoidal_code(e, e), "that is a table of positions"),
     (lambda k, e: entries(abs(k), e), "not with k = -2, e = 6: it moves by -k"),
     (lambda k, e: entries(3, 8), "not with k = 1, e = 2: it returns a tensor of shape (8, 8)"),
-    (lambda k, e: entries(k, e).float(), "the numbers are right, but torch.float64 goes in"),
+    (lambda k, e: entries(k, e).float(), "they are torch.float32. Make the matrix with"),
     (lambda k, e: sinusoidal_code(k + 1, e)[k], "shape (8,); what fits is (e, e), here (8, 8)"),
     (lambda k, e: torch.eye(e).double(), "the shape is right, but 14 of its 64 numbers are not"),
     (lambda k, e: entries(k, e).tolist(), "it returns a list of 8 things"),

@@ -73,7 +73,10 @@ def check_count_parameters(answer: Callable[..., Any]) -> str:
     right = [_count_class(*sizes) for sizes in _SIZES]
     if found != right:
         raise Refused(_why_not(found, right))
-    return f"right: {right[0]:,} for the base model, as the class has. The paper says 65 million."
+    return (
+        f"right: {right[0]:,} for the base model, as the class has. The paper says 65 million, and "
+        "not how it counts."
+    )
 
 
 def _count(answer: Callable[..., Any], *sizes: int) -> int | float:
@@ -154,7 +157,13 @@ def check_shift_matrix(answer: Callable[..., Any]) -> str:
     for number, (k, e) in enumerate(((3, 8), (1, 2), (-2, 6), (0, 4))):
         with at_sizes(not number, k=k, e=e):
             found = call("your code", answer, k, e)
-            compare(found, _shift(k, e), "(e, e)", _wrong_shifts(k, e))
+            numbers = found.double() if isinstance(found, Tensor) else found
+            compare(numbers, _shift(k, e), "(e, e)", _wrong_shifts(k, e))
+            if found.dtype != torch.float64:
+                raise Refused(
+                    f"the numbers are right, but they are {found.dtype}. Make the matrix with "
+                    "dtype=torch.float64."
+                )
     code = sinusoidal_code(50, 8)
     largest = (code[:-3] @ answer(3, 8) - code[3:]).abs().max()
     return f"right: it moves 47 positions by three, and is off by {largest:.0e} at most."

@@ -41,8 +41,12 @@ SETUPS: list[tuple[str, int, str, type[MultiheadAttention]]] = [
 PARTS = ("encoder", "decoder", "cross")
 # Layers, heads, shortest and longest period of the models that copy.
 COPIERS = [(2, 1, 4, 16), (2, 4, 4, 16), (1, 1, 4, 16), (1, 1, 10, 10)]
-# Layers on each side, where the norms stand, and for how many steps the learning rate rises.
-WARM_UPS = [(4, "post-LN", 0), (4, "post-LN", 60), (4, "pre-LN", 0), (1, "post-LN", 0)]
+# Layers on each side, where the norms stand, for how many steps the learning rate rises, and its
+# highest value.
+WARM_UPS = [
+    (4, "post-LN", 0, 0.008), (4, "post-LN", 60, 0.008), (4, "pre-LN", 0, 0.008),
+    (4, "post-LN", 0, 0.004), (1, "post-LN", 0, 0.008),
+]  # fmt: skip
 WARM_UP_STEPS = 200
 
 
@@ -110,20 +114,20 @@ def alone(training: Any, model: Any, attention: MultiheadAttention, head: int) -
 
 
 def run_warm_up(
-    setup: tuple[int, str, int], seed: int, steps: int = WARM_UP_STEPS
+    setup: tuple[int, str, int, float], seed: int, steps: int = WARM_UP_STEPS
 ) -> dict[str, Any]:
     """Train a model on lengths from three to ten, and judge it as the chapter does.
 
     The model, its optimizer and the learning rate are the chapter's, apart from the setup.
     """
     training: Any = chapters.load("10_training")
-    layers, order, warm_up = setup
+    layers, order, warm_up, highest = setup
     torch.manual_seed(seed)
     model = Seq2SeqTransformer(
         13, 13, 32, 2, layers, layers, 128, 0.0,
         pad=training.PAD, max_len=11, norm_first=order == "pre-LN",
     )  # fmt: skip
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.008)
+    optimizer = torch.optim.Adam(model.parameters(), lr=highest)
 
     def rate(step: int) -> float:
         """Rise, if at all, over ``warm_up`` steps; fall all the way to a tenth."""
@@ -135,8 +139,8 @@ def run_warm_up(
     training.train(begun, steps)
     loss, _, exact = (round(number, 4) for number in training.judge(begun))
     return {
-        "layers": layers, "order": order, "warm-up": warm_up, "steps": steps, "seed": seed,
-        "loss": loss, "exact match": exact,
+        "layers": layers, "order": order, "warm-up": warm_up, "learning rate": highest,
+        "steps": steps, "seed": seed, "loss": loss, "exact match": exact,
     }  # fmt: skip
 
 

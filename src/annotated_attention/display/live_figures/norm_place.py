@@ -62,10 +62,9 @@ def norm_place(
         "order": next(iter(orders)),
         "depth": depth,
     }
-    *some, most = depths
-    caption = (
-        f"Solid lines: {most} layers; broken ones: {' and '.join(map(str, some))}." if some else ""
-    )
+    styles = zip(("solid", "dashed", "dotted"), reversed(depths), strict=False)
+    lines = "; ".join(f"{style} lines: {deep} layers" for style, deep in styles)
+    caption = f"{lines.capitalize()}." if len(depths) > 1 else ""
     static = finish(drawing, name=name, alt=alt, caption=caption)
     return live(static, "norm_place", data, room=(398, 748))
 
