@@ -319,7 +319,7 @@ for batch_first in (True, False):
 given = sequence_first.clone().requires_grad_()               # (n, b, h * d)
 wrong = four_axes(given, given, given, h)                     # (n, b, h * d)
 gradient = torch.autograd.grad(wrong[it, 0].sum(), given)[0]  # (n, b, h * d)
-print("shape", tuple(wrong.shape), "is right. Before “was thirsty”, “it” reacts to")
+print("shape", tuple(wrong.shape), "is right. With “thirsty”, “it” reacts to")
 one.show(["thirsty", "sweet"], [*one.WORDS[:-1], "last"], gradient.abs().sum(-1).T)
 assert gradient.any(-1).nonzero().tolist() == [[it, 0], [it, 1]]
 
