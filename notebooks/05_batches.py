@@ -350,7 +350,7 @@ for samples, queries, keys in ((2, 4, 4), (2, 1, 5), (2, 3, 5)):
 # single query stands where the code expects the batch. Broadcasting stretches this axis of size 1 to
 # the five of the keys, so the code runs, too, and gives the wrong shape: (1, 2, 24) would be right.
 # Only the third stops with an error: the code reads b = 3 from the queries, and b = 5 from the keys,
-# operand 1. So a test of self-attention is not enough, and the sizes in our proofs all differ, and
+# operand 1. So a test of self-attention is not enough. The sizes in our proofs all differ, and
 # none of them is 1.
 
 # %% [markdown]
