@@ -319,7 +319,7 @@ for batch_first in (True, False):
 given = sequence_first.clone().requires_grad_()               # (n, b, h * d)
 wrong = four_axes(given, given, given, h)                     # (n, b, h * d)
 gradient = torch.autograd.grad(wrong[it, 0].sum(), given)[0]  # (n, b, h * d)
-print("shape", tuple(wrong.shape), "is right. Before “was thirsty”, “it” reacts to")
+print("shape", tuple(wrong.shape), "is right. With “thirsty”, “it” reacts to")
 one.show(["thirsty", "sweet"], [*one.WORDS[:-1], "last"], gradient.abs().sum(-1).T)
 assert gradient.any(-1).nonzero().tolist() == [[it, 0], [it, 1]]
 
@@ -350,7 +350,7 @@ for samples, queries, keys in ((2, 4, 4), (2, 1, 5), (2, 3, 5)):
 # single query stands where the code expects the batch. Broadcasting stretches this axis of size 1 to
 # the five of the keys, so the code runs, too, and gives the wrong shape: (1, 2, 24) would be right.
 # Only the third stops with an error: the code reads b = 3 from the queries, and b = 5 from the keys,
-# operand 1. So a test of self-attention is not enough, and the sizes in our proofs all differ, and
+# operand 1. So a test of self-attention is not enough. The sizes in our proofs all differ, and
 # none of them is 1.
 
 # %% [markdown]
