@@ -77,8 +77,9 @@ def scaled_dot_product_attention(
         blocked, bias = merge_masks(future, blocked, bias)
     # The products below are faster on tensors that lie in one piece.
     query, key, value = _contiguous_for_speed(query, key, value)
-    # Lines one and two also have a quick form, with the same result. It is left out for a score
-    # from the caller, and while PyTorch records a call that may run later, and with gradients.
+    # Lines one and two also have a quick form, with the same result. It is not used with a
+    # score from the caller, nor while PyTorch records the call: what is recorded may run later, and
+    # with gradients.
     recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
     quick = score is None and not recorded
     weights = _weights_for_speed(query, key, scale, blocked, bias) if quick else None
