@@ -20,21 +20,21 @@ display.chapter_map(
 # ## The three lines
 #
 # The centre of everything is the formula of [One head](01_one_head.ipynb): score, softmax, mix. In
-# the package these are three functions, and a helper that the second one calls. Over each piece of
-# code stands what it does, and the numbers are the lines of the real file. They jump where the
-# docstring was, since it stands above. Dropout is off as long as `dropout_p` is 0, and comes
-# [later](#dropout).
+# the package these are three functions, and a helper that the second one calls. The docstring of each
+# is shown above its code, and the line numbers are those of the real file, so they jump where the
+# docstring was. Dropout is off as long as `dropout_p` is 0, and comes [later](#dropout).
 #
-# Look for the masks of [Masks](06_masks.ipynb) in the second function: the fix for fully masked rows
-# has two halves, one before the softmax, one after. Beside the boolean mask `blocked` there is a
-# second kind, numbers that are added to the scores, for instance to make distant keys count less. Such
-# a mask is called `bias` here, and has nothing to do with a `Linear`'s bias.
+# Beside the boolean mask `blocked` of [Masks](06_masks.ipynb) there is a second kind of mask: numbers
+# that are added to the scores, for instance to make distant keys count less. Such a mask is called
+# `bias` here; it has nothing to do with the bias of a `Linear`. In the second function, look for the
+# fix for fully masked rows. It has two halves, one before the softmax and one after. The first half
+# makes it safe to add the mask, because no row of −∞ is left.
 
 # %%
 from annotated_attention import attention, chapters, masks
 
 THREE_LINES = (attention.scaled_scores, attention.masked_softmax, attention.mix)
-display.annotated(*THREE_LINES, masks.masks_as_bias)
+display.annotated(*THREE_LINES, masks.masks_as_bias, sections=False)
 
 # %% [markdown]
 # The dots in `(..., n, m)` stand for any axes in front, such as samples and heads; these functions
@@ -56,7 +56,7 @@ torch.testing.assert_close((output, weights), one.attend(words, words, words))
 one.show(one.WORDS, ["it looks at"], weights[[it]].mT)
 
 # %% [markdown]
-# *It* gives 0.30 to *thirsty*, the number that you know from paper.
+# *It* gives 0.30 to *thirsty*, the number that you worked out on paper.
 #
 # ### Two ways through
 #
@@ -71,11 +71,14 @@ from annotated_attention import scaled_dot_product_attention
 display.annotated(scaled_dot_product_attention)
 
 # %% [markdown]
-# `block_future` is known from [Masks](06_masks.ipynb#merging-the-two). `merge_masks` is the operator
-# `|` of that chapter, which also adds up masks made of numbers. Both come below. The names in this
-# function that begin with an underscore refuse bad arguments, call the fused kernel, or save time;
-# they stand in the fold after the next cell. Both ways must agree on outputs and on gradients. Here
-# they do so with a causal mask, and with the mask of one fully masked row.
+# `block_future` is known from [Masks](06_masks.ipynb#merging-the-two). `merge_masks` does what the
+# operator `|` did there, and also adds up masks made of numbers. Both functions are shown below. The
+# functions that begin with an underscore refuse bad arguments, call the fused kernel, or save time;
+# they stand in the fold after the next cell.
+#
+# With weights and without, outputs and gradients must agree. The cell compares them twice, with a
+# causal mask and with a mask that hides every key from *it*. The printed row is what *it* collects;
+# in the second case that must be zero.
 
 # %%
 x = words.double().requires_grad_()  # (8, 4)
@@ -87,15 +90,15 @@ for name, mask in {"causal": {"is_causal": True}, "it masked": {"blocked": nobod
     torch.testing.assert_close(fast, slow)
     torch.testing.assert_close(one.gradients(fast, [x]), one.gradients(slow, [x]))
     print(f"{name}: equal; it collects")
-    print("   ", *(f"{number:.2f}" for number in slow[it]))
+    print("   ", *(f"{x} {number:.2f}" for x, number in zip(one.FEATURES, slow[it])))
 
 # %% [markdown]
 # <!-- deeper: The functions with an underscore -->
 # ### Going deeper: The functions with an underscore
 #
-# The fused kernel wants four axes and one mask that is added, so `_fused` prepares both.
-# The next four compute what the three lines compute, with fewer passes over memory; what they save is
-# measured in [Speed](13_speed.ipynb). The checks come last.
+# The fused kernel wants four axes and one mask that is added, so `_fused` prepares both. The next
+# four give the same numbers as lines one and two, and use less memory or less time; what they save
+# is measured in [Speed](13_speed.ipynb). The checks come last.
 
 # %%
 FOR_SPEED = (attention._contiguous_for_speed, attention._weights_for_speed)
@@ -113,14 +116,14 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 # ## The class
 #
 # Now the class around the three lines. Its method `forward` is what runs when you call the module.
-# Read the notes from top to bottom. Where a note begins with a shape, it is the one that the lines
-# under it make. Tokens come in as `(n, b, e)`, become `(b, h, n, d)` for the attention, and leave as
+# Read the notes from top to bottom. A shape at the start of a note is the shape that the lines below
+# it produce. Tokens come in as `(n, b, e)`, become `(b, h, n, d)` for the attention, and leave as
 # they came.
 #
-# Two terms first. **Appended keys**: two settings of the class add one more key and value each to every
-# sequence, a place to look when nothing fits ([fold
+# Two terms first. **Appended keys**: two settings of the class each add one more key and value to
+# every sequence, as a place to look when nothing else fits ([fold
 # below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended, and
-# the dots in `(b, h, ..., d)` are m. **Hook**: a function that PyTorch calls after a module has run.
+# `(b, h, ..., d)` is `(b, h, m, d)`. **Hook**: a function that PyTorch calls after a module has run.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -128,9 +131,9 @@ from annotated_attention import MultiheadAttention
 display.annotated(MultiheadAttention.forward)
 
 # %% [markdown]
-# Do not take the shapes on trust: let a subclass write down what passes. Three queries look at five
-# keys, in two samples, with four heads of width 6, and sample 1 has two places of padding. A
-# hook adds what goes through `out_proj`.
+# Do not take the shapes on trust: let a subclass record what passes through. Three queries look at
+# five keys, in two samples, with four heads of width 6, and sample 1 has two places of padding. A
+# hook records what goes into and out of `out_proj`.
 
 # %%
 b, n, m, h, d = 2, 3, 5, 4, 6
@@ -201,29 +204,29 @@ display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")
 from annotated_attention.heads import merge_heads, split_heads
 
 FIRST = (MultiheadAttention._project, MultiheadAttention._batch_first)
-display.annotated(*FIRST, split_heads)
+display.annotated(*FIRST, split_heads, sections=False)
 
 # %% [markdown]
 # The second group gives each mask the axes of the scores: look for `None, None`, the axes for heads
-# and queries that a padding mask lacks. Of `_merge` a first reader needs the first and the last line,
-# since what stands between is for appended keys.
+# and queries that a padding mask lacks. On a first reading, the first and the last line of `_merge`'s
+# body are enough; those between deal with appended keys.
 
 # %%
 TO_HEADS = (masks.attention_to_heads, masks.padding_to_heads)
-display.annotated(MultiheadAttention._merge, *TO_HEADS)
+display.annotated(MultiheadAttention._merge, *TO_HEADS, sections=False)
 
 # %% [markdown]
-# To the second group belong two functions that
-# [`scaled_dot_product_attention`](#code-scaled_dot_product_attention) has called, too. See how
+# The second group also includes two functions that
+# [`scaled_dot_product_attention`](#code-scaled_dot_product_attention) has already called. See how
 # `merge_masks` keeps the two kinds of masks apart: booleans meet in `|`, numbers in `+`.
 
 # %%
-display.annotated(masks.block_future, masks.merge_masks)
+display.annotated(masks.block_future, masks.merge_masks, sections=False)
 
 # %% [markdown]
 # The third group computes. `attend` hands over to the function that you have read at the beginning,
-# and `score` to the first of the three lines. These two are there to be overridden, and each has an
-# example in its fold.
+# and `score` to the first of the three lines. These two are there to be overridden, and
+# [below](#a-score-of-your-own) you override both.
 
 # %%
 display.annotated(MultiheadAttention.attend, MultiheadAttention.score)
@@ -233,7 +236,7 @@ display.annotated(MultiheadAttention.attend, MultiheadAttention.score)
 # undoes `_batch_first`.
 
 # %%
-display.annotated(merge_heads, MultiheadAttention._as_given)
+display.annotated(merge_heads, MultiheadAttention._as_given, sections=False)
 
 # %% [markdown]
 # ## In PyTorch's place
@@ -272,9 +275,11 @@ for name, options in SETTINGS.items():
     torch.testing.assert_close(
         mine, one.gradients(expected[0], [*given, *theirs.parameters()])
     )
-    print(f"{name:>13}: {len(ours.state_dict())} entries, {len(mine)} gradients")
+    print(f"{name:>13}: {len(ours.state_dict())} parameters, {len(mine)} gradients")
 
 # %% [markdown]
+# Each line counts three gradients more than parameters: those of the three inputs.
+#
 # So in a model that somebody else has written, one line replaces the module. Take PyTorch's encoder
 # layer, which is attention with some steps after it that the [next
 # chapter](08_transformer_layers.ipynb) explains. Its `state_dict`, the parameters by name, still fits:
@@ -293,18 +298,19 @@ layer.load_state_dict(checkpoint)
 after = layer(x)  # (b, n, e)
 torch.testing.assert_close(after, before)
 torch.testing.assert_close(one.gradients(after, [x, *layer.parameters()]), expected)
-print(f"{len(checkpoint)} entries loaded\noutput and {len(expected)} gradients are equal")
+print(f"{len(checkpoint)} parameters fit\noutput and {len(expected)} gradients are equal")
 
 # %% [markdown]
-# Output and gradients have not changed. What has changed in the model? Compare how it prints:
+# The output has not changed, nor have the gradients of the parameters and of the input. What has
+# changed in the model? Compare how it prints:
 
 # %%
 display.diff(printed, str(layer))
 
 # %% [markdown]
-# In print only `out_proj` differs: PyTorch's has a class of its own, and ours is a plain `Linear`. The
+# Only the line of `out_proj` differs: PyTorch's has a class of its own, ours is a plain `Linear`. The
 # two attention classes share their name, so their line looks the same. What behaves differently is
-# listed in the last fold.
+# listed in [the last fold](#going-deeper-where-it-differs-from-pytorchs).
 #
 # Now forget `batch_first=True` in the line that replaces the module. Where do you find out: when the
 # checkpoint is loaded, when the layer is called, or not at all?
@@ -357,7 +363,8 @@ one.show(one.WORDS, ["head 1", "head 2", "mean"], rows.mT)
 # %% [markdown]
 # Head 1 gives *cat* 0.82, and head 2 gives *thirsty* 0.78. By default you get the mean over the heads,
 # and from the mean alone you cannot tell which head asked what. `average_attn_weights=False` returns
-# the weights of each head. Where scripts run, choose a head in the figure, and then another word:
+# the weights of each head. Choose a head in the figure, and then another word (without JavaScript it
+# shows the mean):
 
 # %% jupyter={"source_hidden": true}
 three = torch.cat([each, mean[None]])  # (3, 8, 8)
@@ -380,7 +387,7 @@ display.heads_at_work(still, three, one.WORDS, one.WORDS, start=(0, 2, it), head
 
 
 # %%
-def kept(n: int, need_weights: bool) -> int:
+def kept(n: int, need_weights: bool, dropout: float = 0.0) -> int:
     """Count the bytes that a call on n tokens keeps for its gradient."""
     sizes: dict[int, int] = {}
 
@@ -388,7 +395,7 @@ def kept(n: int, need_weights: bool) -> int:
         sizes[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
         return x
 
-    module = MultiheadAttention(64, 8)
+    module = MultiheadAttention(64, 8, dropout)
     x = torch.randn(n, 1, 64)
     with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
         module(x, x, x, need_weights=need_weights)
@@ -398,12 +405,15 @@ def kept(n: int, need_weights: bool) -> int:
 print("   n   with weights   without")
 for length in (64, 128, 256, 512, 1024):
     print(f"{length:4} {kept(length, True):14,} {kept(length, False):9,}")
+stored = [kept(1024, need_weights, dropout=0.1) for need_weights in (True, False)]
+print("with dropout: at least", f"{min(stored):,}")
 
 # %% [markdown]
 # From 512 to 1024 tokens the middle column grows almost fourfold, and the last one almost twofold.
-# What do the weights cost in time? The package has measured how much slower a forward and backward
-# pass is with weights than without. Each line has its size as `(b, n, e, h)`; the last two name the
-# processor and the version of PyTorch.
+# With dropout, 1024 tokens keep more than any of these, with weights or without: on a CPU the `(n,
+# m)` weights are then stored in either case. What do the weights cost in time? The package has
+# measured how much slower a forward and backward pass is with weights than without. Each line has
+# its size as `(b, n, e, h)`; the last two name the processor and the version of PyTorch.
 
 # %%
 from annotated_attention import measure
@@ -417,7 +427,7 @@ print(origin["cpu"])
 print("torch", origin["torch"])
 
 # %% [markdown]
-# So pass `need_weights=False` unless you look at the weights. With dropout less is saved.
+# So pass `need_weights=False` unless you look at the weights.
 #
 # ## Dropout
 #
@@ -448,9 +458,9 @@ one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], rows.sum(-1).mT)
 
 # %% [markdown]
 # Each number is the sum of a word's weights in head 1. In one draw the sums scatter, over many draws
-# they meet at one, and in evaluation nothing is dropped.
-# The weights that you get back are those that have mixed the values, after dropout; others would not
-# belong to the output. PyTorch's class returns the same, and from one seed it drops the same weights:
+# they average to about one, and in evaluation nothing is dropped. The weights that you get back are
+# the ones that mixed the values, after dropout; any others would not match the output. PyTorch's
+# class returns the same, and from one seed it drops the same weights:
 
 # %%
 drawn = []
@@ -488,13 +498,16 @@ one.show(one.WORDS, ["by product", "by distance"], rows.mT)
 # By the product, *it* finds *thirsty* with 0.30. By distance it finds itself, with 0.29, and *cat* and
 # *milk* fall behind *the*. What exactly has changed? Multiply out:
 #
-# $$-\lVert q - k\rVert^2 / 2 = qk^\top - \lVert q \rVert^2 / 2 - \lVert k \rVert^2 / 2$$
+# $$-\frac{\lVert q - k\rVert^2}{2 \sqrt d} = \frac{qk^\top}{\sqrt d} - \frac{\lVert q \rVert^2}{2 \sqrt d}
+# - \frac{\lVert k \rVert^2}{2 \sqrt d}$$
 #
-# The softmax ignores what is the same for all keys, so $\lVert q \rVert^2$ drops out. What is left is
-# $-\lVert k \rVert^2 / 2$, a handicap for long keys, and *cat* and *milk* are long vectors. Give this
-# handicap to the ordinary class as a mask that is added, next to a causal mask, and the two classes
-# must agree. Each head has its own keys, so each needs a mask of its own. As in PyTorch's class,
-# `attn_mask` has no axis for heads: masks for each sample and head come as `(b * h, n, m)`.
+# The first term is the ordinary score. The second is the same for all keys, so the softmax ignores
+# it. What is left is the third, a handicap for long keys, and *cat* and *milk* are long vectors.
+#
+# Check this: add the handicap to the scores of the ordinary class, and the two classes must agree.
+# The handicap goes in as a mask of numbers. Each head has its own keys and so a mask of its own, and
+# `attn_mask` takes one for each sample and head as `(b * h, n, m)`, like PyTorch's. Both classes also
+# get a causal mask, so that the two kinds of masks have to merge.
 
 # %%
 torch.manual_seed(8)
@@ -617,7 +630,7 @@ print(f"packed {packed.std():.4f}, apart {apart.std():.4f}")
 # as many columns that block nothing.
 
 # %%
-display.annotated(MultiheadAttention._append, masks.append_allowed)
+display.annotated(MultiheadAttention._append, masks.append_allowed, sections=False)
 
 # %% [markdown]
 # Here is a task that needs it. There are five tokens, each with a number, and in half of the sequences
@@ -696,7 +709,7 @@ for bad in (
 # %%
 from annotated_attention import checks
 
-display.annotated(MultiheadAttention._check, checks)
+display.annotated(MultiheadAttention._check, checks, sections=False)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -764,7 +777,6 @@ def references() -> list[tuple[str, Tensor]]:
 
 
 REFERENCES = references()
-print(len(REFERENCES), "known outputs")
 
 # %% [markdown]
 # Each call says in words how it is made: with weights or without, in training, in evaluation, or in
@@ -901,8 +913,7 @@ def scripted(kind: type[nn.Module], how: str) -> str:
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    ragged = torch.nested.nested_tensor([QUERY[0], QUERY[1, :2]])
-print(len(ragged.unbind()), "sequences in one nested tensor")
+    ragged = torch.nested.nested_tensor([QUERY[0], QUERY[1, :2]])  # of lengths 4 and 2
 
 # %%
 nest = given(ragged, ragged, ragged)
@@ -1067,8 +1078,8 @@ exercises.multihead_attention.check_take_over(take_over)
 #
 # <details><summary>Hint 2</summary>
 #
-# PyTorch's module keeps most settings under their own names: `theirs.batch_first`, for example. It has
-# no `bias`: look whether `in_proj_bias` is None. For `bias_k` likewise.
+# PyTorch's module keeps most settings under their own names: `theirs.batch_first`, for example. It
+# keeps no setting named `bias`: look whether `in_proj_bias` is None. For `bias_k` likewise.
 #
 # </details>
 #
@@ -1106,7 +1117,7 @@ exercises.multihead_attention.check_take_over(take_over)
 # %% [markdown]
 # ## What you have now
 #
-# Every line of the class stands on this page, the checks in folds. You have put the class in
+# Every line of the class stands on this page, some of them in folds. You have put the class in
 # PyTorch's place, and you can change its score or the whole attention step.
 #
 # > **In short.** $\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots,

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Masks in the wild
 #
-# *This mask comes from somewhere else: what will the function make of it?*
+# *Here is somebody else's mask: what will the function make of it?*
 #
 # A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out?
 # The paper looks the same, and a doorkeeper who guesses wrong turns away every guest without
@@ -9,9 +9,9 @@
 # their own way, and a function that reads it the other way round raises no error.
 #
 # [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day on which you
-# meet somebody else's: what True means, which shape fits, booleans or numbers, which number blocks
-# in half precision, and where the causal mask begins when queries and keys differ in number. Every
-# answer comes from running the function in question, in the version of PyTorch that the first cell
+# meet somebody else's: what True means, which shape fits, booleans or numbers, which number can
+# block a key, and where the causal mask begins when queries and keys differ in number. Every answer
+# comes from running the function in question, in the version of PyTorch that the first cell
 # prints.
 
 # %% tags=["hide-input"]
@@ -71,7 +71,7 @@ for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
 #
 # The cell has asked *what does the output react to?*, and that question needs no look inside. So put
 # it to every function that you may meet: give it a mask that is True for key 2 only, and see whether
-# query 0 reacts to that key or to the others.
+# query 0 reacts to key 2 or to key 1, which the mask does not mark.
 
 
 # %%
@@ -91,9 +91,10 @@ def true_means(call) -> str:
 
 
 # %% [markdown]
-# First this package and PyTorch, each with what True means to it. PyTorch's encoder layer, known from
-# [Transformer layers](08_transformer_layers.ipynb), holds an attention and takes its masks under other
-# names. Look for the row that stands alone.
+# First this package and PyTorch, each with what True means to it. PyTorch's encoder layer
+# ([Transformer layers](08_transformer_layers.ipynb)) holds an attention and takes its masks under
+# other names. A padding mask has one row for all queries, so there the first row of `given` is
+# passed. Look for the line of the output that stands alone.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -124,9 +125,10 @@ for name, call in calls.items():
 # PyTorch contradicts itself: its class blocks where a mask is True, and its function allows
 # [[PyTorch](../docs/references.md#pytorch)].
 #
-# And code that others publish? [Published code](15_published_code.ipynb) reads seven designs. Their names
-# do not matter yet: look at the axes that each design documents for its mask, and at what True means to
-# it. The folded cell says only how each is called; all of them get the same mask.
+# What about the code that others publish? [Published code](15_published_code.ipynb) reads seven
+# designs. Their names do not matter yet. The middle column is the shape that each design documents
+# for its mask, the last one is what True means to it. The folded cell says how each is called with
+# our mask.
 
 # %% jupyter={"source_hidden": true}
 from functools import partial
@@ -157,10 +159,11 @@ for name, design in DESIGNS.items():
     print(f"{name:18} {design.mask:13} {means}")
 
 # %% [markdown]
-# Four of seven allow, three block. So name a mask for what True means, `blocked` or `allowed`, and
-# turn what comes from outside once, where it comes in. `as_blocked` does that, and makes you say
-# which of the two it was. A tokenizer, here one of the library `tokenizers`, cuts a text into words or
-# pieces. It writes 1 for each of them and 0 for padding, so its 1 means *allowed*:
+# Four of seven allow, three block, and the shapes differ, too. So name a mask after what True means,
+# `blocked` or `allowed`, and convert masks from outside once, at the point where they come in.
+# `as_blocked` does the conversion, and makes you state which of the two the mask is. A tokenizer,
+# here one of the library `tokenizers`, cuts a text into words or pieces. It writes 1 for each of
+# them and 0 for padding, so its 1 means *allowed*:
 
 # %%
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -232,6 +235,8 @@ assert [column.count("yes") for column in taken.values()] == [4, 2, 1]
 # Since b = h, every shape fits.
 #
 # </details>
+#
+# The cell asks sample 1 whether its heads react to its padding, which would be a leak.
 
 # %%
 padding = masks.block_padding(torch.tensor([5, 3]), 5)  # (b, m)
@@ -242,7 +247,7 @@ for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
     output = F.scaled_dot_product_attention(queries, keys, keys, given)  # (b, h, n, d)
     (reaction,) = one.gradients(output[1], [keys])                       # (b, h, m, d)
     leaks = reaction[1, :, 3:].flatten(1).any(1).tolist()
-    print(f"{name:12} head 0 leaks: {leaks[0]!s:5} head 1: {leaks[1]}")
+    print(f"{name:12} sample 1, head 0 leaks: {leaks[0]!s:5} head 1: {leaks[1]}")
     assert leaks == [name == "(b, n, m)", False]
 
 # %% [markdown]
@@ -251,8 +256,9 @@ for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
 # ## Heads folded into the batch
 #
 # Much code uses the folded form of [Batches](05_batches.ipynb), where samples and heads share one
-# axis. There the 1 cannot stay, and every head needs a copy: `(b, m)` → `(b, 1, 1, m)` → `(b, h, 1,
-# m)` → `(b * h, 1, m)`. Both ways, at sizes that differ:
+# axis. There the heads have no axis of size 1 to stretch, so every head needs its own copy: `(b, m)`
+# → `(b, 1, 1, m)` → `(b, h, 1, m)` → `(b * h, 1, m)`. The cell compares this with the broadcast
+# mask, at sizes that differ:
 
 # %%
 four = [torch.randn(2, 4, length, 6).double().requires_grad_() for length in (3, 5, 5)]
@@ -308,8 +314,8 @@ for name, per_head in choices.items():
 #
 # A mask may also be **additive**: floating-point numbers that are added to the scores. 0 changes
 # nothing, $-\infty$ blocks, and a number between the two is a preference, such as one point off for
-# each step of distance. Here the picture of the list ends: an additive mask is a price rather than a
-# ban.
+# each step of distance. Here the picture of the list ends, because an additive mask can also be a
+# price instead of a ban.
 #
 # `merge_masks` takes masks of both kinds. It merges the booleans into one `blocked`, adds the floats up
 # to one `bias`, and returns the two. Together they must do what a single additive mask does in
@@ -329,12 +335,14 @@ torch.testing.assert_close(one.gradients(apart, [x]), one.gradients(together, [x
 print("equal, and so are the gradients")
 
 # %% [markdown]
-# To turn a boolean mask into an additive one takes one line, and two of the three that come to mind
-# are wrong. Watch the weights that the word *was* of the short sentence gives to padding:
+# Turning a boolean mask into an additive one takes a single line, but of the three that come to mind,
+# two are wrong. Watch the weights that the word *was* of the short sentence gives to padding, first
+# without a mask:
 
 # %%
 scores = (x @ x.mT / 2).detach()[1, 2]         # (m,)
 conversions = {
+    "no mask": torch.zeros(2, 8),
     "blocked.double()": blocked.double(),
     "blocked * -math.inf": blocked * -math.inf,
     "masked_fill": torch.zeros(2, 8).masked_fill(blocked, -math.inf),
@@ -346,8 +354,8 @@ for name, additive in conversions.items():
     assert weights.isnan().all() == (name == "blocked * -math.inf")
 
 # %% [markdown]
-# The first line *adds one* to the scores that it should hide, so padding gets more than without any
-# mask. The second multiplies: for a key that is not blocked, $0 \cdot -\infty$ is NaN.
+# `blocked.double()` *adds one* to the scores that it should hide, so padding gets more than without
+# any mask. The product fails at every key that is not blocked, because $0 \cdot -\infty$ is NaN.
 
 # %% [markdown]
 # <!-- deeper: A fast path that reads floats as booleans -->
@@ -382,9 +390,10 @@ assert not torch.allclose(fast, slow)
 # make a row NaN. But large models compute in half precision, with 16 bits a number: **bfloat16** has the
 # range of float32 with fewer digits, and **float16** has more digits in a small range.
 #
-# Take a query whose three scores are 3, 1 and -2. First one key is blocked, then all three are, either
-# by writing the fill over the scores or by adding it to them. Look for two things: a fill that does not
-# fit into its dtype, and what a fully masked row gets from a finite fill.
+# Take a query whose three scores are 3, 1 and -2. In the first table one key is blocked, by writing
+# the fill over its score. In the other two all keys are blocked, once by writing and once by adding.
+# Look for two things: a fill that does not fit into its dtype, and what a fully masked row gets from
+# a finite fill.
 
 # %%
 sees_two, sees_none = torch.tensor([[False, False, True], [True, True, True]])
@@ -421,7 +430,7 @@ assert kept == [("all keys blocked, fill is added", torch.float32)]
 
 # %% [markdown]
 # With one blocked key, every fill that fits does the same. -1e9 does not fit into float16 and raises
-# an error, which is the better kind of mistake.
+# an error, and a loud mistake is the better kind.
 #
 # With all keys blocked, a finite fill gives weights to keys that the query must not see, and no number
 # looks suspicious. A fill that replaces the scores makes them equal, so each key gets a third. A fill
@@ -429,9 +438,9 @@ assert kept == [("all keys blocked, fill is added", torch.float32)]
 # those without any mask, 0.88, 0.12 and 0.01. With -1e9, or in half precision, the sum keeps too few
 # digits to tell the scores apart, and the weights are uniform after all.
 #
-# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But masks may be added. Where
-# two of them cover a whole row, such as a mask of the keys and one of the queries of an empty
-# sentence, every sum is $-\infty$, and the NaN is back:
+# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But masks may be added up.
+# Where two such masks cover a whole row, as the key mask and the query mask of an empty sentence do,
+# every sum is $-\infty$, and the NaN is back:
 
 # %%
 lowest = torch.finfo(torch.float16).min
@@ -445,15 +454,16 @@ assert twice.isneginf().all()
 assert not nothing.any()
 
 # %% [markdown]
-# This book fills with $-\infty$, which every dtype has, and treats fully masked rows on their own.
+# This book fills with $-\infty$, which every dtype has, and handles fully masked rows separately.
 #
 # ## What a fully masked row gets
 #
 # NaN, zeros or uniform weights: [Masks](06_masks.ipynb#fully-masked-rows) named the three fates.
 # PyTorch's class gives NaN or zeros, depending on which of three routes a call takes. With weights,
-# it computes the softmax itself. Without weights, it calls PyTorch's function. In evaluation,
-# without gradients and without weights, it takes a fast path in C++, with a softmax of its own.
-# Query 1 is fully masked here, and the gradient is that of row 0, which is not.
+# it computes the softmax itself. Without weights, it calls PyTorch's function. In inference, which is
+# evaluation without gradients, self-attention takes a fast path in C++ with a softmax of its own,
+# with weights or without. Query 1 is fully masked here. The gradient printed is that of row 0, which
+# is not masked and should stay finite.
 
 
 # %%
@@ -477,16 +487,23 @@ classes = {"nn.MultiheadAttention": doubled}
 classes["this package's"] = MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 for name, kind in classes.items():
     print(name)
-    found = [bad_row(kind, True), bad_row(kind, False), bad_row(kind, False, False)]
-    for how, said in zip(("with weights", "without weights", "in evaluation"), found):
-        print(f"  {how:15} {said}")
-    bad = [True, False, True] if kind is doubled else [False] * 3
-    assert ["NaN" in said for said in found] == bad
+    calls = {"with weights": (True,), "without weights": (False,)}
+    calls |= {"inference, with": (True, False), "inference, without": (False, False)}
+    found = {how: bad_row(kind, *flags) for how, flags in calls.items()}
+    for how, said in found.items():
+        print(f"  {how:18} {said}")
+    bad = [True, False, True, True] if kind is doubled else [False] * 4
+    assert ["NaN" in said for said in found.values()] == bad
 torch.backends.mha.set_fastpath_enabled(False)
-print("PyTorch's in evaluation, fast path off:", bad_row(doubled, False, False))
+print("inference, without, and without the fast path:", bad_row(doubled, False, False))
 torch.backends.mha.set_fastpath_enabled(True)
 
 # %% [markdown]
+# With weights, the masked row spoils the gradient of a row that has nothing to do with it. In
+# inference without weights, the NaN comes from the fast path: switched off, the same call gives
+# zeros. The class applies an output projection after the mix, so where its table says *zeros*, what
+# comes out is the bias of that projection.
+#
 # PyTorch's function gives zeros, whatever the dtype:
 
 # %%
@@ -498,10 +515,8 @@ for dtype in (torch.float64, *DTYPES):
     assert not zeros.any()
 
 # %% [markdown]
-# All of these calls ran on a CPU. The class applies an output projection behind the mixture, so
-# where the table says *zeros*, the bias of that projection comes out. The published designs fill
-# with finite numbers or with $-\infty$, and [Published code](15_published_code.ipynb) shows what
-# their rows get.
+# All of these calls ran on a CPU. The published designs fill with finite numbers or with $-\infty$,
+# and [Published code](15_published_code.ipynb) shows what their rows get.
 #
 # > **Pitfall.** Blocked is not absent. The weight of a blocked key is 0, but $0 \cdot \mathrm{NaN}$
 # > is NaN. Whatever stands in the padding must be finite.
@@ -521,10 +536,10 @@ assert finite.isfinite().all()
 # %% [markdown]
 # ## Corners when n ≠ m
 #
-# The last question comes up as soon as a model writes. It keeps the keys and the values of earlier words,
-# and asks only for the newest one: one query, eight keys. That query stands at the *last* place.
-# PyTorch's flag `is_causal=True` makes the causal mask for you. How many of the eight keys does the query
-# see then: eight, one, or none?
+# The last question comes up as soon as a model writes. It keeps the keys and the values of earlier
+# words, and asks only for the newest one: one query, eight keys. That query is in the *last* place.
+# PyTorch's flag `is_causal=True` makes the causal mask for you. How many of the eight keys does the
+# query then see: eight, one, or none?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -568,6 +583,7 @@ from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 words = one.embed(one.WORDS).double().requires_grad_()             # (m, d)
 whole = six.attend(words, words, words, masks.block_future(8))[0]  # (n, d)
 last = words[-1:].detach()                                         # (1, d)
+step, their_step = scaled_dot_product_attention, F.scaled_dot_product_attention
 calls = {
     "is_causal=True": lambda q, k: their_step(q, k, k, is_causal=True),
     "is_causal=True, ours": lambda q, k: step(q, k, k, is_causal=True)[0],
@@ -603,24 +619,25 @@ ways = {
 
 # %%
 for name, arguments in ways.items():
-    counts = []
-    for i in (0, 1, 2, 0, 1, 2):
-        small_class.train(len(counts) < 3)
-        output, _ = small_class(newest, words, words, **right, **arguments)
-        (reaction,) = one.gradients(output[i], [words])  # (m, d)
-        counts.append(int(reaction.any(-1).sum()))
-    print(f"{name:21} training: {counts[:3]}, evaluation: {counts[3:]}")
-    assert counts == 2 * ([1, 2, 3] if name == "without weights" else [6, 7, 8])
+    for training in (True, False):
+        small_class.train(training)
+        counts = []
+        for i in range(3):
+            output, _ = small_class(newest, words, words, **right, **arguments)
+            (reaction,) = one.gradients(output[i], [words])  # (m, d)
+            counts.append(int(reaction.any(-1).sum()))
+        print(f"{name:21} {'training' if training else 'evaluation':10} {counts}")
+        assert counts == ([1, 2, 3] if name == "without weights" else [6, 7, 8])
 
 # %% [markdown]
 # > **Pitfall.** In PyTorch's class `is_causal=True` promises that your mask *is* the square causal
 # > one, so the class may leave the mask out. Without weights it drops the mask and begins at the
-# > top left. With weights, or with a padding mask besides, it follows your mask. The same line is
-# > right or wrong by a flag that has nothing to do with masks. Pass the mask alone, and leave
-# > `is_causal` out.
+# > top left. With weights, or with a padding mask besides, it follows your mask. So `need_weights`,
+# > which has nothing to do with masks, decides whether the same line is right or wrong. Pass the mask
+# > alone, and leave `is_causal` out.
 
 # %% [markdown]
-# For the newest n of m words cut the last n rows out of the square mask, or count the diagonal from the
+# For the newest n of m words, take the last n rows of the square mask, or count the diagonal from the
 # other corner: `triu(m - n + 1)`. What catches a wrong corner is the comparison with the whole sentence,
 # and it should be made for every n:
 
@@ -751,14 +768,15 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # | What does True mean? | blocked | allowed |
 # | Which shapes? | `(b, m)`; `(n, m)` or `(b * h, n, m)` | all that broadcast to `(b, h, n, m)` |
 # | What do floats do? | they are added | they are added |
-# | What does a fully masked row get? | NaN or zeros | zeros |
-# | Which corner does `is_causal` take? | that of your mask, or the top left | the top left |
+# | What does a fully masked row get? | with weights NaN; without them zeros, or NaN on the fast path | zeros |
+# | Which corner does `is_causal` take? | your mask's; without weights and padding the top left | the top left |
 #
 # > **In short.** An additive mask is $M$ in $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$; a boolean
 # > one stands for 0 and $-\infty$.
 # >
-# > From a tokenizer, `(b, m)`, to the scores, `(b, h, n, m)`, and one per sample, `(b, n, m)`, to
-# > the folded form, `(b * h, n, m)`:
+# > The code turns a tokenizer's mask, `(b, m)`, into an additive one, `(b, 1, 1, m)`, which broadcasts
+# > to the scores. Its last line copies the mask of each sample, `(b, n, m)`, for the folded form,
+# > `(b * h, n, m)`:
 # >
 # > ```python
 # > blocked = masks.as_blocked(given, true_means="allowed")
@@ -767,7 +785,7 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # > per_head = per_sample.repeat_interleave(h, 0)
 # > ```
 # >
-# > Turn a mask once, where it comes in, and name it for what True means. For the newest n of m
+# > Convert a mask once, where it comes in, and name it after what True means. For the newest n of m
 # > words the diagonal ends at the bottom right. When in doubt, ask the function itself: hide one
 # > key, and see what the output reacts to.
 #

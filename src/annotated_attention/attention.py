@@ -75,14 +75,16 @@ def scaled_dot_product_attention(
     if is_causal:
         future = block_future(query.size(-2), key.size(-2), query.device)  # (n, m)
         blocked, bias = merge_masks(future, blocked, bias)
+    # The products below are faster on tensors that lie in one piece.
     query, key, value = _contiguous_for_speed(query, key, value)
-    # The two lines below have a quick form, which computes the same where it can. What is recorded
-    # to run later goes without: it may run with gradients then.
+    # Lines one and two also have a quick form, with the same result. It is not used with a
+    # score from the caller, nor while PyTorch records the call: what is recorded may run later, and
+    # with gradients.
     recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
     quick = score is None and not recorded
     weights = _weights_for_speed(query, key, scale, blocked, bias) if quick else None
     if weights is None:
-        # Line one: the scores, unless the caller brings a score of another kind.
+        # Otherwise line one: the scores, by the caller's function if there is one.
         scores = scaled_scores(query, key, scale) if score is None else score(query, key)
         _check_scores(scores, query, key)
         # Line two: the softmax with masks.
@@ -178,9 +180,9 @@ def mix(weights: Tensor, value: Tensor, dropout_p: float = 0.0) -> tuple[Tensor,
 def _contiguous_for_speed(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Lay queries, keys and values out in one piece each, before anything is multiplied.
 
-    The products need that. Left to them, ``key.mT`` is copied number by number, and the backward
-    pass keeps whatever else lies between the rows of a view. What it is worth is measured: the
-    cases "for speed" in ``data/benchmarks.json``.
+    Otherwise the matrix product copies ``key.mT`` slowly, and the backward pass keeps the whole
+    tensor that a view was cut from. What it is worth is measured: the cases "for speed" in
+    ``data/benchmarks.json``.
     """
     return tuple(x.contiguous() for x in tensors)
 
@@ -190,10 +192,10 @@ def _weights_for_speed(
 ) -> Tensor | None:
     """Compute ``masked_softmax(scaled_scores(...))`` with fewer passes over (..., n, m) numbers.
 
-    The mask is added to the scores in their place. A fully masked row is not searched for in the
-    scores but in the mask, which is smaller. Such a row may see key 0 alone, so that its softmax is
-    1 there and 0 elsewhere; then that one column is set to zero. Without gradients the weights
-    take the place of the scores, too. What this is worth is measured: the cases "for speed" in
+    The mask is added to the scores in place. Fully masked rows are found in the mask, which is
+    often smaller than the scores. Such a row is allowed key 0 alone, so that its softmax is 1 there
+    and 0 elsewhere; afterwards that one weight is set to zero. Without gradients the weights
+    overwrite the scores. What this is worth is measured: the cases "for speed" in
     ``data/benchmarks.json``.
 
     Returns:
@@ -228,10 +230,10 @@ def _softmax_in_place(scores: Tensor, fully_masked: Tensor | None) -> Tensor:
 
 
 class _Softmax(torch.autograd.Function):
-    """A softmax that keeps its result for the backward pass after it has set some to zero.
+    """A softmax that sets weights to zero before it keeps them for the backward pass.
 
-    PyTorch's own would keep a second matrix, since it needs its result unchanged. Where a weight is
-    zero its gradient is, too, so the zeros do for both.
+    PyTorch's softmax keeps its result unchanged, so the changed weights would be a second matrix.
+    Where a weight is zero, the gradient of its score is zero, too, so one matrix serves for both.
     """
 
     @staticmethod

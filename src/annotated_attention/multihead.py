@@ -213,10 +213,10 @@ class MultiheadAttention(nn.Module):
         heads, weights = self.attend(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights
         )
-        # The heads stand side by side again, and W_O mixes them; it is called as a module, so that
-        # its hooks fire and a wrapper around it takes effect.
+        # The heads stand side by side again, and W_O mixes them. It is called as a module, so that
+        # its hooks run.
         output = self.out_proj(self._as_given(merge_heads(heads), query))  # (..., e)
-        # The weights leave only where they are asked for, whatever a replaced step returns.
+        # The weights are returned only if they were asked for, whatever an overridden step returns.
         if weights is None or not need_weights:
             return output, None
         # They are averaged over the heads, unless each head's own weights are asked for.
@@ -297,8 +297,8 @@ class MultiheadAttention(nn.Module):
             >>> CosineAttention(24, 4)(x, x, x)[1].shape
             torch.Size([2, 5, 5])
         """
-        # With an overridden score the fused kernel would compute something else. A subclass that
-        # leaves ``score`` alone keeps the kernel.
+        # With a score of one's own, set in a subclass or on the module itself, the fused kernel
+        # would compute something else. Whoever leaves ``score`` alone keeps the kernel.
         overridden = "score" in self.__dict__ or type(self).score is not MultiheadAttention.score
         return scaled_dot_product_attention(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights,
@@ -318,8 +318,11 @@ class MultiheadAttention(nn.Module):
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Make queries, keys and values, in the layout that was given."""
-        # Under autocast, PyTorch's mixed precision, parameters and inputs may differ in dtype.
+        # The bias of the three projections. Under autocast, PyTorch's mixed precision, parameters
+        # and inputs may differ in dtype.
         bias = None if self.in_proj_bias is None else self.in_proj_bias.to(query.dtype)
+        # One packed matrix holds W_Q, W_K and W_V; three of their own exist only where the widths
+        # of queries, keys and values differ.
         weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:
             if query is key is value:  # one product instead of three

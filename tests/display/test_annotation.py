@@ -31,7 +31,7 @@ SHOWN = [
 
 
 def page(*objects: object, methods: bool = True) -> Tag:
-    return BeautifulSoup(annotated(*objects, methods=methods).html, "html.parser")
+    return BeautifulSoup(annotated(*objects, methods=methods, examples=True).html, "html.parser")
 
 
 def numbered(soup: Tag) -> dict[int, str]:
@@ -160,6 +160,29 @@ def test_names_of_functions_in_functions_are_plain() -> None:
     assert block["id"] == "code-test_names_of_functions_in_functions_are_plain-inner"
 
 
+def test_examples_are_shown_on_request() -> None:
+    """Without them the section is gone, and what stands beside it stays."""
+    found = {
+        wanted: BeautifulSoup(annotated(heads.merge_heads, examples=wanted).html, "html.parser")
+        for wanted in (False, True)
+    }
+    titles = {wanted: [tag.text for tag in x.select("summary")] for wanted, x in found.items()}
+    assert titles == {
+        False: ["Args, Returns, Raises"],
+        True: ["Args, Returns, Raises, Examples"],
+    }
+    assert ["tensor([[" in x.text for x in found.values()] == [False, True]
+    assert all("Source: Vaswani" in x.text for x in found.values())
+    assert "Examples" not in render("Examples:\n    >>> f(1)\n    2\n", {"Examples"})
+
+
+def test_sections_can_be_left_out() -> None:
+    html = annotated(heads.merge_heads, sections=False).html
+    assert "<details" not in html
+    assert "the inverse of" in html
+    assert "Source: Vaswani" in html
+
+
 def test_notes_are_prose() -> None:
     soup = BeautifulSoup(
         render(
@@ -226,7 +249,7 @@ def test_where_it_stands_is_said() -> None:
 
 
 def test_notes_alone_leave_no_empty_code_and_code_has_no_copy_button() -> None:
-    assert "<pre" not in _write(Block("end", ["The end."]), [])
+    assert "<pre" not in _write(Block("end", ["The end."]), [], [], None)
     assert all("no-copy" in tag["class"] for tag in page(attention).select(".aa-block > .aa-code"))
 
 

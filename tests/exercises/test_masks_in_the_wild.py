@@ -109,7 +109,7 @@ WRONG_READY: list[tuple[Callable[..., Any], str]] = [
     (lambda given, n: ~(parts(given, n)[0] & parts(given, n)[1]), "It is inverted"),
     (lambda given, n: parts(given, n)[0] & top_left(given, n), "which corner? The diagonal begins"),
     (lambda given, n: top_left(given, n), "padding is seen, and the corner is the top left"),
-    (lambda given, n: parts(given, n)[0], "padding is hidden, and the queries look ahead"),
+    (lambda given, n: parts(given, n)[0], "padding is hidden, but the queries still look ahead"),
     (lambda given, n: parts(given, n)[1], "no query looks ahead, and padding is seen"),
     (lambda given, n: parts(given, n)[0] | parts(given, n)[1], "use “and”"),
     (lambda given, n: ~parts(given, n)[0] & parts(given, n)[1], "The padding is turned"),

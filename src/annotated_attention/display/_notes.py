@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from collections.abc import Container
 
 import mistune
 from mistune.plugins.def_list import def_list
@@ -38,20 +39,23 @@ def _python(md: mistune.Markdown) -> None:
 _write = mistune.Markdown(_Renderer(), plugins=[def_list, table, _python])
 
 
-def render(note: str) -> str:
+def render(note: str, left_out: Container[str] | None = ()) -> str:
     """Write a note as HTML; sections of a docstring that follow each other are folded as one.
 
     Args:
         note: a docstring in Google's style, or a comment without its signs.
+        left_out: titles of sections that are not shown; None shows none at all.
     """
     html = ""
     for part in _SECTIONS.split(note + "\n"):
-        sections = _SECTION.findall(part)
+        found = _SECTION.findall(part)
+        sections = [x for x in found if left_out is not None and x[0] not in left_out]
         titles = ", ".join(title for title, _ in sections)
         folded = "".join(_section(*section) for section in sections)
-        html += (
-            f"<details><summary>{titles}</summary>{folded}</details>" if folded else _prose(part)
-        )
+        if folded:
+            html += f"<details><summary>{titles}</summary>{folded}</details>"
+        elif not found:
+            html += _prose(part)
     return colour_shapes(html)
 
 

@@ -32,7 +32,9 @@ class Block:
     lines: list[int] = field(default_factory=list)
 
 
-def annotated(*objects: object, methods: bool = True) -> Output:
+def annotated(
+    *objects: object, methods: bool = True, sections: bool = True, examples: bool = False
+) -> Output:
     """Show the source of classes, functions or modules, with their notes between the code.
 
     Docstrings, and comments on lines of their own, become prose over the lines that they explain,
@@ -45,6 +47,8 @@ def annotated(*objects: object, methods: bool = True) -> Output:
     Args:
         *objects: classes, functions or modules, of a file or of the running notebook.
         methods: False shows of a class only what stands outside its methods.
+        sections: False leaves out what docstrings list, such as ``Args``.
+        examples: True also shows their examples, if their sections are shown.
 
     Raises:
         TypeError: one is something else.
@@ -56,7 +60,8 @@ def annotated(*objects: object, methods: bool = True) -> Output:
         >>> shown.html.count("<details>"), shown.text.startswith("def merge_heads")
         (1, True)
     """
-    shown = [_shown(one, methods) for one in objects]
+    left_out = set() if examples else {"Examples"}
+    shown = [_shown(one, methods, left_out if sections else None) for one in objects]
     return _Annotated("\n\n\n".join(text for text, _ in shown), "".join(x for _, x in shown))
 
 
@@ -64,7 +69,7 @@ class _Annotated(Output):
     stylesheets = ("display.css", "annotated.css")
 
 
-def _shown(obj: object, methods: bool) -> tuple[str, str]:
+def _shown(obj: object, methods: bool, left_out: set[str] | None) -> tuple[str, str]:
     """Write one object as text and as HTML: where it stands, and its blocks."""
     text, first = located_source(obj)
     name = "" if isinstance(obj, ModuleType) else getattr(obj, "__qualname__", "")
@@ -77,6 +82,7 @@ def _shown(obj: object, methods: bool) -> tuple[str, str]:
             block,
             [(first + i, highlighted[i]) for i in block.lines],
             shapes([rows[i] for i in block.lines]),
+            left_out,
         )
         for block in split(text, name, _module_of(obj).rpartition(".")[2])
     )
@@ -107,9 +113,11 @@ def shapes(rows: list[str]) -> list[str]:
     return list(dict.fromkeys(shape for shaped in found for shape in shaped))
 
 
-def _write(block: Block, lines: list[tuple[int, str]], made: Sequence[str] = ()) -> str:
+def _write(
+    block: Block, lines: list[tuple[int, str]], made: Sequence[str], left_out: set[str] | None
+) -> str:
     """Write one block: the shapes that it makes, its notes, then its code."""
-    notes = "".join(map(render, block.notes))
+    notes = "".join(render(note, left_out) for note in block.notes)
     if notes and made:
         codes = colour_shapes(", ".join(f"<code>{shape}</code>" for shape in made))
         notes = f'<span class="aa-shapes">{codes}</span>{notes}'

@@ -184,7 +184,7 @@ def _wrong(words: Tensor, n: int) -> list[tuple[str, Tensor]]:
             "first ones and do not see what was written before them.",
             keys & corner,
         ),
-        ("padding is hidden, and the queries look ahead.", keys.expand(-1, -1, n, -1)),
+        ("padding is hidden, but the queries still look ahead.", keys.expand(-1, -1, n, -1)),
         ("no query looks ahead, and padding is seen.", past),
         ("no query looks ahead, padding is seen, and the corner is the top left.", corner),
         (

@@ -23,7 +23,7 @@ def mask_merger(
     padding: Tensor,
     attn_mask: Tensor,
 ) -> Live:
-    """Show how two masks are merged, and the weights that are left; alive where scripts run.
+    """Show how two masks are merged, and which weights are left; interactive with JavaScript.
 
     Args:
         queries: n words for each sample.
