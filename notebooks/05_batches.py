@@ -7,14 +7,14 @@
 # >
 # > the cat drank milk because **it** was sweet
 #
-# Real data are processed many sentences at a time, because a processor works best on many numbers at
+# In practice many sentences are processed together, because hardware is fastest on many numbers at
 # once. A tensor then needs one more axis, the batch, which the strip below leaves out. Published code
 # puts this axis first, puts it second, or folds it into the heads. In this chapter you write attention
 # for each of these **layouts**, check that all give the same numbers, and see a mistake that
 # self-attention never reports.
 #
-# One picture helps. A batch is a house with one sentence in each room. Words share what they have with
-# the others in their room, never through a wall. Every layout is another way to number the same rooms.
+# One picture helps. A batch is a house with one sentence in each room. Words talk to the others in
+# their room, never through a wall. Every layout is another way to number the same rooms.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -43,18 +43,18 @@ print("sequence-first", tuple(sequence_first.shape))
 
 # %% [markdown]
 # **Batch-first** is `(b, n, e)`, a list of sentences; here e = h · d. **Sequence-first** is `(n, b,
-# e)`: the first word of every sentence, then the second word of every sentence, and so on. This suits
-# recurrent networks, an older kind of model that reads word by word. `torch.nn.MultiheadAttention`
-# still expects sequence-first data, unless it is told `batch_first=True`. One `transpose(0, 1)` leads
-# from either layout to the other.
+# e)`, named after the axis that runs along the sequence, n: the first word of every sentence, then the
+# second word of every sentence, and so on. This suits recurrent networks, an older kind of model that
+# reads word by word. `torch.nn.MultiheadAttention` still expects sequence-first data, unless it is told
+# `batch_first=True`. One `transpose(0, 1)` leads from either layout to the other.
 #
 # `x.reshape(8, 2, 4)` gives the same shape. Is that sequence-first, too?
 #
 # <details><summary>What do you expect?</summary>
 #
 # No. A reshape keeps the order of the numbers in memory, and that order is one whole sentence after the
-# other. So the reshape puts two neighbouring words of *one* sentence where one word of *each* sentence
-# belongs.
+# other. So each pair holds two neighbours from *one* sentence, where it should hold one word from
+# *each*.
 #
 # </details>
 #
@@ -74,7 +74,7 @@ for name, arranged in (("transpose", number.T), ("reshape", number.reshape(8, 2)
 #
 # ## One sentence after the other
 #
-# Start with the slow and plain way, a loop over the sentences. Every faster function below must give the
+# Start with the plain, slow way: a loop over the sentences. Every faster function below must give the
 # same result. To keep the numbers readable, the heads work on the features as they are, without
 # projections: the first head has *animal* and *food*, the second has *action* and *quality*. Projections
 # work on the last axis alone, so a batch changes nothing for them.
@@ -105,13 +105,16 @@ torch.testing.assert_close(slow[0, it, [0, 1]], slow[1, it, [1, 0]])  # animal a
 
 # %% [markdown]
 # In the first sentence *it* collects more *animal* (1.29 against 1.01); in the second sentence the two
-# features trade places. The rooms are separate: each sentence gets the output that it would get alone.
+# features trade places, because *thirsty* fits the animal and *sweet* the food. The rooms are separate:
+# each sentence gets the output that it would get alone.
 #
 # ## Four axes
 #
 # For attention, a sentence and a head are alike: each is a problem of its own, computed without the
-# others. So give sentences and heads an axis each, `(b, h, n, d)`. `split_heads` does this already,
-# since it counts axes from the end, and `attend` runs over all axes in front. The loop disappears.
+# others. So give sentences and heads an axis each, `(b, h, n, d)`. The package's `split_heads`
+# names its axes from the end, `x.unflatten(-1, (h, -1)).transpose(-3, -2)`, so it does not care what
+# stands in front. `transpose(0, 1)` from the last chapter would now swap the wrong axes. `attend` runs
+# over all axes in front, too, and the loop disappears.
 
 
 # %%
@@ -130,9 +133,9 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, four_axes(x, x, x, h)[:, it
 # If sentences and heads are alike, one axis can hold both, `(b * h, n, d)`. Much published code
 # does this, since `torch.bmm`, PyTorch's matrix product for a batch, takes exactly three axes.
 #
-# Folding sequence-first data takes two steps. Cut into heads, `(n, b, h * d)` is `(n, b, h, d)`. Now b
-# and h are neighbours, so one reshape can cut and join: `(n, b * h, d)`. Then move the new axis to the
-# front.
+# Two steps fold sequence-first data. First, one reshape, `(n, b, h * d)` to `(n, b * h, d)`: it cuts the
+# last axis into h and d, and joins b with h, its neighbour. Second, a transpose moves the joined axis to
+# the front. The way back undoes both steps, in reverse order.
 
 
 # %%
@@ -166,9 +169,10 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, back[it])
 # The result is the same again. Batch-first data fold in one line, `split_heads(x, h).flatten(0, 1)`;
 # the `assert` above has checked that it gives the same.
 #
-# In which order do the slices come? Counted from 0, slice r = i · h + j is sample i, head j: first all
-# heads of the first sample, then all heads of the second. For the figure, `fold` got a tensor whose
-# entries say where they come from. It has four heads, so that the two axes differ in length.
+# Call each entry of the folded axis a slice: one head of one sample, `(n, d)`. In which order do they
+# come? Counted from 0, slice r = i · h + j is sample i, head j: first all heads of the first sample, then
+# all heads of the second. For the figure, `fold` was given a tensor whose entries record where they came
+# from. It has four heads, so that the two axes differ in length.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -205,7 +209,7 @@ display.finish(drawing, name="the-fold", alt=alt)
 #
 # `einsum` names each axis by a letter: the axes of the inputs, separated by a comma, then an arrow, then
 # the axes of the result. A letter that does not appear after the arrow is summed over: d in the scores,
-# m in the mixture. You move no axis yourself, and the line reads like the formula.
+# m in the mixture. You move no axis yourself: the line says which axes meet.
 
 
 # %%
@@ -243,8 +247,8 @@ for name, (layout, axes, index) in layouts.items():
 #
 # ## All equal
 #
-# So far you compared the row of *it*. Now compare whole outputs: each function has to equal the loop. A
-# wrapper lets `folded` take batch-first data, too.
+# So far you have compared only the row of *it*. Now compare whole outputs: each function has to equal
+# the loop. A wrapper lets `folded` take batch-first data, too.
 
 
 # %%
@@ -314,26 +318,30 @@ for batch_first in (True, False):
 # same place in the other sentences, and no other word of its own sentence.
 #
 # </details>
+#
+# The cell asks how strongly the row of *it* reacts to each place of either sentence: the size of the
+# gradient, added up over the four features.
 
 # %%
 given = sequence_first.clone().requires_grad_()               # (n, b, h * d)
 wrong = four_axes(given, given, given, h)                     # (n, b, h * d)
 gradient = torch.autograd.grad(wrong[it, 0].sum(), given)[0]  # (n, b, h * d)
-print("shape", tuple(wrong.shape), "is right. With “thirsty”, “it” reacts to")
-one.show(["thirsty", "sweet"], [*one.WORDS[:-1], "last"], gradient.abs().sum(-1).T)
+print("shape", tuple(wrong.shape), "is right")
+print("In the sentence with “thirsty”, the row of “it” reacts to:")
+one.show(["… thirsty", "… sweet"], [*one.WORDS[:-1], "last"], gradient.abs().sum(-1).T)
 assert gradient.any(-1).nonzero().tolist() == [[it, 0], [it, 1]]
 
 # %% [markdown]
-# > **Pitfall.** Sequence-first data in batch-first code. The table shows how strongly the row of *it*
-# > reacts to each place of either sentence. That row reacts to *it* in both sentences, and to nothing
-# > else: *thirsty* no longer has any influence, but the other sentence does. Neither the shape nor an
-# > error gives it away.
+# > **Pitfall.** Sequence-first data in batch-first code. The row of *it* reacts to *it* in both
+# > sentences, and to nothing else: *thirsty* no longer has any influence, but the other sentence does.
+# > The shape is right and there is no error, so nothing gives it away.
 #
-# Each 2.00 adds up four features. The two words at this place are equal, so each gets half the attention,
-# and moving attention from one to the other would change nothing. So each feature counts one half.
+# The two words at this place are equal, so each gets half the attention, and moving attention from one
+# to the other would change nothing. So each feature's gradient is the weight, one half, and four of them
+# make 2.00.
 #
 # Cross-attention may stop with an error, but do not count on it. Here are three attempts, again with
-# sequence-first queries and keys in batch-first code.
+# sequence-first queries, `(n, b, 24)`, and keys, `(m, b, 24)`, in batch-first code.
 
 # %%
 for samples, queries, keys in ((2, 4, 4), (2, 1, 5), (2, 3, 5)):
@@ -347,11 +355,14 @@ for samples, queries, keys in ((2, 4, 4), (2, 1, 5), (2, 3, 5)):
 
 # %% [markdown]
 # The first attempt has as many queries as keys and runs, as self-attention does. In the second, the
-# single query stands where the code expects the batch. Broadcasting stretches this axis of size 1 to
-# the five of the keys, so the code runs, too, and gives the wrong shape: (1, 2, 24) would be right.
+# single query stands where the code expects the batch. Broadcasting stretches this axis from size 1
+# to 5, to match the keys, so this runs as well, and gives the wrong shape: (1, 2, 24) would be right.
 # Only the third stops with an error: the code reads b = 3 from the queries, and b = 5 from the keys,
-# operand 1. So a test of self-attention is not enough. The sizes in our proofs all differ, and
-# none of them is 1.
+# operand 1.
+#
+# So a test of self-attention is not enough, and neither was ours under *All equal*: there b = h = d = 2
+# and n = m = 8. The *Going deeper* below it repeats the check with 2 samples, 3 queries, 5 keys and 4
+# heads of width 6: all different, none of them 1.
 
 # %% [markdown]
 # <!-- deeper: what each form copies -->
@@ -580,8 +591,8 @@ exercises.batches.check_attend_heads(attend_heads)
 # > - four axes: `split_heads(x, h)`, `(b, h, n, d)`
 # > - folded: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`; slice r is sample `r // h`, head `r % h`
 # >
-# > To attention, a sample and a head are the same: a problem of its own. All layouts give equal outputs
-# > and gradients. Given data in the wrong layout, self-attention keeps the shape and mixes sentences. So
-# > test cross-attention, with sizes that all differ and are not 1.
+# > To attention, samples and heads are alike: each is a problem of its own. All layouts give equal
+# > outputs and gradients. Given data in the wrong layout, self-attention keeps the shape and mixes
+# > sentences. So test cross-attention, with sizes that all differ and are not 1.
 #
 # Some words must not be seen, such as those that are not written yet. [Masks](06_masks.ipynb) hide them.

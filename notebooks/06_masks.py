@@ -8,8 +8,8 @@
 # Both are the same task: hide some keys from some queries.
 #
 # Think of the scores as a table with a row for each query and a column for each key. A **mask** is
-# a sheet of card laid over that table, with holes where a query may look. Two reasons to hide
-# something are two sheets, one on top of the other: what either of them covers is hidden.
+# a sheet of card laid over that table, with holes where a query may look. For two reasons to hide
+# something, lay two sheets on top of each other: whatever either one covers is hidden.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -19,10 +19,11 @@ display.chapter_map("mask")
 # %% [markdown]
 # ## Padding
 #
-# The familiar sentence is joined in the batch by a shorter one, *the milk was sweet*. PyTorch's
-# `pad_sequence` fills the second sample up with rows of zeros, which are written `·` here. The batch
-# tracks gradients, so that you can ask later what an output reacts to. The numbers have 64 bits,
-# `.double()`, so that rounding hardly shows in comparisons. One head of width d is enough here.
+# A shorter sentence, *the milk was sweet*, joins the familiar one in the batch. PyTorch's
+# `pad_sequence` pads the second sample with rows of zeros, shown here as `·`. The batch
+# tracks gradients, so that you can ask later what an output reacts to. `.double()` makes them 64-bit
+# numbers, so that rounding hardly shows in comparisons. One head of width d is enough here. The words
+# are queries as well as keys, so n = m.
 
 # %%
 import math
@@ -44,7 +45,7 @@ print("sample 1:", *labels)
 
 # %% [markdown]
 # The word *was* of the short sentence attends to all eight places. What share of its attention do
-# the four zero vectors get together: none, since they are zero; a small rest; or nearly half?
+# the four zero vectors get together: none, since they are zero; a small remainder; or nearly half?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -55,12 +56,15 @@ print("sample 1:", *labels)
 
 # %%
 _, weights = one.attend(x, x, x)  # (b, n, d), (b, n, m)
-print("was looks at:")
+print("“was” looks at:")
 for word, weight in zip(labels, weights[1, 2]):
     print(f"{word:>9} {weight:.2f}")
 print(f"padding gets {weights[1, 2, 4:].sum():.2f}")
 
 # %% [markdown]
+# A zero vector scores 0, and $\exp(0) = 1$, as much as any unrelated word gets. Each 0.12 is rounded up,
+# so four of them make only 0.46.
+#
 # The surest way to a weight of 0 is a score of $-\infty$, because $\exp(-\infty) = 0$. So write
 # $-\infty$ over the scores of blocked keys **before** the softmax, and the other keys share all the
 # attention. This book names a mask after what its True means: where `blocked` is True, the query must
@@ -84,8 +88,9 @@ print("without a mask: as before")
 
 # %% [markdown]
 # The **padding mask** follows from the lengths of the sentences. Key j, counted from 0, is padding if
-# j is at least its sentence's length. The package has this line as `block_padding`. Look for two
-# things in the output: a row of the mask for each sentence, and the new weights of *was*.
+# j is at least its sentence's length. The comparison `>=` in the cell says so; the package calls it
+# `block_padding`. Look for two things in the output: a row of the mask for each sentence, and the new
+# weights of *was*.
 
 # %%
 lengths = torch.tensor([8, 4])
@@ -94,7 +99,7 @@ assert blocked.equal(masks.block_padding(lengths, 8))
 print(blocked.int())
 
 _, weights = attend(x, x, x, blocked[:, None, :])  # (b, n, d), (b, n, m)
-print("was:", *(f"{weight:.2f}" for weight in weights[1, 2]))
+print("“was”:", *(f"{weight:.2f}" for weight in weights[1, 2]))
 assert not weights[1, :, 4:].any()
 
 # %% [markdown]
@@ -104,7 +109,7 @@ assert not weights[1, :, 4:].any()
 #
 # Is it as if there were no padding? Attend within the short sentence alone, and compare the outputs
 # and the gradients with those of the padded batch. As a loss, `one.gradients` takes a random mixture
-# of the outputs, so that each of them counts.
+# of the outputs, the same one for every call with this shape, so that each output counts.
 
 # %%
 words_only = attend(x, x, x, blocked[:, None, :])[0][1, :4]  # (4, d)
@@ -119,7 +124,7 @@ print("equal, and so are the gradients")
 # The second kind of mask is about pairs. A model that writes text sees the words up to and including
 # the current one, so query i must not see a key j > i [[Vaswani et al., section
 # 3.2.3](../docs/references.md#vaswani-2017)]. The **causal mask** is a matrix `(n, m)`, the same
-# for every sample: True above the diagonal.
+# for every sample: True above the diagonal, which is the part that `triu(1)` keeps.
 
 # %%
 future = torch.ones(8, 8, dtype=torch.bool).triu(1)    # (n, m)
@@ -130,7 +135,7 @@ assert not causal[future].any()
 display.attention_map(causal, one.WORDS, one.WORDS, name="causal-map")
 
 # %% [markdown]
-# All weights above the diagonal are zero. *The*, which comes first, can only look at itself. In the
+# All weights above the diagonal are zero. The first word, *the*, can look only at itself. In the
 # row of *it* the largest weight is gone, the one on *thirsty*: the word that decides is not written
 # yet. What is left favours neither *cat* nor *milk*.
 #
@@ -171,10 +176,10 @@ print("cut anywhere: the rows before are kept")
 
 # %%
 padding = masks.block_padding(torch.tensor([5, 3]), 5)  # (b, m)
-ahead = masks.block_future(5)                           # (n, m)
-strip = padding[:, None, None, :]                       # (b, 1, 1, m)
-merged = strip | ahead                                  # (b, 1, n, m)
-print(tuple(strip.shape), "|", tuple(ahead.shape), "->", tuple(merged.shape))
+future = masks.block_future(5)                          # (n, m)
+for_keys = padding[:, None, None, :]                    # (b, 1, 1, m)
+merged = for_keys | future                              # (b, 1, n, m)
+print(tuple(for_keys.shape), "|", tuple(future.shape), "->", tuple(merged.shape))
 
 # %% [markdown]
 # The figure lays the two sheets of card on top of each other, with a sentence of five words in sample
@@ -188,13 +193,13 @@ texts = [text.split() for text in ("the cat drank the milk", "it was sweet · ·
 rows = [one.embed([word for word in text if word != "·"]).double() for text in texts]
 five = nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (b, m, d)
 scores = five @ five.mT / math.sqrt(4)                    # (b, n, m)
-display.mask_merger(texts, texts, scores, padding, ahead)
+display.mask_merger(texts, texts, scores, padding, future)
 
 # %% [markdown]
-# If the figure has menus, try three things. Press *cat*: as padding, its column is blocked in every
-# row of sample 0, and the other weights grow until they add up to one again. Set `attn_mask` to None:
-# the merged mask is `(b, 1, 1, m)` now, one row for all queries. Press or drag in the grid below this
-# menu to draw a mask of your own.
+# If the figure has menus, try three things. Press the column heading *cat*: as padding, its column is
+# blocked in every row of sample 0. In the rows that could see it, the other weights grow until they add
+# up to one again. Set `attn_mask` to None: the merged mask is `(b, 1, 1, m)` now, one row for all
+# queries. Press or drag in the grid below this menu to draw a mask of your own.
 #
 # Then go back to causal and press the first word of a sentence. Its own row could see that word only,
 # so it is fully masked now, and its weights are NaN.
@@ -227,7 +232,7 @@ assert masked[blocked].isnan().all()
 # gradient comes from them. Masking them turns them into NaN, and leaves the outputs of the words as
 # they were.
 #
-# Are these NaN harmless, as nobody reads them? Make the values with a matrix $W_V$ that all samples
+# Are these NaNs harmless, since nobody reads them? Make the values with a matrix $W_V$ that all samples
 # share, and let the loss read *only the first sentence*. Nothing there is padded, and its output is
 # finite. What about the gradient of $W_V$: finite, NaN in a few entries, or NaN in all of them?
 #
@@ -249,12 +254,15 @@ assert poisoned[0].isfinite().all()
 assert gradient.isnan().all()
 
 # %% [markdown]
-# The loss never reads the four bad rows, and still one step of training turns the matrix into NaN for
-# everyone. A tempting remedy is `nan_to_num(0)`, which replaces NaN by 0, in the output or in the
+# The loss sends a gradient of 0 into the bad rows, but on the way back to the values that 0 is
+# multiplied by their weights, and $0 \cdot \mathrm{NaN}$ is NaN. So one step of training turns the
+# shared matrix into NaN for everyone.
+#
+# A tempting remedy is `nan_to_num(0)`, which replaces NaN by 0, in the output or in the
 # weights. Try both, with two ways of masking. One is `masked_fill`, as above. The other *adds* a
-# matrix $M$ to the scores, $-\infty$ for blocked keys and 0 for all others, as PyTorch's module does.
-# The cell lists the matrices whose gradient is NaN; the loss never reads
-# a fully masked row.
+# matrix $M$ to the scores, $-\infty$ for blocked keys and 0 for all others, as
+# `torch.nn.MultiheadAttention` does. The cell lists the matrices whose gradient is NaN; the loss never
+# reads a fully masked row.
 
 
 # %%
@@ -292,8 +300,9 @@ assert found == [["W_Q W_K W_V", "W_V"], ["W_Q W_K W_V", "W_V"], ["W_Q W_K", "no
 # $W_K$.
 #
 # So with `masked_fill` it is enough to mend the weights, and with an added mask it is not. It is safer
-# if no NaN arises at all, whichever way you mask. That takes two steps. **Before** the softmax, give
-# a fully masked row scores that are finite. **After** the softmax, set its weights to zero.
+# if no NaN arises at all, whichever way you mask. That takes two steps. **Before** the softmax, leave
+# a fully masked row unmasked, so that it keeps its own finite scores. **After** the softmax, set its
+# weights to zero.
 
 
 # %%
@@ -329,11 +338,11 @@ print("last row:", ours[1, 7].tolist())
 
 # %% [markdown]
 # A fully masked row can meet one of three fates; the last menu of the figure chooses between them.
-# **NaN** is easy to notice, and spoils the whole model. **Zeros** say that there is nothing to add; this
-# book chooses zeros. **Uniform** weights come from a large negative number that replaces the scores,
-# instead of $-\infty$. All scores of the row are then equal, and it attends evenly to keys that are all
-# forbidden. [Masks in the wild](14_masks_in_the_wild.ipynb) finds out which
-# fate PyTorch and published code choose.
+# **NaN** is easy to notice once it has spread, and by then it has spoiled the whole model.
+# **Zeros** say that there is nothing to add; this book chooses zeros. **Uniform** weights come from a
+# large negative number that replaces the scores, instead of $-\infty$. All scores of the row are then
+# equal, and it attends evenly to keys that are all forbidden. [Masks in the
+# wild](14_masks_in_the_wild.ipynb) finds out which fate PyTorch and published code choose.
 
 # %% [markdown]
 # <!-- deeper: The same as PyTorch, with heads -->
@@ -342,7 +351,8 @@ print("last row:", ours[1, 7].tolist())
 #
 # So far n and m were equal, and there was one head. This cell takes sizes that all differ, b = 2, h
 # = 4, n = 3, m = 5 and d = 6, and a mask of pairs that leaves one query of sample 1 fully masked.
-# PyTorch's function must give the same outputs and gradients.
+# PyTorch's function must give the same outputs and gradients. In this function True means *may look*,
+# hence the `~`.
 
 # %%
 q = torch.randn(2, 4, 3, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 3, 6)
@@ -373,18 +383,18 @@ print("fully masked rows:", int(small.all(-1).sum()))
 # %%
 late = one.attend(x, x, x)[1].masked_fill(blocked[:, None, :], 0)  # (b, n, m)
 (reaction,) = one.gradients((late @ x)[1, :4], [x])                # (b, m, d)
-print(f"the row of was adds up to {late[1, 2].sum():.2f}")
+print(f"the row of “was” adds up to {late[1, 2].sum():.2f}")
 print("the words react to:", *(labels[j] for j in reaction[1].norm(dim=-1).nonzero()))
 assert reaction[1, 4:].any()
 
 # %% [markdown]
 # The words still react to all four places of padding.
 #
-# > **Pitfall.** A causal mask that is one off. `triu(0)` hides every word from itself, which leaves
+# > **Pitfall.** A causal mask that is off by one. `triu(0)` hides every word from itself, which leaves
 # > the first word fully masked. `triu(2)` lets each word see the next one.
 #
-# As values the cell takes `x[0]`: the same numbers as `words`, but `x` tracks gradients. So the words
-# that the row of *drank* reacts to are those that it sees.
+# Only the values track gradients here: `x[0]` holds the same numbers as `words`. As a query *drank*
+# would always react to itself; through the values it reacts only to the words that it sees.
 
 # %%
 for offset in (0, 1, 2):
@@ -393,7 +403,7 @@ for offset in (0, 1, 2):
     (reaction,) = one.gradients(drank, [x])                    # (b, m, d)
     seen = [word for word, row in zip(one.WORDS, reaction[0]) if row.any()]
     empty = int(shifted.all(-1).sum())
-    print(f"triu({offset}), fully masked: {empty}\n    drank sees:", *seen)
+    print(f"triu({offset}), fully masked: {empty}\n    “drank” sees:", *seen)
     assert (empty, seen) == (int(offset == 0), one.WORDS[: 2 + offset])
 
 # %% [markdown]
