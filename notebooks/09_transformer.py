@@ -329,7 +329,7 @@ display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
 # causal mask. Its three tables are separate, its layers are post-LN, and each stack ends in a
 # norm, as in PyTorch; `share_embeddings=True` and `final_norm=False` make it the model of the
 # paper. Shared or not, the embeddings start with a deviation of $1 / \sqrt e$, which the factor
-# √e makes up for.  For data, take our sentence, a second, shorter one, and the beginning *start
+# √e makes up for. For data, take our sentence, a second, shorter one, and the beginning *start
 # the cat* of an answer to each:
 
 # %%

@@ -123,7 +123,7 @@ class Seq2SeqTransformer(nn.Module):
         return self.decode(tgt, memory, self._padding(src))
 
     def encode(self, src: Tensor) -> Tensor:
-        """Read ``src``, (b, m): a row per token, (b, m, e). Errors are as in a call of the model."""
+        """Read ``src``, (b, m): a row per token, (b, m, e). Errors: as in a call of the model."""
         x = self._embed("src", src, self.embed_src)                             # (b, m, e)
         padding = self._padding(src)
         return self.transformer.encoder(x, src_key_padding_mask=padding)        # (b, m, e)
