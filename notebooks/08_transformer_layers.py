@@ -3,20 +3,20 @@
 #
 # *What does attention need around it before it can be repeated?*
 #
-# One attention lets each word collect from the others once. A model repeats this many times, so
-# that a word can build on what its neighbours have collected before. But attention on its own
-# cannot be repeated: after a few rounds all words are the same, as you will see in a minute. A
+# A single attention module lets each word collect from the others once. A model repeats this many
+# times, so that a word can build on what its neighbours have collected before. But attention on its
+# own cannot be repeated: after a few rounds all words are the same, as you will see in a minute. A
 # **Transformer layer** puts three things around it.
 #
 # Think of each word as a page of notes. Attention collects lines from the other pages and *adds*
 # them to this one, and nothing is erased: that is the **residual connection**. Then a small
 # network reads each page by itself and adds what follows from it: the **feed-forward network**.
-# Each round leaves the pages fuller. So a **norm** brings what is on a page back to one size, to
-# keep it legible.
+# Each round leaves the pages fuller. So a **norm** brings what is on a page, or what is read
+# from it, back to one size, to keep it legible.
 #
 # In this chapter you build such a layer, measure what each part is for, and train with the norm in
 # two places: where the first Transformer had it, and where most models of today have it. At the end
-# you build the decoder layer, which looks at two sequences.
+# you read and test the decoder layer, which looks at two sequences.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -31,10 +31,11 @@ display.chapter_map(
 #
 # ## Attention alone forgets
 #
-# In [One head](01_one_head.ipynb#collected-then-added), what *it* had collected was added to *it*.
-# Why add? The output of an attention module could just as well replace the word. Try both on the
-# eight words of the sentence, which a random matrix first brings to a width of e = 24. They pass
-# through eight attention modules, one after the other, each with random matrices of its own.
+# In [One head](01_one_head.ipynb#collected-then-added), the word *it* was not replaced by what it
+# had collected; the two were added. Why add? The output of an attention module could just as well
+# replace the word. Try both on the eight words of the sentence, which a random matrix first brings
+# to a width of e = 24. They pass through eight attention modules, one after the other, each with
+# random matrices of its own.
 
 # %%
 import copy
@@ -95,11 +96,12 @@ for depth in range(1, 9):
         print(f"{depth:7} {apart(replaced):10.6f} {apart(added):10.2f}")
 
 # %% [markdown]
-# In the left column all words are the same after a few modules. That this happens so fast is known
-# for attention of any number of heads [[Dong et al.](../docs/references.md#dong-2021)]. In the
-# right column each word keeps what it was, and attention adds to it. What the words have in
-# common makes up a growing share, but they remain different. Adding to x in place of replacing it is
-# the **residual connection** [[He et al.](../docs/references.md#he-2016)], and the module that
+# In the left column all words are the same after a few modules. The more alike the words,
+# the more even the weights; and with even weights all get the same average. [Dong et
+# al.](../docs/references.md#dong-2021) showed that it happens this fast with any number of heads.
+# In the right column each word keeps what it was, and attention adds to it. What the words have in
+# common makes up a growing share, but they remain different. Adding to x instead of replacing it is
+# called a **residual connection** [[He et al.](../docs/references.md#he-2016)], and the module that
 # computes what is added is called a **sublayer**.
 #
 # The sum that passes from sublayer to sublayer is also called the **residual stream**. Here the
@@ -118,8 +120,8 @@ print(tuple(feed_forward(sentence).shape))
 
 # %% [markdown]
 # What does it add to a layer that attention does not have? Change one word of the sentence, *cat*,
-# and look at what comes out for all eight. Which rows change behind an attention, and which behind
-# the feed-forward network: all of them, or only the row of *cat*?
+# and look at what comes out for all eight. Which rows change behind an attention (the last one of
+# the loop above), and which behind the feed-forward network: all of them, or only the row of *cat*?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -145,7 +147,7 @@ for name, sublayer in (
 # %% [markdown]
 # An `x` marks a row that changed. Attention moves information between words and the feed-forward
 # network never does: it works on what each word has collected. It also adds a bend, the ReLU:
-# without it, the two linear layers would be one.
+# without it, the two linear layers would amount to one.
 #
 # ## The norm
 #
@@ -277,8 +279,9 @@ print(f"the outputs differ by up to {difference:.2f}")
 # measure two things in each layer, averaged over ten seeds:
 #
 # - the **size** of the stream behind the layer: the standard deviation of all its numbers,
-# - the **gradient** that the layer's second feed-forward matrix gets, when you differentiate a random
-#   mixture of the stack's outputs: the root of the sum of its squared entries.
+# - the **size of a gradient**: weight the stack's outputs at random, add them up to one number, and
+#   differentiate that number by the layer's second feed-forward matrix (`one.gradients` of the
+#   first chapter does this). The size is the root of the sum of the gradient's squared entries.
 #
 # The second one repeats, in small, a measurement of [Xiong et
 # al.](../docs/references.md#xiong-2020) The stacks are the package's, whose layers compute what
@@ -297,7 +300,7 @@ def make_stack(norm_first: bool, depth: int, seed: int) -> TransformerEncoder:
     settings = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
     layer = TransformerEncoderLayer(32, 4, 128, **settings)
     norm = nn.LayerNorm(32) if norm_first else None
-    return TransformerEncoder(layer, depth, norm, reset_parameters=True)
+    return TransformerEncoder(layer, depth, norm, reset_parameters=True)  # draw every layer anew
 
 
 # %%
@@ -345,8 +348,8 @@ for row in (means[2], means[3]):  # post-LN, last, and pre-LN, first
 #   gradient falls, and the last of 24 layers gets about half of what the last of 6 gets.
 #
 # Here is a layer of each kind, drawn from what a call really does: hooks note which module runs
-# after which. The lower panels show what you measured, in every layer. Where scripts run, you
-# switch between the orders and the depths:
+# after which. The lower panels show what you measured, in every layer. If the figure has
+# buttons, switch between the orders and the depths:
 #
 # 1. Follow the residual stream, the thick line. With post-LN, each norm stands on it. With pre-LN,
 #    the norms sit on the branches, and the stream runs past all of them.
@@ -395,11 +398,15 @@ assert 0.85 < kept < 1.15
 # %% [markdown]
 # Without the final norm, the last layer gets about the same gradient at both depths. So it is the
 # final norm that halves it: the stream that it divides by has size 1.94 behind 6 layers and 3.76
-# behind 24.
+# behind 24. Divide the gradients without the norm by these sizes, and you get nearly those
+# with it.
+#
+# So neither order starves a layer: all these gradients are within a factor of four. They do not
+# explain why the norm moved.
 #
 # ### What one step does to the output
 #
-# The size of a gradient does not say how training begins. The usual optimiser, Adam, divides it
+# Nor does the size of a gradient say how training begins. The usual optimiser, Adam, divides it
 # out: its first step moves every parameter by the same amount, the learning rate. What matters
 # is how far such a step moves the *output*. Take one step towards random targets, and compare the
 # output before and after it. *Moved* is how far it went, as a share of its size; *error* is how
@@ -437,18 +444,19 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 # %% [markdown]
 # With one layer, the order makes hardly any difference. With six, the step moves the output of the
 # post-LN stack further, and lowers the error a little more. With 24 layers, post-LN moves further
-# again and gains less: the error falls by 4.4%, with pre-LN by 10.8%. A tenth of the step moves the
-# post-LN output less than half as far and still brings 2.5%, a little more than pre-LN gains with
-# that step. At both rates the output of the deep post-LN stack reacts more strongly to a step, as
-# [Liu et al.](../docs/references.md#liu-2020) found, too.
+# again and gains less: the error falls by 4.4%, with pre-LN by 10.8%. With a tenth of the step,
+# post-LN gains a little more than pre-LN: 2.5% against 1.9%. So a deep post-LN stack can learn; it
+# is the large first step that serves it badly. At both rates the output of the deep post-LN stack
+# reacts more strongly to a step, as [Liu et al.](../docs/references.md#liu-2020) found, too.
 #
-# ### Warm-up, shown by training
+# ### Learning-rate warm-up, shown by training
 #
 # That suggests beginning with small steps. The paper raises its learning rate over the first 4000
 # steps [[Vaswani et al., section 5.3<!-- quoted -->](../docs/references.md#vaswani-2017)], which is
 # called learning-rate **warm-up**. Does it matter in a real training run?
 #
-# The models have four layers on each side, and learn to write letters backwards, a task of the
+# The models have four layers that read and four that write (the encoder and the decoder, of which
+# more below; 4+4 in the table). They learn to write a row of letters backwards, a task of the
 # chapter on [training](10_training.ipynb). Each takes 200 steps with Adam. The learning rate begins
 # at a high 0.008<!-- setting --> and falls to a tenth of it. With warm-up, it begins near zero and
 # rises over the first 60 steps. The measure is the **exact match**: the share of sequences
@@ -462,9 +470,9 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 #
 # </details>
 #
-# A run takes several seconds, so `make seeds` has trained each model from five seeds, and the
-# results are kept as data. Two more rows change one thing each of the first: the learning rate is
-# half as high, or there is one layer on each side.
+# A run takes several seconds, so a script of the repository (`make seeds`) has trained each model
+# from five seeds, and the results are kept as data. The last two rows are the first with one change
+# each: half the learning rate, or one layer on each side.
 
 # %%
 DATA = resources.files("annotated_attention").joinpath("data/warm_up.json")
@@ -481,16 +489,16 @@ known = kept["provenance"]
 print(f"trained on {known['date'][:10]}, torch {known['torch']}")
 
 # %% [markdown]
-# At the high learning rate, deep post-LN without warm-up fails: four of five seeds write not one
-# sequence correctly, and the fifth only some. With 60 steps of warm-up the same model gets at least
-# 0.925 of them right. Pre-LN learns the task without any warm-up, and that is the reason most often
-# given for moving the norm. At half the rate, all five seeds of post-LN without warm-up learn, too,
-# but none gets beyond 0.860. So it is the high rate from the first step on that a deep post-LN model
-# does not bear.
+# At the high learning rate, deep post-LN without warm-up fails: four of five seeds write not
+# one sequence correctly, and the fifth only some. With 60 steps of warm-up the same model gets
+# at least 0.925 of them right, and is no worse than pre-LN. Pre-LN learns the task without any
+# warm-up, and that is the reason most often given for moving the norm. At half the rate, all five
+# seeds of post-LN without warm-up learn, too, but none gets beyond 0.860. So what a deep post-LN
+# model cannot stand is a high rate from the very first step.
 #
 # The last row, with one layer on each side, is the model of the chapter on
 # [training](10_training.ipynb), which gives it 400 steps. At the high rate it learns without warm-up,
-# and gets part of the way in 200 steps.
+# and in 200 steps it gets part of the way: 0.585 to 0.920.
 #
 # ## The final norm
 #
@@ -498,8 +506,8 @@ print(f"trained on {known['date'][:10]}, torch {known['torch']}")
 # layer adds. So a pre-LN stack ends with one more norm. The paper's layers are post-LN: each
 # ends in a norm already, and the paper has no other.
 #
-# `torch.nn.Transformer` adds a final norm to its stacks in both cases. So does ours, so that both
-# start with the same numbers from the same seed. Behind a post-LN layer that norm has nothing to
+# `torch.nn.Transformer` adds a final norm to its stacks in both cases. So does ours, to have
+# the same parameters as PyTorch's. Behind a post-LN layer that norm has nothing to
 # do until it is trained: it normalises what is normalised already. For the model of the paper,
 # leave it out with `final_norm=False`:
 
@@ -523,8 +531,8 @@ for norm_first in (False, True):
     print(f"{norm_first=}: leaving it out changes the result by {(x - y).abs().max():.4f}")
 
 # %% [markdown]
-# The post-LN result hardly changes, and the pre-LN result does. So leave the final norm out with
-# post-LN alone.
+# The post-LN result hardly changes, and the pre-LN result does. So leave the final norm out
+# only with post-LN.
 #
 
 # %% [markdown]
@@ -613,13 +621,14 @@ for name, norm in norms.items():
           f" shifted, by {shifted.abs().max():.2f}")
 
 # %% [markdown]
-# RMSNorm saves a subtraction and the shift's parameters, and the paper reports that models get no
-# worse.
+# RMSNorm saves a subtraction and the shift's parameters, and its authors report that models get
+# no worse. The 0.0001 of the layer norm is the work of ε.
 #
 # **SwiGLU** [[Shazeer](../docs/references.md#shazeer-2020)] replaces the ReLU in the feed-forward
 # network by a gate. The word is widened twice. One of the two passes through
 # $\mathrm{SiLU}(z) = z \cdot \mathrm{sigmoid}(z)$, a smooth relative of the ReLU, and then
-# multiplies the other, number by number: it says how much of each to let through.
+# multiplies the other, number by number. The first, the gate, says how much of each number of the
+# second to let through. (The numbering is that of the LLaMA code.)
 #
 # $$\mathrm{SwiGLU}(x) = \bigl(\mathrm{SiLU}(x W_1) \odot x W_3\bigr)\, W_2$$
 
@@ -646,7 +655,8 @@ for name, part in (("ReLU, 96 wide", feed_forward), ("SwiGLU, 64 wide", swiglu))
 
 # %% [markdown]
 # Three matrices instead of two would make the network half as large again. So it is made two
-# thirds as wide, 64 instead of 96, and both have the same number of parameters.
+# thirds as wide, 64 instead of 96, and both have 4608 numbers in their matrices. (The ReLU network
+# has 120 biases besides.)
 #
 
 # %% [markdown]
@@ -728,8 +738,8 @@ display.annotated(TransformerDecoderLayer.forward)
 
 # %% [markdown]
 # In `cross_attention`, who asks and who answers? The word being written asks, so **the queries
-# come from the decoder**. What was read answers, so **keys and values come from the memory**. As
-# an example, let the words *the cat was* be written, n = 3. The memory is the sentence and two
+# come from the decoder**. What was read answers, so **keys and values come from the memory**. For
+# example, suppose *the cat was* has been written so far: n = 3. The memory is the sentence and two
 # rows of padding, m = 10. No encoder has read the sentence, and the layer is not trained, so look at
 # the shapes. The layer does not return its weights; `weights_of`, in the fold, gets them by a hook.
 
@@ -814,7 +824,7 @@ for name, given in (("both masks", masks), ("forgotten", {"tgt_is_causal": True}
 
 # %% [markdown]
 # > **Pitfall.** Forget `memory_key_padding_mask`, and nothing fails, but the output depends on
-# > padding, here more than on words.
+# > padding, here more on a row of padding than on a row of a word.
 #
 # And the padding of the target? If it stands behind the end, the causal mask already hides it from
 # every real word. Only padding in front needs a mask of its own:
@@ -971,9 +981,10 @@ exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
 # > x = x + feed_forward(norm2(x))  # feed-forward: each word alone
 # > ```
 # >
-# > The residual connection keeps words apart, the norm keeps sizes in bounds. At high learning rates
-# > deep post-LN stacks need warm-up; pre-LN stacks need a final norm. A decoder layer attends to
-# > itself under a causal mask, then to the memory under the padding mask of the source.
+# > The residual connection keeps words apart, the norm gives every sublayer (pre-LN) or the stream
+# > itself (post-LN) numbers of one size. At high learning rates deep post-LN stacks need warm-up;
+# > pre-LN stacks need a final norm. A decoder layer attends to itself under a causal mask, then to
+# > the memory under the padding mask of the source.
 #
 # What is missing are the ends of a model: how words become vectors, how vectors become words, and
 # how a layer learns which word comes first. [The next chapter](09_transformer.ipynb) adds them.

@@ -7,10 +7,10 @@
 #
 # > the milk drank the cat
 #
-# Both sentences have the same words, and you know at once who was thirsty in which. Attention does
+# Both sentences have the same words, and you know at once who drank whom. Attention does
 # not: it compares words with words and never asks where they stand. Nor does any other part of a
-# [Transformer layer](08_transformer_layers.ipynb). So a model has to write the place into the word
-# itself, before the first layer.
+# [Transformer layer](08_transformer_layers.ipynb). So the model has to write each word's place
+# into the word itself, before the first layer.
 #
 # In this chapter you do that with clocks: each word is stamped with a time, shown on several clocks
 # that run at different speeds. Then everything comes together. You put embeddings and positions
@@ -28,8 +28,8 @@ display.chapter_map(
 # ## A bag of words
 #
 # Take the sentence of the first chapter, and let *cat* and *milk* trade places. Both orders go
-# through a layer with random weights. What comes out for *it*, which stands where it stood: the
-# same numbers, slightly different ones, or those of another word?
+# through a layer with random weights. The word *it* has kept its place. What comes out
+# for it: the same numbers, slightly different ones, or those of another word?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -62,8 +62,8 @@ for order, rows in ((range(8), before), (traded, after)):
     print("    it:", " ".join(f"{number:5.2f}" for number in rows[it]))
 
 # %% [markdown]
-# The assertion says more: every word comes out with the numbers that it had before, wherever it
-# stands. This layer cannot know who drank what. Training does not help either, because no weight
+# The assertion says more: wherever a word now stands, it comes out with the same numbers as
+# before. This layer cannot know who drank what. Training does not help either, because no weight
 # of the layer belongs to a place.
 #
 # ## Clocks
@@ -77,13 +77,14 @@ for order, rows in ((range(8), before), (traded, after)):
 # hand tells which part of the day it is. Give each word the hands of several clocks: the first turns
 # by 1 radian per word, about a sixth of a full turn, and each further clock turns more slowly. A
 # hand is written as two numbers, the sine and the cosine of its angle, which both stay between −1
-# and 1. With width e there are e / 2 clocks. Vaswani et al. chose their speeds like this (section
-# 3.5 of [Vaswani et al.](../docs/references.md#vaswani-2017)), where p is the position and i counts the
-# clocks from 0:
+# and 1. With width e there are e / 2 clocks. [Vaswani et
+# al.](../docs/references.md#vaswani-2017) (section 3.5) chose these speeds, with p for the position
+# and i = 0, 1, … for the clock:
 #
 # $$\mathrm{PE}_{p,\,2i} = \sin\frac{p}{10000^{2i/e}} \qquad \mathrm{PE}_{p,\,2i+1} = \cos\frac{p}{10000^{2i/e}}$$
 #
-# This is the **sinusoidal** positional encoding. In its comments the dots stand for the e / 2 clocks:
+# This is the **sinusoidal** positional encoding. Here it is in code; in the shapes noted
+# behind the lines, `...` stands for the e / 2 clocks:
 
 # %%
 from annotated_attention import sinusoidal_code
@@ -101,13 +102,13 @@ for p in (0, 1, 2, 10, 50):
 
 # %% [markdown]
 # The figure draws these numbers as hands. A hand starts at the top and turns clockwise; the sine
-# is how far its tip lies to the right, the cosine how far up. Where scripts run, you move the
-# position, and a second, dashed hand shows another position:
+# is how far its tip lies to the right, the cosine how far up. If the figure has sliders, move
+# the position; a second, dashed hand shows another position:
 #
 # 1. Move the position. The first clock tells neighbours apart and soon repeats itself; the last one
 #    hardly moves, and tells the beginning of a text from its far end.
-# 2. Set a distance, and move the position again. Both hands turn, and the angle between them stays.
-#    Watch the dot product of the two codes.
+# 2. Set a distance, and move the position again. Both hands turn, but the angle between them
+#    stays the same. Watch the dot product of the two codes.
 
 # %% jupyter={"source_hidden": true}
 display.clocks(code, name="clocks", shown=(0, 1, 10, 50))
@@ -207,7 +208,7 @@ for i in range(4):
     torch.testing.assert_close(block @ block.T, torch.eye(2).double())
     torch.testing.assert_close(block.det(), torch.tensor(1.0).double())
     angle = torch.atan2(block[1, 0], block[0, 0])
-    hand = math.remainder(k / 10000 ** (2 * i / 8), 2 * math.pi)
+    hand = math.remainder(k / 10000 ** (2 * i / 8), 2 * math.pi)  # for k over half a turn
     print(f"clock {i + 1}: turns by {angle:.4f}, its hand goes {hand:.4f} in {k} words")
     assert abs(angle - hand) < 1e-6
 
@@ -220,8 +221,8 @@ for i in range(4):
 #
 # `PositionalEncoding` keeps the code as a table, and adds row p of the table to the word at
 # position p. The table is a **buffer**: it moves to the GPU with the model, and no optimiser
-# touches it. It is not saved with the weights either, since a formula gives it, so a checkpoint
-# fits whatever the longest length was. Now *cat* and *milk* trade places again:
+# touches it. It is not saved with the weights either, since a formula gives it, so saved
+# weights fit a model of any maximal length. Now *cat* and *milk* trade places again:
 
 # %%
 from annotated_attention import PositionalEncoding
@@ -239,9 +240,9 @@ except ValueError as error:
 
 # %% [markdown]
 # *Cat* has a different vector now, because its place has changed, and *it* reacts to that, if only a
-# little in this untrained layer. There is one way to get this wrong without an error: an
-# encoding for sequence-first data, `(n, b, e)`, takes batch-first data, too. Three copies of the
-# sentence show what it then does:
+# little in this untrained layer. A ninth word has no row in the table: that is an error. There is
+# one way to get this wrong without an error: an encoding for sequence-first data, `(n, b, e)`, takes
+# batch-first data, too. Three copies of the sentence show what such an encoding does:
 
 # %%
 batch = one.EMBEDDINGS.expand(3, 8, 4)           # (3, 8, 4)
@@ -256,10 +257,10 @@ for batch_first in (True, False):
 # > **Pitfall.** Positions along the wrong axis. The shape is right, but the words have no order, and each
 # > sentence is marked by its place in the batch.
 #
-# Instead of computing positions, a model can learn a vector for each of them. That is
-# `LearnedPositionalEncoding`, with the same arguments. The paper found both about equally good.
-# But a vector is learned only where a word stood in training. Send the eight words through a table
-# for twelve:
+# Instead of computing positions, a model can learn a vector for each of them.
+# `LearnedPositionalEncoding` does so, and takes the same arguments. The paper found that the two
+# work about equally well. But a vector is learned only where a word stood in training. Send the
+# eight words through a table for twelve:
 
 # %%
 from annotated_attention import LearnedPositionalEncoding
@@ -279,7 +280,8 @@ print("positions that got a gradient:", learned.table.grad.any(1).sum().item(), 
 # The paper uses the same table at both ends of the model: to turn ids into vectors, and,
 # transposed, to turn the last vectors into a score for each word. The two ends need numbers of
 # different sizes. Draw two tables of a thousand words, with different standard deviations, and look
-# at both ends of each. Random vectors behind a layer norm stand for the output of the last layer:
+# at both ends of each. For the output of the last layer, which we do not have yet, take random
+# vectors that have passed through a layer norm. The columns:
 #
 # - *score std* and *largest share*: how large the scores are, and how much of the softmax the likeliest
 #   word gets before any training,
@@ -301,19 +303,20 @@ for e in (32, 512):
               f"{std * math.sqrt(e):12.2f} {position:10.2f}")
 
 # %% [markdown]
-# With a deviation of 1 and e = 512, the scores are so large that one word of a thousand takes nearly
-# everything; such a softmax is [saturated](01_one_head.ipynb#going-deeper-why-divide-by-d). With a
-# deviation of $1 / \sqrt e$, scores have size 1. But then, at e = 512, a word of size
-# 0.04 would drown in a position of size 0.71. Multiplied by $\sqrt e$ on the way in, the word has
-# size 1, too.
+# With a deviation of 1 and e = 512, the scores are so large that
+# one word of a thousand takes nearly everything; such a softmax is
+# [saturated](01_one_head.ipynb#going-deeper-why-divide-by-d). With a deviation of $1 / \sqrt e$,
+# scores have size 1. But then, at e = 512, a word of size 0.04 would drown in a position of size
+# 0.71 (size: the root mean square of its numbers). Multiplied by $\sqrt e$ on the way in, the word
+# has size 1, too. With deviation 1, it would be the position that drowns.
 #
 # ## The whole model
 #
 # Here it is: two embeddings, positions, the two stacks of [the last
 # chapter](08_transformer_layers.ipynb), and a projection to the scores. The listing leaves
 # out the constructor: `scale` is √e, `positions` a `PositionalEncoding`, `project` a linear layer.
-# `_padding(ids)` says which ids are padding. In the shape of the scores, the dots stand for the
-# vocabulary.
+# `_look_up` picks the rows of a table and checks the ids; `_padding(ids)` says which ids are
+# padding. In the shape of the scores, the dots stand for the vocabulary.
 
 # %%
 from annotated_attention import Seq2SeqTransformer
@@ -323,9 +326,11 @@ display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
 
 # %% [markdown]
 # The model makes its own masks: it reads from the ids what is padding, and its decoder uses a
-# causal mask. Its three tables are separate; with `share_embeddings=True` they would be one. In both
-# cases the embeddings start with a deviation of $1 / \sqrt e$, which the factor √e makes up for. For
-# data, take our sentence, a second, shorter one, and the beginnings of two answers:
+# causal mask. Its three tables are separate, its layers are post-LN, and each stack ends in a
+# norm, as in PyTorch; `share_embeddings=True` and `final_norm=False` make it the model of the
+# paper. Shared or not, the embeddings start with a deviation of $1 / \sqrt e$, which the factor
+# √e makes up for. For data, take our sentence, a second, shorter one, and the beginning *start
+# the cat* of an answer to each:
 
 # %%
 WORDS = ["·", "start", "end", *one.WORDS]  # id 0 is padding
@@ -344,14 +349,15 @@ except ValueError as error:
     print("ValueError:", error)
 
 # %% [markdown]
-# There is a score for each of eleven words at each of the three places. What happens in between?
+# There is a score for each of eleven words at each of the three places. An id that the vocabulary
+# does not have is an error, as the last line says. What happens in between?
 # Hooks on the parts note the shapes of what comes out of them, and the figure draws what they
 # noted.
 
 # %% jupyter={"source_hidden": true}
 PARTS = {
     "embed_src": "read, embedded", "encoder.layers.0": "encoder layer 1",
-    "encoder.layers.1": "memory", "embed_tgt": "written, embedded",
+    "encoder": "memory", "embed_tgt": "written, embedded",
     "decoder.layers.0.self_attn": "self-attention",
     "decoder.layers.0.multihead_attn": "cross-attention",
     "decoder.layers.0.linear1": "widened", "decoder.layers.0": "decoder layer 1",
@@ -389,13 +395,14 @@ places |= {box: (1, row) for row, box in enumerate(RIGHT, 1)}
 steps = [(*pair, "") for line in (LEFT, RIGHT) for pair in itertools.pairwise(line)]
 steps += [("memory", "cross-attention", "keys and values")]
 letters = {2: "b", 8: "m", 3: "n", 24: "e", 48: "2e", 11: "v"}
-display.flow(places, steps, SEEN, letters, name="shapes-through")
+caption = "Residual connections, norms and the second encoder layer are left out."
+display.flow(places, steps, SEEN, letters, name="shapes-through", caption=caption)
 
 # %% [markdown]
 # On the left is the encoder, on the right the decoder with its first layer opened; v is the size
-# of the vocabulary. The width e stays from the embedding to the last layer. Only the feed-forward
-# network widens it for a moment, and only the last projection leaves it. The columns meet in the
-# cross-attention, and from there on m is gone.
+# of the vocabulary. The width is e all the way from the embedding to the last layer. Only the
+# feed-forward network widens it for a moment, and only the last projection leaves it. The columns
+# meet in the cross-attention, and from there on m is gone.
 #
 
 # %% [markdown]
@@ -493,7 +500,7 @@ display.finish(drawing, name="no-leak", alt=(
 ))
 
 # %% [markdown]
-# On the left, everything above the diagonal is exactly zero. The model on the right would look
+# On the left, all ten numbers above the diagonal are exactly zero. The model on the right would look
 # splendid in training, because the word that it has to predict is part of its input. It would fail
 # as soon as it writes by itself, where the next word is not there yet.
 #
@@ -506,8 +513,9 @@ display.finish(drawing, name="no-leak", alt=(
 display.annotated(Seq2SeqTransformer.greedy)
 
 # %% [markdown]
-# Let the untrained model write five words. Then score what follows each word of `answer`, whose five
-# words all differ, twice: in one call, and in five calls of which each gets one word more.
+# Let the untrained model write five words. What it writes is one word five times, which is a poor
+# test. So take `answer`, with five different words, and score what follows each of them in two ways:
+# in a single call, and in five calls, each with one word more.
 
 # %%
 written = model.eval().greedy(src, START, END, max_new=5)  # (b, ...)
@@ -552,11 +560,11 @@ print(f"the scores differ by up to {(at_once - one_by_one).abs().max():.4f}")
 def terms(moved: int, w_q: Tensor, w_k: Tensor) -> Tensor:
     """Split the score of *it* and *cat*, both moved by some words, into its four terms."""
     i, j = (one.WORDS.index(word) for word in ("it", "cat"))
-    words = one.EMBEDDINGS.double()                           # (8, 4)
-    positions = sinusoidal_code(8 + moved, 4)                 # (..., 4)
-    asks = torch.stack([words[i], positions[i + moved]])      # (2, 4)
-    found = torch.stack([words[j], positions[j + moved]])     # (2, 4)
-    return ((asks @ w_q) @ (found @ w_k).T).flatten()         # (4,)
+    words = one.EMBEDDINGS.double()                                 # (8, 4)
+    positions = sinusoidal_code(8 + moved, 4)                       # (..., 4)
+    query_parts = torch.stack([words[i], positions[i + moved]])     # (2, 4)
+    key_parts = torch.stack([words[j], positions[j + moved]])       # (2, 4)
+    return ((query_parts @ w_q) @ (key_parts @ w_k).T).flatten()    # (4,)
 
 
 plain, MOVED = torch.eye(4).double(), (0, 1, 2, 10, 40)
@@ -568,8 +576,8 @@ one.show(labels, [*NAMES, "score"], rows.round(decimals=2) + 0.0)
 
 # %% [markdown]
 # In the names of the columns, w is a word and p a position. *W·w* and *p·p* stay, and the score
-# wanders with the two terms between them. The same two words, at the same distance, fit well at
-# one place of the text and badly at another.
+# wanders with the two terms between them. The same two words, at the same distance, score nearly
+# twice as high at one place of the text as at another.
 #
 # A model multiplies by $W_Q$ and $W_K$ first. Can they remove the wandering? Draw both at random
 # and look at how far each term wanders over 100 places.
@@ -590,9 +598,9 @@ one.show(["without matrices", "random matrices"], NAMES, torch.stack(spans))
 # turns no longer cancel when matrices stand between them. Training can find matrices that keep the
 # wandering small, and models with such positions do work. But nothing in the formula promises it.
 #
-# A shift is a rotation, and the dot product of two vectors that are turned by the same angle
-# stays. So what would have to be turned, so that the *whole* score depends on the distance alone?
-# A later chapter answers this question.
+# A shift is a rotation, and turning two vectors by the same angle leaves their dot product
+# unchanged. So what would have to be turned, so that the *whole* score depends on the distance
+# alone? A later chapter answers this question.
 #
 # ## Exercises
 #

@@ -123,7 +123,7 @@ class Seq2SeqTransformer(nn.Module):
         return self.decode(tgt, memory, self._padding(src))
 
     def encode(self, src: Tensor) -> Tensor:
-        """Read ``src``, (b, m): one row for each token, (b, m, e); errors are those of a call."""
+        """Read ``src``, (b, m): a row per token, (b, m, e). Errors: as in a call of the model."""
         x = self._embed("src", src, self.embed_src)                             # (b, m, e)
         padding = self._padding(src)
         return self.transformer.encoder(x, src_key_padding_mask=padding)        # (b, m, e)
@@ -155,7 +155,7 @@ class Seq2SeqTransformer(nn.Module):
         """Write the likeliest token again and again, each time with all that is written.
 
         Call ``eval()`` first: with dropout, the result is random. The whole prefix is computed
-        anew for each token, which is the shortest way to write it and not the fastest.
+        anew for each token, which is the shortest code, not the fastest.
 
         Args:
             src: (b, m), the ids to read.
@@ -183,7 +183,7 @@ class Seq2SeqTransformer(nn.Module):
             complete = complete | (following == end)                   # (b, 1)
             if complete.all():
                 break
-        return written
+        return written                                                 # (b, n)
 
     def _padding(self, ids: Tensor) -> Tensor | None:
         """Tell which ids are padding, in the shape of ``ids``."""
