@@ -122,7 +122,7 @@ def train(run: Run, until: int, watch: Callable[[Run], None] | None = None) -> N
 #
 # How good is the model? Take 200 fresh sequences and measure three numbers.
 #
-# - **Loss**: the number that training lowers, here on sequences that it has not seen.
+# - **Loss**: the number that training lowers, here on sequences that the model has not seen.
 # - **Accuracy**: how often the likeliest token is the right one. The right beginning is given, so
 #   the accuracy is teacher-forced, like the loss.
 # - **Exact match**: how often the model writes the whole target without a mistake, given the source
