@@ -670,8 +670,8 @@ class OnThePage(ByKeyword):
 #
 # Another crash, unrelated to the tracker, hits a valid mask. The check compares the mask's first size with
 # its *second*, so a mask with a row for each query is refused as soon as n ≠ m. A decoder that attends to
-# an encoder's output needs such a mask. The page was repaired a month later, in February 2021: its mask check uses both
-# lengths now.
+# an encoder's output needs such a mask. The page was repaired a month later, in February 2021:
+# its mask check uses both lengths now.
 
 # %%
 crashes("sequence first", "needs a tracker", ModuleNotFoundError,
@@ -869,8 +869,8 @@ class ScaledDotProductAttention(nn.Module):
 
 # %% [markdown]
 # **What happens.** The name `attention_weights` invites somebody to pass factors of 0 for keys that should
-# not be seen. The scores of a query are -3 and 1, and its weights are 0.02 and 0.98. What does the first key get with a factor of 0:
-# nothing, 0.02 as before, or more?
+# not be seen. The scores of a query are -3 and 1, and its weights are 0.02 and 0.98. What does the
+# first key get with a factor of 0: nothing, 0.02 as before, or more?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -1120,8 +1120,8 @@ class Packed(nn.Module):
 #
 # **What happens.** Neither mask may be left out: an `assert` demands the first, and the second is merged
 # without a check for None. `bias=False` crashes in the constructor, which zeroes the output's bias even
-# when there is none. And one result is not what the text says: the weights are documented as `(b, h, n, m)` and come out
-# folded.
+# when there is none. And one result is not what the text says: the weights are documented as
+# `(b, h, n, m)` and come out folded.
 
 # %%
 torch.manual_seed(0)
