@@ -8,9 +8,10 @@
 # attention is passed on like that, from blog post to repository to blog post.
 #
 # Here you cook from seven of these cards. For each design you get the lines that matter, shortened and
-# renamed, with their published defects left in, and you run them. Then the defects are repaired, and a
-# test compares the result with the final class. Of the seven, two do not run as printed, one no longer
-# runs, and one computes something else than the formula above it.
+# renamed, with nearly all their published defects left in, and you run them. Then the slips are repaired;
+# what is a design of its own stays. A test compares the result with the final class. Of the seven, two do
+# not run as printed, and one no longer runs. Once they run, four return something other than they promise,
+# and one of these computes another function than the formula above it.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -24,15 +25,15 @@ display.chapter_map(
 #
 # | design | the idea | published in | as of |
 # |---|---|---|---|
-# | [Module per head](#module-per-head) | a list of h small attentions | a blog post [[post](../docs/references.md#post-in-two-versions)] | a copy, no date |
-# | [Wide projection](#wide-projection) | one matrix holds all heads | the same post, second version | a copy, no date |
+# | [Module per head](#module-per-head) | a list of h small attentions | a blog post [[post](../docs/references.md#post-in-two-versions)] | undated copy |
+# | [Wide projection](#wide-projection) | one matrix holds all heads | the same post, second version | undated copy |
 # | [Shared projection](#shared-projection) | one small matrix that all heads share | an introduction with `einsum` [[Persson](../docs/references.md#persson)] | commit `71faea8` |
 # | [Sequence first](#sequence-first) | a method for the scores, to be overridden | a page that annotates its own source [[labml](../docs/references.md#annotated-page)] | January 2021 |
 # | [Weighted scores](#weighted-scores) | factors on the scores, widths of their own | a collection of paper code [[collection](../docs/references.md#paper-code-collection)] | October 2021 |
 # | [No projection](#no-projection) | slices of the embedding, as they are | the same collection | October 2021 |
-# | [Packed projection](#packed-projection) | PyTorch's own source, step by step | a long article [[article](../docs/references.md#article-through-the-source)] | a copy, no date |
+# | [Packed projection](#packed-projection) | PyTorch's own source, step by step | a long article [[article](../docs/references.md#article-through-the-source)] | undated copy |
 #
-# The last column says which state of a source you read. The annotated page has been repaired since, as
+# The column *as of* names the state that we read. The annotated page has been repaired since, as
 # its section says; the collection had not changed by the end of 2024.
 #
 # Attention is older [[Bahdanau et al. 2015](../docs/references.md#bahdanau-2015)], but all seven go
@@ -41,8 +42,8 @@ display.chapter_map(
 # 2018](../docs/references.md#rush-2018)] [[Huang et al. 2022](../docs/references.md#huang-2022)].
 #
 # The package `annotated_attention.published` has a repaired version of each, with the layout, the
-# mask and the order of arguments that its source has. The cell lists them. Read the columns
-# downwards: only the two from the same collection are called alike.
+# mask and the order of arguments that its source has. The cell lists them. Compare the
+# rows: only the two from the same collection are called the same way.
 
 # %%
 import importlib
@@ -77,9 +78,9 @@ for name, design in DESIGNS.items():
 # and a wrong number may never be. NaN in a fully masked row is listed apart, as a **convention**, since
 # PyTorch's own class gives it, too, whenever it returns weights.
 #
-# Two helpers, folded here, run the defects and collect them for [the table at the end](#the-table):
-# `crashes` expects an error of the given kind, and `note` checks a defect before it prints it. If one of
-# them ever went away, this page would no longer build.
+# Two helpers, folded below, reproduce the defects and collect them for [the table at the end](#the-table):
+# `crashes` expects an error of the given kind, and `note` checks a defect before it prints it. If a defect
+# ever went away, this page would no longer build.
 
 # %% jupyter={"source_hidden": true}
 SEVERITIES = ("computes something else", "crashes", "wastes", "style", "convention")
@@ -106,10 +107,10 @@ def crashes(design: str, what: str, error: type[Exception], run) -> None:
 
 # %% [markdown]
 # The third helper is the test, `compare`. It takes a repaired module and the final class of
-# [Multi-head attention](07_multihead_attention.ipynb) with the same weights, and hands the same random
+# [Multi-head attention](07_multihead_attention.ipynb) with the same parameters, and hands the same random
 # tensors to both, with a mask in which one row is fully masked. Outputs and gradients must agree. Five
-# designs can load the weights of any final class; for the other two, `as_multihead` builds the final class
-# that they equal.
+# designs can load the parameters of any final class; for the other two, `as_multihead` builds the final
+# class that they equal.
 
 # %% jupyter={"source_hidden": true}
 def compare(name: str) -> None:
@@ -128,7 +129,7 @@ def compare(name: str) -> None:
     torch.testing.assert_close(output, expected)
     mine, theirs = (one.gradients(x, {*given}) for x in (output, expected))
     torch.testing.assert_close(mine, theirs)
-    how = "with its weights loaded" if name in LOADING else "built by as_multihead"
+    how = "with its parameters loaded" if name in LOADING else "built by as_multihead"
     print(f"{name}: outputs and gradients agree with the final class, {how}")
 
 
@@ -193,7 +194,7 @@ class ListOfHeads(nn.Module):
 
 
 # %% [markdown]
-# **What happens.** The first line to run fails, because there is no `torch.ModuleList`. With the right
+# **What happens.** The constructor fails at once, because there is no `torch.ModuleList`. With the right
 # name, the first call fails, because the widths arrive in the wrong order.
 
 
@@ -216,7 +217,7 @@ runs = RightOrder(24, 4)
 print("both mended:", tuple(runs(x, x, x, None).shape))
 
 # %% [markdown]
-# A tempting way to mend the first line is to drop `torch.ModuleList` and keep a plain Python list. The
+# A tempting way to mend the constructor is to drop `torch.ModuleList` and keep a plain Python list. The
 # post did not do that, so it is not in the table. Does this version run? Is its output right? Does it
 # learn?
 #
@@ -256,7 +257,7 @@ display.source(published.ModulePerHead.forward, docstrings=False)
 display.source(published.module_per_head.Head.forward, docstrings=False)
 
 # %% [markdown]
-# **The test.** The repaired list loads the weights of the final class.
+# **The test.** The repaired list loads the parameters of the final class.
 
 # %%
 compare("module per head")
@@ -377,7 +378,8 @@ print("mended:", tuple(WithMatmul(24, 4)(x).shape))
 # samples that is an error. With two heads and two samples it fits.
 #
 # The batch holds the whole sentence and *the milk was sweet*, four words and four places of padding.
-# The figure shows how much weight each key gets on average, for each head of each sentence.
+# The figure shows how much weight each key gets, for each head of each sentence, averaged over all eight
+# queries, padding included.
 
 # %%
 six = chapters.load("06_masks")
@@ -393,7 +395,7 @@ wide = WithMatmul(4, 2)
 as_published = wide.weights(pair, mask).mean(2)                 # (2, 2, 8)
 repaired = wide.weights(pair, mask[:, None]).mean(2)            # (2, 2, 8)
 leak = as_published[1, :, 4:].sum(-1)
-note("wide projection", WRONG, "a (b, n, n) mask hides keys by head, b = h",
+note("wide projection", WRONG, "a (b, n, n) mask is read as one mask per head, b = h",
      f"on padding: head 0 {leak[0]:.2f}, head 1 {leak[1]:.2f}",
      leak[0] > 0.3 and leak[1] == 0)
 
@@ -532,9 +534,10 @@ note("shared projection", WRONG, "not the formula above it",
      shared < full / 3)
 
 # %% [markdown]
-# There is a second slip. The formula divides the scores by $\sqrt{d_k}$, the width of one head. The
-# code divides by $\sqrt e$, the width of the model. With e = 256 and h = 8, how much smaller are the
-# scores: by a factor of 8, of about 2.83, or not at all, because the weights are learned anyway?
+# There is a second slip. The formula divides the scores by $\sqrt{d_k}$, where $d_k$ is the width of one
+# head. The code divides by $\sqrt e$, where e is the width of the model. With e = 256 and h = 8, how much
+# smaller are the scores: by a factor of 8, of about 2.83, or not at all, because the weights are learned
+# anyway?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -562,11 +565,16 @@ note("shared projection", WRONG, "√e for √d", f"too small by {factor:.2f} = 
      math.isclose(factor, h**0.5, rel_tol=1e-3))
 
 # %% [markdown]
-# **The repair.** The sharing is a design and stays; the divisor is a slip and goes. (Other copies of this
+# A third one shows only in a fully masked row. The mask writes a finite number, -1e20, instead of $-\infty$.
+# In a fully masked row all scores are then equal, so the row becomes the mean of exactly what should be
+# hidden, and it looks healthy.
+#
+# **The repair.** Sharing is a legitimate design; only the formula printed above it is wrong. So the sharing
+# stays, and the wrong divisor goes. Fully masked rows get zeros. (Other copies of this
 # code project with wide matrices. Those that we read keep the slip.)
 #
-# **The test.** It cannot load the weights of any final class. Instead `as_multihead` builds the one that
-# it equals, with the blocks that you saw above.
+# **The test.** No final class has parameters that it could load. So `as_multihead` goes the other way and
+# builds the final class that it equals, with the blocks that you saw above.
 
 # %%
 compare("shared projection")
@@ -581,9 +589,8 @@ compare("shared projection")
 display.source(published.SharedProjection.forward, docstrings=False)
 
 # %% [markdown]
-# The mask has no default. The number that blocks, -1e20, does not fit into half precision. In a fully
-# masked row all scores are equal again, so the row is the mean of exactly what the mask hides. It looks
-# healthy, and NaN would at least be noticed.
+# The mask has no default. The number that blocks, -1e20, does not fit into half precision. And in a fully
+# masked row it gives the mean of what is hidden, where NaN would at least be noticed.
 
 # %%
 module = SlicesFirst(24, 4)
@@ -621,7 +628,7 @@ note("shared projection", STYLE, "cross-attention called self-attention",
 #
 # **The lines.** The mask is `(n, m, b)`, 1 means allowed, and its first axis may be 1. On the page, a
 # line between softmax and dropout hands the weights to a tracker. That line is left out here, for a
-# reason that comes next.
+# reason that comes next. Scores are `(n, m, b, h)`, so the softmax runs over axis 1, the keys.
 
 
 # %%
@@ -639,7 +646,7 @@ class ByKeyword(nn.Module):
 
     def check(self, mask: Tensor) -> Tensor:
         assert mask.shape[0] in (1, mask.shape[1]), f"refused: {tuple(mask.shape)}"
-        return mask[..., None]
+        return mask[..., None]  # (n, m, b, 1)
 
 
 # %%
@@ -647,10 +654,10 @@ class OnThePage(ByKeyword):
     def forward(self, *, query, key, value, mask=None):
         pairs = ((self.query, query), (self.key, key), (self.value, value))
         q, k, v = (to(x).unflatten(-1, (self.heads, self.d_k)) for to, x in pairs)
-        scores = self.get_scores(q, k) / math.sqrt(self.d_k)
+        scores = self.get_scores(q, k) / math.sqrt(self.d_k)  # (n, m, b, h)
         if mask is not None:
             scores = scores.masked_fill(self.check(mask) == 0, -1e9)
-        weights = self.dropout(scores.softmax(1))
+        weights = self.dropout(scores.softmax(1))             # (n, m, b, h)
         self.attn = weights.detach()
         return self.output(torch.einsum("ijbh,jbhd->ibhd", weights, v).flatten(2))
 
@@ -661,10 +668,10 @@ class OnThePage(ByKeyword):
 # the function that it calls no longer exists. This page does not install the package, so you see the
 # first error only.
 #
-# The second crash concerns a valid mask. The check compares the mask's first size with its *second*, so a
-# mask with a row for each query is refused as soon as n ≠ m. A decoder that attends to an encoder's output
-# needs such a mask. The page was repaired a month later, in February 2021: its mask check uses both
-# lengths now.
+# Another crash, unrelated to the tracker, hits a valid mask. The check compares the mask's first size with
+# its *second*, so a mask with a row for each query is refused as soon as n ≠ m. A decoder that attends to
+# an encoder's output needs such a mask. The page was repaired a month later, in February 2021:
+# its mask check uses both lengths now.
 
 # %%
 crashes("sequence first", "needs a tracker", ModuleNotFoundError,
@@ -688,7 +695,7 @@ compare("sequence first")
 
 # %% [markdown]
 # And does the idea keep its promise? Override the scores: take away one point for each step between a
-# query and a key, as ALiBi does with other slopes [[Press et al.
+# query and a key, as ALiBi does, with a rate of its own for each head [[Press et al.
 # 2022](../docs/references.md#press-2022)]. `forward` divides by √d afterwards, so the method multiplies
 # by it. Three lines are enough, and the word *it* looks at itself and its neighbours.
 
@@ -710,6 +717,7 @@ for kind in (published.SequenceFirst, Near):
     module = kind(2, 4, dropout=0.0)
     module(query=words, key=words, value=words)
     looks[kind.__name__] = module.last_weights[it, :, 0].mean(-1)  # (8,)
+print("attention of “it”, mean over both heads")
 one.show(list(looks), one.WORDS, torch.stack([*looks.values()]))
 around = {name: share[it - 1 : it + 2].sum() for name, share in looks.items()}
 assert around["Near"] > 0.7 > around["SequenceFirst"]
@@ -804,9 +812,9 @@ note("sequence first", STYLE, "a comment that says (b, e)", str(tuple(tokens.sha
 #
 # $$\mathrm{softmax}\!\left(A_i \odot \frac{Q W^Q_i (K W^K_i)^\top}{\sqrt{d_k}}\right) V W^V_i$$
 #
-# **The lines.** True means *blocked* here. Keys are laid out as `(b, h, d, m)`, so that the product needs no
-# transpose. The function is shared with the next design. All initial weights come from a normal
-# distribution of deviation 0.001<!-- setting -->; the code for that is folded.
+# **The lines.** True means *blocked* here. Keys are handed over as `(b, h, d, m)`, already transposed, so
+# `multiplied` itself writes `q @ k`. The function is shared with the next design. All initial weights come
+# from a normal distribution of deviation 0.001<!-- setting -->; the code for that is folded.
 
 
 # %% jupyter={"source_hidden": true}
@@ -860,9 +868,9 @@ class ScaledDotProductAttention(nn.Module):
 
 
 # %% [markdown]
-# **What happens.** Somebody passes factors of 0 for keys that should not be seen. The scores of a query
-# are -3 and 1, and its weights are 0.02 and 0.98. What does the first key get with a factor of 0:
-# nothing, 0.02 as before, or more?
+# **What happens.** The name `attention_weights` invites somebody to pass factors of 0 for keys that should
+# not be seen. The scores of a query are -3 and 1, and its weights are 0.02 and 0.98. What does the
+# first key get with a factor of 0: nothing, 0.02 as before, or more?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -881,13 +889,14 @@ factors = torch.tensor([0.0, 1.0])
 plain = multiplied(scores, eye, eye, None, None)[0, 0]             # (2,)
 zeroed = multiplied(scores, eye, eye, None, factors)[0, 0]         # (2,)
 print("weights:", [round(weight, 2) for weight in plain.tolist()])
-note("weighted scores", WRONG, "a factor of 0 does not block",
+note("weighted scores", STYLE, "attention_weights, a name that invites a 0 as a mask",
      f"{plain[0]:.3f} becomes {zeroed[0]:.2f}", zeroed[0] > plain[0])
 
 # %% [markdown]
-# The initial weights have that deviation of 0.001<!-- setting --> at any width. What is left of inputs of
-# variance 1 after one projection? Queries and keys come out next to zero, so at the start every key gets
-# nearly the same weight. The formula is right, and training has to undo the start: time for nothing.
+# The initial weights have a deviation of 0.001<!-- setting -->, whatever the width. How much of an input of
+# variance 1 survives one projection? Queries and keys come out next to zero, so at the start every key gets
+# nearly the same weight. The formula is right, and training first has to undo this start, which is wasted
+# time.
 
 # %%
 torch.manual_seed(0)
@@ -915,7 +924,7 @@ note("weighted scores", STYLE, "multi-head attention called ScaledDotProductAtte
 # **The repair.** Xavier's initial weights, a checked mask, zeros for a fully masked row. The factors
 # stay factors; the docstring says that 0 does not block.
 #
-# **The test.** With $h d_k = h d_v = e$ and without factors it loads the weights of the final class. The
+# **The test.** With $h d_k = h d_v = e$ and without factors it loads the parameters of the final class. The
 # fold compares it with the formula above at other widths.
 
 # %%
@@ -979,7 +988,7 @@ note("weighted scores", STYLE, "branches that never run", dict(tiny.taken), len(
 # **The idea.** The same collection has a version without the three projections: the embedding itself is
 # cut into heads, and only the output is projected.
 #
-# **The lines.** Marked are the changes against the design before.
+# **The lines.** The diff marks what changed from the previous design.
 
 
 # %%
@@ -999,7 +1008,7 @@ class Simplified(nn.Module):
 display.diff(ScaledDotProductAttention.forward, Simplified.forward)
 
 # %% [markdown]
-# **What happens.** Which features a head compares is fixed by their order; none of it can be learned. The
+# **What happens.** Head i always compares slice i of the features; no training can change that. The
 # output starts next to zero, because the only projection has those tiny weights.
 
 # %%
@@ -1012,7 +1021,8 @@ note("no projection", WASTE, "initial weights too small",
 # %% [markdown]
 # **The repair.** As for weighted scores.
 #
-# **The test.** It equals the final class with identity matrices for $W_Q$, $W_K$ and $W_V$.
+# **The test.** It equals the final class with identity matrices for $W_Q$, $W_K$ and $W_V$. The cell prints
+# $W_Q$, the first six rows of the packed matrix; the other two blocks are the same.
 
 # %%
 compare("no projection")
@@ -1108,30 +1118,31 @@ class Packed(nn.Module):
 # (For three different inputs the article cuts the packed matrix in three, as PyTorch does. One input is
 # enough for what follows.)
 #
-# **What happens.** Neither mask may be left out: one is asserted to be there, and the other is merged
-# unasked. `bias=False` crashes in the constructor, which zeroes the output's bias even when there is none.
-# And one result is not what the text says: the weights are documented as `(b, h, n, m)` and come out
-# folded.
+# **What happens.** Neither mask may be left out: an `assert` demands the first, and the second is merged
+# without a check for None. `bias=False` crashes in the constructor, which zeroes the output's bias even
+# when there is none. And one result is not what the text says: the weights are documented as
+# `(b, h, n, m)` and come out folded.
 
 # %%
 torch.manual_seed(0)
-x = torch.randn(3, 2, 24)                                      # (3, 2, 24)
-all_real, past = torch.zeros(2, 3) > 0, torch.zeros(3, 3) > 0  # (2, 3), (3, 3)
+x = torch.randn(3, 2, 24)                           # (3, 2, 24)
+no_padding = torch.zeros(2, 3, dtype=torch.bool)    # (2, 3)
+none_blocked = torch.zeros(3, 3, dtype=torch.bool)  # (3, 3)
 packed = Packed(24, 4)
 crashes("packed projection", "needs a padding mask", AssertionError,
-        lambda: packed(x, None, past))
+        lambda: packed(x, None, none_blocked))
 crashes("packed projection", "needs an attention mask", TypeError,
-        lambda: packed(x, all_real, None))
+        lambda: packed(x, no_padding, None))
 crashes("packed projection", "bias=False", AttributeError,
         lambda: Packed(24, 4, bias=False))
-_, weights = packed(x, all_real, past)
+_, weights = packed(x, no_padding, none_blocked)
 note("packed projection", WRONG, "weights folded, (b * h, n, m)", tuple(weights.shape),
      weights.shape == (2 * 4, 3, 3))
 
 # %% [markdown]
 # **The repair.** Any mask may be None, a fully masked row gets zeros, and the weights are unfolded.
 #
-# **The test.** It runs once more without biases, and compares the weights, too.
+# **The test.** It runs once more without biases, and compares the attention weights, too.
 
 # %%
 compare("packed projection")
@@ -1162,7 +1173,7 @@ display.source(published.PackedBase.forward, docstrings=False)
 # %%
 crashes("packed projection", "overflow in half precision", RuntimeError,
         lambda: torch.zeros(8, 3, 3).half().masked_fill(torch.ones(8, 3, 3) > 0, -1e28))
-_, weights = packed(x, all_real, ~past)
+_, weights = packed(x, no_padding, ~none_blocked)
 note("packed projection", WRONG, "fully masked row: the mean of what is hidden",
      [round(weight, 2) for weight in weights[0, 0].tolist()],
      bool((weights == 1 / 3).all()))
@@ -1175,7 +1186,7 @@ note("packed projection", WRONG, "fully masked row: the mean of what is hidden",
 
 # %%
 dropping = Packed(24, 4, dropout=0.5)
-sums = dropping(x, all_real, past)[1].sum(-1)
+sums = dropping(x, no_padding, none_blocked)[1].sum(-1)
 note("packed projection", STYLE, "weights after dropout",
      f"rows sum to {sums.min():.2f} … {sums.max():.2f}", bool((sums - 1).abs().max() > 0.1))
 
@@ -1192,10 +1203,10 @@ def largest_kept(call) -> int:
 
 
 long, final = torch.randn(256, 2, 24), MultiheadAttention(24, 4)
-real, ahead = torch.zeros(2, 256) > 0, torch.zeros(256, 256) > 0
+masks = torch.zeros(2, 256).bool(), torch.zeros(256, 256).bool()
 largest = {
-    "asked": largest_kept(lambda: packed(long, real, ahead)),
-    "not asked": largest_kept(lambda: packed(long, real, ahead, need_weights=False)),
+    "asked": largest_kept(lambda: packed(long, *masks)),
+    "not asked": largest_kept(lambda: packed(long, *masks, need_weights=False)),
     "final class": largest_kept(lambda: final(long, long, long, need_weights=False)),
 }
 print(*(f"{name}: {numbers:,} numbers" for name, numbers in largest.items()), sep="\n")
@@ -1272,10 +1283,10 @@ note("packed projection", WRONG, "positions: silently sequence-first",
 # %% [markdown]
 # ## All seven on one sentence
 #
-# Put the sentence of [One head](01_one_head.ipynb) through all repaired designs, with the same weights
-# where they can load them, and with the words behind *it* hidden. How strongly does the output for *it*
-# react to each word? The size of its derivative tells, as a share of the sum over all words. The weights
-# are random, so do not read meaning into a share: compare the rows.
+# Put the sentence of [One head](01_one_head.ipynb) through all repaired designs, with the same parameters
+# where they can load them, and with the words after *it* hidden. How strongly does the output for *it*
+# react to each word? The size of the derivative tells us; each is shown as a share of the total. The
+# parameters are random, so do not read meaning into a share: compare the rows.
 
 
 # %%
@@ -1336,16 +1347,16 @@ display.finish(drawing, name="all-seven", alt=f"{alt} {', '.join(same[1:])}: as 
                caption="How the output for “it” reacts to each word, as shares. –: hidden.")
 
 # %% [markdown]
-# The five designs with the same weights have equal rows, in spite of their different layouts and masks.
+# The five designs with the same parameters have equal rows, in spite of their different layouts and masks.
 # The other two are functions of their own. None lets the hidden words through. (*the* and *because* have
 # the same embedding, so their shares are equal in every row.)
 #
 # ### One mask, two meanings
 #
 # Now mix up the conventions: every module gets the same tensor, with True for padding. The words *was* and
-# *thirsty* are the padding, and the cell asks what the output for *cat* reacts to. `design.call` turns a
-# mask where a design wants it the other way round. The cell turns it beforehand, so that the two turns
-# cancel.
+# *thirsty* are the padding, and the cell asks what the output for *cat* reacts to. `design.call` takes
+# True = blocked and flips the mask for designs in which True means allowed. To hand every module the very
+# same tensor, the cell flips it once more for those.
 
 # %%
 padding = torch.zeros(1, 8, 8, dtype=torch.bool)  # (1, 8, 8)
@@ -1361,12 +1372,13 @@ for name, design in DESIGNS.items():
 # %% [markdown]
 # No error, no warning. The designs in which True means allowed attend to the padding and to nothing else;
 # the rest of their reaction is *cat* itself, as the query. Weighted scores and packed projection, which share
-# their weights, agree again.
+# their parameters, agree again.
 #
 # ## The table
 #
-# These defects compute something else: no error tells you about them. Some rows come from the folds of
-# their sections. The rows of *sequence first* describe its page of January 2021.
+# These defects compute something else: no error tells you about them. Four rows are shown in the folds of
+# their sections: fully masked rows, biases left over, missing initial weights and the positions. The
+# rows of *sequence first* describe its page of January 2021.
 
 # %% tags=["hide-input"]
 import re
@@ -1389,6 +1401,7 @@ def table(*severities: str) -> Markdown:
 
 
 assert {name for _, _, name in FOUND} == DESIGNS.keys()
+assert len({name for how, _, name in FOUND if how == WRONG}) == 4
 table(WRONG)
 
 # %% [markdown]
@@ -1609,7 +1622,7 @@ exercises.published_code.check_call_it(call_it)
 # ## What you have now
 #
 # You have run seven published designs with their defects, and you have seen that the repaired ones agree
-# with the final class: five load its weights, and two equal one with weights of a special form.
+# with the final class: five load its parameters, and two equal one with parameters of a special form.
 #
 # > **In short.** All seven are versions of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$, h times, and
 # > one projection.
@@ -1623,9 +1636,9 @@ exercises.published_code.check_call_it(call_it)
 # > output = design.call(module, query, key, value, blocked)
 # > ```
 # >
-# > Crashes are the harmless defects, because you notice them. Look for what keeps every shape: a wrong
-# > divisor, a mask on the wrong axis, a mean over hidden keys. Sizes that all differ, a fully masked row,
-# > and a comparison with weights and gradients bring them out.
+# > A crash at least tells you. Look for what keeps every shape: a wrong divisor, a mask on the wrong axis, a
+# > mean over hidden keys. Sizes that all differ, a fully masked row, and a comparison of outputs and
+# > gradients bring them out.
 #
 # You knew where to look here. [The next chapter](16_testing_attention.ipynb) finds such defects in code
 # that you cannot see into.

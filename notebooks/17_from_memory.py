@@ -4,11 +4,11 @@
 # *Can you write it in a quarter of an hour, and show that it is right?*
 #
 # In an interview, somebody hands you an empty file and asks for multi-head attention. A pianist who
-# plays from memory has learned the tune, not the dots on the page. Here the tune is one sentence of eight
-# words, and the code follows from it.
+# plays from memory has learned the tune, not the dots on the page. Here the tune is eight words: *project,
+# split, score, scale, softmax, mix, merge, project*. The code follows from them.
 #
-# This chapter has the shortest version that is correct, and seven questions that are asked next, each
-# answered by a cell. Then you get the empty file, and the doctor of [Testing
+# This chapter gives you a short correct version and the seven questions that usually follow, each answered
+# by a cell. Then you get the empty file, and the doctor of [Testing
 # attention](16_testing_attention.ipynb) examines what you write.
 
 # %% tags=["hide-input"]
@@ -19,10 +19,13 @@ display.chapter_map(
 )
 
 # %% [markdown]
-# ## The shortest correct version
+# (The strip shows the steps of the final class. *Scale* is part of its *score*, and *mask* is the first
+# question below.)
 #
-# Nobody needs the whole final class in a quarter of an hour. It takes four initialised matrices, one check,
-# and the formula, line by line. This version is batch-first, has neither masks nor biases, and returns the
+# ## A short correct version
+#
+# You do not need the whole final class in a quarter of an hour. Four initialised matrices, one check and the
+# formula are enough. This version is batch-first, has neither masks nor biases, and returns the
 # weights beside the output.
 
 # %%
@@ -40,7 +43,7 @@ one = chapters.load("01_one_head")
 
 # %%
 class Attention(nn.Module):
-    """Multi-head attention, the shortest version."""
+    """Multi-head attention, a short version."""
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__()
@@ -69,9 +72,9 @@ class Attention(nn.Module):
 
 
 # %% [markdown]
-# What to remember is one sentence: *project, split, score, scale, softmax, mix, merge, project.* Each word
-# stands for a call or two, and each has its typical mistake. The last column names what does it in the
-# final class of [Multi-head attention](07_multihead_attention.ipynb).
+# There is one sentence to remember: *project, split, score, scale, softmax, mix, merge, project.* Each word
+# stands for a call or two, and each has its typical mistake. The last column names the part of the
+# final class that does it, in [Multi-head attention](07_multihead_attention.ipynb).
 #
 # | word | call | typical mistake | in the final class |
 # |---|---|---|---|
@@ -83,10 +86,10 @@ class Attention(nn.Module):
 # | merge | `transpose`, `flatten` | flattened without the transpose | `merge_heads` |
 # | project | `@ self.w_o` | declared and forgotten | `out_proj` |
 #
-# Is it right? Give the same matrices to the shortest version of [Published
-# code](15_published_code.ipynb#packed-projection), which is sequence-first, and to the final class. The
-# final class stores each matrix transposed, as `nn.Linear` does, and `load_from` turns it. Then compare
-# outputs, weights and gradients.
+# Is it right? Give the same matrices to `published.Shortest`, the shortest class of the long article in
+# [Published code](15_published_code.ipynb#packed-projection) (repaired; tokens first), and to the final
+# class. The final class stores each matrix transposed, as `nn.Linear` does, and `load_from` transposes it
+# back. Then compare outputs, weights and gradients.
 
 # %%
 b, n, m, h, d = 2, 3, 5, 4, 6
@@ -117,14 +120,14 @@ for name, (expected, their_weights) in theirs.items():
 # %% [markdown]
 # ## Can it take a mask?
 #
-# It takes one more argument and two lines. Say aloud what True means, since the next question will be about
-# that: here it means *blocked*. The mask is `(b, n, m)` and the same for every head, so it gets an axis
-# of size 1 where the heads are.
+# It takes one more argument and two lines. Say aloud what True means, before you are asked: here it means
+# *blocked*. The mask is `(b, n, m)` and the same for every head, so it gets an axis of size 1 where the
+# heads are.
 
 
 # %% jupyter={"source_hidden": true}
 class WithMask(Attention):
-    """The shortest version with a mask."""
+    """The short version with a mask."""
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None
@@ -158,9 +161,10 @@ display.diff(Attention.forward, WithMask.forward)
 masked = WithMask(e, h).double()
 masked.load_state_dict(mine.state_dict())
 blocked = block_future(n, m).expand(b, -1, -1) | (torch.rand(b, n, m) < 0.3)  # (b, n, m)
-blocked[..., 0] = False
+blocked[..., 0] = False                      # no row fully masked yet
+for_heads = blocked.repeat_interleave(h, 0)  # (b * h, n, m)
 output, _ = masked(query, key, key, blocked)
-expected, _ = reference(query, key, key, attn_mask=blocked.repeat_interleave(h, 0))
+expected, _ = reference(query, key, key, attn_mask=for_heads)
 torch.testing.assert_close(output, expected)
 
 blocked[0, 1] = True
@@ -191,20 +195,20 @@ print("agrees with the final class; a fully masked query:", empty)
 from torch.utils.flop_counter import FlopCounterMode
 
 b, e = 1, 64
-print("     n   h  projections      scores  counted")
+print("     n   h  projections  scores + mixing  counted")
 for n, h in ((32, 4), (128, 4), (128, 16), (512, 4)):
     small, x = Attention(e, h), torch.randn(b, n, e)
     with FlopCounterMode(display=False) as counter:
         small(x, x, x)
     projections, scores = 8 * b * n * e**2, 4 * b * n**2 * e
     assert counter.get_total_flops() == projections + scores
-    print(f"{n:6} {h:3} {projections:12,} {scores:11,}  the same")
+    print(f"{n:6} {h:3} {projections:12,} {scores:16,}  the same")
     assert sum(p.numel() for p in small.parameters()) == 4 * e**2
 print("parameters:", 4 * e**2, "each time")
 
 # %% [markdown]
-# The last column compares with what PyTorch counts, which is matrix products alone. The rows for n = 128
-# differ in h and in nothing else.
+# The last column compares the sum with PyTorch's own count, which covers matrix products only. The rows
+# for n = 128 differ in h and in nothing else.
 #
 # ## Why √d?
 #
@@ -218,7 +222,8 @@ q, k = torch.randn(2, 1000, 256)
 for name, divisor in (("nothing", 1), ("√d", 16), ("d", 256)):
     scores = q @ k.mT / divisor
     largest = scores.softmax(-1).amax(-1).median()
-    print(f"by {name:8} deviation {scores.std():5.2f}, largest weight {largest:.3f}")
+    print(f"by {name:8} deviation {scores.std():5.2f}, "
+          f"median of the largest weights {largest:.3f}")
 print(f"an even share: {1 / 1000}")
 
 # %% [markdown]
@@ -228,9 +233,9 @@ print(f"an even share: {1 / 1000}")
 # ## What is a KV cache?
 #
 # A decoder writes one word at a time and never changes the earlier ones. With a causal mask, an earlier
-# word cannot see a later one, so its row stays the same in every layer. Then its keys and values stay the
-# same, too, and the decoder keeps them in a cache. Each step computes one query, one key and one value,
-# and attends to all that is in the cache.
+# word cannot see a later one, so its output row stays the same in every layer. Then its keys and
+# values stay the same, too, and the decoder keeps them in a cache. Each step computes one query, one key
+# and one value, and attends to all that is in the cache.
 
 
 # %%
@@ -268,7 +273,7 @@ print("numbers in the cache:", sum(x.numel() for x in cache), "= 2bne =", 2 * b 
 #
 # ## Where does dropout go?
 #
-# On the weights, after the softmax, and in training alone [[Srivastava et al.
+# On the weights, after the softmax, and only during training [[Srivastava et al.
 # 2014](../docs/references.md#srivastava-2014)]. The weights that are kept are scaled up. Take the weights
 # 0.1, 0.2, 0.3 and 0.4, and drop each with probability one half. What does a row sum to afterwards: always
 # 1, one half, or something else each time?
@@ -291,23 +296,26 @@ print("in evaluation:", F.dropout(weights, 0.5, training=False).equal(weights))
 # %% [markdown]
 # ## How are the matrices initialised?
 #
-# In such a way that numbers neither grow nor shrink as they pass through. Xavier's variance is $2 /
+# So that numbers neither grow nor shrink on their way through. Xavier's variance is $2 /
 # (\text{rows} + \text{columns})$ [[Glorot and Bengio 2010](../docs/references.md#glorot-2010)], so $1 / e$
 # for a square. PyTorch packs three squares into one matrix of `(3 * e, e)`, and its entries get half of
 # that variance. And `torch.empty` does not initialise anything: it holds whatever was in memory.
 
 # %%
 e = 512
-square, packed = torch.empty(e, e), torch.empty(3 * e, e)
 x = torch.randn(200, e)
-for name, matrix in (("square", square), ("packed", packed)):
-    nn.init.xavier_uniform_(matrix)
-    of_a_query = (x @ matrix[:e].mT).std()
-    print(f"{name}: deviation {matrix.std():.3f}, of a query {of_a_query:.2f}")
+matrices = {"Xavier, square": nn.init.xavier_uniform_(torch.empty(e, e)),
+            "Xavier, packed": nn.init.xavier_uniform_(torch.empty(3 * e, e)),
+            "nn.Linear": nn.Linear(e, e).weight}
+print("standard deviations")
+for name, matrix in matrices.items():
+    queries = x @ matrix[:e].mT
+    print(f"{name:14}  entries {matrix.std():.3f}, queries {queries.std():.2f}")
 
 # %% [markdown]
 # Xavier for each square keeps the deviation of the inputs, 1.00, so that is the answer to give. The final
-# class starts like PyTorch's, with the smaller numbers of the packed matrix. Both can be trained.
+# class starts like PyTorch's, with the smaller numbers of the packed matrix. `nn.Linear`'s own default is
+# smaller still. All three can be trained; say which one you use.
 #
 # ## What are grouped heads?
 #
@@ -345,11 +353,11 @@ print(examine(WithMask(24, 4), embed_dim=24, num_heads=4))
 
 # %% [markdown]
 # Nothing is wrong. The doctor has found the matrices by their names, and a right version with the same
-# numbers gives the same output in all 9 situations: with no mask, and with each mask that it tries. It
-# calls the NaN of a fully masked row a convention, since PyTorch's class gives it, too, when it returns
-# weights; in the remedy, `fully_masked` is `blocked.all(-1, keepdim=True)`. Two questions do not apply:
+# numbers gives the same output in all 9 situations: two without a mask, three kinds of mask at two sets of
+# sizes, and the future blocked. It calls the NaN of a fully masked row a convention, since PyTorch's class
+# gives it, too, when it returns weights; in the remedy, `fully_masked` is `blocked.all(-1, keepdim=True)`. Two questions do not apply:
 # *future* is for modules that hide the future by themselves, and this class has no dropout. Now make
-# mistakes from the table above, one at a time:
+# seven mistakes like those in the table above, one at a time:
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -364,7 +372,7 @@ for slip in SLIPS:
     print(f"{slip:26} found: {report.findings[0].code}")
 
 # %% [markdown]
-# Each mistake is named; the fifth puts keys and values in each other's place. Your turn.
+# The doctor names every mistake. (In the fifth, keys and values are swapped.) Now it is your turn.
 #
 # ## Exercises
 #
@@ -409,7 +417,8 @@ exercises.from_memory.check_order(order)
 # python -m annotated_attention.doctor mine.py:MyAttention --embed-dim 24 --num-heads 4
 # ```
 #
-# To show what it says, this cell writes the shortest version into a file and runs the same command:
+# To show what it says, this cell writes the short version into a file and runs the same command. Without a
+# mask, two of the nine situations are left:
 
 # %%
 import tempfile
@@ -580,8 +589,7 @@ exercises.from_memory.check_mended(Mended)
 # %% [markdown]
 # ## What you have now
 #
-# You can write multi-head attention from one sentence of eight words, answer the seven questions that
-# follow, and let the doctor test what you wrote.
+# You can write multi-head attention from eight words, answer the seven questions that follow, and let the doctor test what you wrote.
 #
 # > **In short.** Project, split, score, scale, softmax, mix, merge, project:
 # > $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$ for every head, side by side, times $W_O$.
@@ -589,6 +597,8 @@ exercises.from_memory.check_mended(Mended)
 # > Tokens `(b, n, e)`, heads `(b, h, n, d)`, scores and weights `(b, h, n, m)`.
 # >
 # > ```python
+# > pairs = ((query, w_q), (key, w_k), (value, w_v))
+# > split = ((x @ w).unflatten(-1, (h, -1)) for x, w in pairs)
 # > q, k, v = (x.transpose(1, 2) for x in split)
 # > weights = (q @ k.mT / math.sqrt(d)).softmax(-1)
 # > output = (weights @ v).transpose(1, 2).flatten(2) @ w_o
