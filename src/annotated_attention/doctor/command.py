@@ -1,4 +1,4 @@
-"""The command line: examine a class in a file that has never heard of this project."""
+"""The command line: examine a class in any Python file."""
 
 import argparse
 import ast
@@ -67,10 +67,10 @@ _MEANINGS = {"blocked": lambda attend: attend, "allowed": adapters.allowed,
 
 
 class Unasked(Exception):
-    """It cannot be asked.
+    """The implementation cannot be called.
 
     Attributes:
-        step: how far it came: ``"import"``, ``"construction"`` or ``"call"``.
+        step: the step that failed: ``"import"``, ``"construction"`` or ``"call"``.
         remedy: what to do.
     """
 
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: those of the command line; None means its own.
 
     Returns:
-        0 if nothing is wrong, 1 if something is, 2 if it could not be asked.
+        0 if nothing is wrong, 1 if something is, 2 if the implementation could not be called.
 
     Examples:
         >>> from annotated_attention import multihead

@@ -16,10 +16,10 @@ class Mistake:
     """A mistake: the wrong version that makes it, and the line to change.
 
     Attributes:
-        code: Stable name, such as ``merge-without-transpose``.
-        version: Class that makes the mistake.
-        wrong: Line as people write it.
-        right: Line to write instead.
+        code: stable name, such as ``merge-without-transpose``.
+        version: class that makes the mistake.
+        wrong: line as people write it.
+        right: line to write instead.
 
     Examples:
         >>> from annotated_attention.mistakes import MISTAKES, Mistake
@@ -60,8 +60,8 @@ def mistake(*, wrong: str, right: str) -> Callable[[Version], Version]:
     """Enter a class in the list, under its own name in lower case with hyphens.
 
     Args:
-        wrong: Line as people write it.
-        right: Line to write instead.
+        wrong: line as people write it.
+        right: line to write instead.
     """
 
     def enter(version: Version) -> Version:

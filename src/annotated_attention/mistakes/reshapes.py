@@ -74,7 +74,7 @@ class MergeWithoutTranspose(MultiheadAttention):
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-        """Attend, and arrange the heads so that the right merge returns the wrong merge's result."""
+        """Attend, and arrange the heads so that the right merge gives the wrong merge's result."""
         heads, weights = super().attend(q, k, v, **options)
         return split_heads(merge_without_transpose(heads), self.num_heads), weights
 
