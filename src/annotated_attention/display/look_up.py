@@ -21,7 +21,7 @@ _BAR, _VALUE, _FEATURE = 213, 272, 44  # where bars begin, the first value, from
 def soft_look_up(
     question: str, shelf: Mapping[str, str], shares: Tensor, *, name: str, caption: str = ""
 ) -> Output:
-    """Draw a question, the titles it is compared with, and what the books' pages hand over.
+    """Draw a question, the titles that it is compared with, and what each book contributes.
 
     Args:
         question: the query.
@@ -89,7 +89,7 @@ def one_query(
         values: (m, d_v).
         words: m words, one per key.
         features: d_v names, one per number of a value.
-        who: the word whose query it is.
+        who: the word that the query belongs to.
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
 

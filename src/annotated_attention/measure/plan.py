@@ -30,7 +30,7 @@ def plan(device: str, dtype: torch.dtype) -> Iterator[Case]:
 
     Args:
         device: ``"cpu"`` or ``"cuda"``.
-        dtype: what is computed in.
+        dtype: dtype of the computation.
     """
     factory: dict[str, Any] = {"device": device, "dtype": dtype}
     case = partial(Case, device=device, dtype=dtype)

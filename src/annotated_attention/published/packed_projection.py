@@ -1,4 +1,4 @@
-"""Packed projections, as PyTorch stores them, and a base class whose attention to override."""
+"""Packed projections, as PyTorch stores them, and a base class whose ``attention`` is abstract."""
 
 import math
 from abc import ABC, abstractmethod

@@ -23,7 +23,7 @@ class WeightedScores(nn.Module):
     ordinary multi-head attention.
 
     The weights start with Xavier initialisation. The published version starts with tiny weights,
-    with which every key gets the same attention weight.
+    with which every key gets nearly the same attention weight.
 
     Examples:
         >>> import torch

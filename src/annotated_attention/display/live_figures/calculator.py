@@ -9,7 +9,7 @@ from annotated_attention.display._live import Live, live
 
 
 def calculator(preset: str, length: int, batch: int = 1, width: int = 4) -> Live:
-    """Show what published sizes cost, as a table that can be changed where scripts run.
+    """Show the costs of published sizes in a table, interactive where scripts run.
 
     Args:
         preset: one of ``counting.PRESETS``.
