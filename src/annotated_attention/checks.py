@@ -43,7 +43,7 @@ def check_settings(sizes: dict[str, int], dropout: float, dtype: torch.dtype | N
 
 
 def check_sizes(sizes: dict[str, int]) -> None:
-    """Refuse sizes, given by name, that are no integers (TypeError) or below 1 (ValueError).
+    """Refuse sizes, given by name, that are not integers (TypeError) or below 1 (ValueError).
 
     Examples:
         >>> from annotated_attention.checks import check_sizes
@@ -60,7 +60,7 @@ def check_sizes(sizes: dict[str, int]) -> None:
 
 
 def check_dropout(dropout: float) -> None:
-    """Refuse a probability that is no number (TypeError) or outside [0, 1] (ValueError).
+    """Refuse a probability that is not a number (TypeError) or outside [0, 1] (ValueError).
 
     Examples:
         >>> from annotated_attention.checks import check_dropout

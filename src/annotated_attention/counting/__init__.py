@@ -1,4 +1,4 @@
-"""What attention costs: parameters, FLOPs and memory, as formulas.
+"""Formulas for the cost of attention: parameters, FLOPs and memory.
 
     python -m annotated_attention.counting --embed-dim 512 --num-heads 8 --length 1024
     python -m annotated_attention.counting --preset gpt2 --batch 8 --bytes 2

@@ -1,4 +1,4 @@
-"""The sizes of a whole Transformer, what they cost, and published ones."""
+"""The sizes of whole Transformers with their costs, and presets of published models."""
 
 from dataclasses import dataclass
 
@@ -172,7 +172,7 @@ def _by_part(*counts: int) -> dict[str, int]:
 
 
 def check_at_least(least: int, name: str, size: object) -> None:
-    """Refuse a size that is no integer (TypeError) or too small (ValueError)."""
+    """Refuse a size that is not an integer (TypeError) or too small (ValueError)."""
     if not isinstance(size, int) or isinstance(size, bool):
         raise TypeError(f"{name} ({size!r}) must be an integer")
     if size < least:

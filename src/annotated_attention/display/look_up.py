@@ -25,7 +25,7 @@ def soft_look_up(
 
     Args:
         question: the query.
-        shelf: for each book its title, which is the key, and what its pages are on, the value.
+        shelf: for each book its title, the key, and the subject of its pages, the value.
         shares: (m,), how much of its pages each book gives.
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.

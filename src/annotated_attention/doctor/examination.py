@@ -208,7 +208,7 @@ def _hidden(finite: Tensor) -> str:
 
 
 def _is_calm(patient: Patient, until: contextlib.ExitStack) -> bool:
-    """Tell whether the same question gets the same answer, if need be without dropout."""
+    """Tell whether the same input gives the same result, if need be without dropout."""
     inputs = patient.draw(1)
     if conduct.variation(patient, inputs) > patient.tolerance:
         until.enter_context(patient.dropping(0.0))

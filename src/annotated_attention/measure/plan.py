@@ -1,4 +1,4 @@
-"""What is measured: the cases of the chapter “Speed”, and those of the final class's goals."""
+"""The measured cases: those of the chapter “Speed”, and those of the final class's goals."""
 
 import platform
 from collections.abc import Iterable, Iterator

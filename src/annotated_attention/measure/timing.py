@@ -43,7 +43,7 @@ class Case:
     profiled: bool = True
 
     def __str__(self) -> str:
-        """Tell it from the others, for the terminal."""
+        """Name the case for the terminal."""
         options = [f"{key} {value}" for key, value in self.options.items()]
         return ", ".join([self.section, str(self.size), self.mode, *options])
 

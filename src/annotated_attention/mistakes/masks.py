@@ -251,7 +251,7 @@ class FiniteFillInHalf(StepByStep):
 
     In float32 the fill works, except in a fully masked row: there all scores are the same, and the
     weights give a mean over blocked values. The largest number of float16 is 65504, so filling with
-    -1e9 raises an error on the day when somebody moves the model to half precision.
+    -1e9 raises an error on the day when somebody moves the model to float16.
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
