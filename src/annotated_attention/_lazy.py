@@ -1,4 +1,4 @@
-"""Packages that import what they offer when it is first used."""
+"""Packages that import their public names on first use."""
 
 import ast
 import importlib
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def import_lazily(package: str) -> None:
-    """Let a package import each name that it offers when somebody asks for it.
+    """Let a package import each of its public names on first use.
 
     The package writes its imports under ``if TYPE_CHECKING:``, where type checkers and editors find
     them. They are read from there, so no name is entered twice, and become a module's

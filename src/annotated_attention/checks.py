@@ -21,7 +21,8 @@ def check_settings(sizes: dict[str, int], dropout: float, dtype: torch.dtype | N
         dtype: Dtype of the parameters; None means torch's default.
 
     Raises:
-        TypeError: a size is no integer, ``dropout`` no number, or ``dtype`` not floating point.
+        TypeError: a size is not an integer, ``dropout`` is not a number, or ``dtype`` is not
+            floating point.
         ValueError: a size is below 1, the first is not divisible by the second, or ``dropout``
             lies outside [0, 1].
 
@@ -42,7 +43,7 @@ def check_settings(sizes: dict[str, int], dropout: float, dtype: torch.dtype | N
 
 
 def check_sizes(sizes: dict[str, int]) -> None:
-    """Refuse sizes, given by name, that are no integers (TypeError) or below 1 (ValueError).
+    """Refuse sizes, given by name, that are not integers (TypeError) or below 1 (ValueError).
 
     Examples:
         >>> from annotated_attention.checks import check_sizes
@@ -59,7 +60,7 @@ def check_sizes(sizes: dict[str, int]) -> None:
 
 
 def check_dropout(dropout: float) -> None:
-    """Refuse a probability that is no number (TypeError) or outside [0, 1] (ValueError).
+    """Refuse a probability that is not a number (TypeError) or outside [0, 1] (ValueError).
 
     Examples:
         >>> from annotated_attention.checks import check_dropout
@@ -200,12 +201,12 @@ def check_masks(
         key_padding_mask: as in ``torch.nn.MultiheadAttention``.
         query: three axes, or two without a batch.
         key: as many axes as ``query``.
-        num_heads: h.
+        num_heads: h, the number of heads.
         batch_first: whether the batch is axis 0 or axis 1 of three.
         names: the names of the two masks in messages.
 
     Raises:
-        TypeError: a mask is no tensor, or neither boolean nor floating point.
+        TypeError: a mask is not a tensor, or neither boolean nor floating point.
         ValueError: shapes or devices that do not fit.
 
     Examples:

@@ -4,7 +4,7 @@ from torch import Tensor
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
-    """Cut the last axis into heads and move the heads before the tokens.
+    """Split the last axis into heads, and move the heads in front of the tokens.
 
     Args:
         x: (..., n, h * d), one row per token.

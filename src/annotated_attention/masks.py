@@ -1,8 +1,8 @@
-"""Masks: building them, merging them, and saying what True means.
+"""Build masks, merge them, and convert between both meanings of True.
 
-A boolean mask in this package is named for what True means: ``blocked`` is True where a query must
-not see a key, ``allowed`` is True where it may. Libraries disagree, and a mask that is read the
-wrong way round raises no error:
+The name of a boolean mask in this package says what True means: ``blocked`` is True where a query
+must not see a key, ``allowed`` is True where it may. Libraries disagree, and a mask that is read
+with the wrong meaning raises no error:
 
 | mask                                                            | True means | here it is |
 |-----------------------------------------------------------------|------------|------------|
@@ -22,7 +22,7 @@ from torch import Tensor
 
 
 def block_padding(lengths: Tensor, m: int) -> Tensor:
-    """Block what lies behind the end of each sequence.
+    """Block the keys behind the end of each sequence.
 
     Args:
         lengths: (b,), integers, how many keys of each sequence are real.
@@ -106,7 +106,7 @@ def block_others(sizes: Sequence[int], device: torch.device | None = None) -> Te
 
 
 def as_blocked(mask: Tensor, *, true_means: str) -> Tensor:
-    """Turn a mask from anywhere into one of ours, by saying what its True (or 1) means.
+    """Turn any mask into ``blocked``, given the meaning of its True (or 1).
 
     Args:
         mask: boolean, or integers with 0 for False; of any shape.
@@ -223,7 +223,7 @@ def attention_to_heads(attn_mask: Tensor | None, num_heads: int) -> Tensor | Non
         attn_mask: (n, m), or (b * h, n, m) where mask i * h + j is for sample i and head j: a mask
             for each sample alone is repeated with ``repeat_interleave(h, 0)``; ``repeat`` has the
             same shape and swaps samples.
-        num_heads: h.
+        num_heads: h, the number of heads.
 
     Returns:
         (n, m) or (b, h, n, m), a view; or None.
@@ -245,7 +245,7 @@ def append_allowed(mask: Tensor | None, count: int) -> Tensor | None:
 
     Args:
         mask: (..., m), boolean or floating point, or None.
-        count: how many keys there are more.
+        count: how many keys are appended.
 
     Returns:
         (..., m + count); or None.

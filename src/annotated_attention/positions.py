@@ -72,8 +72,8 @@ class _Positions(nn.Module):
 class PositionalEncoding(_Positions):
     """Add sines and cosines of the position; nothing is learned.
 
-    ``table`` is a buffer: it moves with the module and gets no gradient. It is not in the
-    ``state_dict``, because a formula gives it; so a checkpoint fits whatever ``max_len`` was.
+    ``table`` is a buffer: it moves with the module and gets no gradient. It is not part of the
+    ``state_dict``, because a formula gives its numbers, so a checkpoint fits any ``max_len``.
 
     Examples:
         >>> import torch
@@ -116,8 +116,8 @@ class PositionalEncoding(_Positions):
 class LearnedPositionalEncoding(_Positions):
     """Add a vector to each position that is learned like the rest of the model.
 
-    ``table`` is a parameter, and starts about as large as sines and cosines are. A position that
-    never occurs in training keeps the noise it started with.
+    ``table`` is a parameter, and its numbers start about as large as sines and cosines. A position
+    that never occurs in training keeps its random initial numbers.
 
     Examples:
         >>> import torch

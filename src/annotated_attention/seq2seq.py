@@ -1,4 +1,4 @@
-"""A whole model: token ids of one sequence in, scores for the tokens of another one out."""
+"""A whole model: it reads the token ids of one sequence and scores the tokens of another."""
 
 import math
 from typing import Any
@@ -11,11 +11,11 @@ from annotated_attention.transformer import Transformer
 
 
 class Seq2SeqTransformer(nn.Module):
-    """Read a sequence of token ids, and predict another, each token from those before it.
+    """Read a sequence of token ids and predict another, each token from the tokens before it.
 
-    Embeddings times sqrt(e), plus positions, through the ``Transformer``, to a score for each token
-    of the target vocabulary. Everything is batch first. The model makes its own masks: what is
-    padding, from the ids, and that no target token sees a later one.
+    Embeddings times sqrt(e), plus positions, go through the ``Transformer`` and become a score for
+    each token of the target vocabulary. All tensors are batch-first. The model makes its own masks:
+    it finds padding by the ids and hides it, and it hides the future of each target token.
 
     Examples:
         Two sequences to read, the second padded with 0; ids of the target begin with 1:
@@ -53,25 +53,25 @@ class Seq2SeqTransformer(nn.Module):
         """Create the parameters.
 
         Args:
-            src_vocab: how many tokens there are to read; their ids are 0 to src_vocab - 1.
-            tgt_vocab: how many tokens there are to write.
+            src_vocab: size of the source vocabulary; its ids are 0 to src_vocab - 1.
+            tgt_vocab: size of the target vocabulary.
             d_model: e, the width of embeddings and layers.
-            nhead: h; must divide ``d_model``.
+            nhead: h, the number of heads; must divide ``d_model``.
             num_encoder_layers: how many layers the encoder has.
             num_decoder_layers: how many layers the decoder has.
             dim_feedforward: the width inside the feed-forward networks.
             dropout: as in ``TransformerEncoderLayer``, and on embeddings with positions.
-            pad: the id that fills up short sequences on both sides; None means that none does.
+            pad: the id of padding in both vocabularies; None means that there is no padding.
             max_len: the length of the longest sequence.
-            positions: what adds positions to embeddings, (b, n, e), in place of a
+            positions: module that adds positions to embeddings, (b, n, e), in place of a
                 ``PositionalEncoding``.
-            share_embeddings: one matrix embeds both sides and scores the output.
+            share_embeddings: whether one matrix embeds both sides and scores the output.
             **settings: for ``Transformer``: ``activation``, ``norm_first``, ``attention``, ...
 
         Raises:
             TypeError: as ``Transformer`` does.
-            ValueError: as ``Transformer`` does; a vocabulary below 1; or vocabularies of two sizes
-                that are to share a matrix.
+            ValueError: as ``Transformer`` does; a vocabulary below 1; or vocabularies of different
+                sizes that should share a matrix.
         """
         super().__init__()
         for name, size in (("src_vocab", src_vocab), ("tgt_vocab", tgt_vocab)):
@@ -100,17 +100,17 @@ class Seq2SeqTransformer(nn.Module):
             nn.init.xavier_uniform_(self.project.weight)
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
-        """Score every token of the vocabulary as the one that follows, at each place of ``tgt``.
+        """Score every token of the vocabulary as the next token, at each position of ``tgt``.
 
         Args:
             src: (b, m), the ids to read.
             tgt: (b, n), the ids written so far, which begin with a start token.
 
         Returns:
-            (b, n, tgt_vocab): scores (logits). Row i is about token i + 1, and has seen 0 to i.
+            (b, n, tgt_vocab): scores (logits). Row i scores token i + 1 and sees tokens 0 to i.
 
         Raises:
-            TypeError: ids that are no integers.
+            TypeError: ids that are not integers.
             ValueError: shapes that do not fit, an empty batch or sequence, a sequence longer than
                 there are positions, or an id that the vocabulary does not have (on a CPU and not
                 compiled; otherwise PyTorch's own error).
@@ -129,18 +129,18 @@ class Seq2SeqTransformer(nn.Module):
         return self.transformer.encoder(x, src_key_padding_mask=padding)        # (b, m, e)
 
     def decode(self, tgt: Tensor, memory: Tensor, padding: Tensor | None = None) -> Tensor:
-        """Score what follows each token of ``tgt``, given what ``encode`` made of the source.
+        """Score the token after each token of ``tgt``, given the encoded source.
 
         Args:
             tgt: (b, n), the ids written so far.
-            memory: (b, m, e), what ``encode`` returned.
+            memory: (b, m, e), the result of ``encode``.
             padding: (b, m), True where ``src`` is padding, or None.
 
         Returns:
             Scores (logits), (b, n, tgt_vocab).
 
         Raises:
-            TypeError: ids that are no integers.
+            TypeError: ids that are not integers.
             ValueError: as a call does.
         """
         x = self._embed("tgt", tgt, self.embed_tgt)
@@ -152,10 +152,10 @@ class Seq2SeqTransformer(nn.Module):
 
     @torch.no_grad()
     def greedy(self, src: Tensor, start: int, end: int, max_new: int) -> Tensor:
-        """Write the likeliest token again and again, each time with all that is written.
+        """Append the token with the highest score, again and again, until every sequence has ended.
 
-        Call ``eval()`` first: with dropout, the result is random. The whole prefix is computed
-        anew for each token, which is the shortest code, not the fastest.
+        Call ``eval()`` first, because with dropout the result is random. The whole prefix is
+        computed again for each token, which keeps the code short, but is not fast.
 
         Args:
             src: (b, m), the ids to read.
@@ -164,11 +164,11 @@ class Seq2SeqTransformer(nn.Module):
             max_new: how many tokens to write at most, ``end`` included.
 
         Returns:
-            (b, n): the ids, n at most 1 + ``max_new``. They are ``start``, what was written, and
-            after the first ``end`` only ``pad``, or ``end`` again where there is no ``pad``.
+            (b, n): the ids, n at most 1 + ``max_new``. They are ``start``, the written tokens, and
+            after the first ``end`` only ``pad``, or ``end`` if there is no ``pad``.
 
         Raises:
-            TypeError: ids that are no integers.
+            TypeError: ids that are not integers.
             ValueError: as a call does; ``max_new`` longer than the positions fails on the way.
         """
         memory, padding = self.encode(src), self._padding(src)

@@ -15,8 +15,9 @@ the same results and gradients. What differs:
 Masks: a boolean is True where a query must not see a key, a floating-point mask is added to the
 scores. In all signatures n is the length of ``tgt``, m that of ``src`` and ``memory``.
 
-Two arguments are ours: ``reset_parameters=True`` lets the layers of a stack start different, where
-copies of one layer are equal, and ``final_norm=False`` leaves out the norms behind the stacks of a
+Three arguments exist only here. ``attention`` is the class of the attention in a layer.
+``reset_parameters=True`` gives each layer of a stack its own initial weights, where plain copies
+would be equal. ``final_norm=False`` leaves out the norms at the end of both stacks of a
 ``Transformer``.
 """
 
@@ -37,7 +38,7 @@ Activation = str | Callable[[Tensor], Tensor]
 
 
 class _Layer(nn.Module):
-    """What both kinds of layer have: a feed-forward network, residuals, and where the norm goes."""
+    """The common part of both layers: feed-forward network, residuals, place of the norms."""
 
     activation: Callable[[Tensor], Tensor]
 
@@ -49,7 +50,7 @@ class _Layer(nn.Module):
         self, d_model: int, nhead: int, dim_feedforward: int, dropout: float,
         activation: Activation, batch_first: bool, norm_first: bool, dtype: torch.dtype | None,
     ) -> None:
-        """Keep the settings, refusing those from which no layer can be built."""
+        """Check the settings and keep them."""
         super().__init__()
         sizes = {"d_model": d_model, "nhead": nhead, "dim_feedforward": dim_feedforward}
         check_settings(sizes, dropout, dtype)
@@ -85,7 +86,7 @@ class _Layer(nn.Module):
         return norm(x + dropout(sublayer(x)))
 
     def _feed_forward(self, x: Tensor) -> Tensor:
-        """Change each token on its own: a linear layer, the activation, a linear layer."""
+        """Transform each token separately: a linear layer, the activation, a linear layer."""
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
     def _check(self, **sequences: Tensor) -> None:
@@ -102,7 +103,7 @@ class _Layer(nn.Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Let the tokens of a sequence attend to each other, then change each on its own.
+    """Let the tokens of a sequence attend to each other, then transform each one separately.
 
     ``x = norm1(x + self_attn(x))``, then ``x = norm2(x + feed_forward(x))``; with ``norm_first``
     ``x = x + self_attn(norm1(x))``, then ``x = x + feed_forward(norm2(x))``.
@@ -137,18 +138,18 @@ class TransformerEncoderLayer(_Layer):
 
         Args:
             d_model: e, the width of input and output.
-            nhead: h; must divide ``d_model``.
+            nhead: h, the number of heads; must divide ``d_model``.
             dim_feedforward: the width inside the feed-forward network.
             dropout: probability of zeroing, in training: an attention weight, a number inside the
                 feed-forward network, a number that a sublayer adds.
             activation: ``"relu"``, ``"gelu"`` or a function of one tensor.
-            layer_norm_eps: what a norm adds to the variance.
+            layer_norm_eps: number that a norm adds to the variance.
             batch_first: input and output are (b, n, e) instead of (n, b, e).
-            norm_first: normalise what goes into a sublayer (pre-LN) instead of the sum (post-LN).
-            bias: give projections and norms a bias.
+            norm_first: normalise the input of a sublayer (pre-LN) instead of the sum (post-LN).
+            bias: whether projections and norms have a bias.
             device: Device of the parameters.
             dtype: Dtype of the parameters.
-            attention: the class that attends, called as ``MultiheadAttention`` is.
+            attention: class of the attention, with the arguments of ``MultiheadAttention``.
 
         Raises:
             TypeError: a setting of the wrong type, or ``dtype`` not floating point.
@@ -185,7 +186,7 @@ class TransformerEncoderLayer(_Layer):
             The sequence, in the shape of ``src``.
 
         Raises:
-            TypeError: no tensor, or a dtype that does not fit.
+            TypeError: not a tensor, or a dtype that does not fit.
             ValueError: a shape or a device that does not fit.
         """
         self._check(src=src)
@@ -204,7 +205,7 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Attend to the sequence itself, then to the encoder's result, then change each token alone.
+    """Attend to the sequence itself, then to the encoder's result, then transform each token.
 
     Three sublayers, each with its residual and its norm, as in ``TransformerEncoderLayer``:
     ``self_attn``, ``multihead_attn`` (cross-attention) and the feed-forward network.
@@ -278,7 +279,7 @@ class TransformerDecoderLayer(_Layer):
             The sequence, in the shape of ``tgt``.
 
         Raises:
-            TypeError: no tensor, or a dtype that does not fit.
+            TypeError: not a tensor, or a dtype that does not fit.
             ValueError: a shape or a device that does not fit.
         """
         self._check(tgt=tgt, memory=memory)
@@ -321,7 +322,7 @@ def _copies(name: str, layer: nn.Module, num_layers: int, reset: bool) -> nn.Mod
 
 
 class TransformerEncoder(nn.Module):
-    """Put encoder layers on top of each other.
+    """A stack of encoder layers: each takes the output of the one before it.
 
     Examples:
         >>> import torch
@@ -347,18 +348,18 @@ class TransformerEncoder(nn.Module):
         """Copy the layer, with its weights.
 
         Args:
-            encoder_layer: the pattern; it is copied and not used itself.
+            encoder_layer: the layer to copy; it is not used itself.
             num_layers: how many copies.
-            norm: what the result goes through at the end; pre-LN layers need one.
-            enable_nested_tensor: taken and not read; it chooses a way of PyTorch's to compute.
-            mask_check: taken and not read, for the same reason.
+            norm: module for the result of the last layer; pre-LN layers need one.
+            enable_nested_tensor: accepted and ignored; in PyTorch it selects a fast path.
+            mask_check: accepted and ignored, for the same reason.
             reset_parameters: draw new weights for each copy, by its ``reset_parameters()``, so
                 that the layers start different. Otherwise all start with the weights of
                 ``encoder_layer``.
 
         Raises:
-            TypeError: weights are to be drawn, and ``encoder_layer`` does not say how.
-            ValueError: ``num_layers`` is no integer or below 0.
+            TypeError: weights are to be drawn, and ``encoder_layer`` has no ``reset_parameters``.
+            ValueError: ``num_layers`` is not an integer, or is below 0.
         """
         super().__init__()
         self.layers = _copies("encoder_layer", encoder_layer, num_layers, reset_parameters)
@@ -381,7 +382,7 @@ class TransformerEncoder(nn.Module):
 
 
 class TransformerDecoder(nn.Module):
-    """Put decoder layers on top of each other; each attends to the same ``memory``.
+    """A stack of decoder layers, all of which attend to the same ``memory``.
 
     Examples:
         >>> import torch
@@ -467,27 +468,27 @@ class Transformer(nn.Module):
         """Create both stacks, and draw each of their matrices anew (Xavier).
 
         Args:
-            d_model: e, the width of everything that goes from layer to layer.
-            nhead: h; must divide ``d_model``.
+            d_model: e, the width of all inputs and outputs of the layers.
+            nhead: h, the number of heads; must divide ``d_model``.
             num_encoder_layers: how many layers the encoder has.
             num_decoder_layers: how many layers the decoder has.
             dim_feedforward: the width inside the feed-forward networks.
             dropout: as in ``TransformerEncoderLayer``.
             activation: ``"relu"``, ``"gelu"`` or a function of one tensor.
-            custom_encoder: what encodes instead, called as ``TransformerEncoder`` is. It keeps
+            custom_encoder: module in place of the encoder, with the same call. It keeps
                 its weights; PyTorch's class draws its matrices again.
-            custom_decoder: what decodes instead, called as ``TransformerDecoder`` is; it keeps its
+            custom_decoder: module in place of the decoder, with the same call; it keeps its
                 weights, too.
-            layer_norm_eps: what a norm adds to the variance.
+            layer_norm_eps: number that a norm adds to the variance.
             batch_first: sequences are (b, n, e) instead of (n, b, e).
             norm_first: pre-LN layers instead of post-LN.
-            bias: give projections and norms a bias.
+            bias: whether projections and norms have a bias.
             device: Device of the parameters.
             dtype: Dtype of the parameters.
             final_norm: end each stack made here with a norm, as PyTorch's does. Pre-LN layers
                 need it, since they end in a sum; post-LN layers end in a norm of their own, and
                 the paper has no other.
-            attention: the class that attends, called as ``MultiheadAttention`` is.
+            attention: class of the attention, with the arguments of ``MultiheadAttention``.
 
         Raises:
             TypeError: as ``TransformerEncoderLayer`` does.
@@ -535,20 +536,20 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Encode ``src``, and decode ``tgt`` while attending to the result.
 
-        No mask is made here: a decoder that must not look ahead needs ``tgt_is_causal=True``, and
-        padding in ``src`` is hidden twice, by ``src_key_padding_mask`` and by
+        This method makes no masks. To hide the future in the decoder, pass ``tgt_is_causal=True``;
+        to hide padding in ``src``, pass both ``src_key_padding_mask`` and
         ``memory_key_padding_mask``.
 
         Args:
-            src: what is encoded: (m, b, e); with ``batch_first`` (b, m, e); or (m, e).
-            tgt: what is decoded, in the same layout: (n, b, e), (b, n, e) or (n, e).
+            src: the sequence to encode: (m, b, e); with ``batch_first`` (b, m, e); or (m, e).
+            tgt: the sequence to decode, in the same layout: (n, b, e), (b, n, e) or (n, e).
             src_mask: which tokens of ``src`` each of them may not see, (m, m) or (b * h, m, m).
             tgt_mask: which tokens of ``tgt`` each of them may not see, (n, n) or (b * h, n, n).
-            memory_mask: what of the encoder's result each token of ``tgt`` may not see, (n, m) or
-                (b * h, n, m).
-            src_key_padding_mask: what no token of ``src`` may see of it, (b, m) or (m,).
-            tgt_key_padding_mask: what no token of ``tgt`` may see of it, (b, n) or (n,).
-            memory_key_padding_mask: what no token of ``tgt`` may see of the encoder's result,
+            memory_mask: which rows of the encoder's result each token of ``tgt`` may not see, (n, m)
+                or (b * h, n, m).
+            src_key_padding_mask: which tokens of ``src`` none of them may see, (b, m) or (m,).
+            tgt_key_padding_mask: which tokens of ``tgt`` none of them may see, (b, n) or (n,).
+            memory_key_padding_mask: which rows of the encoder's result no token of ``tgt`` may see,
                 (b, m) or (m,).
             src_is_causal: also hide token j of ``src`` from token i when j > i.
             tgt_is_causal: also hide token j of ``tgt`` from token i when j > i.
@@ -558,7 +559,7 @@ class Transformer(nn.Module):
             One row for each token of ``tgt``, in its shape.
 
         Raises:
-            TypeError: no tensor, or a dtype that does not fit.
+            TypeError: not a tensor, or a dtype that does not fit.
             ValueError: a shape or a device that does not fit.
         """
         widths = [self.d_model, self.d_model]

@@ -1,4 +1,4 @@
-"""What attention costs: parameters, FLOPs and memory, as formulas.
+"""Formulas for the cost of attention: parameters, FLOPs and memory.
 
     python -m annotated_attention.counting --embed-dim 512 --num-heads 8 --length 1024
     python -m annotated_attention.counting --preset gpt2 --batch 8 --bytes 2
@@ -6,14 +6,14 @@
 Letters are the book's: b samples, n queries, m keys, h heads, model width e; and f, the width
 inside a feed-forward network. All counts are exact integers, each tested against PyTorch's own:
 
-- **Parameters** are numbers that are learned, what ``numel`` adds up.
-- **FLOPs** are the multiplications and additions of matrix products, what
-  ``torch.utils.flop_counter`` counts where no fused kernel hides them: 2ndm for (n, d) times
+- **Parameters** are learned numbers; ``numel`` counts them in a tensor.
+- **FLOPs** are the multiplications and additions of matrix products, as
+  ``torch.utils.flop_counter`` counts them where no fused kernel hides them: 2ndm for (n, d) times
   (d, m). Softmax, norms, activations and sums of tensors are left out, and a mask saves nothing.
-- **Kept** numbers wait from the forward pass for the backward pass: everything in the storages that
-  autograd saves on a CPU, each storage once, parameters and integers left out; without dropout, and
-  with a gradient for every input. Times the bytes of one number that is memory, but for the numbers
-  that the fused kernel keeps in place of the weights: in half precision these stay in float32.
+- **Kept** numbers are stored in the forward pass for the backward pass: all storages that autograd
+  saves on a CPU, each counted once, without parameters and integers, without dropout, and with a
+  gradient for every input. Times the bytes of one number, this is the memory. The one exception: in
+  half precision, the numbers that the fused kernel keeps in place of the weights stay in float32.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The formulas, one function each. The letters are those of the package's docstring."""
+"""The formulas, one function each, with the letters of the package's docstring."""
 
 BACKWARD = 2  # FLOPs of the backward pass, per FLOP of the forward pass; see ``backward_flops``
 
@@ -40,8 +40,8 @@ def attention_parameters(
 def product_flops(n: int, d: int, m: int) -> int:
     """Count the FLOPs of (n, d) times (d, m): n · m sums of d products.
 
-    A sum of d numbers takes d - 1 additions; the usual count, torch's too, is d. With a bias to
-    add it is exact.
+    A sum of d numbers takes d - 1 additions, but the usual count, PyTorch's included, is d. With a
+    bias to add, d is exact.
 
     Examples:
         >>> from annotated_attention.counting import product_flops
@@ -105,7 +105,7 @@ def backward_flops(forward: int, without: int = 0) -> int:
 
     Args:
         forward: the FLOPs of the forward pass.
-        without: those of its products with a factor that needs no gradient, such as a first
+        without: the FLOPs of products with a factor that needs no gradient, such as a first
             projection of data.
 
     Examples:
@@ -123,8 +123,9 @@ def attention_kept(
 
     These are the queries' input, queries, keys, values and the merged heads, be(3n + 2m), and then
     either all weights, bhnm, or what the fused kernel keeps in their place, one number for each
-    query and head, bhn. One token all alone keeps e numbers more with its weights: its key and
-    value are in one piece where the packed projection has written them, its query beside them.
+    query and head, bhn. Self-attention of a single token keeps e numbers more with its weights: its
+    key and value need no copy, so the whole output of the packed projection is kept, and beside it
+    the scaled query.
 
     Args:
         n: the number of queries.
@@ -134,7 +135,7 @@ def attention_kept(
         b: the number of samples.
         memory: the width of what keys and values are made from, where it is not what the queries
             are made from: 0 in self-attention, e in cross-attention, kdim + vdim if they are two.
-        fused: without the weights.
+        fused: whether the fused kernel runs, which keeps no weights.
 
     Examples:
         With the weights, and with the fused kernel, which keeps one number per query and head:
@@ -183,7 +184,7 @@ def feedforward_flops(n: int, e: int, f: int, *, b: int = 1) -> int:
 
 
 def feedforward_kept(n: int, e: int, f: int, *, b: int = 1, activation: str = "relu") -> int:
-    """Count what the two linear maps keep: the input, and what stands between them.
+    """Count the numbers that the two linear maps keep: the input, and the activations in between.
 
     The derivative of ReLU can be read from its output, which the second map keeps anyway. GELU
     keeps its input besides.
@@ -210,7 +211,7 @@ def norm_parameters(e: int, *, bias: bool = True) -> int:
 
 
 def norm_kept(n: int, e: int, *, b: int = 1) -> int:
-    """Count what a layer norm keeps: its input, and two statistics for each token.
+    """Count the numbers that a layer norm keeps: its input, and two statistics for each token.
 
     Examples:
         >>> from annotated_attention.counting import norm_kept

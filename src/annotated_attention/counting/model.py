@@ -1,4 +1,4 @@
-"""The sizes of a whole Transformer, what they cost, and published ones."""
+"""The sizes of whole Transformers with their costs, and presets of published models."""
 
 from dataclasses import dataclass
 
@@ -22,17 +22,17 @@ PARTS = ("projections", "scores and mix", "feed-forward", "norms", "embeddings, 
 
 @dataclass(frozen=True)
 class Model:
-    """The sizes of a Transformer. Its counts come by part, in the order of ``PARTS``.
+    """The sizes of a Transformer, with its counts by part, in the order of ``PARTS``.
 
     Attributes:
-        embed_dim: e.
-        num_heads: h; must divide e.
-        feedforward: f.
+        embed_dim: e, the model width.
+        num_heads: h, the number of heads; must divide e.
+        feedforward: f, the width inside a feed-forward network.
         layers: how many layers have self-attention and a feed-forward network: an encoder's, or,
             with a causal mask, those of a model that is only a decoder.
-        decoder_layers: how many have cross-attention, too, and look at the output of ``layers``.
-        vocabulary: how many tokens the embeddings know.
-        positions: how many rows other learned tables have together, such as one for positions.
+        decoder_layers: how many layers have cross-attention as well, to the output of ``layers``.
+        vocabulary: how many tokens have an embedding.
+        positions: how many rows all other learned tables have in total, such as one for positions.
         norms: how many layer norms there are outside the layers.
         output: what turns the last layer's output into a number for each token of the vocabulary:
             "tied", the embeddings again; "own", a matrix without bias; or "none", nothing.
@@ -41,7 +41,7 @@ class Model:
         embeddings: how many matrices embed: 1, or 2 where source and target have one each.
 
     Raises:
-        TypeError: a size is no integer.
+        TypeError: a size is not an integer.
         ValueError: a size that is too small, ``embed_dim`` not divisible by ``num_heads``, no
             layer at all, or an unknown ``output`` or ``activation``.
 
@@ -172,7 +172,7 @@ def _by_part(*counts: int) -> dict[str, int]:
 
 
 def check_at_least(least: int, name: str, size: object) -> None:
-    """Refuse a size that is no integer (TypeError) or too small (ValueError)."""
+    """Refuse a size that is not an integer (TypeError) or too small (ValueError)."""
     if not isinstance(size, int) or isinstance(size, bool):
         raise TypeError(f"{name} ({size!r}) must be an integer")
     if size < least:

@@ -69,7 +69,7 @@ def rows(model: Model, length: int, batch: int = 1, width: int = 4) -> list[list
 
 
 def notes(model: Model, length: int, batch: int = 1, width: int = 4) -> list[str]:
-    """Write what the table does not hold, a sentence each; see ``rows`` for the arguments.
+    """Write what the table leaves out, one sentence each; see ``rows`` for the arguments.
 
     Examples:
         >>> from annotated_attention.counting import PRESETS, notes

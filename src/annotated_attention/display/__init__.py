@@ -1,4 +1,4 @@
-"""What notebooks show: the map, figures, source and what changed in it."""
+"""Outputs for notebooks: the map, figures, source code and changes in source code."""
 
 from typing import TYPE_CHECKING
 

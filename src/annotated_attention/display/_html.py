@@ -1,4 +1,4 @@
-"""What every output of this room is made of: text, HTML, and the stylesheet that dresses both."""
+"""The parts of every output: text, HTML, and the stylesheet for the HTML."""
 
 import functools
 import re
@@ -18,7 +18,7 @@ _PLAIN = re.compile(r'<span class="(?:n|p|w)">([^<]*)</span>')
 
 @dataclass(frozen=True, repr=False)
 class Output:
-    """Something a notebook shows: HTML where it can be rendered, plain text everywhere."""
+    """An output of a notebook cell: HTML where it can be rendered, plain text everywhere else."""
 
     text: str
     html: str

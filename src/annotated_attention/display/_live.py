@@ -24,7 +24,7 @@ _IMPORT = re.compile(r'(?<=from )"(\.[^"]+)"')
 
 @dataclass(frozen=True, repr=False)
 class Live(Output):
-    """A figure that a notebook shows alive if it can, and else as it was drawn."""
+    """A figure that is interactive where scripts run, and static everywhere else."""
 
     module: str
     data: Mapping[str, Any]
@@ -46,8 +46,8 @@ def live(
         module: a script in ``display/live_figures``, without its ending.
         data: what the module draws: numbers, text, lists and dictionaries of them, which it reads
             with ``model.get("data")``.
-        room: the height to keep free for it without its caption, so that nothing on the page
-            moves when it starts: on a wide page and on a phone, in pixels at a text of 16.
+        room: the height to keep free for the figure without its caption, so that nothing moves
+            when it starts: on a wide page and on a phone, in pixels at a text size of 16.
 
     Raises:
         ValueError: there is no such module, or ``static`` holds no figure.

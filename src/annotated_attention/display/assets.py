@@ -1,4 +1,4 @@
-"""What a page holds once where in a notebook every output carries its own: styles and scripts."""
+"""The styles and scripts that a page holds once, and that each output of a notebook carries."""
 
 from importlib import resources
 

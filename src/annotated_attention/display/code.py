@@ -1,4 +1,4 @@
-"""Show real source: what a class is, and what changed since the version before."""
+"""Show source code, and what changed since the version before."""
 
 import ast
 import difflib

@@ -1,4 +1,4 @@
-"""Draw what flows where: boxes with a name and a shape, and arrows between them."""
+"""Draw the flow of tensors: boxes with a name and a shape, and arrows between them."""
 
 from collections.abc import Mapping, Sequence
 

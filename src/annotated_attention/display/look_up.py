@@ -21,11 +21,11 @@ _BAR, _VALUE, _FEATURE = 213, 272, 44  # where bars begin, the first value, from
 def soft_look_up(
     question: str, shelf: Mapping[str, str], shares: Tensor, *, name: str, caption: str = ""
 ) -> Output:
-    """Draw a question, the titles it is compared with, and what the books' pages hand over.
+    """Draw a question, the titles that it is compared with, and what each book contributes.
 
     Args:
         question: the query.
-        shelf: for each book its title, which is the key, and what its pages are on, the value.
+        shelf: for each book its title, the key, and the subject of its pages, the value.
         shares: (m,), how much of its pages each book gives.
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
@@ -89,7 +89,7 @@ def one_query(
         values: (m, d_v).
         words: m words, one per key.
         features: d_v names, one per number of a value.
-        who: the word whose query it is.
+        who: the word that the query belongs to.
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
 

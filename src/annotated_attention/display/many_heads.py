@@ -60,11 +60,11 @@ def _cell(layer: int, head: int, weights: Tensor) -> str:
 
 
 def heads_table(columns: Mapping[str, Tensor], *, digits: int = 2) -> Output:
-    """List every head in a row of its own, which links can lead to.
+    """List every head in a row of its own, to which links can point.
 
     Args:
         columns: for each heading a number per head, (l, h).
-        digits: after the point.
+        digits: how many digits after the decimal point.
 
     Raises:
         ValueError: the columns differ in shape.

@@ -146,7 +146,7 @@ def chapter_map(*lit: str) -> Output:
 
 
 def whole_map() -> Output:
-    """Draw the map large: each step can be pointed at, by hand or by key, and says what it does.
+    """Draw the large map: a step that is pointed at or focused shows its explanation.
 
     Examples:
         >>> from annotated_attention import display

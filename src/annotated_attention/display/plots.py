@@ -60,7 +60,7 @@ def finish(drawing: Figure, *, name: str, alt: str, caption: str = "") -> Output
     """Turn a matplotlib figure into one for the page.
 
     Args:
-        drawing: what ``panels`` started.
+        drawing: a figure from ``panels``.
         name: unique in the book, letters and hyphens; the figure's anchor is ``#fig-<name>``.
         alt: what the figure shows, for those who do not see it.
         caption: HTML under the figure.
@@ -164,7 +164,7 @@ def _draw_map(
 def attention_lines(
     weights: Tensor, words: Sequence[str], query: int, *, name: str, caption: str = ""
 ) -> Output:
-    """Draw a sentence that looks at itself: a line per pair of words, as thick as its weight.
+    """Draw attention within a sentence: a line per pair of words, as thick as the weight.
 
     Args:
         weights: (n, n).

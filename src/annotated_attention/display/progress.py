@@ -10,7 +10,7 @@ _UPDATES = 50  # redraw the bar so many times at most
 
 
 class Bar(Output):
-    """What a bar looks like at one moment."""
+    """The bar at one moment."""
 
     stylesheets = ("display.css", "progress.css")
 
@@ -18,7 +18,7 @@ class Bar(Output):
 class Progress:
     """Shows how far a run is, with a row for each measurement made on the way.
 
-    In a notebook the output grows while the cell runs; on a page it is what stood there at last.
+    In a notebook the output grows while the cell runs; a page shows its final state.
 
     Examples:
         >>> from annotated_attention import display

@@ -1,8 +1,8 @@
-"""Examine an attention that nobody has seen before, and say what is wrong with it.
+"""Examine any implementation of attention, and report what is wrong with it.
 
-Stage one asks questions whose answers are known for every right attention, whatever its weights.
-Stage two takes the weights, where it can find them, and compares with the right version and with
-every entry of ``annotated_attention.mistakes``, to name what is wrong.
+Stage one tests properties that every correct attention has, whatever its weights.
+Stage two takes the weights, where it finds them, and compares outputs with the right version and
+every entry of ``annotated_attention.mistakes``, to name the mistake.
 
 Examples:
     >>> from annotated_attention import MultiheadAttention

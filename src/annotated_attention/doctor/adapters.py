@@ -1,11 +1,11 @@
-"""Turn attention with other arguments, layouts and masks into what the doctor asks.
+"""Adapt attention with other arguments, layouts and masks to the call that the doctor makes.
 
-Each takes something callable and returns something callable, so that they can be put around each
-other, the one that stands nearest to the module innermost:
+Each adapter takes a callable and returns a callable, so adapters can be nested. The outermost one
+changes the arguments first, the one nearest to the module last:
 
     sequence_first(allowed(module))
 
-Most examples below show what an adapter passes on; those of ``torch_like`` and ``allowed`` examine.
+Most examples show what an adapter passes on; those of ``torch_like`` and ``allowed`` examine.
 """
 
 import inspect
@@ -42,10 +42,10 @@ class Adapted:
     """A callable that knows its module and which masks it takes.
 
     Attributes:
-        module: where parameters, hooks and modes are; None if there is no module.
+        module: holds the parameters, hooks and modes; None if there is no module.
         masks: ``"any"``, a mask for every sample and query; ``"shared"``, the same for all samples;
             ``"padding"``, the same for all queries; ``"none"``.
-        required: whether it makes a mask of its own where none is given.
+        required: whether the callable must be given a mask, so that the adapter makes one.
 
     Examples:
         >>> import torch
@@ -63,7 +63,7 @@ class Adapted:
         masks: str | None = None,
         required: bool = False,
     ) -> None:
-        """Take a function, and the rest from what it is built around, where it is not given."""
+        """Take a function; what is not given comes from ``inner``, which it is built around."""
         self.attend = attend
         self.module = module_of(inner)
         self.masks = masks or masks_of(inner)
@@ -71,19 +71,19 @@ class Adapted:
         self.name = name_of(inner)
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """Ask."""
+        """Call the adapted function."""
         return self.attend(*inputs, **options)
 
 
 def module_of(attend: object) -> nn.Module | None:
-    """Give the module behind a callable."""
+    """Return the module behind a callable, or None."""
     found = attend if isinstance(attend, nn.Module) else getattr(attend, "module", None)
     found = getattr(attend, "__self__", None) if found is None else found  # a bound method
     return found if isinstance(found, nn.Module) else None
 
 
 def masks_of(attend: object) -> str:
-    """Give the masks that a callable takes; any, if it does not say."""
+    """Return which masks a callable takes; ``"any"`` if it does not say."""
     masks = getattr(attend, "masks", None)
     return masks if masks in MASKS else "any"
 
@@ -94,7 +94,7 @@ def needs_mask(attend: object) -> bool:
 
 
 def name_of(attend: object) -> str:
-    """Give a callable a name to report under."""
+    """Return the name of a callable for the report."""
     for found in (getattr(attend, "name", None), getattr(attend, "__name__", None)):
         if isinstance(found, str):
             return found
@@ -108,10 +108,10 @@ def torch_like(
 
     A mask that is the same for all queries goes in as ``key_padding_mask``, any other as
     ``attn_mask``, so that both are examined. Kind ``"causal"`` passes ``is_causal=True`` alone,
-    or the mask alone to PyTorch's own class and to what knows no ``is_causal``.
+    or the mask alone to PyTorch's own class and to a ``forward`` without ``is_causal``.
 
     Args:
-        module: has ``num_heads`` and may have ``batch_first``.
+        module: the module; it has ``num_heads`` and may have ``batch_first``.
         kind: as in ``examine``.
         batch_first: whether it takes (b, n, e) and not (n, b, e); None means what its
             ``batch_first`` says, and True where it has none.
@@ -161,7 +161,7 @@ def _torch_masks(module: Any, blocked: Tensor | None) -> dict[str, Tensor]:
 
 
 def sequence_first(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what takes (n, b, e) and (m, b, e) and returns (n, b, e); masks stay as they are.
+    """Adapt attention on (n, b, e) and (m, b, e) that returns (n, b, e); masks stay as they are.
 
     Examples:
         >>> import torch
@@ -186,7 +186,7 @@ def sequence_first(attend: Callable[..., Any]) -> Adapted:
 
 
 def allowed(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what takes a mask that is True where a query may look.
+    """Adapt attention whose mask is True where a query may attend to a key.
 
     Examples:
         >>> import torch
@@ -205,7 +205,7 @@ def allowed(attend: Callable[..., Any]) -> Adapted:
 
 
 def additive(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what adds a mask to the scores: 0 for what is allowed, minus infinity for the rest.
+    """Adapt attention that adds its mask to the scores: 0 for allowed keys, else minus infinity.
 
     Examples:
         >>> import torch
@@ -225,7 +225,7 @@ def additive(attend: Callable[..., Any]) -> Adapted:
 
 
 def numbers(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what takes its mask as integers, 0 and 1.
+    """Adapt attention that takes its mask as integers, 0 and 1.
 
     Examples:
         >>> import torch
@@ -238,7 +238,7 @@ def numbers(attend: Callable[..., Any]) -> Adapted:
 
 
 def for_each_head(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what takes a mask of (b, 1, n, m), broadcast over the heads.
+    """Adapt attention that takes a mask of (b, 1, n, m), broadcast over the heads.
 
     Examples:
         >>> import torch
@@ -251,7 +251,7 @@ def for_each_head(attend: Callable[..., Any]) -> Adapted:
 
 
 def folded(attend: Callable[..., Any], num_heads: int) -> Adapted:
-    """Adapt what takes a mask of (b * h, n, m), samples first.
+    """Adapt attention that takes a mask of (b * h, n, m), samples first.
 
     Examples:
         >>> import torch
@@ -265,7 +265,7 @@ def folded(attend: Callable[..., Any], num_heads: int) -> Adapted:
 
 
 def for_all_samples(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what takes no mask but (n, m), the same for all samples.
+    """Adapt attention whose only mask is (n, m), the same for all samples.
 
     Examples:
         >>> import torch
@@ -280,7 +280,7 @@ def for_all_samples(attend: Callable[..., Any]) -> Adapted:
 
 
 def for_all_queries(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what takes no mask but padding, (b, m), the same for all queries.
+    """Adapt attention whose only mask is a padding mask, (b, m), the same for all queries.
 
     Examples:
         >>> import torch
@@ -297,7 +297,7 @@ def for_all_queries(attend: Callable[..., Any]) -> Adapted:
 def with_mask(
     attend: Callable[..., Any], change: Callable[[Tensor], Tensor], masks: str | None = None
 ) -> Adapted:
-    """Adapt what takes another mask: ``change`` makes it from (b, n, m); None stays None.
+    """Adapt attention with another mask: ``change`` makes it from (b, n, m); None stays None.
 
     Examples:
         >>> import torch
@@ -315,7 +315,7 @@ def with_mask(
 
 
 def always_masked(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what must be given a mask: where there is none, one that blocks nothing.
+    """Adapt attention that requires a mask: a missing mask becomes one that blocks nothing.
 
     Examples:
         >>> import torch
@@ -336,7 +336,7 @@ def always_masked(attend: Callable[..., Any]) -> Adapted:
 
 
 def without_mask(attend: Callable[..., Any]) -> Adapted:
-    """Adapt what takes no mask at all; what would need one is reported as not examined.
+    """Adapt attention that takes no mask; tests that need one are reported as not examined.
 
     Examples:
         >>> import torch
@@ -349,11 +349,11 @@ def without_mask(attend: Callable[..., Any]) -> Adapted:
 
 
 def keywords(attend: Callable[..., Any], *names: str, **options: Any) -> Adapted:
-    """Adapt what is called with keywords: ``keywords(module, "q", "k", "v", "mask")``.
+    """Adapt attention called with keywords: ``keywords(module, "q", "k", "v", "mask")``.
 
     Args:
         attend: what to call.
-        *names: of the arguments, in the doctor's order; a mask that is None is left out.
+        *names: the argument names in the doctor's order; a mask that is None is left out.
         **options: passed on as they are.
 
     Examples:
@@ -374,7 +374,7 @@ def keywords(attend: Callable[..., Any], *names: str, **options: Any) -> Adapted
 
 
 def causal(attend: Callable[..., Any], inputs: int = 3) -> Adapted:
-    """Adapt what takes ``blocked`` to kind ``"causal"``, by blocking the future.
+    """Adapt attention that takes ``blocked`` to kind ``"causal"``, by blocking the future.
 
     Args:
         attend: takes ``inputs`` tensors and ``blocked``.

@@ -1,4 +1,4 @@
-"""The command line: examine a class in a file that has never heard of this project."""
+"""The command line: examine a class in any Python file."""
 
 import argparse
 import ast
@@ -67,15 +67,15 @@ _MEANINGS = {"blocked": lambda attend: attend, "allowed": adapters.allowed,
 
 
 class Unasked(Exception):
-    """It cannot be asked.
+    """The implementation cannot be called.
 
     Attributes:
-        step: how far it came: ``"import"``, ``"construction"`` or ``"call"``.
+        step: the step that failed: ``"import"``, ``"construction"`` or ``"call"``.
         remedy: what to do.
     """
 
     def __init__(self, step: str, text: str, remedy: str) -> None:
-        """Take what to say, and what to do."""
+        """Keep the failed step, the message and the remedy."""
         super().__init__(text)
         self.step, self.remedy = step, remedy
 
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: those of the command line; None means its own.
 
     Returns:
-        0 if nothing is wrong, 1 if something is, 2 if it could not be asked.
+        0 if nothing is wrong, 1 if something is, 2 if the implementation could not be called.
 
     Examples:
         >>> from annotated_attention import multihead
@@ -254,7 +254,7 @@ def _usual(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _build(target: Any, options: argparse.Namespace) -> Any:
-    """Construct a class, with what was given and what its arguments are usually called."""
+    """Construct a class from the given arguments and the usual names of the others."""
     given = dict(options.init)
     if not inspect.isclass(target):
         _refuse("construction", given, [], f"{options.target} is no class and is not constructed")
@@ -320,13 +320,13 @@ def _named(function: Any) -> dict[str, inspect.Parameter]:
 
 
 def _takes_any(function: Any) -> bool:
-    """Tell whether it takes keywords that it does not name."""
+    """Tell whether a callable takes arbitrary keywords."""
     parameters = inspect.signature(function).parameters.values()
     return any(x.kind is inspect.Parameter.VAR_KEYWORD for x in parameters)
 
 
 def _refuse(step: str, given: Iterable[str], names: Iterable[str], who: str) -> None:
-    """Refuse arguments that it does not have, with those that it has."""
+    """Refuse unknown arguments, and list the known ones."""
     if extra := [name for name in given if name not in names]:
         option = "--init" if step == "construction" else "--call"
         has = f"Leave it away, or name one of: {', '.join(names)}."
@@ -372,7 +372,7 @@ def _caller(
     mask_name: str | None,
     further: dict[str, Any],
 ) -> Callable[..., Any]:
-    """Call with as many tensors as it takes, by their names where these are known."""
+    """Call with as many tensors as the implementation takes, by name where names are known."""
     names = [
         name
         for role in ("query", "key", "value")
@@ -395,7 +395,7 @@ def _caller(
 
 
 def _hides_something(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether, without a mask, there are tokens that do not see each other."""
+    """Tell whether some tokens do not see each other although there is no mask."""
     e, h, length = options.embed_dim, options.num_heads, options.max_length
     patient = Patient(attend, e, h, "causal", None, length)
     with patient.admitted():
@@ -408,7 +408,7 @@ def _hides_something(attend: Any, options: argparse.Namespace) -> bool:
 
 
 def _shaped(attend: Any, options: argparse.Namespace) -> Any:
-    """Give the mask the form that it takes, and always one if it must; what is not given, try."""
+    """Adapt the mask to the form that the implementation takes; try what no option says."""
     given, h = options.mask_shape, options.num_heads
     shapes = [_SHAPES[given]] if given != "auto" else list(_SHAPES.values())
     forms = [_MEANINGS[options.mask](attend)]
@@ -424,7 +424,7 @@ def _shaped(attend: Any, options: argparse.Namespace) -> Any:
 
 
 def _answers(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether it answers with such masks and without, at sizes that do not fit by chance."""
+    """Tell whether calls with and without such masks work, at sizes that do not fit by chance."""
     kind = "self" if options.kind == "causal" else options.kind
     patient = Patient(attend, options.embed_dim, options.num_heads, kind, None, options.max_length)
     with patient.admitted():

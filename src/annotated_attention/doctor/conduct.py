@@ -25,7 +25,7 @@ def _module(patient: Patient) -> nn.Module:
 
 
 def evaluation(patient: Patient) -> Iterator[Finding]:
-    """In evaluation mode, the same question gets the same answer."""
+    """In evaluation mode, the same input gives the same result."""
     inputs = patient.draw(1)
     with patient.dropping(_DROPOUT):
         gap = variation(patient, inputs)
@@ -34,23 +34,23 @@ def evaluation(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             "dropout-in-evaluation",
             WRONG,
-            "in evaluation mode the same input gives other results each time",
+            "in evaluation mode the same input gives a different result each time",
             f"{_TRIES} calls differ by up to {gap:.0%} of their size, with dropout at {_DROPOUT}",
         )
     elif not patient.same(graph, first):
         yield Finding(
             "gradient-mode-matters",
             WRONG,
-            "the result is another one where gradients are recorded",
+            "the result changes when gradients are recorded",
             f"it differs by {patient.gap(graph, first):.0%} of its size",
             "a shortcut that is taken without gradients",
         )
 
 
 def precision(patient: Patient) -> Iterator[Finding]:
-    """It computes as precisely as its inputs are; where not, later answers are judged by that."""
+    """The output is as precise as the inputs; if not, later tests tolerate the difference."""
     if patient.dtype not in (torch.float32, torch.float64):
-        raise NotAsked(f"it is asked in {patient.dtype}")
+        raise NotAsked(f"it computes in {patient.dtype}")
     rough = min(_roughness(patient, seed) for seed in range(31, 34))
     if rough > max(_SMOOTH, 3 * patient.tolerance):
         patient.rounding = _COARSE
@@ -135,7 +135,7 @@ def weights(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             "weights-are-no-weights",
             CONVENTION,
-            "what is returned besides the output does not sum to one over the keys",
+            "the returned weights do not sum to one over the keys",
             f"sums are from {sums.min():.2f} to {sums.max():.2f}",
             "scores, or weights before or after another step, are returned",
         )
@@ -152,7 +152,7 @@ def weights(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             "weights-after-dropout",
             CONVENTION,
-            "in training, weights are returned as they are after dropout",
+            "in training, the returned weights are those after dropout",
             f"with dropout at {_DROPOUT}, sums are from {sums.min():.2f} to {sums.max():.2f}",
         )
 
@@ -175,7 +175,7 @@ def registration(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             "heads-in-a-plain-list",
             WRONG,
-            "parameters exist that the module does not know of",
+            "some parameters are not registered with the module",
             f"{count} numbers in {', '.join(list(lost)[:4])}{' …' if len(lost) > 4 else ''}",
         )
 
@@ -232,7 +232,7 @@ def hooks(patient: Patient) -> Iterator[Finding]:
     if ran:
         return
     if type(module).__call__ is nn.Module.__call__:
-        raise NotAsked("it is asked past its module's call, so that hooks cannot run")
+        raise NotAsked("the module's own call is bypassed, so hooks cannot run")
     yield Finding(
         "call-instead-of-forward",
         WRONG,
@@ -242,7 +242,7 @@ def hooks(patient: Patient) -> Iterator[Finding]:
 
 
 def half_precision(patient: Patient) -> Iterator[Finding]:
-    """In float16 and bfloat16 it computes the same, with and without a mask."""
+    """In float16 and bfloat16 the result is about the same, with and without a mask."""
     if patient.module is not None and unregistered(patient.module):
         raise NotAsked("parameters that are not registered stay in their dtype")
     cases = [situations.free(patient), *situations.masked(patient)]
@@ -300,7 +300,7 @@ def _in_half(patient: Patient, case: situations.Situation, dtype: torch.dtype) -
     return Finding(
         "half-differs",
         WRONG,
-        f"with {case.name}, {name} gives something else",
+        f"with {case.name}, the result in {name} is far from the precise one",
         f"the result has NaN or infinity in it: {not found.isfinite().all()}; else it differs by "
         f"up to {min(gap, 9.99):.0%} of its size",
         "a number that half precision does not hold, such as a large fill or two of them added up",
@@ -309,12 +309,12 @@ def _in_half(patient: Patient, case: situations.Situation, dtype: torch.dtype) -
 
 
 def inputs_untouched(patient: Patient) -> Iterator[Finding]:
-    """Arguments are what they were before; asked last, about all calls before."""
+    """No call changed its arguments; this runs last, so that all calls count."""
     if patient.changed:
         names = ", ".join(sorted(patient.changed))
         yield Finding(
             "input-changed-in-place",
             WRONG,
-            "an argument is another tensor after the call",
+            "an argument has changed after the call",
             f"changed: {names}",
         )

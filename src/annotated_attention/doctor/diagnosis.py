@@ -1,4 +1,4 @@
-"""Stage two: the same weights in the right version, and in every wrong one."""
+"""Stage two: compare outputs with the right version and every wrong one, given the same weights."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,11 +19,11 @@ Answers = Sequence[tuple[Situation, Tensor]]
 
 
 class Diagnosis:
-    """What the outputs agree with.
+    """The version whose outputs agree with those of the implementation.
 
     Attributes:
         finding: the mistake that gives the same outputs, if there is one.
-        agreement: what they agree with, in one sentence.
+        agreement: that version and the weights used, in one sentence.
         version: the same as in ``Report``.
         reason: why there is no diagnosis, if there is none.
         appended: whether keys are appended, so that weights over the others need not sum to one.
@@ -50,7 +50,7 @@ def diagnose(patient: Patient) -> Diagnosis:
         return result
     answers = list(_answers(patient))
     if not answers:
-        result.reason = "no question is answered"
+        result.reason = "every call fails"
         return result
     usual = [reading for reading in readings if not reading.code]
     for reading in usual:
@@ -106,7 +106,7 @@ def _say(answers: Answers, version: str, reading: Projections) -> str:
 def _layout(reading: Projections) -> Finding:
     """Say that the projections are read in another order."""
     packed = reading.basis == "shape"
-    said = "packed in another way than PyTorch's" if packed else "not what they are called"
+    said = "packed in another way than PyTorch's" if packed else "not what their names say"
     return Finding(
         reading.code,
         CONVENTION if packed else WRONG,

@@ -54,28 +54,28 @@ def examine(
 ) -> Report:
     """Examine an attention, and report what is wrong with it.
 
-    It is asked some hundred questions with small inputs, on the device that tensors are made on.
-    Nothing of it is changed: weights, buffers, modes and random numbers are afterwards as before.
+    The examination calls ``attend`` some hundred times with small inputs, on the default device.
+    Weights, buffers, modes and the random state are the same afterwards as before.
 
     Args:
         attend: takes batch-first tensors, by ``kind``: ``attend(query, key, value, blocked)`` with
             (b, n, e), (b, m, e), (b, m, e) and ``blocked`` None or boolean (b, n, m), True =
             blocked; ``attend(x, blocked)``; or ``attend(x)``, which hides the future by itself. It
-            returns (b, n, e), or a tuple with that first, and perhaps the weights second. For
+            returns (b, n, e), or a tuple with this first and perhaps the weights second. For
             other arguments, layouts and masks see ``adapters``.
-        embed_dim: e.
-        num_heads: h.
+        embed_dim: e, the model width.
+        num_heads: h, the number of heads; must divide ``embed_dim``.
         kind: ``"cross"``, ``"self"`` or ``"causal"``.
-        module: where parameters, hooks and modes are; None means ``attend``, or the module that an
-            adapter was put around.
-        max_length: of the longest sequence that it takes.
+        module: holds the parameters, hooks and modes; None means ``attend`` or, for an adapter, the
+            module inside it.
+        max_length: length of the longest sequence that ``attend`` accepts, at least 2.
 
     Returns:
-        What was found, and what could not be examined.
+        All findings, and what could not be examined.
 
     Raises:
         ValueError: ``kind`` is none of the three, ``embed_dim`` is not divisible by ``num_heads``,
-            or a size is below 1.
+            a size is below 1, or ``max_length`` is below 2.
         TypeError: ``attend`` cannot be called.
 
     Examples:
@@ -115,7 +115,7 @@ def examine(
             tests.add(broken)
             diagnosis.reason = "there are no numbers to compare"
         elif tests.run("evaluation") and not _is_calm(patient, calmed):
-            diagnosis.reason = "the same question gets another answer each time"
+            diagnosis.reason = "the same input gives a different result each time"
         else:
             tests.run(*(name for name in SYMPTOMS if name not in ("meaning", "evaluation")))
             diagnosis = diagnose(patient)
@@ -149,11 +149,11 @@ def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length
 def _refused(patient: Patient, failure: Failed) -> Report:
     """Report that there is nothing to examine: it raised, or what it returned is no output."""
     inputs = f"tensors of ({patient.b}, {patient.n}, {patient.embed_dim})"
-    asked = f'it is asked as kind "{patient.kind}" with {inputs}'
+    asked = f'it is called as kind "{patient.kind}" with {inputs}'
     error = failure.error
     if error is None:
         remedy = "Give the kind that fits, or put an adapter around it."
-        found = ("wrong-result", WRONG, "what it returns is no output")
+        found = ("wrong-result", WRONG, "it returns something of the wrong type or shape")
     else:
         found = ("fails", UNASKED, "it raises an error when it is called")
         remedy = "Give the kind that fits, or put an adapter around it."
@@ -164,7 +164,7 @@ def _refused(patient: Patient, failure: Failed) -> Report:
             remedy += "give the kind that fits, or put an adapter around it."
     code, severity, symptom = found
     finding = Finding(code, severity, symptom, str(failure), asked, remedy, "answers")
-    reason = "everything else: it does not answer"
+    reason = "everything else: there is no output to compare"
     return Report(patient.name, (finding,), (reason,), {"answers": severity})
 
 
@@ -182,7 +182,7 @@ def _not_finite(patient: Patient) -> Finding | None:
         return Finding(
             empty,
             WRONG,
-            "the mask leaves a token nothing to see, not even itself",
+            "the mask hides every token from one query, even the query's own",
             "the result of the "
             + ("first" if empty == "causal-hides-itself" else "last")
             + " token is NaN in every sample, and no other",
@@ -208,7 +208,7 @@ def _hidden(finite: Tensor) -> str:
 
 
 def _is_calm(patient: Patient, until: contextlib.ExitStack) -> bool:
-    """Tell whether the same question gets the same answer, if need be without dropout."""
+    """Tell whether the same input gives the same result, if need be without dropout."""
     inputs = patient.draw(1)
     if conduct.variation(patient, inputs) > patient.tolerance:
         until.enter_context(patient.dropping(0.0))
@@ -279,7 +279,7 @@ def _merged(findings: list[Finding], diagnosis: Diagnosis, kind: str) -> list[Fi
         explained = [f for f in findings if f.test not in _CONDUCT or f.code == named.code]
         shown = [f.symptom for f in explained if f.severity == WRONG and f.symptom]
         symptom = "; ".join(dict.fromkeys(shown)) or named.symptom
-        symptom = symptom or "nothing shows from outside; only the outputs differ"
+        symptom = symptom or "no property fails; only the outputs are not the right version's"
         rest = [f for f in findings if f not in explained]
         findings = [replace(named, symptom=symptom, test="reference"), *rest]
     return [_with_remedy(finding, kind) for finding in findings]

@@ -14,8 +14,8 @@ def reactions(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -
     """Measure how strongly each output token reacts to each input token, by the Jacobian.
 
     Args:
-        patient: what is asked.
-        inputs: what it is asked about.
+        patient: the implementation under examination.
+        inputs: the tensors that it is called with.
         blocked: (b, n, m), or None.
 
     Returns:
@@ -56,11 +56,11 @@ def _leaves(patient: Patient, inputs: Inputs) -> tuple[Inputs, dict[str, Tensor]
 
 
 def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Tensor:
-    """Tell which output moves when a key and its value are replaced, all samples at once.
+    """Measure how far each output moves when a key and its value are replaced.
 
     Args:
-        patient: what is asked.
-        inputs: what it is asked about.
+        patient: the implementation under examination.
+        inputs: the tensors that it is called with.
         blocked: (b, n, m), or None.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Find the projections of a module that nobody has seen before, by the names and shapes."""
+"""Find the projections of an unknown module by the names and shapes of its parameters."""
 
 import itertools
 import re
@@ -26,11 +26,11 @@ class Projections:
 
     Attributes:
         weights: W_Q, W_K, W_V and W_O.
-        biases: theirs; zeros where there is none.
-        how: where they were found.
-        code: the mistake that this reading of them is, if it is not the usual one.
-        basis: what says which of them is which: ``"names"``, PyTorch's or others; ``"shape"`` of
-            one packed matrix; or nothing but their ``"order"``.
+        biases: the biases of these projections; zeros for a missing bias.
+        how: where the projections were found.
+        code: the code of the mistake that this order would be; "" for the usual order.
+        basis: how the roles were recognised: by ``"names"``, PyTorch's or others; by the
+            ``"shape"`` of one packed matrix; or only by their ``"order"``.
     """
 
     weights: tuple[Tensor, ...]

@@ -1,4 +1,4 @@
-"""The implementation under examination: how it is asked, and how it is left as it was."""
+"""The implementation under examination: calling it, and restoring its state afterwards."""
 
 import contextlib
 import math
@@ -29,26 +29,26 @@ class Failed(Exception):
     """The implementation raised, or returned something of a wrong kind or shape.
 
     Attributes:
-        error: what it raised; None if it returned something.
+        error: the exception; None if the implementation returned something.
     """
 
     def __init__(self, text: str, error: Exception | None = None) -> None:
-        """Take what to say, and the error that it is about."""
+        """Keep the message and the error."""
         super().__init__(text)
         self.error = error
 
 
 class FailedBackward(Failed):
-    """The implementation answered, and raised when its answer was differentiated."""
+    """The forward pass worked, and the backward pass raised an error."""
 
 
 class NotAsked(Exception):
-    """A question does not apply, or cannot be asked; the text says why."""
+    """A test does not apply, or cannot run; the message says why."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What attention is asked about: in self-attention all three are one tensor."""
+    """Query, key and value of one call; in self-attention all three are one tensor."""
 
     query: Tensor
     key: Tensor
@@ -66,7 +66,7 @@ class Inputs:
 
 
 class Patient:
-    """Asks an implementation, in a known state, and notes what it does to its surroundings."""
+    """Calls an implementation in a known state, and records whether it changes its arguments."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Patient:
         module: nn.Module | None,
         max_length: int,
     ) -> None:
-        """Take what ``examine`` was given."""
+        """Keep the arguments of ``examine``."""
         self.attend, self.kind = attend, kind
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.module = module_of(attend) if module is None else module
@@ -112,15 +112,15 @@ class Patient:
         return Inputs(tokens(n or self.n), tokens(m or self.m), tokens(m or self.m))
 
     def ask(self, inputs: Inputs, blocked: Tensor | None = None, gradient: bool = False) -> Tensor:
-        """Give the output, (b, n, e).
+        """Call the implementation and return its output, (b, n, e).
 
         Args:
-            inputs: what to attend with.
+            inputs: the query, key and value.
             blocked: (b, n, m), or None.
-            gradient: keep the graph.
+            gradient: whether to keep the graph.
 
         Raises:
-            Failed: it raised, or returned something else.
+            Failed: the implementation raised an error, or returned something else.
         """
         with torch.set_grad_enabled(gradient):
             # A leaf that needs a gradient cannot be changed in place; what goes in is a copy of it.
@@ -209,7 +209,7 @@ class Patient:
             yield
 
     def works(self) -> bool:
-        """Tell whether it answers at all, in the dtype that it is asked in."""
+        """Tell whether a call in the current dtype works at all."""
         try:
             return self.ask(self.draw(0)).dtype == self.dtype
         except Failed:
@@ -217,7 +217,7 @@ class Patient:
 
     @contextlib.contextmanager
     def converted(self, dtype: torch.dtype) -> Iterator[None]:
-        """Ask in another dtype for a while."""
+        """Run the block in another dtype."""
         before, self.dtype = self.dtype, dtype
         try:
             with _left_as_it_was(self.module):
@@ -229,7 +229,7 @@ class Patient:
 
     @contextlib.contextmanager
     def dropping(self, probability: float) -> Iterator[int]:
-        """Set every dropout that can be found; gives how many there are."""
+        """Set every dropout that can be found, and yield how many there are."""
         found: list[tuple[nn.Module, str, float]] = []
         for part in self.module.modules() if self.module is not None else ():
             for name, value in vars(part).items():

@@ -13,17 +13,17 @@ _WIDTH = 92
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that an examination found.
+    """One result of an examination: a mistake, a convention, or a call that failed.
 
     Attributes:
-        code: a stable name, that of the mistake in ``annotated_attention.mistakes`` if it is one.
-        severity: ``"wrong"``; ``"convention"`` for what respectable code does differently; or
-            ``"unasked"`` for what kept it from being asked at all.
-        symptom: what was seen, in one sentence.
-        evidence: the numbers.
-        cause: what probably leads to it.
+        code: a stable name; for an entry of ``annotated_attention.mistakes``, the code there.
+        severity: ``"wrong"``; ``"convention"`` for what respectable code does in another way;
+            or ``"unasked"`` where the implementation could not be called at all.
+        symptom: what the tests saw, in one sentence.
+        evidence: the numbers behind the symptom.
+        cause: the probable cause.
         remedy: what to change.
-        test: the part of the examination that found it.
+        test: the test that found it.
 
     Examples:
         >>> from annotated_attention.doctor import Finding, adapters, examine
@@ -50,16 +50,16 @@ class Finding:
 class Report:
     """The result of an examination.
 
-    It prints as text, and shows itself as HTML in a notebook.
+    A report prints as text, and a notebook shows it as HTML.
 
     Attributes:
-        name: what was examined.
-        findings: what was found, the worst first.
-        not_examined: what could not be asked, and why.
-        results: for each test that took place ``"fine"``, ``"fails"`` where it raised an error,
-            or the worst severity that it found, before the diagnosis put findings together.
-        agreement: what the outputs agree with, if the projections' weights were found.
-        version: the same as a name: ``"right"``, the code of a mistake, or "" for neither.
+        name: the name of the examined class or function.
+        findings: all findings, those that are wrong first.
+        not_examined: the tests that could not run, and why.
+        results: for each test that ran ``"fine"``, ``"fails"`` if the call raised an error, or the
+            worst severity among its findings, before the diagnosis merged them.
+        agreement: the version whose outputs agree, and with which weights; "" if there is none.
+        version: the name of that version: ``"right"``, the code of a mistake, or "" for neither.
 
     Examples:
         >>> from annotated_attention import MultiheadAttention
@@ -81,12 +81,12 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether it was asked and nothing is wrong; conventions do not count."""
+        """Whether the examination ran and found nothing wrong; conventions do not count."""
         return self.asked and all(finding.severity != WRONG for finding in self.findings)
 
     @property
     def asked(self) -> bool:
-        """Whether it could be asked anything."""
+        """Whether the implementation could be called at all."""
         return all(finding.severity != UNASKED for finding in self.findings)
 
     @property
@@ -108,7 +108,7 @@ class Report:
         return f"{'✓' if self.ok else '✗'} {self.name}: {', '.join(parts)}"
 
     def __str__(self) -> str:
-        """Show it as text."""
+        """Show the report as text."""
         lines = [self.verdict]
         for finding in self.findings:
             lines += ["", f"{finding.severity}: {finding.code}"]
@@ -123,7 +123,7 @@ class Report:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Show the same as HTML, without a style of its own."""
+        """Show the report as HTML, without a style of its own."""
         parts = [f"<p><strong>{escape(self.verdict)}</strong></p>"]
         if self.findings:
             parts.append(f"<dl>{''.join(map(_html, self.findings))}</dl>")

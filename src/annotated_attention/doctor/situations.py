@@ -1,4 +1,4 @@
-"""The masks that an implementation can be asked with, and the sizes that give mistakes away."""
+"""The inputs and masks of the tests, with sizes at which mistakes become visible."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,14 +12,14 @@ from annotated_attention.masks import block_future
 
 @dataclass(frozen=True)
 class Situation:
-    """Something to ask: inputs, and a mask or none.
+    """One test case: inputs, and a mask or None.
 
     Attributes:
-        name: what is special about it.
+        name: description of the case, for the report.
         inputs: the tensors.
         blocked: (b, n, m), or None.
-        varies: what the mask differs by: ``"any"`` for each sample and query, ``"shared"`` for each
-            query, ``"padding"`` for each sample; "" if it is none of these.
+        varies: what the mask differs between: ``"any"``, samples and queries; ``"shared"``, queries
+            only; ``"padding"``, samples only; "" if it is none of these.
     """
 
     name: str
@@ -29,16 +29,16 @@ class Situation:
 
 
 def free(patient: Patient, seed: int = 1) -> Situation:
-    """Ask without a mask."""
+    """Make a case without a mask."""
     return Situation("no mask", patient.draw(seed), None)
 
 
 def masked(patient: Patient, square: bool = False) -> Iterator[Situation]:
-    """Ask with each kind of mask that the implementation takes.
+    """Make a case with each kind of mask that the implementation takes.
 
     Args:
-        patient: what is asked.
-        square: with as many samples as queries and keys, where a wrong axis fits by chance.
+        patient: the implementation under examination.
+        square: use as many samples as queries and keys, so that a wrong axis fits by chance.
     """
     b, n, m = patient.b, patient.n, patient.m if patient.kind == "cross" else patient.n
     if square:
@@ -51,7 +51,7 @@ def masked(patient: Patient, square: bool = False) -> Iterator[Situation]:
 
 
 def future(patient: Patient) -> Situation | None:
-    """Ask with the future blocked; None if that mask cannot be given."""
+    """Make a case with the future blocked; None if the implementation takes no such mask."""
     if patient.masks not in ("any", "shared"):
         return None
     n = patient.n
@@ -60,7 +60,7 @@ def future(patient: Patient) -> Situation | None:
 
 
 def only_itself(patient: Patient) -> Situation | None:
-    """Ask with everything blocked but each token itself; None if that mask cannot be given."""
+    """Make a case in which each token sees only itself; None if no such mask can be given."""
     if patient.masks not in ("any", "shared"):
         return None
     n = patient.n
@@ -69,7 +69,7 @@ def only_itself(patient: Patient) -> Situation | None:
 
 
 def fully_masked_rows(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
-    """Ask with some fully masked rows, by a mask that it takes; gives the rows, (b, n), as well."""
+    """Make cases with some fully masked rows, which are returned as well, (b, n)."""
     for situation in masked(patient):
         assert situation.blocked is not None
         blocked = situation.blocked.clone()

@@ -1,6 +1,6 @@
-"""Stage one: what shows from outside, with no knowledge of the weights.
+"""Stage one: properties that can be tested from outside, without knowing the weights.
 
-Each symptom is a question whose answer is known for every right attention, whatever its weights.
+Each function tests a property that every correct attention has, whatever its weights.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from annotated_attention.doctor.situations import Situation
 
 def _only_for(patient: Patient, *kinds: str) -> None:
     if patient.kind not in kinds:
-        raise NotAsked(f"no question for kind {patient.kind}")
+        raise NotAsked(f"the test does not apply to kind {patient.kind}")
 
 
 def _needs_masks(patient: Patient) -> None:
@@ -27,7 +27,7 @@ def _needs_masks(patient: Patient) -> None:
 
 
 def key_order(patient: Patient) -> Iterator[Finding]:
-    """Keys and values that change places together change nothing."""
+    """Permuting keys together with their values changes nothing."""
     _only_for(patient, "cross")
     order = torch.randperm(patient.m, generator=torch.Generator().manual_seed(9))
     for case in (situations.free(patient), *situations.masked(patient)):
@@ -79,7 +79,7 @@ def _order_matters(patient: Patient, case: Situation, gap: float) -> Finding:
     return Finding(
         "query-order-matters",
         WRONG,
-        "results do not move along when the queries are moved",
+        "results do not move along when their queries are moved",
         evidence,
         "heads that are split or merged by a straight reshape, or a softmax or a mask along the "
         "wrong axis",
@@ -116,7 +116,7 @@ def queries_apart(patient: Patient) -> Iterator[Finding]:
 
 
 def samples_apart(patient: Patient) -> Iterator[Finding]:
-    """Examples in a batch do not touch each other."""
+    """Samples of a batch do not influence each other."""
     for case in (situations.free(patient), *situations.masked(patient)):
         x, blocked = case.inputs, case.blocked
         strong = [counts(reaction) for reaction in reactions(patient, x, blocked).values()]
@@ -129,7 +129,7 @@ def samples_apart(patient: Patient) -> Iterator[Finding]:
             yield Finding(
                 "samples-mixed",
                 WRONG,
-                "samples of a batch touch each other",
+                "samples of a batch influence each other",
                 f"with {case.name}, {pairs} pairs of tokens from different samples react, and a "
                 f"sample alone differs from the same one in a batch by {gap:.0%}",
                 "a reshape that mixes the batch with tokens or heads, or a mask whose batch axis "
@@ -140,7 +140,7 @@ def samples_apart(patient: Patient) -> Iterator[Finding]:
 
 
 def equal_values(patient: Patient) -> Iterator[Finding]:
-    """Where all values are equal, the weights do not matter: they sum to one over the keys."""
+    """With equal values, the weights do not matter, because they sum to one over the keys."""
 
     def flat(length: int, seed: int) -> Inputs:
         one, other = patient.draw(12, n=1, m=1), patient.draw(seed, m=length)
@@ -161,7 +161,7 @@ def equal_values(patient: Patient) -> Iterator[Finding]:
             yield Finding(
                 "weights-do-not-sum-to-one",
                 WRONG,
-                "all values are equal, and the result depends on the weights"
+                "with equal values the result should not depend on the weights, and it does"
                 + (" as soon as there is a mask" if later else ""),
                 f"with {name}, it differs by {gap:.0%} from the result of a single key",
                 "a mask that is applied after the softmax"
@@ -176,7 +176,7 @@ def equal_values(patient: Patient) -> Iterator[Finding]:
 
 
 def meaning(patient: Patient) -> Iterator[Finding]:
-    """True in a mask means blocked; where it means allowed, all later masks are given so."""
+    """True in a mask means blocked; if it means allowed, all later masks are inverted."""
     _needs_masks(patient)
     with patient.dropping(0.0):
         cases = [*situations.masked(patient)]
@@ -186,9 +186,9 @@ def meaning(patient: Patient) -> Iterator[Finding]:
     yield Finding(
         "mask-inverted",
         WRONG,
-        "exactly what is blocked has influence",
-        f"with {' and with '.join(case.name for case in cases)}; everything else is asked with "
-        "the mask the other way round",
+        "exactly the blocked keys have influence",
+        f"with {' and with '.join(case.name for case in cases)}; all other tests use the "
+        "inverted mask",
     )
 
 
@@ -215,7 +215,7 @@ def _judged(patient: Patient, blocked: Tensor) -> Tensor:
 
 
 def blocked_keys(patient: Patient) -> Iterator[Finding]:
-    """Blocked keys have no influence, allowed ones have."""
+    """Blocked keys have no influence, and allowed keys have some."""
     _needs_masks(patient)
     failures: list[tuple[str, str]] = []
     cases = [*situations.masked(patient), *situations.masked(patient, square=True)]
@@ -285,7 +285,7 @@ def _named_leak(
     if patient.same(patient.ask(case.inputs, blocked), patient.ask(case.inputs)):
         return Finding("mask-ignored", WRONG, "the mask changes nothing", evidence)
     if is_mask(~blocked):
-        return Finding("mask-inverted", WRONG, "exactly what is blocked has influence", evidence)
+        return Finding("mask-inverted", WRONG, "exactly the blocked keys have influence", evidence)
     if blocked.size(1) == blocked.size(2) and is_mask(blocked.mT):
         return Finding("mask-transposed", WRONG, symptom, evidence)
     cause = "the mask stands on the wrong axis, is applied too late, or does not block"
@@ -418,7 +418,7 @@ def alone(patient: Patient) -> Iterator[Finding]:
 
 
 def fully_masked_rows(patient: Patient) -> Iterator[Finding]:
-    """What becomes of a query whose keys are all blocked is a choice; the others go on."""
+    """A fully masked row has no agreed result, but it must not change other rows."""
     _needs_masks(patient)
     seen: set[str] = set()
     for case, rows in situations.fully_masked_rows(patient):
@@ -459,7 +459,7 @@ def _empty_rows(patient: Patient, case: Situation, rows: Tensor) -> Iterator[Fin
             yield Finding(
                 "finite-fill",
                 CONVENTION,
-                "a fully masked query gets a mean of what is blocked",
+                "a fully masked query gets a mean of blocked values",
                 f"its result moves by {gap:.0%} with the blocked keys and values",
                 "blocked scores are filled with a finite number, all with the same",
             )

@@ -4,15 +4,14 @@
     python -m annotated_attention.measure --seconds 0.2 --only versions --output x.json  # a look
     python -m annotated_attention.measure --only memory --machine cpu    # renew one section
 
-All contenders of a case compute the same, which is asserted on outputs and gradients before
-anything is timed. Then they take turns in one process, and each ratio is taken within a round, so
-that what slows the machine slows them all (what the process did before may slow one more than
-others; the section "allocator" shows it). A number is a median over the rounds, between its
-quartiles. ``torch.utils.benchmark`` holds the watch.
+All contenders of a case compute the same result, which is asserted on outputs and gradients before
+anything is timed. Then they take turns in one process, and each ratio is taken within one round, so
+that whatever slows the machine slows all of them. What the process did before may still slow some
+contenders more than others, as the section "allocator" shows. A number is a median over the rounds,
+with its quartiles. The timer is ``torch.utils.benchmark``.
 
-The results stand in ``data/benchmarks.json``, by machine: ``"cpu"``, and ``"cuda"`` where the
-benchmark has met a GPU. The chapter “Speed” and the goals of the final class read them with
-``load``.
+The results are in ``data/benchmarks.json``, by machine: ``"cpu"``, and ``"cuda"`` if the benchmark
+has run on a GPU. The chapter “Speed” and the goals of the final class read them with ``load``.
 """
 
 import json
@@ -54,7 +53,7 @@ def find(section: str, **wanted: Any) -> list[dict[str, Any]]:
 
     Args:
         section: ``"versions"``, ``"masks"`` and so on; see ``plan``.
-        **wanted: what else the cases must have, such as ``mode="forward"``.
+        **wanted: further fields that the cases must have, such as ``mode="forward"``.
 
     Examples:
         >>> from annotated_attention import measure

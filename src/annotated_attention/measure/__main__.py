@@ -1,4 +1,4 @@
-"""Run the benchmark: measure everything, print it and keep it."""
+"""Run the benchmark: measure everything, print the results and save them."""
 
 import argparse
 import itertools

@@ -1,4 +1,4 @@
-"""Make contenders with the same parameters, and see that they compute the same."""
+"""Make contenders with the same parameters, and check that they compute the same result."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -54,7 +54,7 @@ def pair(size: Size, factory: Factory, mode: str, bias: bool = True) -> tuple[An
 
 
 def bare(module: Any, **options: Any) -> Contender:
-    """Make the least that computes the same without weights: two products and the fused kernel."""
+    """Make the shortest equivalent without weights: two products and the fused kernel."""
     h = module.num_heads
 
     def attend(x: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ def scattered(n: int, device: Any) -> Tensor:
 
 
 class AsTheFormula(MultiheadAttention):
-    """The final class with nothing in it that is there for speed."""
+    """The final class without any code that is only there for speed."""
 
     contiguous = False  # lay queries, keys and values out in one piece each, first
 
@@ -135,13 +135,13 @@ class AsTheFormula(MultiheadAttention):
 
 
 class Contiguous(AsTheFormula):
-    """The same with one of the two steps that are there for speed; the final class has both."""
+    """``AsTheFormula`` with one of the two steps that make the final class faster."""
 
     contiguous = True
 
 
 def for_speed(size: Size, factory: Factory, mode: str, mask: str) -> Contenders:
-    """Make the final class step by step, with and without what is there for speed."""
+    """Make the final class step by step, with and without the steps that make it faster."""
     _, _, e, h = size
     ours, _ = pair(size, factory, mode)
     given, _, _ = _mask_for_each(mask, *size[:2], factory)
@@ -156,7 +156,7 @@ def for_speed(size: Size, factory: Factory, mode: str, mask: str) -> Contenders:
 
 
 class Projected(nn.Module):
-    """Gives projections to a function of projected queries, keys and values."""
+    """Adds projections to a function of projected queries, keys and values."""
 
     def __init__(self, attend: Callable[..., Tensor], module: MultiheadAttention) -> None:
         """Take the parameters of ``module``."""
@@ -208,7 +208,7 @@ def book_versions(module: MultiheadAttention) -> Contenders:
 
 
 def published_designs(module: MultiheadAttention) -> Contenders:
-    """Make every published design that can have the parameters of a module without biases."""
+    """Make every published design that can load the parameters of a module without biases."""
     biased = MultiheadAttention(module.embed_dim, module.num_heads, batch_first=True)
     biased = biased.to(module.out_proj.weight)
     biased.load_state_dict(module.state_dict(), strict=False)  # its biases are zero
@@ -328,7 +328,7 @@ def lengths(size: Size, factory: Factory, mode: str) -> Contenders:
 
 
 def kernels(size: Size, factory: Factory, mode: str) -> Contenders:
-    """Make what only a GPU has a choice of: each kernel by name, and compiled modules."""
+    """Make the contenders for a GPU: each kernel by name, and compiled modules."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     ours, theirs = pair(size, factory, mode)
@@ -357,7 +357,7 @@ def kernels(size: Size, factory: Factory, mode: str) -> Contenders:
 
 
 def _that_run(made: Contenders, x: Tensor) -> Contenders:
-    """Leave out what there is no kernel, or no compiler, for, and compare the rest."""
+    """Leave out contenders without a kernel or a compiler, and compare the rest."""
     ran = dict(made)
     for name in ("flash", "memory-efficient", "cuDNN", *(x for x in made if "compiled" in x)):
         try:

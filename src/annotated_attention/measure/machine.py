@@ -1,4 +1,4 @@
-"""Say where numbers come from, and what the machine can do at most."""
+"""Describe where the numbers come from, and what the machine can do at most."""
 
 import os
 import platform
@@ -46,7 +46,7 @@ def provenance(command: Sequence[str]) -> dict[str, Any]:
 
 
 def peak_flops(device: str, dtype: torch.dtype) -> float:
-    """Return the FLOP/s of one large product: what attention is to be held against."""
+    """Return the FLOP/s of one large product, with which attention can be compared."""
     matrix = torch.randn(WIDTH, WIDTH, device=device, dtype=dtype)
     timer = Timer("m @ m", globals={"m": matrix}, num_threads=torch.get_num_threads())
     fastest = min(timer.blocked_autorange(min_run_time=1).times)

@@ -49,8 +49,8 @@ def memory(name: str, device: str = "cpu") -> dict[str, Any]:
     """Measure one way at each length, forward and backward, each in a process of its own.
 
     Returns:
-        ``bytes`` by length: None where more than half of the memory that is free would be needed;
-        and ``again``, what several measurements at the length ``AGAIN`` gave.
+        ``bytes`` by length, or None if the call would need more than half of the free memory;
+        and ``again``, the results of several measurements at the length ``AGAIN``.
     """
     found = list[int | None]()
     last: int | None = 0
@@ -64,9 +64,9 @@ def memory(name: str, device: str = "cpu") -> dict[str, Any]:
 
 
 def peak(name: str, n: int, device: str) -> int:
-    """Return the bytes that a call, with backward, holds at its peak beyond what it found.
+    """Return the peak memory of a call with its backward pass, in bytes, beyond what was in use.
 
-    What a process has given back its allocator may keep for the next call, hence a new process.
+    The call runs in a new process, because an allocator may keep freed memory for the next call.
     """
     return in_new_process(_raised, name, n, device)
 

@@ -1,4 +1,4 @@
-"""What is measured: the cases of the chapter “Speed”, and those of the final class's goals."""
+"""The measured cases: those of the chapter “Speed”, and those of the final class's goals."""
 
 import platform
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ def plan(device: str, dtype: torch.dtype) -> Iterator[Case]:
 
     Args:
         device: ``"cpu"`` or ``"cuda"``.
-        dtype: what is computed in.
+        dtype: dtype of the computation.
     """
     factory: dict[str, Any] = {"device": device, "dtype": dtype}
     case = partial(Case, device=device, dtype=dtype)

@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def new_process(environment: Mapping[str, str]) -> Iterator[Callable[..., Any]]:
-    """Start a process afresh, and give what calls a function there.
+    """Start a new process, and yield a function that calls other functions in it.
 
     Args:
         environment: variables that only the new process has; the C library reads its own once.
@@ -41,6 +41,6 @@ def new_process(environment: Mapping[str, str]) -> Iterator[Callable[..., Any]]:
 
 
 def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a function returns in a process that starts afresh, and ends with it."""
+    """Call a function in a new process that ends with the call, and return the result."""
     with new_process({}) as call:
         return call(function, *arguments)

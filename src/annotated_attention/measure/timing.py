@@ -1,4 +1,4 @@
-"""Time contenders in turns, and say what they spend their time on."""
+"""Time contenders in turns, and report what they spend their time on."""
 
 import os
 import resource
@@ -43,7 +43,7 @@ class Case:
     profiled: bool = True
 
     def __str__(self) -> str:
-        """Tell it from the others, for the terminal."""
+        """Name the case for the terminal."""
         options = [f"{key} {value}" for key, value in self.options.items()]
         return ", ".join([self.section, str(self.size), self.mode, *options])
 
@@ -109,7 +109,7 @@ def _quartiles(numbers: Sequence[float]) -> list[float]:
 def watch(call: Callable[[], None], device: str) -> list[Any]:
     """Profile a few calls; return the quickest one's operations and, on a GPU, their kernels.
 
-    In a single call, what disturbed it would look like what it does.
+    A single call would not do: a disturbance would look like a part of the call.
     """
     cuda = device == "cuda"
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it says that it starts and stops

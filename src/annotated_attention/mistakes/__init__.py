@@ -1,8 +1,8 @@
-"""Wrong versions that run: each a class named after its mistake.
+"""Wrong versions of multi-head attention that run; each class is named after its mistake.
 
-Each differs from the right version by the mistake alone, keeps every shape, and says in its
-docstring what it computes instead and why nobody notices. They are here to be run, seen to fail,
-and caught. ``MISTAKES`` lists them by their code, the name in lower case with hyphens.
+Each class differs from the right version by one mistake alone and keeps every shape. Its docstring
+says what it computes instead and why nobody notices. The classes are here to be run, seen to fail,
+and caught. ``MISTAKES`` lists them by their code: the class name in lower case with hyphens.
 
 Examples:
     >>> from annotated_attention.mistakes import MISTAKES

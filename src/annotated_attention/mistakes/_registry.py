@@ -13,13 +13,13 @@ Version = TypeVar("Version", bound=type[MultiheadAttention])
 
 @dataclass(frozen=True)
 class Mistake:
-    """One wrong version, and what to change in it.
+    """A mistake: the wrong version that makes it, and the line to change.
 
     Attributes:
-        code: its stable name, such as ``merge-without-transpose``.
-        version: the class that makes it.
-        wrong: the line as people write it.
-        right: the line to write instead.
+        code: stable name, such as ``merge-without-transpose``.
+        version: class that makes the mistake.
+        wrong: line as people write it.
+        right: line to write instead.
 
     Examples:
         >>> from annotated_attention.mistakes import MISTAKES, Mistake
@@ -44,12 +44,12 @@ class Mistake:
 
     @property
     def explanation(self) -> str:
-        """What happens then, and why it is not noticed: one paragraph."""
+        """What happens as a result and why nobody notices, in one paragraph."""
         return " ".join(inspect.cleandoc(self.version.__doc__ or "").split("\n")[2:])
 
     @property
     def remedy(self) -> str:
-        """The change that repairs it."""
+        """The change that corrects the mistake, in one sentence."""
         return f"Write `{self.right}` in place of `{self.wrong}`."
 
 
@@ -60,8 +60,8 @@ def mistake(*, wrong: str, right: str) -> Callable[[Version], Version]:
     """Enter a class in the list, under its own name in lower case with hyphens.
 
     Args:
-        wrong: the line as people write it.
-        right: the line to write instead.
+        wrong: line as people write it.
+        right: line to write instead.
     """
 
     def enter(version: Version) -> Version:

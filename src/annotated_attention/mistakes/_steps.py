@@ -1,4 +1,4 @@
-"""The right version taken apart, so that a wrong one has to override no more than its mistake."""
+"""The right version in separate steps, so that a wrong version overrides only its mistake."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -9,7 +9,7 @@ from annotated_attention.multihead import MultiheadAttention
 
 
 class StepByStep(MultiheadAttention):
-    """The right version: score, mask and softmax, dropout, mix.
+    """The right version, with a method for each step: score, mask and softmax, dropout, mix.
 
     Examples:
         >>> import torch
@@ -35,7 +35,7 @@ class StepByStep(MultiheadAttention):
         is_causal: bool,
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend within each head, a method for each step."""
+        """Attend within each head, calling one method for each step."""
         future = block_future(q.size(-2), k.size(-2), q.device) if is_causal else None
         blocked, _ = merge_masks(blocked, future)
         scores = self.score(q, k)  # (b, h, n, m)
@@ -51,5 +51,5 @@ class StepByStep(MultiheadAttention):
         return weights.transpose(self.softmax_axis, -1)  # (b, h, n, m)
 
     def drop(self, weights: Tensor) -> Tensor:
-        """Drop weights in training."""
+        """Apply dropout to the weights in training."""
         return F.dropout(weights, self.dropout, self.training)  # (b, h, n, m)

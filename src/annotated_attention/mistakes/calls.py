@@ -1,4 +1,4 @@
-"""Modules that compute the right thing, and do not behave as a module should."""
+"""Modules that compute the right result, but do not behave as a module should."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ from annotated_attention.multihead import MultiheadAttention
 class InputChangedInPlace(MultiheadAttention):
     """The rows of padding are set to zero in the tensor that belongs to the caller.
 
-    Blocked values have no influence, so the output is right. But the caller's tensor is another
-    one afterwards: a residual connection adds zeros, and a second layer that is to see the same
-    input does not. One underscore makes the difference.
+    Blocked values have no influence, so the outputs of real tokens are right. But the caller's
+    tensor has changed: a residual connection adds zeros, and a second layer that should see the
+    same input sees another one. `masked_fill_` and `masked_fill` differ by one underscore.
     """
 
     def forward(
@@ -29,7 +29,7 @@ class InputChangedInPlace(MultiheadAttention):
         *arguments: Any,
         **options: Any,
     ) -> Any:
-        """Attend, with the padding of ``value`` emptied."""
+        """Set the padding of ``value`` to zero in place, then attend."""
         if key_padding_mask is not None:
             rows = key_padding_mask if self.batch_first else key_padding_mask.transpose(0, -1)
             value.masked_fill_(rows.bool().unsqueeze(-1), 0)
@@ -41,13 +41,13 @@ class InputChangedInPlace(MultiheadAttention):
     right="def forward(self, query, key, value):",
 )
 class CallInsteadOfForward(MultiheadAttention):
-    """The class defines `__call__`, and so takes the place of the one that runs hooks.
+    """The class defines `__call__`, and so replaces PyTorch's own, which runs the hooks.
 
-    Called like a function it computes the right thing. But what hangs on a module through hooks is
-    never run: profilers, pruning, sharding, the recording of activations. None of them complains,
-    they record nothing.
+    Calling the module still gives the right result. But nothing that relies on hooks ever runs:
+    profilers, pruning, sharding, the recording of activations. None of these tools raises an error;
+    they have no effect.
     """
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Compute, past the hooks."""
+        """Call ``forward`` directly, so that no hook runs."""
         return self.forward(*arguments, **options)

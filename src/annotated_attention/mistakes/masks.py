@@ -19,13 +19,13 @@ from annotated_attention.multihead import MultiheadAttention
 class MaskInverted(StepByStep):
     """True is taken for "allowed" where it means "blocked".
 
-    Libraries disagree about it, even within PyTorch, and both meanings are booleans of the same
-    shape. Each query sees exactly what it must not see: padding, or its own future, from which the
-    next token is easily told. The loss is excellent.
+    Libraries disagree about the meaning of True, even within PyTorch, and both kinds of mask are
+    booleans of the same shape. Each query sees exactly the keys that should be hidden: padding, or
+    its own future. The future contains the next token, so the training loss is excellent.
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Weigh what is blocked."""
+        """Give weight to the blocked keys, and to no others."""
         return super().weigh(scores, None if blocked is None else ~blocked)
 
 
@@ -34,15 +34,15 @@ class MaskInverted(StepByStep):
     right="weights = scores.masked_fill(blocked, -math.inf).softmax(-1)",
 )
 class MaskIgnored(StepByStep):
-    """The mask is an argument that nobody reads, or the result of `masked_fill` is thrown away.
+    """The mask argument is never used, or the result of `masked_fill` is thrown away.
 
-    Without padding there is nothing to hide, and one sample alone is right. In a batch, the output
-    of a short sequence depends on how far it was padded; with a causal mask the model copies the
-    answer.
+    A sample without padding has nothing to hide, so its output is right. In a batch, the output of
+    a short sequence depends on how far it was padded. Without its causal mask, a language model
+    sees the token that it should predict, and copies it.
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Weigh as if nothing were blocked."""
+        """Compute the weights as if nothing were blocked."""
         return super().weigh(scores, None)
 
 
@@ -53,13 +53,13 @@ class MaskIgnored(StepByStep):
 class MaskAfterSoftmax(StepByStep):
     """The weights of blocked keys are set to zero after the softmax.
 
-    The blocked values are gone, and a look at the weights shows zeros in the right places. But the
-    blocked keys had their part in the sum: what is left no longer sums to 1, and how small it is
-    tells what was hidden.
+    Blocked values no longer reach the output, and the weights are zero in the right places. But the
+    blocked keys took part in the sum of the softmax. The remaining weights sum to less than 1, and
+    the missing part depends on the blocked keys, so information about them leaks.
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Weigh everything, then take some away."""
+        """Compute weights for all keys, then set those of blocked keys to zero."""
         weights = super().weigh(scores, None)  # (b, h, n, m)
         return weights if blocked is None else weights.masked_fill(blocked, 0)
 
@@ -71,18 +71,18 @@ class MaskAfterSoftmax(StepByStep):
 class MaskMultiplied(StepByStep):
     """The scores of blocked keys are multiplied by zero instead of being set to minus infinity.
 
-    A score of 0 is not a weight of 0: its exponential is 1, about that of an average key, and of
-    a good one where all the other scores are negative. Blocked values go on being mixed in. The
-    mask does change the output, which looks like success.
+    A score of 0 is not a weight of 0. Its exponential is 1, which is about that of an average key,
+    and more than that of any other key where all the other scores are negative. Blocked values are
+    still mixed in. The mask does change the output, so it seems to work.
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Weigh with the scores of blocked keys at 0."""
+        """Compute the weights with the scores of blocked keys at 0."""
         return super().weigh(scores if blocked is None else scores * ~blocked, None)
 
 
 class _PaddingElsewhere(MultiheadAttention):
-    """Gives the padding mask other axes."""
+    """Places the padding mask on other axes than those of the keys."""
 
     def _place(self, padding: Tensor) -> Tensor:
         """Give a padding mask axes that broadcast to (b, h, n, m).
@@ -111,11 +111,11 @@ class _PaddingElsewhere(MultiheadAttention):
     right="blocked = key_padding_mask[:, None, None, :]",
 )
 class PaddingMaskOnQueries(_PaddingElsewhere):
-    """The padding mask blocks what padding asks for, and not what asks padding.
+    """The padding mask stands on the axis of the queries instead of the axis of the keys.
 
-    It stands on the axis of the queries, (b, 1, n, 1), instead of the keys, (b, 1, 1, m). In
-    self-attention both are as long. The rows of padding come out empty, as somebody who looks at
-    them expects, and every real token goes on seeing the padding.
+    Its shape is (b, 1, n, 1) instead of (b, 1, 1, m). In self-attention n = m, so both broadcast.
+    The padding tokens become fully masked rows, which looks plausible because nobody needs their
+    output, and every real token still attends to the padding.
     """
 
     def _place(self, padding: Tensor) -> Tensor:
@@ -129,9 +129,9 @@ class PaddingMaskOnQueries(_PaddingElsewhere):
 class MaskOnTheWrongAxis(_PaddingElsewhere):
     """The padding mask, (b, m), is broadcast as if it were (n, m): samples are taken for queries.
 
-    Broadcasting starts from the right and asks nobody. The padding of sample i is hidden from query
-    i, of all samples. It fails with an error unless there are as many samples as queries, or just
-    one; in a test with b = n, or b = 1, it does not.
+    Broadcasting aligns axes from the right, whatever they mean, so the padding of sample i is
+    hidden from query i of every sample. PyTorch raises an error unless b = n or b = 1. With b = n
+    the result is wrong; with b = 1 it happens to be right, and a test with one sample passes.
     """
 
     def _place(self, padding: Tensor) -> Tensor:
@@ -143,11 +143,11 @@ class MaskOnTheWrongAxis(_PaddingElsewhere):
     right="attn_mask = blocked.repeat_interleave(h, dim=0)",
 )
 class MaskInTheWrongOrder(MultiheadAttention):
-    """A mask of (b * h, n, m) is read heads first, and it lies samples first.
+    """A mask of (b * h, n, m) is read with heads first, although it is laid out samples first.
 
-    Sample and head are folded into one axis, and the shape does not tell in which order. Samples
-    get the masks of other samples. Nothing is noticed with one sample, or where all have the same
-    mask.
+    Sample and head are folded into one axis, and the shape does not show in which order. Samples
+    therefore get the masks of other samples. A test with one sample does not show the mistake, nor
+    does one where all samples have the same mask for every head.
     """
 
     def _merge(
@@ -169,25 +169,25 @@ class MaskInTheWrongOrder(MultiheadAttention):
     right="scores.masked_fill(blocked, -math.inf)",
 )
 class MaskTransposed(StepByStep):
-    """The mask lies with its keys down and its queries across.
+    """The mask is transposed: its rows stand for keys and its columns for queries.
 
-    Whom a query may see and who may see a key are mixed up. A symmetric mask, such as that of
-    packed sequences, is its own transpose; a causal one becomes its opposite. It takes as many
-    queries as keys to run at all.
+    Instead of hiding key j from query i, the mask hides key i from query j. A symmetric mask, such
+    as that of packed sequences, is its own transpose and still works. A causal mask hides the past
+    instead of the future. The code runs only with as many queries as keys.
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Weigh with the mask turned over."""
+        """Compute the weights with the transposed mask."""
         return super().weigh(scores, None if blocked is None else blocked.mT)
 
 
 class _OtherDiagonal(StepByStep):
-    """Blocks from another diagonal on."""
+    """Blocks from ``diagonal`` on; a causal mask blocks from 1 on."""
 
     diagonal = 1
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, **options: Any) -> Any:
-        """Attend with a causal mask of our own."""
+        """Attend with a causal mask that begins at ``diagonal``."""
         if is_causal:
             future = torch.ones(q.size(-2), k.size(-2), dtype=torch.bool, device=q.device)
             options["blocked"], _ = merge_masks(options["blocked"], future.triu(self.diagonal))
@@ -201,8 +201,8 @@ class _OtherDiagonal(StepByStep):
 class CausalOffByOne(_OtherDiagonal):
     """The causal mask begins one diagonal too late: each token sees the one after it.
 
-    In a language model the next token is the answer. Loss and accuracy in training are perfect, and
-    text that the model generates is not, for there the next token does not exist yet.
+    In a language model the next token is the answer. Loss and accuracy in training are perfect, but
+    the text that the model generates is not, because there the next token does not exist yet.
     """
 
     diagonal = 2
@@ -216,8 +216,8 @@ class CausalHidesItself(_OtherDiagonal):
     """The causal mask begins one diagonal too early: a token does not see itself.
 
     The first token sees nothing at all. Depending on how the mask is applied, its row is NaN, zero
-    or a mean of everything, the future included. The others lose only one of many keys, which a
-    residual connection makes up for.
+    or a mean over all tokens, the future included. Every other token loses only one of its keys,
+    and a residual connection makes up for that.
     """
 
     diagonal = 0
@@ -228,15 +228,15 @@ class CausalHidesItself(_OtherDiagonal):
     right="self.attention(x, x, x)",
 )
 class CausalUnasked(MultiheadAttention):
-    """The future is hidden where nobody asked for it.
+    """The future is hidden although the caller did not ask for a causal mask.
 
-    A class that was written for a decoder hides the future always, and an encoder uses it. Nothing
-    leaks, every weight is right among the keys that are left, and the model learns; only that each
-    word is understood from what stands before it, and the first word from itself.
+    A class that was written for a decoder always hides the future, and now an encoder uses it.
+    Nothing leaks, the weights over the remaining keys are right, and the model learns. But each
+    word is understood from itself and the words before it alone, the first word from itself.
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, **options: Any) -> Any:
-        """Attend to what came before, whatever ``is_causal`` says."""
+        """Attend with a causal mask, whatever ``is_causal`` says."""
         future = block_future(q.size(-2), k.size(-2), q.device)
         options["blocked"], _ = merge_masks(options["blocked"], future)
         return super().attend(q, k, v, is_causal=False, **options)
@@ -247,15 +247,15 @@ class CausalUnasked(MultiheadAttention):
     right="scores.masked_fill(blocked, -math.inf)  # or torch.finfo(scores.dtype).min",
 )
 class FiniteFillInHalf(StepByStep):
-    """Blocked scores are filled with a number that half precision does not hold.
+    """Blocked scores are filled with a number that float16 cannot hold.
 
-    In float32 it does what it should, but for a fully masked row: there all scores are the
-    same, and the weights are a mean over what is blocked. In float16, which ends at 65504, it stops
-    with an error, on the day when somebody moves the model to a faster machine.
+    In float32 the fill works, except in a fully masked row: there all scores are the same, and the
+    weights give a mean over blocked values. The largest number of float16 is 65504, so filling with
+    -1e9 raises an error on the day when somebody moves the model to float16.
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Weigh with a large negative number in place of minus infinity."""
+        """Compute the weights with a large negative number in place of minus infinity."""
         return super().weigh(scores if blocked is None else scores.masked_fill(blocked, -1e9), None)
 
 
@@ -266,12 +266,12 @@ class FiniteFillInHalf(StepByStep):
 class NanRow(StepByStep):
     """A fully masked row becomes NaN.
 
-    The softmax of nothing but minus infinity is 0 / 0. It takes a sequence of padding alone, or a
-    window that leaves nothing, and then the NaN goes through the whole model, and with the
-    gradients into every parameter. Until that batch comes, all is well.
+    The softmax of nothing but minus infinity is 0 / 0. This takes a sequence of padding alone, or a
+    window without any allowed key. The NaN then spreads through the whole model, and through the
+    gradients into every parameter. Until such a batch comes, every result is right.
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Weigh without a fix for fully masked rows."""
+        """Compute the weights without a fix for fully masked rows."""
         scores = scores if blocked is None else scores.masked_fill(blocked, -math.inf)
         return super().weigh(scores, None)

@@ -34,11 +34,11 @@ class _OtherRows(MultiheadAttention):
     right="q, k, v = in_proj_weight.chunk(3)",
 )
 class ChunksInTheWrongOrder(_OtherRows):
-    """The packed projection is taken for K, Q, V, and it holds Q, K, V.
+    """The packed projection is read as K, Q, V, although it holds Q, K, V.
 
-    All three are alike until they are trained, so that nothing fails and training from scratch
-    works as well. With weights that somebody else trained, queries look with what was made to be
-    looked at. The shapes agree, and loading them raises no error.
+    Before training all three parts are drawn alike, so nothing fails, and training from scratch
+    works as well. With weights that were trained elsewhere, W_K makes the queries and W_Q the keys.
+    The shapes agree, so loading such weights raises no error.
     """
 
     def _rows(self, rows: Tensor) -> Tensor:
@@ -50,11 +50,11 @@ class ChunksInTheWrongOrder(_OtherRows):
     right="q, k, v = qkv.view(b, n, 3, h, d).unbind(2)",
 )
 class InterleavedPerHead(_OtherRows):
-    """The packed projection is read head by head, and it holds all of Q, then all of K and V.
+    """The packed projection is read head by head, although it holds all of Q, then K, then V.
 
-    Some libraries pack (h, 3, d), PyTorch packs (3, h, d); both have 3e rows. Training from scratch
-    works either way. With weights from the other side, what one head takes for its query is a piece
-    of another head's, and loading them raises no error.
+    Some libraries pack (h, 3, d), PyTorch packs (3, h, d), and both have 3e rows. Training from
+    scratch works either way. With weights in the other layout, most heads use rows that belong to
+    another head or another projection, and loading such weights raises no error.
     """
 
     def _rows(self, rows: Tensor) -> Tensor:
@@ -66,11 +66,11 @@ class InterleavedPerHead(_OtherRows):
     right="W_q = nn.Linear(e, h * d)  # and k and v",
 )
 class SharedHeads(_OtherRows):
-    """All heads use the projection of the first one.
+    """All heads use the projections of the first head.
 
-    Every head then computes the same, and h heads know no more than one. The output has its full
-    width, and the model trains, if worse than it could; the rows of the other heads, where there
-    are any, never get a gradient.
+    Every head then computes the same, so h heads know no more than one. The output has its full
+    width, and the model trains, though worse than it could. The rows of the other heads, where
+    there are any, never get a gradient.
     """
 
     def _rows(self, rows: Tensor) -> Tensor:
@@ -84,13 +84,13 @@ class SharedHeads(_OtherRows):
 class KeysAndValuesSwapped(MultiheadAttention):
     """Keys and values change places: the values are scored, and the keys are mixed.
 
-    Both come from the same tokens and have the same shape, so that everything runs, and in
-    self-attention that is trained from scratch only two names are wrong. With trained weights, or
-    where key and value are different tensors, it computes something else.
+    Keys and values come from the same tokens and have the same shape, so everything runs. In
+    self-attention that is trained from scratch, only two names are wrong. With trained weights, or
+    where key and value are different tensors, the module computes something else.
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-        """Hand them on in the wrong order."""
+        """Attend with keys and values exchanged."""
         return super().attend(q, v, k, **options)
 
 
@@ -106,13 +106,13 @@ class _Unused(nn.Linear):
 class OutputProjectionMissing(MultiheadAttention):
     """The output projection exists and is never applied.
 
-    The heads' results stay side by side, and no feature of the output can use two heads. Width and
-    shape are right, and the layers behind can make up for much of it. The projection's parameters
-    are counted, saved and loaded; only that they never get a gradient.
+    The heads' outputs stay side by side, so no feature of the output can combine two heads. Width
+    and shape are right, and later layers can make up for much of the loss. The parameters of the
+    projection are counted, saved and loaded, but they never get a gradient.
     """
 
     def __init__(self, *settings: Any, **options: Any) -> None:
-        """Create all parameters, and see to it that these are not used."""
+        """Create all parameters, and skip the output projection."""
         super().__init__(*settings, **options)
         self.out_proj.__class__ = _Unused
 
@@ -129,13 +129,13 @@ class _Twice(nn.Linear):
 class OutputProjectionDoubled(MultiheadAttention):
     """The output projection is applied twice, once inside the attention and once by its caller.
 
-    Two linear maps in a row are one, so that the model can learn what it needs, and every question
-    about inputs and outputs gets the right answer. What differs is the result with given weights,
-    and its size.
+    Two linear maps in a row amount to one, so the model can still learn what it needs, and every
+    test that does not know the weights passes. With given weights, the result and its size differ
+    from those of the right version.
     """
 
     def __init__(self, *settings: Any, **options: Any) -> None:
-        """Create all parameters, and see to it that these are used twice."""
+        """Create all parameters, and apply the output projection twice."""
         super().__init__(*settings, **options)
         self.out_proj.__class__ = _Twice
 
@@ -147,7 +147,7 @@ class OutputProjectionDoubled(MultiheadAttention):
 class HeadsInAPlainList(MultiheadAttention):
     """The heads' projections lie in a plain Python list, where a module does not look for them.
 
-    The forward pass is right. But `parameters()` and `state_dict()` know nothing of them, so that
+    The forward pass is right. But `parameters()` and `state_dict()` leave these projections out, so
     the optimizer never changes them, a checkpoint does not hold them, and `to()` does not move
     them. The other parameters train, and the loss falls.
     """
@@ -160,7 +160,7 @@ class HeadsInAPlainList(MultiheadAttention):
         del self.in_proj_weight
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        """Put the rows together for as long as they are needed."""
+        """Join the rows of all heads while the call runs."""
         self.__dict__["in_proj_weight"] = torch.cat([*self.heads])  # (3 * e, e)
         try:
             return super().forward(*inputs, **options)

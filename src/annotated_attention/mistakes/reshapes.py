@@ -1,4 +1,4 @@
-"""Heads and samples that are taken apart or put together wrongly: all numbers, in other places."""
+"""Heads and samples that are split or merged wrongly: the right numbers in the wrong places."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from annotated_attention.multihead import MultiheadAttention
 
 
 def merge_without_transpose(x: Tensor) -> Tensor:
-    """Give (..., n, h * d) by reading the numbers of (..., h, n, d) in the order they lie in.
+    """Reshape (..., h, n, d) to (..., n, h * d) directly, without the transpose.
 
     Row i of the result then holds h neighbouring tokens of one head, not token i of every head.
-    Shape and numbers are those of the right version, only not in their places, and a model trains
-    with it. Under a causal mask it shows each token some of its future.
+    The result has the right shape and the right numbers, but in the wrong places, and a model
+    still trains with it. Under a causal mask, tokens receive some of their future.
 
     Args:
         x: (..., h, n, d), one slice per head.
@@ -36,16 +36,16 @@ def merge_without_transpose(x: Tensor) -> Tensor:
 
 
 def split_without_transpose(x: Tensor, num_heads: int) -> Tensor:
-    """Give (..., h, n, d) by reading the numbers of (..., n, h * d) in the order they lie in.
+    """Reshape (..., n, h * d) to (..., h, n, d) directly, without the transpose.
 
     Head i then holds all features of a run of tokens, not some features of all tokens: the first
-    head sees only the beginning of the sequence, the last only its end. A straight reshape back is
-    its exact inverse, so that splitting and merging looks right. What a token receives depends on
-    how long its sequence is and on where in it the token stands.
+    head sees only the beginning of the sequence, the last head only its end. A straight reshape
+    back is the exact inverse, so splitting and merging looks right. What a token receives depends
+    on the length of its sequence and on the position of the token in it.
 
     Args:
         x: (..., n, h * d), one row per token.
-        num_heads: how many.
+        num_heads: h, the number of heads.
 
     Examples:
         >>> import torch
@@ -68,13 +68,13 @@ def split_without_transpose(x: Tensor, num_heads: int) -> Tensor:
 class MergeWithoutTranspose(MultiheadAttention):
     """The heads are merged by a straight reshape, without moving them behind the tokens first.
 
-    An output row holds h neighbouring tokens of one head instead of one token of every head, so a
-    token gets what others asked for, and under a causal mask some of its future. Every shape stays,
-    and the loss falls, further than it should: nothing is wrong until the model has to generate.
+    An output row holds h neighbouring tokens of one head instead of one token of every head. Tokens
+    therefore get results of other tokens, and under a causal mask some of their future. Every shape
+    is right, and the loss falls further than it should: only generating text shows the mistake.
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-        """Attend rightly, and hand on what the right merge turns into the wrong one's result."""
+        """Attend, and arrange the heads so that the right merge gives the wrong merge's result."""
         heads, weights = super().attend(q, k, v, **options)
         return split_heads(merge_without_transpose(heads), self.num_heads), weights
 
@@ -84,15 +84,15 @@ class MergeWithoutTranspose(MultiheadAttention):
     right="q.reshape(b, n, h, d).transpose(1, 2)  # and k and v with m",
 )
 class SplitWithoutTranspose(MultiheadAttention):
-    """The features are split into heads by a straight reshape; the tokens lose their rows.
+    """The features are split into heads by a straight reshape, without the transpose after it.
 
     A head holds all features of a run of tokens instead of some features of all tokens. Queries,
-    keys and values are cut alike, so that scores, weights and their sums look as they should, and
-    the merge, which is right, cannot put the tokens back.
+    keys and values are cut alike, so scores, weights and their sums look as they should. The merge
+    is right, but it cannot put the tokens back in their places.
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-        """Undo the right split, and split wrongly."""
+        """Undo the right split, split by a straight reshape, and attend."""
         q, k, v = (split_without_transpose(merge_heads(x), self.num_heads) for x in (q, k, v))
         return super().attend(q, k, v, **options)
 
@@ -105,12 +105,12 @@ class SplitAndMergeWithoutTranspose(SplitWithoutTranspose):
     """The heads are split and merged by straight reshapes; the two undo each other.
 
     Splitting and merging gives the input back, so the usual check passes. In between, head i sees
-    nothing but the i-th part of the sequence, with all its features: attention within parts. A
-    causal mask leaks nothing then, and what a token gets changes with the length of its sequence.
+    nothing but the i-th part of the sequence, with all its features, so tokens attend within their
+    part. A causal mask leaks nothing then, and results change with the length of the sequence.
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-        """Split wrongly, attend, and merge wrongly."""
+        """Split by a straight reshape, attend, and merge by a straight reshape."""
         heads, weights = super().attend(q, k, v, **options)
         return split_heads(merge_without_transpose(heads), self.num_heads), weights
 
@@ -122,13 +122,13 @@ class SplitAndMergeWithoutTranspose(SplitWithoutTranspose):
 class BatchMixedIntoSequence(MultiheadAttention):
     """Batch-first tensors are reshaped as if they were sequence-first; samples mix with tokens.
 
-    The reshape takes neighbouring tokens of one sample for one token of all samples. It asks for
-    nothing but the right number of numbers, and the way back undoes it, so that the output has the
-    right shape. With one sample, as in most quick tests, there is nothing to mix, and it is right.
+    The reshape reads neighbouring tokens of one sample as one token of all samples. It needs only
+    the right number of elements, and the way back undoes it, so the output has the right shape.
+    With one sample, as in most quick tests, nothing can be mixed, and the result is right.
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-        """Read each in the wrong layout, and write the result back in it."""
+        """Read queries, keys and values in the wrong layout; write the result back in it."""
         heads, weights = super().attend(*map(_mix_batch, (q, k, v)), **options)
         return _mix_batch(heads, back=True), weights
 
@@ -148,13 +148,13 @@ def _mix_batch(x: Tensor, back: bool = False) -> Tensor:
 class HeadsOfOtherSamples(MultiheadAttention):
     """Batch and heads are folded into one axis as (b, h) and unfolded as (h, b).
 
-    Each sample gets heads that were computed for other samples. Every head is right in itself, only
-    not where it belongs, so that each sample's prediction rests on its neighbours in the batch.
-    With one sample it is right, and in training the neighbours change all the time.
+    Samples get heads that were computed for other samples. Every head is right in itself but in the
+    wrong place, so the prediction for a sample depends on its neighbours in the batch. With one
+    sample the result is right, and in training the neighbours change all the time.
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-        """Attend rightly, then unfold in the wrong order."""
+        """Attend, then unfold batch and heads in the wrong order."""
         heads, weights = super().attend(q, k, v, **options)
         b, h = heads.shape[:2]
         return heads.flatten(0, 1).unflatten(0, (h, b)).transpose(0, 1), weights

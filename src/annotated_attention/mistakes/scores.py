@@ -15,13 +15,13 @@ from annotated_attention.multihead import MultiheadAttention
 class NoScale(MultiheadAttention):
     """The scores are not divided by the square root of d.
 
-    They grow with the width of a head, the softmax puts nearly all weight on one key, and little
-    gradient gets through. The result is a valid attention, only a sharper one, and a small head
-    hardly shows it: with d = 4 the scores are doubled.
+    Without the division, scores grow with the width of a head, the softmax puts nearly all weight
+    on one key, and little gradient gets through. The result is a valid attention, only a sharper
+    one. A narrow head hardly shows the mistake: with d = 4 the scores are doubled.
     """
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        """Score without the scale."""
+        """Compute the scores without the scale."""
         return scaled_scores(q, k, scale=1.0)
 
 
@@ -29,13 +29,13 @@ class NoScale(MultiheadAttention):
 class ScaleByModelWidth(MultiheadAttention):
     """The scores are divided by the square root of e, the model's width, instead of d, a head's.
 
-    They are too small by the square root of h, and the weights too even. The result is a valid
-    attention, only a flatter one, and the projections can learn to make up for it. With one head
-    there is no difference.
+    The scores are too small by the square root of h, so the weights are too even. The result is a
+    valid attention, only a flatter one, and the projections can learn to make up for it. With one
+    head there is no difference.
     """
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        """Score with the scale of one wide head."""
+        """Compute the scores with the scale of a single head as wide as the model."""
         return scaled_scores(q, k, scale=1 / math.sqrt(self.embed_dim))
 
 
@@ -46,12 +46,12 @@ class ScaleByModelWidth(MultiheadAttention):
 class ScaleTwice(MultiheadAttention):
     """The scores are divided by the square root of d twice, say by hand and by the fused kernel.
 
-    They are too small, and the weights too even: at a large d close to a plain mean of the values.
-    The result is a valid attention, and nothing else shows it.
+    The scores are too small, so the weights are too even: with a large d, the output is close to a
+    plain mean of the values. The result is a valid attention, and nothing else shows the mistake.
     """
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        """Score with the scale applied twice."""
+        """Compute the scores with the scale applied twice."""
         return scaled_scores(q, k, scale=1 / q.size(-1))
 
 
@@ -62,13 +62,13 @@ class ScaleTwice(MultiheadAttention):
 class ScaleByLength(MultiheadAttention):
     """The scores are divided by the square root of m, the number of keys, instead of d.
 
-    The last axis of a transposed key is its length. The longer the sequence, the more even the
-    weights: with m = d it is right, and at one length the projections make up for it. At another
-    length, or while text is being written, everything shifts a little.
+    The last axis of a transposed key is its length. The longer the sequence, the more even are the
+    weights. With m = d the result is right, and at one length the projections can make up for the
+    difference. At another length, or while text is being written, all weights shift a little.
     """
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
-        """Score with the length's scale."""
+        """Divide the scores by the square root of the number of keys."""
         return scaled_scores(q, k, scale=1 / math.sqrt(k.size(-2)))
 
 
@@ -76,9 +76,9 @@ class ScaleByLength(MultiheadAttention):
 class SoftmaxOverQueries(StepByStep):
     """The softmax runs over the queries instead of the keys.
 
-    The weights of each key sum to 1, those of a query to anything: queries compete for a key. With
-    as many queries as keys they sum to 1 on average, the numbers look like weights, and
-    the loss falls. Under a causal mask the future leaks in through the sums.
+    The weights of each key sum to 1 and those of a query to anything, so queries compete for a key.
+    With as many queries as keys, a query's weights still sum to 1 on average, and the loss falls.
+    Under a causal mask, the sums include later queries, so the future leaks in.
     """
 
     softmax_axis = -2
@@ -88,9 +88,9 @@ class SoftmaxOverQueries(StepByStep):
 class SoftmaxOverHeads(StepByStep):
     """The softmax runs over the heads instead of the keys.
 
-    It is what `softmax(1)` means for (b, h, n, m), and was right for (b, n, m). The heads share
-    each key between them, and the weights of a query sum to m / h on average. The output is too
-    large for long sequences, which a normalisation behind it hides.
+    For scores of (b, h, n, m), `softmax(1)` means the heads; for (n, m) it meant the keys. The
+    heads then share each key between them, and the weights of a query sum to m / h on average. The
+    output is too large for long sequences, which a normalisation behind the attention hides.
     """
 
     softmax_axis = 1
@@ -103,17 +103,17 @@ class SoftmaxOverHeads(StepByStep):
 class DropoutBeforeSoftmax(StepByStep):
     """Dropout is applied to the scores, before the softmax, and not to the weights.
 
-    A score of 0 is not a weight of 0: the key that was to be dropped gets the weight of an average
-    one, and the other scores are scaled up, which sharpens the softmax. In evaluation there is no
-    difference at all, and in training everything is random anyway.
+    A score of 0 is not a weight of 0: a key that should be dropped gets the weight of an average
+    key. The other scores are scaled up, which sharpens the softmax. In evaluation there is no
+    difference at all, and in training every result is random anyway.
     """
 
     def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
-        """Drop scores, then weigh."""
+        """Apply dropout to the scores, then compute the weights."""
         return super().weigh(F.dropout(scores, self.dropout, self.training), blocked)
 
     def drop(self, weights: Tensor) -> Tensor:
-        """Drop nothing more."""
+        """Return the weights without dropout."""
         return weights
 
 
@@ -122,13 +122,13 @@ class DropoutBeforeSoftmax(StepByStep):
     right="weights = F.dropout(weights, p, self.training)",
 )
 class DropoutInEvaluation(StepByStep):
-    """Dropout goes on in evaluation: nobody told the function which mode the module is in.
+    """Dropout stays active in evaluation, because the function is not told the module's mode.
 
-    `F.dropout` drops unless it is told not to, and so does a dropout probability that is handed to
-    the fused kernel. Training is right. Afterwards every answer is a little worse than it could be,
-    and another one each time.
+    `F.dropout` drops unless it is told not to, and the fused kernel drops whenever it is given a
+    dropout probability. Training is right. In evaluation every result is a little worse than it
+    could be, and a different one at each call.
     """
 
     def drop(self, weights: Tensor) -> Tensor:
-        """Drop weights, whatever the mode."""
+        """Apply dropout to the weights, whatever the mode."""
         return F.dropout(weights, self.dropout)

@@ -1,9 +1,9 @@
 """Trained checkpoints, read into the classes of this package.
 
 ``load_encoder`` reads a BERT-type checkpoint, ``load_decoder`` a GPT-2-type one, from a folder in
-the usual layout: ``config.json``, ``model.safetensors``, ``tokenizer.json``. What does not fit is
-refused before anything is read, and nothing is ever unpickled. ``find_weights`` finds the folder of
-the model of the chapter "Trained weights". Reading needs the extra ``trained``:
+the usual layout: ``config.json``, ``model.safetensors``, ``tokenizer.json``. A file that does not
+fit is refused before any tensor is read, and nothing is unpickled. ``find_weights`` finds the
+folder of the model of the chapter "Trained weights". Reading needs the extra ``trained``:
 ``pip install '.[trained]'``.
 """
 

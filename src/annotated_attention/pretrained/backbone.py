@@ -1,4 +1,4 @@
-"""What both families are built from: their sizes, the stack of layers, and tables of embeddings."""
+"""Parts of both model families: their sizes, the stack of layers, and tables of embeddings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from annotated_attention.transformer import TransformerEncoder, TransformerEncod
 
 @dataclass(frozen=True)
 class Sizes:
-    """What both kinds of model are built from."""
+    """The sizes and settings of both kinds of model."""
 
     tokens: int  # in the vocabulary
     positions: int  # the longest sequence
@@ -24,7 +24,7 @@ class Sizes:
 
 
 def build_stack(sizes: Sizes, norm_first: bool) -> TransformerEncoder:
-    """Build the layers, the same for both kinds but for the place of the norms.
+    """Build the layers, which differ between the two kinds only in the place of the norms.
 
     Dropout is 0: the checkpoints' own training drops elsewhere than these layers do.
     """
@@ -37,7 +37,7 @@ def build_stack(sizes: Sizes, norm_first: bool) -> TransformerEncoder:
 
 
 def empty_table(rows: int, width: int) -> nn.Embedding:
-    """Create an embedding with nothing in it: drawing it would take a second, for nothing."""
+    """Create an embedding without initial values: drawing them would take a second for nothing."""
     return nn.Embedding.from_pretrained(torch.empty(rows, width), freeze=False)
 
 

@@ -62,10 +62,10 @@ class SentenceEncoder(nn.Module):
         """Create the parts; ``load_encoder`` fills them.
 
         Args:
-            sizes: of its parts.
+            sizes: the sizes of the model.
             kinds: how many token types; only the first is used, the second is for pairs.
-            pad: the token that fills up a batch.
-            tokenizer: of the library ``tokenizers``.
+            pad: the padding token.
+            tokenizer: a tokeniser of the library ``tokenizers``.
         """
         super().__init__()
         self.words = empty_table(sizes.tokens, sizes.width)
@@ -76,7 +76,7 @@ class SentenceEncoder(nn.Module):
         self.pad, self.tokenizer = pad, tokenizer
 
     def forward(self, tokens: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-        """Give every token its vector.
+        """Compute the hidden state of every token.
 
         Args:
             tokens: (b, n), integers.
@@ -108,17 +108,17 @@ class SentenceEncoder(nn.Module):
         return self.norm(x)
 
     def tokenize(self, sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Cut sentences into tokens, and fill the shorter ones up.
+        """Split sentences into tokens, and pad the shorter ones.
 
         Args:
-            sentences: b of them.
+            sentences: b sentences.
 
         Returns:
-            The tokens, (b, n), and ``blocked``, (b, n), True where a place is filled up.
+            The tokens, (b, n), and ``blocked``, (b, n), True for padding.
 
         Raises:
             TypeError: ``sentences`` is one string.
-            ValueError: there are none.
+            ValueError: there are no sentences.
         """
         if isinstance(sentences, str):
             raise TypeError("sentences must be a list of strings, got one string")
@@ -131,10 +131,10 @@ class SentenceEncoder(nn.Module):
         return tokens.to(device), blocked.to(device)
 
     def encode(self, sentences: Sequence[str]) -> Tensor:
-        """Give every sentence one vector of length 1, without gradients.
+        """Compute one vector of length 1 for every sentence, without gradients.
 
         Args:
-            sentences: b of them.
+            sentences: b sentences.
 
         Returns:
             (b, e). The product of two rows is the cosine between them.
@@ -154,7 +154,7 @@ def mean_pool(states: Tensor, blocked: Tensor) -> Tensor:
 
     Args:
         states: (b, n, e).
-        blocked: (b, n), True for padding. Each row needs a token that is not.
+        blocked: (b, n), True for padding. Each row needs at least one real token.
 
     Returns:
         (b, e).

@@ -1,4 +1,4 @@
-"""Reading checkpoints from files: what does not fit is refused, by name, before it is read."""
+"""Reading checkpoints from files: a tensor that does not fit is named and refused unread."""
 
 import importlib
 import json
@@ -104,7 +104,7 @@ def with_bias(names: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
 
 
 def fill(model: Model, folder: Path, layout: Layout, layers: int) -> Model:
-    """Give a model without memory its parameters, if every one of them is there and fits.
+    """Fill a model without memory with its parameters, if each of them is stored and fits.
 
     Each tensor is copied out of the file, which is mapped into memory and let go at the end: the
     parameters are all that stays.

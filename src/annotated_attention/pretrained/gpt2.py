@@ -41,11 +41,11 @@ LAYOUT = Layout(
 
 
 class CausalDecoder(nn.Module):
-    """A GPT-2-type decoder: pre-LN, causal, with the embedding matrix again at the end.
+    """A GPT-2-type decoder: pre-LN, causal, with the embedding matrix reused at the end.
 
-    It stands on ``TransformerEncoder``: PyTorch's names go by the parts, and a decoder layer has
-    cross-attention, for which there is nothing here to look at. What makes it a decoder is that no
-    token sees the future.
+    It is built on ``TransformerEncoder``, because a decoder layer in PyTorch's sense also has
+    cross-attention, and here there is no second sequence to attend to. The causal mask makes it a
+    decoder.
 
     Examples:
         >>> import torch
@@ -63,8 +63,8 @@ class CausalDecoder(nn.Module):
         """Create the parts; ``load_decoder`` fills them.
 
         Args:
-            sizes: of its parts.
-            tokenizer: of the library ``tokenizers``.
+            sizes: the sizes of the model.
+            tokenizer: a tokeniser of the library ``tokenizers``.
         """
         super().__init__()
         self.words = empty_table(sizes.tokens, sizes.width)
@@ -73,11 +73,11 @@ class CausalDecoder(nn.Module):
         self.tokenizer = tokenizer
 
     def forward(self, tokens: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-        """Score every token of the vocabulary as the next one, at every place.
+        """Score every token of the vocabulary as the next token, at every position.
 
         Args:
             tokens: (b, n), integers.
-            key_padding_mask: (b, n), True = blocked. Padding at the end needs none: it is the
+            key_padding_mask: (b, n), True = blocked. Padding at the end needs no mask: it is the
                 future of every real token.
 
         Returns:
@@ -96,7 +96,7 @@ class CausalDecoder(nn.Module):
 
         Args:
             tokens: (b, n), integers, without padding.
-            steps: how many to append.
+            steps: how many tokens to append.
 
         Returns:
             (b, n + steps).
@@ -113,7 +113,7 @@ class CausalDecoder(nn.Module):
         return tokens
 
     def complete(self, text: str, steps: int) -> str:
-        """Continue ``text`` greedily by ``steps`` tokens, and return all of it as text.
+        """Continue ``text`` greedily by ``steps`` tokens, and return the whole text.
 
         Raises:
             ValueError: ``text`` has no token, or as ``continue_greedily``.
@@ -128,7 +128,7 @@ class CausalDecoder(nn.Module):
 def load_decoder(
     folder: str | os.PathLike[str], *, dtype: torch.dtype = torch.float32
 ) -> CausalDecoder:
-    """Read a GPT-2-type checkpoint, with or without ``transformer.`` before its names.
+    """Read a GPT-2-type checkpoint, with or without the prefix ``transformer.`` in its names.
 
     Args:
         folder: holds ``config.json``, ``model.safetensors`` and ``tokenizer.json``.

@@ -1,12 +1,12 @@
-"""Published designs of multi-head attention, made correct: one module for each.
+"""Published designs of multi-head attention, corrected, each in a module of its own.
 
-Seven designs that readers meet when they look for code, in our own words: each keeps its layout,
-its mask convention, its order of arguments and its options, and computes what it should. To prove
-it, a design has ``load_from(reference)``, or ``as_multihead()`` where not every multi-head
-attention can be written in it. All are in ``DESIGNS``, where they can be called alike.
+Seven designs that readers meet when they look for code, rewritten in our own words. Each keeps its
+layout, mask convention, order of arguments and options, and computes the right result. To prove it,
+a design has ``load_from(reference)``, or ``as_multihead()`` if it cannot express every multi-head
+attention. All of them are in ``DESIGNS``, through which they can be called in the same way.
 
-A query whose keys are all blocked gets weights of zero, finite gradients, and with them the bias
-of the output projection, as in ``MultiheadAttention``.
+A fully masked row has weights of zero and finite gradients, so its output is the bias of the output
+projection, as in ``MultiheadAttention``.
 
 Examples:
     >>> import torch

@@ -1,4 +1,4 @@
-"""What several designs share: attention, what they refuse, and the weights of a reference."""
+"""Helpers that several designs share: checks, attention, and copying the weights of a reference."""
 
 import math
 
@@ -18,7 +18,7 @@ def check_batches(
     query: Tensor, key: Tensor, value: Tensor, embed_dim: int, parameter: Tensor,
     batch_first: bool = True,
 ) -> None:
-    """Refuse what is not three batches of width ``embed_dim`` that fit each other.
+    """Check that the inputs are three batches of width ``embed_dim`` that fit each other.
 
     Raises:
         TypeError: not a dense tensor, or not of the parameters' dtype.
@@ -39,8 +39,8 @@ def read_mask(
     h of the scores. A size may be 1.
 
     Args:
-        name: what the design calls it.
-        mask: boolean; where True means "allowed", integers will do. None stays None.
+        name: the design's name for the mask.
+        mask: boolean, or integers if True means "allowed". None stays None.
         true_means: ``"blocked"`` or ``"allowed"``.
         letters: the axes, for the message.
         *sizes: the size of each axis.
@@ -74,7 +74,7 @@ def attend_weighted(
     attention_mask: Tensor | None,
     dropout_p: float,
 ) -> Tensor:
-    """Attend, with the scaled scores multiplied by weights from outside.
+    """Attend with scaled scores that are multiplied by the caller's factors.
 
     Args:
         q: (b, h, n, d), the queries of each head.
@@ -100,7 +100,7 @@ def attend_weighted(
 
 
 def check_factors(factors: Tensor, *sizes: int) -> None:
-    """Refuse what the scores cannot be multiplied with.
+    """Check that the scores can be multiplied with ``factors``.
 
     Raises:
         TypeError: ``factors`` is no tensor of floating-point numbers.
@@ -126,14 +126,14 @@ def projections(
     """Return the projections of ``reference`` for query, key, value and output.
 
     Args:
-        reference: the weights' owner.
-        embed_dim: the width that it must have.
-        num_heads: the number of heads that it must have.
-        bias: whether there is a place for its biases.
+        reference: the module that holds the weights.
+        embed_dim: the width that ``reference`` must have.
+        num_heads: the number of heads that ``reference`` must have.
+        bias: whether the design has a place for biases.
 
     Raises:
-        TypeError: ``reference`` is no multi-head attention.
-        ValueError: its settings do not fit.
+        TypeError: ``reference`` is not a multi-head attention.
+        ValueError: the settings of ``reference`` do not fit.
     """
     if not isinstance(reference, MultiheadAttention | nn.MultiheadAttention):
         kind = type(reference).__name__
@@ -160,7 +160,7 @@ def projections(
 
 
 def copy_projection(linear: nn.Linear, projection: Projection) -> None:
-    """Give a linear layer these numbers; where there is no bias, zeros."""
+    """Copy a projection into a linear layer; a missing bias becomes zeros."""
     weight, bias = projection
     with torch.no_grad():
         linear.weight.copy_(weight)

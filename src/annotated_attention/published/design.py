@@ -1,4 +1,4 @@
-"""What there is to know about a published design, so that all of them can be run alike."""
+"""The description of a published design, so that all designs can be called in the same way."""
 
 import inspect
 from collections.abc import Callable
@@ -14,18 +14,18 @@ Call = Callable[[Any, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 @dataclass(frozen=True)
 class Design:
-    """A published design, and how to call it like any other.
+    """A published design, with what is needed to build it and to call it like any other.
 
     Attributes:
-        module: its class.
-        build: makes one from ``embed_dim`` and ``num_heads``.
+        module: class of the design.
+        build: creates a module from ``embed_dim`` and ``num_heads``.
         call: takes a module, ``query`` (b, n, e), ``key`` and ``value`` (b, m, e), and ``blocked``,
             boolean (b, n, m) with True = blocked, or None; passes them on in the design's own
             layout, order and convention, and returns (b, n, e).
-        layout: the axes of its query.
-        mask: the axes of its mask.
-        true_means: what True, or 1, means in its mask: ``"blocked"`` or ``"allowed"``.
-        kind: ``"cross"``, or ``"self"`` where query, key and value have to be one tensor.
+        layout: axes of the query that the design takes.
+        mask: axes of the mask that the design takes.
+        true_means: meaning of True, or 1, in that mask: ``"blocked"`` or ``"allowed"``.
+        kind: ``"cross"``, or ``"self"`` if query, key and value have to be one tensor.
 
     Examples:
         >>> import torch
@@ -49,14 +49,14 @@ class Design:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The names of what its ``forward`` takes, in order."""
+        """The names of the arguments of ``forward``, in order."""
         return tuple(inspect.signature(self.module.forward).parameters)[1:]
 
     def pair(self, embed_dim: int, num_heads: int) -> tuple[nn.Module, MultiheadAttention]:
-        """Make a module, and the batch-first multi-head attention that it equals.
+        """Make a module of the design, and the batch-first multi-head attention that it equals.
 
-        The module loads the reference's weights where it can. A design that is not multi-head
-        attention with any weights whatever builds the one that it equals.
+        The module loads the weights of the reference where it can. A design that cannot express
+        every multi-head attention builds the one that it equals instead.
         """
         module: Any = self.build(embed_dim, num_heads)
         if not hasattr(module, "load_from"):

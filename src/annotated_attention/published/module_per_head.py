@@ -1,4 +1,4 @@
-"""One module per head: a list of h small attentions, put side by side."""
+"""One module per head: a list of h small attentions whose outputs are concatenated."""
 
 import math
 
@@ -24,8 +24,8 @@ class Head(nn.Module):
         """Create the projections.
 
         Args:
-            embed_dim: e, the width of what comes in.
-            head_dim: d, the width of what goes out.
+            embed_dim: e, the width of the input.
+            head_dim: d, the width of the output.
         """
         super().__init__()
         self.to_query = nn.Linear(embed_dim, head_dim)
@@ -33,7 +33,7 @@ class Head(nn.Module):
         self.to_value = nn.Linear(embed_dim, head_dim)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None) -> Tensor:
-        """Attend once.
+        """Attend with this head.
 
         Args:
             query: (b, n, e), one row per query.
@@ -51,10 +51,11 @@ class Head(nn.Module):
 
 
 class ModulePerHead(nn.Module):
-    """Multi-head attention as a list of heads: batch-first, with a mask in which 0 is blocked.
+    """Multi-head attention as a list of heads: batch-first, with a mask in which 0 means blocked.
 
-    The most direct reading of the formula, and h times as many calls as one matrix needs. The list
-    has to be an ``nn.ModuleList``: a plain one hides the heads from optimizer and ``state_dict``.
+    This is the most direct reading of the formula. It makes h times as many calls as one wide
+    matrix needs. The list has to be an ``nn.ModuleList``: a plain one hides the heads from the
+    optimizer and from ``state_dict``.
 
     Examples:
         >>> import torch
@@ -74,7 +75,7 @@ class ModulePerHead(nn.Module):
             num_heads: h; must divide ``embed_dim``. Each head is d = e / h wide.
 
         Raises:
-            TypeError: a size is no integer.
+            TypeError: a size is not an integer.
             ValueError: a size is below 1, or ``embed_dim`` is not divisible by ``num_heads``.
         """
         super().__init__()
@@ -110,14 +111,14 @@ class ModulePerHead(nn.Module):
         return self.output(torch.cat(heads, -1))                           # (b, n, e)
 
     def load_from(self, reference: MultiheadAttention) -> None:
-        """Take the weights of ``reference``, and with them its results.
+        """Copy the weights of ``reference``, so that both modules give the same results.
 
         Args:
-            reference: of the same ``embed_dim`` and ``num_heads``.
+            reference: a module with the same ``embed_dim`` and ``num_heads``.
 
         Raises:
-            TypeError: ``reference`` is no multi-head attention.
-            ValueError: its settings do not fit.
+            TypeError: ``reference`` is not a multi-head attention.
+            ValueError: the settings of ``reference`` do not fit.
         """
         *inner, outer = projections(reference, self.embed_dim, self.num_heads)
         for name, (weight, bias) in zip(("to_query", "to_key", "to_value"), inner, strict=True):

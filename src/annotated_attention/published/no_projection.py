@@ -1,4 +1,4 @@
-"""Heads without projections: slices of the embedding, as it is."""
+"""Heads without projections: each head attends with a slice of the embedding itself."""
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +10,11 @@ from annotated_attention.published.design import Design
 
 
 class NoProjection(nn.Module):
-    """Attention between slices of the embedding, and a mask in which True is blocked.
+    """Attention between slices of the embedding, with a mask in which True means blocked.
 
-    Head i sees features i * d to (i + 1) * d of query, key and value, unprojected; the output
-    projection is all that is learned. It equals the multi-head attention with identity matrices
-    for W_Q, W_K and W_V; ``as_multihead`` builds it.
+    Head i sees features i * d to (i + 1) * d of query, key and value, without any projection. Only
+    the output projection is learned. The module equals multi-head attention with identity matrices
+    for W_Q, W_K and W_V, which ``as_multihead`` builds.
 
     Examples:
         >>> import torch
@@ -82,7 +82,7 @@ class NoProjection(nn.Module):
         return self.output(mixed)  # (b, n, e)
 
     def as_multihead(self) -> MultiheadAttention:
-        """Build the multi-head attention that this is.
+        """Build the multi-head attention that this module equals.
 
         Returns:
             A batch-first module with identity projections, of the same dtype and device.

@@ -1,4 +1,4 @@
-"""Packed projections, as PyTorch stores them, and a base class whose attention is overridden."""
+"""Packed projections, as PyTorch stores them, and a base class whose ``attention`` is abstract."""
 
 import math
 from abc import ABC, abstractmethod
@@ -19,10 +19,10 @@ from annotated_attention.published.design import Design
 
 
 class PackedBase(nn.Module, ABC):
-    """What any attention with heads needs: projections, masks, the fold and its way back.
+    """A base class for attention with heads: projections, masks, folding heads into the batch axis.
 
-    Sequence-first; masks in which True is blocked. Batch and heads are folded into one axis. A
-    subclass says in ``attention`` what happens in between.
+    The layout is sequence-first, and True in a mask means blocked. Batch and heads are folded into
+    one axis. A subclass defines in ``attention`` what happens between folding and unfolding.
 
     Examples:
         Attention that gives every key the same weight:
@@ -50,7 +50,7 @@ class PackedBase(nn.Module, ABC):
             embed_dim: e, the width of all inputs and of the output.
             num_heads: h; must divide ``embed_dim``. Each head is d = e / h wide.
             dropout: probability of zeroing a weight in training.
-            bias: give all four projections a bias.
+            bias: whether all four projections have a bias.
 
         Raises:
             TypeError: a setting of the wrong type.
@@ -129,7 +129,7 @@ class PackedBase(nn.Module, ABC):
         key_padding_mask: Tensor | None = None,
         attn_mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Project, fold, attend, and go back.
+        """Project, fold batch and heads, attend, unfold, and project the output.
 
         Args:
             query: (n, b, e), one row per query.
@@ -167,14 +167,15 @@ class PackedBase(nn.Module, ABC):
         return folded
 
     def load_from(self, reference: MultiheadAttention) -> None:
-        """Take the weights of ``reference``, and with them its results.
+        """Copy the weights of ``reference``, so that both modules give the same results.
 
         Args:
-            reference: of the same ``embed_dim`` and ``num_heads``.
+            reference: a module with the same ``embed_dim`` and ``num_heads``.
 
         Raises:
-            TypeError: ``reference`` is no multi-head attention.
-            ValueError: its settings do not fit; it has biases and this module has none.
+            TypeError: ``reference`` is not a multi-head attention.
+            ValueError: the settings of ``reference`` do not fit, or it has biases and this module
+                has none.
         """
         *inner, outer = projections(reference, self.embed_dim, self.num_heads, self.bias)
         zero = torch.zeros_like(inner[0][0][0])
@@ -187,7 +188,7 @@ class PackedBase(nn.Module, ABC):
 
 
 class PackedProjection(PackedBase):
-    """Ordinary multi-head attention on the base: the scaled dot product, softmax over the keys.
+    """Ordinary multi-head attention on ``PackedBase``: scaled dot product, softmax over the keys.
 
     Examples:
         >>> import torch

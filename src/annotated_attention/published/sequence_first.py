@@ -1,4 +1,4 @@
-"""Sequence-first, with a method for the scores that is there to be overridden."""
+"""Sequence-first attention with a method for the scores that subclasses can override."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from annotated_attention.published.design import Design
 
 
 class PrepareHeads(nn.Module):
-    """A projection whose last axis is then cut into heads; the axes in front may be any.
+    """A projection whose output is split into heads; there may be any axes in front of the last.
 
     Examples:
         >>> import torch
@@ -33,17 +33,17 @@ class PrepareHeads(nn.Module):
         """Create the projection.
 
         Args:
-            embed_dim: e, the width of what comes in.
-            num_heads: h.
-            head_dim: d.
-            bias: give the projection a bias.
+            embed_dim: e, the width of the input.
+            num_heads: h, the number of heads.
+            head_dim: d, the width of a head.
+            bias: whether the projection has a bias.
         """
         super().__init__()
         self.linear = nn.Linear(embed_dim, num_heads * head_dim, bias)
         self.num_heads = num_heads
 
     def forward(self, x: Tensor) -> Tensor:
-        """Project and cut.
+        """Project the last axis, and split it into heads.
 
         Args:
             x: (..., e), such as (n, b, e), or (b, e) for one token of each sequence.
@@ -55,11 +55,11 @@ class PrepareHeads(nn.Module):
 
 
 class SequenceFirst(nn.Module):
-    """Multi-head attention on (n, b, e), called by keyword, with a mask in which 1 is allowed.
+    """Multi-head attention on (n, b, e), called by keyword, with a mask in which 1 means allowed.
 
-    ``get_scores`` is there to be overridden; relative attention is one method away. The weights of
-    the last call can be looked at: ``on_weights`` is called with them, and ``last_weights`` keeps
-    them, which holds a tensor of n * m * b * h numbers until the next call.
+    Override ``get_scores`` for other scores, such as those of relative attention. Each call passes
+    its weights to ``on_weights``, if there is one, and keeps them in ``last_weights``. This holds a
+    tensor of n * m * b * h numbers until the next call, unless ``keep_weights`` is False.
 
     Examples:
         >>> import torch
@@ -87,9 +87,9 @@ class SequenceFirst(nn.Module):
             num_heads: h; must divide ``embed_dim``. Each head is d = e / h wide.
             embed_dim: e, the width of all inputs and of the output.
             dropout: probability of zeroing a weight in training.
-            bias: give the projections of query and key a bias; value and output always have one.
-            keep_weights: leave the last weights, detached, in ``last_weights``.
-            on_weights: called with the weights, (n, m, b, h), detached, before dropout.
+            bias: whether the query and key projections have one; value and output always do.
+            keep_weights: whether to keep the last weights, detached, in ``last_weights``.
+            on_weights: function to call with the weights before dropout, (n, m, b, h), detached.
 
         Raises:
             TypeError: a setting of the wrong type.
@@ -108,7 +108,7 @@ class SequenceFirst(nn.Module):
         self.last_weights: Tensor | None = None
 
     def get_scores(self, query: Tensor, key: Tensor) -> Tensor:
-        """Score each key against each query, before scaling. Override for other scores.
+        """Score each key against each query, without scaling; override this for other scores.
 
         Args:
             query: (n, b, h, d), the projected queries.
@@ -153,21 +153,21 @@ class SequenceFirst(nn.Module):
         return self.output(mixed.flatten(2))                       # (n, b, e)
 
     def _show(self, weights: Tensor) -> None:
-        """Hand the weights to whoever wants to see them."""
+        """Keep the weights and pass them to ``on_weights``, where either is asked for."""
         self.last_weights = weights if self.keep_weights else None
         if self.on_weights is not None:
             self.on_weights(weights)
 
     def load_from(self, reference: MultiheadAttention) -> None:
-        """Take the weights of ``reference``, and with them its results.
+        """Copy the weights of ``reference``, so that both modules give the same results.
 
         Args:
-            reference: of the same ``embed_dim`` and ``num_heads``.
+            reference: a module with the same ``embed_dim`` and ``num_heads``.
 
         Raises:
-            TypeError: ``reference`` is no multi-head attention.
-            ValueError: its settings do not fit; it has biases and this module's query and key
-                have none.
+            TypeError: ``reference`` is not a multi-head attention.
+            ValueError: the settings of ``reference`` do not fit, or it has biases and this module's
+                query and key projections have none.
         """
         own = (self.query.linear, self.key.linear, self.value.linear, self.output)
         theirs = projections(reference, self.embed_dim, self.num_heads, self.bias)

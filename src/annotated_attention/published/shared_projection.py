@@ -1,4 +1,4 @@
-"""One small projection shared by all heads, and every axis by its name."""
+"""One small projection that all heads share, with named axes throughout."""
 
 import math
 
@@ -13,14 +13,15 @@ from annotated_attention.published.design import Design
 
 
 class SharedProjection(nn.Module):
-    """Attention in slices: the heads share one d x d matrix each for queries, keys and values.
+    """Attention on slices: all heads share one d x d matrix each for queries, keys and values.
 
-    The input is cut into h slices of width d *before* it is projected, so that a head sees its own
-    slice of the embedding and nothing else. That is less than multi-head attention: it has d * d
-    parameters where that has e * e. It equals the multi-head attention whose projections are
-    block-diagonal with the same block h times; ``as_multihead`` builds it.
+    The input is cut into h slices of width d *before* it is projected, so a head sees only its own
+    slice of the embedding. This is less than multi-head attention: each projection has d * d
+    parameters instead of e * e. The module equals a multi-head attention with block-diagonal
+    projections that repeat one block h times, which ``as_multihead`` builds.
 
-    Scores are divided by the root of d, not of e as published: a score adds up d products.
+    Scores are divided by the square root of d, because a score is a sum of d products. The
+    published version divides by the square root of e.
 
     Examples:
         >>> import torch
@@ -40,7 +41,7 @@ class SharedProjection(nn.Module):
             num_heads: h; must divide ``embed_dim``. Each slice is d = e / h wide.
 
         Raises:
-            TypeError: a size is no integer.
+            TypeError: a size is not an integer.
             ValueError: a size is below 1, or ``embed_dim`` is not divisible by ``num_heads``.
         """
         super().__init__()
@@ -55,7 +56,7 @@ class SharedProjection(nn.Module):
     def forward(
         self, values: Tensor, keys: Tensor, query: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """Attend within each slice. Mind the order: values come first.
+        """Attend within each slice. Note the order of the arguments: values come first.
 
         Args:
             values: (b, m, e), one row per key.
@@ -84,7 +85,7 @@ class SharedProjection(nn.Module):
         return self.output(mixed.flatten(2))                 # (b, n, e)
 
     def as_multihead(self) -> MultiheadAttention:
-        """Build the multi-head attention that this is: its blocks are copies, tied here alone.
+        """Build the multi-head attention that this module equals; its blocks are separate copies.
 
         Returns:
             A batch-first module with block-diagonal projections, of the same dtype and device.

@@ -1,4 +1,4 @@
-"""The shortest version, the one to write from memory: no masks, no biases, no options."""
+"""The shortest version, for writing from memory: no masks, no biases, no options."""
 
 import math
 
@@ -26,14 +26,14 @@ class Shortest(nn.Module):
     """
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
-        """Create the matrices, with initial values: ``torch.empty`` alone holds whatever was there.
+        """Create the matrices and initialise them; ``torch.empty`` alone leaves arbitrary numbers.
 
         Args:
             embed_dim: e, the width of all inputs and of the output.
             num_heads: h; must divide ``embed_dim``. Each head is d = e / h wide.
 
         Raises:
-            TypeError: a size is no integer.
+            TypeError: a size is not an integer.
             ValueError: a size is below 1, or ``embed_dim`` is not divisible by ``num_heads``.
         """
         super().__init__()
@@ -72,14 +72,14 @@ class Shortest(nn.Module):
         return mixed @ self.w_o, weights.unflatten(0, (b, -1))    # (n, b, e), (b, h, n, m)
 
     def load_from(self, reference: MultiheadAttention) -> None:
-        """Take the weights of ``reference``, and with them its results.
+        """Copy the weights of ``reference``, so that both modules give the same results.
 
         Args:
-            reference: of the same ``embed_dim`` and ``num_heads``, without biases.
+            reference: a module with the same ``embed_dim`` and ``num_heads``, without biases.
 
         Raises:
-            TypeError: ``reference`` is no multi-head attention.
-            ValueError: its settings do not fit, or it has biases.
+            TypeError: ``reference`` is not a multi-head attention.
+            ValueError: the settings of ``reference`` do not fit, or it has biases.
         """
         own = (self.w_q, self.w_k, self.w_v, self.w_o)
         theirs = projections(reference, self.embed_dim, self.num_heads, bias=False)

@@ -1,4 +1,4 @@
-"""Key and value widths of their own, and weights that multiply the scores."""
+"""Attention with separate widths for keys and values, and factors on the scores."""
 
 
 from torch import Tensor, nn
@@ -15,15 +15,15 @@ from annotated_attention.published.design import Design
 
 
 class WeightedScores(nn.Module):
-    """Multi-head attention with any d_k and d_v, and a mask in which True is blocked.
+    """Multi-head attention with any d_k and d_v, and a mask in which True means blocked.
 
-    ``softmax(A * (Q W_Q_i)(K W_K_i)^T / sqrt(d_k)) (V W_V_i)`` for head i, where A multiplies the
-    scores: a factor of 0 makes a score 0, which is no block. The heads are h * d_v wide together,
-    and one more projection brings that back to e. With h * d_k = h * d_v = e, and without A, it is
+    Head i computes ``softmax(A * (Q W_Q_i)(K W_K_i)^T / sqrt(d_k)) (V W_V_i)``. A factor of 0 in A
+    makes the score 0, which does not block the key. Together the heads are h * d_v wide, and the
+    output projection brings that width back to e. With h * d_k = h * d_v = e and without A, this is
     ordinary multi-head attention.
 
-    Initial weights are Xavier's, not the tiny ones of the published version, with which every key
-    gets the same weight.
+    The weights start with Xavier initialisation. The published version starts with tiny weights,
+    with which every key gets nearly the same attention weight.
 
     Examples:
         >>> import torch
@@ -46,7 +46,7 @@ class WeightedScores(nn.Module):
             embed_dim: e, the width of all inputs and of the output.
             key_dim: d_k, the width of a query and a key in one head.
             value_dim: d_v, the width of a value in one head.
-            num_heads: h.
+            num_heads: h, the number of heads.
             dropout: probability of zeroing a weight in training.
 
         Raises:
@@ -103,14 +103,14 @@ class WeightedScores(nn.Module):
         return self.output(mixed)  # (b, n, e)
 
     def load_from(self, reference: MultiheadAttention) -> None:
-        """Take the weights of ``reference``, and with them its results.
+        """Copy the weights of ``reference``, so that both modules give the same results.
 
         Args:
-            reference: of the same ``embed_dim`` and ``num_heads``.
+            reference: a module with the same ``embed_dim`` and ``num_heads``.
 
         Raises:
-            TypeError: ``reference`` is no multi-head attention.
-            ValueError: its settings do not fit, or h * d_k or h * d_v is not e.
+            TypeError: ``reference`` is not a multi-head attention.
+            ValueError: the settings of ``reference`` do not fit, or h * d_k or h * d_v is not e.
         """
         h, e = self.num_heads, self.embed_dim
         for name, width in (("key_dim", self.key_dim), ("value_dim", self.value_dim)):

@@ -1,4 +1,4 @@
-"""One wide projection for all heads, for self-attention alone."""
+"""One wide projection for all heads, for self-attention only."""
 
 import math
 
@@ -17,10 +17,10 @@ from annotated_attention.published.design import Design
 
 
 class WideProjection(nn.Module):
-    """Multi-head self-attention: one input, batch-first, and a mask in which 0 is blocked.
+    """Multi-head self-attention: one input, batch-first, with a mask in which 0 means blocked.
 
-    Three projections from e to e hold all heads; ``view`` and ``transpose`` cut them apart. The
-    product is ``@``: ``torch.bmm`` takes three axes, and here there are four.
+    Three projections from e to e hold all heads; ``view`` and ``transpose`` split them. The product
+    is ``@``, because ``torch.bmm`` takes three axes and these tensors have four.
 
     Examples:
         >>> import torch
@@ -39,7 +39,7 @@ class WideProjection(nn.Module):
             num_heads: h; must divide ``embed_dim``. Each head is d = e / h wide.
 
         Raises:
-            TypeError: a size is no integer.
+            TypeError: a size is not an integer.
             ValueError: a size is below 1, or ``embed_dim`` is not divisible by ``num_heads``.
         """
         super().__init__()
@@ -51,7 +51,7 @@ class WideProjection(nn.Module):
         self.output = nn.Linear(embed_dim, embed_dim)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Let every token look at all tokens of its sequence.
+        """Let every token attend to all tokens of its sequence.
 
         Args:
             x: (b, n, e), one row per token.
@@ -78,14 +78,14 @@ class WideProjection(nn.Module):
         return self.output(mixed.contiguous().view(b, n, e))   # (b, n, e)
 
     def load_from(self, reference: MultiheadAttention) -> None:
-        """Take the weights of ``reference``, and with them its results.
+        """Copy the weights of ``reference``, so that both modules give the same results.
 
         Args:
-            reference: of the same ``embed_dim`` and ``num_heads``.
+            reference: a module with the same ``embed_dim`` and ``num_heads``.
 
         Raises:
-            TypeError: ``reference`` is no multi-head attention.
-            ValueError: its settings do not fit.
+            TypeError: ``reference`` is not a multi-head attention.
+            ValueError: the settings of ``reference`` do not fit.
         """
         own = (self.to_query, self.to_key, self.to_value, self.output)
         theirs = projections(reference, self.embed_dim, self.num_heads)

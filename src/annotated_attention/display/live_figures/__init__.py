@@ -1,1 +1,1 @@
-"""Figures that a reader can play with: for each the static drawing, and beside it its script."""
+"""Interactive figures: for each one the static drawing, and its script."""

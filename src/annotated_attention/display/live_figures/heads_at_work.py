@@ -1,4 +1,4 @@
-"""Heads at work: choose a head and a word, and see what the word looks at."""
+"""Heads at work: choose a head and a word, and see what the word attends to."""
 
 from collections.abc import Sequence
 
