@@ -545,8 +545,8 @@ class Transformer(nn.Module):
             tgt: the sequence to decode, in the same layout: (n, b, e), (b, n, e) or (n, e).
             src_mask: which tokens of ``src`` each of them may not see, (m, m) or (b * h, m, m).
             tgt_mask: which tokens of ``tgt`` each of them may not see, (n, n) or (b * h, n, n).
-            memory_mask: which rows of the encoder's result each token of ``tgt`` may not see, (n, m)
-                or (b * h, n, m).
+            memory_mask: which rows of the encoder's result each token of ``tgt`` may not see,
+                (n, m) or (b * h, n, m).
             src_key_padding_mask: which tokens of ``src`` none of them may see, (b, m) or (m,).
             tgt_key_padding_mask: which tokens of ``tgt`` none of them may see, (b, n) or (n,).
             memory_key_padding_mask: which rows of the encoder's result no token of ``tgt`` may see,
