@@ -300,7 +300,8 @@ def make_stack(norm_first: bool, depth: int, seed: int) -> TransformerEncoder:
     settings = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
     layer = TransformerEncoderLayer(32, 4, 128, **settings)
     norm = nn.LayerNorm(32) if norm_first else None
-    return TransformerEncoder(layer, depth, norm, reset_parameters=True)  # draw every layer anew
+    # reset_parameters draws every layer anew
+    return TransformerEncoder(layer, depth, norm, reset_parameters=True)
 
 
 # %%
