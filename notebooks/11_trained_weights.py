@@ -272,8 +272,8 @@ display.heads_map(weights, name="seventy-two-heads", alt=alt)
 # %% [markdown]
 # A few heads draw a diagonal, and many draw a column at the left. Most of the others have no
 # shape that the eye can name. The live figure begins with the head in which *it* looks most at
-# *cat*. Look at the other rows first: nearly all of them look there, too. Then choose a layer, a
-# head and a word, or click a row to ask for its word:
+# *cat*. Look at the other rows first: most of them look there, too, and the rest at *milk*. Then
+# choose a layer, a head and a word, or click a row to ask for its word:
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 asks, wanted = (words.index(x) if x in words else 1 for x in ("it", "cat"))
