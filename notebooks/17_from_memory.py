@@ -355,8 +355,9 @@ print(examine(WithMask(24, 4), embed_dim=24, num_heads=4))
 # Nothing is wrong. The doctor has found the matrices by their names, and a right version with the same
 # numbers gives the same output in all 9 situations: two without a mask, three kinds of mask at two sets of
 # sizes, and the future blocked. It calls the NaN of a fully masked row a convention, since PyTorch's class
-# gives it, too, when it returns weights; in the remedy, `fully_masked` is `blocked.all(-1, keepdim=True)`. Two questions do not apply:
-# *future* is for modules that hide the future by themselves, and this class has no dropout. Now make
+# gives it, too, when it returns weights; in the remedy, `fully_masked` is
+# `blocked.all(-1, keepdim=True)`. Two questions do not apply: *future* is for modules that hide the future
+# by themselves, and this class has no dropout. Now make
 # seven mistakes like those in the table above, one at a time:
 
 # %%
@@ -589,7 +590,8 @@ exercises.from_memory.check_mended(Mended)
 # %% [markdown]
 # ## What you have now
 #
-# You can write multi-head attention from eight words, answer the seven questions that follow, and let the doctor test what you wrote.
+# You can write multi-head attention from eight words, answer the seven questions that follow, and
+# let the doctor test what you wrote.
 #
 # > **In short.** Project, split, score, scale, softmax, mix, merge, project:
 # > $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$ for every head, side by side, times $W_O$.
