@@ -590,11 +590,12 @@ print(f"{base:,} parameters counted, {sum(p.numel() for p in built.parameters())
 
 # %%
 small = counting.Model(
-    embed_dim=24, num_heads=4, feedforward=7, layers=2, decoder_layers=3, vocabulary=11, norms=2
+    embed_dim=24, num_heads=4, feedforward=7, layers=2, decoder_layers=3, vocabulary=11,
+    norms=2,
 )
 built = Seq2SeqTransformer(
-    src_vocab=11, tgt_vocab=11, d_model=24, nhead=4, num_encoder_layers=2, num_decoder_layers=3,
-    dim_feedforward=7, dropout=0.0, share_embeddings=True,
+    src_vocab=11, tgt_vocab=11, d_model=24, nhead=4, num_encoder_layers=2,
+    num_decoder_layers=3, dim_feedforward=7, dropout=0.0, share_embeddings=True,
 )
 source, target = torch.randint(11, (2, 2, 5))  # (2, 5), (2, 5)
 with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
