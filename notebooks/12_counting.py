@@ -4,9 +4,9 @@
 # *What does it cost, before I run it?*
 #
 # How many parameters does a model have, how much arithmetic does a call take, and how much memory?
-# All three follow from the sizes alone, as the price of a room follows from its length and width. In
-# this chapter you derive short formulas from a single matrix product, and hold each against what PyTorch
-# counts. They must be equal, to the last digit.
+# All three follow from the sizes alone, as the price of a carpet follows from its length and width. In
+# this chapter you derive short formulas from a single matrix product, and check each against PyTorch's
+# own count. They must be equal, to the last digit.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -33,6 +33,7 @@ def by_hand(left: Tensor, right: Tensor, bias: list[float]) -> Tensor:
     results, multiplied, added = [], 0, 0
     for row in left.tolist():
         for column in right.T.tolist():
+            # The sum starts with its first term, which costs no addition.
             total, *others = bias + [x * y for x, y in zip(row, column)]
             multiplied += len(row)
             for term in others:
@@ -68,10 +69,11 @@ torch.testing.assert_close(by_hand(left, right, bias=[0.1]), left @ right + 0.1)
 # %% [markdown]
 # Such an operation is a **FLOP**, a floating-point operation, and **FLOPs** are an amount. **FLOPS**,
 # with a capital S, are FLOPs per second: the speed of a machine at some task. You can know the
-# amount in advance, never the speed. Here are three amounts, and the speeds at which one machine
-# did them, without and with weights, from the measurements that this book keeps.
+# amount in advance, never the speed. Here are three amounts from this book's measurements, each a
+# forward pass of self-attention, with the speed that one machine reached. It is slower where the
+# attention weights are asked for.
 
-# %%
+# %% jupyter={"source_hidden": true}
 from annotated_attention import counting, measure
 
 print("{cpu}, {threads} threads, {date}".format(**measure.load()["provenance"]))
@@ -85,14 +87,14 @@ for row in measure.find("versions", mode="forward"):
     print(f"at {fused:.0f} GFLOPS, with weights at {weights:.0f}")
 
 # %% [markdown]
-# The same machine has more than one speed, so time is not proportional to FLOPs. Some count half as
-# many, since a machine may multiply and add in one step. In big-O notation that changes nothing:
-# $O(\text{FLOPs} / 2)$ *is* $O(\text{FLOPs})$, since it hides every constant.
+# The same machine has more than one speed, so time is not proportional to FLOPs. Some people count half
+# as many, because many machines multiply and add in one step. Big-O notation hides every constant
+# factor, so there it changes nothing: $O(\text{FLOPs} / 2)$ *is* $O(\text{FLOPs})$.
 #
 # ## Attention, product by product
 #
-# b samples, n queries, m keys, and all heads together as wide as the model, $e = hd$. The function
-# lists each product of multi-head attention: how many, and the three sizes of one.
+# There are b samples, n queries and m keys, and all heads together are as wide as the model, $e = hd$.
+# The function lists the products of multi-head attention, each with its FLOPs.
 
 
 # %%
@@ -119,8 +121,8 @@ print(f"{'together':>16} {sum(listed.values()):6,}")
 #
 # $$6bne^2 + 2bn^2e + 2bn^2e + 2bne^2 = 4bne\,(2e + n).$$
 #
-# The number of heads is gone: h products of width d are as much as one of width e. Now the test,
-# with [the final class](07_multihead_attention.ipynb), forward and backward.
+# The number of heads has dropped out: h products of width d cost as much as one of width e. Now the
+# test, with [the final class](07_multihead_attention.ipynb), forward and backward.
 
 
 # %%
@@ -138,7 +140,7 @@ def count(module: nn.Module, *inputs: Tensor, **options) -> tuple[int, int]:
 
 # %%
 print("               self-attention                 cross-attention")
-print("  sizes        forward  4bne(2e+n)  backward  forward  formula  backward")
+print("  b,n,m,h,d    forward  4bne(2e+n)  backward  forward  formula  backward")
 for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 6, 1, 3)):
     e = h * d
     module = MultiheadAttention(e, h, batch_first=True)
@@ -173,8 +175,9 @@ for module in (MultiheadAttention(h * d, h, batch_first=True),
     print(f"{step_by_step:9,} step by step, {fused:9,} fused, {opened:9,} kernel off")
 
 # %% [markdown]
-# Fused, half of the work is missing from the count, and none from the machine. Count on the path that
-# you can read, or switch the kernel off.
+# The first line is the final class, the second PyTorch's. At these sizes the count with the fused kernel
+# lacks half of the work, though the machine still does all of it. Count on the path that you can read, or
+# switch the kernel off.
 #
 # ## Where the scores overtake the projections
 #
@@ -204,7 +207,8 @@ def measure_parts(n: int, e: int) -> tuple[int, int]:
     x = torch.empty(1, n, e, device="meta")  # (1, n, e)
     with FlopCounterMode(display=False) as counter:
         module(x, x, x)
-    counts = counter.get_flop_counts()["Global"]
+    counts = counter.get_flop_counts()["Global"]  # of all modules together
+    # PyTorch's names: addmm is a product with a bias, bmm makes many products at once.
     return counts[torch.ops.aten.addmm], counts[torch.ops.aten.bmm]
 
 
@@ -237,12 +241,13 @@ display.finish(drawing, name="crossover", alt=(
 # e much smaller than n, the second term is all that counts: $O(n^2e)$. That is also the entry for
 # self-attention in the table that compares layers in [[Vaswani et al., table
 # 1](../docs/references.md#vaswani-2017)]. It leaves out the projections, which are the larger part
-# up to $n = 2e$, and in the first row above nearly everything.
+# up to $n = 2e$ and nearly everything in the first row above.
 #
 # ## Parameters
 #
-# Four matrices of $(e, e)$ and four biases of e numbers: $4e^2 + 4e$. Keys and values of other widths
-# change their own matrix, and an appended key and value are 2e more.
+# Four matrices of $(e, e)$ and four biases of e numbers make $4e^2 + 4e$ parameters. Where the keys have
+# another width, `kdim`, their matrix has e · `kdim` numbers instead of $e^2$; the same holds for the
+# values and `vdim`. An appended key and value are 2e more.
 
 # %%
 e = 24
@@ -256,12 +261,13 @@ for options in cases:
 print("4e² + 4e =", 4 * e**2 + 4 * e)
 
 # %% [markdown]
-# Each formula was held against modules of 1, 4 and 24 heads: all three have the same parameters.
+# Each formula was checked against modules of 1, 4 and 24 heads: all three have the same number.
 #
 # ## What heads do change
 #
-# Neither parameters nor FLOPs know h, because h heads share the width e. What they do change, at
-# $n = 48$ and $e = 64$:
+# Neither parameters nor FLOPs depend on h, because h heads share the width e. Here is what heads do
+# change, at $n = 48$ and $e = 64$. The **rank** of a matrix is how many rows are enough to build all of
+# them by scaling and adding.
 
 # %%
 b, n, e = 1, 48, 64
@@ -286,9 +292,10 @@ for h in (1, 2, 4, 8, 16, 64):
     print(f"{h:2} {e // h:3} {size:12,} {flops:9,} {weights.numel():9,} {module.rank:8}")
 
 # %% [markdown]
-# Each head has an n × m matrix of weights of its own: memory, and as many exponentials in the
-# softmax, which the FLOPs above leave out. And a head's scores are a product of `(n, d)` and `(d, m)`,
-# so their rank is at most d: many narrow heads look in many ways, each of them a simple one.
+# Each head has its own n × m matrix of weights. It takes memory and as many exponentials in the softmax,
+# and the FLOPs above count neither. And a head's scores are a product of `(n, d)` and `(d, m)`, so their
+# rank is at most d, and at most n and m. That holds for the scores alone: after the softmax, the rank of
+# the weights can be higher.
 #
 # ## What the backward pass needs
 #
@@ -333,12 +340,13 @@ for need_weights in (True, False):
 print("bne =", b * n * h * d, " bhn² =", b * h * n * n, " bhn =", b * h * n)
 
 # %% [markdown]
-# Step by step, in this order: the input, keys, queries, the weights, values, and the merged heads
-# that go into $W_O$. Five are as large as the input, $5bne$ together; the weights are $bhn^2$. The
-# fused kernel keeps the same five, queries, keys and values in one piece, but no weights: it
-# computes them anew in the backward pass, from one number for each query and head, the
-# logarithm of the softmax's sum. In cross-attention, three tensors of n rows and three of m are kept,
-# $3be(n + m)$, and weights of $bhnm$. The next cell asserts all of this at several sizes.
+# Step by step, six tensors are kept, in this order: the input, keys, queries, the weights, values, and
+# the merged heads that go into $W_O$. Five are as large as the input, $5bne$ together; the weights are
+# $bhn^2$. The fused kernel keeps the same five, with queries, keys and values in a single storage, but
+# no weights. It computes them anew in the backward pass, from one number for each query and head: the
+# logarithm of the sum of exponentials by which the softmax divides. In cross-attention, three tensors of
+# n rows and three of m are kept, $3be(n + m)$, and weights of $bhnm$. The next cell asserts all of this
+# at several sizes.
 
 # %%
 for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (2, 1, 8, 3, 4)):
@@ -360,9 +368,9 @@ for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (2, 1, 8, 3, 4)):
 
 # %% [markdown]
 # > **Pitfall.** A view keeps its whole storage: keep the keys as a third of what the packed projection
-# > has written, and the queries and values beside them stay. So the class copies each of the three
-# > into one piece, even where the products of a single sample could read the views: it, too, keeps
-# > $5bne + bhn^2$.
+# > has written, and the queries and values beside them stay. So before the class goes step by step, it
+# > copies each of the three out of that storage, even for a single sample, whose products could do
+# > without. A single sample, too, keeps $5bne + bhn^2$.
 
 # %%
 module = MultiheadAttention(24, 4, batch_first=True)
@@ -378,9 +386,9 @@ assert sum(kept.sizes()) == 5 * 7 * 24 + 4 * 7 * 7
 print("one sample:", *kept.sizes())
 
 # %% [markdown]
-# Without weights the memory is linear in n, and with them it is not. At the sizes of the original
-# model, in float32, how much more do the weights make it at a length of 16,384 tokens: twice, ten
-# times, or about fifty times?
+# Without weights what is kept is linear in n, and with them it is not. Take one attention layer of the
+# original model, with two samples in float32. At a length of 16,384 tokens, how many times as much
+# does it keep with the weights: twice, ten times, or about fifty times?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -399,8 +407,8 @@ for n in (256, 1024, 4096, 16384):
 
 # %% [markdown]
 # These are counts of what is kept on purpose, and they are the same in every run. The peak memory of a
-# process is a measurement: the allocator rounds up, libraries take their share, and two runs differ.
-# [Speed](13_speed.ipynb#the-price-of-the-weights) prints by how much.
+# process is a measurement: it includes what exists only for a moment, and two runs differ.
+# [Speed](13_speed.ipynb#the-price-of-the-weights) prints such peaks, and how far three runs differ.
 #
 # ## One token at a time
 #
@@ -448,8 +456,8 @@ def write_next(module: MultiheadAttention, x: Tensor, cache: list[Tensor]) -> Te
 display.diff(write_all, write_next)
 
 # %% [markdown]
-# No mask is left: what comes later is not there yet. Token by token it gives the same, and the same
-# gradients.
+# No mask is needed any more, because later tokens do not exist yet. Token by token, output and
+# gradients are the same.
 
 # %%
 from annotated_attention import chapters
@@ -470,7 +478,7 @@ torch.testing.assert_close(one.gradients(steps, inputs), one.gradients(whole, in
 print(f"{n} steps: the same output, the same {len(inputs)} gradients")
 
 # %% [markdown]
-# A step with m keys costs the projections of one token, $8be^2$, and the scores of one query,
+# A step with m keys costs the projections of one token, $8be^2$, and the scores and mix of one query,
 # $4bme$. The cache holds $2bme$ numbers, for each layer.
 
 # %%
@@ -489,7 +497,7 @@ print(f"{anew:24,} one by one, all computed anew each time")
 print(f"{at_once:24,} all at once with a mask, as in training")
 
 # %% [markdown]
-# The cache even costs less than computing all tokens at once. A mask hides scores that were
+# In FLOPs, the cache even costs less than computing all tokens at once. A mask hides scores that were
 # computed; a step computes no score that it will not use.
 #
 # ## Whole models
@@ -513,14 +521,18 @@ for name, model in counting.PRESETS.items():
 # %% [markdown]
 # BERT [[Devlin et al., section 3](../docs/references.md#devlin-2019)] has a further layer of
 # $e^2 + e$ for one of its training tasks, added here; its figures are rounded. GPT-2's figures
-# [[Radford et al., table 2](../docs/references.md#radford-2019)] were wrong, as its authors note
-# beside their code.
+# [[Radford et al., table 2](../docs/references.md#radford-2019)] were wrong, as its authors admit in
+# their code repository. The two totals of the original model [[Vaswani et al., table
+# 3](../docs/references.md#vaswani-2017)] fit no single vocabulary, as the fold shows.
+
+# %% [markdown]
+# <!-- deeper: Which vocabulary? -->
+# ### Going deeper: Which vocabulary?
 #
-# The two totals of the original model [[Vaswani et al., table 3](../docs/references.md#vaswani-2017)]
-# need more care. One matrix serves both embeddings and the output (section 3.4<!-- quoted -->), with
-# *about* 37,000 rows (section 5.1<!-- quoted -->). With exactly 37,000 rows, base comes out below its
-# published total and big above. Which numbers of rows would give the two totals, which are rounded to
-# millions?
+# In the original model one matrix serves both embeddings and the output (section 3.4<!-- quoted -->),
+# with *about* 37,000 rows (section 5.1<!-- quoted -->). With exactly 37,000 rows, base comes out below
+# its published total and big above. Which numbers of rows would give the two totals, which are rounded
+# to millions?
 
 # %%
 BASE, BIG = (counting.PRESETS[name] for name in ("transformer-base", "transformer-big"))
@@ -540,7 +552,8 @@ for model, said in ((BASE, 65), (BIG, 213)):
 # %% [markdown]
 # The two ranges do not overlap, so no single vocabulary explains both totals. Could the authors have
 # counted a part that we leave out? Subtract base from big: whatever has the same size in both models
-# drops out, and what remains is 512 more numbers for each row.
+# drops out. Then subtract the difference of everything but the embeddings. What remains must be the
+# embeddings, and each of their rows has 512 more numbers in big than in base.
 
 # %%
 apart = (213 - 65) * 10**6 - (without_rows(BIG) - without_rows(BASE))
@@ -558,7 +571,11 @@ for model, said in ((BASE, 65), (BIG, 213)):
 # fits, and the two ranges of what is left overlap: between 4.0 and 4.4 million numbers in both models
 # would make the totals add up. The paper names no such part, and table 3 is about
 # English-German. More cannot be said from the paper alone.
-#
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # The formulas themselves are exact. Here is the model of [The Transformer](09_transformer.ipynb) at the
 # first of these sizes, on the device that stores no numbers and without the final norms that the
 # paper does not have. Then a small one that runs, with its two final norms:
@@ -572,8 +589,14 @@ built = Seq2SeqTransformer(37000, 37000, **options)
 print(f"{base:,} parameters counted, {sum(p.numel() for p in built.parameters()):,} built")
 
 # %%
-small = counting.Model(24, 4, 7, layers=2, decoder_layers=3, vocabulary=11, norms=2)
-built = Seq2SeqTransformer(11, 11, 24, 4, 2, 3, 7, dropout=0.0, share_embeddings=True)
+small = counting.Model(
+    embed_dim=24, num_heads=4, feedforward=7, layers=2, decoder_layers=3, vocabulary=11,
+    norms=2,
+)
+built = Seq2SeqTransformer(
+    src_vocab=11, tgt_vocab=11, d_model=24, nhead=4, num_encoder_layers=2,
+    num_decoder_layers=3, dim_feedforward=7, dropout=0.0, share_embeddings=True,
+)
 source, target = torch.randint(11, (2, 2, 5))  # (2, 5), (2, 5)
 with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
     built(source, target)
@@ -587,10 +610,11 @@ print(f"kept  {sum(numbers.values()):8,} counted {sum(kept.sizes()):8,} by PyTor
 # %% [markdown]
 # ## The calculator
 #
-# All of this for sizes of your choice. **Forward** is a forward pass; **kept** is what a training
-# step holds for its backward pass, without dropout; **fused** is the same without weights. A model
-# that is only an encoder or only a decoder has no *decoder layers*, which are those with
-# cross-attention. Source and target are of the same length.
+# Here is all of this for sizes of your choice. **Forward** is a forward pass; **kept** is what a
+# training step holds for its backward pass, without dropout and the loss; **fused** is the same without
+# weights. *Decoder layers* are those with cross-attention, whose keys and values have a cache, too. For
+# a model that is only an encoder or only a decoder, set them to 0. Source and target are of the same
+# length.
 
 # %%
 display.calculator("transformer-base", length=1024)
@@ -698,9 +722,9 @@ exercises.counting.check_decoder_layer(decoder_layer)
 #
 # You can write down what attention costs before you run it, and you have seen PyTorch count the same.
 #
-# > **In short.** $4e^2 + 4e$ parameters. For self-attention $4bne\,(2e + n)$ FLOPs forward and twice
-# > that backward. A training step keeps $5bne$ numbers, and $bhn^2$ more where the weights are stored. A
-# > KV cache holds $2bme$ numbers for each layer.
+# > **In short.** Attention has $4e^2 + 4e$ parameters. Self-attention takes $4bne\,(2e + n)$ FLOPs forward
+# > and twice that backward. One layer keeps $5bne$ numbers for its backward pass, and $bhn^2$ more where
+# > the weights are stored. A KV cache holds $2bme$ numbers for each layer.
 # >
 # > ```python
 # > with FlopCounterMode(display=False) as counter:
@@ -708,7 +732,8 @@ exercises.counting.check_decoder_layer(decoder_layer)
 # > counter.get_total_flops() == 4 * b * n * e * (2 * e + n)
 # > ```
 # >
-# > Heads change neither parameters nor FLOPs, only the number of weights. Up to $n = 2e$ most FLOPs are
-# > projections, beyond it they grow with the square of the length.
+# > Heads change neither parameters nor FLOPs, but the number of weights and the rank of the scores. Up to
+# > $n = 2e$ most FLOPs are in the projections; beyond that, most are in the scores and the mix, which
+# > grow with the square of the length.
 #
-# What none of this tells is how long a call takes. The [next chapter](13_speed.ipynb) measures.
+# None of this tells how long a call takes. The [next chapter](13_speed.ipynb) measures that.

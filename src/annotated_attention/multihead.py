@@ -56,7 +56,10 @@ class MultiheadAttention(nn.Module):
     float and boolean masks, with and without weights, in training and inference. Exceptions, each
     with its time as a multiple of PyTorch's:
 
-    - none
+    - n = 128, inference, mask none, with weights, memory kept: 1.16
+    - n = 128, inference, mask none, with weights, memory returned: 1.09
+    - n = 512, inference, mask none, with weights, memory returned: 1.07
+    - n = 2048, inference, mask none, with weights, memory returned: 1.06
 
     Examples:
         >>> import torch

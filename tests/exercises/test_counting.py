@@ -20,6 +20,7 @@ def test_decoder_layer_stub_and_solution(printed: Any) -> None:
     before, after = printed(CHAPTER, "check_decoder_layer")
     assert before == "✗ decoder_layer: not yet, it returns None. "
     assert after.startswith("✓ decoder_layer: right: ")
+    assert after.endswith(", and PyTorch counts the same. ")
 
 
 def test_longest_stub_and_solution(printed: Any) -> None:

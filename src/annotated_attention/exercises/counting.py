@@ -31,7 +31,7 @@ def check_decoder_layer(answer: object) -> str:
     """
     _require_formula(answer, _LAYERS, _layer, list(_wrong_layers()), "FLOPs")
     first = ", ".join(f"{letter} = {size}" for letter, size in _LAYERS[0].items())
-    return f"right: {_layer(**_LAYERS[0]):,} FLOPs at {first}, and what PyTorch counts elsewhere."
+    return f"right: {_layer(**_LAYERS[0]):,} FLOPs at {first}, and PyTorch counts the same."
 
 
 @check("longest")
