@@ -20,15 +20,15 @@ display.chapter_map(
 # ## The three lines
 #
 # The centre of everything is the formula of [One head](01_one_head.ipynb): score, softmax, mix. In
-# the package these are three functions, and a helper that the second one calls. The docstring of each
-# is shown above its code, and the line numbers are those of the real file, so they jump where the
-# docstring was. Dropout is off as long as `dropout_p` is 0, and comes [later](#dropout).
+# the package these are three functions, and a helper that the second one calls. The docstring of
+# each is shown above its code, and the line numbers are those of the real file, so they jump where
+# the docstring was. Dropout is off as long as `dropout_p` is 0, and comes [later](#dropout).
 #
-# Beside the boolean mask `blocked` of [Masks](06_masks.ipynb) there is a second kind of mask: numbers
-# that are added to the scores, for instance to make distant keys count less. Such a mask is called
-# `bias` here; it has nothing to do with the bias of a `Linear`. In the second function, look for the
-# fix for fully masked rows. It has two halves, one before the softmax and one after. The first half
-# makes it safe to add the mask, because no row of −∞ is left.
+# Beside the boolean mask `blocked` of [Masks](06_masks.ipynb) there is a second kind of mask:
+# numbers that are added to the scores, for instance to make distant keys count less. Such a mask is
+# called `bias` here; it has nothing to do with the bias of a `Linear`. In the second function, look
+# for the fix for fully masked rows. It has two halves, one before the softmax and one after. The
+# first half makes it safe to add the mask, because no row of −∞ is left.
 
 # %%
 from annotated_attention import attention, chapters, masks
@@ -196,7 +196,8 @@ display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")
 #
 # ### The steps that forward calls
 #
-# Each step is a short method or function. They stand here in the order of the calls, in four groups.
+# Each step is a short method or function. They stand here in the order of the calls, in four groups;
+# `_append` and the checks stand in folds below.
 # The first group leads from tokens to heads. Look for `query is key is value`, the case of
 # self-attention: there one matrix product makes all three.
 
@@ -208,8 +209,8 @@ display.annotated(*FIRST, split_heads, sections=False)
 
 # %% [markdown]
 # The second group gives each mask the axes of the scores: look for `None, None`, the axes for heads
-# and queries that a padding mask lacks. On a first reading, the first and the last line of `_merge`'s
-# body are enough; those between deal with appended keys.
+# and queries that a padding mask lacks. On a first reading, the first and the last line of
+# `_merge`'s body are enough; those between deal with appended keys.
 
 # %%
 TO_HEADS = (masks.attention_to_heads, masks.padding_to_heads)
@@ -232,8 +233,8 @@ display.annotated(masks.block_future, masks.merge_masks, sections=False)
 display.annotated(MultiheadAttention.attend, MultiheadAttention.score)
 
 # %% [markdown]
-# The last group takes two of the first steps back: `merge_heads` undoes `split_heads`, and `_as_given`
-# undoes `_batch_first`.
+# The last group takes two of the first steps back: `merge_heads` undoes `split_heads`, and
+# `_as_given` undoes `_batch_first`.
 
 # %%
 display.annotated(merge_heads, MultiheadAttention._as_given, sections=False)
@@ -241,8 +242,8 @@ display.annotated(merge_heads, MultiheadAttention._as_given, sections=False)
 # %% [markdown]
 # ## In PyTorch's place
 #
-# The same seed gives the same parameters under the same names as in PyTorch's class. Outputs, weights
-# and the gradients of inputs and parameters must be equal, too, here for four settings.
+# The same seed gives the same parameters under the same names as in PyTorch's class. Outputs,
+# weights and the gradients of inputs and parameters must be equal, too, here for four settings.
 
 # %%
 SETTINGS = {
@@ -282,7 +283,8 @@ for name, options in SETTINGS.items():
 #
 # So in a model that somebody else has written, one line replaces the module. Take PyTorch's encoder
 # layer, which is attention with some steps after it that the [next
-# chapter](08_transformer_layers.ipynb) explains. Its `state_dict`, the parameters by name, still fits:
+# chapter](08_transformer_layers.ipynb) explains. Its `state_dict`, the parameters by name, still
+# fits:
 
 # %%
 torch.manual_seed(4)
@@ -308,18 +310,18 @@ print(f"{len(checkpoint)} parameters fit\noutput and {len(expected)} gradients a
 display.diff(printed, str(layer))
 
 # %% [markdown]
-# Only the line of `out_proj` differs: PyTorch's has a class of its own, ours is a plain `Linear`. The
-# two attention classes share their name, so their line looks the same. What behaves differently is
-# listed in [the last fold](#going-deeper-where-it-differs-from-pytorchs).
+# Only the line of `out_proj` differs: PyTorch's has a class of its own, ours is a plain `Linear`.
+# The two attention classes share their name, so their line looks the same. What behaves differently
+# is listed in [the last fold](#going-deeper-where-it-differs-from-pytorchs).
 #
 # Now forget `batch_first=True` in the line that replaces the module. Where do you find out: when the
 # checkpoint is loaded, when the layer is called, or not at all?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Not at all, unless you compare numbers. A `state_dict` holds parameters and no settings, so everything
-# loads. In self-attention the output has the shape of the input in either layout, so every shape
-# fits. But samples are taken for tokens, and sentences attend to each other.
+# Not at all, unless you compare numbers. A `state_dict` holds parameters and no settings, so
+# everything loads. In self-attention the output has the shape of the input in either layout, so
+# every shape fits. But samples are taken for tokens, and sentences attend to each other.
 #
 # </details>
 
@@ -337,10 +339,10 @@ assert not wrong.allclose(before)
 #
 # ## The weights, and what they cost
 #
-# Back to the sentence, with the two heads that [Two heads](02_two_heads.ipynb) made by hand. The first
-# compares words by *animal* and *food*, the second by *action* and *quality*. In one module, each of
-# the four matrices is the identity: head 1 gets the first two features and head 2 the others. As there,
-# the words go in after a first head: each word plus what it has
+# Back to the sentence, with the two heads that [Two heads](02_two_heads.ipynb) made by hand. The
+# first compares words by *animal* and *food*, the second by *action* and *quality*. In one module,
+# each of the four matrices is the identity: head 1 gets the first two features and head 2 the
+# others. As there, the words go in after a first head: each word plus what it has
 # [collected](01_one_head.ipynb#collected-then-added).
 
 
@@ -361,10 +363,10 @@ rows = torch.stack([each[0, it], each[1, it], mean[it]])     # (3, 8)
 one.show(one.WORDS, ["head 1", "head 2", "mean"], rows.mT)
 
 # %% [markdown]
-# Head 1 gives *cat* 0.82, and head 2 gives *thirsty* 0.78. By default you get the mean over the heads,
-# and from the mean alone you cannot tell which head asked what. `average_attn_weights=False` returns
-# the weights of each head. Choose a head in the figure, and then another word (without JavaScript it
-# shows the mean):
+# Head 1 gives *cat* 0.82, and head 2 gives *thirsty* 0.78. By default you get the mean over the
+# heads, and from the mean alone you cannot tell which head asked what. `average_attn_weights=False`
+# returns the weights of each head. Choose a head in the figure, and then another word (without
+# JavaScript it shows the mean):
 
 # %% jupyter={"source_hidden": true}
 three = torch.cat([each, mean[None]])  # (3, 8, 8)
@@ -379,9 +381,9 @@ display.heads_at_work(still, three, one.WORDS, one.WORDS, start=(0, 2, it), head
 #
 # <details><summary>What do you expect?</summary>
 #
-# With weights they tend to fourfold: the matrices have n times n entries, and for long sequences they
-# outweigh everything else. Without weights they nearly double: what is kept has one row per token,
-# apart from $W_O$, whose size does not depend on n.
+# With weights they tend to fourfold: the matrices have n times n entries, and for long sequences
+# they outweigh everything else. Without weights they nearly double: what is kept has one row per
+# token, apart from $W_O$, whose size does not depend on n.
 #
 # </details>
 
@@ -437,8 +439,8 @@ print("torch", origin["torch"])
 #
 # <details><summary>What do you expect?</summary>
 #
-# On average. Each weight becomes 0 or twice as large, with equal chances, so its mean stays as it is.
-# In a single draw a query may lose its largest weight, or keep it and have it doubled.
+# On average. Each weight becomes 0 or twice as large, with equal chances, so its mean stays as it
+# is. In a single draw a query may lose its largest weight, or keep it and have it doubled.
 #
 # </details>
 
@@ -476,8 +478,8 @@ print(f"both drop the same {(drawn[1] == 0).sum()} of {drawn[1].numel()} weights
 #
 # ## A score of your own
 #
-# To change how keys are compared with queries, override `score`. This class scores by distance: a key
-# is worth more the closer it is to the query, $-\lVert q - k \rVert^2 / (2 \sqrt d)$.
+# To change how keys are compared with queries, override `score`. This class scores by distance: a
+# key is worth more the closer it is to the query, $-\lVert q - k \rVert^2 / (2 \sqrt d)$.
 
 
 # %%
@@ -495,8 +497,8 @@ rows = torch.stack([by_product[it], by_distance[it]])                     # (2, 
 one.show(one.WORDS, ["by product", "by distance"], rows.mT)
 
 # %% [markdown]
-# By the product, *it* finds *thirsty* with 0.30. By distance it finds itself, with 0.29, and *cat* and
-# *milk* fall behind *the*. What exactly has changed? Multiply out:
+# By the product, *it* finds *thirsty* with 0.30. By distance it finds itself, with 0.29, and *cat*
+# and *milk* fall behind *the*. What exactly has changed? Multiply out:
 #
 # $$-\frac{\lVert q - k\rVert^2}{2 \sqrt d} = \frac{qk^\top}{\sqrt d} - \frac{\lVert q \rVert^2}{2 \sqrt d}
 # - \frac{\lVert k \rVert^2}{2 \sqrt d}$$
@@ -505,9 +507,9 @@ one.show(one.WORDS, ["by product", "by distance"], rows.mT)
 # it. What is left is the third, a handicap for long keys, and *cat* and *milk* are long vectors.
 #
 # Check this: add the handicap to the scores of the ordinary class, and the two classes must agree.
-# The handicap goes in as a mask of numbers. Each head has its own keys and so a mask of its own, and
-# `attn_mask` takes one for each sample and head as `(b * h, n, m)`, like PyTorch's. Both classes also
-# get a causal mask, so that the two kinds of masks have to merge.
+# The handicap goes in as a mask of numbers. Each head has its own keys and so a mask of its own,
+# and `attn_mask` takes one for each sample and head as `(b * h, n, m)`, like PyTorch's. Both
+# also get a causal mask, so in the plain class the two kinds of masks have to merge.
 
 # %%
 torch.manual_seed(8)
@@ -534,9 +536,9 @@ for need_weights in (True, False):
 # They agree without weights as well: a class that overrides `score` never takes the fused kernel,
 # which would ignore the new score.
 #
-# To change more than the score, override `attend`. It gets queries, keys and values of all heads, and
-# returns what each head has collected. This class silences one head, which is how you ask what that
-# head was good for.
+# To change more than the score, override `attend`. It gets queries, keys and values of all heads,
+# and returns what each head has collected. This class silences one head, which is how you ask what
+# that head was good for.
 
 
 # %%
@@ -559,23 +561,24 @@ for silent in (0, 1):
 one.show([*collected], one.FEATURES, torch.stack([*collected.values()]))
 
 # %% [markdown]
-# Without head 1, *it* collects no *animal* and no *food*; without head 2, no *action* and no *quality*.
-# The heads meet only in $W_O$, which is the identity here, so nothing else changes.
+# Without head 1, *it* collects no *animal* and no *food*; without head 2, no *action* and no
+# *quality*. The heads meet only in $W_O$, which is the identity here, so nothing else changes.
 #
 # ## Parameters, layouts and PyTorch's names
 #
-# What is left of the class is how it is made. A `state_dict` of PyTorch's fits because the parameters
-# have PyTorch's names and shapes. Where queries, keys and values have the same width e, the three
-# matrices lie in one, `in_proj_weight`; its rows are $W_Q$, then $W_K$, then $W_V$, each transposed.
+# What is left of the class is how it is made. A `state_dict` of PyTorch's fits because the
+# parameters have PyTorch's names and shapes. Where queries, keys and values have the same width e,
+# the three matrices lie in one, `in_proj_weight`; its rows are $W_Q$, then $W_K$, then $W_V$, each
+# transposed.
 
 # %%
 display.annotated(MultiheadAttention.__init__, MultiheadAttention._reset_parameters)
 
 # %% [markdown]
 # `check_settings` refuses settings that do not fit, and stands in [a fold
-# below](#going-deeper-what-is-refused). In cross-attention, keys and values may come from elsewhere and
-# have other widths: `kdim` for keys, `vdim` for values. Then there are three separate matrices. The
-# output keeps the width of the queries. Here eight words look at five patches of a picture.
+# below](#going-deeper-what-is-refused). In cross-attention, keys and values may come from elsewhere
+# and have other widths: `kdim` for keys, `vdim` for values. Then there are three separate matrices.
+# The output keeps the width of the queries. Here eight words look at five patches of a picture.
 
 # %%
 torch.manual_seed(6)
@@ -587,8 +590,8 @@ for name, matrix in looking.state_dict().items():
     print(f"{name:>15} {tuple(matrix.shape)}")
 
 # %% [markdown]
-# There are three layouts: `(n, b, e)` by default, `(b, n, e)` with `batch_first=True`, and `(n, e)` for
-# a single sequence. The last cell used the third. All three give the same numbers:
+# There are three layouts: `(n, b, e)` by default, `(b, n, e)` with `batch_first=True`, and `(n, e)`
+# for a single sequence. The last cell used the third. All three give the same numbers:
 
 # %%
 default, first = (made(MultiheadAttention, batch_first=x) for x in (False, True))
@@ -623,18 +626,19 @@ print(f"packed {packed.std():.4f}, apart {apart.std():.4f}")
 # <!-- deeper: A place to attend when nothing matters -->
 # ### Going deeper: A place to attend when nothing matters
 #
-# Weights add up to one, so a query takes something from somebody, whether or not any key has what it
-# wants. `add_zero_attn` appends a key and a value of zeros to every sequence, and `add_bias_kv` a
-# learned pair: somewhere to look when there is nothing to see. `_append` does so for keys and values,
-# where the dots in `(b, h, ..., d)` are m and what has been appended. `append_allowed` gives the masks
-# as many columns that block nothing.
+# Weights add up to one, so a query takes something from somebody, whether or not any key has what
+# it wants. `add_zero_attn` appends a key and a value of zeros to every sequence, and `add_bias_kv`
+# a learned pair: somewhere to look when there is nothing to see. `_append` does so for keys and
+# values, where the dots in `(b, h, ..., d)` are m and what has been appended. `append_allowed`
+# gives the masks as many columns that block nothing.
 
 # %%
 display.annotated(MultiheadAttention._append, masks.append_allowed, sections=False)
 
 # %% [markdown]
-# Here is a task that needs it. There are five tokens, each with a number, and in half of the sequences
-# one token is marked. The answer is the number of the marked token, or zero where none is marked.
+# Here is a task that needs it. There are five tokens, each with a number, and in half of the
+# sequences one token is marked. The answer is the number of the marked token, or zero where none is
+# marked.
 
 
 # %%
@@ -679,8 +683,8 @@ for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
 # computed: the mean of five independent numbers has a fifth of their variance, so the factor $c$
 # that minimises $(1 - c)^2 + c^2 / 5$ is $5/6$.
 #
-# With an appended key, the last weight takes nearly everything in an unmarked sequence. Marked answers
-# keep their size, and the loss all but vanishes.
+# With an appended key, the last weight takes nearly everything in an unmarked sequence. Marked
+# answers keep their size, and the loss all but vanishes.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -726,9 +730,10 @@ display.annotated(MultiheadAttention._check, checks, sections=False)
 display.annotated(MultiheadAttention, methods=False)
 
 # %% [markdown]
-# A table in a docstring can be wrong like any other text, so each row is run here. Each call goes to
-# PyTorch's class and to ours, both with the same parameters. To say in words what came out, its output
-# is compared with those of calls that leave no doubt, and these are computed first, by PyTorch's class.
+# A table in a docstring can be wrong like any other text, so each row is run here. Each call goes
+# to PyTorch's class and to ours, both with the same parameters. To say in words what came out, its
+# output is compared with those of calls that leave no doubt, and these are computed first, by
+# PyTorch's class.
 
 # %%
 import warnings
@@ -858,8 +863,8 @@ table(
 )
 
 # %% [markdown]
-# A mask of a wrong shape goes unnoticed without weights, because PyTorch's class does not look at it.
-# The last masks differ in kind or in dtype:
+# A mask of a wrong shape goes unnoticed without weights, because PyTorch's class does not look at
+# it. The last masks differ in kind or in dtype:
 
 # %%
 kinds = given(*CROSS, PADDING, attn_mask=OTHER)
@@ -957,7 +962,8 @@ print(len(documented), "rows, all of them run")
 #     attention = MultiheadAttention(12, 3)
 #     output, weights = attention(query, key, key, padding)
 #
-# The query is `(7, 2, 12)`, the key `(9, 2, 12)`, and the padding mask `(2, 9)`. Write down four shapes.
+# The query is `(7, 2, 12)`, the key `(9, 2, 12)`, and the padding mask `(2, 9)`. Write down four
+# shapes.
 
 # %% tags=["exercise"]
 my_shapes = {
@@ -999,11 +1005,12 @@ exercises.multihead_attention.check_shapes(my_shapes)
 # %% [markdown]
 # ### ALiBi
 #
-# *Medium, 15 minutes.* Attention does not know where a word stands. ALiBi tells it by taking a little
-# off each score for each step of distance [[Press et al.](../docs/references.md#press-2022)]. Query i
-# and key j get their scaled score **minus** $s \cdot |i - j|$, and each head has a slope $s$ of its own.
-# Of h heads, where h is a power of two, the first has the slope $2^{-8/h}$, the second $2^{-16/h}$, and
-# so on; the last has $2^{-8}$. The slopes are not learned. Write ALiBi as a class that overrides `score`.
+# *Medium, 15 minutes.* Attention does not know where a word stands. ALiBi tells it by taking a
+# little off each score for each step of distance [[Press et
+# al.](../docs/references.md#press-2022)]. Query i and key j get their scaled score **minus** $s
+# \cdot |i - j|$, and each head has a slope $s$ of its own. Of h heads, where h is a power of two,
+# the first has the slope $2^{-8/h}$, the second $2^{-16/h}$, and so on; the last has $2^{-8}$. The
+# slopes are not learned. Write ALiBi as a class that overrides `score`.
 
 
 # %% tags=["exercise"]
@@ -1124,8 +1131,8 @@ exercises.multihead_attention.check_take_over(take_over)
 # > \mathrm{head}_h)\, W_O$, where $\mathrm{head}_i$ is
 # > $\mathrm{Attention}(Q W_Q^i, K W_K^i, V W_V^i)$.
 # >
-# > Tokens `(n, b, e)`, heads `(b, h, n, d)`, masks at most `(b, h, n, m)`, weights `(b, n, m)` as a mean
-# > over the heads.
+# > Tokens `(n, b, e)`, heads `(b, h, n, d)`, masks at most `(b, h, n, m)`, weights `(b, n, m)` as a
+# > mean over the heads.
 # >
 # > ```python
 # > attention = MultiheadAttention(embed_dim, num_heads, batch_first=True)

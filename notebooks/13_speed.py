@@ -3,10 +3,10 @@
 #
 # *Which version is fast, and at which length?*
 #
-# You have seen one computation written in many ways. They give the same numbers, but they do not take
-# the same time or the same memory. In this chapter you read measurements of all of them, see from
-# profiles where the time goes, and check what the final class promises: in no case that comes up in
-# practice should it be noticeably slower than PyTorch's own class.
+# You have seen one computation written in many ways. They give the same numbers, but they do not
+# take the same time or the same memory. In this chapter you read measurements of all of them, see
+# from profiles where the time goes, and check what the final class promises: in no case that comes
+# up in practice should it be noticeably slower than PyTorch's own class.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -18,23 +18,23 @@ display.chapter_map(
 # %% [markdown]
 # ## How to measure
 #
-# A time tells as much about the machine as about the code. So treat a measurement like a race over many
-# laps, with all runners on one track:
+# A time tells as much about the machine as about the code. So treat a measurement like a race over
+# many laps, with all runners on one track:
 #
 # - All contenders get the same input and the same parameters. That their outputs and gradients are
 #   equal is asserted before the clock starts.
 # - They take turns, so that a busy moment of the machine hits all of them.
 # - A ratio of two times is taken within each turn, and the median of these ratios is what you read.
 # - Each median is kept with its **quartiles**: a quarter of the turns gave less than the lower one, a
-#   quarter gave more than the upper one. A ratio whose quartiles lie on both sides of one may be noise,
-#   so the tables print it as "even".
+#   quarter gave more than the upper one. A ratio whose quartiles lie on both sides of one may be
+# noise,   so the tables print it as "even".
 #
 # Few turns make rough quartiles, and among hundreds of ratios some miss "even" by chance. So read
-# nothing into a few percent. This page runs no measurement of its own; `make bench` does that, in about
-# 25 minutes, and writes its results to `src/annotated_attention/data/benchmarks.json`. The tables show a
-# part of that file; `find` gives you any of its cases. First, where the numbers come from. The *load* is
-# how many processes were already running, on average, when the measurement began; 0 means an idle
-# machine.
+# nothing into a few percent. This page runs no measurement of its own; `make bench` does that, in
+# about 25 minutes, and writes its results to `src/annotated_attention/data/benchmarks.json`. The
+# tables show a part of that file; `find` gives you any of its cases. First, where the numbers come
+# from. The *load* is how many processes were already running, on average, when the measurement
+# began; 0 means an idle machine.
 
 # %%
 from annotated_attention import measure
@@ -58,8 +58,8 @@ def origin(section: str) -> None:
 origin("versions")
 
 # %% [markdown]
-# Such a line in brackets stands under every table below. On your machine the times will differ, and so
-# will many of the ratios: run `make bench`, then this chapter again.
+# Such a line in brackets stands under every table below. On your machine the times will differ, and
+# so will many of the ratios: run `make bench`, then this chapter again.
 #
 # Three sizes recur: many short sequences, some of middle length, and a single long one.
 
@@ -71,11 +71,12 @@ for b, n, e, h in SIZES:
 # %% [markdown]
 # ## Every version
 #
-# Here are all versions that this book builds, the designs of [Published code](15_published_code.ipynb)
-# that can take the same parameters, and PyTorch's own class. Each time is divided by that of the **bare
-# minimum**: matrix products for the projections and PyTorch's fused kernel between them, without checks
-# or options. The number before a name is its chapter. "Weights" means that the attention weights were
-# asked for. The first three columns are the forward pass, the last three a forward and a backward pass.
+# Here are all versions that this book builds, the designs of [Published
+# code](15_published_code.ipynb) that can take the same parameters, and PyTorch's own class. Each
+# time is divided by that of the **bare minimum**: matrix products for the projections and PyTorch's
+# fused kernel between them, without checks or options. The number before a name is its chapter.
+# "Weights" means that the attention weights were asked for. The first three columns are the forward
+# pass, the last three a forward and a backward pass.
 
 
 # %%
@@ -95,8 +96,8 @@ for name in rows[0]["ratios"]["bare minimum"]:
 origin("versions")
 
 # %% [markdown]
-# Here are the same numbers as a figure. Circles are the forward pass, squares a forward and a backward
-# pass. A line goes from the lower to the upper quartile.
+# Here are the same numbers as a figure. Circles are the forward pass, squares a forward and a
+# backward pass. A line goes from the lower to the upper quartile.
 
 # %% jupyter={"source_hidden": true}
 names = list(find("versions")[0]["ratios"]["bare minimum"])[::-1]
@@ -120,14 +121,16 @@ display.finish(drawing, name="every-version", alt=alt)
 
 # %% [markdown]
 # At n = 2048 two groups appear. What goes through the fused kernel stays near one. What stores the
-# weights takes much longer, because there are n² of them for each head. At n = 128 the groups overlap.
+# weights takes much longer, because there are n² of them for each head. At n = 128 the
+# groups almost touch.
 #
 # ## Where the time goes
 #
 # Guessing at causes is easy and often wrong. A **profile** runs a version and adds up what each of
-# PyTorch's operations took; we keep the quickest of five runs, the one that was disturbed least. In the
-# lines below `addmm`, `mm` and `bmm` are matrix products, `_softmax` is the softmax, and `copy_` moves
-# numbers from one place to another. Each line gives percentages of its own version's time.
+# PyTorch's operations took; we keep the quickest of five runs, the one that was disturbed least. In
+# the lines below `addmm`, `mm` and `bmm` are matrix products, `_softmax` is the softmax, and
+# `copy_` moves numbers from one place to another. Each line gives percentages of its own version's
+# time.
 
 
 # %%
@@ -154,35 +157,37 @@ assert "div" in parts["05 by name"]
 assert parts["published sequence first"]["copy_"] > 0.1
 
 # %% [markdown]
-# The bare minimum consists of the projections, `mm`, and the fused kernel, and so does the final class.
-# The kernel hides the products of the heads. In the reshape trick they appear as `bmm`, beside a softmax
-# that reads and writes all the weights. The einsum form of [Batches](05_batches.ipynb) divides the
-# scores, h · n² numbers, by √d, where other versions divide the queries. That is the `div` in its line.
-# The published design "sequence first" copies: in its einsum the tokens come first and the samples and
-# heads last, and every product needs the opposite order.
+# The bare minimum consists of the projections, `mm`, and the fused kernel, and so does the final
+# class. The kernel hides the products of the heads. In the reshape trick they appear as `bmm`,
+# beside a softmax that reads and writes all the weights. The einsum form of
+# [Batches](05_batches.ipynb) divides the scores, h · n² numbers, by √d, where other versions divide
+# the queries. That is the `div` in its line. The published design "sequence first" copies: in its
+# einsum the tokens come first and the samples and heads last, and every product needs the opposite
+# order.
 #
 # ### A list of heads, or all heads at once?
 #
 # [Two heads](02_two_heads.ipynb) computes one head after another; [The reshape
-# trick](04_reshape_trick.ipynb) computes all heads in one product. You might expect the second always to
-# win. The two differ in more than the loop: the list works on the scores of a single head at a time, a
-# matrix that is h times smaller, and a smaller matrix may get its memory more cheaply.
+# trick](04_reshape_trick.ipynb) computes all heads in one product. You might expect the second
+# always to win. The two differ in more than the loop: the list works on the scores of a single head
+# at a time, a matrix that is h times smaller, and a smaller matrix may get its memory more cheaply.
 #
 # When a tensor is freed, its memory goes back to an **allocator**, here that of the C library. The
-# allocator may keep the memory for the next tensor, or return it to the system, which then has to hand
-# it out anew, in **pages** of 4 KiB, each filled with zeros first. Which of the two happens depends on
-# sizes and on what the process did before [[mallopt](../docs/references.md#mallopt)]. To separate the
-# cause "memory" from the cause "arithmetic", `make bench` measures both ways in processes of their own.
-# In one process the allocator is told to keep everything, in the other to return every large block. The
-# last two columns count the pages that one call took, all heads at once and with the list.
+# allocator may keep the memory for the next tensor, or return it to the system, which then has to
+# hand it out anew, in **pages** of 4 KiB, each filled with zeros first. Which of the two happens
+# depends on sizes and on what the process did before [[mallopt](../docs/references.md#mallopt)]. To
+# separate the cause "memory" from the cause "arithmetic", `make bench` measures both ways in
+# processes of their own. In one process the allocator is told to keep everything, in the other to
+# return every large block. The last two columns count the pages that one call took, all heads at
+# once and with the list.
 #
 # Does the list of heads need less time, and if so, in which of the two processes?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Not with memory kept: both versions multiply the same numbers, and the list does so in more and smaller
-# pieces. With memory returned, new pages cost time as well, so the answer depends on which version takes
-# more of them.
+# Not with memory kept: both versions multiply the same numbers, and the list does so in more and
+# smaller pieces. With memory returned, new pages cost time as well, so the answer depends on which
+# version takes more of them.
 #
 # </details>
 
@@ -199,13 +204,17 @@ for row in find("one by one"):
 origin("one by one")
 
 # %% [markdown]
-# The list of heads needs more time in every case here, and its ratio is worse where memory is returned. One
-# product for all heads is also shorter to write, and has no parameters per head.
+# In this table the list of heads needs more time in every case. It takes more pages, not fewer, and
+# it is slower with memory kept, too, so the smaller pieces themselves cost time. In the table of
+# all versions it was not slower at n = 512 and n = 2048. There many versions share one process and
+# its allocator, so trust the separate processes, and not the order of two neighbouring lines up
+# there. One product for all heads is also shorter to write, and has no parameters per head.
 #
 # ### How good is the bare minimum?
 #
-# Divide its FLOPs, counted in [Counting](12_counting.ipynb), by its time; that gives FLOPS. Then compare
-# with the product of one large square matrix with itself, which was timed when the same run began.
+# Divide its FLOPs, counted in [Counting](12_counting.ipynb), by its time; that gives FLOPS. Then
+# compare with the product of one large square matrix with itself, which was timed when the same run
+# began.
 
 # %%
 from annotated_attention import counting
@@ -220,14 +229,15 @@ for row in find("versions", mode="forward"):
 origin("versions")
 
 # %% [markdown]
-# The rest is the price of everything but large products. The softmax and copies take time and count no
-# FLOPs, and smaller products may run more slowly. These numbers do not tell the three apart.
+# The rest is the price of everything but large products. The softmax and copies take time and count
+# no FLOPs, and smaller products may run more slowly. These numbers do not tell the three apart.
 #
 # ## The price of the weights
 #
-# The fused kernel never stores the weights. It takes a block of keys at a time and keeps a running sum
-# [[Dao et al.](../docs/references.md#dao-2022)]. Asking for the weights, `need_weights=True`, is the
-# default here as in PyTorch. It goes without the kernel, and that costs time and above all memory.
+# The fused kernel never stores the weights. It takes a block of keys at a time and keeps a running
+# sum [[Dao et al.](../docs/references.md#dao-2022)]. Asking for the weights, `need_weights=True`,
+# is the default here as in PyTorch. It goes without the kernel, and that costs time and above all
+# memory.
 #
 # At n = 2048, how long does a forward pass of the final class take with weights, compared with one
 # without: about the same time, half as long again, or more than twice as long? And at n = 256?
@@ -252,8 +262,8 @@ assert find("lengths", size=[1, 2048, 512, 8])[0]["ratios"]["final class"][
     "final class, weights"][0] > 2
 
 # %% [markdown]
-# The figure draws both against n, for one sequence. The memory is the peak of a forward and a backward
-# pass.
+# The figure draws both against n, for one sequence. The memory is the peak of a forward and a
+# backward pass.
 
 # %% jupyter={"source_hidden": true}
 kept = {row["name"]: row for row in RESULTS["memory"]}
@@ -284,9 +294,9 @@ for name, row in kept.items():
 origin("memory")
 
 # %% [markdown]
-# From column to column n doubles, except for the last: n = 8192 is left out for you to predict in the
-# exercises. A dash stands where the call would have taken more than half of the memory that was free.
-# How fast does the memory grow, and how exact is such a number?
+# From column to column n doubles, except for the last: n = 8192 is left out for you to predict in
+# the exercises. A dash stands where the call would have taken more than half of the memory that was
+# free. How fast does the memory grow, and how exact is such a number?
 
 # %%
 for name, row in kept.items():
@@ -301,22 +311,23 @@ for name, row in kept.items():
 
 # %% [markdown]
 # Each number is one measurement in a new process, and the operating system counts the peak in whole
-# pages, together with what libraries take on the way. The three measurements at n = 1024 show how far
-# such peaks differ by chance, so read nothing into differences of that size.
+# pages, together with what libraries take on the way. The three measurements at n = 1024 show how
+# far such peaks differ by chance, so read nothing into differences of that size.
 #
-# Without weights the memory grows roughly with n, also under a causal or a padding mask. With weights it
-# grows about four times from n = 2048 to n = 4096. Dropout costs even more than the weights. The line
-# "final class, dropout" asked for no weights, but on a CPU dropout leaves the kernel, so the weights are
-# stored, and so is what dropout did to them.
+# Without weights the memory grows roughly with n, also under a causal or a padding mask. With
+# weights it grows about four times from n = 2048 to n = 4096. Dropout costs even more than the
+# weights. The line "final class, dropout" asked for no weights, but on a CPU dropout leaves the
+# kernel, so the weights are stored, and so is what dropout did to them.
 #
-# These peaks are larger than the counts of [Counting](12_counting.ipynb#what-the-backward-pass-needs).
-# At n = 4096 the weights of 8 heads are 512 MiB. The backward pass also makes the gradients of the
-# weights and of the scores, which are as large.
+# These peaks are larger than the counts of
+# [Counting](12_counting.ipynb#what-the-backward-pass-needs). At n = 4096 the weights of 8 heads are
+# 512 MiB. The backward pass also makes the gradients of the weights and of the scores, which are as
+# large.
 #
 # ## The price of a mask
 #
-# Here is the final class under every kind of mask, at the middle size, divided by the same call without
-# a mask. "Both" is a forward and a backward pass.
+# Here is the final class under every kind of mask, at the middle size, divided by the same call
+# without a mask. "Both" is a forward and a backward pass.
 
 # %%
 rows = [row for weights in (False, True) for row in find("masks", weights=weights)]
@@ -329,8 +340,8 @@ for name in rows[0]["ratios"]["no mask"]:
 origin("masks")
 
 # %% [markdown]
-# A mask for every head is as large as the scores and costs the most in every column. The other masks, of
-# the shape (b, m) or (n, m), are much smaller.
+# A mask for every head is as large as the scores and costs the most in every column. The other
+# masks, of the shape (b, m) or (n, m), are much smaller.
 
 # %%
 for row in rows:
@@ -338,7 +349,8 @@ for row in rows:
     assert max(ratios, key=ratios.get) == "attn_mask, every head"
 
 # %% [markdown]
-# `is_causal` alone lets the kernel skip the blocks of keys that lie in the future. Does that save time?
+# `is_causal` alone lets the kernel skip the blocks of keys that lie in the future. Does that save
+# time?
 
 # %%
 alike = {"mode": "forward", "weights": False, "memory": "kept"}
@@ -351,12 +363,14 @@ assert after[1] < before[1]
 origin("final class")
 
 # %% [markdown]
-# It does where the sequence is long and there is much to skip; at the shorter sizes it saves nothing.
+# It does where the sequence is long and there is much to skip; at the shorter sizes it saves
+# nothing.
 #
 # ## The number of heads
 #
-# [Counting](12_counting.ipynb) says that the number of heads changes no FLOP. Does it change the time?
-# The width stays 512, cut into more and more heads. Each number is the time over that with eight heads.
+# [Counting](12_counting.ipynb) says that the number of heads changes no FLOP. Does it change the
+# time? The width stays 512, cut into more and more heads. Each number is the time over that with
+# eight heads.
 
 # %%
 counts = (1, 2, 4, 8, 16, 32, 64)
@@ -370,18 +384,19 @@ for weights in (False, True):
 origin("heads")
 
 # %% [markdown]
-# There are h · n · m weights. So more heads take more exponentials, also inside the kernel, and where the
-# weights are stored, more numbers are written and read. Products of narrow heads may be slower, too. The
-# table shows the sum of such effects, and a count of FLOPs in products sees none of them.
+# There are h · n · m weights. So more heads take more exponentials, also inside the kernel, and
+# where the weights are stored, more numbers are written and read. Products of narrow heads may be
+# slower, too. The table shows the sum of such effects, and a count of FLOPs in products sees none
+# of them.
 #
 # ## The fast path that is not always fast
 #
-# In evaluation without gradients, `torch.nn.MultiheadAttention` takes a C++ routine of its own, which
-# PyTorch calls the fast path. It computes all the weights, even when nobody asked for them.
+# In evaluation without gradients, `torch.nn.MultiheadAttention` takes a C++ routine of its own,
+# which PyTorch calls the fast path. It computes all the weights, even when nobody asked for them.
 #
-# At which of the three lengths is the fast path faster than the same module with the fast path switched
-# off? The numbers are multiples of the time without it. Profiles of both at the longest follow, in which
-# `_native_multi_head_attention` is the C++ routine itself.
+# At which of the three lengths is the fast path faster than the same module with the fast path
+# switched off? The numbers are multiples of the time without it. Profiles of both at the longest
+# follow, in which `_native_multi_head_attention` is the C++ routine itself.
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -409,13 +424,14 @@ assert short[1] < 1 < long[0]
 #
 # ## What the final class promises
 #
-# The goal is that no case takes more than 1.05<!-- setting --> times as long as PyTorch's own class.
-# One case is allowed 1.07<!-- setting -->: a boolean (n, m) mask with weights at n = 2048. The class turns
-# such a mask into numbers and searches it for fully masked rows, and PyTorch's class does not search.
-# Every case was measured twice, in a process whose allocator keeps memory and in one whose allocator
-# returns it. The table shows the worse of the two. A star marks a case that is slower than PyTorch's beyond the
-# spread: the lower quartile of the ratio is above one. An exclamation mark follows where the goal is
-# missed. The last three columns compare with the bare minimum, which has no weights to return.
+# The goal is that no case takes more than 1.05<!-- setting --> times as long as PyTorch's own
+# class. One case is allowed 1.07<!-- setting -->: a boolean (n, m) mask with weights at n = 2048.
+# The class turns such a mask into numbers and searches it for fully masked rows, and PyTorch's
+# class does not search. Every case was measured twice, in a process whose allocator keeps memory
+# and in one whose allocator returns it. The table shows the worse of the two. A star marks a case
+# that is slower than PyTorch's beyond the spread: the lower quartile of the ratio is above one. An
+# exclamation mark follows where the goal is missed. The last three columns compare with the bare
+# minimum, which has no weights to return.
 
 
 # %%
@@ -428,8 +444,8 @@ def worse(rows: list[dict], base: str) -> str:
 
 
 # %% [markdown]
-# "Floats" and "boolean" are masks of the shape (n, m), "both" is forward and backward, and "infer." is
-# evaluation without gradients.
+# "Floats" and "boolean" are masks of the shape (n, m), "both" is forward and backward, and "infer."
+# is evaluation without gradients.
 
 # %%
 import itertools
@@ -461,14 +477,15 @@ for row in missed:
     print(measure.describe(row))
 
 # %% [markdown]
-# All that miss are inference with weights and without a mask, where PyTorch's class takes its fast path.
-# The docstring of the class has to name them, and a test compares it with this list. Quartiles show how
-# much the turns of one run differ, but not what they all have in common, so a case near the limit may
-# fall on the other side in another run.
+# All that miss are inference with weights and without a mask, where PyTorch's class takes its fast
+# path. Everywhere else the promise holds, and without weights no case misses the goal. The
+# docstring of the class has to name the exceptions, and a test compares it with this list.
+# Quartiles show how much the turns of one run differ, but not what they all have in common, so a
+# case near the limit may fall on the other side in another run.
 #
-# Where does the class save time without weights? PyTorch's class copies queries, keys and values even
-# where the fused kernel would take views of them, and so it takes more memory. That shows in the pages
-# which the system hands out where memory is returned:
+# Where does the class save time without weights? PyTorch's class copies queries, keys and values
+# even where the fused kernel would take views of them, and so it takes more memory. That shows in
+# the pages which the system hands out where memory is returned:
 
 # %%
 alike = {"mode": "forward", "weights": False, "memory": "returned"}
@@ -482,11 +499,12 @@ for row in find("final class", mask="none", **alike):
 origin("final class")
 
 # %% [markdown]
-# With weights, there is no kernel that would take views. So the class copies, too, and makes queries,
-# keys and values contiguous first. Then it adds the mask to the scores in place and searches the mask
-# for fully masked rows, which is smaller than the scores. Here is what the copies alone ("contiguous
-# first") and both together ("final class") are worth, beside the formula written down step by step as in
-# [Multi-head attention](07_multihead_attention.ipynb#two-ways-through).
+# With weights, there is no kernel that would take views. So the class copies, too, and makes
+# queries, keys and values contiguous first. Then it adds the mask to the scores in place. It looks
+# for fully masked rows in the mask, not in the scores, because the mask is smaller. Here is what
+# the copies alone ("contiguous first") and both together ("final class") are worth, beside the
+# formula written down step by step as in [Multi-head
+# attention](07_multihead_attention.ipynb#two-ways-through).
 
 # %%
 print(f"{'times the formula':38}contiguous first   final class")
@@ -499,9 +517,9 @@ for row in find("for speed"):
 origin("for speed")
 
 # %% [markdown]
-# Most differences are small or even. What pays is the mask: under a padding mask at n = 2048, the forward
-# pass of the final class takes about two thirds of the formula's time. The copies alone gain next to
-# nothing, and in one case they cost time.
+# Most differences are small or even. What pays is the mask: under a padding mask at n = 2048, the
+# forward pass of the final class takes about two thirds of the formula's time. The copies alone
+# gain next to nothing, and in one case they cost time.
 
 # %% [markdown]
 # > **Pitfall.** glibc, the C library of most Linux systems, by default returns every block of more
@@ -584,20 +602,21 @@ exercises.speed.check_mebibytes(mebibytes)
 # %% [markdown]
 # ## What you have now
 #
-# You know where time and memory go, and you have seen which of the obvious explanations a measurement
-# confirms. In these tables the published designs were only numbers.
+# You know where time and memory go, and you have seen which of the obvious explanations a
+# measurement confirms. In these tables the published designs were only numbers.
 #
-# > **In short.** Time goes to products, which FLOPs count, and to what they do not count: a softmax over
-# > $b \cdot h \cdot n \cdot m$ weights, copies, and new pages of memory. Memory is linear in n without
-# > weights and quadratic with them.
+# > **In short.** Time goes to products, which FLOPs count, and to what they do not count: a softmax
+# > over $b \cdot h \cdot n \cdot m$ weights, copies, and new pages of memory. Memory is linear in n
+# > without weights and quadratic with them.
 # >
 # > ```python
 # > output, _ = attention(x, x, x, need_weights=False)  # through the fused kernel
 # > ```
 # >
-# > Ask for weights only to look at them. To compare two versions, first assert that they compute the
-# > same, let them take turns, take ratios within a turn, and say "even" when the quartiles lie on both
-# > sides of one. A ratio holds for the sizes, the machine and the allocator it was measured with.
+# > Ask for weights only to look at them. To compare two versions, first assert that they compute
+# > the same, let them take turns, take ratios within a turn, and say "even" when the quartiles lie
+# > on both sides of one. A ratio holds for the sizes, the machine and the allocator it was measured
+# > with.
 #
-# Before the book reads the published designs, [the next chapter](14_masks_in_the_wild.ipynb) sorts out
-# how each of them reads a mask.
+# Before the book reads the published designs, [the next chapter](14_masks_in_the_wild.ipynb) sorts
+# out how each of them reads a mask.

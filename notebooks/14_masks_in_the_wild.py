@@ -221,8 +221,9 @@ assert [column.count("yes") for column in taken.values()] == [4, 2, 1]
 
 # %% [markdown]
 # The two masks of `nn.MultiheadAttention` are strict: `attn_mask` is `(n, m)` or `(b * h, n, m)`,
-# and `key_padding_mask` is `(b, m)`. The function takes whatever broadcasts to `(b, h, n, m)`.
-# Refusals are helpful here, since every size differs. What if two sizes are equal?
+# and `key_padding_mask` is `(b, m)`, or `(m,)` without a batch. The function takes whatever
+# broadcasts to `(b, h, n, m)`. Refusals are helpful here, since every size differs. What if two
+# sizes are equal?
 #
 # Let b = h = 2, and pass one mask per sample, `(b, n, m)`, where the function wants `(b, 1, n, m)`.
 # Sample 1 has two places of padding, and sample 0 has none. Is there an error, the right result, or
@@ -256,9 +257,9 @@ for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
 # ## Heads folded into the batch
 #
 # Much code uses the folded form of [Batches](05_batches.ipynb), where samples and heads share one
-# axis. There the heads have no axis of size 1 to stretch, so every head needs its own copy: `(b, m)`
-# → `(b, 1, 1, m)` → `(b, h, 1, m)` → `(b * h, 1, m)`. The cell compares this with the broadcast
-# mask, at sizes that differ:
+# axis. There the heads have no axis of their own to broadcast along, so each needs its own copy:
+# `(b, m)` → `(b, 1, 1, m)` → `(b, h, 1, m)` → `(b * h, 1, m)`. The cell compares this with the
+# broadcast mask, at sizes that differ:
 
 # %%
 four = [torch.randn(2, 4, length, 6).double().requires_grad_() for length in (3, 5, 5)]
@@ -288,9 +289,9 @@ print("repeat_interleave", samples.repeat_interleave(4).tolist())
 print("repeat           ", samples.repeat(4).tolist())
 
 # %% [markdown]
-# > **Pitfall.** `repeat` has the right length and the wrong order: half of the heads of sample 0 get
-# > the mask of sample 1, and the other way round. With a single sample the two functions agree, so a
-# > test with one sample cannot tell them apart.
+# > **Pitfall.** `repeat` has the right length and the wrong order: here half of the heads of sample
+# > 0 get the mask of sample 1, and the other way round. With a single sample the two functions
+# > agree, so a test with one sample cannot tell them apart.
 #
 # PyTorch's own `key_padding_mask` is the reference here: the padding, repeated for each head, must
 # do the same as the padding itself.
@@ -314,12 +315,12 @@ for name, per_head in choices.items():
 #
 # A mask may also be **additive**: floating-point numbers that are added to the scores. 0 changes
 # nothing, $-\infty$ blocks, and a number between the two is a preference, such as one point off for
-# each step of distance. Here the picture of the list ends, because an additive mask can also be a
-# price instead of a ban.
+# each step of distance. Here the doorkeeper's list no longer fits, because an additive mask can also
+# set a price instead of a ban.
 #
-# `merge_masks` takes masks of both kinds. It merges the booleans into one `blocked`, adds the floats up
-# to one `bias`, and returns the two. Together they must do what a single additive mask does in
-# PyTorch's function. Here padding, the causal mask and the distance are merged.
+# `merge_masks` takes masks of both kinds. It merges the booleans into one `blocked`, adds the
+# floats up to one `bias`, and returns the two. Together they must do what a single additive mask
+# does in PyTorch's function. Here padding, the causal mask and the distance are merged.
 
 # %%
 place = torch.arange(8)
@@ -335,9 +336,9 @@ torch.testing.assert_close(one.gradients(apart, [x]), one.gradients(together, [x
 print("equal, and so are the gradients")
 
 # %% [markdown]
-# Turning a boolean mask into an additive one takes a single line, but of the three that come to mind,
-# two are wrong. Watch the weights that the word *was* of the short sentence gives to padding, first
-# without a mask:
+# Turning a boolean mask into an additive one takes a single line, but of the three that come to
+# mind, two are wrong. Watch the weights that the word *was* of the short sentence gives to padding,
+# first without a mask:
 
 # %%
 scores = (x @ x.mT / 2).detach()[1, 2]         # (m,)
@@ -355,7 +356,8 @@ for name, additive in conversions.items():
 
 # %% [markdown]
 # `blocked.double()` *adds one* to the scores that it should hide, so padding gets more than without
-# any mask. The product fails at every key that is not blocked, because $0 \cdot -\infty$ is NaN.
+# any mask. The product fails at every key that is not blocked, because $0 \cdot -\infty$ is NaN,
+# and one NaN score makes all the weights of its row NaN, those of padding included.
 
 # %% [markdown]
 # <!-- deeper: A fast path that reads floats as booleans -->
@@ -386,9 +388,10 @@ assert not torch.allclose(fast, slow)
 # %% [markdown]
 # ## Fills in half precision
 #
-# Much code blocks with a finite number such as -1e9. Its exponential is 0, too, and one such mask cannot
-# make a row NaN. But large models compute in half precision, with 16 bits a number: **bfloat16** has the
-# range of float32 with fewer digits, and **float16** has more digits in a small range.
+# Much code blocks with a finite number such as -1e9. Its exponential is 0, too, and one such mask
+# cannot make a row NaN. But large models compute in half precision, with 16 bits a number:
+# **bfloat16** has the range of float32 with fewer digits, and **float16** has more digits in a
+# small range.
 #
 # Take a query whose three scores are 3, 1 and -2. In the first table one key is blocked, by writing
 # the fill over its score. In the other two all keys are blocked, once by writing and once by adding.
@@ -432,11 +435,11 @@ assert kept == [("all keys blocked, fill is added", torch.float32)]
 # With one blocked key, every fill that fits does the same. -1e9 does not fit into float16 and raises
 # an error, and a loud mistake is the better kind.
 #
-# With all keys blocked, a finite fill gives weights to keys that the query must not see, and no number
-# looks suspicious. A fill that replaces the scores makes them equal, so each key gets a third. A fill
-# that is added shifts all three scores alike. Then -1e4 in float32 changes nothing: the weights are
-# those without any mask, 0.88, 0.12 and 0.01. With -1e9, or in half precision, the sum keeps too few
-# digits to tell the scores apart, and the weights are uniform after all.
+# With all keys blocked, a finite fill gives weights to keys that the query must not see, and no
+# number looks suspicious. A fill that replaces the scores makes them equal, so each key gets a
+# third. A fill that is added shifts all three scores alike. Then -1e4 in float32 changes nothing:
+# the weights are those without any mask, 0.88, 0.12 and 0.01. With -1e9, or in half precision, the
+# sum keeps too few digits to tell the scores apart, and the weights are uniform after all.
 #
 # The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But masks may be added up.
 # Where two such masks cover a whole row, as the key mask and the query mask of an empty sentence do,
@@ -459,11 +462,11 @@ assert not nothing.any()
 # ## What a fully masked row gets
 #
 # NaN, zeros or uniform weights: [Masks](06_masks.ipynb#fully-masked-rows) named the three fates.
-# PyTorch's class gives NaN or zeros, depending on which of three routes a call takes. With weights,
-# it computes the softmax itself. Without weights, it calls PyTorch's function. In inference, which is
-# evaluation without gradients, self-attention takes a fast path in C++ with a softmax of its own,
-# with weights or without. Query 1 is fully masked here. The gradient printed is that of row 0, which
-# is not masked and should stay finite.
+# PyTorch's class gives NaN or zeros, depending on which of three routes a call takes. Outside
+# inference there are two: with weights it computes the softmax itself, without them it calls
+# PyTorch's function. In inference, which is evaluation without gradients, self-attention takes a
+# fast path in C++ with a softmax of its own, whether you ask for weights or not. Query 1 is fully
+# masked here. The gradient printed is that of row 0, which is not masked and should stay finite.
 
 
 # %%
@@ -543,14 +546,14 @@ assert finite.isfinite().all()
 #
 # <details><summary>What do you expect?</summary>
 #
-# One. The flag begins the diagonal at the top left, so query 0 counts as the first word, and may look at
-# key 0 only. The newest word of a text would see nothing but the first.
+# One. The flag begins the diagonal at the top left, so query 0 counts as the first word, and may
+# look at key 0 only. The newest word of a text would see nothing but the first.
 #
 # </details>
 #
-# The figure shows both masks for the newest three words: on the left the diagonal begins at the top left,
-# on the right it ends at the bottom right. Blocked keys are filled. Only on the right does each word see
-# itself and all the words before it.
+# The figure shows both masks for the newest three words: on the left the diagonal begins at the top
+# left, on the right it ends at the bottom right. Blocked keys are filled. Only on the right does
+# each word see itself and all the words before it.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -601,9 +604,9 @@ for name, call in calls.items():
 # Our function takes PyTorch's corner on purpose, so that one can replace the other. For the newest
 # words, pass a mask to either.
 #
-# PyTorch's class takes `is_causal`, too, as a hint besides an `attn_mask`. Give it the right mask for the
-# newest three words, and set the flag as well. Count the keys that each of the three queries sees: 6,
-# 7 and 8 would be right.
+# PyTorch's class takes `is_causal`, too, as a hint besides an `attn_mask`. Give it the right mask
+# for the newest three words, and set the flag as well. Count the keys that each of the three
+# queries sees: 6, 7 and 8 would be right.
 
 # %%
 torch.manual_seed(6)
@@ -633,13 +636,13 @@ for name, arguments in ways.items():
 # > **Pitfall.** In PyTorch's class `is_causal=True` promises that your mask *is* the square causal
 # > one, so the class may leave the mask out. Without weights it drops the mask and begins at the
 # > top left. With weights, or with a padding mask besides, it follows your mask. So `need_weights`,
-# > which has nothing to do with masks, decides whether the same line is right or wrong. Pass the mask
-# > alone, and leave `is_causal` out.
+# > which has nothing to do with masks, decides whether the same line is right or wrong. Pass the
+# > mask alone, and leave `is_causal` out.
 
 # %% [markdown]
-# For the newest n of m words, take the last n rows of the square mask, or count the diagonal from the
-# other corner: `triu(m - n + 1)`. What catches a wrong corner is the comparison with the whole sentence,
-# and it should be made for every n:
+# For the newest n of m words, take the last n rows of the square mask, or count the diagonal from
+# the other corner: `triu(m - n + 1)`. What catches a wrong corner is the comparison with the whole
+# sentence, and it should be made for every n:
 
 # %%
 for count in range(1, 9):
@@ -723,7 +726,7 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# There are four questions, one for each section: which way round, which shape, which dtype, which
+# Four of this chapter's questions matter here: which way round, which shape, which dtype, which
 # corner?
 #
 # </details>
@@ -769,14 +772,14 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # | Which shapes? | `(b, m)`; `(n, m)` or `(b * h, n, m)` | all that broadcast to `(b, h, n, m)` |
 # | What do floats do? | they are added | they are added |
 # | What does a fully masked row get? | with weights NaN; without them zeros, or NaN on the fast path | zeros |
-# | Which corner does `is_causal` take? | your mask's; without weights and padding the top left | the top left |
+# | Which corner does `is_causal` take? | your mask's; the top left if you ask for no weights and pass no padding mask | the top left |
 #
 # > **In short.** An additive mask is $M$ in $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$; a boolean
 # > one stands for 0 and $-\infty$.
 # >
-# > The code turns a tokenizer's mask, `(b, m)`, into an additive one, `(b, 1, 1, m)`, which broadcasts
-# > to the scores. Its last line copies the mask of each sample, `(b, n, m)`, for the folded form,
-# > `(b * h, n, m)`:
+# > The code turns a tokenizer's mask, `(b, m)`, into an additive one, `(b, 1, 1, m)`, which
+# > broadcasts to the scores. Its last line copies the mask of each sample, `(b, n, m)`, for the
+# > folded form, `(b * h, n, m)`:
 # >
 # > ```python
 # > blocked = masks.as_blocked(given, true_means="allowed")

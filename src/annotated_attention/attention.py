@@ -39,7 +39,7 @@ def scaled_dot_product_attention(
             pass 0 in evaluation.
         scale: factor on the scores; None means 1 / sqrt(d).
         need_weights: True computes step by step and returns the weights, an (n, m) matrix for
-            every leading index. False takes PyTorch's fused kernel, which never holds that matrix.
+            every leading index. False takes PyTorch's fused kernel, which need not hold it.
         score: computes the scores, (..., n, m), from ``query`` and ``key``, in place of
             ``scaled_scores``. The fused kernel knows no other scores than its own, so this
             goes step by step whatever ``need_weights`` says.
@@ -67,8 +67,8 @@ def scaled_dot_product_attention(
     # Refuse shapes, dtypes and settings that do not fit; nothing below has to ask again.
     _check(query, key, value, dropout_p)
     _check_masks(query, key, value, blocked, bias)
-    # Where nobody asks for the weights, PyTorch's fused kernel computes the same output and never
-    # holds them.
+    # Where nobody asks for the weights, PyTorch's fused kernel computes the same output. Without
+    # dropout it need not hold them.
     if not need_weights and score is None:
         return _fused(query, key, value, blocked, bias, is_causal, dropout_p, scale), None
     # The causal mask is one more mask, and merges with those of the caller.
@@ -262,7 +262,7 @@ def _fused(
     dropout_p: float,
     scale: float | None,
 ) -> Tensor:
-    """Compute the same output through PyTorch's kernel, which never holds the weights."""
+    """Compute the same output through PyTorch's kernel, which need not hold the weights."""
     if is_causal and not (blocked is None and bias is None):
         # Not every kernel takes its causal flag together with a mask.
         future = block_future(query.size(-2), key.size(-2), query.device)  # (n, m)
