@@ -25,6 +25,13 @@ def heads_map(weights: Tensor, *, name: str, alt: str, caption: str = "") -> Out
 
     Raises:
         ValueError: ``weights`` has not four axes.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import display
+        >>> weights = torch.randn(2, 4, 3, 5).softmax(-1)
+        >>> display.heads_map(weights, name="all", alt="eight heads").html.count("<a href")
+        8
     """
     if weights.dim() != 4:
         raise ValueError(f"weights must be (l, h, n, m), got {tuple(weights.shape)}")
@@ -55,7 +62,8 @@ def _cell(layer: int, head: int, weights: Tensor) -> str:
             paths.append(f'<path opacity="{opacity}" d="{lines}"/>')
     return (
         f'<td><a href="#head-{layer + 1}-{head + 1}" aria-label="layer {layer + 1}, head '
-        f'{head + 1}"><svg viewBox="0 -.5 {m} {n}">{"".join(paths)}</svg></a></td>'
+        f'{head + 1}"><svg role="img" aria-label="weights" viewBox="0 -.5 {m} {n}">'
+        f"{''.join(paths)}</svg></a></td>"
     )
 
 
@@ -68,6 +76,12 @@ def heads_table(columns: Mapping[str, Tensor], *, digits: int = 2) -> Output:
 
     Raises:
         ValueError: the columns differ in shape.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import display
+        >>> display.heads_table({"largest weight": torch.rand(2, 4)}).html.count("<tr id")
+        8
     """
     shapes = {tuple(column.shape) for column in columns.values()}
     if len(shapes) != 1 or len(next(iter(shapes))) != 2:

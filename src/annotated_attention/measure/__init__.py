@@ -73,13 +73,27 @@ def misses_goal(row: dict[str, Any]) -> bool:
 
     The goal is 1.05 times the time of PyTorch's class, and 1.07 times for a boolean (n, m) mask
     with weights at n = 2048.
+
+    Examples:
+        >>> from annotated_attention import measure
+        >>> row = {"size": (2, 3, 24, 4), "mode": "inference", "mask": "none", "weights": True}
+        >>> measure.misses_goal(row | {"ratios": {"PyTorch": {"final class": (1.03, 1.06, 1.08)}}})
+        True
     """
     special = row["mask"] == "boolean" and row["weights"] and row["size"][1] == 2048
     return row["ratios"]["PyTorch"]["final class"][1] > (1.07 if special else 1.05)
 
 
 def describe(row: dict[str, Any]) -> str:
-    """Name a case of the final class, with its time as a multiple of PyTorch's."""
+    """Name a case of the final class, with its time as a multiple of PyTorch's.
+
+    Examples:
+        >>> from annotated_attention import measure
+        >>> row = {"size": (2, 3, 24, 4), "mode": "inference", "mask": "none", "weights": True}
+        >>> row |= {"memory": "kept", "ratios": {"PyTorch": {"final class": (1.03, 1.06, 1.08)}}}
+        >>> measure.describe(row)
+        'n = 3, inference, mask none, with weights, memory kept: 1.06'
+    """
     weights = "with" if row["weights"] else "without"
     case = f"n = {row['size'][1]}, {row['mode']}, mask {row['mask']}, {weights} weights"
     return f"{case}, memory {row['memory']}: {row['ratios']['PyTorch']['final class'][1]:.2f}"

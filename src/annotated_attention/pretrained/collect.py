@@ -13,8 +13,8 @@ from annotated_attention.multihead import MultiheadAttention
 def attention_weights(model: nn.Module) -> Iterator[list[Tensor]]:
     """Collect the attention weights of every head while the block runs.
 
-    This works on every model whose attention is ``MultiheadAttention``, trained or not. The layers
-    still ask for no weights; a hook asks in their place.
+    This works on every model whose attention is ``MultiheadAttention``, trained or not.
+    The layers still ask for no weights; a hook asks in their place.
 
     Args:
         model: the model with the attention modules.
@@ -29,7 +29,8 @@ def attention_weights(model: nn.Module) -> Iterator[list[Tensor]]:
         >>> import torch
         >>> from annotated_attention import TransformerEncoder, TransformerEncoderLayer
         >>> from annotated_attention.pretrained import attention_weights
-        >>> encoder = TransformerEncoder(TransformerEncoderLayer(24, 4, batch_first=True), 3)
+        >>> layer = TransformerEncoderLayer(24, 4, batch_first=True)
+        >>> encoder = TransformerEncoder(layer, 3)
         >>> with attention_weights(encoder) as found:
         ...     output = encoder(torch.randn(2, 5, 24))
         >>> len(found), found[0].shape

@@ -32,6 +32,14 @@ def clocks(
 
     Raises:
         ValueError: an odd width, or a position that is not in ``code``.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import display
+        >>> angles = torch.arange(5.0)[:, None] * torch.tensor([1.0, 0.01])
+        >>> code = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+        >>> display.clocks(code, name="hands", shown=[0, 1]).module
+        'clocks'
     """
     n, e = code.shape
     if e % 2:

@@ -33,6 +33,14 @@ def norm_place(
 
     Raises:
         ValueError: an unknown part, more than three depths, or nothing was measured at this one.
+
+    Examples:
+        >>> from annotated_attention import display
+        >>> orders = {"post": ["attention", "norm"], "pre": ["norm", "attention"]}
+        >>> sizes = {"post": {2: [1.0, 1.0]}, "pre": {2: [1.0, 1.4]}}
+        >>> measured = {"Gradient": sizes, "Size": sizes}
+        >>> display.norm_place(orders, measured, name="norms", depth=2).module
+        'norm_place'
     """
     for part in {part for parts in orders.values() for part in parts} - set(_WIDE):
         raise ValueError(f"part ({part!r}) must be one of {', '.join(_WIDE)}")
