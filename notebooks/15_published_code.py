@@ -387,13 +387,13 @@ six = chapters.load("06_masks")
 rows = [one.EMBEDDINGS, one.embed(six.SHORT)]
 pair = nn.utils.rnn.pad_sequence(rows, batch_first=True)        # (2, 8, 4)
 real = torch.arange(8) < torch.tensor([[8], [4]])               # (2, 8)
-mask = real[:, None].expand(2, 8, 8)                            # (2, 8, 8)
+allowed = real[:, None].expand(2, 8, 8)                         # (2, 8, 8)
 crashes("wide projection", "a (b, n, n) mask, b ≠ h", RuntimeError,
-        lambda: WithMatmul(4, 4)(pair, mask))
+        lambda: WithMatmul(4, 4)(pair, allowed))
 torch.manual_seed(1)
 wide = WithMatmul(4, 2)
-as_published = wide.weights(pair, mask).mean(2)                 # (2, 2, 8)
-repaired = wide.weights(pair, mask[:, None]).mean(2)            # (2, 2, 8)
+as_published = wide.weights(pair, allowed).mean(2)              # (2, 2, 8)
+repaired = wide.weights(pair, allowed[:, None]).mean(2)         # (2, 2, 8)
 leak = as_published[1, :, 4:].sum(-1)
 note("wide projection", WRONG, "a (b, n, n) mask is read as one mask per head, b = h",
      f"on padding: head 0 {leak[0]:.2f}, head 1 {leak[1]:.2f}",
@@ -448,7 +448,7 @@ display.finish(
 
 # %%
 try:
-    published.WideProjection(4, 2)(pair, mask)
+    published.WideProjection(4, 2)(pair, allowed)
 except ValueError as error:
     print("ours:", error)
 

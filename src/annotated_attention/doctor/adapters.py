@@ -192,9 +192,9 @@ def allowed(attend: Callable[..., Any]) -> Adapted:
         >>> import torch
         >>> from annotated_attention.doctor import adapters, examine
         >>> def attend(query, key, value, allowed):
-        ...     mask = None if allowed is None else allowed[:, None]
+        ...     by_head = None if allowed is None else allowed[:, None]
         ...     q, k, v = (x.unflatten(-1, (4, 6)).transpose(1, 2) for x in (query, key, value))
-        ...     output = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
+        ...     output = torch.nn.functional.scaled_dot_product_attention(q, k, v, by_head)
         ...     return output.transpose(1, 2).flatten(2)
         >>> examine(adapters.allowed(attend), embed_dim=24, num_heads=4).ok
         True
