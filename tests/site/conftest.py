@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from book.site.build import SITE, Quiet
 
@@ -79,3 +79,18 @@ def served(chromium: str) -> Iterator[tuple[str, dict[str, str | list[str]]]]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}", Handler.extra
         server.shutdown()
+
+
+@pytest.fixture(scope="module", params=[360, 1280])
+def page(request: pytest.FixtureRequest, browser: Browser, served: tuple) -> Iterator[Page]:
+    """Open a module's ``PAGE`` at its figure, narrow and wide; at the end, nothing has failed."""
+    size = {"width": request.param, "height": 900}
+    page = browser.new_page(viewport=size, reduced_motion="reduce")
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+    page.goto(served[0] + request.module.PAGE)
+    page.locator("#" + request.module.PAGE.partition("#")[2]).scroll_into_view_if_needed()
+    yield page
+    page.close()
+    assert problems == []

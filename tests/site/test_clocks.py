@@ -1,7 +1,6 @@
 """The clocks on their page: every hand where the code has it, and nothing that jumps."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,20 +12,6 @@ from annotated_attention import sinusoidal_code
 PAGE = "/chapters/transformer/#fig-clocks"
 CODE = sinusoidal_code(120, 8)
 REACH = 0.92 * 48  # how long a hand is
-
-
-@pytest.fixture(scope="module", params=[360, 1280])
-def page(request: Any, browser: Any, served: Any) -> Iterator[Any]:
-    size = {"width": request.param, "height": 900}
-    page = browser.new_page(viewport=size, reduced_motion="reduce")
-    problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
-    page.goto(served[0] + PAGE)
-    page.locator("#fig-clocks").scroll_into_view_if_needed()
-    yield page
-    page.close()
-    assert problems == []
 
 
 def hands(figure: Any, colour: str) -> torch.Tensor:

@@ -2,10 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from playwright.sync_api import expect
 
 PAGE = "/chapters/transformer-layers/#fig-norm-place"
@@ -13,20 +11,6 @@ PARTS = {
     "post-LN": ["attention", "norm", "feed-forward", "norm"],
     "pre-LN": ["norm", "attention", "norm", "feed-forward"],
 }
-
-
-@pytest.fixture(scope="module", params=[360, 1280])
-def page(request: Any, browser: Any, served: Any) -> Iterator[Any]:
-    size = {"width": request.param, "height": 900}
-    page = browser.new_page(viewport=size, reduced_motion="reduce")
-    problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
-    page.goto(served[0] + PAGE)
-    page.locator("#fig-norm-place").scroll_into_view_if_needed()
-    yield page
-    page.close()
-    assert problems == []
 
 
 def three(number: float) -> str:

@@ -1,10 +1,8 @@
 """The figure of saturation on its page: every control, every number, nothing that jumps."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import torch
 from playwright.sync_api import expect
 
@@ -14,19 +12,6 @@ PAGE = "/chapters/one-head/#fig-why-root-d"  # in a fold, which its address open
 TALL = 106  # how far the highest bar reaches
 
 one = chapters.load("01_one_head")
-
-
-@pytest.fixture(scope="module")
-def page(browser: Any, served: Any) -> Iterator[Any]:
-    page = browser.new_page(viewport={"width": 360, "height": 900}, reduced_motion="reduce")
-    problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
-    page.goto(served[0] + PAGE)
-    page.locator("#fig-why-root-d").scroll_into_view_if_needed()
-    yield page
-    page.close()
-    assert problems == []
 
 
 def numbers(text: str) -> list[float]:
