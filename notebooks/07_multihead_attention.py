@@ -26,9 +26,10 @@ display.chapter_map(
 #
 # Beside the boolean mask `blocked` of [Masks](06_masks.ipynb) there is a second kind of mask:
 # numbers that are added to the scores, for instance to make distant keys count less. Such a mask is
-# called `bias` here; it has nothing to do with the bias of a `Linear`. In the second function, look
-# for the fix for fully masked rows. It has two halves, one before the softmax and one after. The
-# first half makes it safe to add the mask, because no row of −∞ is left.
+# called `bias` here; it has nothing to do with the bias of a `Linear`. That chapter wrote −∞ over the
+# blocked scores. Here `blocked` becomes numbers, too, 0 and −∞, so that one addition serves both
+# kinds. In the second function, look for the fix for fully masked rows. It has two halves, one before
+# the softmax and one after. The first half makes the addition safe, because no row of −∞ is left.
 
 # %%
 from annotated_attention import attention, chapters, masks
@@ -122,8 +123,9 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 #
 # Two terms first. **Appended keys**: two settings of the class each add one more key and value to
 # every sequence, as a place to look when nothing else fits ([fold
-# below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended, and
-# `(b, h, ..., d)` is `(b, h, m, d)`. **Hook**: a function that PyTorch calls after a module has run.
+# below](#going-deeper-a-place-to-attend-when-nothing-matters)). To leave room for them, a note gives
+# keys and values the shape `(b, h, ..., d)`. By default nothing is appended, and that is
+# `(b, h, m, d)`. **Hook**: a function that PyTorch calls after a module has run.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -407,15 +409,12 @@ def kept(n: int, need_weights: bool, dropout: float = 0.0) -> int:
 print("   n   with weights   without")
 for length in (64, 128, 256, 512, 1024):
     print(f"{length:4} {kept(length, True):14,} {kept(length, False):9,}")
-stored = [kept(1024, need_weights, dropout=0.1) for need_weights in (True, False)]
-print("with dropout: at least", f"{min(stored):,}")
 
 # %% [markdown]
 # From 512 to 1024 tokens the middle column grows almost fourfold, and the last one almost twofold.
-# With dropout, 1024 tokens keep more than any of these, with weights or without: on a CPU the `(n,
-# m)` weights are then stored in either case. What do the weights cost in time? The package has
-# measured how much slower a forward and backward pass is with weights than without. Each line has
-# its size as `(b, n, e, h)`; the last two name the processor and the version of PyTorch.
+# What do the weights cost in time? The package has measured how much slower a forward and backward
+# pass is with weights than without. Each line has its size as `(b, n, e, h)`; the last two name the
+# processor and the version of PyTorch.
 
 # %%
 from annotated_attention import measure
@@ -474,7 +473,16 @@ torch.testing.assert_close(*drawn)
 print(f"both drop the same {(drawn[1] == 0).sum()} of {drawn[1].numel()} weights")
 
 # %% [markdown]
-# To look at weights, call `.eval()` first.
+# To look at weights, call `.eval()` first. Dropout also costs memory. These are the bytes that 1024
+# tokens keep with it:
+
+# %%
+for need_weights in (True, False):
+    print(f"need_weights={need_weights}: {kept(1024, need_weights, dropout=0.1):,}")
+
+# %% [markdown]
+# Both numbers are above all of the [table before](#the-weights-and-what-they-cost): on a CPU, dropout
+# stores the `(n, m)` weights whether you ask for them or not.
 #
 # ## A score of your own
 #
@@ -534,7 +542,7 @@ for need_weights in (True, False):
 
 # %% [markdown]
 # They agree without weights as well: a class that overrides `score` never takes the fused kernel,
-# which would ignore the new score.
+# which would ignore the new score. The price is that `need_weights=False` saves it no memory.
 #
 # To change more than the score, override `attend`. It gets queries, keys and values of all heads,
 # and returns what each head has collected. This class silences one head, which is how you ask what

@@ -161,9 +161,9 @@ for name, design in DESIGNS.items():
 # %% [markdown]
 # Four of seven allow, three block, and the shapes differ, too. So name a mask after what True means,
 # `blocked` or `allowed`, and convert masks from outside once, at the point where they come in.
-# `as_blocked` does the conversion, and makes you state which of the two the mask is. A tokenizer,
-# here one of the library `tokenizers`, cuts a text into words or pieces. It writes 1 for each of
-# them and 0 for padding, so its 1 means *allowed*:
+# `as_blocked` does the conversion, and makes you state which of the two the mask is. Take the mask
+# of a tokenizer, a program that cuts a text into words or pieces. It writes 1 for each of them and 0
+# for padding, so its 1 means *allowed*:
 
 # %%
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -262,17 +262,17 @@ for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
 # broadcast mask, at sizes that differ:
 
 # %%
-four = [torch.randn(2, 4, length, 6).double().requires_grad_() for length in (3, 5, 5)]
+q_k_v = [torch.randn(2, 4, length, 6).double().requires_grad_() for length in (3, 5, 5)]
 pairs = masks.block_future(3, 5)                           # (n, m)
 broadcast = padding[:, None, None, :] | pairs              # (b, 1, n, m)
-small, _ = six.attend(*four, broadcast)                    # (b, h, n, d), (b, h, n, m)
+small, _ = six.attend(*q_k_v, broadcast)                   # (b, h, n, d), (b, h, n, m)
 
 each_head = padding[:, None, None, :].expand(2, 4, 1, 5)   # (b, h, 1, m)
 repeated = each_head.reshape(8, 1, 5) | pairs              # (b * h, n, m)
-folded, _ = six.attend(*(part.flatten(0, 1) for part in four), repeated)
+folded, _ = six.attend(*(part.flatten(0, 1) for part in q_k_v), repeated)
 large = folded.unflatten(0, (2, 4))                        # (b, h, n, d)
 torch.testing.assert_close(small, large)
-torch.testing.assert_close(one.gradients(small, four), one.gradients(large, four))
+torch.testing.assert_close(one.gradients(small, q_k_v), one.gradients(large, q_k_v))
 print("equal, and so are the gradients")
 print(f"the mask holds {broadcast.numel()} booleans, folded {repeated.numel()}")
 

@@ -324,7 +324,7 @@ class MultiheadAttention(nn.Module):
         # The bias of the three projections. Under autocast, PyTorch's mixed precision, parameters
         # and inputs may differ in dtype.
         bias = None if self.in_proj_bias is None else self.in_proj_bias.to(query.dtype)
-        # One packed matrix holds W_Q, W_K and W_V; three of their own exist only where the widths
+        # One packed matrix holds W_Q, W_K and W_V. Three separate ones exist only where the widths
         # of queries, keys and values differ.
         weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:
