@@ -78,8 +78,8 @@ def scaled_dot_product_attention(
     # The products below are faster on tensors that lie in one piece.
     query, key, value = _contiguous_for_speed(query, key, value)
     # Lines one and two also have a quick form, with the same result. It is not used with a
-    # score from the caller. Nor is it used while PyTorch records the call, to compile or trace it:
-    # without gradients the quick form overwrites the scores, and a recording may run with gradients.
+    # score from the caller, nor while PyTorch records the call to compile or trace it: without
+    # gradients the quick form overwrites the scores, and a recording may later run with gradients.
     recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
     quick = score is None and not recorded
     weights = _weights_for_speed(query, key, scale, blocked, bias) if quick else None
