@@ -215,10 +215,10 @@ exercises.transformer_layers.check_norm(my_norm)
 # %% [markdown]
 # ## The layer of the paper
 #
-# Put the parts together as the first Transformer does [[Vaswani et al., section
-# 3.1<!-- quoted -->](../docs/references.md#vaswani-2017)]: sublayer, then add, then normalise the sum.
-# Since the norm comes after the sum, this order is called **post-LN**. The parts are
-# named as in PyTorch, so that weights can be exchanged.
+# Put the parts together as the first Transformer does [[Vaswani et al., section 3.1<!-- quoted
+# -->](../docs/references.md#vaswani-2017)]: sublayer, then add, then normalise the sum. Since the
+# norm comes after the sum, this order is called **post-LN**. The parts are named as in PyTorch, so
+# that weights can be exchanged.
 
 
 # %%
@@ -467,9 +467,9 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 # more below; 4+4 in the table). They learn to write a row of letters backwards, a task of the
 # chapter on [training](10_training.ipynb). Each takes 200 steps with Adam. The learning rate begins
 # at a high 0.008<!-- setting --> and falls to a tenth of it. With warm-up, it begins near zero,
-# reaches the high rate after 60 steps, and then falls in the same way. The measure is the **exact match**: the share of sequences
-# that the model writes without a single mistake. Three ways: post-LN without warm-up, post-LN with
-# it, pre-LN without. Which of them learn the task?
+# reaches the high rate after 60 steps, and then falls in the same way. The measure is the **exact
+# match**: the share of sequences that the model writes without a single mistake. Three ways:
+# post-LN without warm-up, post-LN with it, pre-LN without. Which of them learn the task?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -505,8 +505,8 @@ print(f"trained on {known['date'][:10]}, torch {known['torch']}")
 # model cannot stand is a high rate from the very first step.
 #
 # The last row, with one layer on each side, is the model of the chapter on
-# [training](10_training.ipynb), which gives it 400 steps. At the high rate it learns without warm-up,
-# and in 200 steps it gets part of the way: 0.585 to 0.920.
+# [training](10_training.ipynb), which gives it 400 steps. At the high rate it learns without
+# warm-up, and in 200 steps it gets part of the way: 0.585 to 0.920.
 #
 # ## The final norm
 #
@@ -585,9 +585,9 @@ display.annotated(TransformerEncoderLayer.forward)
 # %% [markdown]
 # ## RMSNorm and SwiGLU
 #
-# Many models of today, such as LLaMA [[Touvron et al., section
-# 2.2<!-- quoted -->](../docs/references.md#touvron-2023)], keep the pre-LN layer and replace two of its
-# parts. You need both to read their code.
+# Many models of today, such as LLaMA [[Touvron et al., section 2.2<!-- quoted
+# -->](../docs/references.md#touvron-2023)], keep the pre-LN layer and replace two of its parts. You
+# need both to read their code.
 #
 # **RMSNorm** [[Zhang and Sennrich](../docs/references.md#zhang-2019)] is a layer norm without the
 # mean. It divides each word by the root of the mean square of its features, and multiplies by a
@@ -666,8 +666,9 @@ for name, part in (("ReLU, 96 wide", feed_forward), ("SwiGLU, 64 wide", swiglu))
     print(f"{name:>15}: {matrices} numbers in its matrices")
 
 # %% [markdown]
-# A third matrix would make the network half as large again. So it is made two thirds as wide, 64 instead of 96, and both have 4608 numbers in their matrices. (The ReLU network
-# has 120 biases besides.)
+# A third matrix would make the network half as large again. So it is made two thirds as wide, 64
+# instead of 96, and both have 4608 numbers in their matrices. (The ReLU network has 120 biases
+# besides.)
 #
 
 # %% [markdown]

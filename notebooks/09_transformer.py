@@ -224,8 +224,8 @@ for i in range(4):
 # ## Adding the position
 #
 # `PositionalEncoding` keeps the numbers of all positions as a table, and adds row p of the table to
-# the word at position p. The table is a **buffer**: it moves to the GPU with the model, and no optimiser
-# touches it. It is not saved with the weights either, since a formula gives it, so saved
+# the word at position p. The table is a **buffer**: it moves to the GPU with the model, and no
+# optimiser touches it. It is not saved with the weights either, since a formula gives it, so saved
 # weights fit a model of any maximal length. Now *cat* and *milk* trade places again:
 
 # %%
@@ -259,8 +259,8 @@ for batch_first in (True, False):
     print(f"    between sentences by up to {spans[1]:.2f}")
 
 # %% [markdown]
-# > **Pitfall.** Positions along the wrong axis. The shape is right, but the words have no order, and each
-# > sentence is marked by its place in the batch.
+# > **Pitfall.** Positions along the wrong axis. The shape is right, but the words have no order,
+# > and each sentence is marked by its place in the batch.
 #
 # Instead of computing positions, a model can learn a vector for each of them.
 # `LearnedPositionalEncoding` does so, and takes the same arguments. The paper found that the two
@@ -540,9 +540,9 @@ torch.testing.assert_close(at_once, one_by_one)
 print(f"the scores differ by up to {(at_once - one_by_one).abs().max():.4f}")
 
 # %% [markdown]
-# The words are nonsense, since nothing is trained. But the scores of one call agree with those of five.
-# That is what makes training fast: one call scores all places at once, and each place sees exactly
-# what it would see while writing.
+# The words are nonsense, since nothing is trained. But the scores of one call agree with those of
+# five. That is what makes training fast: one call scores all places at once, and each place sees
+# exactly what it would see while writing.
 #
 # ## Does the score depend on the distance?
 #
@@ -586,9 +586,9 @@ labels = [f"moved by {moved}" for moved in MOVED]
 one.show(labels, [*NAMES, "score"], rows.round(decimals=2) + 0.0)
 
 # %% [markdown]
-# In the names of the columns, w is a word (x in the formula) and p a position. The columns *w·w* and
-# *p·p* stay the same; the other two drift, and the score with them. The same two words, at the same distance, score nearly
-# twice as high at one place of the text as at another.
+# In the names of the columns, w is a word (x in the formula) and p a position. The columns *w·w*
+# and *p·p* stay the same; the other two drift, and the score with them. The same two words, at the
+# same distance, score nearly twice as high at one place of the text as at another.
 #
 # A model multiplies by $W_Q$ and $W_K$ first. Do they remove the drift by themselves? Draw both at
 # random, and look at the largest minus the smallest value of each term over 100 places.
@@ -719,18 +719,17 @@ exercises.transformer.check_shift_matrix(shift_matrix)
 # %% [markdown]
 # ## What you have now
 #
-# You have the Transformer of the paper (with the two options set), from token ids to scores. You have
-# checked that it
-# knows no order without positions, that with them a shift is a rotation, and that no row of the
-# decoder sees what comes later.
+# You have the Transformer of the paper (with the two options set), from token ids to scores. You
+# have checked that it knows no order without positions, that with them a shift is a rotation, and
+# that no row of the decoder sees what comes later.
 #
-# > **In short.** Without a mask, attention does not know the order of words, so each word carries its
-# > position:
+# > **In short.** Without a mask, attention does not know the order of words, so each word carries
+# > its position:
 # >
 # > $$x_p = \sqrt e \cdot \mathrm{embedding}(\mathrm{id}_p) + \mathrm{PE}_p \qquad \mathrm{PE}_p \cdot \mathrm{PE}_q = \sum_i \cos\frac{p - q}{10000^{2i/e}}$$
 # >
-# > Ids `(b, m)` and `(b, n)` go in, scores `(b, n, v)` come out; in between everything is `(b, m, e)`
-# > or `(b, n, e)`.
+# > Ids `(b, m)` and `(b, n)` go in, scores `(b, n, v)` come out; in between everything is `(b, m,
+# > e)` or `(b, n, e)`.
 # >
 # > ```python
 # > memory = encoder(positions(embed(src) * e**0.5))
