@@ -283,7 +283,8 @@ for name, options in SETTINGS.items():
 # %% [markdown]
 # Each line counts three gradients more than parameters: those of the three inputs.
 #
-# So in a model that somebody else has written, one line replaces the module. Take PyTorch's encoder
+# So in a model that somebody else has written, one line replaces the module, and a second one loads
+# the old parameters. Take PyTorch's encoder
 # layer, which is attention with some steps after it that the [next
 # chapter](08_transformer_layers.ipynb) explains. Its `state_dict`, the parameters by name, still
 # fits:
@@ -421,7 +422,7 @@ from annotated_attention import measure
 
 for row in measure.find("versions", mode="forward + backward"):
     size, times = tuple(row["size"]), row["milliseconds"]
-    slower = times["07 final class, weights"][1] / times["07 final class"][1]
+    slower = times["07 final class, weights"][1] / times["07 final class"][1]  # medians
     print(f"{size}: {slower:.2f}x the time")
 origin = measure.load()["provenance"]
 print(origin["cpu"])
@@ -481,8 +482,9 @@ for need_weights in (True, False):
     print(f"need_weights={need_weights}: {kept(1024, need_weights, dropout=0.1):,}")
 
 # %% [markdown]
-# Both numbers are above all of the [table before](#the-weights-and-what-they-cost): on a CPU, dropout
-# stores the `(n, m)` weights whether you ask for them or not.
+# Both numbers are above all of the [table before](#the-weights-and-what-they-cost). On a CPU, dropout
+# stores three `(n, m)` matrices per head, whether you ask for the weights or not: the weights, the
+# random factors, and the product of the two.
 #
 # ## A score of your own
 #

@@ -389,24 +389,33 @@ display.norm_place(orders, rows, name="norm-place", depth=24)
 
 # %% [markdown]
 # Why does the last of 24 pre-LN layers get only half? The final norm may be the reason, because it
-# divides by a stream that has grown. Measure the last layers again, with the final norm left out:
+# divides by a stream that has grown. Measure the last and the first layers again, with the final
+# norm left out:
 
 # %%
 bare = {depth: by_layer(True, depth, final=False) for depth in (6, 24)}
-found = []
-for stacks, what in ((measured["pre-LN"], 0), (measured["pre-LN"], 1), (bare, 1)):
-    found.append(torch.stack([stacks[depth][what][:, -1].mean() for depth in (6, 24)]))
-labels = ["size of the stream", "gradient, with final norm", "gradient, without"]
-one.show(labels, ["last of 6", "last of 24"], torch.stack(found))
-_, halved, kept = (row[1] / row[0] for row in found)
+rows = {"size after the last": (measured["pre-LN"], 0, -1)}
+for place, layer in (("last", -1), ("first", 0)):
+    rows[f"gradient of the {place}"] = (measured["pre-LN"], 1, layer)
+    rows["   without final norm" + " " * (layer + 1)] = (bare, 1, layer)
+found = torch.stack([
+    torch.stack([stacks[depth][what][:, layer].mean() for depth in (6, 24)])
+    for stacks, what, layer in rows.values()
+])
+one.show(list(rows), ["6 layers", "24 layers"], found)
+_, halved, kept, same, doubled = found[:, 1] / found[:, 0]
 assert 0.4 < halved < 0.65
 assert 0.85 < kept < 1.15
+assert 0.85 < same < 1.15
+assert 1.7 < doubled < 2.5
 
 # %% [markdown]
 # Without the final norm, the last layer gets about the same gradient at both depths. So the drop
 # from 112 to 60 is the work of the final norm, which divides by the size of the stream: 1.94 after
 # 6 layers, 3.76 after 24. Divide the gradients without the norm, 220 and 230, by these sizes, and
-# you get nearly those with it.
+# you get nearly those with it. The norm divides what reaches the first layer, too. But the first
+# layer also acts through all the layers above it, so without the norm it gets twice as much in the
+# deeper stack; with the norm the two effects nearly cancel.
 #
 # So the usual explanation is not enough: all these gradients are within a factor of four, and
 # neither order starves a layer.
@@ -414,10 +423,10 @@ assert 0.85 < kept < 1.15
 # ### What one step does to the output
 #
 # Nor does the size of a gradient say how training begins. The usual optimiser, Adam, cancels it:
-# its first step moves every parameter by the same amount, the learning rate. What matters is how
-# far such a step moves the *output*. There is no task yet, so take one step towards random
-# targets, and compare the output before and after it. *Moved* is how far it went, as a share of
-# its size; *error* is how the squared error changed.
+# its first step moves every parameter by the same amount, the learning rate. What matters is what
+# such a step does to the *output*. There is no task yet, so take one step towards random targets,
+# and compare the output before and after it. *Moved* is how far the output went, as a share of its
+# size; *error* is how the squared error changed.
 
 
 # %%
@@ -455,7 +464,10 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 # post-LN gains a little more than pre-LN: 2.5% against 1.9%. So a deep post-LN stack can learn, but
 # it wastes most of a large first step: from ten times the step, pre-LN gains almost six times as
 # much, and post-LN not even twice as much. At both rates the output of the deep post-LN stack
-# reacts more strongly to a step, as [Liu et al.](../docs/references.md#liu-2020) found, too.
+# reacts more strongly to a step. [Liu et al.](../docs/references.md#liu-2020) found this, too, and
+# give a reason. With post-LN, each norm brings the stream back to size one, so every sublayer keeps
+# a large share in it, and the changes of all sublayers add up. With pre-LN the stream grows, and
+# the share of each further sublayer shrinks.
 #
 # ### Learning-rate warm-up in training runs
 #
@@ -500,7 +512,7 @@ print(f"trained on {known['date'][:10]}, torch {known['torch']}")
 # At the high learning rate, deep post-LN without warm-up fails: four of five seeds write not
 # one sequence correctly, and the fifth only some. With 60 steps of warm-up the same model gets
 # at least 0.925 of them right, and is no worse than pre-LN. Pre-LN learns the task without any
-# warm-up, and that is the reason most often given for moving the norm. At half the rate, all five
+# warm-up, and that is what moving the norm gains in practice. At half the rate, all five
 # seeds of post-LN without warm-up learn, too, but none gets beyond 0.860. So what a deep post-LN
 # model cannot stand is a high rate from the very first step.
 #
@@ -635,10 +647,10 @@ for name, norm in norms.items():
 #
 # **SwiGLU** [[Shazeer](../docs/references.md#shazeer-2020)] replaces the ReLU in the feed-forward
 # network by a gate; its author measured lower losses with it at the same number of parameters. The
-# word is widened twice. One of the two passes through $\mathrm{SiLU}(z) = z \cdot
-# \mathrm{sigmoid}(z)$, a smooth relative of the ReLU in which the sigmoid squeezes a number between
-# 0 and 1. Then it multiplies the other, number by number. So the first, the gate, sets a factor for
-# each number of the second, and a factor near 0 shuts it out.
+# word is widened twice. The sigmoid turns any number into one between 0 and 1. One of the two
+# widened words passes through $\mathrm{SiLU}(z) = z \cdot \mathrm{sigmoid}(z)$, a smooth relative
+# of the ReLU: near 0 for very negative z, nearly z for large z. The result, the gate, multiplies
+# the other word, number by number: a factor near 0 shuts a number out, a large one amplifies it.
 #
 # $$\mathrm{SwiGLU}(x) = \bigl(\mathrm{SiLU}(x W_1) \odot x W_3\bigr)\, W_2$$
 #
@@ -743,7 +755,7 @@ for reset in (False, True):
 # read. The encoder's output is called the **memory**, one row per word that was read. With the
 # feed-forward network that makes three sublayers. Each goes through `_residual`, which takes the
 # sublayer, its norm and its dropout, and adds and normalises in one of the two orders from above;
-# the two checks look at shapes only.
+# the lines of checks refuse arguments that do not fit.
 
 # %%
 from annotated_attention import TransformerDecoderLayer

@@ -10,8 +10,8 @@
 # Both sentences have the same words, and you know at once who drank whom. Attention does
 # not: it compares words with words and never asks where they stand. Nor does any other part of an
 # [encoder layer](08_transformer_layers.ipynb); in a decoder, the causal mask tells earlier from
-# later, but not how far apart. So the model has to write each word's place into the word itself,
-# before the first layer.
+# later, and the distance at best indirectly. So the model writes each word's place into the word
+# itself, before the first layer.
 #
 # In this chapter you do that with clocks: each word is stamped with a time, shown on several clocks
 # that run at different speeds. Then everything comes together. You put embeddings and positions
@@ -187,10 +187,10 @@ display.finish(drawing, name="near-and-far", alt=(
 #
 # ## A shift is a rotation
 #
-# Why sines and cosines, and not some other curves? The authors guess that they make it easy to learn
-# to look at a word *at a certain distance*, because one fixed matrix takes every position to the one
-# that many words away. Find the matrix that moves a position three words ahead, by least squares
-# over 400 positions, without using the formula.
+# Why sines and cosines, and not some other curves? The authors guess that they make it easy to
+# learn to look at a word *at a certain distance*, because for each distance there is one fixed
+# matrix that moves every position by that distance. Find the matrix that moves a position three
+# words ahead, by least squares over 400 positions, without using the formula.
 
 # %%
 positions = sinusoidal_code(400, 8)                                 # (400, 8)
@@ -408,11 +408,11 @@ caption = "Residual connections, norms and the second encoder layer are left out
 display.flow(places, steps, SEEN, letters, name="shapes-through", caption=caption)
 
 # %% [markdown]
-# On the left is the encoder, on the right the decoder with its first layer opened; v is the size
-# of the vocabulary. The memory is what comes out of the last encoder layer. The width is e all the
-# way from the embedding to the last layer. Only the feed-forward network widens it for a moment,
-# here to twice e, and only the last projection leaves it. The columns
-# meet in the cross-attention, and from there on m is gone.
+# On the left is the encoder, on the right the decoder with its first layer opened; v is the size of
+# the vocabulary. The memory is what comes out of the whole encoder, its final norm included. The
+# width is e all the way from the embedding to the last layer. Only the feed-forward network widens
+# it for a moment, here to twice e, and only the last projection leaves it. The columns meet in the
+# cross-attention, and from there on m is gone.
 #
 
 # %% [markdown]
@@ -462,7 +462,7 @@ assert difference < 1e-3
 #
 # Row i scores the word after word i, so it must not depend on any later word. Check that by
 # differentiating: how strongly does row i react to the vector of word j? Once with the model, once
-# with its causal mask forgotten.
+# with its causal mask forgotten. Five words make ten pairs of a row and a later word.
 
 
 # %%
@@ -544,13 +544,13 @@ print(f"the scores differ by up to {(at_once - one_by_one).abs().max():.4f}")
 # five. That is what makes training fast: one call scores all places at once, and each place sees
 # exactly what it would see while writing.
 #
-# ## Does the score depend on the distance?
+# ## Does an attention score depend on the distance?
 #
-# Come back to the positions. *It* refers to *cat*, four words back. If the same words stood later
-# in a longer text, nothing between them would change, and you would want the same score. The dot
-# product of two *positions* depends on the distance alone. But the score compares sums, word plus
-# position, and a product of two sums has four terms ([Dai et al.](../docs/references.md#dai-2019)
-# write them out in section 3.3):
+# Come back to the positions, and to the scores inside attention, query times key. *It* refers to
+# *cat*, four words back. If the same words stood later in a longer text, nothing between them would
+# change, and you would want the same score. The dot product of two *positions* depends on the
+# distance alone. But the score compares sums, word plus position, and a product of two sums has
+# four terms ([Dai et al.](../docs/references.md#dai-2019) write them out in section 3.3):
 #
 # $$(x_i + p_i) \cdot (x_j + p_j) = x_i \cdot x_j + x_i \cdot p_j + p_i \cdot x_j + p_i \cdot p_j$$
 #
@@ -612,7 +612,7 @@ one.show(["without matrices", "random matrices"], NAMES, torch.stack(spans))
 #
 # A shift is a rotation, and turning two vectors by the same angle leaves their dot product
 # unchanged. So what would have to be turned, so that the *whole* score depends on the distance
-# alone? A later chapter answers this question.
+# alone? [Positions](18_positions.ipynb) answers this question.
 #
 # ## Exercises
 #

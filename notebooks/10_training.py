@@ -953,19 +953,19 @@ print("drankd, one layer", "->", write_on(single, "drankd"))
 
 # %%
 def roles(model: Copier) -> Tensor:
-    """Measure each head's weight on the previous token, and on what follows earlier copies."""
+    """Measure each head's weight on the previous token, and after earlier copies."""
     ids, period = repeated(200, torch.Generator().manual_seed(99))
     place = torch.arange(LENGTH)                                  # (n,)
     previous = place == place[:, None] - 1                        # (n, n)
     before = F.pad(ids[:, :-1], (1, 0), value=-1)                 # (b, n)
-    after_a_copy = (before[:, None] == ids[..., None])[:, None]  # (b, 1, n, n)
+    after_a_copy = (before[:, None] == ids[..., None])[:, None]   # (b, 1, n, n)
     later = place >= period                                       # (b, n)
     found = []
     for attention in model.layers:
         weights = weights_in(attention, model, ids)                    # (b, h, n, n)
         # Each query's weight on such keys, for the queries of one part of the text.
         first = (weights * previous).sum(-1).mT[~later & (place > 0)]  # (..., h)
-        second = (weights * after_a_copy).sum(-1).mT[later]           # (..., h)
+        second = (weights * after_a_copy).sum(-1).mT[later]            # (..., h)
         found.append(torch.stack([first.mean(0), second.mean(0)], 1))
     return torch.stack(found)                                          # (layers, h, 2)
 

@@ -130,7 +130,7 @@ print("tokens", tuple(tokens.shape), "- padded:", int(blocked.sum()))
 if BertModel:
     theirs = BertModel.from_pretrained(folder, local_files_only=True).eval()
     with torch.no_grad():
-        # the embeddings, then the output of each layer; their mask is 1 where a token is real
+        # the embeddings, then the output of each layer; the mask is 1 for a token
         states = theirs(tokens, (~blocked).long(), output_hidden_states=True).hidden_states
         x = model.embed(tokens)  # (b, n, e)
         for number, expected in enumerate(states):

@@ -27,14 +27,14 @@ display.chapter_map(
 # - A ratio of two times is taken within each turn, and the median of these ratios is what you read.
 # - Each median is kept with its **quartiles**: a quarter of the turns gave less than the lower one, a
 #   quarter gave more than the upper one. A ratio whose quartiles lie on both sides of one may be
-# noise,   so the tables print it as "even".
+#   noise, so the tables print it as "even".
 #
 # Few turns make rough quartiles, and among hundreds of ratios some miss "even" by chance. So read
 # nothing into a few percent. This page runs no measurement of its own; `make bench` does that, in
 # about 25 minutes, and writes its results to `src/annotated_attention/data/benchmarks.json`. The
 # tables show a part of that file; `find` gives you any of its cases. First, where the numbers come
-# from. The *load* is how many processes were already running, on average, when the measurement
-# began; 0 means an idle machine.
+# from. The *load* is how many processes ran, on average, in the minute before a run began. Near 2,
+# other work had kept the machine busy until then. Ratios suffer less from such things than times do.
 
 # %%
 from annotated_attention import measure
@@ -50,7 +50,8 @@ def origin(section: str) -> None:
     """Print a section's date and commit, the load of the machine, and the turns."""
     run = RUN.get("renewed", {}).get(section, RUN)
     turns = [row["rounds"] for row in find(section)]
-    rounds = f", {min(turns)} to {max(turns)} turns" if turns else ""
+    counts = " to ".join(map(str, sorted({min(turns), max(turns)} if turns else ())))
+    rounds = f", {counts} turns" if turns else ""
     commit, load = run["commit"][:7], run["load"][0]
     print(f"[{section}: {run['date'][:16]}, commit {commit}, load {load:.2f}{rounds}]")
 
@@ -74,9 +75,9 @@ for b, n, e, h in SIZES:
 # Here are all versions that this book builds, the designs of [Published
 # code](15_published_code.ipynb) that can take the same parameters, and PyTorch's own class. Each
 # time is divided by that of the **bare minimum**: matrix products for the projections and PyTorch's
-# fused kernel between them, without checks or options. The number before a name is its chapter.
-# "Weights" means that the attention weights were asked for. The first three columns are the forward
-# pass, the last three a forward and a backward pass.
+# fused kernel between them, without checks or options. It is a yardstick and no lower limit. The
+# number before a name is its chapter. "Weights" means that the attention weights were asked for. The
+# first three columns are the forward pass, the last three a forward and a backward pass.
 
 
 # %%
@@ -86,8 +87,8 @@ def shown(ratio: list[float]) -> str:
     return "even" if low <= 1 <= up else f"{middle:.2f}"
 
 
-ways = {"forward": ("n", "o", 0.14), "forward + backward": ("h", "s", -0.14)}
-rows = [row for mode in ways for row in find("versions", mode=mode)]
+modes = ("forward", "forward + backward")
+rows = [row for mode in modes for row in find("versions", mode=mode)]
 print(f"{'times the bare minimum':27}{'forward':>16}{'forward + backward':>26}")
 print(f"{'':27}" + "".join(f"{row['size'][1]:>8}" for row in rows))
 for name in rows[0]["ratios"]["bare minimum"]:
@@ -100,29 +101,34 @@ origin("versions")
 # backward pass. A line goes from the lower to the upper quartile.
 
 # %% jupyter={"source_hidden": true}
-names = list(find("versions")[0]["ratios"]["bare minimum"])[::-1]
+names = list(rows[0]["ratios"]["bare minimum"])[::-1]
 drawing, axes = display.panels(860, 28 * len(names) + 90, columns=3)
 for ax, size in zip(axes, SIZES):
     ax.sharex(axes[-1]) if ax is not axes[-1] else None
-    for mode, (letter, marker, shift) in ways.items():
+    for mode, letter, marker, shift in ((modes[0], *"no", 0.14), (modes[1], *"hs", -0.14)):
         row = find("versions", mode=mode, size=list(size))[0]["ratios"]["bare minimum"]
         low, middle, up = zip(*(row[name] for name in names))
         y, colour = [i + shift for i in range(len(names))], display.COLOURS[letter]
         ax.hlines(y, low, up, color=colour, linewidth=1.5)
         ax.plot(middle, y, marker, color=colour, markersize=5, label=mode)
     ax.axvline(1, color=display.COLOURS["b"], linewidth=0.8)
-    ax.set(title=f"n = {size[1]}", xlabel="× bare minimum")
-    ax.set_yticks(range(len(names)), names if ax is axes[0] else [])
+    ax.set(title=f"n = {size[1]}", xlabel="× bare minimum", yticks=range(len(names)))
+    ax.set_yticklabels(names if ax is axes[0] else [])
 axes[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, frameon=False)
-last = find("versions", mode="forward")[-1]["ratios"]["bare minimum"]
-said = ", ".join(f"{name} {ratio[1]:.2f}" for name, ratio in last.items())
-alt = f"Time over the bare minimum, at three lengths. Forward at the longest: {said}."
+last = find("versions", mode="forward")[-1]["ratios"]["bare minimum"].items()
+alt = "Time over the bare minimum, at three lengths. Forward at the longest: "
+alt += ", ".join(f"{name} {ratio[1]:.2f}" for name, ratio in last)
 display.finish(drawing, name="every-version", alt=alt)
 
 # %% [markdown]
 # At n = 2048 two groups appear. What goes through the fused kernel stays near one. What stores the
-# weights takes much longer, because there are n² of them for each head. At n = 128 the
-# groups almost touch.
+# weights takes much longer, because there are n² of them for each head. At the shorter sizes there
+# are no two groups: several versions that store the weights are as fast as PyTorch's class, which
+# does not.
+#
+# In the forward pass with weights, the final class is a little slower than most versions of
+# chapters 2 to 5. It does more than they do: it checks its inputs, looks after masks, and returns
+# the mean of the weights over the heads.
 #
 # ## Where the time goes
 #
@@ -176,10 +182,10 @@ assert parts["published sequence first"]["copy_"] > 0.1
 # allocator may keep the memory for the next tensor, or return it to the system, which then has to
 # hand it out anew, in **pages** of 4 KiB, each filled with zeros first. Which of the two happens
 # depends on sizes and on what the process did before [[mallopt](../docs/references.md#mallopt)]. To
-# separate the cause "memory" from the cause "arithmetic", `make bench` measures both ways in
-# processes of their own. In one process the allocator is told to keep everything, in the other to
-# return every large block. The last two columns count the pages that one call took, all heads at
-# once and with the list.
+# separate the cause "memory" from the cause "arithmetic", `make bench` measures the two versions in
+# two processes. In one the allocator is told to keep everything, in the other to return every large
+# block. In the table, "both" is a forward and a backward pass. The last two columns count the pages
+# that one call took, all heads at once and with the list.
 #
 # Does the list of heads need less time, and if so, in which of the two processes?
 #
@@ -206,9 +212,10 @@ origin("one by one")
 # %% [markdown]
 # In this table the list of heads needs more time in every case. It takes more pages, not fewer, and
 # it is slower with memory kept, too, so the smaller pieces themselves cost time. In the table of
-# all versions it was not slower at n = 512 and n = 2048. There many versions share one process and
-# its allocator, so trust the separate processes, and not the order of two neighbouring lines up
-# there. One product for all heads is also shorter to write, and has no parameters per head.
+# all versions it was about as fast at n = 512, and faster at n = 2048. There many versions share
+# one process and its allocator, so trust the separate processes, and not the order of two
+# neighbouring lines up there. One product for all heads is also shorter to write, and has no
+# parameters per head.
 #
 # ### How good is the bare minimum?
 #
@@ -262,6 +269,11 @@ assert find("lengths", size=[1, 2048, 512, 8])[0]["ratios"]["final class"][
     "final class, weights"][0] > 2
 
 # %% [markdown]
+# The price jumps between n = 512 and n = 1024, and then stays about the same, since both sides grow
+# with n². At n = 1024 the weights of the 8 heads reach 32 MiB. That is the size from which the
+# allocator returns every block, as the last pitfall of this chapter says; the table cannot tell
+# whether this is the cause.
+#
 # The figure draws both against n, for one sequence. The memory is the peak of a forward and a
 # backward pass.
 
@@ -327,7 +339,7 @@ for name, row in kept.items():
 # ## The price of a mask
 #
 # Here is the final class under every kind of mask, at the middle size, divided by the same call
-# without a mask. "Both" is a forward and a backward pass.
+# without a mask.
 
 # %%
 rows = [row for weights in (False, True) for row in find("masks", weights=weights)]
@@ -466,7 +478,10 @@ for _, n, _, _ in SIZES:
 origin("final class")
 
 # %% [markdown]
-# Now count the cases, both measurements of each, and name those that miss the goal:
+# The lowest numbers stand under "infer.": without gradients, PyTorch's class takes its fast path,
+# which computes all the weights and makes no use of `is_causal`, while the final class goes
+# through the fused kernel. Now count the cases, both measurements of each, and name those that miss
+# the goal:
 
 # %%
 cases = find("final class")
@@ -500,10 +515,11 @@ origin("final class")
 
 # %% [markdown]
 # With weights, there is no kernel that would take views. So the class copies, too, and makes
-# queries, keys and values contiguous first. Then it adds the mask to the scores in place. It looks
-# for fully masked rows in the mask, not in the scores, because the mask is smaller. Here is what
-# the copies alone ("contiguous first") and both together ("final class") are worth, beside the
-# formula written down step by step as in [Multi-head
+# queries, keys and values contiguous first; that saves memory, as
+# [Counting](12_counting.ipynb#what-the-backward-pass-needs) has shown. Then it adds the mask to the
+# scores in place. It looks for fully masked rows in the mask, not in the scores, because the mask is
+# smaller. Here is what the copies alone take ("contiguous first"), and what copies and mask together
+# take ("final class"), beside the formula written down step by step as in [Multi-head
 # attention](07_multihead_attention.ipynb#two-ways-through).
 
 # %%

@@ -300,8 +300,8 @@ class MultiheadAttention(nn.Module):
             >>> CosineAttention(24, 4)(x, x, x)[1].shape
             torch.Size([2, 5, 5])
         """
-        # With a score of one's own, set in a subclass or on the module itself, the fused kernel
-        # would compute something else. Whoever leaves ``score`` alone keeps the kernel.
+        # Only an overridden score, in a subclass or on the module itself, is passed on; the kernel
+        # would compute another one. Otherwise ``score`` is not called, and the kernel may be used.
         overridden = "score" in self.__dict__ or type(self).score is not MultiheadAttention.score
         return scaled_dot_product_attention(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights,
