@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING
 from annotated_attention._lazy import import_lazily
 
 if TYPE_CHECKING:
+    from annotated_attention.modern.biases import (
+        AlibiBias,
+        BiasedAttention,
+        BucketedBias,
+        alibi_slopes,
+        relative_buckets,
+    )
     from annotated_attention.modern.frequencies import rotary_frequencies
     from annotated_attention.modern.rotary import (
         RotaryAttention,
@@ -24,10 +31,15 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AlibiBias",
+    "BiasedAttention",
+    "BucketedBias",
     "RotaryAttention",
     "RotaryEmbedding",
+    "alibi_slopes",
     "half_to_interleaved",
     "interleaved_to_half",
+    "relative_buckets",
     "rotary_frequencies",
     "rotate",
 ]
