@@ -90,6 +90,8 @@ DIFFERS = {
     "softmax-over-heads": EVERYWHERE,
     "dropout-before-softmax": {TRAINING},
     "dropout-in-evaluation": {EVALUATION},
+    "rotation-layout-mixed": EVERYWHERE,
+    "rotates-one-side": EVERYWHERE,
 }
 BY_CODE = pytest.mark.parametrize("code", MISTAKES)
 
@@ -116,9 +118,9 @@ def output(version, situation):
         return None
 
 
-def same(version, situation):
+def same(version, situation, right=MultiheadAttention):
     """Tell whether a version gives what the right one gives; an error is not the same."""
-    found, expected = output(version, situation), output(MultiheadAttention, situation)
+    found, expected = output(version, situation), output(right, situation)
     if found is None:
         return False
     assert found.shape == expected.shape
@@ -128,7 +130,8 @@ def same(version, situation):
 
 @BY_CODE
 def test_differs_where_it_should_and_only_there(code):
-    found = {where for where in EVERYWHERE if not same(MISTAKES[code].version, where)}
+    entry = MISTAKES[code]
+    found = {where for where in EVERYWHERE if not same(entry.version, where, entry.of)}
     assert found == DIFFERS[code]
 
 
@@ -153,7 +156,7 @@ def test_is_described(code):
 @pytest.mark.parametrize("code", sorted(set(DIFFERS) - {"heads-in-a-plain-list"}))
 def test_parameters_are_those_of_the_right_version(code):
     module = made(MISTAKES[code].version)
-    module.load_state_dict(made(MultiheadAttention).state_dict())
+    module.load_state_dict(made(MISTAKES[code].of).state_dict())
 
 
 def test_heads_in_a_plain_list_are_not_registered():

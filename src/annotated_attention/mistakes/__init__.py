@@ -43,6 +43,8 @@ Examples:
     softmax-over-heads                 SoftmaxOverHeads
     dropout-before-softmax             DropoutBeforeSoftmax
     dropout-in-evaluation              DropoutInEvaluation
+    rotation-layout-mixed              RotationLayoutMixed
+    rotates-one-side                   RotatesOneSide
 """
 
 from typing import TYPE_CHECKING
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
         SplitAndMergeWithoutTranspose,
         SplitWithoutTranspose,
     )
+    from annotated_attention.mistakes.rotation import RotatesOneSide, RotationLayoutMixed
     from annotated_attention.mistakes.scores import (
         DropoutBeforeSoftmax,
         DropoutInEvaluation,
@@ -126,6 +129,8 @@ __all__ = [
     "OutputProjectionDoubled",
     "OutputProjectionMissing",
     "PaddingMaskOnQueries",
+    "RotatesOneSide",
+    "RotationLayoutMixed",
     "ScaleByLength",
     "ScaleByModelWidth",
     "ScaleTwice",

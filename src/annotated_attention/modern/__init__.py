@@ -1,0 +1,47 @@
+"""Attention today: what models since 2017 have changed, one file per idea, on the final class.
+
+Examples:
+    >>> import torch
+    >>> from annotated_attention.modern import RotaryAttention
+    >>> attention = RotaryAttention(embed_dim=24, num_heads=4, batch_first=True)
+    >>> x = torch.randn(2, 5, 24)
+    >>> attention(x, x, x, is_causal=True)[0].shape
+    torch.Size([2, 5, 24])
+"""
+
+from typing import TYPE_CHECKING
+
+from annotated_attention._lazy import import_lazily
+
+if TYPE_CHECKING:
+    from annotated_attention.modern.biases import (
+        AlibiBias,
+        BiasedAttention,
+        BucketedBias,
+        alibi_slopes,
+        relative_buckets,
+    )
+    from annotated_attention.modern.frequencies import rotary_frequencies
+    from annotated_attention.modern.rotary import (
+        RotaryAttention,
+        RotaryEmbedding,
+        half_to_interleaved,
+        interleaved_to_half,
+        rotate,
+    )
+
+__all__ = [
+    "AlibiBias",
+    "BiasedAttention",
+    "BucketedBias",
+    "RotaryAttention",
+    "RotaryEmbedding",
+    "alibi_slopes",
+    "half_to_interleaved",
+    "interleaved_to_half",
+    "relative_buckets",
+    "rotary_frequencies",
+    "rotate",
+]
+
+import_lazily(__name__)
