@@ -123,7 +123,8 @@ def train(run: Run, until: int, watch: Callable[[Run], None] | None = None) -> N
 #
 # How good is the model? Take 200 fresh sequences and measure three numbers.
 #
-# - **Loss**: the number that training lowers, here on sequences that the model has not seen.
+# - **Loss**: the number that training lowers, here on newly drawn sequences. (With ten letters the
+#   model has met hardly any of them before. Of the shorter ones, later, it has met many.)
 # - **Accuracy**: how often the likeliest token is the right one. The right beginning is given, so
 #   the accuracy is teacher-forced, like the loss.
 # - **Exact match**: how often the model writes the whole target without a mistake, given the source
@@ -344,7 +345,8 @@ print(f"weight on padding: {unseen}")
 assert unseen == 0
 
 # %% [markdown]
-# All 200 sequences are right, and padding gets exactly nothing.
+# All 200 sequences are right. In the cross-attention on the three sequences above, padding gets
+# exactly nothing.
 
 # %% [markdown]
 # <!-- deeper: lengths that it has not met -->
@@ -471,9 +473,9 @@ display.finish(drawing, name="contributions", alt=f"Exact match with parts silen
 # the sequences come out right. In most rows the ring lies far to the right of the bar, because one
 # token is easier to get right than a whole sequence.
 #
-# Without the decoder's self-attention the exact match is zero. So take a fresh model, and silence
-# this attention from the first step of training on. How well does it learn to write backwards: not
-# at all, a little, or as well as the whole model?
+# Without the decoder's self-attention the exact match is zero. Does the task need it, then? Take a
+# fresh model, and silence this attention from the first step of training on. How well does it learn
+# to write backwards: not at all, a little, or as well as the whole model?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -512,9 +514,9 @@ for part in attentions(right.model):
 # self-attention is needed only by a model that was trained with it. A model that never had the
 # encoder's self-attention still writes about seven of ten sequences right, but not all of them.
 # What does that attention add? The first letter to write is the last of the source, and which place
-# is the last depends on the length. Through the encoder's self-attention each letter can learn the
-# length. If this is the reason, a model for ten letters should do without, since there the last
-# place is always the tenth:
+# is the last depends on the length. In the encoder's self-attention padding gets no weight, so a
+# letter can find the last place that is filled, and with it the length. If this is the reason, a
+# model for ten letters should do without, since there the last place is always the tenth:
 
 # %%
 fixed = begin(ten_backwards, heads=1, steps=STEPS)
@@ -625,9 +627,9 @@ display.finish(drawing, name="loss-and-exact-match", alt=(
 # For the first 180 steps the wrong merge has the lower loss, and in the end its loss is near zero,
 # too. By its loss, it looks like a model that works. By its exact match, it has learned nothing.
 #
-# Now **both wrong**: the split is a straight reshape, too. Such a model cannot learn to write
-# backwards, for a reason that comes below. So it gets a task that it can learn: to copy ten
-# letters, in 160 steps.
+# The second mistake is called **both wrong**: not only the merge is a straight reshape, but the
+# split, too. Such a model cannot learn to write backwards, for a reason that comes below. So it
+# gets a task that it can learn: to copy ten letters, in 160 steps.
 
 
 # %%
@@ -713,17 +715,17 @@ for name, run in models.items():
         assert (gap > 1e-3) == (name != "right")
 
 # %% jupyter={"source_hidden": true}
-drawing, axes = display.panels(400, 190, columns=3)
+drawing, axes = display.panels(700, 270, columns=3)
 for ax, (name, table) in zip(axes, tables.items()):
     i, j = (table.tril() > 1e-3).nonzero(as_tuple=True)
-    ax.plot(j + 0.5, i + 0.5, "s", color=display.COLOURS["n"], alpha=0.75, markersize=6)
+    ax.plot(j + 0.5, i + 0.5, "s", color=display.COLOURS["n"], alpha=0.75, markersize=11)
     i, j = (table.triu(1) > 1e-3).nonzero(as_tuple=True)
-    ax.plot(j + 0.5, i + 0.5, "s", color=display.COLOURS["h"], alpha=0.75, markersize=6)
-    ax.plot(j + 0.5, i + 0.5, "x", color="black", markersize=4, markeredgewidth=1)
+    ax.plot(j + 0.5, i + 0.5, "s", color=display.COLOURS["h"], alpha=0.75, markersize=11)
+    ax.plot(j + 0.5, i + 0.5, "x", color="black", markersize=7, markeredgewidth=1)
     ax.plot([0, 10], [0, 10], color=display.COLOURS["b"], linewidth=1, linestyle="--")
     ax.set(xlim=(0, 10), ylim=(10, 0), aspect="equal", title=name)
-    ax.set_xticks([0.5, 4.5, 9.5], ["1", "5", "10"], fontsize=12)
-    ax.set_yticks([0.5, 4.5, 9.5], ["1", "5", "10"], fontsize=12)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_ticks([i + 0.5 for i in range(10)], range(1, 11), fontsize=12)
 axes[1].set_xlabel("a token changes at", fontsize=12)
 axes[0].set_ylabel("scores change at", fontsize=12)
 counts = {name: int((table.triu(1) > 1e-3).sum()) for name, table in tables.items()}
@@ -736,16 +738,21 @@ display.finish(drawing, name="who-reacts", alt=(
 # Read the figure row by row: a filled square marks a token whose change alters the scores of that
 # row. A crossed square looks ahead.
 #
-# The **wrong merge** fills each row with the results of two neighbouring tokens of one head. After
-# one merge, row 1 holds the results of tokens 1 and 2, and row 2 those of 3 and 4, and so the early
-# rows run ahead. The decoder merges twice, in its self-attention and in its cross-attention. The
-# second merge puts rows 1 and 2 together, so row 1 reacts to tokens up to 4. Row 6 is the first
-# that the second head fills, and it begins again at the front: after both merges it holds the
-# results of tokens 1 to 4. Its own token 6 reaches it through the residual connection only, so
-# token 5 is missing. Row 7 then holds the results of tokens 5 to 8, and row 8 those of 9 and 10,
-# hence the three crosses there. In 7 of 9 rows the model sees the very letter that the row is asked
-# for. Teacher forcing hands that letter over, training learns to read it off, and in decoding it is
-# not there. This is the pupil who peeks.
+# A right merge fills row 1 with what both heads have mixed for token 1. The **wrong merge** fills it
+# with what *one* head has mixed for tokens 1 and 2, row 2 with the same for tokens 3 and 4, and so
+# on; from row 6 on, the second head begins again with tokens 1 and 2. The decoder merges twice, in
+# its self-attention and in its cross-attention, and the second merge puts two such rows together:
+#
+# | row | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9 | 10 |
+# |---|---|---|---|---|---|---|---|---|---|---|
+# | first merge: mixed for tokens | 1, 2 | 3, 4 | 5, 6 | 7, 8 | 9, 10 | 1, 2 | 3, 4 | 5, 6 | 7, 8 | 9, 10 |
+# | second merge: with these rows | 1, 2 | 3, 4 | 5, 6 | 7, 8 | 9, 10 | 1, 2 | 3, 4 | 5, 6 | 7, 8 | 9, 10 |
+# | together, tokens up to | 4 | 8 | 10 | 8 | 10 | 4 | 8 | 10 | 8 | 10 |
+#
+# So the early rows run ahead. Row 6 holds what was mixed for tokens 1 to 4; its own token reaches
+# it through the residual connection only, so token 5 is missing. In 7 of 9 rows the model sees the
+# very letter that the row is asked for. Teacher forcing hands that letter over, training learns to
+# read it off, and in decoding it is not there. This is the pupil who peeks.
 #
 # **Both wrong** does not peek. A right split cuts the features of each token in two. This one cuts
 # the *sequence* in two, and the first half of the target sees only the first halves of target and
@@ -754,7 +761,7 @@ display.finish(drawing, name="who-reacts", alt=(
 # tokens given, five and five; with four given, two and two, which the model has never met; with an
 # odd number it goes through the middle of a token. To copy,
 # a half of the target needs only the same half of the source, which it can see. To write backwards
-# it would need the other half, which it cannot.
+# it would need the other half, which it cannot see.
 #
 # > **Pitfall.** Do not judge a decoder by its loss on fresh sequences. That loss is teacher-forced,
 # > too. Decode some and compare whole outputs. And ask the two questions above before you train: as
@@ -944,7 +951,8 @@ print("drankd, one layer", "->", write_on(single, "drankd"))
 #
 # - A **previous-token head** in layer 1 looks at the token before, and adds it to each letter. Now
 #   *r* says "I am *r*, and I stand after *d*".
-# - An **induction head** in layer 2 looks for a letter that stands after *d*, and copies it.
+# - An **induction head** in layer 2 looks for a letter that stands after *d*, and copies it. From one
+#   earlier case it infers what comes next, hence the name.
 #
 # Measure two numbers for each head. In the first period, where there is no copy to look for: how
 # much weight does it give to the token before? After that: how much to tokens that follow an
@@ -962,12 +970,13 @@ def roles(model: Copier) -> Tensor:
     later = place >= period                                       # (b, n)
     found = []
     for attention in model.layers:
-        weights = weights_in(attention, model, ids)                    # (b, h, n, n)
-        # Each query's weight on such keys, for the queries of one part of the text.
-        first = (weights * previous).sum(-1).mT[~later & (place > 0)]  # (..., h)
-        second = (weights * after_a_copy).sum(-1).mT[later]            # (..., h)
+        weights = weights_in(attention, model, ids)                  # (b, h, n, n)
+        # Each query's weight on such keys, with the heads last.
+        on_previous = (weights * previous).sum(-1).mT                # (b, n, h)
+        on_copied = (weights * after_a_copy).sum(-1).mT              # (b, n, h)
+        first, second = on_previous[~later & (place > 0)], on_copied[later]
         found.append(torch.stack([first.mean(0), second.mean(0)], 1))
-    return torch.stack(found)                                          # (layers, h, 2)
+    return torch.stack(found)                                        # (layers, h, 2)
 
 
 # %%
@@ -1012,7 +1021,8 @@ display.finish(drawing, name="two-heads-explained", alt=f"Weights of two heads: 
 #
 # ### Silence them
 #
-# If this explanation is right, copying needs both heads, and silencing either of them must stop it.
+# If this explanation is right, this model needs both heads to copy, and silencing either of them
+# must stop it.
 
 
 # %%
@@ -1034,9 +1044,9 @@ assert max(without["layer 1"], without["layer 2"]) < 0.35
 
 # %% [markdown]
 # It does. Without the first head the accuracy is 0.17, without the second 0.09, and without both it
-# is that of a guess among 26 letters. And one layer could not learn the task, since there the
-# induction head has no previous-token head below it. Now you can say what each head of this model
-# does, why the task needs it, and how you know.
+# is that of a guess among 26 letters. That the task itself needs a second layer, silencing cannot
+# tell; the model trained with one layer can: it stayed at 0.30, since there an induction head has no
+# previous-token head below it. Now you can say what each head of this model does, and how you know.
 
 # %% [markdown]
 # <!-- deeper: how the second head uses the first -->

@@ -539,7 +539,9 @@ tests["knowledge*"] = tests["knowledge"][torch.tensor(clear)]
 # of several with equally many hits, the one with the most weight), its hits in the second half with
 # their interval, and the control's hits. A tenth line, `knowledge*`, leaves out four arguable
 # sentences, two in each half: in "the horse left the barn because it was dark", *it* can be the
-# weather, and "the sheep crossed the bridge because it was safe" can be read either way.
+# weather, and "the sheep crossed the bridge because it was safe" can be read either way. From the
+# fold come `tests`, with the results of every head on every sentence, `choose`, which picks a head,
+# and `count`, which prints its line.
 
 # %% tags=["needs-weights"]
 print("test           head  hits   interval  control")
@@ -563,10 +565,11 @@ assert chosen["knowledge*"] == chosen["knowledge"]
 #
 # - **Special tokens.** [Layer 5, head 6](#head-5-6) gives `[CLS]` more than half of its weight in
 #   every sentence. With *the* in its place, it gives more than half to *the*, so by the rule it
-#   does not pass. It looks at the first place, whichever token stands there. No head rests on
+#   does not pass. It seems to go by the place, and not by the token. No head rests on
 #   `[SEP]`, whereas the original BERT has heads that do
 #   [[Clark et al., section 3.2<!-- quoted -->](../docs/references.md#clark-2019)].
-# - **The same word.** [Layer 3, head 10](#head-3-10) always finds it. In the sentence of the maps
+# - **The same word.** [Layer 3, head 10](#head-3-10) always finds it, and so do others that were not
+#   chosen. In the sentence of the maps
 #   no word comes twice, so this habit cannot show there.
 # - **Pronouns.** By grammar, [layer 2, head 4](#head-2-4) finds the antecedent in 45 of 48
 #   sentences. Where knowledge decides, the best head of the first half, [layer 4, head
@@ -665,6 +668,7 @@ for layer, head in (most, chosen["knowledge"]):
     for k, last in enumerate(LAST):
         one, two = cat[k, layer, head], milk[k, layer, head]
         print(f"  ... {last:8} cat {one:.2f}, milk {two:.2f}")
+layer, head = chosen["knowledge"]
 (passive,) = look(model, ["the milk was drunk by the cat because it was thirsty"])
 two, one = passive[layer, head, 9, [2, 7]].tolist()  # from "it" to "milk" and "cat"
 print(f"  the milk was drunk ... thirsty: cat {one:.2f}, milk {two:.2f}")
@@ -861,6 +865,9 @@ assert model.encode(SENTENCES).equal(before)
 print("1 - cosine of the vectors with and without the zeros:")
 for name, some in (("[CLS]", lost[:1]), ("a word", lost[1:])):
     print(f"  zeros at {name:6} {some.mean():.4f} on average, {some.max():.4f} at most")
+layer, head = chosen["the same word"]
+given = tests["the same word"][:, 2, layer, head].mean()
+print(f"layer {layer + 1}, head {head + 1} gives a repeated word {given:.2f} of its weight")
 assert lost[0].max() < lost[1:].mean() / 2
 
 # %% [markdown]
@@ -1205,7 +1212,7 @@ exercises.trained_weights.check_my_head(my_head)
 # >     model(tokens, blocked)
 # > ```
 # >
-# > Some heads of this model go by the place, one finds the same word, one finds the noun that
+# > Some heads of this model go by the place, several find the same word, one finds the noun that
 # > agrees with a pronoun, and 34 rest on a first token that hands over next to nothing. Where only
 # > knowledge of the world tells what *it* means, none is reliable. Fix a test and its control
 # > before you look, choose the head on one half of the sentences, and count on the other.
