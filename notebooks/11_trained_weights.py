@@ -739,8 +739,8 @@ def handed_over(model: nn.Module, sentences: list[str]) -> list[Tensor]:
 
 # %% [markdown]
 # Take the heads in which the words give `[CLS]` more than half of their weight, on average over the
-# 96 sentences of the test of grammar. In these heads, is the vector that `[CLS]` hands over longer
-# than that of a word, about as long, or shorter?
+# 96 sentences of the test of grammar (`natural` holds the weights on them). In these heads, is the
+# vector that `[CLS]` hands over longer than that of a word, about as long, or shorter?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -875,7 +875,7 @@ assert lost[0].max() < lost[1:].mean() / 2
 # zeros at a single word, which shares the rest of the weight with all others, they move by
 # 0.0111. So a column at the left edge of a map suggests that the head has little to add in that
 # sentence. In another sentence it may have a lot to add: [layer 3, head 10](#head-3-10) draws such a
-# column in the maps above, and yet always finds the repeated word.
+# column in the maps above, but where a word comes twice it gives the other copy 0.75 of its weight.
 
 # %% [markdown]
 # <!-- deeper: Without one head -->
