@@ -5,8 +5,9 @@
 #
 # You have seen one computation written in many ways. They give the same numbers, but they do not
 # take the same time or the same memory. In this chapter you read measurements of all of them, see
-# from profiles where the time goes, and check what the final class promises: in no case that comes
-# up in practice should it be noticeably slower than PyTorch's own class.
+# from profiles where the time goes, and check the goal of the final class: to take at most
+# 1.05<!-- setting --> times as long as PyTorch's own class. It misses the goal in one kind of case,
+# which you will see.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -33,8 +34,10 @@ display.chapter_map(
 # nothing into a few percent. This page runs no measurement of its own; `make bench` does that, in
 # about 25 minutes, and writes its results to `src/annotated_attention/data/benchmarks.json`. The
 # tables show a part of that file; `find` gives you any of its cases. First, where the numbers come
-# from. The *load* is how many processes ran, on average, in the minute before a run began. Near 2,
-# other work had kept the machine busy until then. Ratios suffer less from such things than times do.
+# from. The *load* is how many processes ran, on average, in the minute before a run began. This
+# machine has two threads, so a load near 2 means that other work kept both busy until the run
+# started. Ratios suffer less from such things than times do. Unless a table says otherwise, the
+# memory allocator is left as it is. A section that was measured again later shows its own date.
 
 # %%
 from annotated_attention import measure
@@ -122,13 +125,14 @@ display.finish(drawing, name="every-version", alt=alt)
 
 # %% [markdown]
 # At n = 2048 two groups appear. What goes through the fused kernel stays near one. What stores the
-# weights takes much longer, because there are n² of them for each head. At the shorter sizes there
-# are no two groups: several versions that store the weights are as fast as PyTorch's class, which
-# does not.
+# weights takes much longer, because there are n² of them for each head. At n = 128 there are no two
+# groups: several versions that store the weights are as fast as PyTorch's class, which does not. At
+# n = 512 they begin to part.
 #
-# In the forward pass with weights, the final class is a little slower than most versions of
-# chapters 2 to 5. It does more than they do: it checks its inputs, looks after masks, and returns
-# the mean of the weights over the heads.
+# With weights, the forward pass of the final class is in the middle of the field at n = 128, and
+# slower than most versions of chapters 2 to 5 at the other two sizes. It also does more: it checks
+# its inputs, looks after masks, and returns the mean of the weights over the heads. How much of the
+# difference that explains, this table does not say.
 #
 # ## Where the time goes
 #
@@ -210,12 +214,16 @@ for row in find("one by one"):
 origin("one by one")
 
 # %% [markdown]
-# In this table the list of heads needs more time in every case. It takes more pages, not fewer, and
-# it is slower with memory kept, too, so the smaller pieces themselves cost time. In the table of
-# all versions it was about as fast at n = 512, and faster at n = 2048. There many versions share
-# one process and its allocator, so trust the separate processes, and not the order of two
-# neighbouring lines up there. One product for all heads is also shorter to write, and has no
-# parameters per head.
+# The largest differences are between the two halves: with memory returned, the same code takes up
+# to twice as long. So a good part of the distance between the two groups at n = 2048 may be the
+# price of new pages, and not of arithmetic.
+#
+# The list of heads needs more time in every case. It takes more pages, not fewer, and these counts
+# do not tell why. It is slower with memory kept, too, so the smaller pieces themselves cost time.
+# In the table of all versions it was about as fast at n = 512, and seemed faster at n = 2048. There
+# many versions share one process and its allocator, so trust the separate processes, and not the
+# order of two neighbouring lines up there. One product for all heads is also shorter to write, and
+# has no parameters per head.
 #
 # ### How good is the bare minimum?
 #
@@ -244,7 +252,7 @@ origin("versions")
 # The fused kernel never stores the weights. It takes a block of keys at a time and keeps a running
 # sum [[Dao et al.](../docs/references.md#dao-2022)]. Asking for the weights, `need_weights=True`,
 # is the default here as in PyTorch. It goes without the kernel, and that costs time and above all
-# memory.
+# memory. Here is a single sequence, b = 1, at five lengths.
 #
 # At n = 2048, how long does a forward pass of the final class take with weights, compared with one
 # without: about the same time, half as long again, or more than twice as long? And at n = 256?
@@ -252,8 +260,9 @@ origin("versions")
 # <details><summary>What do you expect?</summary>
 #
 # There are n² weights for each head, but only n rows to project. So the price is larger where the
-# sequence is long: at n = 256 the weights cost little. At n = 2048 the call takes more than twice as
-# long. It writes the weights, reads them for the softmax and reads them again for the mix.
+# sequence is long: at n = 256 the weights cost little. At n = 2048 the call takes more than twice
+# as long. It writes the scores, reads them for the softmax, writes the weights and reads them for
+# the mix.
 #
 # </details>
 
@@ -270,11 +279,11 @@ assert find("lengths", size=[1, 2048, 512, 8])[0]["ratios"]["final class"][
 
 # %% [markdown]
 # The price jumps between n = 512 and n = 1024, and then stays about the same, since both sides grow
-# with n². At n = 1024 the weights of the 8 heads reach 32 MiB. That is the size from which the
-# allocator returns every block, as the last pitfall of this chapter says; the table cannot tell
-# whether this is the cause.
+# with n². At n = 1024 the weights of the 8 heads reach 32 MiB, the size from which the allocator
+# returns every block. The table cannot tell whether this is the cause, but the table of the lists
+# shows that returned memory alone can double a time.
 #
-# The figure draws both against n, for one sequence. The memory is the peak of a forward and a
+# The figure draws both against n. The memory is the peak of a forward and a
 # backward pass.
 
 # %% jupyter={"source_hidden": true}
@@ -381,8 +390,8 @@ origin("final class")
 # ## The number of heads
 #
 # [Counting](12_counting.ipynb) says that the number of heads changes no FLOP. Does it change the
-# time? The width stays 512, cut into more and more heads. Each number is the time over that with
-# eight heads.
+# time? Take the forward pass at the middle size, four sequences of 512 tokens. The width stays 512,
+# cut into more and more heads. Each number is the time over that with eight heads.
 
 # %%
 counts = (1, 2, 4, 8, 16, 32, 64)
@@ -439,8 +448,10 @@ assert short[1] < 1 < long[0]
 # The goal is that no case takes more than 1.05<!-- setting --> times as long as PyTorch's own
 # class. One case is allowed 1.07<!-- setting -->: a boolean (n, m) mask with weights at n = 2048.
 # The class turns such a mask into numbers and searches it for fully masked rows, and PyTorch's
-# class does not search. Every case was measured twice, in a process whose allocator keeps memory
-# and in one whose allocator returns it. The table shows the worse of the two. A star marks a case
+# class does not search. The limits are exact so that a test can use them; a few percent over or
+# under mean little. Every case was measured twice, in a process whose allocator keeps memory
+# and in one whose allocator returns it. The table shows the worse of the two, so its numbers are not
+# those of the tables above. A star marks a case
 # that is slower than PyTorch's beyond the spread: the lower quartile of the ratio is above one. An
 # exclamation mark follows where the goal is missed. The last three columns compare with the bare
 # minimum, which has no weights to return.
@@ -493,7 +504,7 @@ for row in missed:
 
 # %% [markdown]
 # All that miss are inference with weights and without a mask, where PyTorch's class takes its fast
-# path. Everywhere else the promise holds, and without weights no case misses the goal. The
+# path. Everywhere else the goal is met, and without weights no case misses the goal. The
 # docstring of the class has to name the exceptions, and a test compares it with this list.
 # Quartiles show how much the turns of one run differ, but not what they all have in common, so a
 # case near the limit may fall on the other side in another run.
@@ -538,8 +549,8 @@ origin("for speed")
 # gain next to nothing, and in one case they cost time.
 
 # %% [markdown]
-# > **Pitfall.** glibc, the C library of most Linux systems, by default returns every block of more
-# > than 32 MiB, and a large batch has many. With `MALLOC_MMAP_MAX_=0` and a `MALLOC_TRIM_THRESHOLD_`
+# > **Pitfall.** glibc, the C library of most Linux systems, by default returns every block of 32 MiB
+# > and more, and a large batch has many. With `MALLOC_MMAP_MAX_=0` and a `MALLOC_TRIM_THRESHOLD_`
 # > above all that you need, set before Python starts, it keeps them. The memory it keeps is not
 # > available to other programs.
 
