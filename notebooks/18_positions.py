@@ -434,8 +434,8 @@ right.step(back, bucket, color=display.COLOURS["m"], where="mid")
 right.set(xlabel="distance", ylabel="bucket", title="eight buckets")
 said = ", ".join(f"{slope:.3f}" for slope in slopes)
 display.finish(drawing, name="by-distance", alt=(
-    "Left: what ALiBi adds to the score, four straight lines that fall from 0 with the slopes "
-    f"{said}. Right: the number of the bucket by distance, a staircase whose steps grow wider."
+    f"Left: what ALiBi adds to the score, straight lines that fall with the slopes {said}. "
+    "Right: the number of the bucket by distance, a staircase whose steps grow wider."
 ))
 
 # %% [markdown]
@@ -613,8 +613,8 @@ one.show(list(KINDS), [f"to {end}" for end in ENDS], table)
 
 # %% jupyter={"source_hidden": true}
 drawing, (ax,) = display.panels(560, 230)
-LOOKS = dict(zip(KINDS, (("b", ":"), ("d", "-."), ("n", "-"), ("h", "--"), ("m", (0, (6, 1))))))
-for kind, (letter, style) in LOOKS.items():
+LOOKS = (("b", ":"), ("d", "-."), ("n", "-"), ("h", "--"), ("m", (0, (6, 1))))
+for kind, (letter, style) in zip(KINDS, LOOKS):
     runs = [run["as trained"].values() for run in RUNS if run["kind"] == kind]
     low, high = torch.tensor([[*row] for row in runs]).aminmax(dim=0)
     look = {"color": display.COLOURS[letter]}
