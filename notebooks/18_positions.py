@@ -150,9 +150,9 @@ exercises.positions.check_turned(my_turned)
 #
 # A single hand repeats itself after a full turn, which takes a little over six words. So it cannot
 # tell well whether a key stands one word back or seven. The remedy is that of the clocks: a head of
-# width d has d / 2 pairs of features, and each pair turns more slowly than the one before. Pair i, counted from 0, turns by $b^{-2i/d}$ radians per position.
-# The first pair turns by 1, the last by about $1/b$; b is called the **base**, and is 10000 in the
-# paper. Positions that turn queries and keys are called **rotary positions** [[Su et al., section
+# width d has d / 2 pairs of features, and each pair turns more slowly than the one before. Pair i, counted from 0, turns by $\text{base}^{-2i/d}$ radians per
+# position. The first pair turns by 1 and the last by little more than 1 / base; the paper takes 10000
+# for the **base**. Positions that turn queries and keys are called **rotary positions** [[Su et al., section
 # 3.2.2](../docs/references.md#su-2021)].
 #
 # Two pieces of the package do this. The function `rotate` turns each pair by an angle of its own.
@@ -295,28 +295,39 @@ print("matrices, complex numbers, rotate: equal, and so are the gradients")
 # </details>
 
 # %%
+class Watched(RotaryAttention):
+    """Keeps the scores of its last call."""
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        self.seen = super().score(q, k)  # (b, h, n, m)
+        return self.seen
+
+
 torch.manual_seed(18)
 b, n, h, d = 2, 128, 4, 32
 e = h * d
-checkpoint = RotaryAttention(e, h, batch_first=True, layout="interleaved")
-loaded = RotaryAttention(e, h, batch_first=True, layout="half")
+checkpoint = Watched(e, h, batch_first=True, layout="interleaved")
+loaded = Watched(e, h, batch_first=True, layout="half")
 print(loaded.load_state_dict(checkpoint.state_dict()))
 
-seen: dict[str, Tensor] = {}
-for name, module in (("right", checkpoint), ("wrong", loaded)):
-    module.score = lambda q, k, kept=name: seen.setdefault(kept, q @ k.mT / math.sqrt(d))
-    module(*[torch.randn(b, n, e, generator=torch.Generator().manual_seed(1))] * 3)
-    del module.score
-off = (seen["wrong"] - seen["right"]).abs()  # (b, h, n, n)
-print(f"the scores deviate by {seen['right'].std():.2f} from their mean")
+# %% [markdown]
+# Everything has loaded. Now call both with the same tokens, and compare the scores of keys at some
+# distances.
+
+# %%
+x = torch.randn(b, n, e)  # (b, n, e)
+for module in (checkpoint, loaded):
+    module(x, x, x)
+off = (loaded.seen - checkpoint.seen).abs()  # (b, h, n, n)
+print(f"the right scores deviate by {checkpoint.seen.std():.2f} from their mean")
 for distance in (0, 1, 2, 4, 16, 64):
     average = off.diagonal(-distance, -2, -1).mean()
     print(f"distance {distance:2}: off by {average:.2f} on average")
 
 # %% [markdown]
 # At distance 0 every score is right. Far away the error is nearly as large as the scores themselves
-# deviate, so they say little about the words. Nothing fails; a model with such weights writes, only
-# badly, and people have searched every other part of their code first.
+# deviate, so they say little about the words any more. Nothing fails, and nothing points to the
+# rotation: the model still writes, only badly.
 #
 # `interleaved_to_half` reorders the rows: in each head first the even ones, then the odd ones. The
 # packed matrix of the final class holds $W_Q$, $W_K$ and $W_V$ below each other, so cut it, reorder
@@ -425,14 +436,14 @@ display.annotated(biases.alibi_slopes, AlibiBias.forward)
 drawing, (left, right) = display.panels(640, 220, 2)
 slopes = biases.alibi_slopes(4)
 for head, style in enumerate(("-", "--", "-.", ":")):
-    label = f"head {head + 1}: {slopes[head]:.3f}"
+    label = f"head {head + 1}: 1/{1 / slopes[head]:.0f}"
     left.plot(back, -slopes[head] * back, style, color=display.COLOURS["h"], label=label)
 left.set(xlabel="distance", ylabel="added to the score", title="ALiBi, four heads")
 left.set_ylim(-8, 0.5)
 left.legend(frameon=False, fontsize=9, loc="lower left")
 right.step(back, bucket, color=display.COLOURS["m"], where="mid")
 right.set(xlabel="distance", ylabel="bucket", title="eight buckets")
-said = ", ".join(f"{slope:.3f}" for slope in slopes)
+said = ", ".join(f"1/{1 / slope:.0f}" for slope in slopes)
 display.finish(drawing, name="by-distance", alt=(
     f"Left: what ALiBi adds to the score, straight lines that fall with the slopes {said}. "
     "Right: the number of the bucket by distance, a staircase whose steps grow wider."
@@ -635,8 +646,8 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # was trained for. So a good result at the trained length says nothing about a longer text.
 #
 # The toy does not show everything. The answer never stands more than 16 letters back, so looking near
-# is enough, and nothing is lost where far keys fade out. A task that needs a far key would turn
-# against ALiBi. The model without any positions learns part of the task, too: under a causal mask the
+# is enough, and nothing is lost where far keys fade out. In a task that needs a far key, a penalty on
+# distance is in the way. The model without any positions learns part of the task, too: under a causal mask the
 # first word sees one key, the second sees two, and from that a model can learn where it is
 # [[Kazemnejad et al.](../docs/references.md#kazemnejad-2023)].
 #
@@ -647,15 +658,16 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # `rope_parameters` in their `config.json`. `RotaryEmbedding` takes them as they are, as `scaling`:
 #
 # - `linear` divides every speed by a factor [[Chen et al.](../docs/references.md#chen-2023)].
-# - `dynamic` raises the base as the text grows, which slows the slow pairs most.
+# - `dynamic` raises the base as the text grows, which slows the slow pairs most [[Peng et al.,
+#   section 3.3](../docs/references.md#peng-2023)].
 # - `yarn` keeps pairs that turn many times within the trained length, divides those that turn less
-#   than once, and mixes those between [[Peng et al.](../docs/references.md#peng-2023)]. It also
-#   enlarges the scores a little.
+#   than once, and mixes those between [[Peng et al., section
+#   3.4](../docs/references.md#peng-2023)]. It also enlarges the scores a little.
 # - `llama3` does the same with other bounds and another mixture, as in
 #   [Llama 3.1](../docs/references.md#llama-3-1).
 #
-# The cell prints how many times more slowly each pair turns, for the models above: heads of width 16,
-# trained on 32 letters, asked for 512, which is 16 times as much.
+# For the models above, these are the settings. Their heads are 16 wide, they were trained on 32
+# letters, and 512 letters are 16 times as many.
 
 # %%
 from annotated_attention.modern import rotary_frequencies
@@ -671,7 +683,13 @@ SCALINGS = {
         "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     },
 }
+print(*(f"{name}: {', '.join(scaling)}" for name, scaling in SCALINGS.items()), sep="\n")
 
+# %% [markdown]
+# These are the names under which checkpoints have the settings. Next, how many times more slowly does
+# each pair turn?
+
+# %%
 speeds, _ = rotary_frequencies(16)
 slower = [speeds * SHORT / (2 * math.pi)]              # turns within the trained length
 for scaling in SCALINGS.values():
