@@ -53,11 +53,11 @@ one = chapters.load("01_one_head")
 it, cat = one.WORDS.index("it"), one.WORDS.index("cat")
 code = sinusoidal_code(200, 4).float()  # (200, 4)
 
-print("begins at   score for cat   it looks most at")
+print("begin   for cat   looks most at")
 for begin in (0, 1, 2, 10, 100):
     x = one.EMBEDDINGS + code[begin : begin + 8]  # (8, 4)
     scores = (x @ x.T / math.sqrt(4))[it]         # (8,)
-    print(f"{begin:9} {scores[cat]:15.2f}   {one.WORDS[scores.argmax()]}")
+    print(f"{begin:5} {scores[cat]:9.2f}   {one.WORDS[scores.argmax()]}")
 
 # %% [markdown]
 # The score runs from 1.15 to 2.73, and where the sentence begins at 1 or 2, *it* looks most at
@@ -92,9 +92,10 @@ def turn(arrow: Tensor, angle: float) -> Tensor:
 
 query, key = one.EMBEDDINGS[it, :2], one.EMBEDDINGS[cat, :2]  # (2,), (2,)
 print("it:", query.tolist(), " cat:", key.tolist())
+print("it at   cat at   distance   score")
 for p, q in ((5, 1), (6, 2), (105, 101), (5, 3), (7, 1)):
     score = turn(query, p) @ turn(key, q)                       # ()
-    print(f"it at {p:3}, cat at {q:3}, distance {p - q}: score {score:5.2f}")
+    print(f"{p:5} {q:8} {p - q:10} {score:7.2f}")
 
 # %% [markdown]
 # At distance 4 the score is 0.31, whether *cat* stands at 1, 2 or 101. At other distances it is
@@ -104,7 +105,7 @@ for p, q in ((5, 1), (6, 2), (105, 101), (5, 3), (7, 1)):
 # 2. Move the distance. Now the query alone turns on, and the score follows the curve.
 
 # %% jupyter={"source_hidden": true}
-SHOWN = [(5, 1), (6, 2), (9, 5), (7, 1)]
+SHOWN = [(5, 1), (9, 5), (7, 1)]
 display.rotation(query, key, name="turning", words=("it", "cat"), shown=SHOWN)
 
 # %% [markdown]
@@ -369,7 +370,6 @@ from annotated_attention.mistakes import MISTAKES
 
 CODES = ("rotates-one-side", "rotation-layout-mixed")
 x = torch.randn(b, 8, e)  # (b, 8, e)
-print("                        after a move   from the right output")
 for name in ("right", *CODES):
     version = MISTAKES[name].version if name in MISTAKES else RotaryAttention
     module = version(e, h, batch_first=True)
@@ -379,7 +379,8 @@ for name in ("right", *CODES):
     after = module(moved, moved, moved, padding)[0][:, 3:]  # (b, 8, e)
     by_move = (after - output).abs().max()
     by_mistake = (output - loaded(x, x, x)[0]).abs().max()
-    print(f"{name:>22}: {by_move:12.5f} {by_mistake:22.5f}")
+    print(f"{name}: {by_move:.5f} after the move,")
+    print(f"    {by_mistake:.5f} from the right output")
 
 # %% [markdown]
 # Moving the sentence finds the rotation of one side. It cannot find the mixed layouts: they are a
@@ -433,20 +434,17 @@ from annotated_attention.modern import AlibiBias
 display.annotated(biases.alibi_slopes, AlibiBias.forward)
 
 # %% jupyter={"source_hidden": true}
-drawing, (left, right) = display.panels(640, 220, 2)
-slopes = biases.alibi_slopes(4)
+drawing, (ax,) = display.panels(360, 220)
+slopes = [f"1/{1 / slope:.0f}" for slope in biases.alibi_slopes(4)]
+penalties = AlibiBias(4)(torch.tensor([40]), 40 - back)[:, 0]
 for head, style in enumerate(("-", "--", "-.", ":")):
-    label = f"head {head + 1}: 1/{1 / slopes[head]:.0f}"
-    left.plot(back, -slopes[head] * back, style, color=display.COLOURS["h"], label=label)
-left.set(xlabel="distance", ylabel="added to the score", title="ALiBi, four heads")
-left.set_ylim(-8, 0.5)
-left.legend(frameon=False, fontsize=9, loc="lower left")
-right.step(back, bucket, color=display.COLOURS["m"], where="mid")
-right.set(xlabel="distance", ylabel="bucket", title="eight buckets")
-said = ", ".join(f"1/{1 / slope:.0f}" for slope in slopes)
+    label = f"head {head + 1}: {slopes[head]}"
+    ax.plot(back, penalties[head], style, color=display.COLOURS["h"], label=label)
+ax.set(xlabel="distance", ylabel="added to the score", ylim=(-8, 0.5))
+ax.legend(frameon=False, loc="lower left")
 display.finish(drawing, name="by-distance", alt=(
-    f"Left: what ALiBi adds to the score, straight lines that fall with the slopes {said}. "
-    "Right: the number of the bucket by distance, a staircase whose steps grow wider."
+    "What ALiBi adds to the score with four heads: straight lines that fall from 0 with "
+    f"the slopes {', '.join(slopes)}."
 ))
 
 # %% [markdown]
@@ -480,7 +478,7 @@ heads = 6
 simple = 2 ** (-8 * torch.arange(1, heads + 1) / heads)  # (6,)
 right = biases.alibi_slopes(heads)                       # (6,)
 names = [f"head {i + 1}" for i in range(heads)]
-one.show(["formula", "checkpoints"], names, torch.stack([simple, right]))
+one.show(names, ["formula", "checkpoints"], torch.stack([simple, right], 1))
 print(f"off by up to {(simple - right).abs().max():.2f}")
 
 # %% [markdown]
@@ -620,10 +618,10 @@ def middle(kind: str, tested: str = "as trained") -> Tensor:
 
 
 table = torch.stack([middle(kind) for kind in KINDS])  # (5, 5)
-one.show(list(KINDS), [f"to {end}" for end in ENDS], table)
+one.show(list(KINDS), [str(end) for end in ENDS], table)
 
 # %% jupyter={"source_hidden": true}
-drawing, (ax,) = display.panels(560, 230)
+drawing, (ax,) = display.panels(360, 260)
 LOOKS = (("b", ":"), ("d", "-."), ("n", "-"), ("h", "--"), ("m", (0, (6, 1))))
 for kind, (letter, style) in zip(KINDS, LOOKS):
     runs = [run["as trained"].values() for run in RUNS if run["kind"] == kind]
@@ -633,7 +631,7 @@ for kind, (letter, style) in zip(KINDS, LOOKS):
     ax.plot(middle(kind), linestyle=style, marker="o", markersize=4, label=kind, **look)
 ax.set(xlabel="places up to", ylabel="accuracy", ylim=(0, 1.05))
 ax.set_xticks(range(5), [str(end) for end in ENDS])
-ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+ax.legend(frameon=False, loc="lower left")
 said = "; ".join(f"{kind} {row[0]:.2f} to {row[-1]:.2f}" for kind, row in zip(KINDS, table))
 caption = "Lines: the median of five seeds; bands: the lowest and the highest."
 alt = f"Accuracy from the first stretch to the last: {said}."
@@ -683,11 +681,12 @@ SCALINGS = {
         "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     },
 }
-print(*(f"{name}: {', '.join(scaling)}" for name, scaling in SCALINGS.items()), sep="\n")
+print(json.dumps(SCALINGS["llama3"], indent=1))
 
 # %% [markdown]
-# These are the names under which checkpoints have the settings. Next, how many times more slowly does
-# each pair turn?
+# So it would stand in a `config.json`. The next table has a row for each of the eight pairs. Its first
+# column says how many turns the pair makes in 32 letters, the others how many times more slowly it
+# turns with each kind of scaling.
 
 # %%
 speeds, _ = rotary_frequencies(16)
@@ -695,8 +694,7 @@ slower = [speeds * SHORT / (2 * math.pi)]              # turns within the traine
 for scaling in SCALINGS.values():
     other, _ = rotary_frequencies(16, scaling=scaling, max_length=SHORT, length=LONG)
     slower.append(speeds / other)
-names = [f"pair {i}" for i in range(8)]
-one.show(names, ["turns in 32", *SCALINGS], torch.stack(slower, 1))
+one.show([str(i) for i in range(8)], ["turns", *SCALINGS], torch.stack(slower, 1))
 
 # %% [markdown]
 # `linear` slows the fast pairs as much as the slow ones, so two neighbours are hardly told apart any
@@ -716,7 +714,7 @@ def scaled(model: LongCopier, scaling: dict) -> LongCopier:
 
 tests = ["as trained", *SCALINGS]
 table = torch.stack([middle("rotary", tested) for tested in tests])  # (5, 5)
-one.show(tests, [f"to {end}" for end in ENDS], table)
+one.show(["plain", *SCALINGS], [str(end) for end in ENDS], table)
 
 # %% [markdown]
 # YaRN lifts the last stretch from 0.33 to 0.97, without training and with hardly any loss at the
