@@ -65,7 +65,9 @@ def test_copying_takes_two_layers_unless_the_period_is_fixed(row):
     assert (row["one head"] > 0.7) == (heads == 4)  # the others stand in
 
 
-@pytest.mark.parametrize("data", [seeds.DATA, seeds.WARM_UP_DATA], ids=lambda data: data.stem)
+@pytest.mark.parametrize(
+    "data", [seeds.DATA, seeds.WARM_UP_DATA, seeds.POSITIONS_DATA], ids=lambda data: data.stem
+)
 def test_provenance(data):
     provenance = json.loads(data.read_text(encoding="utf-8"))["provenance"]
     assert provenance["command"] == "make seeds"
@@ -134,3 +136,41 @@ def test_one_layer_without_warm_up_is_the_model_of_the_chapter():
     training.train(begun, 1)  # from then on, the learning rates of 200 and 400 steps differ
     mine = seeds.run_warm_up((1, "post-LN", 0, 0.008), 0, steps=1)
     assert mine["loss"] == round(training.judge(begun)[0], 4)
+
+
+POSITION_RUNS = json.loads(seeds.POSITIONS_DATA.read_text(encoding="utf-8"))["runs"]
+
+
+def test_positions_of_every_kind_from_every_seed_once():
+    chapter = chapters.load("18_positions")
+    found = [(row["seed"], row["kind"]) for row in POSITION_RUNS]
+    assert found == [(seed, kind) for seed in seeds.SEEDS for kind in chapter.KINDS]
+    assert {row["steps"] for row in POSITION_RUNS} == {chapter.LONG_STEPS}
+
+
+@pytest.mark.parametrize("row", POSITION_RUNS, ids=lambda row: f"{row['kind']}-{row['seed']}")
+def test_what_is_kept_past_the_trained_length(row):
+    """From every seed: ALiBi and buckets stay; rotary falls below all, unless it is slowed."""
+    trained = row["as trained"]
+    assert (trained["32"] > 0.98) == (row["kind"] != "none")
+    low, high = {
+        "none": (0.45, 0.55), "added": (0.7, 0.93), "rotary": (0.25, 0.4), "ALiBi": (0.97, 1),
+        "buckets": (0.93, 0.97),
+    }[row["kind"]]  # fmt: skip
+    assert low < trained["512"] < high
+    if row["kind"] == "rotary":
+        last = {name: row[name]["512"] for name in ("linear", "as trained", "dynamic", "llama3")}
+        assert sorted(last, key=last.__getitem__) == list(last)
+        assert row["yarn"]["512"] > 0.93
+        assert row["linear"]["32"] < 0.4
+
+
+def test_positions_can_be_made_again(monkeypatch):
+    chapter = chapters.load("18_positions")
+    monkeypatch.setattr(chapter, "LONG_STEPS", 2)
+    learn = chapter.learn_short
+    monkeypatch.setattr(chapter, "learn_short", lambda kind, seed: learn(kind, seed, steps=2))
+    one, again, other = (seeds.positions("rotary", seed) for seed in (0, 0, 1))
+    assert one == again
+    assert one["as trained"] != other["as trained"]
+    assert one.keys() == POSITION_RUNS[2].keys()
