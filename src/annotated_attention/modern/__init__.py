@@ -14,6 +14,14 @@ from typing import TYPE_CHECKING
 from annotated_attention._lazy import import_lazily
 
 if TYPE_CHECKING:
+    from annotated_attention.modern.cache import (
+        Cache,
+        KVCache,
+        PagedCache,
+        StaticCache,
+        block_later,
+    )
+    from annotated_attention.modern.cached_attention import CachedAttention
     from annotated_attention.modern.frequencies import rotary_frequencies
     from annotated_attention.modern.rotary import (
         RotaryAttention,
@@ -24,8 +32,14 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Cache",
+    "CachedAttention",
+    "KVCache",
+    "PagedCache",
     "RotaryAttention",
     "RotaryEmbedding",
+    "StaticCache",
+    "block_later",
     "half_to_interleaved",
     "interleaved_to_half",
     "rotary_frequencies",
