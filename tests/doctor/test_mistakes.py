@@ -8,9 +8,10 @@ from torch import nn
 
 from annotated_attention import MultiheadAttention
 from annotated_attention.doctor import adapters, examine
-from annotated_attention.mistakes import MISTAKES
+from annotated_attention.mistakes import MISTAKES as ALL
 
 E, H = 12, 3
+MISTAKES = {code: mistake for code, mistake in ALL.items() if mistake.of is MultiheadAttention}
 CAUSAL = {"causal-off-by-one", "causal-hides-itself"}
 ONLY_OUTPUTS = {"reference"}
 MIXED = {

@@ -43,6 +43,10 @@ Examples:
     softmax-over-heads                 SoftmaxOverHeads
     dropout-before-softmax             DropoutBeforeSoftmax
     dropout-in-evaluation              DropoutInEvaluation
+    causal-at-the-wrong-corner         CausalAtTheWrongCorner
+    positions-restart                  PositionsRestart
+    cache-zeros-attended               CacheZerosAttended
+    keys-cached-unrotated              KeysCachedUnrotated
 """
 
 from typing import TYPE_CHECKING
@@ -52,6 +56,12 @@ from annotated_attention._lazy import import_lazily
 if TYPE_CHECKING:
     from annotated_attention.mistakes._registry import Mistake
     from annotated_attention.mistakes._steps import StepByStep
+    from annotated_attention.mistakes.cache import (
+        CacheZerosAttended,
+        CausalAtTheWrongCorner,
+        KeysCachedUnrotated,
+        PositionsRestart,
+    )
     from annotated_attention.mistakes.calls import CallInsteadOfForward, InputChangedInPlace
     from annotated_attention.mistakes.catalogue import MISTAKES
     from annotated_attention.mistakes.masks import (
@@ -99,7 +109,9 @@ if TYPE_CHECKING:
 __all__ = [
     "MISTAKES",
     "BatchMixedIntoSequence",
+    "CacheZerosAttended",
     "CallInsteadOfForward",
+    "CausalAtTheWrongCorner",
     "CausalHidesItself",
     "CausalOffByOne",
     "CausalUnasked",
@@ -112,6 +124,7 @@ __all__ = [
     "InputChangedInPlace",
     "InterleavedPerHead",
     "KeysAndValuesSwapped",
+    "KeysCachedUnrotated",
     "MaskAfterSoftmax",
     "MaskIgnored",
     "MaskInTheWrongOrder",
@@ -126,6 +139,7 @@ __all__ = [
     "OutputProjectionDoubled",
     "OutputProjectionMissing",
     "PaddingMaskOnQueries",
+    "PositionsRestart",
     "ScaleByLength",
     "ScaleByModelWidth",
     "ScaleTwice",

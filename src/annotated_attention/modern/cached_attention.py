@@ -97,22 +97,52 @@ class CachedAttention(MultiheadAttention):
         # The first of them stands behind all tokens that are kept.
         start = 0 if cache is None else cache.length
         positions = start + torch.arange(q.size(-2), device=q.device)  # (n,)
-        # A key turns by its own position before it is kept, and never again.
-        if self.rotary is not None:
-            q, k = self.rotary(q, positions), self.rotary(k, positions)
-        if cache is not None:
-            k, v = cache.append(k, v)                                  # (b, h, m, d)
-        # Hide the future, and whatever a cache of fixed size has not written yet.
-        later = block_later(positions, k.size(-2))                     # (n, m)
+        # From here on keys and values are those of all tokens, kept and new.
+        q, k, v = self.keep(q, k, v, positions, cache)                 # (b, h, ..., d)
+        hidden = self.hide(positions, k.size(-2))                      # (n, m)
         self._check_padding(key_padding_mask, k, x)
-        blocked, bias = merge_masks(later, padding_to_heads(key_padding_mask), dtype=q.dtype)
+        blocked, bias = merge_masks(hidden, padding_to_heads(key_padding_mask), dtype=q.dtype)
         heads, weights = self.attend(
             q, k, v, blocked=blocked, bias=bias, is_causal=False, need_weights=need_weights
         )
         output = self.out_proj(self._as_given(merge_heads(heads), x))  # (..., e)
         return output, weights if weights is None or x.dim() == 3 else weights.squeeze(0)
 
+    def keep(
+        self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, cache: Cache | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Turn queries and keys by their positions, and keep keys and values.
+
+        Args:
+            q: (b, h, n, d), the queries of the new tokens.
+            k: (b, h, n, d), their keys.
+            v: (b, h, n, d), their values.
+            positions: (n,), their positions.
+            cache: where keys and values are kept, or None.
+
+        Returns:
+            The queries, (b, h, n, d), and the keys and values of all tokens so far, (b, h, m, d).
+        """
+        if self.rotary is not None:  # a key turns once, by its own position, before it is kept
+            q, k = self.rotary(q, positions), self.rotary(k, positions)  # (b, h, n, d)
+        if cache is not None:
+            k, v = cache.append(k, v)                                    # (b, h, m, d)
+        return q, k, v
+
+    def hide(self, positions: Tensor, m: int) -> Tensor:
+        """Say which keys a query may not see. Override to hide more of them.
+
+        Args:
+            positions: (n,), the positions of the queries.
+            m: the number of keys; key j is at position j.
+
+        Returns:
+            blocked, (n, m): True for the future, and for whatever a cache of fixed size has not
+            written yet.
+        """
+        return block_later(positions, m)  # (n, m)
+
     def _check_padding(self, key_padding_mask: Tensor | None, k: Tensor, x: Tensor) -> None:
-        """Refuse a padding mask without a column for each key, in the cache or new."""
+        """Refuse a padding mask without a column for each key, kept or new."""
         keys = k[:, 0] if x.dim() == 3 else k[0, 0]
         check_masks(None, key_padding_mask, keys, keys, self.num_heads, batch_first=True)
