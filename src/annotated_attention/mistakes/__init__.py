@@ -43,10 +43,13 @@ Examples:
     softmax-over-heads                 SoftmaxOverHeads
     dropout-before-softmax             DropoutBeforeSoftmax
     dropout-in-evaluation              DropoutInEvaluation
+    rotation-layout-mixed              RotationLayoutMixed
+    rotates-one-side                   RotatesOneSide
     causal-at-the-wrong-corner         CausalAtTheWrongCorner
     positions-restart                  PositionsRestart
     cache-zeros-attended               CacheZerosAttended
     keys-cached-unrotated              KeysCachedUnrotated
+    groups-tiled                       GroupsTiled
 """
 
 from typing import TYPE_CHECKING
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
     )
     from annotated_attention.mistakes.calls import CallInsteadOfForward, InputChangedInPlace
     from annotated_attention.mistakes.catalogue import MISTAKES
+    from annotated_attention.mistakes.groups import GroupsTiled
     from annotated_attention.mistakes.masks import (
         CausalHidesItself,
         CausalOffByOne,
@@ -95,6 +99,7 @@ if TYPE_CHECKING:
         SplitAndMergeWithoutTranspose,
         SplitWithoutTranspose,
     )
+    from annotated_attention.mistakes.rotation import RotatesOneSide, RotationLayoutMixed
     from annotated_attention.mistakes.scores import (
         DropoutBeforeSoftmax,
         DropoutInEvaluation,
@@ -119,6 +124,7 @@ __all__ = [
     "DropoutBeforeSoftmax",
     "DropoutInEvaluation",
     "FiniteFillInHalf",
+    "GroupsTiled",
     "HeadsInAPlainList",
     "HeadsOfOtherSamples",
     "InputChangedInPlace",
@@ -140,6 +146,8 @@ __all__ = [
     "OutputProjectionMissing",
     "PaddingMaskOnQueries",
     "PositionsRestart",
+    "RotatesOneSide",
+    "RotationLayoutMixed",
     "ScaleByLength",
     "ScaleByModelWidth",
     "ScaleTwice",

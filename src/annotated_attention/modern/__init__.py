@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING
 from annotated_attention._lazy import import_lazily
 
 if TYPE_CHECKING:
+    from annotated_attention.modern.biases import (
+        AlibiBias,
+        BiasedAttention,
+        BucketedBias,
+        alibi_slopes,
+        relative_buckets,
+    )
     from annotated_attention.modern.cache import (
         Cache,
         KVCache,
@@ -38,6 +45,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AlibiBias",
+    "BiasedAttention",
+    "BucketedBias",
     "Cache",
     "CachedAttention",
     "GroupedQueryAttention",
@@ -47,10 +57,12 @@ __all__ = [
     "RotaryAttention",
     "RotaryEmbedding",
     "StaticCache",
+    "alibi_slopes",
     "block_later",
     "group_heads",
     "half_to_interleaved",
     "interleaved_to_half",
+    "relative_buckets",
     "repeat_heads",
     "rotary_frequencies",
     "rotate",
