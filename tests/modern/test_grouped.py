@@ -7,7 +7,16 @@ import torch
 import torch.nn.functional as F
 
 from annotated_attention import MultiheadAttention, block_future, split_heads
-from annotated_attention.modern import GroupedQueryAttention, group_heads, repeat_heads
+from annotated_attention.modern import (
+    CachedAttention,
+    GroupedQueryAttention,
+    KVCache,
+    PagedCache,
+    RotaryEmbedding,
+    StaticCache,
+    group_heads,
+    repeat_heads,
+)
 
 B, N, M, H, G, D = 2, 3, 5, 6, 2, 4
 E = H * D
@@ -263,3 +272,30 @@ def test_grouping_refuses_what_it_would_change():
         group_heads(made(Sharper, G), 1)
     with pytest.raises(ValueError, match=r"the heads of module's keys \(2\) must be divisible by"):
         group_heads(made(GroupedQueryAttention, G), 3)
+
+
+class CachedGroups(CachedAttention, GroupedQueryAttention):
+    """Grouped heads whose keys are kept."""
+
+
+CACHES = {
+    "grows": KVCache,
+    "one size": lambda: StaticCache(B, G, 9, D, dtype=torch.float64),
+    "pages": lambda: PagedCache(6, 2, G, D, dtype=torch.float64),
+}
+
+
+@pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "fused"])
+@pytest.mark.parametrize("kind", CACHES)
+@pytest.mark.parametrize("chunks", [[1] * 5, [2, 3], [5]], ids=str)
+@torch.no_grad()
+def test_a_cache_keeps_the_heads_of_the_groups_alone(chunks, kind, need_weights):
+    module = made(CachedGroups, num_kv_heads=G, rotary=RotaryEmbedding(D))
+    whole = made(CachedAttention, rotary=RotaryEmbedding(D))
+    whole.load_state_dict(widened(made(GroupedQueryAttention, G)).state_dict())
+    x, cache = inputs()[1], CACHES[kind]()
+    parts = [module(part, cache, need_weights=need_weights)[0] for part in x.split(chunks, 1)]
+    torch.testing.assert_close(torch.cat(parts, 1), whole(x)[0])
+    torch.testing.assert_close(module(x)[0], whole(x)[0])
+    if kind == "grows":
+        assert cache.numel() == 2 * B * M * G * D
