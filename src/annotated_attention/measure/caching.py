@@ -10,6 +10,7 @@ from annotated_attention.measure.contenders import Contenders, Factory, assert_s
 from annotated_attention.measure.timing import Contender, Size
 from annotated_attention.modern.cache import Cache, KVCache, PagedCache, StaticCache, block_later
 from annotated_attention.modern.cached_attention import CachedAttention
+from annotated_attention.multihead import MultiheadAttention
 
 PAGE = 16  # tokens
 
@@ -17,8 +18,8 @@ PAGE = 16  # tokens
 def more_tokens(size: Size, factory: Factory, kept: int) -> Contenders:
     """Make one attention with each cache, and without; n tokens follow ``kept`` others.
 
-    Each contender computes the output of the n tokens. Without a cache that takes all of them;
-    with one, the others are in the cache, from which the n tokens are cropped before each call.
+    Each contender computes the output of the n tokens. Without a cache, the final class needs all
+    tokens for that. With one, the others are kept, and the n tokens are cropped before each call.
     """
     b, n, e, h = size
     torch.manual_seed(1)
@@ -31,7 +32,15 @@ def more_tokens(size: Size, factory: Factory, kept: int) -> Contenders:
         "one size": StaticCache(b, h, room, d, **factory),
         "pages": PagedCache(pages, PAGE, h, d, **factory),
     }
-    made: Contenders = {"without": lambda x: module(torch.cat([before, x], 1))[0][:, kept:]}
+    final = MultiheadAttention(e, h, batch_first=True, **factory).eval()
+    final.load_state_dict(module.state_dict())
+    causal: Any = {"need_weights": False, "is_causal": True}
+
+    def without(x: Tensor) -> Tensor:
+        every = torch.cat([before, x], 1)
+        return final(every, every, every, **causal)[0][:, kept:]
+
+    made: Contenders = {"without": without}
     for name, cache in caches.items():
         module(before, cache)
         made[name] = _continued(module, cache, kept)
