@@ -23,21 +23,23 @@ def test_chunk_stub_and_solution(printed: Any) -> None:
 
 
 WRONG_CHUNKS: list[tuple[object, str]] = [
-    (rows(".xxxxx", "..xxxx"), "begins in the upper left corner"),
-    (rows("....x.", "......"), "places of the cache that are not written yet"),
-    (rows("xxxx..", "xxxxx."), "it is inverted"),
-    (rows("...xxx", "....xx"), "every query is hidden from itself"),
-    (rows(".....x", "......"), "every query sees one key too many"),
-    (rows(".....x", ".....x"), "nothing of the chunk itself is hidden"),
-    (rows("...xxx", "...xxx"), "hides the chunk from itself"),
-    (rows("......", "......"), "nothing is hidden"),
-    (rows("x...xx", ".....x"), "1 of the 12 cells are wrong. The first is in the row of “milk”: "
+    (rows(".xxxxxx", "..xxxxx"), "begins in the upper left corner"),
+    (rows("....x..", "......."), "places of the cache that are not written yet"),
+    (rows("......x", "......."), "in the lower right corner of all places"),
+    (rows("xxxx...", "xxxxx.."), "it is inverted"),
+    (rows("...xxxx", "....xxx"), "every query is hidden from itself"),
+    (rows(".....xx", "......x"), "every query sees one key too many"),
+    (rows(".....xx", ".....xx"), "nothing of the chunk itself is hidden"),
+    (rows("...xxxx", "...xxxx"), "hides the chunk from itself"),
+    (rows(".......", "......."), "nothing is hidden"),
+    (rows("x...xxx", ".....xx"), "1 of the 14 cells are wrong. The first is in the row of “milk”: "
      "you say that “the” is blocked"),
-    (rows("....xx", ".....x"[:5]), "a text of 6 characters"),
-    (rows("....11", ".....x"), '"1" is not read'),
-    ({"milk": "....xx"}, "a text for each of milk, because"),
+    (rows("....xx.", ".....xx"), "you say that an empty place may be seen"),
+    (rows("....xxx", ".....x"), "a text of 7 characters"),
+    (rows("....111", ".....xx"), '"1" is not read'),
+    ({"milk": "....xxx"}, "a text for each of milk, because"),
     (None, "not yet, it is None"),
-    (["....xx", ".....x"], "a dictionary is asked for"),
+    (["....xxx", ".....xx"], "a dictionary is asked for"),
 ]  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from annotated_attention.masks import block_future
 from annotated_attention.modern.cache import Cache, KVCache, StaticCache, block_later
 from annotated_attention.modern.rotary import RotaryEmbedding
 
-_KEPT, _CHUNK, _ROOM = ("the", "cat", "drank"), ("milk", "because"), 6
+_KEPT, _CHUNK, _ROOM = ("the", "cat", "drank"), ("milk", "because"), 7
 _CORNER = (
     "the mask begins in the upper left corner, as if the first query stood at position 0. It "
     "stands behind everything that is kept (causal-at-the-wrong-corner)."
@@ -38,7 +38,7 @@ def check_chunk(answer: object) -> str:
     """Judge the mask of a chunk, written by hand, and print the verdict.
 
     Args:
-        answer: for each of the two words of the chunk a text of six characters, one for each place
+        answer: for each of the two words of the chunk a text of seven characters, one for each place
             in the cache: "x" where the key is blocked, "." where it may be seen.
     """
     found = _read(answer)
@@ -49,19 +49,19 @@ def check_chunk(answer: object) -> str:
     if not found.equal(right):
         row, place = (found != right).nonzero()[0].tolist()
         said = "is blocked" if found[row, place] else "may be seen"
-        what = f"“{(*_KEPT, *_CHUNK)[place]}”" if place < 5 else "the empty place"
+        what = f"“{(*_KEPT, *_CHUNK)[place]}”" if place < 5 else "an empty place"
         raise Refused(
-            f"{int((found != right).sum())} of the 12 cells are wrong. The first is in the row of "
+            f"{int((found != right).sum())} of the 14 cells are wrong. The first is in the row of "
             f"“{_CHUNK[row]}”: you say that {what} {said}."
         )
     return (
         "right: “milk” stands at position 3 and sees places 0 to 3, “because” sees one more. "
-        "Nobody sees the place that is not written yet."
+        "Nobody sees the places that are not written yet."
     )
 
 
 def _read(answer: object) -> Tensor:
-    """Turn the reader's two texts into blocked, (2, 6)."""
+    """Turn the reader's two texts into blocked, (2, 7)."""
     if answer is None or answer is ...:
         raise Refused(f"not yet, it is {answer if answer is None else '...'}.")
     if not isinstance(answer, dict) or set(answer) != set(_CHUNK):
