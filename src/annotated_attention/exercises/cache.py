@@ -38,8 +38,8 @@ def check_chunk(answer: object) -> str:
     """Judge the mask of a chunk, written by hand, and print the verdict.
 
     Args:
-        answer: for each of the two words of the chunk a text of seven characters, one for each place
-            in the cache: "x" where the key is blocked, "." where it may be seen.
+        answer: for each of the two words of the chunk a text of seven characters, one for each
+            place in the cache: "x" where the key is blocked, "." where it may be seen.
     """
     found = _read(answer)
     right = _mask(len(_KEPT), len(_CHUNK), _ROOM)
