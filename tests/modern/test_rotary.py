@@ -273,9 +273,7 @@ REFUSED = {
     "positions (1, 2) must have shape": (
         lambda: RotaryEmbedding(6)(torch.ones(2, 6), torch.zeros(1, 2))
     ),
-    "add_bias_kv and add_zero_attn must be False": (
-        lambda: RotaryAttention(12, 2, add_zero_attn=True)
-    ),
+    "add_zero_attn must be False": (lambda: RotaryAttention(12, 2, add_zero_attn=True)),
     "the first axis of weight (9, 4) must be divisible by 2 * num_heads (6)": (
         lambda: interleaved_to_half(torch.ones(9, 4), 3)
     ),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from annotated_attention.display.live_figures.heads_at_work import heads_at_work
     from annotated_attention.display.live_figures.mask_merger import mask_merger
     from annotated_attention.display.live_figures.norm_place import norm_place
+    from annotated_attention.display.live_figures.rotation import rotation
     from annotated_attention.display.live_figures.saturation import saturation
     from annotated_attention.display.look_up import one_query, soft_look_up
     from annotated_attention.display.many_heads import heads_map, heads_table
@@ -51,6 +52,7 @@ __all__ = [
     "norm_place",
     "one_query",
     "panels",
+    "rotation",
     "saturation",
     "soft_look_up",
     "source",

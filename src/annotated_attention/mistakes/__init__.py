@@ -43,6 +43,8 @@ Examples:
     softmax-over-heads                 SoftmaxOverHeads
     dropout-before-softmax             DropoutBeforeSoftmax
     dropout-in-evaluation              DropoutInEvaluation
+    rotation-layout-mixed              RotationLayoutMixed
+    rotates-one-side                   RotatesOneSide
     causal-at-the-wrong-corner         CausalAtTheWrongCorner
     positions-restart                  PositionsRestart
     cache-zeros-attended               CacheZerosAttended
@@ -95,6 +97,7 @@ if TYPE_CHECKING:
         SplitAndMergeWithoutTranspose,
         SplitWithoutTranspose,
     )
+    from annotated_attention.mistakes.rotation import RotatesOneSide, RotationLayoutMixed
     from annotated_attention.mistakes.scores import (
         DropoutBeforeSoftmax,
         DropoutInEvaluation,
@@ -140,6 +143,8 @@ __all__ = [
     "OutputProjectionMissing",
     "PaddingMaskOnQueries",
     "PositionsRestart",
+    "RotatesOneSide",
+    "RotationLayoutMixed",
     "ScaleByLength",
     "ScaleByModelWidth",
     "ScaleTwice",

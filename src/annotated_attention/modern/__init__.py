@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING
 from annotated_attention._lazy import import_lazily
 
 if TYPE_CHECKING:
+    from annotated_attention.modern.biases import (
+        AlibiBias,
+        BiasedAttention,
+        BucketedBias,
+        alibi_slopes,
+        relative_buckets,
+    )
     from annotated_attention.modern.cache import (
         Cache,
         KVCache,
@@ -32,6 +39,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AlibiBias",
+    "BiasedAttention",
+    "BucketedBias",
     "Cache",
     "CachedAttention",
     "KVCache",
@@ -39,9 +49,11 @@ __all__ = [
     "RotaryAttention",
     "RotaryEmbedding",
     "StaticCache",
+    "alibi_slopes",
     "block_later",
     "half_to_interleaved",
     "interleaved_to_half",
+    "relative_buckets",
     "rotary_frequencies",
     "rotate",
 ]

@@ -81,8 +81,8 @@ def rotary_frequencies(
         longest = torch.as_tensor(max_length if length is None else length, device=device)
         growth = settings["factor"] * (longest.clamp(min=max_length) / max_length - 1) + 1  # ()
         from_base = base * growth.to(dtype) ** (head_dim / (head_dim - 2))                  # ()
-    feature = torch.arange(0, head_dim, 2, device=device).to(dtype)                         # (p,)
-    frequencies = 1 / from_base ** (feature / head_dim)                                     # (p,)
+    feature = torch.arange(0, head_dim, 2, device=device).to(dtype)  # (p,)
+    frequencies = 1 / from_base ** (feature / head_dim)              # (p,)
     if kind == "linear":
         return frequencies / settings["factor"], 1.0
     if kind == "llama3":
@@ -106,8 +106,8 @@ def _llama3(frequencies: Tensor, settings: Mapping[str, Any]) -> Tensor:
         (p,), scaled.
     """
     low, high = settings["low_freq_factor"], settings["high_freq_factor"]
-    turns = settings[_ORIGINAL] * frequencies / (2 * math.pi)     # (p,)
-    kept = ((turns - low) / (high - low)).clamp(0, 1)             # (p,)
+    turns = settings[_ORIGINAL] * frequencies / (2 * math.pi)      # (p,)
+    kept = ((turns - low) / (high - low)).clamp(0, 1)              # (p,)
     return frequencies * (kept + (1 - kept) / settings["factor"])  # (p,)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from annotated_attention.checks import check_nothing_appended
 from annotated_attention.modern.frequencies import check_frequencies, rotary_frequencies
 from annotated_attention.multihead import MultiheadAttention
 
@@ -45,7 +46,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, layout: str = "half") -> Tensor:
         raise ValueError(f"the width of x ({x.size(-1)}) must be even: each pair has two features")
     if layout == "half":
         a, b = x.chunk(2, -1)
-        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)            # (..., n, d)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)  # (..., n, d)
     a, b = x[..., 0::2], x[..., 1::2]
     return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)  # (..., n, d)
 
@@ -204,10 +205,7 @@ class RotaryAttention(MultiheadAttention):
             ValueError: as these two; also keys that would be appended, which have no position.
         """
         super().__init__(embed_dim, num_heads, *args, **options)
-        if self.bias_k is not None or self.add_zero_attn:
-            raise ValueError(
-                "add_bias_kv and add_zero_attn must be False: an appended key has no position"
-            )
+        check_nothing_appended(self.bias_k is not None, self.add_zero_attn)
         self.rotary = RotaryEmbedding(
             self.head_dim, base=base, layout=layout, scaling=scaling, max_length=max_length
         )
