@@ -10,7 +10,7 @@ import torch
 import annotated_attention.mistakes
 from annotated_attention import MultiheadAttention, block_future
 from annotated_attention.mistakes import MISTAKES, StepByStep
-from annotated_attention.modern import RotaryAttention
+from annotated_attention.modern import CachedAttention, GroupedQueryAttention
 
 H, D = 4, 6
 E = H * D
@@ -94,11 +94,10 @@ DIFFERS = {
     "rotation-layout-mixed": EVERYWHERE,
     "rotates-one-side": EVERYWHERE,
 }
-# Those of classes that are called in another way have tests of their own, as test_cache.py.
-FINAL = [
-    code for code, entry in MISTAKES.items() if entry.of in (MultiheadAttention, RotaryAttention)
-]
-BY_CODE = pytest.mark.parametrize("code", FINAL)
+# Those with a cache or with groups are called in another way: see test_cache.py, test_groups.py.
+APART = (CachedAttention, GroupedQueryAttention)
+CALLED = [code for code, entry in MISTAKES.items() if entry.of not in APART]
+BY_CODE = pytest.mark.parametrize("code", CALLED)
 
 
 def made(version, dropout=0.0):
@@ -147,7 +146,7 @@ def test_taken_apart_the_right_version_is_right():
 @pytest.mark.parametrize("code", MISTAKES)
 def test_is_described(code):
     mistake = MISTAKES[code]
-    assert list(DIFFERS) == FINAL
+    assert list(DIFFERS) == CALLED
     assert mistake.title
     assert not mistake.title.endswith(".")
     assert 100 < len(mistake.explanation) < 500

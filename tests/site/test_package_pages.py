@@ -19,7 +19,8 @@ PAGES = sorted(SITE.glob("package/*/index.html"))
 AREAS = [
     "", ".attention", ".heads", ".masks", ".multihead", ".checks", ".transformer", ".positions",
     ".seq2seq", ".modern", ".doctor", ".doctor.adapters", ".mistakes", ".mistakes.reshapes",
-    ".published", ".pretrained", ".counting", ".counting.formulas", ".measure", ".display", ".chapters",
+    ".published", ".pretrained", ".counting", ".counting.formulas", ".measure", ".display",
+    ".chapters",
 ]  # fmt: skip
 
 
