@@ -277,7 +277,8 @@ from annotated_attention.modern import LatentAttention
 
 def reactions(outputs: Tensor, kept: Tensor) -> Tensor:
     """Say which head's output reacts to which head of what is kept."""
-    found = [torch.autograd.grad(x.sum(), kept, retain_graph=True)[0] for x in outputs.unbind(1)]
+    sums = [head.sum() for head in outputs.unbind(1)]
+    found = [torch.autograd.grad(x, kept, retain_graph=True)[0] for x in sums]
     return torch.stack([each.abs().sum((0, 2, 3)) > 0 for each in found])
 
 
