@@ -69,8 +69,8 @@ def rotary_frequencies(
         >>> rotary_frequencies(6, base=1000.0, scaling={"rope_type": "linear", "factor": 4})
         (tensor([0.2500, 0.0250, 0.0025]), 1.0)
 
-    Source: Su et al. (2021), section 3.2.2; for the types Chen et al. (2023), section 2.3; Peng
-    et al. (2023), sections 3.2 to 3.4; Llama Team (2024), section 3.4.2.
+    Source: Su et al. (2021), section 3.2.2; for the types Chen et al. (2023); Peng et al. (2023),
+    section 3; the function ``apply_scaling`` in Meta's code for Llama 3.1.
     """
     check_frequencies(head_dim, base, scaling, max_length)
     settings = dict(scaling or {})
@@ -81,8 +81,8 @@ def rotary_frequencies(
         longest = torch.as_tensor(max_length if length is None else length, device=device)
         growth = settings["factor"] * (longest.clamp(min=max_length) / max_length - 1) + 1  # ()
         from_base = base * growth.to(dtype) ** (head_dim / (head_dim - 2))                  # ()
-    feature = torch.arange(0, head_dim, 2, device=device).to(dtype)  # (p,)
-    frequencies = 1 / from_base ** (feature / head_dim)              # (p,)
+    feature = torch.arange(0, head_dim, 2, device=device).to(dtype)  # (r,)
+    frequencies = 1 / from_base ** (feature / head_dim)              # (r,)
     if kind == "linear":
         return frequencies / settings["factor"], 1.0
     if kind == "llama3":
@@ -99,28 +99,28 @@ def _llama3(frequencies: Tensor, settings: Mapping[str, Any]) -> Tensor:
     """Divide the slow frequencies by ``factor``; see how often each turns in the trained length.
 
     Args:
-        frequencies: (p,), one per pair.
+        frequencies: (r,), one per pair.
         settings: those of ``"llama3"``.
 
     Returns:
-        (p,), scaled.
+        (r,), scaled.
     """
     low, high = settings["low_freq_factor"], settings["high_freq_factor"]
-    turns = settings[_ORIGINAL] * frequencies / (2 * math.pi)      # (p,)
-    kept = ((turns - low) / (high - low)).clamp(0, 1)              # (p,)
-    return frequencies * (kept + (1 - kept) / settings["factor"])  # (p,)
+    turns = settings[_ORIGINAL] * frequencies / (2 * math.pi)      # (r,)
+    kept = ((turns - low) / (high - low)).clamp(0, 1)              # (r,)
+    return frequencies * (kept + (1 - kept) / settings["factor"])  # (r,)
 
 
 def _yarn(frequencies: Tensor, base: float, settings: Mapping[str, Any]) -> Tensor:
     """Divide the slow frequencies by ``factor``, with a ramp over the numbers of the pairs.
 
     Args:
-        frequencies: (p,), one per pair.
+        frequencies: (r,), one per pair.
         base: as it was for the frequencies.
         settings: those of ``"yarn"``.
 
     Returns:
-        (p,), scaled.
+        (r,), scaled.
     """
     d = 2 * frequencies.size(0)
 
@@ -134,9 +134,9 @@ def _yarn(frequencies: Tensor, base: float, settings: Mapping[str, Any]) -> Tens
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, d - 1)
     last += 0.001 if first == last else 0
-    pair = torch.arange(d // 2, device=frequencies.device).to(frequencies.dtype)  # (p,)
-    kept = 1 - ((pair - first) / (last - first)).clamp(0, 1)                      # (p,)
-    return frequencies * (kept + (1 - kept) / settings["factor"])                 # (p,)
+    pair = torch.arange(d // 2, device=frequencies.device).to(frequencies.dtype)  # (r,)
+    kept = 1 - ((pair - first) / (last - first)).clamp(0, 1)                      # (r,)
+    return frequencies * (kept + (1 - kept) / settings["factor"])                 # (r,)
 
 
 def _yarn_factor(settings: Mapping[str, Any]) -> float:

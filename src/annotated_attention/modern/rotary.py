@@ -18,9 +18,9 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, layout: str = "half") -> Tensor:
 
     Args:
         x: (..., n, d), queries or keys; d is even.
-        cos: (..., n, p), the cosines of the angles, with a column for each of the p = d / 2
+        cos: (..., n, r), the cosines of the angles, with a column for each of the r = d / 2
             pairs; broadcastable from the left.
-        sin: (..., n, p), the sines.
+        sin: (..., n, r), the sines.
         layout: ``"half"`` pairs feature i with feature i + d / 2, as Llama does;
             ``"interleaved"`` pairs feature 2i with feature 2i + 1, as the paper does.
 
@@ -131,7 +131,7 @@ class RotaryEmbedding(nn.Module):
             dtype: Dtype of the angles.
 
         Returns:
-            Cosines and sines, (..., n, p) each, with a column for each of the p = d / 2 pairs;
+            Cosines and sines, (..., n, r) each, with a column for each of the r = d / 2 pairs;
             times YaRN's factor if ``scaling`` is of that type.
         """
         dynamic = (self.scaling or {}).get("rope_type") == "dynamic"
@@ -139,8 +139,8 @@ class RotaryEmbedding(nn.Module):
             self.head_dim, base=self.base, scaling=self.scaling, max_length=self.max_length,
             length=positions.max() + 1 if dynamic else None, dtype=dtype, device=positions.device,
         )
-        angle = positions[..., None].to(dtype) * frequencies  # (..., n, p)
-        return angle.cos() * factor, angle.sin() * factor     # (..., n, p)
+        angle = positions[..., None].to(dtype) * frequencies  # (..., n, r)
+        return angle.cos() * factor, angle.sin() * factor     # (..., n, r)
 
     def extra_repr(self) -> str:
         """Name the settings where the module is printed."""

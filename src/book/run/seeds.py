@@ -4,6 +4,7 @@
 
 The loop, the tasks and the measurements are the chapter's own; the chapter draws the result.
 The same loop trains deeper models with and without warm-up for the chapter "Transformer layers".
+A loop of the chapter "Positions" trains models on short sequences, which are tested on long ones.
 """
 
 import json
@@ -26,6 +27,7 @@ from annotated_attention.seq2seq import Seq2SeqTransformer
 
 FOLDER = Path(annotated_attention.__file__).parent / "data"
 DATA, WARM_UP_DATA = FOLDER / "training.json", FOLDER / "warm_up.json"
+POSITIONS_DATA = FOLDER / "positions.json"
 SEEDS = range(5)
 # The chapter's task, heads, the constant that says how many steps, and the class that attends.
 SETUPS: list[tuple[str, int, str, type[MultiheadAttention]]] = [
@@ -144,6 +146,21 @@ def run_warm_up(
     }  # fmt: skip
 
 
+def positions(kind: str, seed: int) -> dict[str, Any]:
+    """Train a model with positions of one kind on short sequences, and test it on long ones.
+
+    A model with rotary positions is also tested with its rotation scaled, without more training.
+    """
+    chapter: Any = chapters.load("18_positions")
+    model = chapter.learn_short(kind, seed)
+    measured = {"as trained": chapter.copied_until(model)}
+    if kind == "rotary":
+        for name, scaling in chapter.SCALINGS.items():
+            measured[name] = chapter.copied_until(chapter.scaled(model, scaling))
+    rounded = {name: {end: round(x, 4) for end, x in row.items()} for name, row in measured.items()}
+    return {"kind": kind, "seed": seed, "steps": chapter.LONG_STEPS} | rounded
+
+
 Experiments = dict[str, tuple[Sequence[Any], Callable[[Any, int], dict[str, Any]]]]
 
 
@@ -163,6 +180,8 @@ def write(data: Path, experiments: Experiments) -> None:
 
 def main() -> None:
     """Rewrite all results."""
+    chapter: Any = chapters.load("18_positions")
+    write(POSITIONS_DATA, {"runs": (list(chapter.KINDS), positions)})
     write(WARM_UP_DATA, {"runs": (WARM_UPS, run_warm_up)})
     write(DATA, {"runs": (SETUPS, run), "parts": (PARTS, part), "copying": (COPIERS, copier)})
 
