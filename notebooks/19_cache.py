@@ -1,7 +1,7 @@
 # %% [markdown]
 # # The cache
 #
-# *What does a model compute again for every new word, and what can it keep?*
+# *What does a model compute anew for each word, and what can it keep?*
 #
 # A model that writes adds one word, reads everything again, and adds the next one. Nearly all of
 # that reading is the same as the time before. In this chapter you find out which numbers never
@@ -25,9 +25,9 @@ display.chapter_map("project in", "split", "score", "mask")
 # You need a model that writes. The smallest one that is worth watching has an embedding for each
 # word, two layers of attention, and one score for each word that could come next. Its attention is
 # `CachedAttention`, the class that this chapter builds. Without a cache it is nothing new: causal
-# self-attention whose queries and keys turn with their position, which is called **rotary**. All
-# that this chapter needs of rotation is one fact: the score of a query and a key depends on how
-# far apart the two words stand, and on nothing else about their positions.
+# self-attention with the rotary positions of [Positions](18_positions.ipynb). All that this chapter
+# needs of them is one fact: queries and keys turn with their position, so that a score depends on
+# how far apart two words stand, and on nothing else about where they are.
 
 # %%
 import torch
@@ -539,8 +539,9 @@ for sizes in ([12], [5, 4, 3], [1] * 12):
 # %% [markdown]
 # ## Four mistakes
 #
-# Each of these was made in published code, keeps every shape, and gives the right result as long as
-# the cache is empty. That is why a test that calls the model once does not find it.
+# Each of these was reported of published code [[Caches that went
+# wrong](../docs/references.md#caches-gone-wrong)]. Each keeps every shape, and gives the right result
+# as long as the cache is empty. That is why a test that calls the model once does not find it.
 #
 # > **Pitfall.** *The causal mask at the wrong corner.* `is_causal=True` of PyTorch's function draws
 # > the diagonal from the upper left. A single query then counts as the first one, and sees the first
