@@ -10,7 +10,7 @@ import torch
 import annotated_attention.mistakes
 from annotated_attention import MultiheadAttention, block_future
 from annotated_attention.mistakes import MISTAKES, StepByStep
-from annotated_attention.modern import CachedAttention
+from annotated_attention.modern import CachedAttention, GroupedQueryAttention
 
 H, D = 4, 6
 E = H * D
@@ -94,8 +94,9 @@ DIFFERS = {
     "rotation-layout-mixed": EVERYWHERE,
     "rotates-one-side": EVERYWHERE,
 }
-# Those with a cache are called in another way: see test_cache.py.
-CALLED = [code for code, entry in MISTAKES.items() if entry.of is not CachedAttention]
+# Those with a cache or with groups are called in another way: see test_cache.py, test_groups.py.
+APART = (CachedAttention, GroupedQueryAttention)
+CALLED = [code for code, entry in MISTAKES.items() if entry.of not in APART]
 BY_CODE = pytest.mark.parametrize("code", CALLED)
 
 

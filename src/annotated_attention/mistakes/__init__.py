@@ -49,6 +49,7 @@ Examples:
     positions-restart                  PositionsRestart
     cache-zeros-attended               CacheZerosAttended
     keys-cached-unrotated              KeysCachedUnrotated
+    groups-tiled                       GroupsTiled
 """
 
 from typing import TYPE_CHECKING
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     )
     from annotated_attention.mistakes.calls import CallInsteadOfForward, InputChangedInPlace
     from annotated_attention.mistakes.catalogue import MISTAKES
+    from annotated_attention.mistakes.groups import GroupsTiled
     from annotated_attention.mistakes.masks import (
         CausalHidesItself,
         CausalOffByOne,
@@ -122,6 +124,7 @@ __all__ = [
     "DropoutBeforeSoftmax",
     "DropoutInEvaluation",
     "FiniteFillInHalf",
+    "GroupsTiled",
     "HeadsInAPlainList",
     "HeadsOfOtherSamples",
     "InputChangedInPlace",

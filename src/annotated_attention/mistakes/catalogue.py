@@ -3,6 +3,7 @@
 from annotated_attention.mistakes import (
     cache,
     calls,
+    groups,
     masks,
     projections,
     reshapes,
@@ -14,7 +15,7 @@ from annotated_attention.mistakes._registry import ENTERED, Mistake
 # By module, so that the order does not depend on which of them somebody has imported first.
 MISTAKES: dict[str, Mistake] = {
     entry.code: entry
-    for module in (calls, masks, projections, reshapes, scores, rotation, cache)
+    for module in (calls, masks, projections, reshapes, scores, rotation, cache, groups)
     for entry in ENTERED
     if entry.version.__module__ == module.__name__
 }

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     )
     from annotated_attention.modern.cached_attention import CachedAttention
     from annotated_attention.modern.frequencies import rotary_frequencies
+    from annotated_attention.modern.grouped import (
+        GroupedQueryAttention,
+        group_heads,
+        repeat_heads,
+    )
+    from annotated_attention.modern.latent import LatentAttention
     from annotated_attention.modern.rotary import (
         RotaryAttention,
         RotaryEmbedding,
@@ -44,16 +50,20 @@ __all__ = [
     "BucketedBias",
     "Cache",
     "CachedAttention",
+    "GroupedQueryAttention",
     "KVCache",
+    "LatentAttention",
     "PagedCache",
     "RotaryAttention",
     "RotaryEmbedding",
     "StaticCache",
     "alibi_slopes",
     "block_later",
+    "group_heads",
     "half_to_interleaved",
     "interleaved_to_half",
     "relative_buckets",
+    "repeat_heads",
     "rotary_frequencies",
     "rotate",
 ]

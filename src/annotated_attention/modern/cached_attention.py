@@ -1,6 +1,7 @@
 """Causal self-attention that takes some tokens at a time and keeps their keys and values."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,6 +40,7 @@ class CachedAttention(MultiheadAttention):
         rotary: Callable[[Tensor, Tensor], Tensor] | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        **options: Any,
     ) -> None:
         """Create the parameters of the final class.
 
@@ -52,14 +54,16 @@ class CachedAttention(MultiheadAttention):
                 ``RotaryEmbedding``; None leaves positions out.
             device: Device of the parameters.
             dtype: Dtype of the parameters.
+            **options: of a further parent: ``num_kv_heads`` in a subclass of this class and of
+                ``GroupedQueryAttention``.
 
         Raises:
             TypeError: as the final class.
             ValueError: as the final class.
         """
         super().__init__(
-            embed_dim, num_heads, dropout, bias,
-            batch_first=batch_first, device=device, dtype=dtype,
+            embed_dim, num_heads, dropout=dropout, bias=bias,
+            batch_first=batch_first, device=device, dtype=dtype, **options,
         )  # fmt: skip
         self.rotary = rotary
 
@@ -90,15 +94,15 @@ class CachedAttention(MultiheadAttention):
         """
         check_sequences({"x": x}, [self.embed_dim], self.batch_first, self.out_proj.weight)
         # Queries, keys and values of the new tokens alone.
-        q, k, v = self._project(x, x, x)                               # (..., e)
+        q, k, v = self._project(x, x, x)
         q = split_heads(self._batch_first(q), self.num_heads)          # (b, h, n, d)
-        k = split_heads(self._batch_first(k), self.num_heads)          # (b, h, n, d)
-        v = split_heads(self._batch_first(v), self.num_heads)          # (b, h, n, d)
+        k = split_heads(self._batch_first(k), self.num_kv_heads)       # (b, ..., n, d)
+        v = split_heads(self._batch_first(v), self.num_kv_heads)       # (b, ..., n, d)
         # The first of them stands behind all tokens that are kept.
         start = 0 if cache is None else cache.length
         positions = start + torch.arange(q.size(-2), device=q.device)  # (n,)
         # From here on keys and values are those of all tokens, kept and new.
-        q, k, v = self.keep(q, k, v, positions, cache)                 # (b, h, ..., d)
+        q, k, v = self.keep(q, k, v, positions, cache)                 # (b, ..., d)
         hidden = self.hide(positions, k.size(-2))                      # (n, m)
         self._check_padding(key_padding_mask, k, x)
         blocked, bias = merge_masks(hidden, padding_to_heads(key_padding_mask), dtype=q.dtype)
@@ -115,18 +119,18 @@ class CachedAttention(MultiheadAttention):
 
         Args:
             q: (b, h, n, d), the queries of the new tokens.
-            k: (b, h, n, d), their keys.
-            v: (b, h, n, d), their values.
+            k: (b, g, n, d), their keys, of as many heads as ``num_kv_heads`` says.
+            v: (b, g, n, d), their values.
             positions: (n,), their positions.
             cache: where keys and values are kept, or None.
 
         Returns:
-            The queries, (b, h, n, d), and the keys and values of all tokens so far, (b, h, m, d).
+            The queries, (b, h, n, d), and the keys and values of all tokens so far, (b, g, m, d).
         """
         if self.rotary is not None:  # a key turns once, by its own position, before it is kept
-            q, k = self.rotary(q, positions), self.rotary(k, positions)  # (b, h, n, d)
+            q, k = self.rotary(q, positions), self.rotary(k, positions)  # (b, ..., n, d)
         if cache is not None:
-            k, v = cache.append(k, v)                                    # (b, h, m, d)
+            k, v = cache.append(k, v)                                    # (b, g, m, d)
         return q, k, v
 
     def hide(self, positions: Tensor, m: int) -> Tensor:
