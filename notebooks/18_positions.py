@@ -310,7 +310,8 @@ for name, module in (("right", checkpoint), ("wrong", loaded)):
 off = (seen["wrong"] - seen["right"]).abs()  # (b, h, n, n)
 print(f"the scores deviate by {seen['right'].std():.2f} from their mean")
 for distance in (0, 1, 2, 4, 16, 64):
-    print(f"distance {distance:2}: off by {off.diagonal(-distance, -2, -1).mean():.2f} on average")
+    average = off.diagonal(-distance, -2, -1).mean()
+    print(f"distance {distance:2}: off by {average:.2f} on average")
 
 # %% [markdown]
 # At distance 0 every score is right. Far away the error is nearly as large as the scores themselves
@@ -406,7 +407,8 @@ bucket = biases.relative_buckets(
 )[0]
 for number in range(8):
     inside = back[bucket == number]
-    print(f"bucket {number}: distance {inside.min()}" + f" to {inside.max()}" * (len(inside) > 1))
+    upto = f" to {inside.max()}" if len(inside) > 1 else ""
+    print(f"bucket {number}: distance {inside.min()}{upto}")
 
 # %% [markdown]
 # **ALiBi**, attention with linear biases, learns nothing: every step of distance takes the same
@@ -425,14 +427,15 @@ slopes = biases.alibi_slopes(4)
 for head, style in enumerate(("-", "--", "-.", ":")):
     label = f"head {head + 1}: {slopes[head]:.3f}"
     left.plot(back, -slopes[head] * back, style, color=display.COLOURS["h"], label=label)
-left.set(xlabel="distance", ylabel="added to the score", title="ALiBi, four heads", ylim=(-8, 0.5))
+left.set(xlabel="distance", ylabel="added to the score", title="ALiBi, four heads")
+left.set_ylim(-8, 0.5)
 left.legend(frameon=False, fontsize=9, loc="lower left")
 right.step(back, bucket, color=display.COLOURS["m"], where="mid")
 right.set(xlabel="distance", ylabel="bucket", title="eight buckets")
+said = ", ".join(f"{slope:.3f}" for slope in slopes)
 display.finish(drawing, name="by-distance", alt=(
-    "Left: what ALiBi adds to the score, four straight lines that fall from 0 with the slopes "
-    f"{', '.join(f'{slope:.3f}' for slope in slopes)}. Right: the number of the bucket by distance, "
-    "a staircase whose steps grow wider."
+    f"Left: what ALiBi adds to the score, straight lines that fall with the slopes {said}. "
+    "Right: the number of the bucket by distance, a staircase whose steps grow wider."
 ))
 
 # %% [markdown]
@@ -465,7 +468,8 @@ print("with slope 1, it looks most at:", one.WORDS[steep.argmax()])
 heads = 6
 simple = 2 ** (-8 * torch.arange(1, heads + 1) / heads)  # (6,)
 right = biases.alibi_slopes(heads)                       # (6,)
-one.show(["formula", "checkpoints"], [f"head {i + 1}" for i in range(6)], torch.stack([simple, right]))
+names = [f"head {i + 1}" for i in range(heads)]
+one.show(["formula", "checkpoints"], names, torch.stack([simple, right]))
 print(f"off by up to {(simple - right).abs().max():.2f}")
 
 # %% [markdown]
@@ -539,7 +543,8 @@ def learn_short(kind: str, seed: int, steps: int = LONG_STEPS) -> LongCopier:
     source, model = torch.Generator().manual_seed(seed), LongCopier(kind)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.003, betas=(0.9, 0.98))
     for step in range(steps):
-        optimizer.param_groups[0]["lr"] = 0.003 * min((step + 1) / 50, 1) * (1 - step / steps)
+        rate = min((step + 1) / 50, 1) * (1 - step / steps)  # warm-up, then down to zero
+        optimizer.param_groups[0]["lr"] = 0.003 * rate
         ids, period = repeating(64, SHORT, source)
         scores, asked = model(ids)[:, :-1], ids[:, 1:]
         known = torch.arange(SHORT - 1) >= period
@@ -555,7 +560,7 @@ ENDS = (32, 64, 128, 256, 512)
 
 @torch.no_grad()
 def copied_until(model: LongCopier, b: int = 100) -> dict[str, float]:
-    """Measure the accuracy on long sequences: before place 32, from there to 64, and so on."""
+    """Measure the accuracy before place 32, from there to 64, and so on."""
     ids, period = repeating(b, LONG, torch.Generator().manual_seed(4321))
     right = model(ids)[:, :-1].argmax(-1) == ids[:, 1:]
     place = torch.arange(1, LONG)
@@ -568,7 +573,7 @@ def copied_until(model: LongCopier, b: int = 100) -> dict[str, float]:
 
 
 short = learn_short("added", seed=0, steps=20)
-print(f"after 20 steps: {copied_until(short, b=5)['32']:.2f} of the letters before place 32")
+print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -608,14 +613,13 @@ one.show(list(KINDS), [f"to {end}" for end in ENDS], table)
 
 # %% jupyter={"source_hidden": true}
 drawing, (ax,) = display.panels(560, 230)
-LOOKS = {"none": ("b", ":"), "added": ("d", "-."), "rotary": ("n", "-"), "ALiBi": ("h", "--"),
-         "buckets": ("m", (0, (6, 1, 1, 1)))}
-for kind, (letter, style) in LOOKS.items():
-    runs = [[run["as trained"][str(end)] for end in ENDS] for run in RUNS if run["kind"] == kind]
-    low, high = torch.tensor(runs).aminmax(dim=0)
-    color = display.COLOURS[letter]
-    ax.fill_between(range(5), low, high, color=color, alpha=0.15, linewidth=0)
-    ax.plot(middle(kind), color=color, linestyle=style, marker="o", markersize=4, label=kind)
+LOOKS = (("b", ":"), ("d", "-."), ("n", "-"), ("h", "--"), ("m", (0, (6, 1))))
+for kind, (letter, style) in zip(KINDS, LOOKS):
+    runs = [run["as trained"].values() for run in RUNS if run["kind"] == kind]
+    low, high = torch.tensor([[*row] for row in runs]).aminmax(dim=0)
+    look = {"color": display.COLOURS[letter]}
+    ax.fill_between(range(5), low, high, alpha=0.15, linewidth=0, **look)
+    ax.plot(middle(kind), linestyle=style, marker="o", markersize=4, label=kind, **look)
 ax.set(xlabel="places up to", ylabel="accuracy", ylim=(0, 1.05))
 ax.set_xticks(range(5), [str(end) for end in ENDS])
 ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
@@ -673,7 +677,8 @@ slower = [speeds * SHORT / (2 * math.pi)]              # turns within the traine
 for scaling in SCALINGS.values():
     other, _ = rotary_frequencies(16, scaling=scaling, max_length=SHORT, length=LONG)
     slower.append(speeds / other)
-one.show([f"pair {i}" for i in range(8)], ["turns in 32", *SCALINGS], torch.stack(slower, 1))
+names = [f"pair {i}" for i in range(8)]
+one.show(names, ["turns in 32", *SCALINGS], torch.stack(slower, 1))
 
 # %% [markdown]
 # `linear` slows the fast pairs as much as the slow ones, so two neighbours are hardly told apart any
@@ -748,7 +753,7 @@ display.annotated(frequencies._yarn, frequencies._yarn_factor)
 
 # %% tags=["exercise"]
 def to_half(weight: Tensor, num_heads: int) -> Tensor:
-    """Reorder the rows of W_Q or W_K, from pairs side by side to pairs half a head apart."""
+    """Reorder the rows, from pairs side by side to pairs half a head apart."""
     return None  # your lines here
 
 
@@ -773,7 +778,7 @@ exercises.positions.check_permutation(to_half)
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
 def to_half(weight: Tensor, num_heads: int) -> Tensor:
-    """Reorder the rows of W_Q or W_K, from pairs side by side to pairs half a head apart."""
+    """Reorder the rows, from pairs side by side to pairs half a head apart."""
     pairs = weight.unflatten(0, (num_heads, -1, 2))
     return pairs.transpose(1, 2).flatten(0, 2)
 
@@ -844,4 +849,5 @@ exercises.positions.check_slopes(my_slopes)
 # > Turn queries and keys, not values, in the layout of the weights. ALiBi and buckets carry on past the
 # > trained length; rotary positions do so if the slow pairs are slowed down.
 #
-# A model that writes computes the same keys again for each new word. The next chapter keeps them.
+# A model that writes computes the same keys again for each new word. The [next
+# chapter](19_cache.ipynb) keeps them.

@@ -69,8 +69,8 @@ def rotary_frequencies(
         >>> rotary_frequencies(6, base=1000.0, scaling={"rope_type": "linear", "factor": 4})
         (tensor([0.2500, 0.0250, 0.0025]), 1.0)
 
-    Source: Su et al. (2021), section 3.2.2; for the types Chen et al. (2023), section 2.3; Peng
-    et al. (2023), sections 3.2 to 3.4; Llama Team (2024), section 3.4.2.
+    Source: Su et al. (2021), section 3.2.2; for the types Chen et al. (2023); Peng et al. (2023),
+    section 3; the function ``apply_scaling`` in Meta's code for Llama 3.1.
     """
     check_frequencies(head_dim, base, scaling, max_length)
     settings = dict(scaling or {})
