@@ -64,9 +64,10 @@ print("GPT-3, 2,048 tokens:", short(2 * cache_numbers(2048, 96 * 128, layers=96)
 # has to be read from memory, and on a fast processor this takes longer than the arithmetic
 # [[Shazeer](../docs/references.md#shazeer-2019)].
 #
-# LLaMA and Llama 3 have the same layers, heads and widths in this table, and the newer one takes a
-# quarter of the memory. PaLM is the largest model of the list, and a token of it takes less than one
-# of the smallest. Both have heads of queries that share keys. The sizes are their authors' [[Touvron
+# LLaMA 7B and Llama 3 8B have equally many layers and heads, of the same width, and the newer model
+# takes a quarter of the memory. PaLM is the largest model of the list, and one of its tokens takes less
+# than a token of Llama 3 8B. In both, heads of queries share their keys and values. The sizes are their
+# authors' [[Touvron
 # et al., table 2](../docs/references.md#touvron-2023); [Llama Team, table
 # 3](../docs/references.md#llama-2024); [Jiang et al., table 1](../docs/references.md#jiang-2023);
 # [Touvron et al., section 2.2](../docs/references.md#touvron-2023-b); [Chowdhery et al., section
@@ -94,8 +95,8 @@ one.show(["animal?", "quality?"], one.WORDS, weights)
 # %% [markdown]
 # The same keys answer both questions: the first head gives 0.75 to *cat*, the second gives 0.66 to
 # *thirsty*. So let all heads share one head of keys and one head of values. This is **multi-query
-# attention**: many heads of queries, one of keys and values. A head of keys together with its head of
-# values is called a **KV head**, for keys and values.
+# attention** [[Shazeer](../docs/references.md#shazeer-2019)]: many heads of queries, one of keys and
+# values. A head of keys together with its head of values is called a **KV head**.
 #
 # What is given up? Each KV head sees the tokens through its own matrices $W_K$ and $W_V$, and d
 # features come out. With h KV heads, h · d features of a token can be found and carried home; with
@@ -116,11 +117,10 @@ one.show(["animal?", "quality?"], one.WORDS, weights)
 # weights; it follows in a fold, with the constructor.
 
 # %%
-from annotated_attention.modern import grouped
 from annotated_attention.modern import GroupedQueryAttention, group_heads, repeat_heads
 
-CHANGED = (GroupedQueryAttention._project, GroupedQueryAttention.attend)
-display.annotated(*CHANGED, repeat_heads, sections=False)
+CHANGED = (GroupedQueryAttention.attend, GroupedQueryAttention._project)
+display.annotated(repeat_heads, *CHANGED, sections=False)
 
 # %% [markdown]
 # One line does it: `repeat_interleave` repeats each KV head h / g times *in a row*, so that neighbours
@@ -145,7 +145,7 @@ for g in (6, 3, 2, 1):
     assert found == counting.attention_parameters(WIDTH, shared=g * 4)
     w_k = module.in_proj_weight[WIDTH:].split(g * 4)[0]  # (..., 24)
     rank = torch.linalg.matrix_rank(w_k)
-    print(f"{g:8} {found:11,} {str(tuple(w_k.shape)):>10} {rank:15}")
+    print(f"{g:8} {found:11,} {tuple(w_k.shape)!s:>10} {rank:15}")
 
 # %% [markdown]
 # With six KV heads the count is that of the final class, $4e^2 + 4e$. With one, $W_K$ and $W_V$ have
@@ -161,6 +161,8 @@ for g in (6, 3, 2, 1):
 # query's keys by itself, so that nothing is repeated in memory.
 
 # %%
+from annotated_attention.modern import grouped
+
 display.annotated(GroupedQueryAttention.__init__, grouped._fused_for_speed, sections=False)
 
 # %% [markdown]
@@ -217,16 +219,21 @@ print("6 KV heads: the final class, with the same parameters")
 # %% [markdown]
 # ## Which heads share
 #
-# Both lines below turn 2 KV heads into 6. They differ in one word, and give the same shape:
-#
-#     k.repeat_interleave(3, dim=1)    # 0 0 0 1 1 1
-#     k.repeat(1, 3, 1, 1)             # 0 1 0 1 0 1
-#
-# > **Pitfall.** `repeat` puts all KV heads one after the other, as tiles, and then again. Neighbours
-# > get different KV heads. A model that is trained like that works, because its queries learn which
-# > KV head they get. But with weights that were trained the other way, four of the six heads below
-# > read a wrong catalogue. The definition of an operator in the ONNX standard once had this mistake
-# > [[ONNX](../docs/references.md#onnx-gqa)].
+# Two functions of PyTorch turn 2 KV heads into 6. Their names differ in one word, and the shapes that
+# they give are the same. The cell numbers the KV heads, and prints which one each of the six heads of
+# queries gets.
+
+# %%
+numbered = torch.arange(2).view(1, 2, 1, 1)  # (1, 2, 1, 1)
+print("repeat_interleave:", *numbered.repeat_interleave(3, dim=1).flatten().tolist())
+print("repeat:           ", *numbered.repeat(1, 3, 1, 1).flatten().tolist())
+
+# %% [markdown]
+# > **Pitfall.** `repeat` lays all KV heads side by side like tiles, and then again. The heads 1 and 4 get
+# > another KV head than with `repeat_interleave`. A model that is *trained* with tiles works, because its
+# > queries learn which KV head they get. But with weights that were trained the other way, two heads of
+# > six read the wrong catalogue. It happens to experts: the ONNX standard, in which models are
+# > exchanged, defined its operator for attention with tiles [[ONNX](../docs/references.md#onnx-gqa)].
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -257,7 +264,8 @@ def served(module: nn.Module, kv_head: int, x: Tensor, y: Tensor) -> list[int]:
 
 
 for name, module in {"right": right, "tiled": wrong}.items():
-    print(name, *(f"- KV head {i} serves heads {served(module, i, x, y)}" for i in (0, 1)))
+    for i in (0, 1):
+        print(f"{name}: KV head {i} serves the heads", *served(module, i, x, y))
 assert served(right, 0, x, y) == [0, 1, 2]
 assert served(wrong, 0, x, y) == [0, 2, 4]
 
@@ -267,7 +275,8 @@ assert served(wrong, 0, x, y) == [0, 2, 4]
 #
 # The figure shows all ways to share, each drawn from a module of this run with four heads: a line
 # stands where a head of queries reacts to what is kept. The last way, **latent attention**, comes
-# [below](#a-summary-instead-of-a-catalogue).
+# [below](#a-summary-instead-of-a-catalogue); what is dotted there is made when it is needed, and not
+# kept.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Circle, Rectangle
@@ -301,24 +310,34 @@ def kept_by(module: nn.Module) -> tuple[Tensor, int]:
 
 
 # %% jupyter={"source_hidden": true}
+def put(ax, x: float, y: float, said: str, letter: str, round=False, linestyle="-") -> None:
+    """Draw a word in a circle or a box."""
+    colour = display.COLOURS[letter]
+    wide = 1.7 if len(said) > 3 else 0.84
+    shape = Circle((x, y), 0.38) if round else Rectangle((x - wide / 2, y - 0.35), wide, 0.7)
+    shape.set(facecolor="none", edgecolor=colour, linestyle=linestyle, linewidth=1.4)
+    ax.add_patch(shape)
+    ax.text(x, y, said, ha="center", va="center", color=colour, fontsize=13)
+
+
+# %% jupyter={"source_hidden": true}
 def draw_way(ax, name: str, table: Tensor, numbers: int) -> str:
     """Draw one way to share, and say it in words."""
-    blue, green = display.COLOURS["n"], display.COLOURS["m"]
-    h, g = table.shape
+    (h, g), top = table.shape, 2.6
     places = [(j + 0.5) * h / g for j in range(g)]
     for i in range(h):
-        ax.add_patch(Circle((i + 0.5, 3), 0.3, facecolor="none", edgecolor=blue))
-        ax.text(i + 0.5, 3, f"q{i}", ha="center", va="center", color=blue, fontsize=12)
+        put(ax, i + 0.5, 3, f"q{i}", "n", round=True)
+        if name == "latent":  # each head makes keys and values of its own
+            put(ax, i + 0.5, 1.9, f"kv{i}", "m", linestyle=":")
+            ax.plot([i + 0.5] * 2, [2.6, 2.25], color=display.COLOURS["b"], lw=1.2)
+            top = 1.55
         for j in table[i].nonzero().flatten().tolist():
-            ax.plot([i + 0.5, places[j]], [2.7, 0.8], color=display.COLOURS["b"], lw=1.2)
+            ax.plot([i + 0.5, places[j]], [top, 0.85], color=display.COLOURS["b"], lw=1.2)
     for j, place in enumerate(places):
-        wide = 1.5 if name == "latent" else 0.7
-        box = Rectangle((place - wide / 2, 0.2), wide, 0.6, facecolor="none", edgecolor=green)
-        ax.add_patch(box)
-        said = "latent" if name == "latent" else f"kv{j}"
-        ax.text(place, 0.5, said, ha="center", va="center", color=green, fontsize=12)
-    ax.text(h / 2, -0.35, f"keeps {numbers} numbers a token", ha="center", fontsize=12)
-    ax.set(xlim=(-0.1, h + 0.1), ylim=(-0.7, 3.5), aspect="equal", title=name)
+        put(ax, place, 0.5, "latent" if name == "latent" else f"kv{j}", "m")
+    ax.text(h / 2, -0.4, f"{numbers} numbers a token", ha="center", fontsize=14)
+    ax.set(xlim=(-0.1, h + 0.1), ylim=(-0.7, 3.5), aspect="equal")
+    ax.set_title(name, fontsize=14)
     ax.axis("off")
     groups = [table[:, j].nonzero().flatten().tolist() for j in range(g)]
     return f"{name}: {groups} share, {numbers} numbers kept a token"
@@ -383,23 +402,31 @@ for g in (6, 3, 2, 1):
 # </details>
 
 # %%
+from torch.utils.flop_counter import FlopCounterMode
+
 print("KV heads  projections  scores and mix  kept numbers")
 for g in (8, 4, 2, 1):
-    kv = g * 64
-    projections = counting.projection_flops(1, 1, 512, shared=kv)
-    scores = counting.score_flops(1, 1001, 512)
-    print(f"{g:8} {projections:12,} {scores:15,} {cache_numbers(1001, kv):13,}")
+    module = CachedGroups(512, 8, num_kv_heads=g, batch_first=True, device="meta")
+    cache = KVCache()
+    cache.append(*(torch.empty(1, g, 1000, 64, device="meta") for _ in range(2)))
+    with FlopCounterMode(display=False) as counter:
+        module(torch.empty(1, 1, 512, device="meta"), cache, need_weights=True)
+    flops = counter.get_flop_counts()["Global"]
+    projections, scores = flops[torch.ops.aten.addmm], flops[torch.ops.aten.bmm]
+    assert projections == counting.projection_flops(1, 1, 512, shared=g * 64)
+    assert scores == counting.score_flops(1, 1001, 512)
+    print(f"{g:8} {projections:12,} {scores:15,} {cache.numel():13,}")
 
 # %% [markdown]
-# The formulas are those of [Counting](12_counting.ipynb), with the width of the KV heads as one more
-# letter; the package's tests compare them with PyTorch's counter. Scores and mix stay at 2,050,048
-# FLOPs, while the numbers that they have to read become eight times fewer.
+# Scores and mix stay at 2,050,048 FLOPs, while the numbers that they have to read become eight times
+# fewer. The two asserted formulas are those of [Counting](12_counting.ipynb), with the width of the KV
+# heads as one more letter.
 #
 # ## Fewer keys for a trained model
 #
 # Training a large model anew is expensive. Can a trained one be made to share? Ainslie et al. average:
 # the new $W_K$ of a group is the mean of the old ones, row by row, and $W_V$ likewise. `group_heads`
-# does that to one module. Then they train on for a short time, with 5 % <!-- quoted -->of the steps of the first training.
+# does that for one module. Then they train on, with one twentieth of the steps of the first training.
 #
 # Try it on a model that you know: the copier of [Training](10_training.ipynb), two layers of
 # attention that continue a text which repeats itself. Here it has four heads in each layer.
@@ -426,9 +453,9 @@ def share_keys(model: nn.Module, g: int) -> nn.Module:
 #
 # <details><summary>What do you expect?</summary>
 #
-# Most of it is gone. The heads of a model need not resemble each other: one looks at the token before,
-# another follows letters. The mean of two such heads is neither of them, and the queries, which are
-# unchanged, ask in the language of the old keys.
+# Most of it is gone. The heads of a layer need not resemble each other, and even two that do the same
+# may use other features for it. The mean of their keys is like neither, and the queries, which have not
+# changed, still ask for the old ones.
 #
 # </details>
 #
@@ -463,9 +490,9 @@ for g, accuracy in curves.items():
     print(f"{g} KV heads", *(f"{accuracy[step]:6.3f}" for step in CHECKED))
 
 # %% [markdown]
-# Averaging alone leaves 0.37 of the accuracy with two KV heads, and 0.10 with one, when 0.04 is a
-# guess among 26 letters. Fifteen steps later, 5 %<!-- quoted --> of the first training, two KV heads are close to where
-# four were. A single one takes longer, and gets there, too.
+# Averaging alone leaves an accuracy of 0.37 with two KV heads, and of 0.10 with one. Fifteen steps
+# later, which is one twentieth of the first training, two KV heads are close to where four were. A
+# single one takes longer, and gets there, too.
 #
 # One run may be luck. So `make seeds` has done the same from five seeds, and in three other ways:
 # **first** keeps the first head of each group and drops the others, **new** draws $W_K$ and $W_V$ anew,
@@ -533,13 +560,13 @@ torch.manual_seed(8)
 latent = LatentAttention(24, 6, 8, 2, batch_first=True, dtype=torch.float64)
 tokens = torch.randn(2, 7, 24, dtype=torch.float64, requires_grad=True)  # (2, 7, 24)
 inputs = [tokens, *latent.parameters()]
-plain, absorbed = (latent(tokens, absorb=absorb)[0] for absorb in (False, True))
-torch.testing.assert_close(absorbed, plain)
-torch.testing.assert_close(one.gradients(absorbed, inputs), one.gradients(plain, inputs))
+made_keys, absorbed = (latent(tokens, absorb=absorb)[0] for absorb in (False, True))
+torch.testing.assert_close(absorbed, made_keys)
+torch.testing.assert_close(one.gradients(absorbed, inputs), one.gradients(made_keys, inputs))
 
 cache = KVCache()
 chunks = [latent(part, cache, absorb=True)[0] for part in tokens.split([4, 2, 1], dim=1)]
-torch.testing.assert_close(torch.cat(chunks, 1), plain)
+torch.testing.assert_close(torch.cat(chunks, 1), made_keys)
 print(f"equal, with {len(inputs)} gradients, and from a cache in chunks")
 print(f"kept of {2 * 7} tokens: {cache.numel()} numbers, {cache.numel() // 14} each")
 
@@ -557,8 +584,10 @@ q, latents, up = torch.randn(3, 4), torch.randn(3, 8), torch.randn(4, 8)  # (3, 
 places = torch.arange(3)
 scores = rotary(q, places) @ rotary(latents @ up.mT, places).mT           # (3, 3)
 by_latents = rotary(q, places) @ up @ latents.mT                          # (3, 3)
-print(f"off by up to {(scores - by_latents).abs().max():.2f}")
-print(f"without rotation: {(q @ (latents @ up.mT).mT - q @ up @ latents.mT).abs().max():.1e}")
+plain, absorbed = q @ (latents @ up.mT).mT, q @ up @ latents.mT           # (3, 3), (3, 3)
+torch.testing.assert_close(plain, absorbed)
+print("without rotation: equal")
+print(f"with rotation: off by up to {(scores - by_latents).abs().max():.1f}")
 
 # %% [markdown]
 # A rotation stands between the query and $U$: for a distance of $t$ the score is
