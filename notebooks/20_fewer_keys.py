@@ -314,7 +314,8 @@ def put(ax, x: float, y: float, said: str, letter: str, round=False, linestyle="
     """Draw a word in a circle or a box."""
     colour = display.COLOURS[letter]
     wide = 1.7 if len(said) > 3 else 0.84
-    shape = Circle((x, y), 0.38) if round else Rectangle((x - wide / 2, y - 0.35), wide, 0.7)
+    box = Rectangle((x - wide / 2, y - 0.35), wide, 0.7)
+    shape = Circle((x, y), 0.38) if round else box
     shape.set(facecolor="none", edgecolor=colour, linestyle=linestyle, linewidth=1.4)
     ax.add_patch(shape)
     ax.text(x, y, said, ha="center", va="center", color=colour, fontsize=13)
@@ -336,9 +337,6 @@ def draw_way(ax, name: str, table: Tensor, numbers: int) -> str:
     for j, place in enumerate(places):
         put(ax, place, 0.5, "latent" if name == "latent" else f"kv{j}", "m")
     ax.text(h / 2, -0.4, f"{numbers} numbers a token", ha="center", fontsize=14)
-    ax.set(xlim=(-0.1, h + 0.1), ylim=(-0.7, 3.5), aspect="equal")
-    ax.set_title(name, fontsize=14)
-    ax.axis("off")
     groups = [table[:, j].nonzero().flatten().tolist() for j in range(g)]
     return f"{name}: {groups} share, {numbers} numbers kept a token"
 
@@ -354,6 +352,9 @@ drawing, axes = display.panels(430, 430, columns=2, rows=2)
 told = []
 for ax, (name, module) in zip(axes, ways.items()):
     told.append(draw_way(ax, name, *kept_by(module)))
+    ax.set(xlim=(-0.1, 4.1), ylim=(-0.7, 3.5), aspect="equal")
+    ax.set_title(name, fontsize=14)
+    ax.axis("off")
 assert [kept_by(module)[1] for module in ways.values()] == [48, 24, 12, 10]
 display.finish(
     drawing, name="who-shares",
@@ -562,7 +563,8 @@ tokens = torch.randn(2, 7, 24, dtype=torch.float64, requires_grad=True)  # (2, 7
 inputs = [tokens, *latent.parameters()]
 made_keys, absorbed = (latent(tokens, absorb=absorb)[0] for absorb in (False, True))
 torch.testing.assert_close(absorbed, made_keys)
-torch.testing.assert_close(one.gradients(absorbed, inputs), one.gradients(made_keys, inputs))
+expected = one.gradients(made_keys, inputs)
+torch.testing.assert_close(one.gradients(absorbed, inputs), expected)
 
 cache = KVCache()
 chunks = [latent(part, cache, absorb=True)[0] for part in tokens.split([4, 2, 1], dim=1)]
@@ -580,11 +582,11 @@ print(f"kept of {2 * 7} tokens: {cache.numel()} numbers, {cache.numel() // 14} e
 # %%
 rotary = RotaryEmbedding(4)
 torch.manual_seed(9)
-q, latents, up = torch.randn(3, 4), torch.randn(3, 8), torch.randn(4, 8)  # (3, 4), (3, 8), (4, 8)
-places = torch.arange(3)
-scores = rotary(q, places) @ rotary(latents @ up.mT, places).mT           # (3, 3)
-by_latents = rotary(q, places) @ up @ latents.mT                          # (3, 3)
-plain, absorbed = q @ (latents @ up.mT).mT, q @ up @ latents.mT           # (3, 3), (3, 3)
+q, latents, up = torch.randn(3, 4), torch.randn(3, 8), torch.randn(4, 8)
+places, keys = torch.arange(3), latents @ up.mT                  # (3,), (3, 4)
+scores = rotary(q, places) @ rotary(keys, places).mT             # (3, 3)
+by_latents = rotary(q, places) @ up @ latents.mT                 # (3, 3)
+plain, absorbed = q @ keys.mT, q @ up @ latents.mT               # (3, 3), (3, 3)
 torch.testing.assert_close(plain, absorbed)
 print("without rotation: equal")
 print(f"with rotation: off by up to {(scores - by_latents).abs().max():.1f}")
@@ -618,7 +620,8 @@ for name, layers in {"DeepSeek-V2": 60, "DeepSeek-V3": 61}.items():
 # %%
 SIZES = {"h": 128, "c": 512, "r": 64, "d": 128, "queries": 1536}
 print("one layer of DeepSeek-V3, FLOPs             plain    absorbed")
-for name, n, m in (("one token after 4,095 others", 1, 4096), ("4,096 at once", 4096, 4096)):
+cases = (("one token after 4,095 others", 1, 4096), ("4,096 at once", 4096, 4096))
+for name, n, m in cases:
     forms = [counting.latent_flops(n, m, 7168, **SIZES, absorb=x) for x in (False, True)]
     print(f"{name:34}", *(f"{short(flops, 'FLOP'):>11}" for flops in forms))
 

@@ -117,8 +117,8 @@ class GroupedQueryAttention(MultiheadAttention):
         Returns:
             The heads' outputs, (b, h, n, d), and the weights after dropout, (b, h, n, m), or None.
         """
-        # Where nobody asks for the weights, PyTorch's kernel finds the keys of each group itself. It
-        # knows no other scores than its own.
+        # Where nobody asks for the weights, PyTorch's kernel finds the keys of each group itself.
+        # It knows no other scores than its own.
         usual = "score" not in self.__dict__ and type(self).score is MultiheadAttention.score
         if usual and not need_weights:
             dropout_p = self.dropout if self.training else 0.0
