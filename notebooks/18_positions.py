@@ -865,4 +865,5 @@ exercises.positions.check_slopes(my_slopes)
 # > Turn queries and keys, not values, in the layout of the weights. ALiBi and buckets carry on past the
 # > trained length; rotary positions do so if the slow pairs are slowed down.
 #
-# A model that writes computes the same keys again for each new word. The next chapter keeps them.
+# A model that writes computes the same keys again for each new word. The [next
+# chapter](19_cache.ipynb) keeps them.

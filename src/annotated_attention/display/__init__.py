@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from annotated_attention.display.code import diff, source
     from annotated_attention.display.colours import colour_shapes
     from annotated_attention.display.data_flow import flow
+    from annotated_attention.display.live_figures.cache_filling import cache_filling
     from annotated_attention.display.live_figures.calculator import calculator
     from annotated_attention.display.live_figures.clocks import clocks
     from annotated_attention.display.live_figures.heads_at_work import heads_at_work
@@ -35,6 +36,7 @@ __all__ = [
     "annotated",
     "attention_lines",
     "attention_map",
+    "cache_filling",
     "calculator",
     "chapter_map",
     "clocks",

@@ -45,6 +45,11 @@ Examples:
     dropout-in-evaluation              DropoutInEvaluation
     rotation-layout-mixed              RotationLayoutMixed
     rotates-one-side                   RotatesOneSide
+    causal-at-the-wrong-corner         CausalAtTheWrongCorner
+    positions-restart                  PositionsRestart
+    cache-zeros-attended               CacheZerosAttended
+    keys-cached-unrotated              KeysCachedUnrotated
+    groups-tiled                       GroupsTiled
 """
 
 from typing import TYPE_CHECKING
@@ -54,8 +59,15 @@ from annotated_attention._lazy import import_lazily
 if TYPE_CHECKING:
     from annotated_attention.mistakes._registry import Mistake
     from annotated_attention.mistakes._steps import StepByStep
+    from annotated_attention.mistakes.cache import (
+        CacheZerosAttended,
+        CausalAtTheWrongCorner,
+        KeysCachedUnrotated,
+        PositionsRestart,
+    )
     from annotated_attention.mistakes.calls import CallInsteadOfForward, InputChangedInPlace
     from annotated_attention.mistakes.catalogue import MISTAKES
+    from annotated_attention.mistakes.groups import GroupsTiled
     from annotated_attention.mistakes.masks import (
         CausalHidesItself,
         CausalOffByOne,
@@ -102,7 +114,9 @@ if TYPE_CHECKING:
 __all__ = [
     "MISTAKES",
     "BatchMixedIntoSequence",
+    "CacheZerosAttended",
     "CallInsteadOfForward",
+    "CausalAtTheWrongCorner",
     "CausalHidesItself",
     "CausalOffByOne",
     "CausalUnasked",
@@ -110,11 +124,13 @@ __all__ = [
     "DropoutBeforeSoftmax",
     "DropoutInEvaluation",
     "FiniteFillInHalf",
+    "GroupsTiled",
     "HeadsInAPlainList",
     "HeadsOfOtherSamples",
     "InputChangedInPlace",
     "InterleavedPerHead",
     "KeysAndValuesSwapped",
+    "KeysCachedUnrotated",
     "MaskAfterSoftmax",
     "MaskIgnored",
     "MaskInTheWrongOrder",
@@ -129,6 +145,7 @@ __all__ = [
     "OutputProjectionDoubled",
     "OutputProjectionMissing",
     "PaddingMaskOnQueries",
+    "PositionsRestart",
     "RotatesOneSide",
     "RotationLayoutMixed",
     "ScaleByLength",

@@ -21,7 +21,21 @@ if TYPE_CHECKING:
         alibi_slopes,
         relative_buckets,
     )
+    from annotated_attention.modern.cache import (
+        Cache,
+        KVCache,
+        PagedCache,
+        StaticCache,
+        block_later,
+    )
+    from annotated_attention.modern.cached_attention import CachedAttention
     from annotated_attention.modern.frequencies import rotary_frequencies
+    from annotated_attention.modern.grouped import (
+        GroupedQueryAttention,
+        group_heads,
+        repeat_heads,
+    )
+    from annotated_attention.modern.latent import LatentAttention
     from annotated_attention.modern.rotary import (
         RotaryAttention,
         RotaryEmbedding,
@@ -34,12 +48,22 @@ __all__ = [
     "AlibiBias",
     "BiasedAttention",
     "BucketedBias",
+    "Cache",
+    "CachedAttention",
+    "GroupedQueryAttention",
+    "KVCache",
+    "LatentAttention",
+    "PagedCache",
     "RotaryAttention",
     "RotaryEmbedding",
+    "StaticCache",
     "alibi_slopes",
+    "block_later",
+    "group_heads",
     "half_to_interleaved",
     "interleaved_to_half",
     "relative_buckets",
+    "repeat_heads",
     "rotary_frequencies",
     "rotate",
 ]
