@@ -37,16 +37,16 @@ from torch import Tensor, nn
 from annotated_attention import chapters
 from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
 
-torch.set_num_threads(1)  # more gain nothing here; with one, sums come out the same each time
+torch.set_num_threads(1)  # more gain nothing; with one, sums come out the same each time
 one = chapters.load("01_one_head")
 SENTENCE = [*one.WORDS, "."]
-TEXTS = [SENTENCE, "because it was sweet the cat drank the milk .".split()]
-SIGNS = sorted({*TEXTS[0], *TEXTS[1]})
+OTHER = ["because", "it", "was", "sweet", "the", "cat", "drank", "the", "milk", "."]
+SIGNS = sorted({*SENTENCE, *OTHER})
 E, H = 24, 4
 
 
 def encode(words: list[str]) -> Tensor:
-    """Give the number of each word, (1, n)."""
+    """Give the number of each word, as a batch of one text."""
     return torch.tensor([[SIGNS.index(word) for word in words]])
 
 
@@ -99,7 +99,8 @@ torch.manual_seed(0)
 model = Writer()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 for _ in range(150):
-    losses = [F.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:]) for ids in map(encode, TEXTS)]
+    texts = map(encode, (SENTENCE, OTHER))
+    losses = [F.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:]) for ids in texts]
     optimizer.zero_grad()
     sum(losses).backward()
     optimizer.step()
@@ -297,12 +298,11 @@ print("tokens   GFLOPs anew   with a cache   ratio   the cache, float16")
 for length in (64, 1024, 4096):
     steps = range(1, length + 1)
     again = layers * sum(counting.attention_flops(m, m, width) for m in steps)
-    kept = layers * sum(
-        counting.projection_flops(1, 1, width) + counting.score_flops(1, m, width)
-        for m in steps
-    )
+    projected = length * counting.projection_flops(1, 1, width)
+    kept = layers * (projected + sum(counting.score_flops(1, m, width) for m in steps))
     size = counting.short(2 * counting.cache_numbers(length, width, layers=layers), "B")
-    print(f"{length:6} {again / 1e9:13,.0f} {kept / 1e9:14,.1f} {again / kept:7,.0f} {size:>20}")
+    flops = f"{again / 1e9:13,.0f} {kept / 1e9:14,.1f}"
+    print(f"{length:6} {flops} {again / kept:7,.0f} {size:>20}")
 
 # %% [markdown]
 # The saving grows with the length of the text. In exchange there is something to store, and that
@@ -327,20 +327,37 @@ display.annotated(StaticCache.append, sections=False)
 
 
 # %%
-def programs(cache: object, tokens: Tensor) -> tuple[int, Tensor]:
-    """Count the programs that are compiled while tokens come one by one; also give the outputs."""
+def programs(module: nn.Module, cache: object, tokens: Tensor) -> tuple[int, Tensor]:
+    """Count the programs that are compiled while tokens come one by one; also give the outputs.
+
+    Args:
+        module: the attention.
+        cache: where it keeps keys and values.
+        tokens: (b, n, e).
+    """
     made = []
+
+    def backend(graph, _):
+        made.append(graph)
+        return graph
+
     torch.compiler.reset()
-    backend = lambda graph, _: made.append(graph) or graph
-    compiled = torch.compile(attention, backend=backend, fullgraph=True)
+    compiled = torch.compile(module, backend=backend, fullgraph=True)
     with torch.no_grad():
         steps = [compiled(token, cache)[0] for token in tokens.split(1, 1)]
     return len(made), torch.cat(steps, 1)
 
 
-room = 16
-for cache in (KVCache(), StaticCache(b, h, room, d, dtype=torch.float64)):
-    count, outputs = programs(cache, x)
+ROOM = 16
+
+
+def one_size(b: int) -> StaticCache:
+    """Make an empty cache with room for 16 tokens of b texts."""
+    return StaticCache(b, H, ROOM, E // H, dtype=torch.float64)
+
+
+for cache in (KVCache(), one_size(b)):
+    count, outputs = programs(attention, cache, x)
     torch.testing.assert_close(outputs, whole.detach())
     print(f"{type(cache).__name__:12} {count} program{'s' * (count > 1)}")
 assert count == 1
@@ -366,20 +383,21 @@ assert count == 1
 from annotated_attention import mistakes
 
 
-def weight_of_empty(version: type) -> float:
-    """Give the weight that 11 empty places get from the fifth word, over all heads."""
-    made = version(e, h, batch_first=True, rotary=rotary, dtype=torch.float64)
-    made.load_state_dict(attention.state_dict())
-    cache = StaticCache(b, h, room, d, dtype=torch.float64)
-    with torch.no_grad():
-        made(x[:, :4], cache)
-        weights = made(x[:, 4:5], cache, need_weights=True)[1]          # (b, h, 1, m)
-    return weights[..., 5:].sum(-1).mean().item()
+def another(version: type, module: CachedAttention) -> CachedAttention:
+    """Make another version of a module, with its parameters."""
+    made = version(E, H, batch_first=True, rotary=module.rotary, dtype=torch.float64)
+    made.load_state_dict(module.state_dict())
+    return made
 
 
 for version in (mistakes.CacheZerosAttended, CachedAttention):
-    print(f"{version.__name__:18} {weight_of_empty(version):.2f} of the weight")
-assert weight_of_empty(CachedAttention) == 0
+    cache, made = one_size(b), another(version, attention)
+    with torch.no_grad():
+        made(x[:, :4], cache)
+        weights = made(x[:, 4:5], cache, need_weights=True)[1]  # (b, h, 1, ...)
+    empty = weights[..., 5:].sum(-1).mean().item()
+    print(f"{version.__name__:18} {empty:.2f} of the weight")
+assert empty == 0
 
 # %% [markdown]
 # The rule of the mask covers the empty places without a further line: they stand at later positions,
@@ -525,9 +543,8 @@ display.annotated(PagedCache.append, PagedCache._own, PagedCache._places, sectio
 
 # %%
 for sizes in ([12], [5, 4, 3], [1] * 12):
-    fixed = StaticCache(b, h, room, d, dtype=torch.float64)
     pages = PagedCache(6, 4, h, d, dtype=torch.float64)
-    for cache in (KVCache(), fixed, pages):
+    for cache in (KVCache(), one_size(b), pages):
         with torch.no_grad():
             parts = [attention(part, cache)[0] for part in x.split(sizes, 1)]
         torch.testing.assert_close(torch.cat(parts, 1), whole.detach())
@@ -564,17 +581,17 @@ WRONG = {
 }
 
 
-def writes(version: type) -> str:
-    """Let a writer with this attention continue “because it”."""
+def writes(version: type, trained: nn.Module) -> str:
+    """Let a trained writer with another attention continue “because it”."""
     writer = Writer(version)
-    writer.load_state_dict(model.state_dict())
-    caches = [StaticCache(1, H, room, E // H) for _ in range(2)]
+    writer.load_state_dict(trained.state_dict())
+    caches = [StaticCache(1, H, ROOM, E // H) for _ in writer.layers]
     return spell(write_on(writer, encode(["because", "it"]), 7, caches)[0][0])
 
 
 for code, entry in WRONG.items():
-    print(f"{code}\n    {entry.wrong}\n    {writes(entry.version)}")
-print(f"right\n    {writes(CachedAttention)}")
+    print(f"{code}\n    {entry.wrong}\n    {writes(entry.version, model)}")
+print(f"right\n    {writes(CachedAttention, model)}")
 
 # %% [markdown]
 # The wrong corner ruins the text at once. The others still write words that look like a text, and
@@ -596,24 +613,30 @@ print(f"right\n    {writes(CachedAttention)}")
 WAYS = {"all at once": [12], "5 + 4 + 3": [5, 4, 3], "one by one": [1] * 12}
 
 
-def off(version: type, sizes: list[int], fixed: bool) -> float:
-    """Say by how much chunks differ from a single call without a cache."""
-    made = version(e, h, batch_first=True, rotary=rotary, dtype=torch.float64)
-    made.load_state_dict(attention.state_dict())
-    cache = StaticCache(b, h, room, d, dtype=torch.float64) if fixed else KVCache()
+def off(module: nn.Module, x: Tensor, sizes: list[int], cache: object) -> float:
+    """Say by how much chunks differ from a single call of the same module without a cache.
+
+    Args:
+        module: the attention.
+        x: (b, n, e).
+        sizes: how many tokens each chunk has.
+        cache: an empty one.
+    """
     with torch.no_grad():
-        parts = [made(part, cache)[0] for part in x.split(sizes, 1)]
-        return (torch.cat(parts, 1) - attention(x)[0]).abs().max().item()
+        chunks = [module(part, cache)[0] for part in x.split(sizes, 1)]
+        return (torch.cat(chunks, 1) - module(x)[0]).abs().max().item()
 
 
+# %%
 print(f"{'off by up to':28}{'a cache that grows':>36}{'of one size':>36}")
 print(" " * 28 + "".join(f"{name:>12}" for name in [*WAYS] * 2))
 for code, entry in {**WRONG, "right": None}.items():
-    version = entry.version if entry else CachedAttention
-    found = [off(version, sizes, fixed) for fixed in (False, True) for sizes in WAYS.values()]
-    print(f"{code:28}" + "".join(f"{number:12.2f}" for number in found))
-    assert (max(found) > 0.01) == (code != "right")
-    assert found[0] < 1e-9
+    made = another(entry.version if entry else CachedAttention, attention)
+    grows = [off(made, x, sizes, KVCache()) for sizes in WAYS.values()]
+    fixed = [off(made, x, sizes, one_size(b)) for sizes in WAYS.values()]
+    print(f"{code:28}" + "".join(f"{number:12.2f}" for number in grows + fixed))
+    assert (max(fixed) > 0.01) == (code != "right")
+    assert grows[0] < 1e-9
 
 # %% [markdown]
 # The first column is the test that most people write, and it is all zeros. The last column finds
@@ -670,7 +693,7 @@ exercises.cache.check_chunk(chunk_by_hand)
 
 # %% tags=["exercise"]
 def later(length: int, n: int, m: int) -> Tensor:
-    """Give blocked, (n, m), a boolean tensor."""
+    """Say which keys are blocked, as booleans: a row for each query."""
     return None  # your mask here
 
 
@@ -693,7 +716,7 @@ exercises.cache.check_later(later)
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
 def later(length: int, n: int, m: int) -> Tensor:
-    """Give blocked, (n, m), a boolean tensor."""
+    """Say which keys are blocked, as booleans: a row for each query."""
     positions = length + torch.arange(n)                        # (n,)
     return torch.arange(m) > positions[:, None]                 # (n, m)
 
@@ -711,7 +734,7 @@ exercises.cache.check_later(later)
 
 # %% tags=["exercise"]
 def step(q: Tensor, k: Tensor, v: Tensor, cache, rotary) -> Tensor:
-    """Give the outputs of the heads, (b, h, n, d), for the new tokens."""
+    """Give the outputs of the heads for the new tokens."""
     return None  # your step here
 
 
@@ -736,7 +759,7 @@ exercises.cache.check_step(step)
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
 def step(q: Tensor, k: Tensor, v: Tensor, cache, rotary) -> Tensor:
-    """Give the outputs of the heads, (b, h, n, d), for the new tokens."""
+    """Give the outputs of the heads for the new tokens."""
     from annotated_attention import scaled_dot_product_attention
 
     positions = cache.length + torch.arange(q.size(-2))         # (n,)
