@@ -26,7 +26,7 @@ display.chapter_map("project in", "split", "score", "mix")
 # a number takes two bytes.
 #
 # GPT-3 has 96 layers with 96 heads of width 128 [[Brown et al., table
-# 2.1<!-- quoted -->](../docs/references.md#brown-2020)]. Its texts are up to 2,048 tokens long. How
+# 2.1](../docs/references.md#brown-2020)]. Its texts are up to 2,048 tokens long. How
 # much memory does the cache of one such text take: about 10 megabytes, one gigabyte, or ten?
 #
 # <details><summary>What do you expect?</summary>
@@ -69,7 +69,7 @@ print("GPT-3, 2,048 tokens:", short(2 * cache_numbers(2048, 96 * 128, layers=96)
 # of the smallest. Both have heads of queries that share keys. The sizes are their authors' [[Touvron
 # et al., table 2](../docs/references.md#touvron-2023); [Llama Team, table
 # 3](../docs/references.md#llama-2024); [Jiang et al., table 1](../docs/references.md#jiang-2023);
-# [Touvron et al., section 2.2<!-- quoted -->](../docs/references.md#touvron-2023-b); [Chowdhery et al., section
+# [Touvron et al., section 2.2](../docs/references.md#touvron-2023-b); [Chowdhery et al., section
 # 2](../docs/references.md#chowdhery-2022)].
 #
 # ## Two questions, one catalogue
@@ -99,7 +99,8 @@ one.show(["animal?", "quality?"], one.WORDS, weights)
 #
 # What is given up? Each KV head sees the tokens through its own matrices $W_K$ and $W_V$, and d
 # features come out. With h KV heads, h · d features of a token can be found and carried home; with
-# one KV head, only d of them. The toy example does not show that, because its keys hold all features.
+# one KV head, only d of them. The toy example does not show that, because its keys hold all features;
+# the next section counts it.
 #
 # ## Groups
 #
@@ -110,8 +111,9 @@ one.show(["animal?", "quality?"], one.WORDS, weights)
 #
 # In the package this is a subclass of [the final class](07_multihead_attention.ipynb). Its $W_K$ and
 # $W_V$ have g · d rows instead of h · d, and before the heads attend, each KV head is repeated for
-# its group. Here is what it changes; everything else is inherited. The functions with an underscore
-# follow in a fold.
+# its group. Here is what the class changes; everything else is inherited. Read `repeat_heads` first,
+# and then the last lines of `attend`. Its first lines are a shortcut for calls that do not ask for the
+# weights; it follows in a fold, with the constructor.
 
 # %%
 from annotated_attention.modern import grouped
@@ -136,16 +138,19 @@ def made(kind: type[nn.Module], *heads: int, **options) -> nn.Module:
     return kind(WIDTH, HEADS, *heads, batch_first=True, dtype=torch.float64, **options)
 
 
-print("KV heads  parameters  W_K alone")
+print("KV heads  parameters        W_K  features found")
 for g in (6, 3, 2, 1):
     module = made(GroupedQueryAttention, g)
     found = sum(p.numel() for p in module.parameters())
     assert found == counting.attention_parameters(WIDTH, shared=g * 4)
-    print(f"{g:8} {found:11,} {str((g * 4, WIDTH)):>10}")
+    w_k = module.in_proj_weight[WIDTH:].split(g * 4)[0]  # (..., 24)
+    rank = torch.linalg.matrix_rank(w_k)
+    print(f"{g:8} {found:11,} {str(tuple(w_k.shape)):>10} {rank:15}")
 
 # %% [markdown]
 # With six KV heads the count is that of the final class, $4e^2 + 4e$. With one, $W_K$ and $W_V$ have
-# four rows each, and little more than half of the parameters are left.
+# four rows each, and 1,400 of 2,400 parameters are left. The last column is the rank of $W_K$: how many
+# of a token's 24 features, or mixtures of them, the queries of all heads together can tell apart.
 
 # %% [markdown]
 # <!-- deeper: The rest of the class -->
@@ -271,13 +276,13 @@ from annotated_attention.modern import LatentAttention
 
 
 def reactions(outputs: Tensor, kept: Tensor) -> Tensor:
-    """Say which head's output, (b, h, n, d), reacts to which head of what is kept."""
-    found = [
-        torch.autograd.grad(outputs[:, i].sum(), kept, retain_graph=True)[0] for i in range(4)
-    ]
+    """Say which head's output reacts to which head of what is kept."""
+    sums = [head.sum() for head in outputs.unbind(1)]
+    found = [torch.autograd.grad(x, kept, retain_graph=True)[0] for x in sums]
     return torch.stack([each.abs().sum((0, 2, 3)) > 0 for each in found])
 
 
+# %% jupyter={"source_hidden": true}
 PLAIN = {"blocked": None, "bias": None, "need_weights": True}
 
 
@@ -491,8 +496,8 @@ for g in (2, 1):
 # ## A summary instead of a catalogue
 #
 # Heads of a group share their keys, whether they would like to or not. **Latent attention** lets every
-# head have keys and values of its own, and does not keep them [[DeepSeek-AI, section
-# 2.1<!-- quoted -->](../docs/references.md#deepseek-2024)]. What it keeps of each token is one short vector of
+# head have keys and values of its own, and does not keep them [[DeepSeek-AI 2024, section
+# 2.1](../docs/references.md#deepseek-2024)]. What it keeps of each token is one short vector of
 # width c, the **latent**, which is made by a matrix that narrows: $\ell = W_{\text{down}}\,x$. From it,
 # two matrices make the keys and values of all heads. In the library, the readers keep one page of notes
 # for each book, and everybody makes a catalogue from the notes when it is needed.
@@ -579,7 +584,7 @@ for name, layers in {"DeepSeek-V2": 60, "DeepSeek-V3": 61}.items():
 # %% [markdown]
 # A token of DeepSeek-V3, a model with 671 billion parameters, takes 70.3 kB: about half of one of
 # Llama 3 8B in the first table, and one seventieth of what keys and values for every head would take
-# [[DeepSeek-AI, section 4.2<!-- quoted -->](../docs/references.md#deepseek-2024-b)]. Which form is cheaper to compute?
+# [[DeepSeek-AI 2024, section 4.2](../docs/references.md#deepseek-2024-b)]. Which form is cheaper to compute?
 
 # %%
 SIZES = {"h": 128, "c": 512, "r": 64, "d": 128, "queries": 1536}
@@ -590,7 +595,7 @@ for name, n, m in (("one token after 4,095 others", 1, 4096), ("4,096 at once", 
 
 # %% [markdown]
 # Writing one token, the plain form makes keys and values of all 4,096 tokens, and the absorbed one
-# takes a hundred times less. Reading many tokens at once, every key is used by thousands of queries, so
+# takes about ninety times less. Reading many tokens at once, every key is used by thousands of queries, so
 # making it once pays, and the plain form is cheaper. That is why the class has both.
 
 # %% [markdown]

@@ -212,8 +212,11 @@ def _bytes(config: dict[str, int], width: int = 2, **changes: int) -> int:
 
 def _wrong_bytes() -> Iterator[tuple[str, Any]]:
     """Yield reasons, each with the formula that it leads to."""
-    yield "you count one number where there are two: a key and a value.", lambda c: _bytes(c) / 2
-    yield "a number takes two bytes; you count numbers.", lambda c: _bytes(c, width=1)
+    yield (
+        "that is half. A token has a key and a value, and each of their numbers takes two bytes: "
+        "that makes two times two.",
+        lambda c: _bytes(c, width=1),
+    )
     yield "each number takes two bytes, which is 16 bits.", lambda c: _bytes(c, width=16)
     yield "in float16 a number takes two bytes, not four.", lambda c: _bytes(c, width=4)
     yield "each layer has a cache of its own.", lambda c: _bytes(c, layers=1)
