@@ -328,7 +328,7 @@ display.annotated(StaticCache.append, sections=False)
 
 # %%
 def programs(module: nn.Module, cache: object, tokens: Tensor) -> tuple[int, Tensor]:
-    """Count the programs that are compiled while tokens come one by one; also give the outputs.
+    """Count the programs compiled while tokens come one by one; also give the outputs.
 
     Args:
         module: the attention.
