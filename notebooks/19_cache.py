@@ -245,12 +245,13 @@ print(f"{read} words read to write 8:", spell(text[0]))
 # %% [markdown]
 # The words are the same, and the model has read 8 instead of 36. The figure shows the same
 # sentence being written. A box with a thick edge is computed in this step, a box with a thin edge is
-# kept, and a dotted one is not needed. The numbers are the weights of one head in the first layer.
+# kept, and a dotted one is not needed. The numbers are the weights of the first layer, as a mean over
+# its heads.
 
 # %% jupyter={"source_hidden": true}
 with torch.no_grad():
     embedded = model.norms[0](model.words(encode(one.WORDS)))
-    weights = model.layers[0](embedded, need_weights=True)[1][0, 0]
+    weights = model.layers[0](embedded, need_weights=True)[1][0].mean(0)
 display.cache_filling(weights, one.WORDS, name="cache-filling", step=6)
 
 # %% [markdown]
@@ -311,10 +312,10 @@ for length in (64, 1024, 4096):
 #
 # ## A cache of one size
 #
-# `torch.cat` makes new tensors in every step and copies all that was kept. And a compiler that has
-# translated a program for 5 keys has to think again when there are 6. Both are avoided by a
-# `StaticCache`: it reserves room for the longest text once, and writes each new key in its place.
-# Its `append` has four lines that matter:
+# The cache that grows has two disadvantages. `torch.cat` makes new tensors in every step and copies all
+# that was kept. And `torch.compile`, which translates a module into a faster program, does so for
+# given shapes: a program for 5 keys does not fit 6. A `StaticCache` avoids both. It reserves room for
+# the longest text once, and writes each new key in its place:
 
 # %%
 from annotated_attention.modern import StaticCache
@@ -436,9 +437,9 @@ for row in measure.find("cache", memory="returned", size=[1, 1, 512, 8]):
 print("the cache that grows is copied in each step, the one of one size is not")
 
 # %% [markdown]
-# Without a cache, the time for one token grows with the text. With one it hardly does, until reading
-# all the keys takes longer than the projections. The cache that grows takes as much new memory in each
-# step as all it holds, because `torch.cat` copies it. The cache of one size takes next to none.
+# Without a cache, the time for one token grows with the whole text. With one, only the reading of the
+# keys and values grows, and that is little beside it. The cache that grows takes as much new memory in
+# each step as all that it holds, because `torch.cat` copies it. The cache of one size takes next to none.
 #
 # ## Texts of different lengths
 #
@@ -510,16 +511,18 @@ from annotated_attention.modern import PagedCache
 torch.manual_seed(2)
 prompt, following = torch.randn(1, 10, e), torch.randn(3, 1, e)
 paged, growing = PagedCache(num_pages=9, page_size=4, num_heads=h, head_dim=d), KVCache()
-layer = CachedAttention(e, h, batch_first=True, rotary=rotary)
+layer, outputs = CachedAttention(e, h, batch_first=True, rotary=rotary), []
 with torch.no_grad():
     for cache in (growing, paged):
         layer(prompt, cache)
-        alone = cache.numel()
+        held = [cache.numel()]
         cache.reorder(torch.tensor([0, 0, 0]))  # one text becomes three
-        shared = cache.numel()
-        output = layer(following, cache)[0]
-        print(f"{type(cache).__name__:10}: {alone:4} numbers for one text, {shared:4} for three,",
-              f"{cache.numel():4} after one more word each")
+        held.append(cache.numel())
+        outputs.append(layer(following, cache)[0])
+        held.append(cache.numel())
+        print("{}: {} numbers, for three texts {}, a word later {}".format(
+            type(cache).__name__, *held))
+torch.testing.assert_close(*outputs)
 print("the tables:", paged.tables)
 
 # %% [markdown]
