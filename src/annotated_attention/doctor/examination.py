@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from annotated_attention.doctor import conduct, symptoms
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
+from annotated_attention.doctor.inside import Inside, located, named, summary
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised_in
 from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
 from annotated_attention.mistakes import MISTAKES
@@ -103,8 +104,7 @@ def examine(
     """
     _check(attend, embed_dim, num_heads, kind, max_length)
     patient = Patient(attend, embed_dim, num_heads, kind, module, max_length)
-    tests = _Tests(patient)
-    diagnosis = Diagnosis()
+    tests, diagnosis, inside = _Tests(patient), Diagnosis(), Inside(patient)
     with patient.admitted(), contextlib.ExitStack() as calmed:
         try:
             patient.ask(patient.draw(0))
@@ -119,8 +119,9 @@ def examine(
         else:
             tests.run(*(name for name in SYMPTOMS if name not in ("meaning", "evaluation")))
             diagnosis = diagnose(patient)
-    tests.end(diagnosis)
-    findings = _merged(tests.findings, diagnosis, patient.kind)
+        tests.look(inside, diagnosis)
+        tests.end(diagnosis)
+        findings = located(inside, _merged(tests, diagnosis))
     order = sorted(findings, key=lambda finding: finding.severity != WRONG)
     return Report(
         patient.name,
@@ -129,6 +130,7 @@ def examine(
         tests.results,
         diagnosis.agreement,
         diagnosis.version,
+        summary(inside),
     )
 
 
@@ -220,6 +222,7 @@ class _Tests:
 
     Attributes:
         findings: in the order in which they were found.
+        seen: the mistakes that show inside.
         results: as in ``Report``.
         not_examined: as in ``Report``, when it has ended.
     """
@@ -227,6 +230,7 @@ class _Tests:
     def __init__(self, patient: Patient) -> None:
         self.patient = patient
         self.findings: list[Finding] = []
+        self.seen: list[Finding] = []
         self.results = {"answers": FINE}
         self._not_asked: dict[str, list[str]] = {}
         self._failed: dict[str, list[str]] = {}
@@ -255,6 +259,19 @@ class _Tests:
         self.findings.append(replace(finding, test="answers"))
         self.results["answers"] = finding.severity
 
+    def look(self, inside: Inside, diagnosis: Diagnosis) -> None:
+        """Look inside; where the weights could be compared, only for the lines."""
+        complaints = [x for x in self.findings if x.severity == WRONG and x.test not in _CONDUCT]
+        if diagnosis.version != "right":
+            self.seen = named(inside, complaints)
+        if inside.first is None:
+            self._not_asked.setdefault(inside.reason or "the call fails", []).append("inside")
+        elif not diagnosis.version:
+            severities = {finding.severity for finding in self.seen}
+            self.results["inside"] = max(
+                severities, key=(FINE, CONVENTION, WRONG).index, default=FINE
+            )
+
     def end(self, diagnosis: Diagnosis) -> None:
         """Add the errors on the way, what the weights said, and what did not come to be asked."""
         for message, names in self._failed.items():
@@ -270,21 +287,54 @@ class _Tests:
         self.not_examined = [f"{', '.join(x)}: {why}" for why, x in self._not_asked.items()]
 
 
-def _merged(findings: list[Finding], diagnosis: Diagnosis, kind: str) -> list[Finding]:
-    """Let the diagnosis speak for the symptoms that it explains, and say what to do."""
+def _merged(tests: _Tests, diagnosis: Diagnosis) -> list[Finding]:
+    """Put causes first, each with what it explains folded under it, and say what to do."""
+    findings, named = tests.findings, diagnosis.finding
     if diagnosis.appended:
         findings = [_by_design(finding) for finding in findings]
-    named = diagnosis.finding
+    causes = tests.seen if not diagnosis.version else []
     if named is not None:
-        explained = [f for f in findings if f.test not in _CONDUCT or f.code == named.code]
-        shown = [f.symptom for f in explained if f.severity == WRONG and f.symptom]
-        symptom = "; ".join(dict.fromkeys(shown)) or named.symptom
-        symptom = symptom or "no property fails; only the outputs are not the right version's"
-        rest = [f for f in findings if f not in explained]
-        findings = [replace(named, symptom=symptom, test="reference"), *rest]
-    return [_with_remedy(finding, kind) for finding in findings]
+        twin = next((x for x in tests.seen if x.code == named.code), None)
+        if twin is not None:
+            named = replace(named, where=twin.where, remedy=twin.remedy)
+        causes = [replace(named, test="reference")]
+    for cause in causes:
+        findings = _folded(cause, findings)
+    return [_with_remedy(finding, tests.patient.kind) for finding in findings]
 
 
+def _folded(cause: Finding, findings: list[Finding]) -> list[Finding]:
+    """Let a cause speak for the findings that follow from it."""
+    explained = [x for x in findings if x.code == cause.code or _explains(cause, x)]
+    rest = [x for x in findings if x not in explained]
+    shown = [x.symptom for x in explained if x.severity == WRONG and x.symptom]
+    symptom = cause.symptom if cause.test == "inside" else "; ".join(dict.fromkeys(shown))
+    symptom = symptom or cause.symptom
+    symptom = symptom or "no property fails; only the outputs are not the right version's"
+    codes = [code for x in explained for code in (x.code, *x.explains) if code != cause.code]
+    explains = tuple(dict.fromkeys((*cause.explains, *codes)))
+    return [replace(cause, symptom=symptom, explains=explains), *rest]
+
+
+def _explains(cause: Finding, finding: Finding) -> bool:
+    """Tell whether a finding follows from a cause that is named."""
+    if cause.test == "reference":
+        return finding.test not in _CONDUCT
+    if cause.severity != WRONG or finding.test in (*_CONDUCT, "inside"):
+        return False
+    if cause.code.startswith(_OF_SCALES):
+        return finding.test in ("prefix", "padding") and cause.code == "scale-by-length"
+    if cause.code.startswith(_OF_MASKS):
+        return finding.test in _MASKED
+    return True
+
+
+_OF_SCALES = ("scale-", "no-scale", "summed-apart")
+_OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
+_MASKED = (
+    "key order", "query order", "queries apart", "samples apart", "equal values", "blocked",
+    "future", "prefix", "padding", "alone", "fully masked rows", "answers", "visible",
+)  # fmt: skip
 # What a mistake in the computation does not explain.
 _CONDUCT = (
     "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
