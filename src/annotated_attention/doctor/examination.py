@@ -294,7 +294,8 @@ def _merged(tests: _Tests, diagnosis: Diagnosis) -> list[Finding]:
         findings = [_by_design(finding) for finding in findings]
     causes = tests.seen if not diagnosis.version else []
     if named is not None:
-        twin = next((x for x in tests.seen if x.code == named.code), None)
+        alike = (named.code, _SEEN_AS.get(named.code))
+        twin = next((x for x in tests.seen if x.code in alike), None)
         if twin is not None:
             named = replace(named, where=twin.where, remedy=twin.remedy)
         causes = [replace(named, test="reference")]
@@ -329,6 +330,8 @@ def _explains(cause: Finding, finding: Finding) -> bool:
     return True
 
 
+# What may look different inside, where the outputs are the same.
+_SEEN_AS = {"mask-multiplied": "fill-does-not-block"}
 _OF_SCALES = ("scale-", "no-scale", "summed-apart")
 _OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
 _MASKED = (

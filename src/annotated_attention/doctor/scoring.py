@@ -127,7 +127,7 @@ def _axis(patient: Patient, seen: Seen) -> Finding | None:
         return None
     if any(_sums_to_one(mixed, axis) for axis in seen.summed):
         return None
-    numbers = [x.flatten().sort().values for x in (mixed, seen.weights)]
+    numbers = [x.double().flatten().sort().values for x in (mixed, seen.weights)]
     if not torch.allclose(numbers[0], numbers[1], atol=1e-6):
         return None  # more than their order has changed since the softmax
     over = [axis for axis in range(-mixed.dim(), 0) if _sums_to_one(mixed, axis)]
