@@ -299,8 +299,9 @@ def _merged(tests: _Tests, diagnosis: Diagnosis) -> list[Finding]:
         if twin is not None:
             named = replace(named, where=twin.where, remedy=twin.remedy)
         causes = [replace(named, test="reference")]
-    for cause in causes:
-        findings = _folded(cause, findings)
+    for cause in reversed(causes):
+        wrong = cause.severity == WRONG
+        findings = _folded(cause, findings) if wrong else [*findings, cause]
     return [_with_remedy(finding, tests.patient.kind) for finding in findings]
 
 
@@ -321,7 +322,7 @@ def _explains(cause: Finding, finding: Finding) -> bool:
     """Tell whether a finding follows from a cause that is named."""
     if cause.test == "reference":
         return finding.test not in _CONDUCT
-    if cause.severity != WRONG or finding.test in (*_CONDUCT, "inside"):
+    if finding.test in (*_CONDUCT, "inside"):
         return False
     if cause.code.startswith(_OF_SCALES):
         return finding.test in ("prefix", "padding") and cause.code == "scale-by-length"

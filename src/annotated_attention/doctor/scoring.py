@@ -59,8 +59,8 @@ def _code(patient: Patient, seen: Seen, other: Seen) -> str:
     if not _is(found, other.scale or 0.0):
         roots = all(_is(x.scale or 0.0, x.scores.size(x.axis) ** -0.5) for x in (seen, other))
         return "scale-by-length" if roots else "scale-by-convention"
-    if _is(found, 1.0):  # some families have a bias, and no scale
-        return "scale-by-convention" if seen.biased else "no-scale"
+    if _is(found, 1.0):  # as families with a bias have it, and attention without projections
+        return "no-scale" if seen.projected and not seen.biased else "scale-by-convention"
     if any(_is(found, width**-0.5) for width in widths):
         return "scale-by-model-width"
     if _is(found, 1 / d):

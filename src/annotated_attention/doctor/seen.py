@@ -41,6 +41,7 @@ class Seen:
         dtype: the dtype that the softmax runs in.
         dropout: the probability that the weights are dropped with, as it was set.
         normalised: whether a norm of queries or keys makes up for the scale.
+        projected: whether queries and keys come from projections.
         biased: whether something that is no mask is added to the scores.
         products: the two products; empty in the fused kernel.
         operand: the queries that entered the product, to be differentiated.
@@ -67,6 +68,7 @@ class Seen:
     dtype: torch.dtype
     dropout: float
     normalised: bool
+    projected: bool
     biased: bool
     products: tuple[Product, ...]
     operand: Tensor

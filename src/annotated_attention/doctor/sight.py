@@ -11,7 +11,7 @@ from torch import Tensor
 
 from annotated_attention.doctor.fused import NAME as FUSED
 from annotated_attention.doctor.fused import fused
-from annotated_attention.doctor.paths import LAYERS, REORDERS, back, factors
+from annotated_attention.doctor.paths import LAYERS, REORDERS, back, factors, is_projected
 from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
 from annotated_attention.doctor.places import Frame
 from annotated_attention.doctor.products import Product, product
@@ -153,6 +153,7 @@ def _joined(
         dtype=event.step.value.dtype,
         dropout=float(dropped.option("p", 1, 0.5)) if dropped is not None else 0.0,
         normalised=normalised,
+        projected=is_projected(first),
         biased=any(itertools.starmap(_biased, itertools.pairwise(chain))),
         products=(first, mix),
         operand=(first.right if second else first.left).tensor,
