@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from annotated_attention.doctor import conduct, symptoms
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
-from annotated_attention.doctor.inside import Inside, located, named, summary
+from annotated_attention.doctor.inside import Inside, cleared, located, named, summary
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised_in
 from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
 from annotated_attention.mistakes import MISTAKES
@@ -264,6 +264,8 @@ class _Tests:
         complaints = [x for x in self.findings if x.severity == WRONG and x.test not in _CONDUCT]
         if diagnosis.version != "right":
             self.seen = named(inside, complaints)
+        if not diagnosis.version and all(x.severity != WRONG for x in self.seen):
+            self.findings = cleared(inside, self.findings)
         if inside.first is None:
             self._not_asked.setdefault(inside.reason or "the call fails", []).append("inside")
         elif not diagnosis.version:
@@ -333,7 +335,7 @@ def _explains(cause: Finding, finding: Finding) -> bool:
 
 # What may look different inside, where the outputs are the same.
 _SEEN_AS = {"mask-multiplied": "fill-does-not-block"}
-_OF_SCALES = ("scale-", "no-scale", "summed-apart")
+_OF_SCALES = ("scale-", "no-scale")
 _OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
 _MASKED = (
     "key order", "query order", "queries apart", "samples apart", "equal values", "blocked",

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from annotated_attention.doctor.paths import constant
 from annotated_attention.doctor.patient import Patient
+from annotated_attention.doctor.places import Where, where
 from annotated_attention.doctor.report import Finding
 from annotated_attention.doctor.scoring import seen_inside
 from annotated_attention.doctor.seen import Seen
@@ -98,7 +99,12 @@ def masks(patient: Patient, looks: Sequence[Look]) -> Iterator[Finding]:
     readings = _CAUSAL if patient.kind == "causal" else _READINGS
     code = next((name for name, reading in readings.items() if fits(reading)), "")
     if code:
-        yield _finding(code, seen, "the scores that are hidden are not those that should be")
+        drawn = [where(look.triangle[0]) for look, _ in pairs if look.triangle]
+        places = drawn if code.startswith("causal-") or patient.kind == "causal" else []
+        places = [] if code == "mask-inverted" else places
+        yield _finding(
+            code, seen, places, "the scores that are hidden are not those that should be"
+        )
     elif (weak := _weak(seen)) is not None:
         yield weak
     elif not any(x.mask.any() for x in seen):
@@ -107,15 +113,15 @@ def masks(patient: Patient, looks: Sequence[Look]) -> Iterator[Finding]:
         before = "no score is hidden before the softmax"
         if late or patient.kind != "causal":
             code = "mask-after-softmax" if late else "mask-ignored"
-            yield _finding(code, seen, after if late else before)
+            yield _finding(code, seen, [], after if late else before)
 
 
-def _finding(code: str, seen: Sequence[Seen], symptom: str) -> Finding:
+def _finding(code: str, seen: Sequence[Seen], places: list[Where], symptom: str) -> Finding:
     roles = {
         "mask-after-softmax": ("late mask", "softmax"), "mask-ignored": ("softmax",),
         "mask-multiplied": ("weak mask", "mask"),
     }.get(code, ("mask", "softmax"))  # fmt: skip
-    places = [place for x in seen if (place := x.where(*roles)) is not None]
+    places = places + [place for x in seen if (place := x.where(*roles)) is not None]
     low = sum(int(x.mask.sum()) for x in seen)
     evidence = f"{low} of {sum(x.mask.numel() for x in seen)} scores enter the softmax hidden"
     return seen_inside(code, symptom, evidence, _HERE[code], places[0] if places else None)
@@ -138,7 +144,10 @@ def _aligned(seen: Seen, patient: Patient, look: Look) -> Tensor | None:
     """Turn what is hidden into (b, h, n, m); None if that cannot be told."""
     b, n = look.output.shape[:2]
     x = seen.mask.movedim(seen.axis, -1)
-    if x.size(-1) != look.case.inputs.key.size(1):
+    more = x.size(-1) - look.case.inputs.key.size(1)
+    if more > 0:  # keys are appended, in front or behind, and never hidden
+        x = x[..., :-more] if x[..., :more].any() else x[..., more:]
+    if more < 0:
         return None
     if x.dim() == 5:  # groups of heads
         x = x.flatten(1, 2)
@@ -165,7 +174,7 @@ def _weak(seen: Sequence[Seen]) -> Finding | None:
         if step is None or not step.parents:
             continue
         if step.name.strip("ir") in ("mul", "multiply"):
-            return _finding("mask-multiplied", seen, "scores are multiplied by the mask")
+            return _finding("mask-multiplied", seen, [], "scores are multiplied by the mask")
         if "weak mask" in x.steps and (value := _put(step)) is not None:
             return seen_inside(
                 "fill-does-not-block",

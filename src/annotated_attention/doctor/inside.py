@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from annotated_attention.doctor import flow, hiding, scoring, situations
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient
 from annotated_attention.doctor.places import Where, where
-from annotated_attention.doctor.report import Finding
+from annotated_attention.doctor.report import CONVENTION, Finding
 from annotated_attention.doctor.sight import Look, look
 from annotated_attention.doctor.situations import Situation
 
@@ -18,6 +18,7 @@ _ROLES = {
     "softmax-over-": ("softmax",),
     "weights-do-not-sum-to-one": ("late mask", "softmax"),
     "keys-appended": ("softmax",),
+    "table-mixed": ("table",),
     "computed-in-low-precision": ("softmax",),
     "dropout-": ("dropout", "softmax"),
     "weights-after-dropout": ("dropout",),
@@ -108,6 +109,38 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         found += flow.heads(patient, inside.watch(situations.free(patient), gradient=True))
         found += flow.same(first.found, complaints)
     return found
+
+
+def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
+    """Take back what is by design: keys that are appended, and tables that weights are mixed with.
+
+    Args:
+        inside: what can be seen; nothing wrong showed there.
+        complaints: what was found from outside.
+    """
+    first, patient = inside.first, inside.patient
+    if first is None:
+        return [*complaints]
+    short = inside.watch(Situation("short", patient.draw(22, n=2, m=2), None))
+    counts = [{x.scores.size(x.axis) - one.leaves.key.size(1) for x in one.found}
+              for one in (first, short) if one is not None]  # fmt: skip
+    appended = len(counts) == 2 and counts[0] == counts[1] and min(counts[0]) > 0
+    table = patient.kind != "cross" and any("table" in x.steps for x in first.found)
+    found = []
+    for finding in complaints:
+        sums = finding.code == "weights-do-not-sum-to-one"
+        if sums and appended:
+            cause = "keys are appended, and take a part of the weight"
+            finding = _by_design(finding, "keys-appended", cause)
+        elif table and (sums or finding.code == "query-order-matters"):
+            cause = "the weights are also mixed with a table, such as one of relative positions"
+            finding = _by_design(finding, "table-mixed", cause)
+        found.append(finding)
+    return found
+
+
+def _by_design(finding: Finding, code: str, cause: str) -> Finding:
+    return replace(finding, code=code, severity=CONVENTION, cause=cause, remedy="")
 
 
 def located(inside: Inside, findings: Iterable[Finding]) -> list[Finding]:

@@ -77,12 +77,12 @@ def back(
 
 
 def before(start: Step, without: Step | None = None) -> list[Step]:
-    """Give all steps between a layer, which is the last of its branch, and ``start``."""
+    """Give all steps from a projection, which is the last of its branch, to ``start``."""
     found = {id(start): start}
     waiting = deque([start])
     while waiting:
         step = waiting.popleft()
-        if step.name in LAYERS or is_projection(step):
+        if step.name in LAYERS - _NORMS or is_projection(step):
             continue
         for parent in step.parents:
             if parent is not without and parent.from_tokens and id(parent) not in found:
@@ -159,7 +159,7 @@ def _of_side(side: Step) -> tuple[float, Step | None, bool]:
     steps = before(side)
     scale, last = 1.0, None
     for step in steps:
-        if step.name not in _MULTIPLIES or step.name in LAYERS:
+        if step.name not in _MULTIPLIES:
             continue
         old = next((x for x in step.parents if x.from_tokens), None)
         factor = None if old is None else constant(old, step)
@@ -167,11 +167,13 @@ def _of_side(side: Step) -> tuple[float, Step | None, bool]:
             continue
         if side is step or not _has_another_way(side, step):
             scale, last = scale * factor, last or step
-    norms = [step for step in steps if step.name in _NORMS and step.name != "linear"]
+    norms = [step for step in steps if step.name in _NORMS]
     return scale, last, bool(norms)
 
 
 def _has_another_way(side: Step, step: Step) -> bool:
     """Tell whether a projection is reached without going through a step."""
     ends = before(side, without=step)
-    return any(end.name == "input" or end.name in LAYERS or is_projection(end) for end in ends)
+    return any(
+        end.name == "input" or end.name in LAYERS - _NORMS or is_projection(end) for end in ends
+    )

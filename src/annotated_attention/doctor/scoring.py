@@ -128,7 +128,7 @@ def _axis(patient: Patient, seen: Seen) -> Finding | None:
     if any(_sums_to_one(mixed, axis) for axis in seen.summed):
         return None
     numbers = [x.double().flatten().sort().values for x in (mixed, seen.weights)]
-    if not torch.allclose(numbers[0], numbers[1], atol=1e-6):
+    if not torch.allclose(numbers[0], numbers[1], atol=1e-6, equal_nan=True):
         return None  # more than their order has changed since the softmax
     over = [axis for axis in range(-mixed.dim(), 0) if _sums_to_one(mixed, axis)]
     if not over or not seen.products:
@@ -159,4 +159,6 @@ def _axis(patient: Patient, seen: Seen) -> Finding | None:
 
 
 def _sums_to_one(weights: Tensor, axis: int) -> bool:
-    return bool(((weights.double().sum(axis) - 1).abs() < _CLOSE).all())
+    sums = weights.double().sum(axis)
+    sums = sums[sums.isfinite()]
+    return bool(sums.numel()) and bool(((sums - 1).abs() < _CLOSE).all())

@@ -49,7 +49,7 @@ class Seen:
             where that is not clear.
         steps: the steps by their role: ``"product"``, ``"scale"``, ``"mask"``, ``"weak mask"``,
             ``"softmax"``, ``"late mask"``, ``"dropout"``, ``"mix"``, ``"split"``, ``"chunk"``,
-            ``"repeat"``, ``"merge"``.
+            ``"repeat"``, ``"merge"``, ``"table"`` where weights go into another product, too.
     """
 
     query: Tensor

@@ -11,13 +11,20 @@ from torch import Tensor
 
 from annotated_attention.doctor.fused import NAME as FUSED
 from annotated_attention.doctor.fused import fused
-from annotated_attention.doctor.paths import LAYERS, REORDERS, back, factors, is_projected
+from annotated_attention.doctor.paths import (
+    LAYERS,
+    REORDERS,
+    back,
+    factors,
+    is_projected,
+    is_projection,
+)
 from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
 from annotated_attention.doctor.places import Frame
 from annotated_attention.doctor.products import Product, product
 from annotated_attention.doctor.seen import Seen, around, on_the_way
 from annotated_attention.doctor.situations import Situation
-from annotated_attention.doctor.softmaxes import LOW, Softmax, softmax
+from annotated_attention.doctor.softmaxes import LOW, PRODUCTS, Softmax, softmax
 from annotated_attention.doctor.traced import Step, Trace
 
 
@@ -57,7 +64,9 @@ def look(patient: Patient, case: Situation, gradient: bool = False) -> Look:
     x, blocked = case.inputs, case.blocked
     if gradient:
         x = x.map(lambda tokens: tokens.clone().requires_grad_())
+    chance = torch.get_rng_state()
     expected = patient.ask(x, blocked)
+    torch.set_rng_state(chance)
     with _uncompiled(), Trace(query=x.query, key=x.key, value=x.value, mask=blocked) as trace:
         output = patient.ask(x, blocked, gradient)
     if trace.failed is not None:
@@ -131,6 +140,9 @@ def _joined(
     roles = {"product": first.step, "softmax": event.step, "mix": mix.step}
     roles |= {} if scaled is None else {"scale": scaled}
     roles |= on_the_way(chain, away) | around(first, mix.step, steps)
+    for step in steps:
+        if is_projection(step) and step.name != "linear" and _leads(event.after, step):
+            roles["table"] = step
     mask = event.scores <= LOW
     dropped = roles.get("dropout")
     second = "query" not in first.left.roots and "query" in first.right.roots
@@ -160,6 +172,12 @@ def _joined(
         rows=(_only(rows[0]), _only(rows[1])),
         steps=roles,
     )
+
+
+def _leads(after: Step, step: Step) -> bool:
+    """Tell whether weights go into a step directly."""
+    operand = next(x for x in step.parents if x.from_tokens)
+    return bool(back(operand, lambda x: x is after, stops=PRODUCTS))
 
 
 def _only(axes: tuple[int, ...]) -> int | None:

@@ -10,7 +10,8 @@ from annotated_attention.doctor.traced import Step
 
 LOW = -500.0  # a score that is lower leaves no weight
 _NAMES = {"softmax", "safe_softmax", "log_softmax"}
-_NO_SUM_OF_WEIGHTS = LAYERS | {"matmul", "rmatmul", "bmm", "baddbmm", "einsum"}
+# Behind these, weights are weights no more.
+PRODUCTS = LAYERS | {"matmul", "rmatmul", "bmm", "baddbmm", "einsum"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def softmax(step: Step) -> Softmax | None:
 
 def _by_hand(total: Step, source: Step) -> Softmax | None:
     """Read a sum of exponentials as the lower half of a softmax."""
-    raised = back(source, lambda step: step.name in ("exp", "exp2"), _NO_SUM_OF_WEIGHTS)
+    raised = back(source, lambda step: step.name in ("exp", "exp2"), PRODUCTS)
     axis = total.option("dim", 1, total.options.get("axis"))
     axis = axis[0] if isinstance(axis, tuple | list) and len(axis) == 1 else axis
     if not raised or not isinstance(axis, int) or source.value.dim() < 1:
