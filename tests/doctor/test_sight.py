@@ -1,7 +1,5 @@
 """What the doctor sees inside: right code in many styles, and planted mistakes by their lines."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
@@ -69,7 +67,7 @@ class Attention(nn.Module):
     + """
     def forward(self, x, blocked=None):
         b, n, e = x.shape
-        q, k, v = (self.split(f(x)).reshape(b * self.h, n, self.d) for f in (self.q, self.k, self.v))
+        q, k, v = (self.split(f(x)).flatten(0, 1) for f in (self.q, self.k, self.v))
         scores = torch.bmm(q * self.d**-0.5, k.transpose(1, 2))
         if blocked is not None:
             hidden = blocked.repeat_interleave(self.h, 0)
@@ -217,7 +215,8 @@ class Attention(nn.Module):
     + """
     def forward(self, x, blocked=None):
         q, k, v = (self.split(f(x)) for f in (self.q, self.k, self.v))
-        blocked = x.new_zeros(x.size(0), x.size(1), x.size(1)).bool() if blocked is None else blocked
+        if blocked is None:
+            blocked = torch.zeros(x.size(0), x.size(1), x.size(1), dtype=torch.bool)
 
         def head(q, k, v, blocked):
             scores = (q @ k.mT / math.sqrt(self.d)).masked_fill(blocked, -math.inf)
@@ -374,3 +373,155 @@ def test_planted_mistakes_are_named_with_their_line(style, old, new, code, line,
     if line:
         assert named[0].where.text == line
     assert f"mine.py, line {named[0].where.line}: `" in " ".join(str(found).split())
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_published_designs_are_seen(name):
+    design = DESIGNS[name]
+    torch.manual_seed(0)
+    module = design.build(E, H)
+
+    def attend(query, key, value, blocked):
+        return design.call(module, query, key, value, blocked)
+
+    alone = design.kind == "self"
+    for seen in looks((lambda x, m: attend(x, x, x, m)) if alone else attend, design.kind):
+        assert [one.scale for one in seen.found] == [pytest.approx(D**-0.5)] * len(seen.found)
+        assert all(one.where("softmax").shown.endswith(".py") for one in seen.found)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("version", [MultiheadAttention, nn.MultiheadAttention])
+@pytest.mark.parametrize("kind", ["cross", "self", "causal"])
+def test_ours_and_pytorchs_are_seen(version, need_weights, kind):
+    torch.manual_seed(0)
+    module = version(E, H, batch_first=True)
+    attend = adapters.torch_like(module, kind, need_weights=need_weights)
+    for seen in looks(attend, kind):
+        (one,) = seen.found
+        assert one.scale == pytest.approx(D**-0.5)
+        assert one.mask.any() == (kind == "causal" or seen.case.blocked is not None)
+
+
+def test_compiled_code_is_seen_line_by_line(tmp_path):
+    module = made(STYLES["packed"], tmp_path)
+    torch.compile(module, backend="eager")(torch.randn(2, 3, E))  # which loads the compiler
+    found = report(torch.compile(module, backend="eager"))
+    assert "mine.py" in found.inside
+
+
+@pytest.mark.filterwarnings("ignore")  # what is to be traced is deprecated, and warns
+def test_what_shows_nothing_is_examined_from_outside(tmp_path):
+    class Scripted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.jit.trace(
+                made(STYLES["packed"], tmp_path).double(), torch.randn(2, 5, E).double()
+            )
+
+        def forward(self, x):
+            return self.inner(x)
+
+    found = report(adapters.without_mask(Scripted()))
+    assert found.inside == ""
+    (reason,) = (x for x in found.not_examined if x.startswith("inside"))
+    assert reason == "inside: no softmax over a product of queries and keys could be seen"
+    assert found.results["query order"] == "fine"
+
+
+def test_an_error_of_the_sight_is_no_error_of_the_doctor(tmp_path, monkeypatch):
+    def stumble(*_):
+        raise KeyError("lost")
+
+    module = made(STYLES["packed"].replace("heads.transpose(1, 2)", "heads"), tmp_path)
+    monkeypatch.setattr("annotated_attention.doctor.traced._copied", stumble)
+    found = report(module)
+    assert found.codes[0] == "merge-without-transpose"
+    (reason,) = (x for x in found.not_examined if x.startswith("inside"))
+    assert "the sight fails, with KeyError" in reason
+
+
+def test_a_change_of_an_input_is_found_with_its_line(tmp_path):
+    text = STYLES["packed"].replace("b, n, e = x.shape", "x *= 2; b, n, e = x.shape")
+    found = report(made(text, tmp_path))
+    (finding,) = (x for x in found.findings if x.code == "input-changed-in-place")
+    assert finding.where.text == "x *= 2; b, n, e = x.shape"
+
+
+def test_another_constant_is_a_convention_with_its_line(tmp_path):
+    text = STYLES["grouped and rotated"].replace("self.d**-0.5", "0.3")
+    found = report(made(text, tmp_path))
+    (finding,) = (x for x in found.findings if x.code == "scale-by-convention")
+    assert found.ok
+    assert "0.3 times q kᵀ" in finding.evidence
+    assert finding.where.text == "scores = torch.matmul(q, k.transpose(2, 3)) * 0.3"
+
+
+@pytest.mark.parametrize("style", ["a bias by distance", "without projections"])
+def test_no_scale_at_all_may_be_a_convention(style, tmp_path):
+    if style == "without projections":
+        module = adapters.without_mask(lambda x: (x @ x.mT).softmax(-1) @ x)
+    else:
+        module = made(STYLES[style].replace("k.mT / math.sqrt(self.d)", "k.mT"), tmp_path)
+    found = report(module)
+    assert "scale-by-convention" in found.codes
+    assert found.ok
+
+
+def test_appended_keys_and_tables_of_positions_are_by_design(tmp_path):
+    text = STYLES["by logarithms"]
+    null = text.replace(
+        "        scores = q",
+        "        k, v = (F.pad(y, (0, 0, 1, 0), value=0.5) for y in (k, v))\n        scores = q",
+    ).replace("blocked[:, None]", "F.pad(blocked, (1, 0))[:, None]")
+    found = report(made(null, tmp_path))
+    assert found.ok, str(found)
+    assert "keys-appended" in found.codes
+    table = text.replace(
+        "return self.o((weights @ v)",
+        "place = torch.arange(x.size(1)).to(x)\n"
+        "        near = (place - place[:, None, None] + torch.arange(self.d)[:, None]).sin()\n"
+        "        far = torch.einsum('bhnm,ndm->bhnd', weights, near)\n"
+        "        return self.o((weights @ v + far)",
+    )
+    found = report(made(table, tmp_path))
+    assert found.ok, str(found)
+    assert "table-mixed" in found.codes
+
+
+def test_two_mistakes_are_both_named_with_what_follows_from_each(tmp_path):
+    text = STYLES["grouped and rotated"].replace("* self.d**-0.5", "* self.d**0.5")
+    text = text.replace("heads.transpose(1, 2).contiguous()", "heads")
+    found = report(made(text, tmp_path))
+    wrong = [x for x in found.findings if x.severity == "wrong"]
+    assert [x.code for x in wrong] == ["scale-inverted", "merge-without-transpose"]
+    assert "prefix-changes" in wrong[1].explains
+    assert not wrong[0].explains
+
+
+def test_an_inverted_mask_that_explains_all_says_so_on_one_screen(tmp_path):
+    found = report(made(STYLES["packed"].replace("blocked.uns", "~blocked.uns"), tmp_path))
+    text = str(found)
+    assert found.findings[0].code == "mask-inverted"
+    assert "nothing else is wrong" in found.findings[0].symptom
+    assert "`--mask allowed`" in found.findings[0].remedy
+    assert len(text.splitlines()) <= 40
+
+
+def test_a_library_reports_its_own_line_and_keeps_the_calls_around_it(tmp_path):
+    text = STYLES["packed"] + "\n\nclass Outer(nn.Module):\n"
+    text += "    def __init__(self, inner):\n        super().__init__()\n"
+    text += "        self.inner = inner\n\n"
+    text += "    def forward(self, x, blocked=None):\n        return self.inner(x, blocked)\n"
+    inner = made(text, tmp_path)
+    space = inner.forward.__func__.__globals__
+    (seen, _) = looks(space["Outer"](inner))
+    frames = seen.found[0].steps["softmax"].frames
+    lines = (tmp_path / "mine.py").read_text().splitlines()
+    assert lines[frames[0][1] - 1].strip() == "weights = scores.softmax(dim=-1)"
+    assert lines[frames[1][1] - 1].strip() == "return self.inner(x, blocked)"
+
+
+def test_nothing_to_see_is_said(tmp_path):
+    with pytest.raises(NotAsked, match="no softmax over a product"):
+        looks(lambda x, blocked: x.softmax(-1))

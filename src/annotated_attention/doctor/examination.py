@@ -304,6 +304,12 @@ def _merged(tests: _Tests, diagnosis: Diagnosis) -> list[Finding]:
     for cause in reversed(causes):
         wrong = cause.severity == WRONG
         findings = _folded(cause, findings) if wrong else [*findings, cause]
+    alone = sum(finding.severity == WRONG for finding in findings) == 1
+    findings = [
+        replace(x, symptom=f"{x.symptom}; with the mask turned, nothing else is wrong")
+        if alone and x.test == "meaning" else x
+        for x in findings
+    ]  # fmt: skip
     return [_with_remedy(finding, tests.patient.kind) for finding in findings]
 
 

@@ -135,7 +135,8 @@ def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         elif table and (sums or finding.code == "query-order-matters"):
             cause = "the weights are also mixed with a table, such as one of relative positions"
             finding = _by_design(finding, "table-mixed", cause)
-        found.append(finding)
+        if finding.code != "table-mixed" or all(x.code != finding.code for x in found):
+            found.append(finding)
     return found
 
 
