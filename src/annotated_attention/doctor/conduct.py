@@ -93,10 +93,9 @@ def dropout(patient: Patient) -> Iterator[Finding]:
         try:
             inputs = patient.draw(1)
             varied = variation(patient, inputs)
-            length = 1 if patient.kind != "cross" else patient.m
-            flat = Inputs(inputs.query, inputs.key, inputs.value[:, :1].expand(-1, length, -1))
-            if patient.kind != "cross":
-                flat = inputs.map(lambda x: x[:, :1].expand_as(x))
+            flat = inputs.map(lambda x: x[:, :1].expand_as(x))
+            if patient.kind == "cross":
+                flat = Inputs(inputs.query, inputs.key, flat.value)
             constant = variation(patient, flat)
         finally:
             module.eval()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor import conduct, symptoms
+from annotated_attention.doctor import conduct, masking, symptoms
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised_in
 from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
@@ -19,7 +19,7 @@ KINDS = ("cross", "self", "causal")
 Test = Callable[[Patient], Iterator[Finding]]
 SYMPTOMS: dict[str, Test] = {
     # What is wrong here would show in every other answer: it is said once, and allowed for.
-    "meaning": symptoms.meaning,
+    "meaning": masking.meaning,
     "evaluation": conduct.evaluation,
     "precision": conduct.precision,
     "key order": symptoms.key_order,
@@ -27,12 +27,12 @@ SYMPTOMS: dict[str, Test] = {
     "queries apart": symptoms.queries_apart,
     "samples apart": symptoms.samples_apart,
     "equal values": symptoms.equal_values,
-    "blocked": symptoms.blocked_keys,
-    "future": symptoms.future,
+    "blocked": masking.blocked_keys,
+    "future": masking.future,
     "prefix": symptoms.prefix,
-    "padding": symptoms.padding,
-    "alone": symptoms.alone,
-    "fully masked rows": symptoms.fully_masked_rows,
+    "padding": masking.padding,
+    "alone": masking.alone,
+    "fully masked rows": masking.fully_masked_rows,
     "dropout": conduct.dropout,
     "weights": conduct.weights,
     "registration": conduct.registration,
