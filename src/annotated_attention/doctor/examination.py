@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor import conduct, masking, symptoms
+from annotated_attention.doctor import conduct, demands, groups, masking, modern, symptoms
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised_in
 from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
@@ -22,6 +22,8 @@ SYMPTOMS: dict[str, Test] = {
     "meaning": masking.meaning,
     "evaluation": conduct.evaluation,
     "precision": conduct.precision,
+    "attention": demands.attention,
+    "visible": demands.visible,
     "key order": symptoms.key_order,
     "query order": symptoms.query_order,
     "queries apart": symptoms.queries_apart,
@@ -34,9 +36,15 @@ SYMPTOMS: dict[str, Test] = {
     "alone": masking.alone,
     "fully masked rows": masking.fully_masked_rows,
     "dropout": conduct.dropout,
+    "training": demands.training,
     "weights": conduct.weights,
     "registration": conduct.registration,
     "gradients": conduct.gradients,
+    "groups": groups.groups,
+    "rotation": modern.rotation,
+    "cache": modern.cache,
+    "window": modern.window,
+    "packing": modern.packing,
     "hooks": conduct.hooks,
     "half precision": conduct.half_precision,
     "inputs": conduct.inputs_untouched,  # last: about all calls before

@@ -81,6 +81,28 @@ def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Te
     return torch.stack(columns, -1)
 
 
+def influence(
+    patient: Patient, inputs: Inputs, blocked: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Tell which keys have influence on a query, by their value or their score.
+
+    Args:
+        patient: the implementation under examination.
+        inputs: the tensors that it is called with.
+        blocked: (b, n, m), or None.
+
+    Returns:
+        (b, n, m) twice: those that have, more than rounding; and those that have none at all.
+    """
+    reaction = reactions(patient, inputs, blocked)
+    names = [name for name in reaction if name != "query"] or ["query"]
+    own = torch.arange(len(inputs.query))
+    strength = torch.stack([reaction[name][own, :, own] for name in names]).sum(0)
+    moved = moves(patient, inputs, blocked)
+    seen = counts(strength) | (moved > 100 * patient.tolerance)
+    return seen, (strength == 0) & (moved == 0)
+
+
 def _replaced(inputs: Inputs, other: Inputs, j: int) -> Inputs:
     def replace(x: Tensor, y: Tensor) -> Tensor:
         return torch.cat([x[:, :j], 3 * y[:, j : j + 1], x[:, j + 1 :]], 1)

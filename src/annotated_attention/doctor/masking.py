@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from annotated_attention.doctor import situations
-from annotated_attention.doctor.influence import counts, moves, reactions
+from annotated_attention.doctor.demands import band, sliding
+from annotated_attention.doctor.influence import counts, influence, reactions
 from annotated_attention.doctor.patient import Failed, FailedBackward, Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.situations import Situation
@@ -88,16 +89,11 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
 def _leak(patient: Patient, case: Situation) -> Finding | None:
     """Compare what has influence with what may have."""
     assert case.blocked is not None
-    reaction = reactions(patient, case.inputs, case.blocked)
-    values = [name for name in reaction if name != "query"] or ["query"]
-    own = torch.arange(len(case.blocked))
-    strength = sum(reaction[name][own, :, own] for name in values)  # (b, n, m)
-    assert isinstance(strength, Tensor)
-    moved = moves(patient, case.inputs, case.blocked)
-    seen = counts(strength) | (moved > 100 * patient.tolerance)
-    deaf = (strength == 0) & (moved == 0)
+    seen, deaf = influence(patient, case.inputs, case.blocked)
     judged = _judged(patient, case.blocked)
     leaks, missing = seen & case.blocked & judged, deaf & ~case.blocked & judged
+    if missing.any():  # what no mask brings back is not the mask's fault
+        missing &= ~influence(patient, case.inputs)[1]
     if not leaks.any() and not missing.any():
         return None
     blocked, allowed = (case.blocked & judged).sum(), (~case.blocked & judged).sum()
@@ -105,7 +101,7 @@ def _leak(patient: Patient, case: Situation) -> Finding | None:
         f"with {case.name}, {int(leaks.sum())} of {int(blocked)} blocked pairs have influence, "
         f"{int(missing.sum())} of {int(allowed)} allowed ones have none"
     )
-    return _named_leak(patient, case, seen, judged, reaction, evidence)
+    return _named_leak(patient, case, seen, judged, evidence)
 
 
 def _named_leak(
@@ -113,7 +109,6 @@ def _named_leak(
     case: Situation,
     seen: Tensor,
     judged: Tensor,
-    reaction: dict[str, Tensor],
     evidence: str,
 ) -> Finding:
     """Say what kind of leak it is."""
@@ -133,7 +128,8 @@ def _named_leak(
     cause = "the mask stands on the wrong axis, is applied too late, or does not block"
     if patient.kind == "cross":
         own = torch.arange(len(blocked))
-        if not (counts(reaction["value"][own, :, own]) & blocked).any():
+        reaction = reactions(patient, case.inputs, blocked)["value"]
+        if not (counts(reaction[own, :, own]) & blocked).any():
             symptom = "blocked values have no influence, but their keys have"
             cause = "a mask that is applied after the softmax"
     return Finding(
@@ -149,15 +145,11 @@ def _named_leak(
 def future(patient: Patient) -> Iterator[Finding]:
     """Under a causal mask, a token sees itself and what came before."""
     situations.only_for(patient, "causal")
-    inputs = patient.draw(1)
-    own = torch.arange(len(inputs.query))
-    strength = reactions(patient, inputs)["query"][own, :, own]  # (b, n, n)
-    moved = moves(patient, inputs)
-    seen = counts(strength) | (moved > 100 * patient.tolerance)
+    seen, deaf = influence(patient, patient.draw(1))
     n = patient.n
     ahead = torch.ones(n, n, dtype=torch.bool).triu(1)
     leaks = (seen & ahead).any(0)
-    behind = ((strength == 0) & (moved == 0) & ~ahead).any(0)
+    behind = (deaf & ~ahead).any(0)
     if behind.diagonal().any() and not leaks[1:].any():
         leaks[0] = False  # with nothing left to see, it sees everything alike
     if leaks.any():
@@ -174,7 +166,10 @@ def future(patient: Patient) -> Iterator[Finding]:
             if off
             else "Block with `triu(diagonal=1)`, and follow one number through every reshape.",
         )
-    if behind.any():
+    others = torch.ones(n, n, dtype=torch.bool).tril(-1)  # where nothing else is seen: `attention`
+    if (window := band(~behind & ~ahead)) and not leaks.any():
+        yield sliding(window, f"{int(behind.sum())} of {int((~ahead).sum())} pairs are not seen")
+    elif behind.any() and not behind.equal(others):
         yield Finding(
             "causal-hides-itself" if behind.diagonal().any() else "past-unseen",
             WRONG,

@@ -3,6 +3,7 @@
 Each function tests a property that every correct attention has, whatever its weights.
 """
 
+import re
 from collections.abc import Iterator
 
 import torch
@@ -148,6 +149,9 @@ def equal_values(patient: Patient) -> Iterator[Finding]:
         gap = patient.gap(output, short.expand_as(output))
         if gap > patient.tolerance:
             later = blocked is not None
+            if not later and (appended := _appended(patient, inputs, short)):
+                yield appended
+                return
             yield Finding(
                 "weights-do-not-sum-to-one",
                 WRONG,
@@ -163,6 +167,27 @@ def equal_values(patient: Patient) -> Iterator[Finding]:
                 else "Let the softmax run over the last axis of (b, h, n, m), and mix the values.",
             )
             return
+
+
+def _appended(patient: Patient, inputs: Inputs, short: Tensor) -> Finding | None:
+    """Find that a learned number for each head, or a learned key, takes a part of the weight."""
+    named = {} if patient.module is None else dict(patient.module.named_parameters())
+    sinks = {name: x for name, x in named.items() if x.numel() == patient.num_heads}
+    with patient.converted(patient.dtype):
+        for x in sinks.values():
+            x.data = torch.full_like(x.data, -1e4)
+        output = patient.ask(inputs)
+    found = [*sinks] if sinks and patient.same(output, short.expand_as(output)) else []
+    found += [name for name in named if re.search(r"null|mem_|sink|bias_kv|bias_k$", name)]
+    if not found:
+        return None
+    return Finding(
+        "keys-appended",
+        CONVENTION,
+        "the weights over the keys need not sum to one",
+        f"a part of the weight goes to {found[0]}",
+        "a learned key, or a learned score (an attention sink), which takes a part of the weight",
+    )
 
 
 def prefix(patient: Patient) -> Iterator[Finding]:
