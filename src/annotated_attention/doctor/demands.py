@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from annotated_attention.doctor import situations
-from annotated_attention.doctor.influence import influence, moves, roles
+from annotated_attention.doctor.influence import counts, influence, moves, reactions, roles
 from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.situations import Situation
@@ -232,7 +232,9 @@ def _trained_otherwise(patient: Patient, case: Situation, gap: float) -> Finding
     hidden = ~seen
     with _trained(patient):
         shown = influence(patient, case.inputs, case.blocked)[0] & hidden
-    if not shown.any():
+        reaction = reactions(patient, case.inputs, case.blocked)["query"]
+    own = torch.eye(len(reaction), dtype=torch.bool)[:, None, :, None]
+    if not shown.any() or (counts(reaction) & ~own).any():  # the whole batch is normalised
         return Finding(
             "training-differs",
             CONVENTION,
