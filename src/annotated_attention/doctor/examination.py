@@ -15,7 +15,7 @@ from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised
 from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
 from annotated_attention.mistakes import MISTAKES
 
-KINDS = ("cross", "self", "causal")
+KINDS = ("cross", "self", "causal", "memory")
 Test = Callable[[Patient], Iterator[Finding]]
 SYMPTOMS: dict[str, Test] = {
     # What is wrong here would show in every other answer: it is said once, and allowed for.
@@ -59,6 +59,7 @@ def examine(
     kind: str = "cross",
     module: nn.Module | None = None,
     max_length: int = 16,
+    context_dim: int | None = None,
 ) -> Report:
     """Examine an attention, and report what is wrong with it.
 
@@ -68,21 +69,23 @@ def examine(
     Args:
         attend: takes batch-first tensors, by ``kind``: ``attend(query, key, value, blocked)`` with
             (b, n, e), (b, m, e), (b, m, e) and ``blocked`` None or boolean (b, n, m), True =
-            blocked; ``attend(x, blocked)``; or ``attend(x)``, which hides the future by itself. It
-            returns (b, n, e), or a tuple with this first and perhaps the weights second. For
-            other arguments, layouts and masks see ``adapters``.
+            blocked; ``attend(x, blocked)``; ``attend(x)``, which hides the future by itself; or
+            ``attend(x, context, blocked)``, with keys and values made from (b, m, c). It
+            returns (b, n, e), alone or among other tensors, as the weights. For other arguments,
+            layouts and masks see ``adapters``.
         embed_dim: e, the model width.
         num_heads: h, the number of heads; must divide ``embed_dim``.
-        kind: ``"cross"``, ``"self"`` or ``"causal"``.
+        kind: ``"cross"``, ``"self"``, ``"causal"`` or ``"memory"``.
         module: holds the parameters, hooks and modes; None means ``attend`` or, for an adapter, the
             module inside it.
         max_length: length of the longest sequence that ``attend`` accepts, at least 2.
+        context_dim: c, the width of the context of kind ``"memory"``; None means e.
 
     Returns:
         All findings, and what could not be examined.
 
     Raises:
-        ValueError: ``kind`` is none of the three, ``embed_dim`` is not divisible by ``num_heads``,
+        ValueError: ``kind`` is none of the four, ``embed_dim`` is not divisible by ``num_heads``,
             a size is below 1, or ``max_length`` is below 2.
         TypeError: ``attend`` cannot be called.
 
@@ -110,7 +113,7 @@ def examine(
         Write `heads.transpose(1, 2).reshape(b, n, h * d)` in place of `heads.reshape(b, n, h * d)`.
     """
     _check(attend, embed_dim, num_heads, kind, max_length)
-    patient = Patient(attend, embed_dim, num_heads, kind, module, max_length)
+    patient = Patient(attend, embed_dim, num_heads, kind, module, max_length, context_dim)
     tests = _Tests(patient)
     diagnosis = Diagnosis()
     with patient.admitted(), contextlib.ExitStack() as calmed:
@@ -144,7 +147,7 @@ def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length
     if not callable(attend) or inspect.isclass(attend):
         raise TypeError(f"attend must be a function or a module, got {attend!r}")
     if kind not in KINDS:
-        raise ValueError(f'kind ({kind!r}) must be "cross", "self" or "causal"')
+        raise ValueError(f"kind ({kind!r}) must be one of {', '.join(KINDS)}")
     for name, size in (("embed_dim", embed_dim), ("num_heads", num_heads)):
         if size < 1:
             raise ValueError(f"{name} ({size}) must be at least 1")
@@ -157,7 +160,7 @@ def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length
 def _refused(patient: Patient, failure: Failed) -> Report:
     """Report that there is nothing to examine: it raised, or what it returned is no output."""
     inputs = f"tensors of ({patient.b}, {patient.n}, {patient.embed_dim})"
-    asked = f'it is called as kind "{patient.kind}" with {inputs}'
+    asked = f'it is called as kind "{patient.called_as}" with {inputs}'
     error = failure.error
     if error is None:
         remedy = "Give the kind that fits, or put an adapter around it."

@@ -60,6 +60,7 @@ class Report:
             worst severity among its findings, before the diagnosis merged them.
         agreement: the version whose outputs agree, and with which weights; "" if there is none.
         version: the name of that version: ``"right"``, the code of a mistake, or "" for neither.
+        called: how it was built and called, where that was guessed.
 
     Examples:
         >>> from annotated_attention import MultiheadAttention
@@ -78,6 +79,7 @@ class Report:
     results: Mapping[str, str] = field(default_factory=dict)
     agreement: str = ""
     version: str = ""
+    called: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -118,6 +120,10 @@ class Report:
         lines += ["", "not examined"] if self.not_examined else []
         for reason in self.not_examined:
             lines += textwrap.wrap(reason, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+        if self.called:
+            lines += [""]
+        for text in self.called:
+            lines += _wrapped("guessed", text)
         return "\n".join(lines)
 
     __repr__ = __str__
