@@ -139,6 +139,14 @@ class Blind(Attention):
 
 def report(version, kind, looked_into=True):
     module = version(kind == "causal")
+    if kind == "memory":
+        return examine(
+            adapters.without_mask(lambda x, context: module(x, context, context)),
+            embed_dim=E,
+            num_heads=H,
+            kind=kind,
+            module=module if looked_into else None,
+        )
     attend = module if kind == "causal" else adapters.without_mask(module)
     if not looked_into:
         inner = attend
@@ -154,7 +162,7 @@ def wrong(found):
     return {finding.code for finding in found.findings if finding.severity == "wrong"}
 
 
-@pytest.mark.parametrize("kind", ["cross", "self", "causal"])
+@pytest.mark.parametrize("kind", ["cross", "memory", "self", "causal"])
 def test_attention_does_it(kind):
     found = report(Attention, kind)
     assert wrong(found) == set()
@@ -165,10 +173,10 @@ def test_attention_does_it(kind):
 NONE = [
     (version, kind, looked_into)
     for version in (Identity, PerToken, Mean, ByPlace, HeadsForTokens)
-    for kind in ("self", "causal", "cross")
+    for kind in ("self", "causal", "cross", "memory")
     for looked_into in (True, False)
     # Its weights tell more: see `NAMED`.
-    if not (version is HeadsForTokens and looked_into and kind != "cross")
+    if not (version is HeadsForTokens and looked_into and kind in ("self", "causal"))
 ]
 
 
@@ -185,12 +193,14 @@ def test_what_is_no_attention_is_called_so(version, kind, looked_into):
 
 IGNORED = {
     (KeysAlone, "cross"): "queries-ignored",
+    (KeysAlone, "memory"): "queries-ignored",
     (KeysAlone, "self"): "queries-ignored",
     (KeysAlone, "causal"): "queries-ignored",
     (QueriesAveraged, "cross"): "queries-ignored",
     (QueriesAveraged, "self"): "queries-ignored",
     (QueriesAveraged, "causal"): "future-leaks",
     (QueriesAlone, "cross"): "keys-ignored",
+    (QueriesAlone, "memory"): "keys-ignored",
     (QueriesAlone, "self"): "keys-ignored",
     (QueriesAlone, "causal"): "keys-ignored",
     (KeysMixed, "cross"): "values-ignored",

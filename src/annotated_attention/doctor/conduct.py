@@ -94,7 +94,7 @@ def dropout(patient: Patient) -> Iterator[Finding]:
             inputs = patient.draw(1)
             varied = variation(patient, inputs)
             flat = inputs.map(lambda x: x[:, :1].expand_as(x))
-            if patient.kind == "cross":
+            if patient.kind == "cross" and not patient.memory:
                 flat = Inputs(inputs.query, inputs.key, flat.value)
             constant = variation(patient, flat)
         finally:

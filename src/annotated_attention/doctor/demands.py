@@ -66,12 +66,14 @@ def _effect(patient: Patient, inputs: Inputs, output: Tensor, *names: str) -> fl
 
 def _between(patient: Patient, inputs: Inputs, output: Tensor) -> Finding | None:
     """Judge attention whose queries and keys are different tensors, by replacing each of them."""
-    names = ("query", "key", "value") if patient.kind == "cross" else ("query",)
+    names = ("query",) if patient.memory else ("query", "key", "value")
     without = [
         name for name in names if _effect(patient, inputs, output, name) <= patient.tolerance
     ]
+    if patient.memory and _straight(patient, inputs, output):
+        without.append("key")  # it only adds up what it finds there
     if {"query", "key"} <= {*without}:
-        said = "other queries and keys, the same output: the weights are fixed"
+        said = "other queries, other keys, the same weights: they are fixed"
         return _no_attention("the weights depend neither on queries nor on keys", said)
     alike = patient.same(output, output[:, :1].expand_as(output))
     if "query" in without or alike:
@@ -80,14 +82,22 @@ def _between(patient: Patient, inputs: Inputs, output: Tensor) -> Finding | None
         return Finding(
             f"{name}s-ignored",
             WRONG,
-            f"the {name}s change nothing",
-            f"other {name}s, the same output",
+            f"the {name}s do not count" if name == "value" else "the weights do not depend on keys",
+            f"other {name}s, the same weights" if name == "key" else "other values, same output",
             "keys and values are one tensor where they should be two"
             if name == "key"
             else "the keys are mixed in place of the values",
             "Score the projected keys, and mix the projected values.",
         )
     return None
+
+
+def _straight(patient: Patient, inputs: Inputs, output: Tensor) -> bool:
+    """Tell whether the output is a linear function of the context."""
+    end = patient.draw(43).value
+    half = (inputs.value + end) / 2
+    halfway, after = (patient.ask(replace(inputs, key=x, value=x)) for x in (half, end))
+    return patient.gap(2 * (halfway - output), after - output) <= patient.tolerance
 
 
 def _queries_ignored(alike: bool, averaged: bool) -> Finding:
@@ -160,7 +170,7 @@ def _added(patient: Patient, inputs: Inputs, pair: tuple[int, int]) -> tuple[Ten
 
 def visible(patient: Patient) -> Iterator[Finding]:
     """Without a mask, every key matters to every query, but for windows, which are reported."""
-    situations.only_for(patient, "cross", "memory", "self")
+    situations.only_for(patient, "cross", "self")
     seen, deaf = (x.any(0) for x in influence(patient, patient.draw(1)))
     if patient.kind == "self":
         seen |= torch.eye(len(seen), dtype=torch.bool)

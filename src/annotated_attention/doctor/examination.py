@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor import conduct, demands, groups, masking, modern, symptoms
+from annotated_attention.doctor import conduct, demands, groups, masking, protocols, symptoms
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised_in
 from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
@@ -41,10 +41,10 @@ SYMPTOMS: dict[str, Test] = {
     "registration": conduct.registration,
     "gradients": conduct.gradients,
     "groups": groups.groups,
-    "rotation": modern.rotation,
-    "cache": modern.cache,
-    "window": modern.window,
-    "packing": modern.packing,
+    "rotation": protocols.rotation,
+    "cache": protocols.cache,
+    "window": protocols.window,
+    "packing": protocols.packing,
     "hooks": conduct.hooks,
     "half precision": conduct.half_precision,
     "inputs": conduct.inputs_untouched,  # last: about all calls before

@@ -14,7 +14,7 @@ from annotated_attention.doctor.situations import Situation
 
 
 def _needs_masks(patient: Patient) -> None:
-    situations.only_for(patient, "cross", "memory", "self")
+    situations.only_for(patient, "cross", "self")
     if patient.masks == "none":
         raise NotAsked("it takes no mask")
 
@@ -126,7 +126,7 @@ def _named_leak(
     if blocked.size(1) == blocked.size(2) and is_mask(blocked.mT):
         return Finding("mask-transposed", WRONG, symptom, evidence)
     cause = "the mask stands on the wrong axis, is applied too late, or does not block"
-    if patient.kind == "cross":
+    if patient.kind == "cross" and not patient.memory:
         own = torch.arange(len(blocked))
         reaction = reactions(patient, case.inputs, blocked)["value"]
         if not (counts(reaction[own, :, own]) & blocked).any():
@@ -211,7 +211,7 @@ def padding(patient: Patient) -> Iterator[Finding]:
 
 def alone(patient: Patient) -> Iterator[Finding]:
     """A token that may see only itself depends on no other."""
-    situations.only_for(patient, "cross", "memory", "self")
+    situations.only_for(patient, "cross", "self")
     case = situations.only_itself(patient)
     if case is None:
         raise NotAsked("it takes no mask that leaves each token only itself")

@@ -1,22 +1,10 @@
-"""The inputs and masks of the tests, with sizes at which mistakes become visible.
-
-What attention of today can do besides is asked where the callable that is examined says so, by
-attributes of these names (``claim``):
-
-- ``at_positions(x, positions)``: attend with rotary positions (n,), whole numbers; x is (b, n, e).
-- ``start()`` makes an empty cache, and ``step(x, cache)`` attends from the next tokens, (b, n, e),
-  to all that went before and among themselves, and puts them into the cache; causal.
-- ``window``: how many tokens a token sees, itself included; within one sequence without a causal
-  mask, before and behind it together.
-- ``packed(x, lengths)``: attend within documents of these lengths, one behind the other in x.
-"""
+"""The inputs and masks of the tests, with sizes at which mistakes become visible."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
 from annotated_attention.masks import block_future
@@ -48,20 +36,6 @@ def only_for(patient: Patient, *kinds: str) -> None:
     """
     if patient.kind not in kinds:
         raise NotAsked(f"the test does not apply to kind {patient.kind}")
-
-
-def claim(patient: Patient, *names: str) -> list[Any]:
-    """Give what the callable says that it can do besides, by the names of its attributes.
-
-    Raises:
-        NotAsked: it does not say so.
-    """
-    found = [getattr(patient.attend, name, None) for name in names]
-    # A module may have an attribute of this name that means something else.
-    number = not isinstance(patient.attend, nn.Module)
-    if not all(callable(x) or (number and type(x) is int) for x in found):
-        raise NotAsked("the callable does not say that it has them")
-    return found
 
 
 def free(patient: Patient, seed: int = 1) -> Situation:

@@ -18,7 +18,7 @@ from annotated_attention.doctor.situations import Situation
 
 def key_order(patient: Patient) -> Iterator[Finding]:
     """Permuting keys together with their values changes nothing."""
-    situations.only_for(patient, "cross", "memory")
+    situations.only_for(patient, "cross")
     order = torch.randperm(patient.m, generator=torch.Generator().manual_seed(9))
     for case in (situations.free(patient), *situations.masked(patient)):
         x, blocked = case.inputs, case.blocked
@@ -40,7 +40,7 @@ def key_order(patient: Patient) -> Iterator[Finding]:
 
 def query_order(patient: Patient) -> Iterator[Finding]:
     """Outputs move with their queries."""
-    situations.only_for(patient, "cross", "memory", "self")
+    situations.only_for(patient, "cross", "self")
     order = torch.randperm(patient.n, generator=torch.Generator().manual_seed(10))
     for case in (situations.free(patient), *situations.masked(patient)):
         x, blocked = case.inputs, case.blocked
@@ -85,7 +85,7 @@ def _same_for_equal_tokens(patient: Patient) -> bool:
 
 def queries_apart(patient: Patient) -> Iterator[Finding]:
     """A query's result depends on no other query."""
-    situations.only_for(patient, "cross", "memory")
+    situations.only_for(patient, "cross")
     for case in (situations.free(patient), *situations.masked(patient)):
         strong = counts(reactions(patient, case.inputs, case.blocked)["query"])
         same = torch.eye(len(strong), dtype=torch.bool)[:, None, :, None]
@@ -138,7 +138,7 @@ def equal_values(patient: Patient) -> Iterator[Finding]:
         if many.query is many.key:
             return many
         query = one.query.expand(-1, patient.n, -1)
-        return Inputs(query, other.key if patient.kind == "cross" else many.value, many.value)
+        return Inputs(query, many.value if patient.memory else other.key, many.value)
 
     short = patient.ask(flat(1, 13))[:, :1]
     cases: list[tuple[str, Inputs, Tensor | None]] = [("no mask", flat(patient.m, 14), None)]

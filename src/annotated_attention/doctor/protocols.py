@@ -1,13 +1,20 @@
 """What attention of today can do besides, where it says so: positions, a cache, windows, packing.
 
-``situations`` says by which attributes.
+The callable that is examined says so by attributes of these names:
+
+- ``at_positions(x, positions)``: attend with rotary positions (n,), whole numbers; x is (b, n, e).
+- ``start()`` makes an empty cache, and ``step(x, cache)`` attends from the next tokens, (b, n, e),
+  to all that went before and among themselves, and puts them into the cache; causal.
+- ``window``: how many tokens a token sees, itself included; within one sequence without a causal
+  mask, before and behind it together.
+- ``packed(x, lengths)``: attend within documents of these lengths, one behind the other in x.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from annotated_attention.doctor import situations
 from annotated_attention.doctor.influence import influence
@@ -18,9 +25,23 @@ _CHUNKS = (5, 4, 3)
 _SHIFT = 7
 
 
+def _claim(patient: Patient, *names: str) -> list[Any]:
+    """Give what the callable says that it can do besides, by the names of its attributes.
+
+    Raises:
+        NotAsked: it does not say so.
+    """
+    found = [getattr(patient.attend, name, None) for name in names]
+    # A module may have an attribute of this name that means something else.
+    number = not isinstance(patient.attend, nn.Module)
+    if not all(callable(x) or (number and type(x) is int) for x in found):
+        raise NotAsked("the callable does not say that it has them")
+    return found
+
+
 def rotation(patient: Patient) -> Iterator[Finding]:
     """Rotary positions count by their differences alone, in queries and in keys."""
-    (at_positions,) = situations.claim(patient, "at_positions")
+    (at_positions,) = _claim(patient, "at_positions")
     situations.only_for(patient, "self", "causal")
     x = patient.draw(51).query
     n = x.size(1)
@@ -92,7 +113,7 @@ def _not_relative(evidence: str, still: str, values: bool) -> Finding:
 
 def cache(patient: Patient) -> Iterator[Finding]:
     """A cache gives what no cache gives, in chunks of any size."""
-    start, step = situations.claim(patient, "start", "step")
+    start, step = _claim(patient, "start", "step")
     situations.only_for(patient, "causal")
     n = min(sum(_CHUNKS), patient.max_length)
     x = patient.draw(52, n=n).query
@@ -247,7 +268,7 @@ def _without_places(patient: Patient, run: Callable[..., Tensor], x: Tensor) -> 
 
 def window(patient: Patient) -> Iterator[Finding]:
     """A window has the width that it claims."""
-    (width,) = situations.claim(patient, "window")
+    (width,) = _claim(patient, "window")
     situations.only_for(patient, "self", "causal")
     n = width + 2
     if n > patient.max_length:
@@ -271,7 +292,7 @@ def window(patient: Patient) -> Iterator[Finding]:
 
 def packing(patient: Patient) -> Iterator[Finding]:
     """Packed documents do not see each other."""
-    (packed,) = situations.claim(patient, "packed")
+    (packed,) = _claim(patient, "packed")
     situations.only_for(patient, "self", "causal")
     n = min(7, patient.max_length)
     lengths = [n - n // 2, n // 2]
