@@ -217,3 +217,19 @@ def test_nothing_is_asked_that_nobody_claims():
     (line,) = (x for x in found.not_examined if "does not say" in x)
     assert line.startswith("rotation, cache, window, packing: ")
     assert "window" not in examine(module, embed_dim=E, num_heads=H, kind="causal").results
+
+
+def test_a_mistake_that_the_weights_name_does_not_hide_what_a_cache_does():
+    module = Served("wrong corner", rotary=False)
+    attend = adapters.Adapted(lambda x: module(x).neg().neg(), module)
+    attend.start, attend.step = module.start, module.step
+    module.k_proj, module.v_proj = module.v_proj, module.k_proj
+    found = examine(attend, embed_dim=E, num_heads=H, kind="causal")
+    assert wrong(found) == ["causal-at-the-wrong-corner"]
+    del module.flaw
+    module.flaw = ""
+    module.mix = lambda q, k, v, blocked: Served.mix(module, q * D**0.5, k, v, blocked)
+    module.step = lambda x, cache: Served.step(module, x, cache) * 2
+    attend.step = module.step
+    found = examine(attend, embed_dim=E, num_heads=H, kind="causal")
+    assert set(wrong(found)) == {"no-scale", "cache-zeros-attended"}

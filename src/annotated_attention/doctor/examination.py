@@ -299,7 +299,7 @@ def _merged(findings: list[Finding], diagnosis: Diagnosis, kind: str) -> list[Fi
 # What a mistake in the computation does not explain.
 _CONDUCT = (
     "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
-    "inputs",
+    "inputs", "training", "rotation", "cache", "window", "packing",
 )  # fmt: skip
 
 

@@ -115,8 +115,8 @@ def _named_leak(
     assert case.blocked is not None
     blocked = case.blocked
 
-    def is_mask(wrong: Tensor) -> bool:
-        return bool(((seen == ~wrong) | ~judged).all())
+    def is_mask(*wrong: Tensor) -> bool:
+        return any(bool(((seen == ~mask) | ~judged).all()) for mask in wrong)
 
     symptom = "blocked keys have influence, or allowed ones have none"
     if patient.same(patient.ask(case.inputs, blocked), patient.ask(case.inputs)):
@@ -125,6 +125,10 @@ def _named_leak(
         return Finding("mask-inverted", WRONG, "exactly the blocked keys have influence", evidence)
     if blocked.size(1) == blocked.size(2) and is_mask(blocked.mT):
         return Finding("mask-transposed", WRONG, symptom, evidence)
+    if is_mask(*_read_in_the_wrong_order(blocked, patient.num_heads)):
+        return Finding("mask-in-the-wrong-order", WRONG, symptom, evidence)
+    if _hides_queries(patient, case):
+        return Finding("padding-mask-on-queries", WRONG, symptom, evidence)
     cause = "the mask stands on the wrong axis, is applied too late, or does not block"
     if patient.kind == "cross" and not patient.memory:
         own = torch.arange(len(blocked))
@@ -140,6 +144,31 @@ def _named_leak(
         cause,
         "Set blocked scores to minus infinity before the softmax, with the mask as (b, 1, n, m).",
     )
+
+
+def _read_in_the_wrong_order(blocked: Tensor, h: int) -> Iterator[Tensor]:
+    """Give what is hidden from all heads of a sample where each may have another sample's mask.
+
+    Args:
+        blocked: (b, n, m), the mask of each sample.
+        h: the number of heads.
+    """
+    b = len(blocked)
+    sample, head = torch.arange(b)[:, None], torch.arange(h)
+    for whose in ((sample * h + head) % b, (head * b + sample) // h):
+        mask = blocked[whose].all(1)
+        if not torch.equal(mask, blocked):
+            yield mask
+
+
+def _hides_queries(patient: Patient, case: Situation) -> bool:
+    """Tell whether a padding mask changes the padding's own results, and no others."""
+    assert case.blocked is not None
+    padding = case.blocked[:, 0]
+    if case.varies != "padding" or padding.shape != case.inputs.query.shape[:2]:
+        return False
+    output, free = patient.ask(case.inputs, case.blocked), patient.ask(case.inputs)
+    return patient.same(output[~padding], free[~padding])
 
 
 def future(patient: Patient) -> Iterator[Finding]:
