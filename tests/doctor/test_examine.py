@@ -210,7 +210,7 @@ def test_randomness_that_cannot_be_switched_off_leaves_the_rest_unexamined():
     assert found.codes == ("dropout-in-evaluation",)
     assert set(found.results) == {"answers", "meaning", "evaluation"}
     (reason,) = (text for text in found.not_examined if "a different result each time" in text)
-    assert reason.startswith("precision, key order, ")
+    assert reason.startswith("precision, attention, visible, key order, ")
 
 
 @pytest.mark.parametrize("looked_into", [True, False])

@@ -3,15 +3,18 @@
 import argparse
 import ast
 import contextlib
+import inspect
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from annotated_attention.doctor.arguments import MEANINGS, SHAPES, adapt
-from annotated_attention.doctor.construction import build
+from annotated_attention.doctor.construction import build, is_factory, unguessed
 from annotated_attention.doctor.examination import KINDS, examine
 from annotated_attention.doctor.loading import load
+from annotated_attention.doctor.matching import unmatched
 from annotated_attention.doctor.names import Unasked
 from annotated_attention.doctor.patient import describe
 from annotated_attention.doctor.report import UNASKED, Finding, Report
@@ -31,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         >>> from annotated_attention.doctor.command import main
         >>> target = f"{multihead.__file__}:MultiheadAttention"
         >>> main([target, "--embed-dim", "24", "--num-heads", "4", "--batch-first"])
-        ✓ MultiheadAttention: nothing wrong, 1 by convention, 22 tests, 1 not examined
+        ✓ MultiheadAttention: nothing wrong, 1 by convention, 26 tests, 2 not examined
         ...
         0
     """
@@ -41,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--num-heads {options.num_heads} must divide --embed-dim {options.embed_dim}")
     if options.max_length < 2:
         parser.error(f"--max-length {options.max_length} must be at least 2")
+    options.context_dim = options.context_dim or options.embed_dim
     path, _, name = options.target.rpartition(":")
     with contextlib.redirect_stdout(sys.stderr):  # what the file itself prints
         report = _examined(path, name, options)
@@ -62,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kind", choices=KINDS, default="cross", help="what it is called with")
     parser.add_argument("--embed-dim", type=int, required=True, metavar="E", help="model width")
     parser.add_argument("--num-heads", type=int, required=True, metavar="H", help="divides E")
+    parser.add_argument("--context-dim", type=int, metavar="C",
+                        help="width of the context, with kind memory; E where it is not given"
+                        )  # fmt: skip
     parser.add_argument("--max-length", type=int, default=16, metavar="N", help="longest sequence")
     parser.add_argument("--init", nargs="*", default=[], type=_pair, metavar="NAME=VALUE",
                         help="arguments of the constructor that cannot be guessed")  # fmt: skip
@@ -72,7 +79,10 @@ def _parser() -> argparse.ArgumentParser:
     layout.add_argument("--batch-first", action="store_true",
                         help="it takes (b, n, e), whatever its attribute batch_first says"
                         )  # fmt: skip
-    parser.add_argument("--mask", choices=("none", *MEANINGS), default="blocked",
+    layout.add_argument(
+        "--channel-first", action="store_true", help="it takes (b, e, n), or images"
+    )
+    parser.add_argument("--mask", choices=("auto", "none", *MEANINGS), default="auto",
                         help="what True in its mask means, or that it takes none")  # fmt: skip
     parser.add_argument("--mask-name", metavar="NAME", help="the argument that takes the mask")
     parser.add_argument("--mask-shape", choices=("auto", *SHAPES), default="auto",
@@ -100,16 +110,20 @@ def _pair(text: str) -> tuple[str, Any]:
 
 def _examined(path: str, name: str, options: argparse.Namespace) -> Report:
     """Load, build, adapt and examine; what fails on the way is a finding."""
+    notes: list[str] = []
     try:
         target = load(path, name)
-        attend = build(target, options)
-        return examine(
-            adapt(attend, options),
+        _ask_for_what_is_missing(target, options)
+        attend = build(target, options, notes)
+        report = examine(
+            adapt(attend, options, notes),
             embed_dim=options.embed_dim,
             num_heads=options.num_heads,
             kind=options.kind,
             max_length=options.max_length,
+            context_dim=options.context_dim,
         )
+        return replace(report, called=tuple(notes))
     except (Exception, SystemExit) as error:
         remedy = "Give the kind that fits, or write an adapter and call `examine` from Python."
         reason = error if isinstance(error, Unasked) else Unasked("call", describe(error), remedy)
@@ -122,4 +136,30 @@ def _examined(path: str, name: str, options: argparse.Namespace) -> Report:
             test=reason.step,
         )
         left = (f"everything behind its {reason.step}",)
-        return Report(name, (finding,), left, {reason.step: UNASKED})
+        return Report(name, (finding,), left, {reason.step: UNASKED}, called=tuple(notes))
+
+
+def _ask_for_what_is_missing(target: Any, options: argparse.Namespace) -> None:
+    """Name every argument that cannot be guessed, of the constructor and of the call, at once.
+
+    Raises:
+        Unasked: there are some.
+    """
+    built = inspect.isclass(target) or is_factory(target)
+    call = target
+    if inspect.isclass(target):
+        call = getattr(target, "forward", vars(target).get("__call__"))
+    of_init = unguessed(target, options)
+    of_call = [] if call is None or is_factory(target) else unmatched(call, options)
+    if not of_init and not of_call:
+        return
+    text = [f"the constructor's {', '.join(of_init)}"] if of_init else []
+    text += [f"the call's {', '.join(of_call)}"] if of_call else []
+    line = f"python -m annotated_attention.doctor {options.target} --kind {options.kind}"
+    line += f" --embed-dim {options.embed_dim} --num-heads {options.num_heads}"
+    for option, names in (("init", of_init), ("call", of_call)):
+        given = [f"{x}={value!r}" for x, value in getattr(options, option)]
+        line += f" --{option} {' '.join([*given, *(f'{x}=…' for x in names)])}" if names else ""
+    step = "construction" if built and of_init else "call"
+    remedy = f"Give what cannot be guessed: `{line}`."
+    raise Unasked(step, f"{' and '.join(text)} cannot be guessed", remedy)

@@ -9,35 +9,43 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor import conduct, symptoms
+from annotated_attention.doctor import conduct, demands, groups, masking, protocols, symptoms
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
 from annotated_attention.doctor.inside import Inside, cleared, located, named, summary
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised_in
 from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
 from annotated_attention.mistakes import MISTAKES
 
-KINDS = ("cross", "self", "causal")
+KINDS = ("cross", "self", "causal", "memory")
 Test = Callable[[Patient], Iterator[Finding]]
 SYMPTOMS: dict[str, Test] = {
     # What is wrong here would show in every other answer: it is said once, and allowed for.
-    "meaning": symptoms.meaning,
+    "meaning": masking.meaning,
     "evaluation": conduct.evaluation,
     "precision": conduct.precision,
+    "attention": demands.attention,
+    "visible": demands.visible,
     "key order": symptoms.key_order,
     "query order": symptoms.query_order,
     "queries apart": symptoms.queries_apart,
     "samples apart": symptoms.samples_apart,
     "equal values": symptoms.equal_values,
-    "blocked": symptoms.blocked_keys,
-    "future": symptoms.future,
+    "blocked": masking.blocked_keys,
+    "future": masking.future,
     "prefix": symptoms.prefix,
-    "padding": symptoms.padding,
-    "alone": symptoms.alone,
-    "fully masked rows": symptoms.fully_masked_rows,
+    "padding": masking.padding,
+    "alone": masking.alone,
+    "fully masked rows": masking.fully_masked_rows,
     "dropout": conduct.dropout,
+    "training": demands.training,
     "weights": conduct.weights,
     "registration": conduct.registration,
     "gradients": conduct.gradients,
+    "groups": groups.groups,
+    "rotation": protocols.rotation,
+    "cache": protocols.cache,
+    "window": protocols.window,
+    "packing": protocols.packing,
     "hooks": conduct.hooks,
     "half precision": conduct.half_precision,
     "inputs": conduct.inputs_untouched,  # last: about all calls before
@@ -52,6 +60,7 @@ def examine(
     kind: str = "cross",
     module: nn.Module | None = None,
     max_length: int = 16,
+    context_dim: int | None = None,
 ) -> Report:
     """Examine an attention, and report what is wrong with it.
 
@@ -61,21 +70,23 @@ def examine(
     Args:
         attend: takes batch-first tensors, by ``kind``: ``attend(query, key, value, blocked)`` with
             (b, n, e), (b, m, e), (b, m, e) and ``blocked`` None or boolean (b, n, m), True =
-            blocked; ``attend(x, blocked)``; or ``attend(x)``, which hides the future by itself. It
-            returns (b, n, e), or a tuple with this first and perhaps the weights second. For
-            other arguments, layouts and masks see ``adapters``.
+            blocked; ``attend(x, blocked)``; ``attend(x)``, which hides the future by itself; or
+            ``attend(x, context, blocked)``, with keys and values made from (b, m, c). It
+            returns (b, n, e), alone or among other tensors, as the weights. For other arguments,
+            layouts and masks see ``adapters``.
         embed_dim: e, the model width.
         num_heads: h, the number of heads; must divide ``embed_dim``.
-        kind: ``"cross"``, ``"self"`` or ``"causal"``.
+        kind: ``"cross"``, ``"self"``, ``"causal"`` or ``"memory"``.
         module: holds the parameters, hooks and modes; None means ``attend`` or, for an adapter, the
             module inside it.
         max_length: length of the longest sequence that ``attend`` accepts, at least 2.
+        context_dim: c, the width of the context of kind ``"memory"``; None means e.
 
     Returns:
         All findings, and what could not be examined.
 
     Raises:
-        ValueError: ``kind`` is none of the three, ``embed_dim`` is not divisible by ``num_heads``,
+        ValueError: ``kind`` is none of the four, ``embed_dim`` is not divisible by ``num_heads``,
             a size is below 1, or ``max_length`` is below 2.
         TypeError: ``attend`` cannot be called.
 
@@ -103,7 +114,7 @@ def examine(
         Write `heads.transpose(1, 2).reshape(b, n, h * d)` in place of `heads.reshape(b, n, h * d)`.
     """
     _check(attend, embed_dim, num_heads, kind, max_length)
-    patient = Patient(attend, embed_dim, num_heads, kind, module, max_length)
+    patient = Patient(attend, embed_dim, num_heads, kind, module, max_length, context_dim)
     tests, diagnosis, inside = _Tests(patient), Diagnosis(), Inside(patient)
     with patient.admitted(), contextlib.ExitStack() as calmed:
         try:
@@ -138,7 +149,7 @@ def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length
     if not callable(attend) or inspect.isclass(attend):
         raise TypeError(f"attend must be a function or a module, got {attend!r}")
     if kind not in KINDS:
-        raise ValueError(f'kind ({kind!r}) must be "cross", "self" or "causal"')
+        raise ValueError(f"kind ({kind!r}) must be one of {', '.join(KINDS)}")
     for name, size in (("embed_dim", embed_dim), ("num_heads", num_heads)):
         if size < 1:
             raise ValueError(f"{name} ({size}) must be at least 1")
@@ -151,7 +162,7 @@ def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length
 def _refused(patient: Patient, failure: Failed) -> Report:
     """Report that there is nothing to examine: it raised, or what it returned is no output."""
     inputs = f"tensors of ({patient.b}, {patient.n}, {patient.embed_dim})"
-    asked = f'it is called as kind "{patient.kind}" with {inputs}'
+    asked = f'it is called as kind "{patient.called_as}" with {inputs}'
     error = failure.error
     if error is None:
         remedy = "Give the kind that fits, or put an adapter around it."
@@ -350,7 +361,7 @@ _MASKED = (
 # What a mistake in the computation does not explain.
 _CONDUCT = (
     "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
-    "inputs",
+    "inputs", "training", "rotation", "cache", "window", "packing",
 )  # fmt: skip
 
 

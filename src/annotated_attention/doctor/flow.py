@@ -57,7 +57,7 @@ def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Findi
     for seen in found if dead else ():
         if _alike(seen.query, seen.key):
             yield seen_inside(
-                "queries-scored-with-queries",
+                "keys-from-queries",
                 "queries are scored with themselves",
                 "both operands of the product hold the same numbers",
                 "in {line}, multiply queries by keys.",
@@ -67,7 +67,7 @@ def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Findi
             return
         if _alike(seen.value, seen.key):
             yield seen_inside(
-                "keys-mixed",
+                "values-from-keys",
                 "keys are mixed in the place of the values",
                 "the product that mixes takes the numbers of the keys",
                 "in {line}, mix the values.",

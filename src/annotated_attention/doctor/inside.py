@@ -126,7 +126,7 @@ def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
               for one in (first, short) if one is not None]  # fmt: skip
     appended = len(counts) == 2 and counts[0] == counts[1] and min(counts[0]) > 0
     table = patient.kind != "cross" and any("table" in x.steps for x in first.found)
-    found = []
+    found: list[Finding] = []
     for finding in complaints:
         sums = finding.code == "weights-do-not-sum-to-one"
         if sums and appended:
