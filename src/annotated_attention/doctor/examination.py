@@ -384,9 +384,10 @@ def _with_remedy(finding: Finding, kind: str) -> Finding:
     mistake = MISTAKES.get(finding.code)
     if mistake is None:
         return finding
+    explained = f". {mistake.explanation}" if finding.severity == WRONG else ""
     way_out = f" {_TURN}" if finding.code == "mask-inverted" and kind != "causal" else ""
     return replace(
         finding,
-        cause=finding.cause or f"{mistake.title}. {mistake.explanation}",
+        cause=finding.cause or mistake.title + explained,
         remedy=f"{finding.remedy or mistake.remedy}{way_out}",
     )

@@ -105,9 +105,10 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
     found = [*scoring.scale(patient, first, short), *flow.letters(first.found)]
     if complaints:
         masked = [first] if patient.kind == "causal" else [*inside.masked()]
-        found += [*scoring.axis(patient, first.found), *hiding.masks(patient, masked)]
-        found += flow.heads(patient, inside.watch(situations.free(patient), gradient=True))
-        found += flow.same(first.found, complaints)
+        back = inside.watch(situations.free(patient), gradient=True)
+        found += scoring.axis(patient, first.found)
+        found += hiding.masks(patient, masked, flow.heads_first(back))
+        found += [*flow.heads(back), *flow.same(first.found, complaints)]
     return found
 
 
