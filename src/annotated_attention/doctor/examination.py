@@ -329,8 +329,7 @@ def _folded(cause: Finding, findings: list[Finding]) -> list[Finding]:
     explained = [x for x in findings if x.code == cause.code or _explains(cause, x)]
     rest = [x for x in findings if x not in explained]
     shown = [x.symptom for x in explained if x.severity == WRONG and x.symptom]
-    symptom = cause.symptom if cause.test == "inside" else "; ".join(dict.fromkeys(shown))
-    symptom = symptom or cause.symptom
+    symptom = cause.symptom or next(iter(shown), "")
     symptom = symptom or "no property fails; only the outputs are not the right version's"
     codes = [code for x in explained for code in (x.code, *x.explains) if code != cause.code]
     explains = tuple(dict.fromkeys((*cause.explains, *codes)))

@@ -186,4 +186,4 @@ def summary(inside: Inside) -> str:
 
 
 def _line(place: Where | None) -> str:
-    return "" if place is None else f" ({place.file.rpartition('/')[2]}:{place.line})"
+    return "" if place is None else f" ({place.shown.rpartition('/')[2]}:{place.line})"
