@@ -19,8 +19,9 @@ from annotated_attention._lazy import import_lazily
 if TYPE_CHECKING:
     from annotated_attention.doctor import adapters
     from annotated_attention.doctor.examination import examine
+    from annotated_attention.doctor.places import Where
     from annotated_attention.doctor.report import Finding, Report
 
-__all__ = ["Finding", "Report", "adapters", "examine"]
+__all__ = ["Finding", "Report", "Where", "adapters", "examine"]
 
 import_lazily(__name__)

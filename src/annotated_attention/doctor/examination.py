@@ -9,34 +9,43 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor import conduct, symptoms
+from annotated_attention.doctor import conduct, demands, groups, masking, protocols, symptoms
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
+from annotated_attention.doctor.inside import Inside, cleared, located, named, summary
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised_in
 from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
 from annotated_attention.mistakes import MISTAKES
 
-KINDS = ("cross", "self", "causal")
+KINDS = ("cross", "self", "causal", "memory")
 Test = Callable[[Patient], Iterator[Finding]]
 SYMPTOMS: dict[str, Test] = {
     # What is wrong here would show in every other answer: it is said once, and allowed for.
-    "meaning": symptoms.meaning,
+    "meaning": masking.meaning,
     "evaluation": conduct.evaluation,
     "precision": conduct.precision,
+    "attention": demands.attention,
+    "visible": demands.visible,
     "key order": symptoms.key_order,
     "query order": symptoms.query_order,
     "queries apart": symptoms.queries_apart,
     "samples apart": symptoms.samples_apart,
     "equal values": symptoms.equal_values,
-    "blocked": symptoms.blocked_keys,
-    "future": symptoms.future,
+    "blocked": masking.blocked_keys,
+    "future": masking.future,
     "prefix": symptoms.prefix,
-    "padding": symptoms.padding,
-    "alone": symptoms.alone,
-    "fully masked rows": symptoms.fully_masked_rows,
+    "padding": masking.padding,
+    "alone": masking.alone,
+    "fully masked rows": masking.fully_masked_rows,
     "dropout": conduct.dropout,
+    "training": demands.training,
     "weights": conduct.weights,
     "registration": conduct.registration,
     "gradients": conduct.gradients,
+    "groups": groups.groups,
+    "rotation": protocols.rotation,
+    "cache": protocols.cache,
+    "window": protocols.window,
+    "packing": protocols.packing,
     "hooks": conduct.hooks,
     "half precision": conduct.half_precision,
     "inputs": conduct.inputs_untouched,  # last: about all calls before
@@ -51,6 +60,7 @@ def examine(
     kind: str = "cross",
     module: nn.Module | None = None,
     max_length: int = 16,
+    context_dim: int | None = None,
 ) -> Report:
     """Examine an attention, and report what is wrong with it.
 
@@ -60,21 +70,23 @@ def examine(
     Args:
         attend: takes batch-first tensors, by ``kind``: ``attend(query, key, value, blocked)`` with
             (b, n, e), (b, m, e), (b, m, e) and ``blocked`` None or boolean (b, n, m), True =
-            blocked; ``attend(x, blocked)``; or ``attend(x)``, which hides the future by itself. It
-            returns (b, n, e), or a tuple with this first and perhaps the weights second. For
-            other arguments, layouts and masks see ``adapters``.
+            blocked; ``attend(x, blocked)``; ``attend(x)``, which hides the future by itself; or
+            ``attend(x, context, blocked)``, with keys and values made from (b, m, c). It
+            returns (b, n, e), alone or among other tensors, as the weights. For other arguments,
+            layouts and masks see ``adapters``.
         embed_dim: e, the model width.
         num_heads: h, the number of heads; must divide ``embed_dim``.
-        kind: ``"cross"``, ``"self"`` or ``"causal"``.
+        kind: ``"cross"``, ``"self"``, ``"causal"`` or ``"memory"``.
         module: holds the parameters, hooks and modes; None means ``attend`` or, for an adapter, the
             module inside it.
         max_length: length of the longest sequence that ``attend`` accepts, at least 2.
+        context_dim: c, the width of the context of kind ``"memory"``; None means e.
 
     Returns:
         All findings, and what could not be examined.
 
     Raises:
-        ValueError: ``kind`` is none of the three, ``embed_dim`` is not divisible by ``num_heads``,
+        ValueError: ``kind`` is none of the four, ``embed_dim`` is not divisible by ``num_heads``,
             a size is below 1, or ``max_length`` is below 2.
         TypeError: ``attend`` cannot be called.
 
@@ -98,13 +110,12 @@ def examine(
         >>> report = examine(Attention(24, 4), embed_dim=24, num_heads=4, kind="self")
         >>> report.ok, report.codes
         (False, ('merge-without-transpose', 'finite-fill-in-half'))
-        >>> print(report.findings[0].remedy)
-        Write `heads.transpose(1, 2).reshape(b, n, h * d)` in place of `heads.reshape(b, n, h * d)`.
+        >>> report.findings[0].where.text
+        'return self.out((scores.softmax(-1) @ v).reshape(b, n, e))'
     """
     _check(attend, embed_dim, num_heads, kind, max_length)
-    patient = Patient(attend, embed_dim, num_heads, kind, module, max_length)
-    tests = _Tests(patient)
-    diagnosis = Diagnosis()
+    patient = Patient(attend, embed_dim, num_heads, kind, module, max_length, context_dim)
+    tests, diagnosis, inside = _Tests(patient), Diagnosis(), Inside(patient)
     with patient.admitted(), contextlib.ExitStack() as calmed:
         try:
             patient.ask(patient.draw(0))
@@ -119,8 +130,9 @@ def examine(
         else:
             tests.run(*(name for name in SYMPTOMS if name not in ("meaning", "evaluation")))
             diagnosis = diagnose(patient)
-    tests.end(diagnosis)
-    findings = _merged(tests.findings, diagnosis, patient.kind)
+        tests.look(inside, diagnosis)
+        tests.end(diagnosis)
+        findings = located(inside, _merged(tests, diagnosis))
     order = sorted(findings, key=lambda finding: finding.severity != WRONG)
     return Report(
         patient.name,
@@ -129,6 +141,7 @@ def examine(
         tests.results,
         diagnosis.agreement,
         diagnosis.version,
+        summary(inside),
     )
 
 
@@ -136,7 +149,7 @@ def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length
     if not callable(attend) or inspect.isclass(attend):
         raise TypeError(f"attend must be a function or a module, got {attend!r}")
     if kind not in KINDS:
-        raise ValueError(f'kind ({kind!r}) must be "cross", "self" or "causal"')
+        raise ValueError(f"kind ({kind!r}) must be one of {', '.join(KINDS)}")
     for name, size in (("embed_dim", embed_dim), ("num_heads", num_heads)):
         if size < 1:
             raise ValueError(f"{name} ({size}) must be at least 1")
@@ -149,7 +162,7 @@ def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length
 def _refused(patient: Patient, failure: Failed) -> Report:
     """Report that there is nothing to examine: it raised, or what it returned is no output."""
     inputs = f"tensors of ({patient.b}, {patient.n}, {patient.embed_dim})"
-    asked = f'it is called as kind "{patient.kind}" with {inputs}'
+    asked = f'it is called as kind "{patient.called_as}" with {inputs}'
     error = failure.error
     if error is None:
         remedy = "Give the kind that fits, or put an adapter around it."
@@ -220,6 +233,7 @@ class _Tests:
 
     Attributes:
         findings: in the order in which they were found.
+        seen: the mistakes that show inside.
         results: as in ``Report``.
         not_examined: as in ``Report``, when it has ended.
     """
@@ -227,6 +241,7 @@ class _Tests:
     def __init__(self, patient: Patient) -> None:
         self.patient = patient
         self.findings: list[Finding] = []
+        self.seen: list[Finding] = []
         self.results = {"answers": FINE}
         self._not_asked: dict[str, list[str]] = {}
         self._failed: dict[str, list[str]] = {}
@@ -255,6 +270,21 @@ class _Tests:
         self.findings.append(replace(finding, test="answers"))
         self.results["answers"] = finding.severity
 
+    def look(self, inside: Inside, diagnosis: Diagnosis) -> None:
+        """Look inside; where the weights could be compared, only for the lines."""
+        complaints = [x for x in self.findings if x.severity == WRONG and x.test not in _CONDUCT]
+        if diagnosis.version != "right":
+            self.seen = named(inside, complaints)
+        if not diagnosis.version and all(x.severity != WRONG for x in self.seen):
+            self.findings = cleared(inside, self.findings)
+        if inside.first is None:
+            self._not_asked.setdefault(inside.reason or "the call fails", []).append("inside")
+        elif not diagnosis.version:
+            severities = {finding.severity for finding in self.seen}
+            self.results["inside"] = max(
+                severities, key=(FINE, CONVENTION, WRONG).index, default=FINE
+            )
+
     def end(self, diagnosis: Diagnosis) -> None:
         """Add the errors on the way, what the weights said, and what did not come to be asked."""
         for message, names in self._failed.items():
@@ -270,25 +300,69 @@ class _Tests:
         self.not_examined = [f"{', '.join(x)}: {why}" for why, x in self._not_asked.items()]
 
 
-def _merged(findings: list[Finding], diagnosis: Diagnosis, kind: str) -> list[Finding]:
-    """Let the diagnosis speak for the symptoms that it explains, and say what to do."""
+def _merged(tests: _Tests, diagnosis: Diagnosis) -> list[Finding]:
+    """Put causes first, each with what it explains folded under it, and say what to do."""
+    findings, named = tests.findings, diagnosis.finding
     if diagnosis.appended:
         findings = [_by_design(finding) for finding in findings]
-    named = diagnosis.finding
+    causes = tests.seen if not diagnosis.version else []
     if named is not None:
-        explained = [f for f in findings if f.test not in _CONDUCT or f.code == named.code]
-        shown = [f.symptom for f in explained if f.severity == WRONG and f.symptom]
-        symptom = "; ".join(dict.fromkeys(shown)) or named.symptom
-        symptom = symptom or "no property fails; only the outputs are not the right version's"
-        rest = [f for f in findings if f not in explained]
-        findings = [replace(named, symptom=symptom, test="reference"), *rest]
-    return [_with_remedy(finding, kind) for finding in findings]
+        alike = (named.code, _SEEN_AS.get(named.code))
+        twin = next((x for x in tests.seen if x.code in alike), None)
+        if twin is not None:
+            named = replace(named, where=twin.where, remedy=twin.remedy)
+        causes = [replace(named, test="reference")]
+    for cause in reversed(causes):
+        wrong = cause.severity == WRONG
+        findings = _folded(cause, findings) if wrong else [*findings, cause]
+    alone = sum(finding.severity == WRONG for finding in findings) == 1
+    findings = [
+        replace(x, symptom=f"{x.symptom}; with the mask turned, nothing else is wrong")
+        if alone and x.test == "meaning" else x
+        for x in findings
+    ]  # fmt: skip
+    return [_with_remedy(finding, tests.patient.kind) for finding in findings]
 
 
+def _folded(cause: Finding, findings: list[Finding]) -> list[Finding]:
+    """Let a cause speak for the findings that follow from it."""
+    explained = [x for x in findings if x.code == cause.code or _explains(cause, x)]
+    rest = [x for x in findings if x not in explained]
+    shown = [x.symptom for x in explained if x.severity == WRONG and x.symptom]
+    symptom = cause.symptom or next(iter(shown), "")
+    symptom = symptom or "no property fails; only the outputs are not the right version's"
+    codes = [code for x in explained for code in (x.code, *x.explains) if code != cause.code]
+    explains = tuple(dict.fromkeys((*cause.explains, *codes)))
+    return [replace(cause, symptom=symptom, explains=explains), *rest]
+
+
+def _explains(cause: Finding, finding: Finding) -> bool:
+    """Tell whether a finding follows from a cause that is named."""
+    if cause.test == "reference":
+        return finding.test not in _CONDUCT
+    if finding.test == "meaning" and cause.code == "fill-does-not-block":
+        return True
+    if finding.test in (*_CONDUCT, "inside"):
+        return False
+    if cause.code.startswith(_OF_SCALES):
+        return finding.test in ("prefix", "padding") and cause.code == "scale-by-length"
+    if cause.code.startswith(_OF_MASKS):
+        return finding.test in _MASKED
+    return True
+
+
+# What may look different inside, where the outputs are the same.
+_SEEN_AS = {"mask-multiplied": "fill-does-not-block"}
+_OF_SCALES = ("scale-", "no-scale")
+_OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
+_MASKED = (
+    "key order", "query order", "queries apart", "samples apart", "equal values", "blocked",
+    "future", "prefix", "padding", "alone", "fully masked rows", "answers", "visible",
+)  # fmt: skip
 # What a mistake in the computation does not explain.
 _CONDUCT = (
     "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
-    "inputs",
+    "inputs", "training", "rotation", "cache", "window", "packing",
 )  # fmt: skip
 
 
@@ -311,9 +385,10 @@ def _with_remedy(finding: Finding, kind: str) -> Finding:
     mistake = MISTAKES.get(finding.code)
     if mistake is None:
         return finding
+    explained = f". {mistake.explanation}" if finding.severity == WRONG else ""
     way_out = f" {_TURN}" if finding.code == "mask-inverted" and kind != "causal" else ""
     return replace(
         finding,
-        cause=finding.cause or f"{mistake.title}. {mistake.explanation}",
+        cause=finding.cause or mistake.title + explained,
         remedy=f"{finding.remedy or mistake.remedy}{way_out}",
     )
