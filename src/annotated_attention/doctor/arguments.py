@@ -45,13 +45,14 @@ _LAYOUTS: dict[str, Callable[[Any, int], Any]] = {
     "(n, e), one sample after the other": lambda attend, heads: adapters.one_by_one(attend),
     "heads, (b, h, n, d)": adapters.heads_apart,
 }
+_TRIES = 1000
 _TIME = (
     r"seq|seq_?len\w*|seq_?length|t|l|tgt_?len|src_?len|q_?len|length|time|n_?tokens|target_len\w*"
 )
 _BATCH = r"b|bs|bsz|batch|batch_?size|bz|n_?batch\w*|B"
 
 
-def adapt(attend: Any, options: argparse.Namespace, notes: list[str]) -> Any:
+def adapt(attend: Any, options: argparse.Namespace, notes: list[str]) -> tuple[Any, bool]:
     """Put the adapters around it that the options ask for, and those that its arguments need.
 
     Args:
@@ -59,11 +60,14 @@ def adapt(attend: Any, options: argparse.Namespace, notes: list[str]) -> Any:
         options: the sizes, the kind, and what is said about masks, layouts and arguments.
         notes: gets a sentence on each thing that was found out by trying.
 
+    Returns:
+        What ``examine`` can call, and whether it is answered.
+
     Raises:
         Unasked: it cannot be called, or has no such arguments.
     """
     if isinstance(attend, adapters.Adapted):
-        return attend
+        return attend, True
     function = attend.forward if isinstance(attend, nn.Module) else attend
     if not callable(function):
         text = f"an object of type {type(attend).__name__} cannot be called"
@@ -78,11 +82,21 @@ def adapt(attend: Any, options: argparse.Namespace, notes: list[str]) -> Any:
         layout = False if options.sequence_first else True if options.batch_first else None
         kind = "cross" if options.kind == "memory" else options.kind
         adapted = adapters.torch_like(attend, kind, batch_first=layout, **further)
-        return _with_one_memory(adapted) if options.kind == "memory" else adapted
+        return _with_one_memory(adapted) if options.kind == "memory" else adapted, True
     if options.kind == "causal":
         causal = next((name for name in ("is_causal", "causal") if name in parameters), None)
         further = {causal: True, **further} if causal else further
-    return _Search(attend, function, further, options, notes).found()
+    options.rotated = _rotated(attend)
+    search = _Search(attend, function, further, options, notes)
+    return search.found(), search.answered
+
+
+def _rotated(attend: Any) -> int:
+    """Return the width that an implementation says it rotates; 0 if it does not say."""
+    parts = vars(attend) if hasattr(attend, "__dict__") else {}
+    says = [x for name, x in parts.items() if re.search(r"(rope|rot\w*)_(\w*_)?(n?dims?)$", name)]
+    says += [x for name, x in parts.items() if name in ("head_dim", "dim_head", "d_k")]
+    return next((x for x in says if isinstance(x, int) and x > 1), 0)
 
 
 def _with_one_memory(attend: Any) -> Any:
@@ -104,6 +118,7 @@ class _Search:
     ) -> None:
         self.attend, self.function, self.further = attend, function, further
         self.options, self.notes = options, notes
+        self.answered = True
         self.parameters = named_parameters(function)
         self.positional = [x for x, p in self.parameters.items() if p.kind is p.POSITIONAL_ONLY]
         names = [options.mask_name] if options.mask_name else []
@@ -114,9 +129,13 @@ class _Search:
     def found(self) -> Any:
         """Return the first way to call that is answered; the likeliest if none is."""
         first: tuple[Any, Plan] | None = None
+        tries = 0
         for length in self._lengths():
             for layout, wrap in self._layouts():
                 for plan in self._plans():
+                    tries += 1
+                    if tries > _TRIES and first is not None:
+                        return self._unanswered(*first)
                     adapted = self._adapted(plan, wrap, length)
                     first = first or (adapted, plan)
                     error = _error(adapted, self.options)
@@ -218,6 +237,7 @@ class _Search:
 
     def _unanswered(self, adapted: Any, plan: Plan) -> Any:
         """Return a call that is not answered: the examination says what it raises."""
+        self.answered = False
         self.notes.append(f"called with {plan}")
         return adapted if self.options.kind == "causal" else adapters.without_mask(adapted)
 
@@ -321,7 +341,7 @@ def _error(attend: Any, options: argparse.Namespace) -> BaseException | None:
     """Return what a call without a mask raises; None if it is answered."""
     kind = options.kind
     patient = _patient(attend if kind == "causal" else _bare(attend), kind, options)
-    with patient.admitted():
+    with patient.admitted(as_it_is=True):
         try:
             patient.ask(patient.draw(1))
         except Failed as failure:

@@ -3,20 +3,18 @@
 import argparse
 import ast
 import contextlib
-import inspect
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from annotated_attention.doctor.arguments import MEANINGS, SHAPES, adapt
-from annotated_attention.doctor.construction import build, is_factory, unguessed
+from annotated_attention.doctor.arguments import MEANINGS, SHAPES
 from annotated_attention.doctor.examination import KINDS, examine
 from annotated_attention.doctor.loading import load
-from annotated_attention.doctor.matching import unmatched
 from annotated_attention.doctor.names import Unasked
 from annotated_attention.doctor.patient import describe
+from annotated_attention.doctor.preparation import prepare
 from annotated_attention.doctor.report import UNASKED, Finding, Report
 
 
@@ -113,10 +111,8 @@ def _examined(path: str, name: str, options: argparse.Namespace) -> Report:
     notes: list[str] = []
     try:
         target = load(path, name)
-        _ask_for_what_is_missing(target, options)
-        attend = build(target, options, notes)
         report = examine(
-            adapt(attend, options, notes),
+            prepare(target, options, notes),
             embed_dim=options.embed_dim,
             num_heads=options.num_heads,
             kind=options.kind,
@@ -137,29 +133,3 @@ def _examined(path: str, name: str, options: argparse.Namespace) -> Report:
         )
         left = (f"everything behind its {reason.step}",)
         return Report(name, (finding,), left, {reason.step: UNASKED}, called=tuple(notes))
-
-
-def _ask_for_what_is_missing(target: Any, options: argparse.Namespace) -> None:
-    """Name every argument that cannot be guessed, of the constructor and of the call, at once.
-
-    Raises:
-        Unasked: there are some.
-    """
-    built = inspect.isclass(target) or is_factory(target)
-    call = target
-    if inspect.isclass(target):
-        call = getattr(target, "forward", vars(target).get("__call__"))
-    of_init = unguessed(target, options)
-    of_call = [] if call is None or is_factory(target) else unmatched(call, options)
-    if not of_init and not of_call:
-        return
-    text = [f"the constructor's {', '.join(of_init)}"] if of_init else []
-    text += [f"the call's {', '.join(of_call)}"] if of_call else []
-    line = f"python -m annotated_attention.doctor {options.target} --kind {options.kind}"
-    line += f" --embed-dim {options.embed_dim} --num-heads {options.num_heads}"
-    for option, names in (("init", of_init), ("call", of_call)):
-        given = [f"{x}={value!r}" for x, value in getattr(options, option)]
-        line += f" --{option} {' '.join([*given, *(f'{x}=…' for x in names)])}" if names else ""
-    step = "construction" if built and of_init else "call"
-    remedy = f"Give what cannot be guessed: `{line}`."
-    raise Unasked(step, f"{' and '.join(text)} cannot be guessed", remedy)

@@ -184,18 +184,22 @@ def known(plain: str) -> Callable[[argparse.Namespace], list[Any]] | None:
 
 def rotating(name: str) -> bool:
     """Tell whether an argument may say where the tokens stand, though it has a default."""
-    return bool(re.fullmatch(_ROTATIONS, plain_name(name)))
+    return bool(re.fullmatch(f"{_ROTATIONS}|{_POSITIONS}", plain_name(name)))
 
 
 def _half(options: argparse.Namespace) -> int:
-    width = options.embed_dim // options.num_heads
-    return width - width % 2
+    """Return the width of what is rotated: what the implementation says, or that of a head."""
+    width = options.rotated or options.embed_dim // options.num_heads
+    return int(width - width % 2)
 
 
 _MATRICES = r"w_?[qkvo]|(w|weight)_?(q|k|v|o|query|key|value|out|output)"
 _ROTATIONS = (
     r"position_embeddings?|(rotary_)?pos(itional)?_(emb|embeds?|embeddings?)|rotary_pos_emb|rotary|"
     r"cos|sin|freqs(_cis)?|freq_cis|rope_(cache|freqs|emb)|rotary_freqs|cos_sin|image_rotary_emb"
+)
+_POSITIONS = (
+    r"position_ids?|positions?|pos(_ids?)?|pos_idx|token_positions|position_indices|offsets"
 )
 _Makers = dict[str, Callable[[argparse.Namespace], list[Any]]]
 _KNOWN: _Makers = {
@@ -215,8 +219,7 @@ _KNOWN: _Makers = {
         *_pairs(_half(o)),
         *_singles(lambda angle: angle, _half(o), "angles"),
     ],
-    r"position_ids?|positions?|pos(_ids?)?|pos_idx|token_positions|position_indices|offsets":
-        lambda o: [*_place("n"), *_place("b n")],
+    _POSITIONS: lambda o: [*_place("n"), *_place("b n")],
     r"start_pos(ition)?|offset|past_length|past_len|kv_seq_len|position_offset": lambda o: [0],
     r"input_pos|cache_position": lambda o: [
         Made(lambda x, context, at: torch.arange(x.size(1)), "0, 1, …"), None

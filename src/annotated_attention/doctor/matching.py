@@ -137,7 +137,8 @@ def _tokens(
         for role in ("query", "key", "value", "memory")
     }
     q, k, v, memory = (found[role] for role in ("query", "key", "value", "memory"))
-    first = q or next((x for x in names if plain_name(x) in INPUTS["x"]), "")
+    first = next((x for x in names if plain_name(x) in INPUTS["x"]), "")
+    first = q if q and (not first or names.index(q) < names.index(first)) else first
     first = first or next((x for x in names if not _is_extra(x)), "")
     required = [x for x in names if parameters[x].default is inspect.Parameter.empty]
     packed = next((x for x in names if plain_name(x) in ("qkv", "packed", "query_key_value")), "")

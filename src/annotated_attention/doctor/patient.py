@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import re
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from annotated_attention.doctor.adapted import (
     needs_mask,
     output_of,
 )  # fmt: skip
+from annotated_attention.doctor.state import State
 
 # How far two results may be apart that should be the same, relative to their size. Some code
 # computes its softmax in float32, whatever it is given.
@@ -106,6 +108,7 @@ class Patient:
         self.rounding = 0.0  # how coarse its numbers were found to be
         self.max_length = max_length
         self.dtype = torch.float64
+        self._state = None if self.module is None else State(self.module)
         self.weights: Tensor | None = None  # what the last answer returned besides the output
         self.changed: set[str] = set()  # arguments that were changed in place
         self.n, self.m = min(5, max_length), min(7 if self.kind == "cross" else 5, max_length)
@@ -159,10 +162,15 @@ class Patient:
             arguments += [given.key] if self.kind == "cross" and not self.memory else []
             arguments += [given.value] if self.kind == "cross" else []
             arguments += [hidden] if self.kind != "causal" else []
+            if self._state is not None:
+                self._state.note()
             try:
                 result = self.attend(*arguments)
             except Exception as error:
                 raise Failed(describe(error), error) from error
+            finally:
+                if self._state is not None:
+                    self._state.put_back()
         for name in ("query", "key", "value"):
             if not torch.equal(getattr(given, name).detach(), getattr(inputs, name).detach()):
                 self.changed.add("x" if self.kind != "cross" else name)
@@ -218,28 +226,34 @@ class Patient:
         return self.gap(found, expected) <= self.tolerance
 
     @contextlib.contextmanager
-    def admitted(self) -> Iterator[None]:
-        """Examine in evaluation mode, in float64 if it can be; put everything back afterwards."""
+    def admitted(self, as_it_is: bool = False) -> Iterator[None]:
+        """Examine in evaluation mode, in float64 if it can be; put everything back afterwards.
+
+        Args:
+            as_it_is: leave its weights and its dtype, to find out whether it can be called.
+        """
+        own = [] if self.module is None else [x.dtype for x in self.module.parameters()]
+        dtypes = [*own[:1], torch.float32, torch.bfloat16, torch.float16]
         with torch.random.fork_rng(devices=[]), _left_as_it_was(self.module):
             torch.manual_seed(0)
             if self.module is not None:
                 self.module.eval()
-                own = next((x.dtype for x in self.module.parameters()), torch.float32)
+            if self.module is not None and not as_it_is:
                 _give_size(self.module)
-            else:
-                own = torch.float32
-            with self.converted(torch.float64):
-                if self.works():
+            for dtype in dtypes if as_it_is else (torch.float64, *dtypes):
+                with self.converted(dtype):
+                    if not self.works():
+                        continue
                     yield
                     return
-            self.dtype = own
+            self.dtype = dtypes[0]
             yield
 
     def works(self) -> bool:
         """Tell whether a call in the current dtype works at all."""
         try:
             return self.ask(self.draw(0)).dtype == self.dtype
-        except Failed:
+        except (Failed, NotAsked):
             return False
 
     @contextlib.contextmanager
@@ -257,8 +271,8 @@ class Patient:
     @contextlib.contextmanager
     def dropping(self, probability: float) -> Iterator[int]:
         """Set every dropout that can be found, and yield how many there are."""
-        found: list[tuple[nn.Module, str, float]] = []
-        for part in self.module.modules() if self.module is not None else ():
+        found: list[tuple[Any, str, float]] = []
+        for part in _settable(self.module):
             for name, value in vars(part).items():
                 named = "drop" in name.lower() or (name == "p" and "Dropout" in type(part).__name__)
                 if named and isinstance(value, float) and 0 <= value < 1:
@@ -270,6 +284,18 @@ class Patient:
         finally:
             for part, name, value in found:
                 setattr(part, name, value)
+
+
+def _settable(module: nn.Module | None) -> list[Any]:
+    """Return the parts of a module, and the configurations that they keep."""
+    parts: list[Any] = [] if module is None else [*module.modules()]
+    kept = [x for part in parts for name, x in vars(part).items() if _is_configuration(name, x)]
+    return [*parts, *{id(x): x for x in kept}.values()]
+
+
+def _is_configuration(name: str, value: object) -> bool:
+    named = re.search(r"config|cfg|args|params|opt", name) is not None
+    return named and hasattr(value, "__dict__") and not isinstance(value, nn.Module | type)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """A configuration object that answers what a constructor reads."""
 
 import argparse
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,8 @@ def guess(name: str, options: argparse.Namespace) -> Any:
         found = usual(role, options)
         if found is not None:
             return found
+    if re.match(r"scaled?_|use_scal", plain):
+        return True
     if plain.startswith(_FLAGS) or plain.endswith(("_norm", "_flag")):
         return False
     for text, value in _GUESSES.items():
@@ -91,10 +94,14 @@ class Settings:
 
     def _answer(self, name: str) -> Any:
         options, _, base, read = self.__dict__["__asked__"]
+        if name in read:
+            return read[name]
         value = usual(role_of(name), options)
         value = getattr(base, name, _UNKNOWN) if value is None else value
+        if hasattr(value, "__dict__") and not callable(value):  # a group of settings
+            value = Settings(options, self.__dict__["__asked__"][1], value)
         if value is not _UNKNOWN and not callable(value):
-            read[name] = value
+            read[name] = self.__dict__[name] = value
         return value
 
     def settle(self, name: str) -> None:
