@@ -1,9 +1,12 @@
 """Find a call that an implementation answers, and put the adapters around it that it needs."""
 
 import argparse
+import functools
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -45,7 +48,7 @@ _LAYOUTS: dict[str, Callable[[Any, int], Any]] = {
     "(n, e), one sample after the other": lambda attend, heads: adapters.one_by_one(attend),
     "heads, (b, h, n, d)": adapters.heads_apart,
 }
-_TRIES = 1000
+_TRIES, _FEW = 1500, 20  # ways to call; plans with a layout or a length that is not the usual one
 _TIME = (
     r"seq|seq_?len\w*|seq_?length|t|l|tgt_?len|src_?len|q_?len|length|time|n_?tokens|target_len\w*"
 )
@@ -105,6 +108,16 @@ def _with_one_memory(attend: Any) -> Any:
     )
 
 
+@dataclass(frozen=True)
+class _Way:
+    """A plan, and the layout and the length that it is tried with."""
+
+    plan: Plan
+    layout: str
+    wrap: Callable[[Any, int], Any]
+    length: int | None
+
+
 class _Search:
     """Tries calls, one after the other, until one is answered."""
 
@@ -129,28 +142,35 @@ class _Search:
     def found(self) -> Any:
         """Return the first way to call that is answered; the likeliest if none is."""
         first: tuple[Any, Plan] | None = None
-        tries = 0
-        for length in self._lengths():
-            for layout, wrap in self._layouts():
-                for plan in self._plans():
-                    tries += 1
-                    if tries > _TRIES and first is not None:
-                        return self._unanswered(*first)
-                    adapted = self._adapted(plan, wrap, length)
-                    first = first or (adapted, plan)
-                    error = _error(adapted, self.options)
-                    if error is None:
-                        return self._finished(adapted, plan, layout, wrap, length)
-                    if isinstance(error, NotImplementedError):
-                        return self._unanswered(*first)
-                    if plan.needs_mask and (masked := self._masked(adapted, plan, always=True)):
-                        self._note(plan, layout, length)
-                        return masked
+        for always, way in itertools.islice(self._ways(), _TRIES):
+            adapted = self._adapted(way)
+            first = first or (adapted, way.plan)
+            if always:
+                if masked := self._masked(adapted, way.plan, always=True):
+                    self._note(way)
+                    causal = self.options.kind == "causal"
+                    return adapters.causal(masked, 1) if causal else masked
+                continue
+            error = _error(adapted, self.options)
+            if error is None:
+                return self._finished(adapted, way)
+            if isinstance(error, NotImplementedError):
+                break
         if first is None:
             kind = self.options.kind
             text = f'its arguments, {", ".join(self.parameters)}, do not fit kind "{kind}"'
             raise Unasked("call", text, f"Give the kind that fits: {_kind_for(self.parameters)}.")
         return self._unanswered(*first)
+
+    def _ways(self) -> Iterator[tuple[bool, "_Way"]]:
+        """Give ways to call, and whether a mask has to be given: first without any."""
+        for always in (False, True):
+            for length in self._lengths():
+                for i, (layout, wrap) in enumerate(self._layouts()):
+                    usual = i == 0 and length is None
+                    for plan in itertools.islice(self._plans(), _TRIES if usual else _FEW):
+                        if plan.needs_mask or not always:
+                            yield always, _Way(plan, layout, wrap, length)
 
     def _plans(self) -> Iterator[Plan]:
         """Give plans with each argument that may take a mask; a few hundred at most."""
@@ -192,48 +212,54 @@ class _Search:
                     found += [value]
         yield from (x for x in dict.fromkeys([*found, self.options.max_length, 4]) if 2 <= x <= 50)
 
-    def _adapted(self, plan: Plan, wrap: Callable[[Any, int], Any], length: int | None) -> Any:
-        call = plan.caller(self.attend, self.options.kind, self.positional)
+    def _adapted(self, way: "_Way") -> Any:
+        call = way.plan.caller(self.attend, self.options.kind, self.positional)
 
         def settled(*given: Any, **options: Any) -> Any:
-            return attempt(lambda: call(*given, **options))
+            return attempt(functools.partial(call, *given, **options))
 
-        adapted = wrap(adapters.Adapted(settled, self.attend), self.options.num_heads)
-        adapted = adapters.Adapted(adapted, adapted)
-        adapted.length = length
+        inner = way.wrap(adapters.Adapted(settled, self.attend), self.options.num_heads)
+        adapted = adapters.Adapted(inner, inner)
+        adapted.length = way.length
         return adapted
 
-    def _finished(
-        self, adapted: Any, plan: Plan, layout: str, wrap: Callable[[Any, int], Any], length: Any
-    ) -> Any:
+    def _finished(self, adapted: Any, way: "_Way") -> Any:
         """Put the mask that it takes around a call that is answered."""
-        turned = [x for x in plan.further.values() if isinstance(x, extras.Made) and x.turns]
-        if turned and not layout:
-            inner = plan.caller(self.attend, self.options.kind, self.positional)
-            adapted.at_positions = lambda x, positions: _first(
-                inner(*(x,) * COUNTS[self.options.kind], positions=positions)
-            )
-        self._note(plan, layout, length)
+        plan = way.plan
+        self._note(way)
+        self._give_abilities(adapted, way)
         if self.options.kind == "causal":
             alone = plan.mask is None or _hides_something(adapted, self.options)
             masked = None if alone else self._masked(adapted, plan)
             return adapted if masked is None else adapters.causal(masked, 1)
         if plan.mask is None:
             return adapters.without_mask(adapted)
-        masked = self._masked(adapted, plan)
-        if masked is not None:
-            return masked
-        for name in self.masks[1:]:
-            other = Plan(plan.tokens, name, plan.further)
-            masked = self._masked(self._adapted(other, wrap, length), other)
+        for name in self.masks:
+            other = replace(plan, mask=name)
+            masked = self._masked(self._adapted(replace(way, plan=other)), other)
             if masked is not None:
+                self._give_abilities(masked, way)
                 return masked
         return next(self._forms(adapted, plan))[1]
 
-    def _note(self, plan: Plan, layout: str, length: int | None) -> None:
-        said = f"called with {plan}"
-        said += f", each {layout}" if layout else ""
-        self.notes.append(said + (f", always of {length} tokens" if length else ""))
+    def _give_abilities(self, adapted: Any, way: "_Way") -> None:
+        """Let it be called with its tokens at any positions, where it is told where they stand."""
+        further = way.plan.further.values()
+        turned = [x for x in further if isinstance(x, extras.Made) and x.turns]
+        if not turned or way.layout:
+            return
+        call = way.plan.caller(self.attend, self.options.kind, self.positional)
+        count = COUNTS[self.options.kind]
+
+        def at_positions(x: torch.Tensor, positions: torch.Tensor) -> Any:
+            return output_of(call(*(x,) * count, positions=positions), x.shape)[0]
+
+        adapted.at_positions = at_positions
+
+    def _note(self, way: "_Way") -> None:
+        said = f"called with {way.plan}"
+        said += f", each {way.layout}" if way.layout else ""
+        self.notes.append(said + (f", always of {way.length} tokens" if way.length else ""))
 
     def _unanswered(self, adapted: Any, plan: Plan) -> Any:
         """Return a call that is not answered: the examination says what it raises."""
@@ -309,10 +335,6 @@ def _meanings(name: str) -> list[str]:
     return ["blocked", "allowed", "additive"]
 
 
-def _first(result: Any) -> Any:
-    return output_of(result, torch.Size())[0]
-
-
 def _kind_for(parameters: dict[str, inspect.Parameter]) -> str:
     fits = [kind for kind, count in COUNTS.items() if count <= len(parameters)]
     return " or ".join(f"`--kind {kind}`" for kind in fits)
@@ -375,7 +397,7 @@ def _kind(options: argparse.Namespace) -> str:
 def _answers(attend: Any, options: argparse.Namespace) -> bool:
     """Tell whether calls with and without such masks work, at sizes that do not fit by chance."""
     patient = _patient(attend, _kind(options), options)
-    with patient.admitted():
+    with patient.admitted(as_it_is=True):
         try:
             for case in (situations.free(patient), *situations.masked(patient)):
                 patient.ask(case.inputs, case.blocked)
@@ -390,7 +412,10 @@ def _hides(attend: Any, options: argparse.Namespace) -> bool:
     with patient.admitted():
         for case in situations.masked(patient):
             assert case.blocked is not None
-            moved = moves(patient, case.inputs, case.blocked) > 100 * patient.tolerance
+            try:
+                moved = moves(patient, case.inputs, case.blocked) > 100 * patient.tolerance
+            except Failed:
+                return False
             apart = torch.ones_like(case.blocked)
             if patient.kind != "cross":
                 apart &= ~torch.eye(patient.n, dtype=torch.bool)

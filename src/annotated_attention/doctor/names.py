@@ -16,7 +16,7 @@ NAMES = {
         "d_embed size_embd num_hiddens channels width e d_e num_channels in_channels out_channels "
         "input_size inner_dim attention_dim attn_dim dim_q q_dim units n_state n_feat n_embedding "
         "embedding_size emb_dims hidden_units embed_dims all_head_size qkv_dim d c n_dim nx "
-        "cin cout c_in c_out nf n_in n_out",
+        "cin cout c_in c_out nf n_in n_out true_hidden_size",
         "context width": "key_dim value_dim kdim vdim context_dim cross_attention_dim dim_context "
         "encoder_dim kv_dim memory_dim cond_dim k_dim v_dim encoder_hidden_size dim_kv "
         "dim_cond dim_k dim_v d_context d_cross d_memory ctx_dim",
@@ -27,6 +27,7 @@ NAMES = {
         "multi_query_groups",
         "head width": "head_dim dim_head d_k d_v d_q d_key d_value attention_head_size d_head "
         "head_size dim_per_head dim_heads d_kv size_per_head head_width dh channels_per_head",
+        "rotated": "rotary_dim rot_dim rope_dim rotary_ndims rotary_embedding_dim",
         "length": "context_length block_size max_len max_length max_seq_len max_seq_length seq_len "
         "seq_length sequence_length context_size ctx_len n_ctx n_positions max_seqlen "
         "max_position_embeddings ctx_size max_seq context_len max_positions seqlen "
@@ -120,7 +121,8 @@ def usual(role: str, options: argparse.Namespace) -> Any:
     e, h = options.embed_dim, options.num_heads
     values = {
         "width": e, "heads": h, "groups": options.groups,
-        "head width": e // h, "length": options.max_length, "none": 0.0, "bias": True,
+        "head width": e // h, "rotated": e // h // 2 * 2, "length": options.max_length,
+        "none": 0.0, "bias": True,
         "causal": options.kind == "causal", "crossing": options.kind == "memory", "layer": 0,
         "context width": options.context_dim if options.kind == "memory" else e,
     }  # fmt: skip

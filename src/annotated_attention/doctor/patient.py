@@ -240,7 +240,7 @@ class Patient:
                 self.module.eval()
             if self.module is not None and not as_it_is:
                 _give_size(self.module)
-            for dtype in dtypes if as_it_is else (torch.float64, *dtypes):
+            for dtype in () if as_it_is else (torch.float64, *dtypes):
                 with self.converted(dtype):
                     if not self.works():
                         continue

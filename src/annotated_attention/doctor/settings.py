@@ -13,7 +13,8 @@ _GUESSES: dict[str, Any] = {
     "norm_type": "layernorm", "act": "gelu", "initializer_range": 0.02, "init_std": 0.02,
     "dtype": None, "device": None, "window": None, "type": None, "implementation": "eager",
     "scale": None, "layers": 1, "clip": None, "softcap": None, "alibi": False, "flash": False,
-    "rotary": False, "rope": False, "depth": 1, "mode": None, "ratio": 1.0, "std": 0.02,
+    "rotary": False, "rope": False, "depth": 1, "mode": None, "ratio": 1, "rate": 1, "stride": 1,
+    "kernel": 1, "dilation": 1, "expansion": 1, "std": 0.02,
 }  # fmt: skip
 _FLAGS = ("use_", "is_", "with_", "add_", "has_", "do_", "enable", "no_", "output_", "return_",
           "need_", "qk_norm", "gradient_", "tie_", "norm")  # fmt: skip
