@@ -83,6 +83,9 @@ def adapt(attend: Any, options: argparse.Namespace, notes: list[str]) -> tuple[A
         attend, "num_heads"
     ):
         layout = False if options.sequence_first else True if options.batch_first else None
+        if layout is None and not hasattr(attend, "batch_first") and _time_first(function):
+            layout = False
+            notes.append("it takes (n, b, e), as its code says")
         kind = "cross" if options.kind == "memory" else options.kind
         adapted = adapters.torch_like(attend, kind, batch_first=layout, **further)
         return _with_one_memory(adapted) if options.kind == "memory" else adapted, True

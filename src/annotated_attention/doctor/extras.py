@@ -5,7 +5,7 @@ import inspect
 import itertools
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,7 +149,9 @@ def _number(read: Callable[[Tensor, Tensor], int], says: str) -> list[Made]:
     return [Made(lambda x, context, positions: read(x, context), says)]
 
 
-def candidates(name: str, parameter: inspect.Parameter, options: argparse.Namespace) -> list[Any]:
+def candidates(
+    name: str, parameter: inspect.Parameter, options: argparse.Namespace, names: Iterable[str]
+) -> list[Any]:
     """Return what an argument of a call may be, the likeliest first; nothing if no one knows.
 
     Rotations are those of the position 0, for all tokens alike, which turn nothing: attention with
@@ -159,8 +161,12 @@ def candidates(name: str, parameter: inspect.Parameter, options: argparse.Namesp
         name: the argument.
         parameter: as in the signature.
         options: the sizes.
+        names: all arguments of the call.
     """
     plain = plain_name(name)
+    for rows, columns in _SIDES:
+        if {rows, columns} <= {*map(plain_name, names)} and plain in (rows, columns):
+            return [1] if plain == columns else _number(lambda x, y: x.size(1), "n")
     if make := known(plain):
         return make(options)
     if re.fullmatch(_MATRICES, plain):
@@ -198,6 +204,7 @@ _ROTATIONS = (
     r"position_embeddings?|(rotary_)?pos(itional)?_(emb|embeds?|embeddings?)|rotary_pos_emb|rotary|"
     r"cos|sin|freqs(_cis)?|freq_cis|rope_(cache|freqs|emb)|rotary_freqs|cos_sin|image_rotary_emb"
 )
+_SIDES = (("h", "w"), ("height", "width"))  # of an image, whose tokens stand in rows
 _POSITIONS = (
     r"position_ids?|positions?|pos(_ids?)?|pos_idx|token_positions|position_indices|offsets"
 )
@@ -239,6 +246,7 @@ _KNOWN: _Makers = {
     r"n|t|l|n_tokens|(tgt|q|query|seq|src)_?(len|length)|seq_?len|length|max_seqlen.*|num_tokens":
         lambda o: _number(lambda x, y: x.size(1), "n"),
     r"(m|s|k|kv|key)_?(len|length)": lambda o: _number(lambda x, y: y.size(1), "m"),
+    r"(valid|key|src|seq|kv)_?(lens|lengths|len)|lengths": lambda o: [None],
     r"b|bs|bsz|batch(_size)?": lambda o: _number(lambda x, y: x.size(0), "b"),
     r"temperature": lambda o: [(o.embed_dim // o.num_heads) ** 0.5],
     r"scale|scaling|softmax_scale|sm_scale": lambda o: [(o.embed_dim // o.num_heads) ** -0.5],

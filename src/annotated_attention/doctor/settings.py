@@ -7,13 +7,13 @@ from typing import Any
 
 from annotated_attention.doctor.names import plain_name, role_of, said_by, usual
 
-# What a name says that has nothing to do with sizes: the first whose text is found in it.
+# What a name says that has nothing to do with sizes: the first that is found in it.
 _GUESSES: dict[str, Any] = {
     "attn_implementation": "eager", "eps": 1e-6, "theta": 10000.0, "rope_base": 10000.0,
-    "norm_type": "layernorm", "act": "gelu", "initializer_range": 0.02, "init_std": 0.02,
+    "norm_type": "layernorm", "act(ivation)?(_f|$)|act_": "gelu", "initializer_range": 0.02, "init_std": 0.02,
     "dtype": None, "device": None, "window": None, "type": None, "implementation": "eager",
     "scale": None, "layers": 1, "clip": None, "softcap": None, "alibi": False, "flash": False,
-    "rotary": False, "rope": False, "depth": 1, "mode": None, "ratio": 1, "rate": 1, "stride": 1,
+    "rotary": False, "rope": False, "depth": 1, "mode$": None, "ratio": 1, "rate": 1, "stride": 1,
     "kernel": 1, "dilation": 1, "expansion": 1, "std": 0.02,
 }  # fmt: skip
 _FLAGS = ("use_", "is_", "with_", "add_", "has_", "do_", "enable", "no_", "output_", "return_",
@@ -37,8 +37,10 @@ def guess(name: str, options: argparse.Namespace) -> Any:
     if plain.startswith(_FLAGS) or plain.endswith(("_norm", "_flag")):
         return False
     for text, value in _GUESSES.items():
-        if text in plain:
+        if re.search(text, plain):
             return value
+    if plain.endswith("temperature"):
+        return (options.embed_dim // options.num_heads) ** 0.5
     if role := said_by(name):
         return usual(role, options)
     raise KeyError(name)
