@@ -11,7 +11,7 @@ from typing import Any
 
 from annotated_attention.doctor.arguments import MEANINGS, SHAPES
 from annotated_attention.doctor.examination import KINDS, examine
-from annotated_attention.doctor.loading import load
+from annotated_attention.doctor.loading import Expired, contained, load
 from annotated_attention.doctor.names import Unasked
 from annotated_attention.doctor.patient import describe
 from annotated_attention.doctor.preparation import prepare
@@ -68,6 +68,8 @@ def _parser() -> argparse.ArgumentParser:
                         help="width of the context, with kind memory; E where it is not given"
                         )  # fmt: skip
     parser.add_argument("--max-length", type=int, default=16, metavar="N", help="longest sequence")
+    parser.add_argument("--timeout", type=float, default=120.0, metavar="S",
+                        help="seconds after which it is given up; 0 for never")  # fmt: skip
     parser.add_argument("--init", nargs="*", default=[], type=_pair, metavar="NAME=VALUE",
                         help="arguments of the constructor that cannot be guessed")  # fmt: skip
     parser.add_argument("--call", nargs="*", default=[], type=_pair, metavar="NAME=VALUE",
@@ -109,27 +111,36 @@ def _pair(text: str) -> tuple[str, Any]:
 def _examined(path: str, name: str, options: argparse.Namespace) -> Report:
     """Load, build, adapt and examine; what fails on the way is a finding."""
     notes: list[str] = []
+    remedy = "Give the kind that fits, or write an adapter and call `examine` from Python."
     try:
-        target = load(path, name)
-        report = examine(
-            prepare(target, options, notes),
-            embed_dim=options.embed_dim,
-            num_heads=options.num_heads,
-            kind=options.kind,
-            max_length=options.max_length,
-            context_dim=options.context_dim,
-        )
+        with contained(options.timeout):
+            report = examine(
+                prepare(load(path, name), options, notes),
+                embed_dim=options.embed_dim,
+                num_heads=options.num_heads,
+                kind=options.kind,
+                max_length=options.max_length,
+                context_dim=options.context_dim,
+            )
         return replace(report, called=tuple(notes))
+    except Expired as error:
+        text = f"it has not come to an end within {options.timeout:g} s, at {describe(error)}"
+        reason = Unasked("call", text, "Give it more time, as in `--timeout 600`, if it needs it.")
+        return _unasked(name, reason, notes)
     except (Exception, SystemExit) as error:
-        remedy = "Give the kind that fits, or write an adapter and call `examine` from Python."
         reason = error if isinstance(error, Unasked) else Unasked("call", describe(error), remedy)
-        finding = Finding(
-            f"{reason.step}-fails",
-            UNASKED,
-            f"{reason.step} fails",
-            str(reason),
-            remedy=reason.remedy,
-            test=reason.step,
-        )
-        left = (f"everything behind its {reason.step}",)
-        return Report(name, (finding,), left, {reason.step: UNASKED}, called=tuple(notes))
+        return _unasked(name, reason, notes)
+
+
+def _unasked(name: str, reason: Unasked, notes: list[str]) -> Report:
+    """Report that there is nothing to examine, and why."""
+    finding = Finding(
+        f"{reason.step}-fails",
+        UNASKED,
+        f"{reason.step} fails",
+        str(reason),
+        remedy=reason.remedy,
+        test=reason.step,
+    )
+    left = (f"everything behind its {reason.step}",)
+    return Report(name, (finding,), left, {reason.step: UNASKED}, called=tuple(notes))

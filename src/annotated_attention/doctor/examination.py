@@ -108,6 +108,10 @@ def examine(
     patient = Patient(attend, embed_dim, num_heads, kind, module, max_length, context_dim)
     tests = _Tests(patient)
     diagnosis = Diagnosis()
+    try:
+        patient.reach()
+    except Failed as failure:
+        return _refused(patient, failure)
     with patient.admitted(), contextlib.ExitStack() as calmed:
         try:
             patient.ask(patient.draw(0))
@@ -156,7 +160,7 @@ def _refused(patient: Patient, failure: Failed) -> Report:
     error = failure.error
     if error is None:
         remedy = "Give the kind that fits, or put an adapter around it."
-        found = ("wrong-result", WRONG, "it returns something of the wrong type or shape")
+        found = ("wrong-result", UNASKED, "it returns something of the wrong type or shape")
     else:
         found = ("fails", UNASKED, "it raises an error when it is called")
         remedy = "Give the kind that fits, or put an adapter around it."
@@ -165,6 +169,7 @@ def _refused(patient: Patient, failure: Failed) -> Report:
         elif raised_in(error) is not None:
             remedy = f"Mend that line if it should take {inputs}. If it takes other arguments, "
             remedy += "give the kind that fits, or put an adapter around it."
+    remedy = failure.remedy or remedy
     code, severity, symptom = found
     finding = Finding(code, severity, symptom, str(failure), asked, remedy, "answers")
     reason = "everything else: there is no output to compare"

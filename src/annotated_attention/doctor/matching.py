@@ -56,7 +56,7 @@ class Plan:
             at = torch.zeros(x.size(-2), dtype=torch.long) if positions is None else positions
             tensors = {"x": x, "key": key, "value": value}
             if "packed" in self.tokens.values():
-                width = next(i for i in (-1, 1) if x.size(i) == self.width)
+                width = 1 if x.size(1) == self.width else -1
                 tensors["packed"] = torch.cat([x, key, value], width)
             named: dict[str, Any] = {name: tensors[role] for name, role in self.tokens.items()}
             for name, extra in self.further.items():

@@ -20,7 +20,7 @@ from annotated_attention.doctor.adapted import (
     needs_mask,
     output_of,
 )  # fmt: skip
-from annotated_attention.doctor.state import State
+from annotated_attention.doctor.state import State, is_lazy
 
 # How far two results may be apart that should be the same, relative to their size. Some code
 # computes its softmax in float32, whatever it is given.
@@ -38,12 +38,13 @@ class Failed(Exception):
 
     Attributes:
         error: the exception; None if the implementation returned something.
+        remedy: what to do, where it is known.
     """
 
-    def __init__(self, text: str, error: Exception | None = None) -> None:
-        """Keep the message and the error."""
+    def __init__(self, text: str, error: Exception | None = None, remedy: str = "") -> None:
+        """Keep the message, the error and the remedy."""
         super().__init__(text)
-        self.error = error
+        self.error, self.remedy = error, remedy
 
 
 class FailedBackward(Failed):
@@ -117,6 +118,21 @@ class Patient:
             self.n = self.m = self.length
         # Another size than all others, so that no wrong axis fits by chance.
         self.b = next(b for b in range(2, 6) if b not in (num_heads, self.n, self.m))
+
+    def reach(self) -> None:
+        """Make sure that its parameters are where the inputs are.
+
+        Raises:
+            Failed: they are on another device.
+        """
+        here = torch.get_default_device()
+        tensors = () if self.module is None else self.module.parameters()
+        away = next((x.device for x in tensors if x.device.type != here.type), None)
+        if away is not None:
+            text = f"its parameters are on {away}, and the inputs on {here}"
+            remedy = "Build it there: parameters on meta hold no numbers."
+            remedy = remedy if away.type == "meta" else f"Move it: `.to({str(here)!r})`."
+            raise Failed(text, RuntimeError(text), remedy)
 
     @property
     def tolerance(self) -> float:
@@ -301,7 +317,7 @@ def _is_configuration(name: str, value: object) -> bool:
 @contextlib.contextmanager
 def _left_as_it_was(module: nn.Module | None) -> Iterator[None]:
     """Put back parameters, their gradients, buffers and modes, the very same tensors."""
-    if module is None:
+    if module is None or is_lazy(module):
         yield
         return
     parts = list(module.modules())
@@ -331,7 +347,7 @@ def _give_size(module: nn.Module) -> None:
     Runs inside ``_left_as_it_was``, on new tensors.
     """
     source = torch.Generator().manual_seed(0)
-    for x in module.parameters():
+    for x in () if is_lazy(module) else module.parameters():
         if not x.is_floating_point() or not x.numel():
             continue
         usual = x.shape[-1] ** -0.5 if x.dim() > 1 else 0.1

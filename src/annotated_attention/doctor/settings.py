@@ -10,7 +10,7 @@ from annotated_attention.doctor.names import plain_name, role_of, said_by, usual
 # What a name says that has nothing to do with sizes: the first that is found in it.
 _GUESSES: dict[str, Any] = {
     "attn_implementation": "eager", "eps": 1e-6, "theta": 10000.0, "rope_base": 10000.0,
-    "norm_type": "layernorm", "act(ivation)?(_f|$)|act_": "gelu", "initializer_range": 0.02, "init_std": 0.02,
+    "norm_type": "layernorm", "act(ivation)?(_f|$)|act_": "gelu", "initializer_range": 0.02,
     "dtype": None, "device": None, "window": None, "type": None, "implementation": "eager",
     "scale": None, "layers": 1, "clip": None, "softcap": None, "alibi": False, "flash": False,
     "rotary": False, "rope": False, "depth": 1, "mode$": None, "ratio": 1, "rate": 1, "stride": 1,

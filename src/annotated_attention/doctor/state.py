@@ -5,10 +5,16 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy as is_uninitialized
 
 _OF_TORCH = {*vars(nn.Module()), "training"} - {"_buffers"}
 _NO_HOLDERS = (type, FunctionType, MethodType, ModuleType, nn.Module, Tensor, str, int, float)
 _DEPTH = 3  # an object in an attribute of an object
+
+
+def is_lazy(module: nn.Module) -> bool:
+    """Tell whether a module has parameters that get their shapes with the first call."""
+    return any(is_uninitialized(x) for x in module.parameters())
 
 
 class State:
@@ -27,6 +33,8 @@ class State:
     def note(self) -> None:
         """Note how everything is."""
         self._before = []
+        if is_lazy(self.module):
+            return
         for part in self.module.modules():
             own = {name: x for name, x in vars(part).items() if name not in _OF_TORCH}
             self._note(vars(part), own, _DEPTH)
