@@ -102,7 +102,11 @@ def examine(
         Write `heads.transpose(1, 2).reshape(b, n, h * d)` in place of `heads.reshape(b, n, h * d)`.
     """
     _check(attend, embed_dim, num_heads, kind, max_length)
-    patient = Patient(attend, embed_dim, num_heads, kind, module, max_length)
+    return examine_patient(Patient(attend, embed_dim, num_heads, kind, module, max_length))
+
+
+def examine_patient(patient: Patient) -> Report:
+    """Examine what is called in a way of its own."""
     tests = _Tests(patient)
     diagnosis = Diagnosis()
     with patient.admitted(), contextlib.ExitStack() as calmed:
