@@ -1,0 +1,67 @@
+"""Import a file from anywhere, and find what it defines."""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from torch import nn
+
+from annotated_attention.doctor.names import Unasked
+from annotated_attention.doctor.patient import describe
+
+
+def load(path: str, name: str) -> Any:
+    """Import a file from anywhere: as part of its package, or with its folder on the path."""
+    file = Path(path).resolve()
+    if not file.is_file():
+        remedy = f"Check the path: it starts at {Path.cwd()}."
+        raise Unasked("import", f"there is no file {path}", remedy)
+    try:
+        module = _imported(file)
+    except SystemExit as error:  # a file that is a script, and ends the interpreter
+        remedy = 'Put what runs as a script under `if __name__ == "__main__":`.'
+        raise Unasked("import", f"SystemExit: {error.code}", remedy) from None
+    except ModuleNotFoundError as error:
+        remedy = f"Install {error.name} beside this package, or run from where it is found."
+        raise Unasked("import", describe(error), remedy) from error
+    except Exception as error:
+        remedy = "Run `python` on the file first: it must be importable on its own."
+        raise Unasked("import", describe(error), remedy) from error
+    found = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            kinds = (type, FunctionType, nn.Module)
+            there = [x for x, value in vars(found).items()
+                     if isinstance(value, kinds) and not x.startswith("_")
+                     and getattr(value, "__module__", "") == module.__name__]  # fmt: skip
+            remedy = f"Name one of: {', '.join(there)}." if there else "It defines none."
+            raise Unasked("import", f"{path} has no class or function {name}", remedy)
+        found = getattr(found, part)
+    if not callable(found):
+        kind = type(found).__name__
+        remedy = "Name a class, a function or a module."
+        raise Unasked("import", f"{name} is an object of type {kind}", remedy)
+    return found
+
+
+def _imported(file: Path) -> ModuleType:
+    root, dotted = file.parent, [file.stem]
+    while (root / "__init__.py").is_file():
+        dotted.insert(0, root.name)
+        root = root.parent
+    sys.path.insert(0, str(root))
+    return importlib.import_module(".".join(dotted)) if len(dotted) > 1 else _run(file)
+
+
+def _run(file: Path) -> ModuleType:
+    """Run a file as a module under a name that no other module has."""
+    spec = importlib.util.spec_from_file_location(f"examined_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look themselves up there
+    spec.loader.exec_module(module)
+    return module
