@@ -83,7 +83,10 @@ class ModelReport(Mapping[str, Report]):
         wrong = sum(report.asked and not report.ok for report in self.examined)
         unasked = sum(not report.asked for report in self.examined)
         kinds = len(self.examined)
-        parts = [f"{len(self)} attention{'s' * (len(self) > 1)}", f"{kinds} kind{'s' * (kinds > 1)}"]
+        parts = [
+            f"{len(self)} attention{'s' * (len(self) > 1)}",
+            f"{kinds} kind{'s' * (kinds > 1)}",
+        ]
         parts += [f"{wrong} wrong"] if wrong else []
         parts += [f"{unasked} could not be asked"] if unasked else []
         parts += ["nothing wrong"] if self.ok else []
@@ -142,7 +145,7 @@ def examine_model(model: nn.Module, *inputs: Any, **options: Any) -> ModelReport
             groups.append([call])
         else:
             alike.append(call)
-    found = {}
+    found: dict[str, Report] = {}
     for group in groups:
         times = f" × {len(group)}" if len(group) > 1 else ""
         name = f"{type(group[0].module).__name__} at {group[0].path or 'the top'}{times}"

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 _COMPUTES = ("softmax", "scaled_dot_product_attention", "multi_head_attention_forward")
 # What belongs to positions and masks is no hidden state, though its shape may be that of one.
-_NO_STATE = ("mask", "bias", "pos", "cos", "sin", "rot", "freq", "alibi")
+_NO_STATE = ("mask", "bias", "pos", "cos", "sin", "rot", "freq", "alibi", "residual")
 _BY_LAYER = ("layer_idx", "layer_id", "layer_index", "layer_number", "training")
 
 
@@ -124,8 +124,7 @@ class _Recorder(TorchFunctionMode):
             if not states or next(running.module.parameters(), None) is None:
                 continue
             query = running.arguments[states[0]]
-            sizes = {size for x in tensors(running.arguments) for size in x.shape}
-            if name == "softmax" and not {*scores[-2:]} <= sizes:
+            if name == "softmax" and scores[-2:] not in _pairs(running.arguments, states):
                 return  # over classes or experts
             running.heads = running.heads or _heads(name, given, query.size(0))
             return
@@ -206,6 +205,17 @@ def _states(arguments: dict[str, Any]) -> tuple[str, ...]:
         and not any(part in name.lower() for part in _NO_STATE)
     ]  # fmt: skip
     return tuple(x for x in found if arguments[x].size(0) == arguments[found[0]].size(0))
+
+
+def _pairs(arguments: dict[str, Any], states: tuple[str, ...]) -> list[torch.Size]:
+    """Give the shapes that scores may have, (n, m): the keys are hidden states, or in the mask."""
+    keys = [arguments[name].size(1) for name in states]
+    keys += [x.size(-1) for name, x in arguments.items() if "mask" in name and _is_matrix(x)]
+    return [torch.Size((keys[0], m)) for m in keys]
+
+
+def _is_matrix(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 1
 
 
 def _heads(name: str, given: tuple[Any, ...], samples: int) -> int:
