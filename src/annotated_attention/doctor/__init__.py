@@ -19,6 +19,10 @@ from annotated_attention._lazy import import_lazily
 if TYPE_CHECKING:
     from annotated_attention.doctor import adapters
     from annotated_attention.doctor.examination import examine
+    from annotated_attention.doctor.model import ModelReport, examine_model
+    from annotated_attention.doctor.places import Where
+    from annotated_attention.doctor.report import Finding, Report
+
 __all__ = [
     "Finding",
     "ModelReport",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from annotated_attention.doctor import conduct, symptoms
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised_in
+from annotated_attention.doctor.reference import TRUSTED, compare
 from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
 from annotated_attention.mistakes import MISTAKES
 
@@ -51,6 +52,7 @@ def examine(
     kind: str = "cross",
     module: nn.Module | None = None,
     max_length: int = 16,
+    reference: Callable[..., Any] | None = None,
 ) -> Report:
     """Examine an attention, and report what is wrong with it.
 
@@ -69,6 +71,8 @@ def examine(
         module: holds the parameters, hooks and modes; None means ``attend`` or, for an adapter, the
             module inside it.
         max_length: length of the longest sequence that ``attend`` accepts, at least 2.
+        reference: another implementation, which is trusted, called in the same way. It is given the
+            parameters of ``attend``, and outputs and gradients are compared.
 
     Returns:
         All findings, and what could not be examined.
@@ -76,7 +80,7 @@ def examine(
     Raises:
         ValueError: ``kind`` is none of the three, ``embed_dim`` is not divisible by ``num_heads``,
             a size is below 1, or ``max_length`` is below 2.
-        TypeError: ``attend`` cannot be called.
+        TypeError: ``attend`` or ``reference`` cannot be called.
 
     Examples:
         A self-attention with two mistakes that published code often has:
@@ -102,11 +106,14 @@ def examine(
         Write `heads.transpose(1, 2).reshape(b, n, h * d)` in place of `heads.reshape(b, n, h * d)`.
     """
     _check(attend, embed_dim, num_heads, kind, max_length)
-    return examine_patient(Patient(attend, embed_dim, num_heads, kind, module, max_length))
+    if reference is not None:
+        _check(reference, embed_dim, num_heads, kind, max_length)
+    patient = Patient(attend, embed_dim, num_heads, kind, module, max_length)
+    return examine_patient(patient, reference)
 
 
-def examine_patient(patient: Patient) -> Report:
-    """Examine what is called in a way of its own."""
+def examine_patient(patient: Patient, reference: Callable[..., Any] | None = None) -> Report:
+    """Examine what may be called in a way of its own."""
     tests = _Tests(patient)
     diagnosis = Diagnosis()
     with patient.admitted(), contextlib.ExitStack() as calmed:
@@ -123,6 +130,8 @@ def examine_patient(patient: Patient) -> Report:
         else:
             tests.run(*(name for name in SYMPTOMS if name not in ("meaning", "evaluation")))
             diagnosis = diagnose(patient)
+            if reference is not None:
+                tests.compare(reference)
     tests.end(diagnosis)
     findings = _merged(tests.findings, diagnosis, patient.kind)
     order = sorted(findings, key=lambda finding: finding.severity != WRONG)
@@ -254,6 +263,16 @@ class _Tests:
                 self.results[name] = worst
         return len(self.findings) > count
 
+    def compare(self, reference: Callable[..., Any]) -> None:
+        """Compare with a trusted implementation."""
+        try:
+            found = compare(self.patient, reference)
+        except NotAsked as reason:
+            self._not_asked.setdefault(str(reason), []).append(TRUSTED)
+            return
+        self.findings += found
+        self.results[TRUSTED] = found[0].severity if found else FINE
+
     def add(self, finding: Finding) -> None:
         """Add what was found about its answers, apart from all tests."""
         self.findings.append(replace(finding, test="answers"))
@@ -292,7 +311,7 @@ def _merged(findings: list[Finding], diagnosis: Diagnosis, kind: str) -> list[Fi
 # What a mistake in the computation does not explain.
 _CONDUCT = (
     "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
-    "inputs",
+    "inputs", TRUSTED,
 )  # fmt: skip
 
 
