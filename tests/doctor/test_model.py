@@ -155,14 +155,15 @@ class Rotated(nn.Module):
 class Model(nn.Module):
     """Gives its attention what a model of today gives: rotations and a causal mask."""
 
-    def __init__(self, *mistakes):
+    def __init__(self, *mistakes, diagonal=0):
         super().__init__()
+        self.diagonal = diagonal
         self.layers = nn.ModuleList(Rotated(mistake) for mistake in mistakes)
 
     def forward(self, x):
         n, d = x.size(1), E // H
         angles = torch.outer(torch.arange(n), 100 ** (-torch.arange(0, d, 2) / d)).repeat(1, 2)
-        allowed = torch.ones(n, n, dtype=torch.bool).tril()[None, None]
+        allowed = torch.ones(n, n, dtype=torch.bool).tril(self.diagonal)[None, None]
         for layer in self.layers:
             x = x + layer(x, (angles.cos()[None], angles.sin()[None]), allowed)
         return x
@@ -180,6 +181,16 @@ def test_rotation_and_mask_are_those_of_the_model():
     assert not found.ok
     assert found.asked
     assert found.verdict == "✗ Model: 4 attentions, 4 kinds, 3 wrong"
+
+
+@pytest.mark.parametrize(
+    ("diagonal", "code"), [(0, None), (1, "causal-off-by-one"), (-1, "causal-hides-itself")]
+)
+def test_the_mask_that_the_model_makes_is_looked_at(diagonal, code):
+    torch.manual_seed(0)
+    found = examine_model(Model("", diagonal=diagonal), torch.randn(B, N, E))["layers.0"]
+    assert found.ok == (code is None)
+    assert code is None or found.codes[0] == code
 
 
 def test_long_inputs_are_cut():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from annotated_attention.doctor.model import ModelReport, examine_model
     from annotated_attention.doctor.places import Where
     from annotated_attention.doctor.report import Finding, Report
+    from annotated_attention.doctor.testing import assert_attention
 
 __all__ = [
     "Finding",
@@ -29,6 +30,7 @@ __all__ = [
     "Report",
     "Where",
     "adapters",
+    "assert_attention",
     "examine",
     "examine_model",
 ]

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from annotated_attention.doctor import conduct, symptoms
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
+from annotated_attention.doctor.names import KINDS
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised_in
 from annotated_attention.doctor.reference import TRUSTED, compare
 from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
 from annotated_attention.mistakes import MISTAKES
 
-KINDS = ("cross", "self", "causal")
 Test = Callable[[Patient], Iterator[Finding]]
 SYMPTOMS: dict[str, Test] = {
     # What is wrong here would show in every other answer: it is said once, and allowed for.

@@ -13,7 +13,8 @@ from annotated_attention.doctor.influence import counts, reactions
 from annotated_attention.doctor.patient import Failed, Patient
 from annotated_attention.doctor.recording import Call, record
 from annotated_attention.doctor.replay import Replay, Replayed
-from annotated_attention.doctor.report import UNASKED, Finding, Report
+from annotated_attention.doctor.report import UNASKED, WRONG, Finding, Report
+from annotated_attention.mistakes import MISTAKES
 from annotated_attention.multihead import MultiheadAttention
 
 Sizes = tuple[int, int]
@@ -178,7 +179,30 @@ def _examined(call: Call) -> Report:
         return _asked(call, free, "causal", sizes)
     if replay.mask is None:
         return _asked(call, free, "self", sizes)
-    return _asked(call, replay.attend(masked=True), "self", sizes)
+    report = _asked(call, replay.attend(masked=True), "self", sizes)
+    found = _own_mask(replay)
+    return report if found is None else replace(report, findings=(found, *report.findings))
+
+
+def _own_mask(replay: Replay) -> Finding | None:
+    """Find a causal mask that is off by one, as the model made it."""
+    blocked = replay.blocked()
+    n = 0 if blocked is None else blocked.size(-1)
+    if blocked is None or n < 4:
+        return None
+    ahead, next_but_one = (torch.ones(n, n, dtype=torch.bool).triu(x) for x in (1, 2))
+    code = ""
+    if blocked[:, next_but_one].all() and not blocked[:, ahead].all():
+        code, symptom = "causal-off-by-one", "the mask that the model makes shows the next token"
+    elif blocked[:, ahead].all() and blocked.diagonal(dim1=1, dim2=2).all() and not blocked.all():
+        code, symptom = (
+            "causal-hides-itself",
+            "the mask that the model makes hides each token itself",
+        )
+    if not code:
+        return None
+    entry = MISTAKES[code]
+    return Finding(code, WRONG, symptom, "", entry.title, entry.remedy, "blocked")
 
 
 def _unasked(call: Call, why: str) -> Report:
@@ -223,9 +247,9 @@ def _sizes(call: Call, attend: Callable[..., Any], recorded: Sizes) -> Sizes:
 
 
 def _hides_the_future(patient: Patient) -> bool:
-    """Tell whether no token reacts to a later one, and some to an earlier one."""
+    """Tell whether tokens react to fewer later ones than earlier ones; a mistake shows some."""
     with patient.admitted():
         inputs = patient.draw(1)
         own = torch.arange(patient.b)
         seen = counts(reactions(patient, inputs)["query"][own, :, own])  # (b, n, n)
-    return not seen.triu(1).any() and bool(seen.tril(-1).any())
+    return bool(seen.triu(1).sum() < seen.tril(-1).sum())

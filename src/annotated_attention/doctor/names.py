@@ -4,6 +4,9 @@ import inspect
 from collections.abc import Iterable
 from typing import Any
 
+KINDS = ("cross", "self", "causal")
+MEANINGS = ("blocked", "allowed", "additive")
+SHAPES = ("bnm", "b1nm", "bhnm", "nm", "bm", "b11m")
 # What constructors and calls usually name their arguments.
 NAMES = {
     role: names.split()

@@ -106,6 +106,16 @@ class Replay:
             return mask.size(0) == samples != tokens or "padding" in str(self.mask)
         return mask.size(-2) == 1
 
+    def blocked(self) -> Tensor | None:
+        """Give what the model's own mask hides, (b or 1, n, n); None if it has no such mask."""
+        if self.mask is None or self._is_padding():
+            return None
+        mask = self._recorded().detach()
+        mask = mask.flatten(0, -3) if mask.dim() > 2 else mask[None]
+        if mask.is_floating_point():
+            return mask < -1
+        return mask.bool() ^ _true_means_allowed(mask)
+
     def _formed(self, blocked: Tensor, dtype: torch.dtype) -> Tensor:
         """Give a mask the form of the recorded one: its axes, its dtype and its meaning."""
         mask, heads = self._recorded(), self.call.num_heads
