@@ -6,6 +6,7 @@ from torch import nn
 
 from annotated_attention import MultiheadAttention
 from annotated_attention.doctor import adapters, examine
+from annotated_attention.doctor.adapted import module_of
 
 E, H = 12, 3
 
@@ -151,7 +152,7 @@ def test_torch_like_uses_both_mask_arguments():
 
 def test_bound_methods_and_modules_are_found():
     module = right()
-    assert adapters.module_of(module) is module
-    assert adapters.module_of(module.forward) is module
-    assert adapters.module_of(adapters.allowed(adapters.sequence_first(module))) is module
-    assert adapters.module_of(len) is None
+    assert module_of(module) is module
+    assert module_of(module.forward) is module
+    assert module_of(adapters.allowed(adapters.sequence_first(module))) is module
+    assert module_of(len) is None

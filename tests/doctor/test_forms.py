@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from annotated_attention.doctor import adapters, examine
+from annotated_attention.doctor.adapted import masks_of
 from annotated_attention.doctor.command import main
 
 E, H = 12, 3
@@ -132,7 +133,7 @@ def test_every_form_hides_the_future(shape, meaning, fill):
     module = made(shape, meaning, fill, "Self")
     check(adapters.keywords(module, "x", is_causal=True), "causal")
     adapted = SHAPES[shape][2](MEANINGS[meaning][2](module))
-    if adapters.masks_of(adapted) != "padding":
+    if masks_of(adapted) != "padding":
         check(adapters.causal(adapted, 1), "causal")
 
 

@@ -61,7 +61,7 @@ def test_options_are_those_of_the_command_line():
     report = assert_attention(Allowed(), **SIZES, kind="self", mask="allowed")
     assert report.results["blocked"] == "fine"
     with pytest.raises(AssertionError, match="mask-inverted"):
-        assert_attention(Allowed(), **SIZES, kind="self")
+        assert_attention(Allowed(), **SIZES, kind="self", mask="blocked")
     assert assert_attention(attention(), **SIZES, max_length=4).ok
     with pytest.raises(TypeError, match="there is no option maks; options: target, model, kind"):
         assert_attention(attention(), **SIZES, maks="allowed")

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from annotated_attention.doctor.adapted import Adapted, output_of
 from annotated_attention.masks import block_future
 
 __all__ = [
@@ -23,82 +24,21 @@ __all__ = [
     "allowed",
     "always_masked",
     "causal",
+    "channel_first",
     "folded",
     "for_all_queries",
     "for_all_samples",
     "for_each_head",
+    "heads_apart",
     "keywords",
+    "laid_out",
     "numbers",
+    "one_by_one",
     "sequence_first",
     "torch_like",
     "with_mask",
     "without_mask",
 ]
-
-MASKS = ("any", "shared", "padding", "none")
-
-
-class Adapted:
-    """A callable that knows its module and which masks it takes.
-
-    Attributes:
-        module: holds the parameters, hooks and modes; None if there is no module.
-        masks: ``"any"``, a mask for every sample and query; ``"shared"``, the same for all samples;
-            ``"padding"``, the same for all queries; ``"none"``.
-        required: whether the callable must be given a mask, so that the adapter makes one.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention.doctor.adapters import Adapted
-        >>> linear = torch.nn.Linear(24, 24)
-        >>> adapted = Adapted(lambda x, blocked: linear(x), linear, masks="none")
-        >>> adapted.name, adapted.masks, adapted.module is linear
-        ('Linear', 'none', True)
-    """
-
-    def __init__(
-        self,
-        attend: Callable[..., Any],
-        inner: object,
-        masks: str | None = None,
-        required: bool = False,
-    ) -> None:
-        """Take a function; what is not given comes from ``inner``, which it is built around."""
-        self.attend = attend
-        self.module = module_of(inner)
-        self.masks = masks or masks_of(inner)
-        self.required = required or needs_mask(inner)
-        self.name = name_of(inner)
-
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """Call the adapted function."""
-        return self.attend(*inputs, **options)
-
-
-def module_of(attend: object) -> nn.Module | None:
-    """Return the module behind a callable, or None."""
-    found = attend if isinstance(attend, nn.Module) else getattr(attend, "module", None)
-    found = getattr(attend, "__self__", None) if found is None else found  # a bound method
-    return found if isinstance(found, nn.Module) else None
-
-
-def masks_of(attend: object) -> str:
-    """Return which masks a callable takes; ``"any"`` if it does not say."""
-    masks = getattr(attend, "masks", None)
-    return masks if masks in MASKS else "any"
-
-
-def needs_mask(attend: object) -> bool:
-    """Tell whether a callable must be given a mask."""
-    return getattr(attend, "required", False) is True
-
-
-def name_of(attend: object) -> str:
-    """Return the name of a callable for the report."""
-    for found in (getattr(attend, "name", None), getattr(attend, "__name__", None)):
-        if isinstance(found, str):
-            return found
-    return type(attend).__name__
 
 
 def torch_like(
@@ -174,13 +114,118 @@ def sequence_first(attend: Callable[..., Any]) -> Adapted:
         torch.Size([2, 5, 24])
     """
 
+    return laid_out(attend, lambda x: x.transpose(0, 1), lambda x: x.transpose(0, 1))
+
+
+def channel_first(attend: Callable[..., Any], image: bool = False) -> Adapted:
+    """Adapt attention on (b, e, n), or on images of (b, e, n, 1), that returns the same.
+
+    Args:
+        attend: what to call.
+        image: whether it takes images, (b, e, height, width).
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> def attend(x):
+        ...     print("it takes", *x.shape)
+        ...     return x
+        >>> adapters.channel_first(attend, image=True)(torch.randn(2, 5, 24)).shape
+        it takes 2 24 5 1
+        torch.Size([2, 5, 24])
+    """
+    if image:
+        return laid_out(attend, lambda x: x.mT.unsqueeze(-1), lambda x: x.flatten(2).mT)
+    return laid_out(attend, lambda x: x.mT, lambda x: x.mT)
+
+
+def heads_apart(attend: Callable[..., Any], num_heads: int) -> Adapted:
+    """Adapt attention on heads that are split already, (b, h, n, d), that returns the same.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> def attend(q, k, v):
+        ...     print("it takes", *q.shape)
+        ...     return v
+        >>> adapters.heads_apart(attend, 4)(*torch.randn(3, 2, 5, 24)).shape
+        it takes 2 4 5 6
+        torch.Size([2, 5, 24])
+    """
+
+    def split(x: Tensor) -> Tensor:
+        return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
+    return laid_out(attend, split, lambda x: x.transpose(1, 2).flatten(2))
+
+
+def one_by_one(attend: Callable[..., Any]) -> Adapted:
+    """Adapt attention on one sequence, (n, e), that returns (n, e): it is called for each sample.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> def attend(x, blocked):
+        ...     print("it takes", *x.shape)
+        ...     return x
+        >>> adapters.one_by_one(attend)(torch.randn(2, 5, 24), None).shape
+        it takes 5 24
+        it takes 5 24
+        torch.Size([2, 5, 24])
+    """
+
     def call(*inputs: Any) -> Any:
-        masks = 1 - len(inputs) % 2  # an even number of inputs ends with the mask
-        tokens, mask = inputs[: len(inputs) - masks], inputs[len(inputs) - masks :]
-        result = attend(*(x.transpose(0, 1) for x in tokens), *mask)
-        if isinstance(result, tuple):
-            return result[0].transpose(0, 1), *result[1:]
-        return result.transpose(0, 1)
+        shape = inputs[0].shape[1:]
+        found: list[Any] = []
+        for i in range(inputs[0].size(0)):
+            sample = [x[i] if isinstance(x, Tensor) else x for x in inputs]
+            found.append(output_of(attend(*sample), shape)[0])
+        return torch.stack(found) if all(isinstance(x, Tensor) for x in found) else found[0]
+
+    return Adapted(call, attend)
+
+
+def _ends_with_a_mask(inputs: tuple[Any, ...]) -> bool:
+    """Tell whether the last of some inputs is a mask: an added one is as real as tokens are."""
+    last, others = inputs[-1], inputs[:-1]
+    if not others or last is None or not last.is_floating_point():
+        return bool(others)
+    by_key = last.shape[-1] == others[-1].size(1)
+    return len(inputs) == 4 or (by_key and (len(inputs) == 2 or last.shape != others[-1].shape))
+
+
+def laid_out(
+    attend: Callable[..., Any],
+    into: Callable[[Tensor], Tensor],
+    back: Callable[[Tensor], Tensor],
+) -> Adapted:
+    """Adapt attention with another layout; masks stay as they are.
+
+    Args:
+        attend: what to call.
+        into: makes what it takes from (b, n, e).
+        back: makes (b, n, e) from what it returns.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import adapters
+        >>> def flat(x):
+        ...     print("it takes", *x.shape)
+        ...     return x
+        >>> adapted = adapters.laid_out(flat, lambda x: x.flatten(1), lambda x: x.view(2, 5, 24))
+        >>> adapted(torch.randn(2, 5, 24)).shape
+        it takes 2 120
+        torch.Size([2, 5, 24])
+    """
+
+    def call(*inputs: Any) -> Any:
+        count = len(inputs) - _ends_with_a_mask(inputs)
+        tokens = [into(x) for x in inputs[:count]]
+        result = attend(*tokens, *inputs[count:])
+        output, rest = output_of(result, tokens[0].shape)
+        if not isinstance(output, Tensor):
+            return result
+        return (back(output), *rest) if rest else back(output)
 
     return Adapted(call, attend)
 
@@ -204,8 +249,12 @@ def allowed(attend: Callable[..., Any]) -> Adapted:
     return with_mask(attend, lambda blocked: ~blocked)
 
 
-def additive(attend: Callable[..., Any]) -> Adapted:
+def additive(attend: Callable[..., Any], finite: bool = False) -> Adapted:
     """Adapt attention that adds its mask to the scores: 0 for allowed keys, else minus infinity.
+
+    Args:
+        attend: takes tensors and a mask of numbers.
+        finite: whether blocked keys get the lowest finite number in place of minus infinity.
 
     Examples:
         >>> import torch
@@ -218,7 +267,8 @@ def additive(attend: Callable[..., Any]) -> Adapted:
     def call(*inputs: Any) -> Any:
         *tokens, blocked = inputs
         if blocked is not None:
-            blocked = tokens[0].new_zeros(blocked.shape).masked_fill(blocked, float("-inf"))
+            low = torch.finfo(tokens[0].dtype).min if finite else float("-inf")
+            blocked = tokens[0].new_zeros(blocked.shape).masked_fill(blocked, low)
         return attend(*tokens, blocked)
 
     return Adapted(call, attend)

@@ -1,76 +1,244 @@
 """Construct a class whose constructor nobody has described."""
 
 import argparse
+import dataclasses
+import functools
 import inspect
-from types import SimpleNamespace
+import sys
+import typing
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from annotated_attention.doctor.names import NAMES, Unasked, named_parameters, refuse, takes_any
+from torch import nn
+
+from annotated_attention.doctor.names import (
+    INPUTS,
+    Unasked,
+    named_parameters,
+    plain_name,
+    refuse,
+    role_of,
+    takes_any,
+    usual,
+)  # fmt: skip
 from annotated_attention.doctor.patient import describe
+from annotated_attention.doctor.settings import Settings, guess, settled
+
+_TRIES = 40  # settings that are read one after the other
 
 
-def _usual(options: argparse.Namespace) -> dict[str, Any]:
-    """Give a value to every argument that constructors usually have."""
-    e, h = options.embed_dim, options.num_heads
-    values = {
-        "width": e, "heads": h, "groups": h, "head width": e // h, "length": options.max_length,
-        "none": 0.0, "bias": True, "causal": options.kind == "causal",
-    }  # fmt: skip
-    usual = {name: value for role, value in values.items() for name in NAMES[role]}
-    return {**usual, "batch_first": not options.sequence_first}
+def build(target: Any, options: argparse.Namespace, notes: list[str]) -> Any:
+    """Construct a class from the given arguments and the usual values of the others.
 
+    Args:
+        target: a class; a function that makes an attention; or an attention, which is returned.
+        options: the sizes and the arguments that are given.
+        notes: gets a sentence on what was guessed.
 
-def build(target: Any, options: argparse.Namespace) -> Any:
-    """Construct a class from the given arguments and the usual names of the others."""
+    Raises:
+        Unasked: an argument cannot be guessed, or the constructor raises.
+    """
     given = dict(options.init)
-    if not inspect.isclass(target):
+    if not inspect.isclass(target) and not is_factory(target):
         refuse("construction", given, [], f"{options.target} is no class and is not constructed")
         return target
     parameters = named_parameters(target)
-    arguments = _guessed(parameters, given, options)
-    unknown = [x for x, p in parameters.items() if p.default is p.empty and x not in arguments]
-    if unknown:
-        text = f"the constructor's {', '.join(unknown)} cannot be guessed"
-        asked = " ".join(f"{name}=…" for name in unknown)
-        raise Unasked("construction", text, f"Give what cannot be guessed: `--init {asked}`.")
     if takes_any(target):
-        arguments |= given
-    elif not any(name.lower() in NAMES["config"] for name in parameters):
-        extra = {name: value for name, value in given.items() if name not in arguments}
-        refuse("construction", extra, parameters, "the constructor")
+        extra = {name: value for name, value in given.items() if name not in parameters}
+    else:
+        extra = {}
+        if not any(role_of(name) == "config" for name in parameters):
+            names = {name: None for name in given if name not in parameters}
+            refuse("construction", names, parameters, "the constructor")
+    failed: list[tuple[dict[str, Any], Exception]] = []
+    for arguments in _variants(target, parameters, given, options):
+        try:
+            made = attempt(functools.partial(target, **arguments, **extra))
+        except Exception as error:
+            failed.append((arguments, error))
+        else:
+            guessed = {name: x for name, x in arguments.items() if name not in given}
+            if guessed:
+                notes.append(f"built with {_shown(guessed)}")
+            return made
+    arguments, reason = failed[0]
+    remedy = f"It was built with {_shown(arguments) or 'nothing'}. "
+    remedy += "Give what fits: `--init name=value`."
+    raise Unasked("construction", describe(reason), remedy) from reason
+
+
+def attempt(make: Callable[[], Any]) -> Any:
+    """Call, and again as long as it fails for a setting that can be guessed."""
+    for _ in range(_TRIES):
+        try:
+            return make()
+        except Exception as error:
+            if not settled(error):
+                raise
+    return make()
+
+
+def unguessed(target: Any, options: argparse.Namespace) -> list[str]:
+    """Return the arguments of a constructor that cannot be guessed."""
+    if not inspect.isclass(target) and not is_factory(target):
+        return []
+    parameters, given = named_parameters(target), dict(options.init)
+    guessed = _guessed(target, parameters, given, options)
+    return [x for x, p in parameters.items() if p.default is p.empty and x not in guessed]
+
+
+def is_factory(target: Any) -> bool:
+    """Tell whether a function makes an attention: none of its arguments is an input of one."""
+    if inspect.isclass(target) or isinstance(target, nn.Module) or not inspect.isfunction(target):
+        return False
+    made = typing.get_type_hints(target).get("return") if _has_hints(target) else None
+    if inspect.isclass(made) and issubclass(made, nn.Module):
+        return True
+    names = [plain_name(x) for x, p in named_parameters(target).items() if p.default is p.empty]
+    inputs = {name for names in INPUTS.values() for name in names} - {"h", "data", "features"}
+    if not names:
+        return not takes_inputs(target)
+    return all(role_of(name) and name not in inputs for name in names)
+
+
+def takes_inputs(target: Any) -> bool:
+    """Tell whether a function takes positional arguments that it does not name."""
+    parameters = inspect.signature(target).parameters.values()
+    return any(x.kind is x.VAR_POSITIONAL for x in parameters)
+
+
+def _has_hints(target: Any) -> bool:
     try:
-        return target(**arguments)
-    except Exception as error:
-        shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-        remedy = f"It was built with {shown or 'nothing'}. Give what fits: `--init name=value`."
-        raise Unasked("construction", describe(error), remedy) from error
+        return bool(typing.get_type_hints(target))
+    except Exception:  # names that exist for a type checker only
+        return False
+
+
+def _shown(arguments: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+
+
+def _variants(
+    target: Any,
+    parameters: dict[str, inspect.Parameter],
+    given: dict[str, Any],
+    options: argparse.Namespace,
+) -> Iterator[dict[str, Any]]:
+    """Give arguments to try: the likeliest first, then those that leave more as it is."""
+    first = _guessed(target, parameters, given, options)
+    yield first
+    tried = [first]
+    groups = {name: options.num_heads for name in first if role_of(name) == "groups"}
+    required = {x for x, p in parameters.items() if p.default is p.empty}
+    small = {
+        name: (2, 2) for name in parameters if "window_size" in name or name.endswith("resolution")
+    }
+    for change in (groups, small, dict.fromkeys(small, 2)):
+        changed = {**first, **{name: x for name, x in change.items() if name not in given}}
+        few = {name: x for name, x in changed.items() if name in required | {*given, *change}}
+        for arguments in (changed, few):
+            if arguments not in tried:
+                tried.append(arguments)
+                yield _guessed(target, parameters, {**given, **arguments}, options) | arguments
 
 
 def _guessed(
-    parameters: dict[str, inspect.Parameter], given: dict[str, Any], options: argparse.Namespace
+    target: Any,
+    parameters: dict[str, inspect.Parameter],
+    given: dict[str, Any],
+    options: argparse.Namespace,
 ) -> dict[str, Any]:
     """Guess what a constructor must be given, and those of its defaults that are about sizes."""
-    usual = _usual(options)
-    required = {name.lower() for name, x in parameters.items() if x.default is x.empty}
+    required = {name for name, x in parameters.items() if x.default is x.empty}
     # A width that may be left out is another one than the one that may not.
-    sizes = [
-        *NAMES["heads"],
-        *NAMES["groups"],
-        *NAMES["head width"],
-        *([] if required & {*NAMES["width"]} else NAMES["width"]),
-    ]
+    sizes = {"heads", "groups", "head width", "crossing"}
+    if not any(role_of(name) in ("width", "config") for name in required):
+        sizes.add("width")
+    if options.kind == "memory" and options.context_dim != options.embed_dim:
+        sizes.add("context width")
     arguments: dict[str, Any] = {}
     for name, parameter in parameters.items():
-        common, default = name.lower(), parameter.default
+        role, default = role_of(name), parameter.default
         number = isinstance(default, int) and not isinstance(default, bool) and default > 0
+        may = number or (default is None and role in ("heads", "context width"))
+        may = may or (role == "crossing" and default is False)
         if name in given:
             arguments[name] = given[name]
-        elif common in NAMES["config"] and default is parameter.empty:
-            arguments[name] = SimpleNamespace(**{**usual, **given})
-        elif common in usual and (
-            common in required
-            or common in ("batch_first", *NAMES["causal"])
-            or (common in sizes and (number or (common in NAMES["heads"] and default is None)))
-        ):
-            arguments[name] = usual[common]
+        elif name == "batch_first":
+            arguments[name] = not options.sequence_first
+        elif name in required or (role == "config" and default is None):
+            value = _value(target, name, parameter, given, options)
+            if value is not parameter.empty:
+                arguments[name] = value
+        elif role == "causal" or (role in sizes and may):
+            arguments[name] = usual(role, options)
     return arguments
+
+
+def _value(
+    target: Any,
+    name: str,
+    parameter: inspect.Parameter,
+    given: dict[str, Any],
+    options: argparse.Namespace,
+) -> Any:
+    """Guess one argument; ``parameter.empty`` if it cannot be guessed."""
+    hint = _hint(target, parameter)
+    if role_of(name) == "config" or plain_name(name).endswith(("config", "cfg", "hparams")):
+        return configuration(hint, given, options)
+    if hint is bool and role_of(name) not in ("causal", "bias", "crossing"):
+        return name == "batch_first"
+    if dataclasses.is_dataclass(hint) or (hint is dict and role_of(name) == ""):
+        return configuration(hint, given, options)
+    try:
+        return guess(name, options)
+    except KeyError:
+        optional = type(None) in typing.get_args(hint)
+        return None if optional else parameter.empty
+
+
+def _hint(target: Any, parameter: inspect.Parameter) -> Any:
+    """Return the annotation as an object, where it can be found."""
+    hint = parameter.annotation
+    if isinstance(hint, str):
+        names = vars(sys.modules.get(target.__module__, typing))
+        try:
+            hint = eval(hint, dict(names))
+        except Exception:  # names that exist for a type checker only
+            return None
+    return hint
+
+
+def configuration(hint: Any, given: dict[str, Any], options: argparse.Namespace) -> Any:
+    """Make a configuration: of the annotated dataclass, or one that answers what it is asked.
+
+    Args:
+        hint: the annotation; anything.
+        given: settings that are given.
+        options: the sizes.
+    """
+    classes = [x for x in (hint, *typing.get_args(hint)) if inspect.isclass(x)]
+    for kind in classes:
+        try:
+            if dataclasses.is_dataclass(kind) and not hasattr(kind, "from_pretrained"):
+                return _filled(kind, given, options)
+            if kind.__module__ != "builtins":
+                return Settings(options, given, kind())
+        except Exception:  # it asks for more than that
+            continue
+    return Settings(options, given)
+
+
+def _filled(kind: Any, given: dict[str, Any], options: argparse.Namespace) -> Any:
+    """Make a dataclass: sizes by their names, what has no default by guessing."""
+    values = dict(given)
+    for field in dataclasses.fields(kind):
+        required = field.default is field.default_factory is dataclasses.MISSING
+        if field.name in given or not field.init:
+            continue
+        value = usual(role_of(field.name), options)
+        if value is None and required:
+            value = _value(kind, field.name, named_parameters(kind)[field.name], given, options)
+        if value is not None and value is not inspect.Parameter.empty:
+            values[field.name] = value
+    return kind(**values)

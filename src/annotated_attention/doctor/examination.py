@@ -53,6 +53,7 @@ def examine(
     module: nn.Module | None = None,
     max_length: int = 16,
     reference: Callable[..., Any] | None = None,
+    context_dim: int | None = None,
 ) -> Report:
     """Examine an attention, and report what is wrong with it.
 
@@ -62,23 +63,25 @@ def examine(
     Args:
         attend: takes batch-first tensors, by ``kind``: ``attend(query, key, value, blocked)`` with
             (b, n, e), (b, m, e), (b, m, e) and ``blocked`` None or boolean (b, n, m), True =
-            blocked; ``attend(x, blocked)``; or ``attend(x)``, which hides the future by itself. It
-            returns (b, n, e), or a tuple with this first and perhaps the weights second. For
-            other arguments, layouts and masks see ``adapters``.
+            blocked; ``attend(x, blocked)``; ``attend(x)``, which hides the future by itself; or
+            ``attend(x, context, blocked)``, with keys and values made from (b, m, c). It
+            returns (b, n, e), alone or among other tensors, as the weights. For other arguments,
+            layouts and masks see ``adapters``.
         embed_dim: e, the model width.
         num_heads: h, the number of heads; must divide ``embed_dim``.
-        kind: ``"cross"``, ``"self"`` or ``"causal"``.
+        kind: ``"cross"``, ``"self"``, ``"causal"`` or ``"memory"``.
         module: holds the parameters, hooks and modes; None means ``attend`` or, for an adapter, the
             module inside it.
         max_length: length of the longest sequence that ``attend`` accepts, at least 2.
         reference: another implementation, which is trusted, called in the same way. It is given the
             parameters of ``attend``, and outputs and gradients are compared.
+        context_dim: c, the width of the context of kind ``"memory"``; None means e.
 
     Returns:
         All findings, and what could not be examined.
 
     Raises:
-        ValueError: ``kind`` is none of the three, ``embed_dim`` is not divisible by ``num_heads``,
+        ValueError: ``kind`` is none of the four, ``embed_dim`` is not divisible by ``num_heads``,
             a size is below 1, or ``max_length`` is below 2.
         TypeError: ``attend`` or ``reference`` cannot be called.
 
@@ -108,7 +111,7 @@ def examine(
     _check(attend, embed_dim, num_heads, kind, max_length)
     if reference is not None:
         _check(reference, embed_dim, num_heads, kind, max_length)
-    patient = Patient(attend, embed_dim, num_heads, kind, module, max_length)
+    patient = Patient(attend, embed_dim, num_heads, kind, module, max_length, context_dim)
     return examine_patient(patient, reference)
 
 
@@ -149,7 +152,7 @@ def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length
     if not callable(attend) or inspect.isclass(attend):
         raise TypeError(f"attend must be a function or a module, got {attend!r}")
     if kind not in KINDS:
-        raise ValueError(f'kind ({kind!r}) must be "cross", "self" or "causal"')
+        raise ValueError(f"kind ({kind!r}) must be one of {', '.join(KINDS)}")
     for name, size in (("embed_dim", embed_dim), ("num_heads", num_heads)):
         if size < 1:
             raise ValueError(f"{name} ({size}) must be at least 1")
@@ -162,7 +165,7 @@ def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length
 def _refused(patient: Patient, failure: Failed) -> Report:
     """Report that there is nothing to examine: it raised, or what it returned is no output."""
     inputs = f"tensors of ({patient.b}, {patient.n}, {patient.embed_dim})"
-    asked = f'it is called as kind "{patient.kind}" with {inputs}'
+    asked = f'it is called as kind "{patient.called_as}" with {inputs}'
     error = failure.error
     if error is None:
         remedy = "Give the kind that fits, or put an adapter around it."

@@ -1,41 +1,85 @@
-"""The roles of arguments, by the names that constructors and calls usually give them."""
+"""The roles of arguments, by the names that constructors, configurations and calls give them."""
 
+import argparse
 import inspect
+import re
 from collections.abc import Iterable
 from typing import Any
 
-KINDS = ("cross", "self", "causal")
+KINDS = ("cross", "self", "causal", "memory")
 MEANINGS = ("blocked", "allowed", "additive")
 SHAPES = ("bnm", "b1nm", "bhnm", "nm", "bm", "b11m")
-# What constructors and calls usually name their arguments.
+# What they are usually called.
 NAMES = {
     role: names.split()
     for role, names in {
         "width": "embed_dim d_model n_embd n_embed hidden_size hidden_dim hidden dim d_in d_out "
         "dim_in dim_out embed_size emb emb_size emb_dim embedding_dim input_dim in_dim out_dim "
         "output_dim in_features out_features model_dim dim_model feature_dim query_dim "
-        "key_dim value_dim kdim vdim context_dim d_embed size_embd num_hiddens channels width "
-        "e d_e",
+        "d_embed size_embd num_hiddens channels width e d_e num_channels in_channels out_channels "
+        "input_size inner_dim attention_dim attn_dim dim_q q_dim units n_state n_feat n_embedding "
+        "embedding_size emb_dims hidden_units embed_dims all_head_size qkv_dim d c n_dim nx",
+        "context width": "key_dim value_dim kdim vdim context_dim cross_attention_dim dim_context "
+        "encoder_dim kv_dim memory_dim cond_dim k_dim v_dim encoder_hidden_size dim_kv "
+        "dim_cond dim_k dim_v d_context d_cross d_memory ctx_dim",
         "heads": "num_heads n_heads n_head nhead nheads heads num_head h head num_attention_heads "
-        "n_attention_heads",
+        "n_attention_heads attention_heads encoder_attention_heads decoder_attention_heads nb_head",
         "groups": "num_key_value_heads num_kv_heads n_kv_heads n_kv_head kv_heads n_groups "
-        "num_query_groups num_kv_groups",
-        "head width": "head_dim dim_head d_head head_size d_k d_v d_q d_key d_value "
-        "attention_head_size",
+        "num_query_groups num_kv_groups n_kv n_query_groups num_groups nkv kv_head "
+        "multi_query_groups",
+        "head width": "head_dim dim_head d_k d_v d_q d_key d_value attention_head_size d_head "
+        "head_size dim_per_head dim_heads d_kv size_per_head head_width dh channels_per_head",
         "length": "context_length block_size max_len max_length max_seq_len max_seq_length seq_len "
-        "seq_length sequence_length context_size ctx_len n_ctx n_positions "
-        "max_position_embeddings ctx_size",
+        "seq_length sequence_length context_size ctx_len n_ctx n_positions max_seqlen "
+        "max_position_embeddings ctx_size max_seq context_len max_positions seqlen "
+        "max_sequence_length "
+        "num_patches num_tokens max_target_positions max_source_positions max_context n_tokens "
+        "max_context_length max_pos block_length n_seq",
         "none": "dropout p_dropout drop dropout_p dropout_rate attn_dropout attention_dropout "
         "attn_drop proj_drop resid_dropout residual_dropout attn_pdrop resid_pdrop drop_rate "
-        "dropout_prob attention_probs_dropout_prob hidden_dropout_prob res_dropout",
+        "dropout_prob attention_probs_dropout_prob hidden_dropout_prob res_dropout dropout_ratio",
         "bias": "bias qkv_bias use_bias",
         "causal": "causal is_causal masked mask_future",
-        "config": "config cfg args conf params hparams opt",
+        "crossing": "is_cross_attention cross_attention is_cross cross is_cross_attn",
+        "layer": "layer_idx layer_id layer_index layer_number layer_num block_idx depth_idx",
+        "config": "config cfg args conf params hparams opt configuration model_args settings c_",
+    }.items()
+}
+# What they are called in a call.
+INPUTS = {
+    role: names.split()
+    for role, names in {
         "query": "q query queries q_in x_q xq q_x query_states query_input input_q inputs_q",
         "key": "k key keys k_in x_k xk k_x key_states key_input input_k inputs_k",
         "value": "v value values v_in x_v xv v_x value_states value_input input_v inputs_v",
-        "mask": "blocked mask attn_mask attention_mask src_mask key_padding_mask padding_mask",
+        "memory": "context memory encoder_hidden_states encoder_output encoder_outputs enc_out "
+        "enc_output key_value_states kv cond encoder_out cross_states ctx mem encoder_states x_kv "
+        "kv_input key_value y inputs_kv source_states context_states kv_states key_value_input "
+        "encoder_x enc x_context cross_input kv_x x_cross x2 memory_states",
+        "x": "x input inputs src tgt embeddings tokens hidden_states hidden_state hidden "
+        "input_tensor inp h_in states sequence features x_in target trg embedded seq embedding "
+        "x1 z h data tensor input_embeddings",
+        "mask": "blocked mask attn_mask attention_mask src_mask key_padding_mask padding_mask "
+        "tgt_mask allowed pad_mask mask_pad attn_bias_mask masks self_attn_mask src_padding_mask "
+        "src_key_padding_mask input_mask look_ahead_mask causal_mask future_mask valid_mask "
+        "attention_masks key_mask is_pad",
+        "memory mask": "encoder_attention_mask context_mask memory_mask kv_mask encoder_mask "
+        "memory_key_padding_mask cross_mask cross_attn_mask enc_mask encoder_padding_mask ctx_mask "
+        "key_padding_mask key_mask",
     }.items()
+}
+# What else a name says, where it is none of those: the first that is found in it.
+_SAYS = {
+    r"drop": "none",
+    r"(head|attn).*(dim|size|width|channels)$|^(dim|size|width).*head": "head width",
+    r"(kv|key_value|group).*heads?$|^heads?_kv": "groups",
+    r"heads?$": "heads",
+    r"layer_?(idx|id|index|num)": "layer",
+    r"bias$": "bias",
+    r"causal": "causal",
+    r"(context|memory|cond|encoder|cross)_?(dim|size|width|channels|features)$": "context width",
+    r"(dim|size|width|channels|features|hidden|embd|embed)s?$|^(d|dim|n)_(?!rank|layer)": "width",
+    r"len$|length|positions?$|ctx|num_patches": "length",
 }
 
 
@@ -53,20 +97,61 @@ class Unasked(Exception):
         self.step, self.remedy = step, remedy
 
 
+def role_of(name: str, roles: dict[str, list[str]] = NAMES) -> str:
+    """Return the role that a name usually has; "" if it is not known."""
+    plain = plain_name(name)
+    return next((role for role, names in roles.items() if plain in names), "")
+
+
+def said_by(name: str) -> str:
+    """Return the role that a part of a name suggests; "" if none does."""
+    plain = plain_name(name)
+    return next((role for pattern, role in _SAYS.items() if re.search(pattern, plain)), "")
+
+
+def plain_name(name: str) -> str:
+    """Write a name in small letters with underscores, without those around it."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_")
+
+
+def usual(role: str, options: argparse.Namespace) -> Any:
+    """Return the value that a role has, given the sizes; None if it has none."""
+    e, h = options.embed_dim, options.num_heads
+    values = {
+        "width": e, "heads": h, "groups": h // 2 if h > 2 and h % 2 == 0 else h,
+        "head width": e // h, "length": options.max_length, "none": 0.0, "bias": True,
+        "causal": options.kind == "causal", "crossing": options.kind == "memory", "layer": 0,
+        "context width": options.context_dim if options.kind == "memory" else e,
+    }  # fmt: skip
+    return values.get(role)
+
+
 def named_parameters(function: Any) -> dict[str, inspect.Parameter]:
-    """Give the parameters that have a name of their own."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except ValueError:  # a built-in function
-        return {}
+    """Return the parameters that have a name of their own."""
     various = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {name: x for name, x in parameters.items() if x.kind not in various}
+    return {name: x for name, x in _parameters(function).items() if x.kind not in various}
 
 
 def takes_any(function: Any) -> bool:
     """Tell whether a callable takes arbitrary keywords."""
-    parameters = inspect.signature(function).parameters.values()
-    return any(x.kind is inspect.Parameter.VAR_KEYWORD for x in parameters)
+    return any(x.kind is x.VAR_KEYWORD for x in _parameters(function).values())
+
+
+def _parameters(function: Any) -> dict[str, inspect.Parameter]:
+    schema = getattr(function, "schema", None)
+    if schema is not None and hasattr(schema, "arguments"):  # a scripted method
+        kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+        return {
+            x.name: inspect.Parameter(
+                x.name, kind, default=x.default_value if x.has_default_value() else empty
+            )
+            for x in schema.arguments
+            if x.name != "self"
+        }
+    try:
+        return dict(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # a built-in function
+        return {}
 
 
 def refuse(step: str, given: Iterable[str], names: Iterable[str], who: str) -> None:

@@ -10,7 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor.adapters import masks_of, module_of, name_of, needs_mask
+from annotated_attention.doctor.adapted import (
+    masks_of,
+    module_of,
+    name_of,
+    needs_mask,
+    output_of,
+)  # fmt: skip
 from annotated_attention.doctor.places import Where, theirs
 
 # How far two results may be apart that should be the same, relative to their size. Some code
@@ -43,17 +49,22 @@ class NotAsked(Exception):
 
 @dataclass(frozen=True)
 class Inputs:
-    """Query, key and value of one call; in self-attention all three are one tensor."""
+    """Query, key and value of one call; in self-attention all three are one tensor.
+
+    With kind ``"memory"`` key and value are one.
+    """
 
     query: Tensor
     key: Tensor
     value: Tensor
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
-        """Change each tensor, one that is used thrice only once."""
+        """Change each tensor, one that is used twice or thrice only once."""
         if self.query is self.key is self.value:
             return Inputs(*(change(self.query),) * 3)
-        return Inputs(change(self.query), change(self.key), change(self.value))
+        value = change(self.value)
+        key = value if self.key is self.value else change(self.key)
+        return Inputs(change(self.query), key, value)
 
     def cut(self, start: int, end: int) -> "Inputs":
         """Keep the tokens from ``start`` to ``end``."""
@@ -71,10 +82,17 @@ class Patient:
         kind: str,
         module: nn.Module | None,
         max_length: int,
+        context_dim: int | None = None,
     ) -> None:
-        """Keep the arguments of ``examine``."""
-        self.attend, self.kind = attend, kind
+        """Keep the arguments of ``examine``.
+
+        Kind ``"memory"`` is kind ``"cross"`` with the keys and values in one tensor, ``value``.
+        """
+        self.attend, self.called_as = attend, kind
+        self.memory = kind == "memory"
+        self.kind = "cross" if self.memory else kind
         self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.context_dim = context_dim or embed_dim
         self.module = module_of(attend) if module is None else module
         self.name = name_of(attend)
         self.masks = "none" if kind == "causal" else masks_of(attend)
@@ -85,7 +103,10 @@ class Patient:
         self.dtype = torch.float64
         self.weights: Tensor | None = None  # what the last answer returned besides the output
         self.changed: set[str] = set()  # arguments that were changed in place
-        self.n, self.m = min(5, max_length), min(5 if kind != "cross" else 7, max_length)
+        self.n, self.m = min(5, max_length), min(7 if self.kind == "cross" else 5, max_length)
+        self.length: int | None = getattr(attend, "length", None)  # the only one that it takes
+        if self.length is not None:
+            self.n = self.m = self.length
         # Another size than all others, so that no wrong axis fits by chance.
         self.b = next(b for b in range(2, 6) if b not in (num_heads, self.n, self.m))
 
@@ -98,10 +119,12 @@ class Patient:
         """Draw inputs of standard normal numbers; 0 means the usual size."""
         source = torch.Generator().manual_seed(seed)
 
-        def tokens(length: int) -> Tensor:
-            shape = (b or self.b, length, self.embed_dim)
+        def tokens(length: int, width: int = self.embed_dim) -> Tensor:
+            shape = (b or self.b, length, width)
             return torch.randn(shape, generator=source, dtype=torch.float64).to(self.dtype)
 
+        if self.memory:
+            return Inputs(tokens(n or self.n), *(tokens(m or self.m, self.context_dim),) * 2)
         if self.kind != "cross":
             return Inputs(*(tokens(n or self.n),) * 3)
         return Inputs(tokens(n or self.n), tokens(m or self.m), tokens(m or self.m))
@@ -116,14 +139,20 @@ class Patient:
 
         Raises:
             Failed: the implementation raised an error, or returned something else.
+            NotAsked: it takes no sequences of this length.
         """
+        if self.length is not None and {inputs.query.size(1), inputs.value.size(1)} != {
+            self.length
+        }:
+            raise NotAsked(f"it takes sequences of {self.length} tokens only")
         with torch.set_grad_enabled(gradient):
             # A leaf that needs a gradient cannot be changed in place; what goes in is a copy of it.
             given = inputs.map(torch.clone)
             hidden = self._mask(given, blocked)
             before = None if hidden is None else hidden.clone()
             arguments: list[Tensor | None] = [given.query]
-            arguments += [given.key, given.value] if self.kind == "cross" else []
+            arguments += [given.key] if self.kind == "cross" and not self.memory else []
+            arguments += [given.value] if self.kind == "cross" else []
             arguments += [hidden] if self.kind != "causal" else []
             try:
                 result = self.attend(*arguments)
@@ -158,10 +187,8 @@ class Patient:
     def _output(self, result: object, inputs: Inputs) -> Tensor:
         """Take the output from what was returned."""
         self.weights = None
-        if isinstance(result, tuple | list) and result:
-            rest = [x for x in result[1:] if isinstance(x, Tensor)]
-            self.weights = rest[0].detach() if rest else None
-            result = result[0]
+        result, rest = output_of(result, inputs.query.shape)
+        self.weights = rest[0].detach() if rest else None
         if not isinstance(result, Tensor):
             raise Failed(f"it returns an object of type {type(result).__name__}, not a tensor")
         if result.shape != inputs.query.shape:

@@ -32,8 +32,9 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> list[Finding]:
         NotAsked: the reference cannot be called.
     """
     trusted = Patient(
-        reference, patient.embed_dim, patient.num_heads, patient.kind, None, patient.max_length
-    )
+        reference, patient.embed_dim, patient.num_heads, patient.called_as, None,
+        patient.max_length, patient.context_dim,
+    )  # fmt: skip
     with trusted.admitted(), trusted.converted(patient.dtype):
         mine, theirs = _named(patient.module), _named(trusted.module)
         states = list(_shared(patient, trusted.module, mine, theirs))
@@ -140,7 +141,9 @@ def _answers(patient: Patient, case: Situation, names: Mapping[str, str]) -> dic
     direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(19))
     patient.differentiate((output * direction.to(output)).sum())
     found = {"output": output.detach()}
-    kinds = ("query", "key", "value") if patient.kind == "cross" else ("query",)
+    kinds = ["query"]
+    if patient.kind == "cross":
+        kinds += ["value"] if patient.memory else ["key", "value"]
     leaves = {f"gradient of the {kind}": getattr(inputs, kind) for kind in kinds}
     leaves |= {f"gradient of {name}": named[key] for name, key in names.items()}
     return found | {name: x.new_zeros(x.shape) if x.grad is None else x.grad.clone()

@@ -69,6 +69,7 @@ class Report:
         agreement: the version whose outputs agree, and with which weights; "" if there is none.
         version: the name of that version: ``"right"``, the code of a mistake, or "" for neither.
         inside: scale, softmax and lines of the attention as it ran; "" where nothing was seen.
+        called: how it was built and called, where that was guessed.
 
     Examples:
         >>> from annotated_attention import MultiheadAttention
@@ -88,6 +89,7 @@ class Report:
     agreement: str = ""
     version: str = ""
     inside: str = ""
+    called: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -138,6 +140,10 @@ class Report:
         lines += ["", "not examined"] if self.not_examined else []
         for reason in self.not_examined:
             lines += textwrap.wrap(reason, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+        if self.called:
+            lines += [""]
+        for text in self.called:
+            lines += _wrapped("guessed", text)
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -6,9 +6,9 @@ from typing import Any
 from annotated_attention.doctor.adapters import Adapted
 from annotated_attention.doctor.arguments import adapt
 from annotated_attention.doctor.codes import check, chosen
-from annotated_attention.doctor.command import parser
 from annotated_attention.doctor.examination import examine
 from annotated_attention.doctor.names import Unasked
+from annotated_attention.doctor.options import parser
 from annotated_attention.doctor.report import Report
 
 
@@ -62,16 +62,25 @@ def assert_attention(
         raise TypeError(
             f"there is no option {', '.join(unknown)}; options: {', '.join(vars(line))}"
         )
-    vars(line).update(sizes, **options)
+    vars(line).update(sizes, context_dim=embed_dim)
+    vars(line).update(options)
     try:
-        called = attend if isinstance(attend, Adapted) else adapt(attend, line)
+        called = attend if isinstance(attend, Adapted) else adapt(attend, line, [])
         trusted = reference
         if reference is not None and not isinstance(reference, Adapted):
-            trusted = adapt(reference, line)
+            trusted = adapt(reference, line, [])
     except Unasked as error:
         raise AssertionError(f"{error} {error.remedy}") from error
     report = chosen(
-        examine(called, **sizes, max_length=line.max_length, reference=trusted), select, ignore
+        examine(
+            called,
+            **sizes,
+            max_length=line.max_length,
+            context_dim=line.context_dim,
+            reference=trusted,
+        ),
+        select,
+        ignore,
     )
     assert isinstance(report, Report)
     if not report.ok:

@@ -1,0 +1,262 @@
+"""What a call takes besides tokens and a mask: rotations, positions, biases, caches, settings."""
+
+import argparse
+import inspect
+import itertools
+import re
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from annotated_attention.doctor.names import plain_name, role_of, usual
+
+
+@dataclass(frozen=True)
+class Made:
+    """An argument that is made for each call.
+
+    Attributes:
+        make: takes x, the context, and the positions of x, (n,), and returns the argument.
+        says: what it is, for the report.
+        turns: whether it says where the tokens stand.
+    """
+
+    make: Callable[[Tensor, Tensor, Tensor], Any]
+    says: str
+    turns: bool = False
+
+
+class Unturned:
+    """Stands for an object that rotates: whatever it is asked to do, it gives back what it got."""
+
+    def __call__(self, *given: Any, **options: Any) -> Any:
+        """Return the tensors unchanged, those of one call together."""
+        tensors = [x for x in (*given, *options.values()) if isinstance(x, Tensor)]
+        floats = [x for x in tensors if x.is_floating_point()]
+        return floats[0] if len(floats) == 1 else tuple(floats)
+
+    def __getattr__(self, name: str) -> Any:
+        """Give a method of any name."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.__call__
+
+
+def angles(positions: Tensor, width: int) -> Tensor:
+    """Return the angle by which each pair of features is rotated, (n, width / 2)."""
+    rates = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    return positions.double()[:, None] * rates
+
+
+def _placed(make: Callable[[Tensor], Any], form: str, width: int) -> Callable[..., Any]:
+    """Give each number that belongs to a pair of features and a token the axes that are asked."""
+
+    def made(x: Tensor, context: Tensor, positions: Tensor) -> Any:
+        angle = angles(positions, width)
+        if "d" in form.split():
+            angle = torch.cat([angle, angle], -1)
+        if "dd" in form.split():
+            angle = angle.repeat_interleave(2, -1)
+        axes = [axis for axis in form.split() if axis in ("b", "1")]
+        for _ in axes:
+            angle = angle[None]
+        if "b" in axes:
+            angle = angle.expand(x.size(0), *angle.shape[1:])
+        return make(angle).to(x.dtype)
+
+    return made
+
+
+_FORMS = ("b n d", "n d", "n d/2", "1 n d", "1 1 n d", "1 1 n d/2", "n dd", "1 n d/2")
+
+
+def _pairs(width: int) -> list[Made]:
+    found = []
+    for form in _FORMS:
+        cos, sin = _placed(torch.cos, form, width), _placed(torch.sin, form, width)
+
+        def make(*x: Any, cos: Any = cos, sin: Any = sin) -> tuple[Tensor, Tensor]:
+            return cos(*x), sin(*x)
+
+        found.append(Made(make, f"(cos, sin), each ({form.replace(' ', ', ')})", True))
+    return found
+
+
+def _singles(change: Callable[[Tensor], Tensor], width: int, says: str) -> list[Made]:
+    return [
+        Made(_placed(change, form, width), f"{says} ({form.replace(' ', ', ')})", True)
+        for form in _FORMS
+    ]
+
+
+def _complex(width: int) -> list[Made]:
+    def turn(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
+        angle = angles(positions, width)
+        return torch.polar(torch.ones_like(angle), angle).to(
+            torch.complex128 if x.dtype == torch.float64 else torch.complex64
+        )
+
+    def pair(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
+        return torch.view_as_real(turn(x, context, positions)).to(x.dtype)
+
+    def batch(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
+        return turn(x, context, positions).expand(x.size(0), -1, -1)
+
+    return [
+        Made(turn, "complex (n, d / 2)", True),
+        Made(batch, "complex (b, n, d / 2)", True),
+        Made(pair, "(n, d / 2, 2)", True),
+    ]
+
+
+def _zeros(h: int, *shapes: str) -> list[Any]:
+    """Make zeros of shapes that are given by letters."""
+
+    def made(shape: str) -> Made:
+        def make(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
+            b, n, m = x.size(0), x.size(1), context.size(1)
+            sizes = {"b": b, "n": n, "m": m, "h": h, "1": 1, "bh": b * h, "e": x.size(2)}
+            return x.new_zeros([sizes[letter] for letter in shape.split()])
+
+        return Made(make, f"zeros ({shape.replace(' ', ', ')})")
+
+    return [made(shape) for shape in shapes]
+
+
+def _drawn(name: str, e: int) -> list[Made]:
+    """Draw a matrix for a function that is given its weights."""
+    seed = sum(map(ord, name))
+
+    def draw(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
+        source = torch.Generator().manual_seed(seed)
+        return torch.randn(e, e, generator=source, dtype=torch.float64).to(x.dtype) / e**0.5
+
+    return [Made(draw, "drawn, (e, e)")]
+
+
+def _place(shape: str) -> list[Made]:
+    def make(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
+        return positions if shape == "n" else positions.expand(x.size(0), -1)
+
+    return [Made(make, f"zeros ({shape}), so that no token is turned", True)]
+
+
+def _number(read: Callable[[Tensor, Tensor], int], says: str) -> list[Made]:
+    return [Made(lambda x, context, positions: read(x, context), says)]
+
+
+def candidates(name: str, parameter: inspect.Parameter, options: argparse.Namespace) -> list[Any]:
+    """Return what an argument of a call may be, the likeliest first; nothing if no one knows.
+
+    Rotations are those of the position 0, for all tokens alike, which turn nothing: attention with
+    rotations can then be compared with one that has none.
+
+    Args:
+        name: the argument.
+        parameter: as in the signature.
+        options: the sizes.
+    """
+    plain = plain_name(name)
+    if make := known(plain):
+        return make(options)
+    if re.fullmatch(_MATRICES, plain):
+        return _drawn(plain, options.embed_dim)
+    role = role_of(name)
+    if role and role != "config" and usual(role, options) is not None:
+        return [usual(role, options)]
+    hint = parameter.annotation
+    text = hint if isinstance(hint, str) else str(hint)
+    if hint is bool or text == "bool" or plain.startswith(("is_", "use_", "output_", "return_")):
+        return [False]
+    if type(None) in typing.get_args(hint) or "None" in text or "Optional" in text:
+        return [None]
+    return []
+
+
+def known(plain: str) -> Callable[[argparse.Namespace], list[Any]] | None:
+    """Return what makes the candidates for a name; None if it is not known."""
+    return next((make for pattern, make in _KNOWN.items() if re.fullmatch(pattern, plain)), None)
+
+
+def rotating(name: str) -> bool:
+    """Tell whether an argument may say where the tokens stand, though it has a default."""
+    return bool(re.fullmatch(_ROTATIONS, plain_name(name)))
+
+
+def _half(options: argparse.Namespace) -> int:
+    width = options.embed_dim // options.num_heads
+    return width - width % 2
+
+
+_MATRICES = r"w_?[qkvo]|(w|weight)_?(q|k|v|o|query|key|value|out|output)"
+_ROTATIONS = (
+    r"position_embeddings?|(rotary_)?pos(itional)?_(emb|embeds?|embeddings?)|rotary_pos_emb|rotary|"
+    r"cos|sin|freqs(_cis)?|freq_cis|rope_(cache|freqs|emb)|rotary_freqs|cos_sin|image_rotary_emb"
+)
+_Makers = dict[str, Callable[[argparse.Namespace], list[Any]]]
+_KNOWN: _Makers = {
+    r"position_embeddings?|cos_sin|rotary_pos_emb|(rotary_)?pos(itional)?_(emb|embeds?|embeddings?)|"
+    r"rotary|image_rotary_emb|rotary_embs?|rope|rope_(cache|freqs|emb)|rotary_freqs": lambda o: [
+        *_pairs(_half(o)),
+        Unturned(),
+        *_singles(lambda angle: angle, _half(o), "angles"),
+        *_complex(_half(o)),
+        None,
+        *_zeros(1, "b n e", "1 n e", "n e"),
+    ],
+    r"cos": lambda o: _singles(torch.cos, _half(o), "cosines"),
+    r"sin": lambda o: _singles(torch.sin, _half(o), "sines"),
+    r"freqs?(_cis)?|freqs_complex|freqs_cos_sin": lambda o: [
+        *_complex(_half(o)),
+        *_pairs(_half(o)),
+        *_singles(lambda angle: angle, _half(o), "angles"),
+    ],
+    r"position_ids?|positions?|pos(_ids?)?|pos_idx|token_positions|position_indices|offsets":
+        lambda o: [*_place("n"), *_place("b n")],
+    r"start_pos(ition)?|offset|past_length|past_len|kv_seq_len|position_offset": lambda o: [0],
+    r"input_pos|cache_position": lambda o: [
+        Made(lambda x, context, at: torch.arange(x.size(1)), "0, 1, …"), None
+    ],
+    r".*(past|cache|layer_past|memory_states|prev_state|incremental_state).*": lambda o: [
+        None, False
+    ],
+    r".*(bias|alibi).*|rel_pos.*|relative_pos.*|attention_bias": lambda o: [
+        None, *_zeros(o.num_heads, "1 h n m", "bh 1 m", "h n m", "n m", "b h n m")
+    ],
+    r"residual|res": lambda o: _zeros(1, "b n e"),
+    r"height|hh|num_rows|x_size_h": lambda o: _number(lambda x, y: x.size(1), "n"),
+    r"ww|num_cols|x_size_w": lambda o: [1],
+    r"h_w|hw|shape|hw_shape|x_size|input_resolution|patch_resolution|spatial_shape": lambda o: [
+        Made(lambda x, y, at: (x.size(1), 1), "(n, 1)")
+    ],
+    r"n|t|l|n_tokens|(tgt|q|query|seq|src)_?(len|length)|seq_?len|length|max_seqlen.*|num_tokens":
+        lambda o: _number(lambda x, y: x.size(1), "n"),
+    r"(m|s|k|kv|key)_?(len|length)": lambda o: _number(lambda x, y: y.size(1), "m"),
+    r"b|bs|bsz|batch(_size)?": lambda o: _number(lambda x, y: x.size(0), "b"),
+    r"temperature": lambda o: [(o.embed_dim // o.num_heads) ** 0.5],
+    r"scale|scaling|softmax_scale|sm_scale": lambda o: [(o.embed_dim // o.num_heads) ** -0.5],
+    r"layer_head_mask|head_mask|training|deterministic|train|need_weights|.*_weights|verbose|debug|"
+    r"output_attentions|return_.*|inference|need_.*": lambda o: [
+        False, None
+    ],
+}  # fmt: skip
+
+
+def combinations(found: dict[str, list[Any]], limit: int = 300) -> Iterator[dict[str, Any]]:
+    """Give every choice of one candidate for each argument; cosines and sines go together."""
+    together = [name for name in found if plain_name(name) in ("cos", "sin")]
+    others = [name for name in found if name not in together]
+    groups: list[list[dict[str, Any]]] = [[{name: x} for x in found[name]] for name in others]
+    if together:
+        groups.append(
+            [
+                dict(zip(together, x, strict=True))
+                for x in zip(*(found[y] for y in together), strict=True)
+            ]
+        )
+    for choice in itertools.islice(itertools.product(*groups), limit):
+        yield {name: x for part in choice for name, x in part.items()}

@@ -1,0 +1,174 @@
+"""Match the arguments of a call with what the examination has: by name where names are known."""
+
+import argparse
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from annotated_attention.doctor import extras
+from annotated_attention.doctor.names import INPUTS, named_parameters, plain_name, role_of
+
+COUNTS = {"cross": 3, "memory": 2, "self": 1, "causal": 1}  # tensors, by kind
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to call.
+
+    Attributes:
+        tokens: which of the tensors each argument gets, ``"x"``, ``"key"``, ``"value"`` or
+            ``"packed"``, by its name; a name that is a number is passed by position.
+        mask: the name of the argument that takes the mask; None if it takes none.
+        further: all other arguments.
+        needs_mask: whether the mask cannot be left out.
+    """
+
+    tokens: dict[str, str]
+    mask: str | None = None
+    further: dict[str, Any] = field(default_factory=dict)
+    needs_mask: bool = False
+
+    def __str__(self) -> str:
+        """Say how it is called."""
+        parts = [x if name.isdigit() else f"{name}={x}" for name, x in self.tokens.items()]
+        parts += [f"{self.mask}=mask"] if self.mask else []
+        for name, x in self.further.items():
+            said = x.says if isinstance(x, extras.Made) else "one that does not turn"
+            known = isinstance(x, extras.Made | extras.Unturned)
+            parts.append(f"{name}={said if known else repr(x)}")
+        return ", ".join(parts)
+
+    def caller(
+        self, attend: Callable[..., Any], kind: str, positional: list[str]
+    ) -> Callable[..., Any]:
+        """Return a function of the tensors and the mask of the kind, and of ``positions``."""
+        count = COUNTS[kind]
+
+        def call(*given: Any, positions: Tensor | None = None) -> Any:
+            x, value = given[0], given[count - 1]
+            key = given[1] if count == 3 else value
+            at = torch.zeros(x.size(-2), dtype=torch.long) if positions is None else positions
+            tensors = {"x": x, "key": key, "value": value}
+            named: dict[str, Any] = {
+                name: torch.cat([x, key, value], -1) if role == "packed" else tensors[role]
+                for name, role in self.tokens.items()
+            }
+            for name, extra in self.further.items():
+                named[name] = extra.make(x, value, at) if isinstance(extra, extras.Made) else extra
+            mask = given[count] if len(given) > count else None
+            if self.mask and (mask is not None or self.needs_mask):
+                named[self.mask] = mask
+            numbers = sorted(name for name in named if name.isdigit())
+            first = [named.pop(name) for name in (*positional, *numbers) if name in named]
+            return attend(*first, **named)
+
+        return call
+
+
+def mask_names(parameters: dict[str, inspect.Parameter], kind: str) -> list[str]:
+    """Return the arguments that may take the mask over the keys, the likeliest first."""
+    roles = ("memory mask", "mask") if kind == "memory" else ("mask", "memory mask")
+    named = [x for role in roles for x in parameters if plain_name(x) in INPUTS[role]]
+    other = [x for x in parameters if "mask" in plain_name(x) and "head" not in plain_name(x)]
+    return [*dict.fromkeys([*named, *other])]
+
+
+def plans(
+    function: Any, kind: str, mask: str | None, given: dict[str, Any], options: argparse.Namespace
+) -> Iterator[Plan]:
+    """Give ways to call, the likeliest first.
+
+    Args:
+        function: what is called.
+        kind: as in ``examine``.
+        mask: the argument that takes the mask, or None.
+        given: arguments that are given.
+        options: the sizes.
+    """
+    parameters = named_parameters(function)
+    masks = {*mask_names(parameters, kind), mask}
+    for tokens in _tokens(parameters, kind, masks | {*given}):
+        rest = {x: p for x, p in parameters.items() if x not in tokens and x not in given}
+        required = {name: p for name, p in rest.items() if p.default is p.empty and name != mask}
+        needs = mask is not None and parameters[mask].default is inspect.Parameter.empty
+        turning = {name: p for name, p in rest.items() if extras.rotating(name)}
+        chosen = [required] if turning.keys() <= required.keys() else [required, required | turning]
+        for wanted in chosen:
+            found = {
+                name: [None] if name in masks else extras.candidates(name, p, options)
+                for name, p in wanted.items()
+            }
+            found = {name: x for name, x in found.items() if x}
+            for further in extras.combinations(found):
+                yield Plan(tokens, mask, {**further, **given}, needs)
+
+
+def unmatched(function: Any, options: argparse.Namespace) -> list[str]:
+    """Return the required arguments of a call for which nothing can be guessed.
+
+    Args:
+        function: what is called, or the method that a class has for it.
+        options: the sizes and the arguments that are given.
+    """
+    parameters, given = named_parameters(function), dict(options.call)
+    parameters.pop("self", None)
+    masks = {*mask_names(parameters, options.kind), options.mask_name}
+    tokens = next(_tokens(parameters, options.kind, masks | {*given}), {})
+    return [
+        name
+        for name, p in parameters.items()
+        if p.default is p.empty
+        and name not in {*tokens, *given, *masks}
+        and not extras.candidates(name, p, options)
+    ]
+
+
+def _tokens(
+    parameters: dict[str, inspect.Parameter], kind: str, taken: set[Any]
+) -> Iterator[dict[str, str]]:
+    """Give the ways in which the arguments may take the tensors."""
+    names = [x for x in parameters if x not in taken]
+    found = {
+        role: next((x for x in names if plain_name(x) in INPUTS[role]), "")
+        for role in ("query", "key", "value", "memory")
+    }
+    q, k, v, memory = (found[role] for role in ("query", "key", "value", "memory"))
+    first = q or next((x for x in names if plain_name(x) in INPUTS["x"]), "")
+    first = first or next((x for x in names if not _is_extra(x)), "")
+    required = [x for x in names if parameters[x].default is inspect.Parameter.empty]
+    packed = next((x for x in names if plain_name(x) in ("qkv", "packed", "query_key_value")), "")
+    if packed:
+        yield {packed: "packed"}
+    if kind == "memory":
+        source = memory or k or next((x for x in names if x != first and not _is_extra(x)), "")
+        if q and k and v:
+            yield {q: "x", k: "key", v: "value"}
+        if first and source:
+            yield {first: "x", source: "value"}
+    elif q and k and v:
+        yield {q: "x", k: "key", v: "value"}
+    elif kind == "cross":
+        open_ones = [x for x in required if not _is_extra(x)]
+        open_ones = open_ones if len(open_ones) >= 3 else [x for x in names if not _is_extra(x)]
+        if len(open_ones) >= 3:
+            yield dict(zip(open_ones[:3], ("x", "key", "value"), strict=True))
+    else:
+        others = [x for x in (memory, k, v) if x and x != first and x in required]
+        if first:
+            yield {first: "x", **dict.fromkeys(others, "value")}
+        open_ones = [x for x in required if not _is_extra(x)]
+        if len(open_ones) in (2, 3):
+            yield dict.fromkeys(open_ones, "x")
+    if not names:
+        yield {str(i): role for i, role in enumerate(("x", "key", "value")[: COUNTS[kind]])}
+
+
+def _is_extra(name: str) -> bool:
+    """Tell whether an argument is known not to be a tensor of tokens."""
+    plain = plain_name(name)
+    tokens = {x for role in ("query", "key", "value", "memory", "x") for x in INPUTS[role]}
+    return plain not in tokens and bool(extras.known(plain) or role_of(plain))
