@@ -89,7 +89,18 @@ def t5(implementation):
     return transformers.T5EncoderModel(settings), {"input_ids": IDS, "attention_mask": PADDED}
 
 
-MODELS = [bert, gpt2, llama, qwen3, mixtral, distilbert, vit, whisper, t5]
+def bart(implementation):
+    """Its decoder attends to what the encoder has made of the padded input."""
+    settings = transformers.BartConfig(
+        vocab_size=50, d_model=E, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=32,
+        decoder_ffn_dim=32, encoder_attention_heads=H, decoder_attention_heads=H,
+        attn_implementation=implementation,
+    )  # fmt: skip
+    inputs = {"input_ids": IDS, "attention_mask": PADDED, "decoder_input_ids": IDS[:, :5]}
+    return transformers.BartModel(settings), inputs
+
+
+MODELS = [bert, gpt2, llama, qwen3, mixtral, distilbert, vit, whisper, t5, bart]
 
 
 @pytest.mark.parametrize("build", MODELS)
@@ -101,7 +112,8 @@ def test_every_attention_of_a_model_is_found_and_right(build, implementation):
     assert found.ok, found
     assert len(found) == 3
     assert not found.not_examined
-    assert len(found.examined) == (2 if build is t5 else 1)  # its first layer makes the biases
+    kinds = {t5: 2, bart: 3}  # the first layer of T5 makes the biases of all
+    assert len(found.examined) == kinds.get(build, 1)
     assert all("Attention" in type(model.get_submodule(path)).__name__ for path in found)
 
 
@@ -191,6 +203,14 @@ def test_the_mask_that_the_model_makes_is_looked_at(diagonal, code):
     found = examine_model(Model("", diagonal=diagonal), torch.randn(B, N, E))["layers.0"]
     assert found.ok == (code is None)
     assert code is None or found.codes[0] == code
+
+
+def test_what_a_decoder_sees_of_its_encoder_is_asked_with_the_mask():
+    torch.manual_seed(0)
+    model, inputs = bart("eager")
+    found = examine_model(model, **inputs)["decoder.layers.0.encoder_attn"]
+    assert found.results["padding"] == found.results["key order"] == "fine"
+    assert found.version == "right"
 
 
 def test_long_inputs_are_cut():

@@ -17,7 +17,7 @@ from annotated_attention.doctor.report import UNASKED, WRONG, Finding, Report
 from annotated_attention.mistakes import MISTAKES
 from annotated_attention.multihead import MultiheadAttention
 
-Sizes = tuple[int, int]
+Sizes = tuple[int, int, int]
 _MOST_TOKENS = 32  # in all samples together: each of them is asked about by itself
 _FEWER = (2, 6)  # the samples and tokens that are kept of more
 
@@ -167,20 +167,20 @@ def _examined(call: Call) -> Report:
         return _unasked(call, f"it takes {tuple(shape)} and returns {output}")
     if isinstance(call.module, nn.MultiheadAttention | MultiheadAttention):
         return _asked(call, adapters.torch_like(call.module), "cross", None)
-    if len(call.states) > 1:
-        return _unasked(call, f"it takes {len(call.states)} hidden states")
     replay = Replay(call)
+    if not replay.kind:
+        return _unasked(call, f"it takes {len(call.states)} hidden states")
     free = replay.attend(masked=False)
     try:
-        sizes = _sizes(call, free, replay.sizes)
+        sizes = _sizes(call, free, replay)
     except Failed as failure:
         return _unasked(call, str(failure))
-    if _hides_the_future(_patient(call, free, "causal", sizes)):
+    alone = replay.kind == "self"
+    if alone and _hides_the_future(_patient(call, free, "causal", sizes)):
         return _asked(call, free, "causal", sizes)
-    if replay.mask is None:
-        return _asked(call, free, "self", sizes)
-    report = _asked(call, replay.attend(masked=True), "self", sizes)
-    found = _own_mask(replay)
+    masked = replay.mask is not None
+    report = _asked(call, replay.attend(masked), replay.kind, sizes)
+    found = _own_mask(replay) if alone else None
     return report if found is None else replace(report, findings=(found, *report.findings))
 
 
@@ -216,25 +216,27 @@ def _asked(call: Call, attend: Callable[..., Any], kind: str, sizes: Sizes | Non
 
 
 def _patient(call: Call, attend: Callable[..., Any], kind: str, sizes: Sizes | None) -> Patient:
-    width = call.arguments[call.states[0]].size(-1)
+    width, other = (call.arguments[call.states[i]].size(-1) for i in (0, -1))
     heads = 1 if width % call.num_heads else call.num_heads  # only the weights depend on it
     if sizes is None:
         return Patient(attend, width, heads, kind, call.module, 16)
-    patient = Replayed(attend, width, heads, kind, call.module, max(2, sizes[1]))
-    patient.b, patient.n, patient.m = sizes[0], sizes[1], sizes[1]
+    length = max(2, *sizes[1:])
+    patient = Replayed(attend, width, heads, kind, call.module, length, other)
+    patient.b, patient.n, patient.m = sizes
     return patient
 
 
-def _sizes(call: Call, attend: Callable[..., Any], recorded: Sizes) -> Sizes:
+def _sizes(call: Call, attend: Callable[..., Any], replay: Replay) -> Sizes:
     """Choose the model's own sizes, or fewer samples and tokens where that works.
 
     Raises:
         Failed: it works with neither.
     """
-    fewer = min(recorded[0], _FEWER[0]), min(recorded[1], _FEWER[1])
-    many = recorded[0] * recorded[1] > _MOST_TOKENS
+    b, n, m = recorded = replay.sizes
+    fewer = min(b, _FEWER[0]), min(n, _FEWER[1]), min(m, _FEWER[1])
+    many = b * max(n, m) > _MOST_TOKENS
     for sizes in (fewer, recorded) if many else (recorded,):
-        patient = _patient(call, attend, "self", sizes)
+        patient = _patient(call, attend, replay.kind, sizes)
         with patient.admitted():
             try:
                 patient.ask(patient.draw(0))

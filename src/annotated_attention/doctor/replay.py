@@ -11,6 +11,9 @@ from annotated_attention.doctor.patient import Failed, Inputs, NotAsked, Patient
 from annotated_attention.doctor.recording import Call, tensors
 
 
+_HIDES = -1e4  # no learned bias, but a mask that has been added to it
+
+
 class Unfit(NotAsked, Failed):
     """It works as the model called it, and not with fewer samples or tokens, or with more."""
 
@@ -23,35 +26,40 @@ class Replayed(Patient):
         try:
             return super().ask(inputs, blocked, gradient)
         except Failed as failure:
-            if inputs.query.shape[:2] == (self.b, self.n):
+            if (*inputs.query.shape[:2], inputs.value.size(1)) == (self.b, self.n, self.m):
                 raise
             reason = "it fails with another number of samples or tokens than the model gave it"
             raise Unfit(reason, failure.error) from failure
 
 
 class Replay:
-    """A self-attention, and what a model gave it besides its hidden states.
+    """An attention, and what a model gave it besides its hidden states.
 
     Attributes:
         call: the call that is made again.
-        sizes: how many samples and tokens the model gave it.
-        mask: the name of its mask; None if the model gave it none, or if a bias beside it may hold
-            the mask already.
+        kind: ``"self"``, ``"memory"`` or ``"cross"``, by how many hidden states differ.
+        sizes: how many samples, queries and keys the model gave it.
+        mask: the name of its mask; None if the model gave it none, or if there is a bias beside it,
+            which may hold the mask already: what that hides is then shown.
     """
 
     def __init__(self, call: Call) -> None:
         """Keep a call."""
         self.call = call
-        b, n, _ = call.arguments[call.states[0]].shape
-        self.sizes = b, n
+        states = [call.arguments[name] for name in call.states]
+        distinct = list({id(x): x for x in states}.values())
+        self._places = [next(i for i, x in enumerate(distinct) if x is state) for state in states]
+        self.kind = ("self", "memory", "cross")[len(distinct) - 1] if len(distinct) < 4 else ""
+        self.sizes = states[0].size(0), states[0].size(1), states[-1].size(1)
         masks = [name for name, x in call.arguments.items() if "mask" in name and self._ends(x)]
         others = [x for name, x in call.arguments.items() if name not in (*masks, *call.states)]
+        n = self.sizes[1]
         biased = any(self._ends(x) and x.dim() > 2 and x.size(-2) == n for x in others)
         self.mask = masks[0] if masks and not biased else None
 
     def _ends(self, value: Any) -> bool:
         """Tell whether an argument is a tensor whose last axis are the keys."""
-        return isinstance(value, Tensor) and value.dim() > 1 and value.size(-1) == self.sizes[1]
+        return isinstance(value, Tensor) and value.dim() > 1 and value.size(-1) == self.sizes[2]
 
     def attend(self, masked: bool) -> Adapted:
         """Make what the examination calls.
@@ -60,38 +68,49 @@ class Replay:
             masked: whether it takes ``blocked``, in the form of the model's mask; if not, the mask
                 blocks nothing.
         """
+        count = 1 + max(self._places)
 
-        def call(x: Tensor, blocked: Tensor | None = None) -> Any:
+        def call(*inputs: Tensor | None) -> Any:
+            states = [x for x in inputs[:count] if x is not None]
+            blocked = inputs[count] if len(inputs) > count else None
+            sizes = states[0].size(0), states[0].size(1), states[-1].size(1)
             arguments = self.call.arguments.items()
-            given = {name: self._fitted(name, value, x) for name, value in arguments}
-            given[self.call.states[0]] = x
+            given = {name: self._fitted(name, x, sizes, states[0].dtype) for name, x in arguments}
+            for name, place in zip(self.call.states, self._places, strict=True):
+                given[name] = states[place]
             if self.mask is not None:
                 if blocked is None:
-                    blocked = x.new_zeros((*x.shape[:2], x.size(1)), dtype=torch.bool)
-                given[self.mask] = self._formed(blocked, x.dtype)
+                    blocked = torch.zeros(sizes, dtype=torch.bool)
+                given[self.mask] = self._formed(blocked, states[0].dtype)
             return next(tensors(self.call.module(**given)))
 
         masks = ("padding" if self._is_padding() else "any") if masked else "none"
         return Adapted(call, self.call.module, masks, required=masked)
 
-    def _fitted(self, name: str, value: Any, x: Tensor) -> Any:
+    def _fitted(self, name: str, value: Any, sizes: tuple[int, ...], dtype: torch.dtype) -> Any:
         """Cut an argument to the samples and tokens that there are, and give it their dtype."""
         if isinstance(value, tuple | list):
-            return type(value)([self._fitted(name, part, x) for part in value])
+            return type(value)([self._fitted(name, part, sizes, dtype) for part in value])
         if not isinstance(value, Tensor):
             return copy.deepcopy(value)  # a call changes its cache
         if value.is_floating_point():
-            value = torch.zeros_like(value) if name == "residual" else value
-            value = value.to(x.dtype)
-        elif value.is_complex() and x.dtype == torch.float64:
+            value = torch.zeros_like(value) if name == "residual" else value.to(dtype)
+            if "bias" in name:
+                value = value.masked_fill(value < _HIDES, 0.0)
+        elif value.is_complex() and dtype == torch.float64:
             value = value.to(torch.complex128)
-        samples, tokens = self.sizes
-        axes = [axis for axis, size in enumerate(value.shape) if size == tokens]
-        if value.dim() > 1 and value.size(0) == samples:
-            value, axes = value[: len(x)], [axis for axis in axes if axis]
+        return self._cut(name, value, sizes)
+
+    def _cut(self, name: str, value: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        """Keep the first samples and tokens, along the axes that seem to be theirs."""
+        changes = dict(zip(self.sizes, sizes, strict=True))
+        axes = {axis: size for axis, size in enumerate(value.shape) if size in self.sizes[1:]}
+        if value.dim() > 1 and value.size(0) == self.sizes[0]:
+            value = value[: sizes[0]]
+            axes.pop(0, None)
         pairs = any(part in name for part in ("mask", "bias", "alibi"))
-        for axis in axes[-2:] if pairs else axes[:1]:
-            value = value.narrow(axis, 0, min(tokens, x.size(1)))
+        for axis in [*axes][-2:] if pairs else [*axes][:1]:
+            value = value.narrow(axis, 0, min(value.size(axis), changes[axes[axis]]))
         return value
 
     def _recorded(self) -> Tensor:
@@ -101,7 +120,7 @@ class Replay:
 
     def _is_padding(self) -> bool:
         """Tell whether the mask is the same for all queries."""
-        mask, (samples, tokens) = self._recorded(), self.sizes
+        mask, (samples, tokens, _) = self._recorded(), self.sizes
         if mask.dim() == 2:
             return mask.size(0) == samples != tokens or "padding" in str(self.mask)
         return mask.size(-2) == 1
