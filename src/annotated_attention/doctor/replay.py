@@ -10,7 +10,6 @@ from annotated_attention.doctor.adapters import Adapted
 from annotated_attention.doctor.patient import Failed, Inputs, NotAsked, Patient
 from annotated_attention.doctor.recording import Call, tensors
 
-
 _HIDES = -1e4  # no learned bias, but a mask that has been added to it
 
 
@@ -39,8 +38,8 @@ class Replay:
         call: the call that is made again.
         kind: ``"self"``, ``"memory"`` or ``"cross"``, by how many hidden states differ.
         sizes: how many samples, queries and keys the model gave it.
-        mask: the name of its mask; None if the model gave it none, or if there is a bias beside it,
-            which may hold the mask already: what that hides is then shown.
+        mask: the name of its mask; None if the model gave it none, or has added it to a bias, which
+            then hides nothing.
     """
 
     def __init__(self, call: Call) -> None:
@@ -52,9 +51,8 @@ class Replay:
         self.kind = ("self", "memory", "cross")[len(distinct) - 1] if len(distinct) < 4 else ""
         self.sizes = states[0].size(0), states[0].size(1), states[-1].size(1)
         masks = [name for name, x in call.arguments.items() if "mask" in name and self._ends(x)]
-        others = [x for name, x in call.arguments.items() if name not in (*masks, *call.states)]
-        n = self.sizes[1]
-        biased = any(self._ends(x) and x.dim() > 2 and x.size(-2) == n for x in others)
+        biases = [x for name, x in call.arguments.items() if "bias" in name and self._ends(x)]
+        biased = any(bool((x < _HIDES).any()) for x in biases)
         self.mask = masks[0] if masks and not biased else None
 
     def _ends(self, value: Any) -> bool:
@@ -94,7 +92,7 @@ class Replay:
         if not isinstance(value, Tensor):
             return copy.deepcopy(value)  # a call changes its cache
         if value.is_floating_point():
-            value = torch.zeros_like(value) if name == "residual" else value.to(dtype)
+            value = (torch.zeros_like(value) if name == "residual" else value).to(dtype)
             if "bias" in name:
                 value = value.masked_fill(value < _HIDES, 0.0)
         elif value.is_complex() and dtype == torch.float64:
