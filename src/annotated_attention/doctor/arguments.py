@@ -55,7 +55,12 @@ _TIME = (
 _BATCH = r"b|bs|bsz|batch|batch_?size|bz|n_?batch\w*|B"
 
 
-def adapt(attend: Any, options: argparse.Namespace, notes: list[str]) -> tuple[Any, bool]:
+def adapt(attend: Any, options: argparse.Namespace, notes: list[str]) -> Any:
+    """Put the adapters around it that it needs, as ``answered`` does, whether it answers or not."""
+    return answered(attend, options, notes)[0]
+
+
+def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tuple[Any, bool]:
     """Put the adapters around it that the options ask for, and those that its arguments need.
 
     Args:

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from annotated_attention.doctor import conduct, symptoms
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
+from annotated_attention.doctor.names import KINDS
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised_in
+from annotated_attention.doctor.reference import TRUSTED, compare
 from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
 from annotated_attention.mistakes import MISTAKES
 
-KINDS = ("cross", "self", "causal", "memory")
 Test = Callable[[Patient], Iterator[Finding]]
 SYMPTOMS: dict[str, Test] = {
     # What is wrong here would show in every other answer: it is said once, and allowed for.
@@ -51,6 +52,7 @@ def examine(
     kind: str = "cross",
     module: nn.Module | None = None,
     max_length: int = 16,
+    reference: Callable[..., Any] | None = None,
     context_dim: int | None = None,
 ) -> Report:
     """Examine an attention, and report what is wrong with it.
@@ -71,6 +73,8 @@ def examine(
         module: holds the parameters, hooks and modes; None means ``attend`` or, for an adapter, the
             module inside it.
         max_length: length of the longest sequence that ``attend`` accepts, at least 2.
+        reference: another implementation, which is trusted, called in the same way. It is given the
+            parameters of ``attend``, and outputs and gradients are compared.
         context_dim: c, the width of the context of kind ``"memory"``; None means e.
 
     Returns:
@@ -79,7 +83,7 @@ def examine(
     Raises:
         ValueError: ``kind`` is none of the four, ``embed_dim`` is not divisible by ``num_heads``,
             a size is below 1, or ``max_length`` is below 2.
-        TypeError: ``attend`` cannot be called.
+        TypeError: ``attend`` or ``reference`` cannot be called.
 
     Examples:
         A self-attention with two mistakes that published code often has:
@@ -105,7 +109,14 @@ def examine(
         Write `heads.transpose(1, 2).reshape(b, n, h * d)` in place of `heads.reshape(b, n, h * d)`.
     """
     _check(attend, embed_dim, num_heads, kind, max_length)
+    if reference is not None:
+        _check(reference, embed_dim, num_heads, kind, max_length)
     patient = Patient(attend, embed_dim, num_heads, kind, module, max_length, context_dim)
+    return examine_patient(patient, reference)
+
+
+def examine_patient(patient: Patient, reference: Callable[..., Any] | None = None) -> Report:
+    """Examine what may be called in a way of its own."""
     tests = _Tests(patient)
     diagnosis = Diagnosis()
     try:
@@ -126,6 +137,8 @@ def examine(
         else:
             tests.run(*(name for name in SYMPTOMS if name not in ("meaning", "evaluation")))
             diagnosis = diagnose(patient)
+            if reference is not None:
+                tests.compare(reference)
     tests.end(diagnosis)
     findings = _merged(tests.findings, diagnosis, patient.kind)
     order = sorted(findings, key=lambda finding: finding.severity != WRONG)
@@ -258,6 +271,16 @@ class _Tests:
                 self.results[name] = worst
         return len(self.findings) > count
 
+    def compare(self, reference: Callable[..., Any]) -> None:
+        """Compare with a trusted implementation."""
+        try:
+            found = compare(self.patient, reference)
+        except NotAsked as reason:
+            self._not_asked.setdefault(str(reason), []).append(TRUSTED)
+            return
+        self.findings += found
+        self.results[TRUSTED] = found[0].severity if found else FINE
+
     def add(self, finding: Finding) -> None:
         """Add what was found about its answers, apart from all tests."""
         self.findings.append(replace(finding, test="answers"))
@@ -296,7 +319,7 @@ def _merged(findings: list[Finding], diagnosis: Diagnosis, kind: str) -> list[Fi
 # What a mistake in the computation does not explain.
 _CONDUCT = (
     "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
-    "inputs",
+    "inputs", TRUSTED,
 )  # fmt: skip
 
 

@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+KINDS = ("cross", "self", "causal", "memory")
+MEANINGS = ("blocked", "allowed", "additive")
+SHAPES = ("bnm", "b1nm", "bhnm", "nm", "bm", "b11m")
 # What they are usually called.
 NAMES = {
     role: names.split()
@@ -120,7 +123,7 @@ def usual(role: str, options: argparse.Namespace) -> Any:
     """Return the value that a role has, given the sizes; None if it has none."""
     e, h = options.embed_dim, options.num_heads
     values = {
-        "width": e, "heads": h, "groups": options.groups,
+        "width": e, "heads": h, "groups": getattr(options, "groups", h),
         "head width": e // h, "rotated": e // h // 2 * 2, "length": options.max_length,
         "none": 0.0, "bias": True,
         "causal": options.kind == "causal", "crossing": options.kind == "memory", "layer": 0,

@@ -3,11 +3,9 @@
 import contextlib
 import math
 import re
-import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +18,7 @@ from annotated_attention.doctor.adapted import (
     needs_mask,
     output_of,
 )  # fmt: skip
+from annotated_attention.doctor.places import Where, theirs
 from annotated_attention.doctor.state import State, is_lazy
 
 # How far two results may be apart that should be the same, relative to their size. Some code
@@ -27,10 +26,6 @@ from annotated_attention.doctor.state import State, is_lazy
 _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4}
 _IN_HALF = 0.1
 _LONGEST = 300
-_NOT_THEIRS = (
-    str(Path(torch.__file__).parent), str(Path(__file__).parent), sysconfig.get_path("stdlib"),
-    "<frozen",
-)  # fmt: skip
 
 
 class Failed(Exception):
@@ -368,14 +363,11 @@ def describe(error: BaseException) -> str:
     frame = raised_in(error)
     if frame is None:
         return text
-    file = Path(frame.filename)
-    here = Path.cwd()
-    shown = file.relative_to(here) if file.is_relative_to(here) else file.name
-    return f"{text} ({shown}, line {frame.lineno}: `{frame.line}`)"
+    return f"{text} ({Where(frame.filename, frame.lineno or 0, frame.line or '')})"
 
 
 def raised_in(error: BaseException) -> traceback.FrameSummary | None:
     """Find the innermost call in code that is neither PyTorch's, Python's nor the doctor's."""
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
-    return theirs[-1] if theirs else None
+    own = [frame for frame in frames if theirs(frame.filename)]
+    return own[-1] if own else None

@@ -4,7 +4,7 @@ import argparse
 import inspect
 from typing import Any
 
-from annotated_attention.doctor.arguments import adapt
+from annotated_attention.doctor.arguments import answered
 from annotated_attention.doctor.construction import build, is_factory, unguessed
 from annotated_attention.doctor.matching import unmatched
 from annotated_attention.doctor.names import Unasked
@@ -34,14 +34,14 @@ def prepare(target: Any, options: argparse.Namespace, notes: list[str]) -> Any:
         try:
             attend = build(target, options, said)
             built = list(said)
-            adapted, answered = adapt(attend, options, said)
+            adapted, answers = answered(attend, options, said)
         except Unasked:
             if groups == h and kept is None:
                 raise
             continue
-        if kept is None or answered:
+        if kept is None or answers:
             kept = adapted, said
-        if answered or not any("group" in x or "kv" in x or "key_value" in x for x in built):
+        if answers or not any("group" in x or "kv" in x or "key_value" in x for x in built):
             break
     assert kept is not None
     notes += kept[1]

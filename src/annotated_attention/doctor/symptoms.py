@@ -226,7 +226,8 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
         except FailedBackward:
             raise  # not for its mask
         except Failed as failure:
-            failures.append((case.name, str(failure)))
+            if not isinstance(failure, NotAsked):
+                failures.append((case.name, str(failure)))
             continue
         if finding is not None:
             yield finding
