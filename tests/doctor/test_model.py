@@ -187,7 +187,7 @@ def test_rotation_and_mask_are_those_of_the_model():
     reports = [*found.values()]
     assert reports[0].ok, reports[0]
     assert reports[0].results["blocked"] == "fine"
-    assert "query-order-matters" in reports[1].codes
+    assert "merge-without-transpose" in reports[1].codes
     assert "mask-inverted" in reports[2].codes
     assert "mask-ignored" in reports[3].codes
     assert not found.ok
