@@ -12,43 +12,28 @@ from typing import Any
 import torch
 from torch import nn
 
-from annotated_attention.doctor import adapters, extras, situations
-from annotated_attention.doctor.adapted import masks_of, module_of, output_of
+from annotated_attention.doctor import adapters, extras, layouts
+from annotated_attention.doctor.adapted import module_of, output_of
 from annotated_attention.doctor.construction import attempt
-from annotated_attention.doctor.influence import counts, moves, reactions
+from annotated_attention.doctor.forms import error_of, forms, hides_something, masked, patient_of
 from annotated_attention.doctor.matching import COUNTS, Plan, mask_names, plans
 from annotated_attention.doctor.names import (
     Unasked,
     named_parameters,
-    plain_name,
     refuse,
     takes_any,
 )
-from annotated_attention.doctor.patient import Failed, NotAsked, Patient
+from annotated_attention.doctor.patient import Failed
 
-SHAPES: dict[str, Callable[[Any, int], Any]] = {
-    "bnm": lambda attend, heads: attend,
-    "b1nm": lambda attend, heads: adapters.for_each_head(attend),
-    "bhnm": adapters.folded,
-    "nm": lambda attend, heads: adapters.for_all_samples(attend),
-    "bm": lambda attend, heads: adapters.for_all_queries(attend),
-    "b11m": lambda attend, heads: adapters.with_mask(
-        attend, lambda mask: mask[:, None, None, 0], "padding"
-    ),
-}
-MEANINGS: dict[str, Callable[[Any], Any]] = {
-    "blocked": lambda attend: attend,
-    "allowed": adapters.allowed,
-    "additive": adapters.additive,
-}
 _LAYOUTS: dict[str, Callable[[Any, int], Any]] = {
     "": lambda attend, heads: attend,
-    "(b, e, n)": lambda attend, heads: adapters.channel_first(attend),
-    "(b, e, n, 1)": lambda attend, heads: adapters.channel_first(attend, image=True),
-    "(n, e), one sample after the other": lambda attend, heads: adapters.one_by_one(attend),
-    "heads, (b, h, n, d)": adapters.heads_apart,
+    "(b, e, n)": lambda attend, heads: layouts.channel_first(attend),
+    "(b, e, n, 1)": lambda attend, heads: layouts.channel_first(attend, image=True),
+    "(n, e), one sample after the other": lambda attend, heads: layouts.one_by_one(attend),
+    "heads, (b, h, n, d)": layouts.heads_apart,
 }
 _TRIES, _FEW = 1500, 20  # ways to call; plans with a layout or a length that is not the usual one
+_CLOSE = 1e-4
 _TIME = (
     r"seq|seq_?len\w*|seq_?length|t|l|tgt_?len|src_?len|q_?len|length|time|n_?tokens|target_len\w*"
 )
@@ -154,14 +139,14 @@ class _Search:
             adapted = self._adapted(way)
             first = first or (adapted, way.plan)
             if always:
-                if masked := self._masked(adapted, way.plan, always=True):
+                if taken := self._masked(adapted, way.plan, always=True):
                     self._note(way)
-                    causal = self.options.kind == "causal"
-                    return adapters.causal(masked, 1) if causal else masked
+                    return adapters.causal(taken, 1) if self.options.kind == "causal" else taken
                 continue
-            error = _error(adapted, self.options)
+            error = error_of(adapted, self.options)
             if error is None:
-                return self._finished(adapted, way)
+                way = self._turned_right(way)
+                return self._finished(self._adapted(way), way)
             if isinstance(error, NotImplementedError):
                 break
         if first is None:
@@ -237,32 +222,51 @@ class _Search:
         self._note(way)
         self._give_abilities(adapted, way)
         if self.options.kind == "causal":
-            alone = plan.mask is None or _hides_something(adapted, self.options)
-            masked = None if alone else self._masked(adapted, plan)
-            return adapted if masked is None else adapters.causal(masked, 1)
+            alone = plan.mask is None or hides_something(adapted, self.options)
+            hidden = None if alone else self._masked(adapted, plan)
+            return adapted if hidden is None else adapters.causal(hidden, 1)
         if plan.mask is None:
             return adapters.without_mask(adapted)
         for name in self.masks:
             other = replace(plan, mask=name)
-            masked = self._masked(self._adapted(replace(way, plan=other)), other)
-            if masked is not None:
-                self._give_abilities(masked, way)
-                return masked
-        return next(self._forms(adapted, plan))[1]
+            taken = self._masked(self._adapted(replace(way, plan=other)), other)
+            if taken is not None:
+                self._give_abilities(taken, way)
+                return taken
+        return next(forms(adapted, plan.mask, self.options))[1]
 
-    def _give_abilities(self, adapted: Any, way: "_Way") -> None:
-        """Let it be called with its tokens at any positions, where it is told where they stand."""
-        further = way.plan.further.values()
-        turned = [x for x in further if isinstance(x, extras.Made) and x.turns]
+    def _masked(self, adapted: Any, plan: Plan, always: bool = False) -> Any:
+        return masked(adapted, plan.mask or "", self.options, self.notes, always)
+
+    def _turned_right(self, way: "_Way") -> _Way:
+        """Choose the layout of rotations in which they count by differences; or leave it."""
+        if self.options.kind not in ("self", "causal") or self._at_positions(way) is None:
+            return way
+        for plan in itertools.islice(self._plans(), _FEW):
+            other = replace(way, plan=plan)
+            same = {x: y for x, y in plan.further.items() if not isinstance(y, extras.Made)}
+            if all(way.plan.further.get(x, y) is y for x, y in same.items()) and _is_relative(
+                self._at_positions(other), self.options
+            ):
+                return other
+        return way
+
+    def _at_positions(self, way: "_Way") -> Callable[..., Any] | None:
+        """Return a call with tokens at any positions; None where it is not told where they are."""
+        turned = [x for x in way.plan.further.values() if isinstance(x, extras.Made) and x.turns]
         if not turned or way.layout:
-            return
+            return None
         call = way.plan.caller(self.attend, self.options.kind, self.positional)
         count = COUNTS[self.options.kind]
 
         def at_positions(x: torch.Tensor, positions: torch.Tensor) -> Any:
             return output_of(call(*(x,) * count, positions=positions), x.shape)[0]
 
-        adapted.at_positions = at_positions
+        return adapters.Adapted(at_positions, self.attend)
+
+    def _give_abilities(self, adapted: Any, way: "_Way") -> None:
+        if (at_positions := self._at_positions(way)) is not None:
+            adapted.at_positions = at_positions
 
     def _note(self, way: "_Way") -> None:
         said = f"called with {way.plan}"
@@ -275,72 +279,21 @@ class _Search:
         self.notes.append(f"called with {plan}")
         return adapted if self.options.kind == "causal" else adapters.without_mask(adapted)
 
-    def _forms(self, adapted: Any, plan: Plan) -> Iterator[tuple[tuple[str, str], Any]]:
-        """Give the forms of a mask, shape by shape, and within a shape meaning by meaning."""
-        given, h, name = self.options.mask_shape, self.options.num_heads, plan.mask or ""
-        shapes = list(SHAPES) if given == "auto" else [given]
-        meanings = [self.options.mask]
-        if self.options.mask == "auto":
-            meanings = _meanings(name)
-            if given == "auto" and meanings[0] == "additive":
-                shapes = ["b1nm", *(x for x in shapes if x != "b1nm")]
-        for shape in shapes:
-            for numbers in (False, True):
-                for meaning in meanings:
-                    if numbers and meaning == "additive":
-                        continue
-                    form = adapters.numbers(adapted) if numbers else adapted
-                    if meaning == "additive" and "attention_mask" in name:
-                        form = adapters.additive(form, finite=True)
-                    else:
-                        form = MEANINGS[meaning](form)
-                    yield (shape, meaning), SHAPES[shape](form, h)
 
-    def _masked(self, adapted: Any, plan: Plan, always: bool = False) -> Any:
-        """Adapt the mask to the form that it takes; try what no option says. None: it takes none.
-
-        Among the meanings of the first shape that works, that which hides what is blocked counts.
-        """
-        causal = self.options.kind == "causal"
-        for needed in (True,) if always else (False, True):
-            works: dict[tuple[str, str], Any] = {}
-            for form, candidate in self._forms(adapted, plan):
-                if works and next(iter(works))[0] != form[0]:
-                    break
-                if causal and masks_of(candidate) == "padding":
-                    continue
-                made = adapters.always_masked(candidate) if needed else candidate
-                if form not in works and _answers(made, self.options):
-                    works[form] = made
-            if works:
-                hides = [form for form in works if _hides(works[form], self.options)]
-                chosen = (hides or [*works])[0]
-                if hides and self.options.mask == "auto":
-                    axes = _AXES[chosen[0]]
-                    self.notes.append(f"`{plan.mask}` is {axes}, {_MEANS[chosen[1]]}")
-                return works[chosen]
-        return None
-
-
-_AXES = {"bnm": "(b, n, m)", "b1nm": "(b, 1, n, m)", "bhnm": "(b * h, n, m)", "nm": "(n, m)",
-         "bm": "(b, m)", "b11m": "(b, 1, 1, m)"}  # fmt: skip
-_MEANS = {
-    "blocked": "True = blocked",
-    "allowed": "True = allowed (`--mask blocked` says otherwise)",
-    "additive": "added to the scores",
-}
-
-
-def _meanings(name: str) -> list[str]:
-    """Return what True in a mask of this name may mean, the likeliest first."""
-    plain = plain_name(name)
-    if re.search("block|padding|pad_mask|is_pad|future|look_ahead", plain):
-        return ["blocked"]
-    if re.search("allow|valid|keep|visible", plain):
-        return ["allowed"]
-    if plain == "attention_mask" or "bias" in plain:
-        return ["additive", "blocked", "allowed"]
-    return ["blocked", "allowed", "additive"]
+def _is_relative(at_positions: Callable[..., Any] | None, options: argparse.Namespace) -> bool:
+    """Tell whether positions count, by their differences alone."""
+    if at_positions is None:
+        return False
+    patient = patient_of(at_positions, "causal", options)
+    with patient.admitted(as_it_is=True):
+        x, places = patient.draw(1).query, torch.arange(patient.n)
+        try:
+            near, moved, far = (
+                patient.ask_for(at_positions, x, at) for at in (places, places + 7, 3 * places)
+            )
+        except Failed:
+            return False
+        return patient.gap(moved, near) < _CLOSE < patient.gap(far, near)
 
 
 def _kind_for(parameters: dict[str, inspect.Parameter]) -> str:
@@ -360,73 +313,3 @@ def _time_first(function: Any) -> bool:
         and re.fullmatch(_TIME, found[1], re.IGNORECASE)
         and re.fullmatch(_BATCH, found[2], re.IGNORECASE)
     )
-
-
-def _patient(attend: Any, kind: str, options: argparse.Namespace) -> Patient:
-    e, h = options.embed_dim, options.num_heads
-    return Patient(attend, e, h, kind, None, options.max_length, options.context_dim)
-
-
-def _error(attend: Any, options: argparse.Namespace) -> BaseException | None:
-    """Return what a call without a mask raises; None if it is answered."""
-    kind = options.kind
-    patient = _patient(attend if kind == "causal" else _bare(attend), kind, options)
-    with patient.admitted(as_it_is=True):
-        try:
-            patient.ask(patient.draw(1))
-        except Failed as failure:
-            return failure.error or failure
-        except NotAsked as reason:
-            return reason
-    return None
-
-
-def _bare(attend: Any) -> Any:
-    """Leave out the mask, and so keep the length."""
-    return adapters.without_mask(attend)
-
-
-def _hides_something(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether some tokens do not see each other although there is no mask."""
-    patient = _patient(attend, "causal", options)
-    with patient.admitted():
-        try:
-            inputs = patient.draw(1)
-            own = torch.arange(len(inputs.query))
-            return not counts(reactions(patient, inputs)["query"])[own, :, own].all()
-        except Failed:
-            return False
-
-
-def _kind(options: argparse.Namespace) -> str:
-    return "self" if options.kind == "causal" else str(options.kind)
-
-
-def _answers(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether calls with and without such masks work, at sizes that do not fit by chance."""
-    patient = _patient(attend, _kind(options), options)
-    with patient.admitted(as_it_is=True):
-        try:
-            for case in (situations.free(patient), *situations.masked(patient)):
-                patient.ask(case.inputs, case.blocked)
-        except Failed:
-            return False
-    return True
-
-
-def _hides(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether exactly the keys that are blocked have no influence."""
-    patient = _patient(attend, _kind(options), options)
-    with patient.admitted():
-        for case in situations.masked(patient):
-            assert case.blocked is not None
-            try:
-                moved = moves(patient, case.inputs, case.blocked) > 100 * patient.tolerance
-            except Failed:
-                return False
-            apart = torch.ones_like(case.blocked)
-            if patient.kind != "cross":
-                apart &= ~torch.eye(patient.n, dtype=torch.bool)
-            if ((moved == case.blocked) & apart).any():
-                return False
-    return True

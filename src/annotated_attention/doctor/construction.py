@@ -247,6 +247,10 @@ def configuration(hint: Any, given: dict[str, Any], options: argparse.Namespace)
     return Settings(options, given)
 
 
+def _type_name(hint: Any) -> str:
+    return hint if isinstance(hint, str) else getattr(hint, "__name__", "")
+
+
 def _filled(kind: Any, given: dict[str, Any], options: argparse.Namespace) -> Any:
     """Make a dataclass: sizes by their names, what has no default by guessing."""
     values = dict(given)
@@ -257,6 +261,8 @@ def _filled(kind: Any, given: dict[str, Any], options: argparse.Namespace) -> An
         value = usual(role_of(field.name), options)
         if value is None and required:
             value = _value(kind, field.name, named_parameters(kind)[field.name], given, options)
-        if value is not None and value is not inspect.Parameter.empty:
+        if value is inspect.Parameter.empty:  # something of its type
+            value = {"str": "", "int": 1, "float": 1.0}.get(_type_name(field.type))
+        if value is not None or required:
             values[field.name] = value
     return kind(**values)

@@ -71,12 +71,17 @@ def _placed(make: Callable[[Tensor], Any], form: str, width: int) -> Callable[..
     return made
 
 
-_FORMS = ("b n d", "n d", "n d/2", "1 n d", "1 1 n d", "1 1 n d/2", "n dd", "1 n d/2")
+_FORMS = ("b n d", "n d", "n d/2", "1 n d", "1 1 n d", "1 1 n d/2", "n dd", "1 n d/2", "b n dd")
+
+
+def _axes(width: int) -> tuple[str, ...]:
+    """Leave out forms that fit by chance, since they are broadcast."""
+    return tuple(form for form in _FORMS if width > 2 or not form.endswith("d/2"))
 
 
 def _pairs(width: int) -> list[Made]:
     found = []
-    for form in _FORMS:
+    for form in _axes(width):
         cos, sin = _placed(torch.cos, form, width), _placed(torch.sin, form, width)
 
         def make(*x: Any, cos: Any = cos, sin: Any = sin) -> tuple[Tensor, Tensor]:
@@ -89,7 +94,7 @@ def _pairs(width: int) -> list[Made]:
 def _singles(change: Callable[[Tensor], Tensor], width: int, says: str) -> list[Made]:
     return [
         Made(_placed(change, form, width), f"{says} ({form.replace(' ', ', ')})", True)
-        for form in _FORMS
+        for form in _axes(width)
     ]
 
 
@@ -138,6 +143,23 @@ def _drawn(name: str, e: int) -> list[Made]:
     return [Made(draw, "drawn, (e, e)")]
 
 
+def _embeddings(e: int) -> list[Made]:
+    """Draw a vector for each position: zeros would hide what is made from them."""
+
+    def drawn(axes: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        def draw(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
+            source = torch.Generator().manual_seed(0)
+            table = torch.randn(64, e, generator=source, dtype=torch.float64).to(x.dtype)
+            found = table[: x.size(1)]
+            return found if axes == 2 else found.expand(x.size(0) if axes == 4 else 1, -1, -1)
+
+        return draw
+
+    return [
+        Made(drawn(i), f"drawn, ({x})") for i, x in ((4, "b, n, e"), (3, "1, n, e"), (2, "n, e"))
+    ]
+
+
 def _place(shape: str) -> list[Made]:
     def make(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
         return positions if shape == "n" else positions.expand(x.size(0), -1)
@@ -167,6 +189,14 @@ def candidates(
     for rows, columns in _SIDES:
         if {rows, columns} <= {*map(plain_name, names)} and plain in (rows, columns):
             return [1] if plain == columns else _number(lambda x, y: x.size(1), "n")
+    hint = parameter.annotation
+    text = hint if isinstance(hint, str) else str(hint)
+    if (
+        hint is bool
+        or text == "bool"
+        or plain.startswith(("is_", "use_", "output_", "return_", "need_"))
+    ):
+        return [False]
     if make := known(plain):
         return make(options)
     if re.fullmatch(_MATRICES, plain):
@@ -174,10 +204,6 @@ def candidates(
     role = role_of(name)
     if role and role != "config" and usual(role, options) is not None:
         return [usual(role, options)]
-    hint = parameter.annotation
-    text = hint if isinstance(hint, str) else str(hint)
-    if hint is bool or text == "bool" or plain.startswith(("is_", "use_", "output_", "return_")):
-        return [False]
     if type(None) in typing.get_args(hint) or "None" in text or "Optional" in text:
         return [None]
     return []
@@ -217,7 +243,7 @@ _KNOWN: _Makers = {
         *_singles(lambda angle: angle, _half(o), "angles"),
         *_complex(_half(o)),
         None,
-        *_zeros(1, "b n e", "1 n e", "n e"),
+        *_embeddings(o.embed_dim),
     ],
     r"cos": lambda o: _singles(torch.cos, _half(o), "cosines"),
     r"sin": lambda o: _singles(torch.sin, _half(o), "sines"),

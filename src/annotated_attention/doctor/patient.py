@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import re
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from annotated_attention.doctor.adapted import (
     output_of,
 )  # fmt: skip
 from annotated_attention.doctor.places import Where, theirs
-from annotated_attention.doctor.state import State, is_lazy
+from annotated_attention.doctor.state import State, give_size, left_as_it_was, settable
 
 # How far two results may be apart that should be the same, relative to their size. Some code
 # computes its softmax in float32, whatever it is given.
@@ -258,12 +257,12 @@ class Patient:
         """
         own = [] if self.module is None else [x.dtype for x in self.module.parameters()]
         dtypes = [*own[:1], torch.float32, torch.bfloat16, torch.float16]
-        with torch.random.fork_rng(devices=[]), _left_as_it_was(self.module):
+        with torch.random.fork_rng(devices=[]), left_as_it_was(self.module):
             torch.manual_seed(0)
             if self.module is not None:
                 self.module.eval()
             if self.module is not None and not as_it_is:
-                _give_size(self.module)
+                give_size(self.module)
             for dtype in () if as_it_is else (torch.float64, *dtypes):
                 with self.converted(dtype):
                     if not self.works():
@@ -285,7 +284,7 @@ class Patient:
         """Run the block in another dtype."""
         before, self.dtype = self.dtype, dtype
         try:
-            with _left_as_it_was(self.module):
+            with left_as_it_was(self.module):
                 if self.module is not None:
                     self.module.to(dtype)
                 yield
@@ -296,7 +295,7 @@ class Patient:
     def dropping(self, probability: float) -> Iterator[int]:
         """Set every dropout that can be found, and yield how many there are."""
         found: list[tuple[Any, str, float]] = []
-        for part in _settable(self.module):
+        for part in settable(self.module):
             for name, value in vars(part).items():
                 named = "drop" in name.lower() or (name == "p" and "Dropout" in type(part).__name__)
                 if named and isinstance(value, float) and 0 <= value < 1:
@@ -308,63 +307,6 @@ class Patient:
         finally:
             for part, name, value in found:
                 setattr(part, name, value)
-
-
-def _settable(module: nn.Module | None) -> list[Any]:
-    """Return the parts of a module, and the configurations that they keep."""
-    parts: list[Any] = [] if module is None else [*module.modules()]
-    kept = [x for part in parts for name, x in vars(part).items() if _is_configuration(name, x)]
-    return [*parts, *{id(x): x for x in kept}.values()]
-
-
-def _is_configuration(name: str, value: object) -> bool:
-    named = re.search(r"config|cfg|args|params|opt", name) is not None
-    return named and hasattr(value, "__dict__") and not isinstance(value, nn.Module | type)
-
-
-@contextlib.contextmanager
-def _left_as_it_was(module: nn.Module | None) -> Iterator[None]:
-    """Put back parameters, their gradients, buffers and modes, the very same tensors."""
-    if module is None or is_lazy(module):
-        yield
-        return
-    parts = list(module.modules())
-    modes = [part.training for part in parts]
-    tensors = [(x, x.data, x.grad) for x in module.parameters()]
-    buffers = [(part, name, x) for part in parts for name, x in part._buffers.items()]
-    values = [None if x is None else x.clone() for _, _, x in buffers]
-    for x, _, _ in tensors:
-        x.grad = None  # converting a parameter would convert its gradient in place
-    try:
-        yield
-    finally:
-        for x, data, grad in tensors:
-            x.data = data
-            x.grad = grad
-        for (part, name, buffer), value in zip(buffers, values, strict=True):
-            part._buffers[name] = buffer
-            if buffer is not None and value is not None:
-                buffer.data.copy_(value)
-        for part, mode in zip(parts, modes, strict=True):
-            part.training = mode
-
-
-def _give_size(module: nn.Module) -> None:
-    """Make weights that are zero or tiny as large as usual: an effect that is zero shows nothing.
-
-    Runs inside ``_left_as_it_was``, on new tensors.
-    """
-    source = torch.Generator().manual_seed(0)
-    for x in () if is_lazy(module) else module.parameters():
-        if not x.is_floating_point() or not x.numel():
-            continue
-        usual = x.shape[-1] ** -0.5 if x.dim() > 1 else 0.1
-        size = x.data.double().square().mean().sqrt().item()
-        if size == 0:
-            drawn = torch.randn(x.shape, generator=source, dtype=torch.float64)
-            x.data = (drawn * usual).to(x)
-        elif x.dim() > 1 and size < usual / 3:
-            x.data = x.data * (usual / size)
 
 
 def describe(error: BaseException) -> str:

@@ -1,9 +1,13 @@
-"""What calls leave behind in a module, besides its parameters: put back after each."""
+"""The state of a module: put back after each call, and after the examination."""
 
+import contextlib
+import re
 from collections import deque
+from collections.abc import Iterator
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy as is_uninitialized
 
@@ -82,3 +86,60 @@ class State:
             if holder.get(name, _NO_HOLDERS) is not value:
                 self.changed.add(str(name))
                 holder[name] = value
+
+
+def settable(module: nn.Module | None) -> list[Any]:
+    """Return the parts of a module, and the configurations that they keep."""
+    parts: list[Any] = [] if module is None else [*module.modules()]
+    kept = [x for part in parts for name, x in vars(part).items() if _is_configuration(name, x)]
+    return [*parts, *{id(x): x for x in kept}.values()]
+
+
+def _is_configuration(name: str, value: object) -> bool:
+    named = re.search(r"config|cfg|args|params|opt", name) is not None
+    return named and hasattr(value, "__dict__") and not isinstance(value, nn.Module | type)
+
+
+@contextlib.contextmanager
+def left_as_it_was(module: nn.Module | None) -> Iterator[None]:
+    """Put back parameters, their gradients, buffers and modes, the very same tensors."""
+    if module is None or is_lazy(module):
+        yield
+        return
+    parts = list(module.modules())
+    modes = [part.training for part in parts]
+    tensors = [(x, x.data, x.grad) for x in module.parameters()]
+    buffers = [(part, name, x) for part in parts for name, x in part._buffers.items()]
+    values = [None if x is None else x.clone() for _, _, x in buffers]
+    for x, _, _ in tensors:
+        x.grad = None  # converting a parameter would convert its gradient in place
+    try:
+        yield
+    finally:
+        for x, data, grad in tensors:
+            x.data = data
+            x.grad = grad
+        for (part, name, buffer), value in zip(buffers, values, strict=True):
+            part._buffers[name] = buffer
+            if buffer is not None and value is not None:
+                buffer.data.copy_(value)
+        for part, mode in zip(parts, modes, strict=True):
+            part.training = mode
+
+
+def give_size(module: nn.Module) -> None:
+    """Make weights that are zero or tiny as large as usual: an effect that is zero shows nothing.
+
+    Runs inside ``left_as_it_was``, on new tensors.
+    """
+    source = torch.Generator().manual_seed(0)
+    for x in () if is_lazy(module) else module.parameters():
+        if not x.is_floating_point() or not x.numel():
+            continue
+        usual = x.shape[-1] ** -0.5 if x.dim() > 1 else 0.1
+        size = x.data.double().square().mean().sqrt().item()
+        if size == 0:
+            drawn = torch.randn(x.shape, generator=source, dtype=torch.float64)
+            x.data = (drawn * usual).to(x)
+        elif x.dim() > 1 and size < usual / 3:
+            x.data = x.data * (usual / size)
