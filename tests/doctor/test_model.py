@@ -240,8 +240,10 @@ class Hides(nn.Module):
         super().__init__()
         self.qkv, self.out = nn.Linear(E, 3 * E), nn.Linear(E, E)
 
-    def forward(self, x, lengths=None, position_bias=None, attention_mask=None):
+    def forward(self, x, context=None, lengths=None, position_bias=None, attention_mask=None):
         q, k, v = self.qkv(x).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
+        if context is not None:
+            _, k, v = self.qkv(context).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
         scores = q @ k.mT / math.sqrt(E // H)
         if lengths is not None:
             hidden = torch.arange(x.size(1)) >= lengths[:, None, None, None]
@@ -267,6 +269,12 @@ def test_a_mask_that_is_in_the_bias_already_is_not_said_to_be_ignored():
     )[""]  # fmt: skip
     assert found.ok, found
     assert "order-matters" in found.codes
+    bias = torch.zeros(1, H, M, N) + mask
+    found = examine_model(
+        Hides(), torch.randn(B, M, E), torch.randn(B, N, E), position_bias=bias
+    )[""]  # fmt: skip
+    assert found.ok, found
+    assert found.results["key order"] == "fine"
 
 
 class Fixed(nn.Module):
