@@ -85,7 +85,7 @@ def test_a_plain_function_can_be_examined():
     found = examine(attend, embed_dim=E, num_heads=1)
     assert found.ok
     assert found.name == "attend"
-    assert found.codes == ("finite-fill",)
+    assert found.codes == ("finite-fill", "scale-by-convention")
     assert any(reason.startswith("dropout, ") for reason in found.not_examined)
 
 
@@ -210,7 +210,7 @@ def test_randomness_that_cannot_be_switched_off_leaves_the_rest_unexamined():
     assert found.codes == ("dropout-in-evaluation",)
     assert set(found.results) == {"answers", "meaning", "evaluation"}
     (reason,) = (text for text in found.not_examined if "a different result each time" in text)
-    assert reason.startswith("precision, key order, ")
+    assert reason.startswith("precision, attention, visible, key order, ")
 
 
 @pytest.mark.parametrize("looked_into", [True, False])

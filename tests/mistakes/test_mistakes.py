@@ -73,6 +73,9 @@ DIFFERS = {
     "chunks-in-the-wrong-order": EVERYWHERE,
     "interleaved-per-head": EVERYWHERE,
     "shared-heads": EVERYWHERE,
+    "keys-of-one-head": EVERYWHERE,
+    "keys-from-queries": EVERYWHERE,
+    "values-from-keys": EVERYWHERE,
     "keys-and-values-swapped": EVERYWHERE,
     "output-projection-missing": EVERYWHERE,
     "output-projection-doubled": EVERYWHERE,
@@ -82,12 +85,15 @@ DIFFERS = {
     "split-and-merge-without-transpose": EVERYWHERE,
     "batch-mixed-into-sequence": SEVERAL,
     "heads-of-other-samples": SEVERAL,
+    "heads-attended-over": EVERYWHERE,
     "no-scale": EVERYWHERE,
     "scale-by-model-width": EVERYWHERE,
     "scale-twice": EVERYWHERE,
+    "scale-inverted": EVERYWHERE,
     "scale-by-length": EVERYWHERE,
     "softmax-over-queries": EVERYWHERE,
     "softmax-over-heads": EVERYWHERE,
+    "weights-averaged-over-heads": EVERYWHERE,
     "dropout-before-softmax": {TRAINING},
     "dropout-in-evaluation": {EVALUATION},
 }
@@ -112,7 +118,7 @@ def output(version, situation):
     torch.manual_seed(1)
     try:
         return module(*copy.deepcopy(inputs), **options)[0].detach()
-    except (RuntimeError, TypeError):
+    except (RuntimeError, TypeError, ValueError):
         return None
 
 
@@ -173,6 +179,25 @@ def test_call_instead_of_forward_runs_no_hooks():
         module.register_forward_hook(lambda module, *_: seen.append(type(module).__name__))
         module(*cross()[0])
     assert seen == ["MultiheadAttention"]
+
+
+@pytest.mark.parametrize(
+    ("code", "dead"), [("keys-of-one-head", 1), ("keys-from-queries", 1), ("values-from-keys", 2)]
+)
+def test_dead_rows_of_a_projection_that_another_stands_in_for(code, dead):
+    module = made(MISTAKES[code].version)
+    module(*cross()[0])[0].sum().backward()
+    used = (module.in_proj_weight.grad.abs().sum(1).view(3, H, D) > 0).any(-1)
+    expected = torch.ones(3, H, dtype=torch.bool)
+    expected[dead, 1 if code == "keys-of-one-head" else 0 :] = False
+    assert torch.equal(used, expected)
+
+
+def test_heads_attended_over_keep_tokens_apart():
+    x = tokens(2, 5)
+    module = made(MISTAKES["heads-attended-over"].version)
+    single = [module(*(x[:, i : i + 1],) * 3)[0] for i in range(5)]
+    torch.testing.assert_close(module(x, x, x)[0], torch.cat(single, 1))
 
 
 @pytest.mark.parametrize("batch_first", [True, False])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.doctor import situations
-from annotated_attention.doctor.parameters import unregistered
+from annotated_attention.doctor.parameters import unregistered, unused_rows
 from annotated_attention.doctor.patient import Failed, Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 
@@ -93,10 +93,9 @@ def dropout(patient: Patient) -> Iterator[Finding]:
         try:
             inputs = patient.draw(1)
             varied = variation(patient, inputs)
-            length = 1 if patient.kind != "cross" else patient.m
-            flat = Inputs(inputs.query, inputs.key, inputs.value[:, :1].expand(-1, length, -1))
-            if patient.kind != "cross":
-                flat = inputs.map(lambda x: x[:, :1].expand_as(x))
+            flat = inputs.map(lambda x: x[:, :1].expand_as(x))
+            if patient.kind == "cross" and not patient.memory:
+                flat = Inputs(inputs.query, inputs.key, flat.value)
             constant = variation(patient, flat)
         finally:
             module.eval()
@@ -214,6 +213,17 @@ def gradients(patient: Patient) -> Iterator[Finding]:
             f"{len(dead)} of {len(named)}: {', '.join(dead[:5])}{' …' if len(dead) > 5 else ''}",
             "they are created and never used, as an output projection that is not applied",
             "Use them, or do not create them.",
+        )
+    if patient.module is not None and (rows := unused_rows(patient.module)):
+        name, which = next(iter(rows.items()))
+        yield Finding(
+            "rows-without-gradient",
+            WRONG,
+            "no gradient reaches a part of a projection",
+            f"{len(which)} of {len(named[name])} rows of {name}, from {which[0]} to {which[-1]}",
+            "one head's queries, keys or values used for all heads, values made by the projection "
+            "of the keys, or keys by that of the queries",
+            "Give every head rows of its own, and use them.",
         )
     reached = [x.grad for x in (inputs.query, *named.values()) if x.grad is not None]
     if not all(grad.isfinite().all() for grad in reached):

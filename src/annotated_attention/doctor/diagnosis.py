@@ -84,9 +84,8 @@ def diagnose(patient: Patient) -> Diagnosis:
             result.agreement = _say(answers, "the right version", reading)
             return result
     result.reason = (
-        f"projections are found ({usual[0].how}), but neither the right version nor a mistake "
-        "gives these outputs with them: it may do more than attention, have positions inside, "
-        "or make two mistakes at once"
+        f"projections are found ({usual[0].how}), and no version gives these outputs with them: "
+        "it does more, has positions inside, or makes two mistakes at once"
     )
     return result
 

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor import conduct, symptoms
+from annotated_attention.doctor import conduct, demands, groups, masking, protocols, symptoms
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
+from annotated_attention.doctor.inside import Inside, cleared, located, named, summary
 from annotated_attention.doctor.names import KINDS
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised_in
 from annotated_attention.doctor.reference import TRUSTED, compare
@@ -20,24 +21,32 @@ from annotated_attention.mistakes import MISTAKES
 Test = Callable[[Patient], Iterator[Finding]]
 SYMPTOMS: dict[str, Test] = {
     # What is wrong here would show in every other answer: it is said once, and allowed for.
-    "meaning": symptoms.meaning,
+    "meaning": masking.meaning,
     "evaluation": conduct.evaluation,
     "precision": conduct.precision,
+    "attention": demands.attention,
+    "visible": demands.visible,
     "key order": symptoms.key_order,
     "query order": symptoms.query_order,
     "queries apart": symptoms.queries_apart,
     "samples apart": symptoms.samples_apart,
     "equal values": symptoms.equal_values,
-    "blocked": symptoms.blocked_keys,
-    "future": symptoms.future,
+    "blocked": masking.blocked_keys,
+    "future": masking.future,
     "prefix": symptoms.prefix,
-    "padding": symptoms.padding,
-    "alone": symptoms.alone,
-    "fully masked rows": symptoms.fully_masked_rows,
+    "padding": masking.padding,
+    "alone": masking.alone,
+    "fully masked rows": masking.fully_masked_rows,
     "dropout": conduct.dropout,
+    "training": demands.training,
     "weights": conduct.weights,
     "registration": conduct.registration,
     "gradients": conduct.gradients,
+    "groups": groups.groups,
+    "rotation": protocols.rotation,
+    "cache": protocols.cache,
+    "window": protocols.window,
+    "packing": protocols.packing,
     "hooks": conduct.hooks,
     "half precision": conduct.half_precision,
     "inputs": conduct.inputs_untouched,  # last: about all calls before
@@ -117,8 +126,7 @@ def examine(
 
 def examine_patient(patient: Patient, reference: Callable[..., Any] | None = None) -> Report:
     """Examine what may be called in a way of its own."""
-    tests = _Tests(patient)
-    diagnosis = Diagnosis()
+    tests, diagnosis, inside = _Tests(patient), Diagnosis(), Inside(patient)
     with patient.admitted(), contextlib.ExitStack() as calmed:
         try:
             patient.ask(patient.draw(0))
@@ -135,8 +143,9 @@ def examine_patient(patient: Patient, reference: Callable[..., Any] | None = Non
             diagnosis = diagnose(patient)
             if reference is not None:
                 tests.compare(reference)
-    tests.end(diagnosis)
-    findings = _merged(tests.findings, diagnosis, patient.kind)
+        tests.look(inside, diagnosis)
+        tests.end(diagnosis)
+        findings = located(inside, _merged(tests, diagnosis))
     order = sorted(findings, key=lambda finding: finding.severity != WRONG)
     return Report(
         patient.name,
@@ -145,6 +154,7 @@ def examine_patient(patient: Patient, reference: Callable[..., Any] | None = Non
         tests.results,
         diagnosis.agreement,
         diagnosis.version,
+        summary(inside),
     )
 
 
@@ -236,6 +246,7 @@ class _Tests:
 
     Attributes:
         findings: in the order in which they were found.
+        seen: the mistakes that show inside.
         results: as in ``Report``.
         not_examined: as in ``Report``, when it has ended.
     """
@@ -243,6 +254,7 @@ class _Tests:
     def __init__(self, patient: Patient) -> None:
         self.patient = patient
         self.findings: list[Finding] = []
+        self.seen: list[Finding] = []
         self.results = {"answers": FINE}
         self._not_asked: dict[str, list[str]] = {}
         self._failed: dict[str, list[str]] = {}
@@ -281,6 +293,21 @@ class _Tests:
         self.findings.append(replace(finding, test="answers"))
         self.results["answers"] = finding.severity
 
+    def look(self, inside: Inside, diagnosis: Diagnosis) -> None:
+        """Look inside; where the weights could be compared, only for the lines."""
+        complaints = [x for x in self.findings if x.severity == WRONG and x.test not in _CONDUCT]
+        if diagnosis.version != "right":
+            self.seen = named(inside, complaints)
+        if not diagnosis.version and all(x.severity != WRONG for x in self.seen):
+            self.findings = cleared(inside, self.findings)
+        if inside.first is None:
+            self._not_asked.setdefault(inside.reason or "the call fails", []).append("inside")
+        elif not diagnosis.version:
+            severities = {finding.severity for finding in self.seen}
+            self.results["inside"] = max(
+                severities, key=(FINE, CONVENTION, WRONG).index, default=FINE
+            )
+
     def end(self, diagnosis: Diagnosis) -> None:
         """Add the errors on the way, what the weights said, and what did not come to be asked."""
         for message, names in self._failed.items():
@@ -296,25 +323,68 @@ class _Tests:
         self.not_examined = [f"{', '.join(x)}: {why}" for why, x in self._not_asked.items()]
 
 
-def _merged(findings: list[Finding], diagnosis: Diagnosis, kind: str) -> list[Finding]:
-    """Let the diagnosis speak for the symptoms that it explains, and say what to do."""
+def _merged(tests: _Tests, diagnosis: Diagnosis) -> list[Finding]:
+    """Put causes first, each with what it explains folded under it, and say what to do."""
+    findings, named = tests.findings, diagnosis.finding
     if diagnosis.appended:
         findings = [_by_design(finding) for finding in findings]
-    named = diagnosis.finding
+    causes = tests.seen if not diagnosis.version else []
     if named is not None:
-        explained = [f for f in findings if f.test not in _CONDUCT or f.code == named.code]
-        shown = [f.symptom for f in explained if f.severity == WRONG and f.symptom]
-        symptom = "; ".join(dict.fromkeys(shown)) or named.symptom
-        symptom = symptom or "no property fails; only the outputs are not the right version's"
-        rest = [f for f in findings if f not in explained]
-        findings = [replace(named, symptom=symptom, test="reference"), *rest]
-    return [_with_remedy(finding, kind) for finding in findings]
+        alike = (named.code, _SEEN_AS.get(named.code))
+        twin = next((x for x in tests.seen if x.code in alike), None)
+        if twin is not None:
+            named = replace(named, where=twin.where, remedy=twin.remedy)
+        causes = [replace(named, test="reference")]
+    for cause in reversed(causes):
+        wrong = cause.severity == WRONG
+        findings = _folded(cause, findings) if wrong else [*findings, cause]
+    alone = sum(finding.severity == WRONG for finding in findings) == 1
+    findings = [
+        replace(x, symptom=f"{x.symptom}; with the mask turned, nothing else is wrong")
+        if alone and x.test == "meaning" else x
+        for x in findings
+    ]  # fmt: skip
+    return [_with_remedy(finding, tests.patient.kind) for finding in findings]
 
 
+def _folded(cause: Finding, findings: list[Finding]) -> list[Finding]:
+    """Let a cause speak for the findings that follow from it."""
+    explained = [x for x in findings if x.code == cause.code or _explains(cause, x)]
+    rest = [x for x in findings if x not in explained]
+    shown = [x.symptom for x in explained if x.severity == WRONG and x.symptom]
+    symptom = cause.symptom if cause.test == "inside" else "; ".join(dict.fromkeys(shown))
+    symptom = symptom or cause.symptom
+    symptom = symptom or "no property fails; only the outputs are not the right version's"
+    codes = [code for x in explained for code in (x.code, *x.explains) if code != cause.code]
+    explains = tuple(dict.fromkeys((*cause.explains, *codes)))
+    return [replace(cause, symptom=symptom, explains=explains), *rest]
+
+
+def _explains(cause: Finding, finding: Finding) -> bool:
+    """Tell whether a finding follows from a cause that is named."""
+    if cause.test == "reference":
+        return finding.test not in _CONDUCT
+    if finding.test in (*_CONDUCT, "inside"):
+        return False
+    if cause.code.startswith(_OF_SCALES):
+        return finding.test in ("prefix", "padding") and cause.code == "scale-by-length"
+    if cause.code.startswith(_OF_MASKS):
+        return finding.test in _MASKED
+    return True
+
+
+# What may look different inside, where the outputs are the same.
+_SEEN_AS = {"mask-multiplied": "fill-does-not-block"}
+_OF_SCALES = ("scale-", "no-scale")
+_OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
+_MASKED = (
+    "key order", "query order", "queries apart", "samples apart", "equal values", "blocked",
+    "future", "prefix", "padding", "alone", "fully masked rows", "answers", "visible",
+)  # fmt: skip
 # What a mistake in the computation does not explain.
 _CONDUCT = (
     "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
-    "inputs", TRUSTED,
+    "inputs", TRUSTED, "training", "rotation", "cache", "window", "packing",
 )  # fmt: skip
 
 
@@ -337,9 +407,10 @@ def _with_remedy(finding: Finding, kind: str) -> Finding:
     mistake = MISTAKES.get(finding.code)
     if mistake is None:
         return finding
+    explained = f". {mistake.explanation}" if finding.severity == WRONG else ""
     way_out = f" {_TURN}" if finding.code == "mask-inverted" and kind != "causal" else ""
     return replace(
         finding,
-        cause=finding.cause or f"{mistake.title}. {mistake.explanation}",
+        cause=finding.cause or mistake.title + explained,
         remedy=f"{finding.remedy or mistake.remedy}{way_out}",
     )

@@ -19,10 +19,10 @@ def reactions(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -
         blocked: (b, n, m), or None.
 
     Returns:
-        For ``query``, ``key`` and ``value``, or for ``query`` alone where all are one tensor: the
-        largest reaction, [sample, query, sample, token]. Zeros where no gradient flows.
+        For ``query``, ``key`` and ``value``, for those that are one tensor once: the largest
+        reaction, [sample, query, sample, token]. Zeros where no gradient flows.
     """
-    leaves, tensors = _leaves(patient, inputs)
+    leaves, tensors = _leaves(inputs)
     output = patient.ask(leaves, blocked, gradient=True)
     b, n, _ = output.shape
     found = {name: x.new_zeros(b, n, b, x.size(1)) for name, x in tensors.items()}
@@ -38,7 +38,7 @@ def reactions(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -
                 allow_unused=True,
             )  # fmt: skip
         except Exception:  # such as a checkpoint, which may go back only once, or not by this way
-            leaves, tensors = _leaves(patient, inputs)
+            leaves, tensors = _leaves(inputs)
             output = patient.ask(leaves, blocked, gradient=True)
             patient.differentiate(output[i // n, i % n] @ direction)
             reaction = [x.grad for x in tensors.values()]
@@ -48,11 +48,16 @@ def reactions(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -
     return found
 
 
-def _leaves(patient: Patient, inputs: Inputs) -> tuple[Inputs, dict[str, Tensor]]:
+def _leaves(inputs: Inputs) -> tuple[Inputs, dict[str, Tensor]]:
     """Copy the inputs so that gradients reach them; gives them by name as well, each once."""
     leaves = inputs.map(lambda x: x.clone().requires_grad_())
-    names = ("query", "key", "value") if patient.kind == "cross" else ("query",)
-    return leaves, {name: getattr(leaves, name) for name in names}
+    return leaves, roles(leaves)
+
+
+def roles(inputs: Inputs) -> dict[str, Tensor]:
+    """Give the tensors by name, each once: ``query`` alone where all three are one."""
+    names = {id(x): name for name, x in reversed(vars(inputs).items())}
+    return {names[id(x)]: x for x in vars(inputs).values()}
 
 
 def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Tensor:
@@ -71,16 +76,38 @@ def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Te
     other = patient.draw(11, len(before), inputs.query.size(1), inputs.key.size(1))
     columns = []
     for j in range(inputs.key.size(1)):
-        after = patient.ask(_replaced(patient, inputs, other, j), blocked)
+        after = patient.ask(_replaced(inputs, other, j), blocked)
         columns.append((after - before).abs().amax(-1) / size)
     return torch.stack(columns, -1)
 
 
-def _replaced(patient: Patient, inputs: Inputs, other: Inputs, j: int) -> Inputs:
+def influence(
+    patient: Patient, inputs: Inputs, blocked: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Tell which keys have influence on a query, by their value or their score.
+
+    Args:
+        patient: the implementation under examination.
+        inputs: the tensors that it is called with.
+        blocked: (b, n, m), or None.
+
+    Returns:
+        (b, n, m) twice: those that have, more than rounding; and those that have none at all.
+    """
+    reaction = reactions(patient, inputs, blocked)
+    names = [name for name in reaction if name != "query"] or ["query"]
+    own = torch.arange(len(inputs.query))
+    strength = torch.stack([reaction[name][own, :, own] for name in names]).sum(0)
+    moved = moves(patient, inputs, blocked)
+    seen = counts(strength) | (moved > 100 * patient.tolerance)
+    return seen, (strength == 0) & (moved == 0)
+
+
+def _replaced(inputs: Inputs, other: Inputs, j: int) -> Inputs:
     def replace(x: Tensor, y: Tensor) -> Tensor:
         return torch.cat([x[:, :j], 3 * y[:, j : j + 1], x[:, j + 1 :]], 1)
 
-    if patient.kind != "cross":
+    if inputs.query is inputs.key:
         return Inputs(*(replace(inputs.query, other.query),) * 3)
     return Inputs(inputs.query, replace(inputs.key, other.key), replace(inputs.value, other.value))
 

@@ -87,6 +87,61 @@ def find(module: nn.Module, embed_dim: int, num_heads: int) -> Iterator[Projecti
         yield from _separate(roles, embed_dim, num_heads, flip)
 
 
+def unused_rows(module: nn.Module) -> dict[str, list[int]]:
+    """Find rows of projections that get no gradient, in those that get one at all.
+
+    Args:
+        module: its parameters hold gradients.
+
+    Returns:
+        By the name of the parameter: the rows, columns or heads, counted from 0.
+    """
+    found: dict[str, list[int]] = {}
+    named = {**dict(module.named_parameters()), **unregistered(module)}
+    for name in [
+        x.name for x in _matrices(module) if _role(x.name) in ("q", "k", "v", "qkv", "kv")
+    ]:
+        grad = named[name].grad
+        if grad is None or not grad.any():
+            continue
+        for axis in range(grad.dim()):
+            dead = (grad.movedim(axis, 0).flatten(1) == 0).all(1)
+            if dead.any():
+                found[name] = dead.nonzero().flatten().tolist()
+    return found
+
+
+def projection_rows(
+    module: nn.Module, roles: tuple[str, ...], d: int
+) -> dict[str, tuple[Tensor, int]]:
+    """Find projections of these roles, by name: each parameter, and the axis of its outputs.
+
+    Args:
+        module: where to look.
+        roles: keys of ``_ROLES``.
+        d: the width of a head, which divides the outputs.
+    """
+    named = dict(module.named_parameters())
+    found: dict[str, tuple[Tensor, int]] = {}
+    for x in _matrices(module):
+        axis = 0 if x.linear else 1
+        known = x.linear is not None and x.weight.dim() == 2 and x.name in named
+        if known and _role(x.name) in roles and x.weight.size(axis) % d == 0:
+            found[x.name] = named[x.name], axis
+    return found
+
+
+def output_projection(module: nn.Module, embed_dim: int) -> tuple[Tensor, int] | None:
+    """Find the output projection: the parameter, and the axis of its inputs; None if none is."""
+    named = dict(module.named_parameters())
+    for x in _matrices(module):
+        axis = 1 if x.linear else 0
+        known = x.linear is not None and x.weight.dim() == 2 and x.name in named
+        if known and _role(x.name) == "o" and x.weight.size(1 - axis) == embed_dim:
+            return named[x.name], axis
+    return None
+
+
 def _unclear(roles: dict[str, list[_Found]]) -> bool:
     return any(found.linear is None for group in roles.values() for found in group)
 

@@ -165,6 +165,19 @@ class Patient:
             self.changed.add("blocked")
         return self._output(result, inputs)
 
+    def ask_for(self, call: Callable[..., Any], x: Tensor, *rest: Any) -> Tensor:
+        """Ask in another way than by ``attend``, for an output that has the shape of ``x``.
+
+        Raises:
+            Failed: the implementation raised an error, or returned something else.
+        """
+        try:
+            with torch.no_grad():
+                result = call(x.clone(), *rest)
+        except Exception as error:
+            raise Failed(describe(error), error) from error
+        return self._output(result, Inputs(x, x, x))
+
     def _mask(self, given: Inputs, blocked: Tensor | None) -> Tensor | None:
         """Make the mask that is passed, which it may change: in the meaning that it was found."""
         if not self.inverted:

@@ -55,6 +55,7 @@ class Where(NamedTuple):
 def where(frame: Frame) -> Where:
     """Read the line of a frame."""
     file, line = frame
+    linecache.checkcache(file)
     return Where(file, line, linecache.getline(file, line).strip())
 
 

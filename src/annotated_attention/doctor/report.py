@@ -79,7 +79,7 @@ class Report:
         >>> isinstance(report, Report), report.ok
         (True, True)
         >>> print(report.verdict)
-        ✓ MultiheadAttention: nothing wrong, 1 by convention, 22 tests, 1 not examined
+        ✓ MultiheadAttention: nothing wrong, 1 by convention, 26 tests, 2 not examined
     """
 
     name: str
@@ -138,7 +138,7 @@ class Report:
         shown = [line for label, text in rest for line in _wrapped(label, text)]
         lines += ["", *shown] if shown else []
         lines += ["", "not examined"] if self.not_examined else []
-        for reason in self.not_examined:
+        for reason in map(_short, self.not_examined):
             lines += textwrap.wrap(reason, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
         if self.called:
             lines += [""]
@@ -157,9 +157,18 @@ class Report:
                             ("Asked", self._asked)):  # fmt: skip
             parts += [f"<p>{label}: {_with_code(text)}</p>"] if text else []
         if self.not_examined:
-            items = "".join(f"<li>{_with_code(reason)}</li>" for reason in self.not_examined)
+            reasons = map(_short, self.not_examined)
+            items = "".join(f"<li>{_with_code(reason)}</li>" for reason in reasons)
             parts.append(f"<p>Not examined:</p><ul>{items}</ul>")
         return f'<div class="aa-report">{"".join(parts)}</div>'
+
+
+def _short(reason: str) -> str:
+    """Name the first three of the tests that share a reason, and count the others."""
+    tests, colon, why = reason.partition(": ")
+    names = tests.split(", ")
+    more = f" and {len(names) - 3} more" if len(names) > 4 else ""
+    return f"{', '.join(names[:3] if more else names)}{more}{colon}{why}"
 
 
 def _text(finding: Finding, part: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from annotated_attention.doctor.patient import Inputs, Patient
+from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
 from annotated_attention.masks import block_future
 
 
@@ -28,6 +28,16 @@ class Situation:
     varies: str = ""
 
 
+def only_for(patient: Patient, *kinds: str) -> None:
+    """Leave a test out for all other kinds.
+
+    Raises:
+        NotAsked: the implementation is of another kind.
+    """
+    if patient.kind not in kinds:
+        raise NotAsked(f"the test does not apply to kind {patient.kind}")
+
+
 def free(patient: Patient, seed: int = 1) -> Situation:
     """Make a case without a mask."""
     return Situation("no mask", patient.draw(seed), None)
@@ -40,7 +50,7 @@ def masked(patient: Patient, square: bool = False) -> Iterator[Situation]:
         patient: the implementation under examination.
         square: use as many samples as queries and keys, so that a wrong axis fits by chance.
     """
-    b, n, m = patient.b, patient.n, patient.m if patient.kind == "cross" else patient.n
+    b, n, m = patient.b, patient.n, patient.m if patient.kind != "self" else patient.n
     if square:
         b = n = m = min(3, patient.max_length)
     for name, makes in _MAKERS.items():

@@ -26,6 +26,9 @@ Examples:
     chunks-in-the-wrong-order          ChunksInTheWrongOrder
     interleaved-per-head               InterleavedPerHead
     shared-heads                       SharedHeads
+    keys-of-one-head                   KeysOfOneHead
+    keys-from-queries                  KeysFromQueries
+    values-from-keys                   ValuesFromKeys
     keys-and-values-swapped            KeysAndValuesSwapped
     output-projection-missing          OutputProjectionMissing
     output-projection-doubled          OutputProjectionDoubled
@@ -35,12 +38,15 @@ Examples:
     split-and-merge-without-transpose  SplitAndMergeWithoutTranspose
     batch-mixed-into-sequence          BatchMixedIntoSequence
     heads-of-other-samples             HeadsOfOtherSamples
+    heads-attended-over                HeadsAttendedOver
     no-scale                           NoScale
     scale-by-model-width               ScaleByModelWidth
     scale-twice                        ScaleTwice
+    scale-inverted                     ScaleInverted
     scale-by-length                    ScaleByLength
     softmax-over-queries               SoftmaxOverQueries
     softmax-over-heads                 SoftmaxOverHeads
+    weights-averaged-over-heads        WeightsAveragedOverHeads
     dropout-before-softmax             DropoutBeforeSoftmax
     dropout-in-evaluation              DropoutInEvaluation
 """
@@ -74,12 +80,16 @@ if TYPE_CHECKING:
         HeadsInAPlainList,
         InterleavedPerHead,
         KeysAndValuesSwapped,
+        KeysFromQueries,
+        KeysOfOneHead,
         OutputProjectionDoubled,
         OutputProjectionMissing,
         SharedHeads,
+        ValuesFromKeys,
     )
     from annotated_attention.mistakes.reshapes import (
         BatchMixedIntoSequence,
+        HeadsAttendedOver,
         HeadsOfOtherSamples,
         MergeWithoutTranspose,
         SplitAndMergeWithoutTranspose,
@@ -91,9 +101,11 @@ if TYPE_CHECKING:
         NoScale,
         ScaleByLength,
         ScaleByModelWidth,
+        ScaleInverted,
         ScaleTwice,
         SoftmaxOverHeads,
         SoftmaxOverQueries,
+        WeightsAveragedOverHeads,
     )
 
 __all__ = [
@@ -107,11 +119,14 @@ __all__ = [
     "DropoutBeforeSoftmax",
     "DropoutInEvaluation",
     "FiniteFillInHalf",
+    "HeadsAttendedOver",
     "HeadsInAPlainList",
     "HeadsOfOtherSamples",
     "InputChangedInPlace",
     "InterleavedPerHead",
     "KeysAndValuesSwapped",
+    "KeysFromQueries",
+    "KeysOfOneHead",
     "MaskAfterSoftmax",
     "MaskIgnored",
     "MaskInTheWrongOrder",
@@ -128,6 +143,7 @@ __all__ = [
     "PaddingMaskOnQueries",
     "ScaleByLength",
     "ScaleByModelWidth",
+    "ScaleInverted",
     "ScaleTwice",
     "SharedHeads",
     "SoftmaxOverHeads",
@@ -135,6 +151,8 @@ __all__ = [
     "SplitAndMergeWithoutTranspose",
     "SplitWithoutTranspose",
     "StepByStep",
+    "ValuesFromKeys",
+    "WeightsAveragedOverHeads",
 ]
 
 import_lazily(__name__)

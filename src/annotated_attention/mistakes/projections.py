@@ -78,6 +78,54 @@ class SharedHeads(_OtherRows):
 
 
 @mistake(
+    wrong="k = k[:, :1]  # of (b, h, m, d)",
+    right="k  # every head scores its own keys",
+)
+class KeysOfOneHead(_OtherRows):
+    """All heads score the keys of the first head, although every head has its own.
+
+    Queries and values still differ, so the heads do different things, and the model trains: this is
+    multi-query attention for the keys alone. But rows of W_K are made, stored and loaded for every
+    head, and all but the first head's never get a gradient.
+    """
+
+    def _rows(self, rows: Tensor) -> Tensor:
+        return torch.stack([rows[0], rows[1, :1].expand_as(rows[1]), rows[2]])
+
+
+@mistake(
+    wrong="k = W_q(key)  # or scores = q @ q.mT",
+    right="k = W_k(key)",
+)
+class KeysFromQueries(_OtherRows):
+    """The keys are made by the projection of the queries: in self-attention, each query scores all.
+
+    The scores of a sequence are symmetric then, so a token that looks at another is looked at as
+    much, and each token scores high with itself. Shapes, weights and masks are all in order. W_K is
+    created, saved and loaded, and never gets a gradient.
+    """
+
+    def _rows(self, rows: Tensor) -> Tensor:
+        return rows[[0, 0, 2]]
+
+
+@mistake(
+    wrong="v = W_k(value)  # or weights @ k",
+    right="v = W_v(value)",
+)
+class ValuesFromKeys(_OtherRows):
+    """The values are made by the projection of the keys, so that the keys are mixed.
+
+    What a token offers to be found by and what it hands over are then the same numbers. The model
+    trains, with fewer ways to say things. W_V is created, saved and loaded, and never gets a
+    gradient; with weights that were trained elsewhere, the output is another one.
+    """
+
+    def _rows(self, rows: Tensor) -> Tensor:
+        return rows[[0, 1, 1]]
+
+
+@mistake(
     wrong="attend(q, v, k)",
     right="attend(q, k, v)",
 )

@@ -158,3 +158,21 @@ class HeadsOfOtherSamples(MultiheadAttention):
         heads, weights = super().attend(q, k, v, **options)
         b, h = heads.shape[:2]
         return heads.flatten(0, 1).unflatten(0, (h, b)).transpose(0, 1), weights
+
+
+@mistake(
+    wrong="q.view(b, n, h, d)  # and k and v, and no transpose",
+    right="q.view(b, n, h, d).transpose(1, 2)  # and k and v with m",
+)
+class HeadsAttendedOver(MultiheadAttention):
+    """The heads of each token attend to each other, because the heads stay behind the tokens.
+
+    In (b, n, h, d) the last axes are heads and features, so scores are (b, n, h, h): no token ever
+    sees another. The weights sum to 1 and every shape is right. A mask of (n, n) mostly fails, but
+    `is_causal=True` of the fused kernel does not: it hides later heads.
+    """
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
+        """Attend with tokens and heads in each other's place."""
+        heads, weights = super().attend(*(x.transpose(1, 2) for x in (q, k, v)), **options)
+        return heads.transpose(1, 2), weights

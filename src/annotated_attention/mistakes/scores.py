@@ -55,6 +55,20 @@ class ScaleTwice(MultiheadAttention):
         return scaled_scores(q, k, scale=1 / q.size(-1))
 
 
+@mistake(wrong="scores = q @ k.mT * math.sqrt(d)", right="scores = q @ k.mT / math.sqrt(d)")
+class ScaleInverted(MultiheadAttention):
+    """The scores are multiplied by the square root of d instead of being divided by it.
+
+    They are too large by the factor d, so the softmax puts all weight on one key, and next to no
+    gradient reaches queries and keys. The result is a valid attention that hardly learns where to
+    look. A fused kernel that takes the scale as a factor, not as a divisor, invites the mistake.
+    """
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        """Compute the scores, multiplied where they should be divided."""
+        return scaled_scores(q, k, scale=math.sqrt(q.size(-1)))
+
+
 @mistake(
     wrong="scores = q @ k / math.sqrt(k.size(-1))  # k is transposed already",
     right="scores = q @ k / math.sqrt(q.size(-1))",
@@ -94,6 +108,21 @@ class SoftmaxOverHeads(StepByStep):
     """
 
     softmax_axis = 1
+
+
+@mistake(wrong="heads = weights.mean(1, keepdim=True) @ v", right="heads = weights @ v")
+class WeightsAveragedOverHeads(StepByStep):
+    """The weights are averaged over the heads before they are mixed with the values.
+
+    The mean of all heads' weights is a good picture to look at, and PyTorch returns it as such. As
+    the weights of the mixing it makes all heads look at the same places, so h heads know little
+    more than one. The weights still sum to 1, masks hold, and nothing fails.
+    """
+
+    def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
+        """Compute the weights, and give every head the mean."""
+        weights = super().weigh(scores, blocked)  # (b, h, n, m)
+        return weights.mean(1, keepdim=True).expand_as(weights)  # (b, h, n, m)
 
 
 @mistake(

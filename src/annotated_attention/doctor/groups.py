@@ -1,0 +1,94 @@
+"""Grouped heads: which heads share a key and a value, found by which rows move which head."""
+
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from annotated_attention.doctor.parameters import output_projection, projection_rows
+from annotated_attention.doctor.patient import NotAsked, Patient
+from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
+
+# The names in checkpoints of grouped heads, which all repeat each key for neighbouring heads.
+_CHECKPOINT = r"(^|.*\.)([kv]_proj|w[kv])(\.weight)?"
+
+
+def groups(patient: Patient) -> Iterator[Finding]:
+    """Heads that share a key and a value are neighbours."""
+    if patient.module is None:
+        raise NotAsked("no module is given")
+    h, d = patient.num_heads, patient.embed_dim // patient.num_heads
+    shared = {
+        name: groups
+        for name, blocks in _moved(patient, patient.module, d).items()
+        if (groups := _groups(blocks, h))
+    }
+    for name, found in shared.items():
+        size = len(found[0])
+        g = h // size
+        if all(group == [*range(group[0], group[0] + size)] for group in found):
+            continue
+        if not all(group == [*range(group[0], h, g)] for group in found):
+            raise NotAsked("which heads share keys and values cannot be told apart")
+        yield Finding(
+            "groups-tiled",
+            WRONG if re.fullmatch(_CHECKPOINT, name) else CONVENTION,
+            "the heads that share a key and a value are not neighbours",
+            f"{name}: heads {' and '.join(map(str, found[0]))} share the first of {g}, counted "
+            "from 0",
+            "keys and values are tiled, `k.repeat(1, r, 1, 1)`, where each should be repeated: "
+            "with weights of a checkpoint, heads meet the keys of other groups",
+            "Write `k.repeat_interleave(r, dim=1)`, and the same for the values.",
+        )
+        return
+
+
+def _groups(moved: Tensor, h: int) -> list[list[int]]:
+    """Give the heads that each block of rows moves, where it moves some but not one or all.
+
+    Args:
+        moved: (h, blocks), whether a block of rows moves a head.
+        h: the number of heads.
+    """
+    count = moved.sum(0)
+    some = moved[:, (count > 1) & (count < h)]
+    found = [block.nonzero().flatten().tolist() for block in some.mT]
+    sizes = {len(heads) for heads in found}
+    whole = len(sizes) == 1 and not h % next(iter(sizes))
+    return found if whole else []
+
+
+def _moved(patient: Patient, module: nn.Module, d: int) -> dict[str, Tensor]:
+    """Find which rows of the projections of keys and values move which head's output.
+
+    Returns:
+        By name, (h, blocks): whether a block of d rows has influence on what a head gives.
+    """
+    rows = projection_rows(module, ("k", "v", "kv", "qkv"), d)
+    last = output_projection(module, patient.embed_dim)
+    inputs = patient.draw(1)
+    found: dict[str, list[Tensor]] = {name: [] for name in rows}
+    with patient.converted(patient.dtype):
+        weight = None if last is None else last[0].detach().clone()
+        for head in range(patient.num_heads):
+            part = slice(head * d, head * d + d)
+            if last is not None and weight is not None:
+                kept = torch.zeros_like(weight)
+                where = (slice(None), part) if last[1] == 1 else (part, slice(None))
+                kept[where] = weight[where]
+                last[0].data = kept
+            output = patient.ask(inputs, gradient=True)
+            if not output.requires_grad:
+                return {}
+            chosen = output[..., part] if last is None else output
+            source = torch.Generator().manual_seed(17)
+            number = chosen * torch.randn(chosen.shape, generator=source).to(chosen)
+            for x, _ in rows.values():
+                x.grad = None
+            patient.differentiate(number.sum())
+            for name, (x, axis) in rows.items():
+                grad = torch.zeros_like(x) if x.grad is None else x.grad
+                blocks = grad.movedim(axis, 0).unflatten(0, (-1, d)).flatten(1)
+                found[name].append((blocks != 0).any(1))
+    return {name: torch.stack(moved) for name, moved in found.items()}
