@@ -123,6 +123,16 @@ def test_every_attention_of_a_model_is_found_and_right(build, implementation):
     assert all("Attention" in type(model.get_submodule(path)).__name__ for path in found)
 
 
+def test_a_family_without_a_scale_is_not_called_wrong_where_it_has_no_bias():
+    torch.manual_seed(0)
+    settings = transformers.T5Config(
+        vocab_size=50, d_model=E, num_heads=H, d_kv=E // H, d_ff=32, num_layers=1
+    )
+    found = examine_model(transformers.T5Model(settings), IDS, decoder_input_ids=IDS[:, :5])
+    assert found.ok, found
+    assert all("scale-by-convention" in report.codes for report in found.values())
+
+
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # PyTorch's, of its own default
 @pytest.mark.parametrize("transformer", [nn.Transformer, Transformer])
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -194,7 +204,8 @@ def test_rotation_and_mask_are_those_of_the_model():
     assert reports[0].ok, reports[0]
     fine = [reports[0].results.get(test) for test in ("blocked", "equal values", "padding")]
     assert fine == ["fine"] * 3
-    assert "query-order-matters" in reports[1].codes
+    assert reports[1].codes == ("merge-without-transpose",)
+    assert reports[1].findings[0].where.text == "return self.o(heads.reshape(x.shape))"
     assert "mask-inverted" in reports[2].codes
     assert "mask-ignored" in reports[3].codes
     assert not found.ok
@@ -257,6 +268,8 @@ def test_hidden_padding_is_no_hidden_future():
     found = examine_model(Hides(), torch.randn(B, N, E), lengths=torch.tensor([5, 3]))[""]
     assert found.ok, found
     assert any("does not apply to kind self" in reason for reason in found.not_examined)
+    (finding,) = (x for x in found.findings if x.code == "visible-unseen")
+    assert "`lengths`, which may hide them" in finding.cause
 
 
 def test_a_mask_that_is_in_the_bias_already_is_not_said_to_be_ignored():
