@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from annotated_attention._lazy import import_lazily
 
 if TYPE_CHECKING:
-    from annotated_attention.doctor import adapters
+    from annotated_attention.doctor import abilities, adapters, layouts
     from annotated_attention.doctor.examination import examine
     from annotated_attention.doctor.model import ModelReport, examine_model
     from annotated_attention.doctor.places import Where
@@ -29,10 +29,12 @@ __all__ = [
     "ModelReport",
     "Report",
     "Where",
+    "abilities",
     "adapters",
     "assert_attention",
     "examine",
     "examine_model",
+    "layouts",
 ]
 
 import_lazily(__name__)

@@ -9,7 +9,7 @@ from torch import Tensor
 from annotated_attention.doctor import situations
 from annotated_attention.doctor.adapters import torch_like
 from annotated_attention.doctor.parameters import Projections, find
-from annotated_attention.doctor.patient import Failed, Patient
+from annotated_attention.doctor.patient import Failed, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.situations import Situation
 from annotated_attention.mistakes import MISTAKES
@@ -131,7 +131,7 @@ def _answers(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
     for case in questions(patient):
         try:
             output = patient.ask(case.inputs, case.blocked)
-        except Failed:
+        except (Failed, NotAsked):
             continue
         yield case, output
 

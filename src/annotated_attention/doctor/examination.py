@@ -127,6 +127,10 @@ def examine(
 def examine_patient(patient: Patient, reference: Callable[..., Any] | None = None) -> Report:
     """Examine what may be called in a way of its own."""
     tests, diagnosis, inside = _Tests(patient), Diagnosis(), Inside(patient)
+    try:
+        patient.reach()
+    except Failed as failure:
+        return _refused(patient, failure)
     with patient.admitted(), contextlib.ExitStack() as calmed:
         try:
             patient.ask(patient.draw(0))
@@ -179,7 +183,7 @@ def _refused(patient: Patient, failure: Failed) -> Report:
     error = failure.error
     if error is None:
         remedy = "Give the kind that fits, or put an adapter around it."
-        found = ("wrong-result", WRONG, "it returns something of the wrong type or shape")
+        found = ("wrong-result", UNASKED, "it returns something of the wrong type or shape")
     else:
         found = ("fails", UNASKED, "it raises an error when it is called")
         remedy = "Give the kind that fits, or put an adapter around it."
@@ -188,6 +192,7 @@ def _refused(patient: Patient, failure: Failed) -> Report:
         elif raised_in(error) is not None:
             remedy = f"Mend that line if it should take {inputs}. If it takes other arguments, "
             remedy += "give the kind that fits, or put an adapter around it."
+    remedy = failure.remedy or remedy
     code, severity, symptom = found
     finding = Finding(code, severity, symptom, str(failure), asked, remedy, "answers")
     reason = "everything else: there is no output to compare"
@@ -384,7 +389,7 @@ _MASKED = (
 # What a mistake in the computation does not explain.
 _CONDUCT = (
     "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
-    "inputs", TRUSTED, "training", "rotation", "cache", "window", "packing",
+    "inputs", "training", "rotation", "cache", "window", "packing", TRUSTED,
 )  # fmt: skip
 
 

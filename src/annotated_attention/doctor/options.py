@@ -59,6 +59,8 @@ def parser() -> argparse.ArgumentParser:
                         help="width of the context, with kind memory; E where it is not given"
                         )  # fmt: skip
     parser.add_argument("--max-length", type=int, default=16, metavar="N", help="longest sequence")
+    parser.add_argument("--timeout", type=float, default=120.0, metavar="S",
+                        help="seconds after which it is given up; 0 for never")  # fmt: skip
     parser.add_argument("--init", nargs="*", default=[], type=_pair, metavar="NAME=VALUE",
                         help="arguments of the constructor that cannot be guessed")  # fmt: skip
     parser.add_argument("--call", nargs="*", default=[], type=_pair, metavar="NAME=VALUE",
