@@ -357,8 +357,7 @@ def _folded(cause: Finding, findings: list[Finding]) -> list[Finding]:
     explained = [x for x in findings if x.code == cause.code or _explains(cause, x)]
     rest = [x for x in findings if x not in explained]
     shown = [x.symptom for x in explained if x.severity == WRONG and x.symptom]
-    symptom = cause.symptom if cause.test == "inside" else "; ".join(dict.fromkeys(shown))
-    symptom = symptom or cause.symptom
+    symptom = cause.symptom or next(iter(shown), "")
     symptom = symptom or "no property fails; only the outputs are not the right version's"
     codes = [code for x in explained for code in (x.code, *x.explains) if code != cause.code]
     explains = tuple(dict.fromkeys((*cause.explains, *codes)))
@@ -369,6 +368,8 @@ def _explains(cause: Finding, finding: Finding) -> bool:
     """Tell whether a finding follows from a cause that is named."""
     if cause.test == "reference":
         return finding.test not in _CONDUCT
+    if finding.test == "meaning" and cause.code == "fill-does-not-block":
+        return True
     if finding.test in (*_CONDUCT, "inside"):
         return False
     if cause.code.startswith(_OF_SCALES):
