@@ -43,6 +43,7 @@ SYMPTOMS: dict[str, Test] = {
     "registration": conduct.registration,
     "gradients": conduct.gradients,
     "groups": groups.groups,
+    "residual": groups.residual,
     "rotation": protocols.rotation,
     "cache": protocols.cache,
     "window": protocols.window,
