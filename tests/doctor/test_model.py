@@ -89,6 +89,12 @@ def t5(implementation):
     return transformers.T5EncoderModel(settings), {"input_ids": IDS, "attention_mask": PADDED}
 
 
+def bloom(implementation):
+    """Its attention adds a residual that it is given, and takes the distances as a bias."""
+    settings = transformers.BloomConfig(vocab_size=50, hidden_size=E, n_head=H, n_layer=3)
+    return transformers.BloomModel(settings), {"input_ids": IDS}
+
+
 def bart(implementation):
     """Its decoder attends to what the encoder has made of the padded input."""
     settings = transformers.BartConfig(
@@ -100,7 +106,7 @@ def bart(implementation):
     return transformers.BartModel(settings), inputs
 
 
-MODELS = [bert, gpt2, llama, qwen3, mixtral, distilbert, vit, whisper, t5, bart]
+MODELS = [bert, gpt2, llama, qwen3, mixtral, distilbert, vit, whisper, t5, bart, bloom]
 
 
 @pytest.mark.parametrize("build", MODELS)
@@ -115,6 +121,16 @@ def test_every_attention_of_a_model_is_found_and_right(build, implementation):
     kinds = {t5: 2, bart: 3}  # the first layer of T5 makes the biases of all
     assert len(found.examined) == kinds.get(build, 1)
     assert all("Attention" in type(model.get_submodule(path)).__name__ for path in found)
+
+
+def test_a_family_without_a_scale_is_not_called_wrong_where_it_has_no_bias():
+    torch.manual_seed(0)
+    settings = transformers.T5Config(
+        vocab_size=50, d_model=E, num_heads=H, d_kv=E // H, d_ff=32, num_layers=1
+    )
+    found = examine_model(transformers.T5Model(settings), IDS, decoder_input_ids=IDS[:, :5])
+    assert found.ok, found
+    assert all("scale-by-convention" in report.codes for report in found.values())
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # PyTorch's, of its own default
@@ -186,8 +202,10 @@ def test_rotation_and_mask_are_those_of_the_model():
     found = examine_model(Model("", "merge", "inverted", "ignored"), torch.randn(B, N, E))
     reports = [*found.values()]
     assert reports[0].ok, reports[0]
-    assert reports[0].results["blocked"] == "fine"
-    assert "merge-without-transpose" in reports[1].codes
+    fine = [reports[0].results.get(test) for test in ("blocked", "equal values", "padding")]
+    assert fine == ["fine"] * 3
+    assert reports[1].codes == ("merge-without-transpose",)
+    assert reports[1].findings[0].where.text == "return self.o(heads.reshape(x.shape))"
     assert "mask-inverted" in reports[2].codes
     assert "mask-ignored" in reports[3].codes
     assert not found.ok
@@ -215,8 +233,61 @@ def test_what_a_decoder_sees_of_its_encoder_is_asked_with_the_mask():
 
 def test_long_inputs_are_cut():
     torch.manual_seed(0)
-    found = examine_model(Model(""), torch.randn(3, 40, E))
+    model, sizes = Model(""), []
+    handle = model.layers[0].q.register_forward_hook(
+        lambda _, inputs, output: sizes.append(tuple(inputs[0].shape[:2]))
+    )
+    found = examine_model(model, torch.randn(3, 40, E))
+    handle.remove()
     assert found.ok, found
+    assert sizes[0] == (3, 40)
+    assert max(b * n for b, n in sizes[1:]) == 12
+
+
+class Hides(nn.Module):
+    """Hides padding by itself: by the lengths it is given, or by a bias that the mask is in."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(E, 3 * E), nn.Linear(E, E)
+
+    def forward(self, x, context=None, lengths=None, position_bias=None, attention_mask=None):
+        q, k, v = self.qkv(x).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
+        if context is not None:
+            _, k, v = self.qkv(context).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
+        scores = q @ k.mT / math.sqrt(E // H)
+        if lengths is not None:
+            hidden = torch.arange(x.size(1)) >= lengths[:, None, None, None]
+            scores = scores.masked_fill(hidden, -math.inf)
+        scores = scores if position_bias is None else scores + position_bias
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+def test_hidden_padding_is_no_hidden_future():
+    torch.manual_seed(0)
+    found = examine_model(Hides(), torch.randn(B, N, E), lengths=torch.tensor([5, 3]))[""]
+    assert found.ok, found
+    assert any("does not apply to kind self" in reason for reason in found.not_examined)
+    (finding,) = (x for x in found.findings if x.code == "visible-unseen")
+    assert "`lengths`, which may hide them" in finding.cause
+
+
+def test_a_mask_that_is_in_the_bias_already_is_not_said_to_be_ignored():
+    """As T5 did: the first layer adds the mask to the bias, the others are given both."""
+    torch.manual_seed(0)
+    mask = torch.zeros(B, 1, 1, N).masked_fill(PADDED[:, None, None] == 0, -1e9)
+    bias = torch.randn(1, H, N, N) + mask
+    found = examine_model(
+        Hides(), torch.randn(B, N, E), position_bias=bias, attention_mask=mask
+    )[""]  # fmt: skip
+    assert found.ok, found
+    assert "order-matters" in found.codes
+    bias = torch.zeros(1, H, M, N) + mask
+    found = examine_model(
+        Hides(), torch.randn(B, M, E), torch.randn(B, N, E), position_bias=bias
+    )[""]  # fmt: skip
+    assert found.ok, found
+    assert found.results["key order"] == "fine"
 
 
 class Fixed(nn.Module):
@@ -228,6 +299,7 @@ class Fixed(nn.Module):
         self.qkv, self.out = nn.Linear(E, 3 * E), nn.Linear(E, E)
 
     def forward(self, x, attention_mask):
+        assert attention_mask.shape == (len(x), 1, 1, N)
         q, k, v = self.qkv(x).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
         scores = q @ k.mT / math.sqrt(E // H) + self.bias + attention_mask
         return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))

@@ -43,6 +43,7 @@ SYMPTOMS: dict[str, Test] = {
     "registration": conduct.registration,
     "gradients": conduct.gradients,
     "groups": groups.groups,
+    "residual": groups.residual,
     "rotation": protocols.rotation,
     "cache": protocols.cache,
     "window": protocols.window,
@@ -357,8 +358,7 @@ def _folded(cause: Finding, findings: list[Finding]) -> list[Finding]:
     explained = [x for x in findings if x.code == cause.code or _explains(cause, x)]
     rest = [x for x in findings if x not in explained]
     shown = [x.symptom for x in explained if x.severity == WRONG and x.symptom]
-    symptom = cause.symptom if cause.test == "inside" else "; ".join(dict.fromkeys(shown))
-    symptom = symptom or cause.symptom
+    symptom = cause.symptom or next(iter(shown), "")
     symptom = symptom or "no property fails; only the outputs are not the right version's"
     codes = [code for x in explained for code in (x.code, *x.explains) if code != cause.code]
     explains = tuple(dict.fromkeys((*cause.explains, *codes)))
@@ -369,6 +369,8 @@ def _explains(cause: Finding, finding: Finding) -> bool:
     """Tell whether a finding follows from a cause that is named."""
     if cause.test == "reference":
         return finding.test not in _CONDUCT
+    if finding.test == "meaning" and cause.code == "fill-does-not-block":
+        return True
     if finding.test in (*_CONDUCT, "inside"):
         return False
     if cause.code.startswith(_OF_SCALES):
@@ -412,9 +414,10 @@ def _with_remedy(finding: Finding, kind: str) -> Finding:
     mistake = MISTAKES.get(finding.code)
     if mistake is None:
         return finding
+    explained = f". {mistake.explanation}" if finding.severity == WRONG else ""
     way_out = f" {_TURN}" if finding.code == "mask-inverted" and kind != "causal" else ""
     return replace(
         finding,
-        cause=finding.cause or f"{mistake.title}. {mistake.explanation}",
+        cause=finding.cause or mistake.title + explained,
         remedy=f"{finding.remedy or mistake.remedy}{way_out}",
     )

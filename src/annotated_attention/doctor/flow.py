@@ -1,11 +1,11 @@
 """What is wrong on the way of the numbers: which tokens heads are made of, and where they go."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from annotated_attention.doctor.patient import Patient
 from annotated_attention.doctor.products import Product
 from annotated_attention.doctor.report import Finding
 from annotated_attention.doctor.scoring import seen_inside
@@ -85,30 +85,35 @@ def _alike(x: Tensor, y: Tensor) -> bool:
     return torch.allclose(x / x[-1], y / y[-1], atol=1e-9)
 
 
-def heads(patient: Patient, look: Look | None) -> Iterator[Finding]:
+def heads_first(look: Look | None) -> bool:
+    """Tell whether heads and samples are folded into one axis with the heads in front.
+
+    Args:
+        look: a call with gradients.
+    """
+    if look is None or not look.output.requires_grad:
+        return False
+    return bool(_split(look, False)) and not _split(look, True)
+
+
+def heads(look: Look | None) -> Iterator[Finding]:
     """Follow tokens into the heads and out of them, by the gradients.
 
     Args:
-        patient: the implementation under examination.
         look: a call without a mask, with gradients.
     """
     if look is None or not look.output.requires_grad:
         return
-    split = _split(look, look.found[0])
-    merge = _merge(look, look.found[-1])
+    first = heads_first(look)
+    split, merge = _split(look, first), _merge(look, first)
     if split == "split-without-transpose" and merge == "merge-without-transpose":
-        seen = look.found[0]
-        place = seen.where("split")
-        yield seen_inside(
-            "split-and-merge-without-transpose", "heads are made of whole tokens of one part of "
-            "the sequence", "", _HERE[split], place,
-        )  # fmt: skip
-        return
+        split, merge = "split-and-merge-without-transpose", ""
     if split:
         tokens = "other samples" if split == "batch-mixed-into-sequence" else "other tokens"
+        here = _HERE["split-without-transpose" if split.startswith("split") else split]
         yield seen_inside(
             split, f"what stands in a query's place in a head is made of {tokens}",
-            "by the gradients of the split queries", _HERE[split], look.found[0].where("split"),
+            "by the gradients of the split queries", here, look.found[0].where("split"),
         )  # fmt: skip
     if merge:
         tokens = "other samples" if merge == "heads-of-other-samples" else "other tokens"
@@ -119,51 +124,58 @@ def heads(patient: Patient, look: Look | None) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _split(look: Look, seen: Seen) -> str:
+def _split(look: Look, first: bool) -> str:
     """Tell whether the rows of split queries depend on their own tokens alone."""
-    rows = _rows(seen.operand, seen.rows[0], len(look.output), look.output.size(1))
+    seen = look.found[0]
+    b, n = look.output.shape[:2]
+    rows = _rows(seen.operand, seen.rows[0], b, n, first)
     if rows is None or not rows.requires_grad:
         return ""
-    b, n = rows.shape[:2]
-    own = torch.zeros(b, n, b, n, dtype=torch.bool)
-    for s in range(b):
-        for i in range(n):
-            (grad,) = torch.autograd.grad(
-                _number(rows[s, i]), look.leaves.query, retain_graph=True, allow_unused=True
-            )
-            own[s, i] = False if grad is None else grad.abs().amax(-1) > 0
-    return _judged(own, "split-without-transpose", "batch-mixed-into-sequence")
+    reached = torch.zeros(b, n, b, n, dtype=torch.bool)
+    for s, i in itertools.product(range(b), range(n)):
+        (grad,) = torch.autograd.grad(
+            _number(rows[s, i]), look.leaves.query, retain_graph=True, allow_unused=True
+        )
+        reached[s, i] = False if grad is None else grad.abs().amax(-1) > 0
+    return _judged(reached, "split-without-transpose", "batch-mixed-into-sequence")
 
 
-def _merge(look: Look, seen: Seen) -> str:
+def _merge(look: Look, first: bool) -> str:
     """Tell whether the rows of the output depend on their own tokens of the heads alone."""
-    mixed = seen.steps["mix"].tensor
+    seen = look.found[-1]
+    mixed, axis = seen.steps["mix"].tensor, seen.rows[1]
     b, n = look.output.shape[:2]
-    if _rows(mixed, seen.rows[1], b, n) is None or not mixed.requires_grad:
+    if _rows(mixed, axis, b, n, first) is None or not mixed.requires_grad:
         return ""
-    own = torch.zeros(b, n, b, n, dtype=torch.bool)
-    for s in range(b):
-        for i in range(n):
-            (grad,) = torch.autograd.grad(
-                _number(look.output[s, i]), mixed, retain_graph=True, allow_unused=True
-            )
-            if grad is not None:
-                rows = _rows(grad, seen.rows[1], b, n)
-                assert rows is not None
-                own[s, i] = rows.abs().flatten(2).amax(-1) > 0
-    return _judged(own, "merge-without-transpose", "heads-of-other-samples")
+    reached = torch.zeros(b, n, b, n, dtype=torch.bool)
+    for s, i in itertools.product(range(b), range(n)):
+        (grad,) = torch.autograd.grad(
+            _number(look.output[s, i]), mixed, retain_graph=True, allow_unused=True
+        )
+        rows = None if grad is None else _rows(grad, axis, b, n, first)
+        reached[s, i] = False if rows is None else rows.abs().flatten(2).amax(-1) > 0
+    return _judged(reached, "merge-without-transpose", "heads-of-other-samples")
 
 
-def _rows(x: Tensor, axis: int | None, b: int, n: int) -> Tensor | None:
-    """Turn a tensor of heads into (b, n, ...), if its axes can be told."""
+def _rows(x: Tensor, axis: int | None, b: int, n: int, first: bool) -> Tensor | None:
+    """Turn a tensor of heads into (b, n, ...), if its axes can be told.
+
+    Args:
+        x: the tensor.
+        axis: the axis of the tokens; None if it is not known.
+        b: the number of samples.
+        n: the number of tokens.
+        first: whether heads stand in front where heads and samples are one axis.
+    """
     if axis is None or x.dim() < 3 or x.size(axis) != n:
         return None
     x = x.movedim(axis, 0)
     if x.size(1) == b:
         return x.transpose(0, 1)
     if x.size(1) % b == 0:
-        return x.unflatten(1, (b, -1)).transpose(0, 1)
-    return x.transpose(1, 2).transpose(0, 1) if x.size(2) == b else None
+        x = x.unflatten(1, (-1, b) if first else (b, -1))
+        return (x.transpose(1, 2) if first else x).transpose(0, 1)
+    return x.movedim(2, 0) if x.size(2) == b else None
 
 
 def _number(rows: Tensor) -> Tensor:

@@ -50,8 +50,8 @@ def _diagonal(from_where: int) -> Reading:
 
 _READINGS: dict[str, Reading] = {
     "mask-inverted": lambda blocked, varies, h: ~blocked[:, None],
-    "mask-transposed": lambda blocked, varies, h: blocked[:, None].mT,
     "padding-mask-on-queries": _on_queries,
+    "mask-transposed": lambda blocked, varies, h: blocked[:, None].mT,
     "mask-on-the-wrong-axis": _as_if_shared,
     "mask-in-the-wrong-order": _heads_first,
     "causal-unasked": lambda blocked, varies, h: (
@@ -79,10 +79,16 @@ _HERE = {
 }
 
 
-def masks(patient: Patient, looks: Sequence[Look]) -> Iterator[Finding]:
-    """Compare the scores that are hidden with those that should be."""
+def masks(patient: Patient, looks: Sequence[Look], heads_first: bool) -> Iterator[Finding]:
+    """Compare the scores that are hidden with those that should be.
+
+    Args:
+        patient: the implementation under examination.
+        looks: calls with masks.
+        heads_first: whether heads stand in front where heads and samples are one axis.
+    """
     pairs = [(look, seen) for look in looks for seen in look.found]
-    hidden = [_aligned(seen, patient, look) for look, seen in pairs]
+    hidden = [_aligned(seen, look, heads_first) for look, seen in pairs]
     if not pairs or any(low is None for low in hidden):
         return
     blocked = [_blocked(patient, look) for look, _ in pairs]
@@ -140,7 +146,7 @@ def _same(low: Tensor, expected: Tensor) -> bool:
     return low.shape[-2:] == expected.shape[-2:] and torch.equal(low, expected.expand_as(low))
 
 
-def _aligned(seen: Seen, patient: Patient, look: Look) -> Tensor | None:
+def _aligned(seen: Seen, look: Look, heads_first: bool) -> Tensor | None:
     """Turn what is hidden into (b, h, n, m); None if that cannot be told."""
     b, n = look.output.shape[:2]
     x = seen.mask.movedim(seen.axis, -1)
@@ -152,7 +158,7 @@ def _aligned(seen: Seen, patient: Patient, look: Look) -> Tensor | None:
     if x.dim() == 5:  # groups of heads
         x = x.flatten(1, 2)
     if x.dim() == 3 and x.size(1) == n and x.size(0) % b == 0:
-        return x.unflatten(0, (b, -1))
+        return x.unflatten(0, (-1, b)).transpose(0, 1) if heads_first else x.unflatten(0, (b, -1))
     if x.dim() == 2 and x.size(0) == n:  # a mask of its own
         return x.expand(b, 1, -1, -1)
     orders = {

@@ -105,9 +105,11 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
     found = [*scoring.scale(patient, first, short), *flow.letters(first.found)]
     if complaints:
         masked = [first] if patient.kind == "causal" else [*inside.masked()]
-        found += [*scoring.axis(patient, first.found), *hiding.masks(patient, masked)]
-        found += flow.heads(patient, inside.watch(situations.free(patient), gradient=True))
-        found += flow.same(first.found, complaints)
+        back = inside.watch(situations.free(patient), gradient=True)
+        over = list(scoring.axis(patient, first.found))
+        # Which scores a mask hides can be told once it is clear which axis counts the keys.
+        hidden = [] if over else hiding.masks(patient, masked, flow.heads_first(back))
+        found += [*over, *hidden, *flow.heads(back), *flow.same(first.found, complaints)]
     return found
 
 
@@ -161,7 +163,8 @@ def _where(inside: Inside, finding: Finding) -> Where | None:
     if finding.code == "input-changed-in-place":
         written = next((x.written for x in looks if x.written is not None), None)
         return None if written is None else written.where
-    if finding.code.startswith(_TRIANGLES):
+    masked = any("mask" in seen.steps for one in looks for seen in one.found)
+    if finding.code.startswith(_TRIANGLES) and masked:
         drawn = next((x.triangle for x in looks if x.triangle), ())
         if drawn:
             return where(drawn[0])
@@ -185,4 +188,4 @@ def summary(inside: Inside) -> str:
 
 
 def _line(place: Where | None) -> str:
-    return "" if place is None else f" ({place.file.rpartition('/')[2]}:{place.line})"
+    return "" if place is None else f" ({place.shown.rpartition('/')[2]}:{place.line})"

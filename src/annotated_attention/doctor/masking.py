@@ -71,7 +71,8 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
         except NotAsked:
             continue  # not of this length
         except Failed as failure:
-            failures.append((case.name, str(failure)))
+            if not isinstance(failure, NotAsked):
+                failures.append((case.name, str(failure)))
             continue
         if finding is not None:
             yield finding

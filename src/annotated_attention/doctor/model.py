@@ -13,7 +13,7 @@ from annotated_attention.doctor.influence import counts, reactions
 from annotated_attention.doctor.patient import Failed, Patient
 from annotated_attention.doctor.recording import Call, record
 from annotated_attention.doctor.replay import Replay, Replayed
-from annotated_attention.doctor.report import UNASKED, WRONG, Finding, Report
+from annotated_attention.doctor.report import CONVENTION, UNASKED, WRONG, Finding, Report
 from annotated_attention.mistakes import MISTAKES
 from annotated_attention.multihead import MultiheadAttention
 
@@ -153,10 +153,34 @@ def examine_model(model: nn.Module, *inputs: Any, **options: Any) -> ModelReport
         found |= dict.fromkeys(
             [call.path for call in group], replace(_examined(group[0]), name=name)
         )
+    found = _agreed(found, {call.path: type(call.module) for call in calls})
     reason = "a softmax runs in it, and nothing around it takes hidden states of (b, n, e)"
     left = tuple(f"{path or 'the model'}: {reason}" for path in homeless)
     reports = {call.path: found[call.path] for call in calls}
     return ModelReport(type(model).__name__, reports, left)
+
+
+def _agreed(reports: dict[str, Report], classes: dict[str, type]) -> dict[str, Report]:
+    """Take a missing scale for a convention where the same class has it by convention elsewhere.
+
+    Where a bias is added to the scores, the model was trained for them as they are.
+    """
+    by_convention = {
+        classes[path] for path, report in reports.items() if "scale-by-convention" in report.codes
+    }
+    changed = {
+        id(report): replace(report, findings=tuple(map(_by_convention, report.findings)))
+        for path, report in reports.items()
+        if classes[path] in by_convention
+    }
+    return {path: changed.get(id(report), report) for path, report in reports.items()}
+
+
+def _by_convention(finding: Finding) -> Finding:
+    if finding.code != "no-scale":
+        return finding
+    cause = "the same class computes like this beside a bias, where the scale is a convention"
+    return replace(finding, code="scale-by-convention", severity=CONVENTION, cause=cause, remedy="")
 
 
 def _examined(call: Call) -> Report:
@@ -180,8 +204,17 @@ def _examined(call: Call) -> Report:
         return _asked(call, free, "causal", sizes)
     masked = replay.mask is not None
     report = _asked(call, replay.attend(masked), replay.kind, sizes)
-    found = _own_mask(replay) if alone else None
-    return report if found is None else replace(report, findings=(found, *report.findings))
+    own = _own_mask(replay) if alone else None
+    found = [_hidden_by(finding, replay.hiding) for finding in report.findings]
+    return replace(report, findings=(*([own] if own else []), *found))
+
+
+def _hidden_by(finding: Finding, names: list[str]) -> Finding:
+    """Allow for what may hide keys beside the mask, such as the lengths of the sequences."""
+    if finding.code != "visible-unseen" or not names:
+        return finding
+    cause = f"the model gives it {', '.join(f'`{name}`' for name in names)}, which may hide them"
+    return replace(finding, severity=CONVENTION, cause=cause, remedy="")
 
 
 def _own_mask(replay: Replay) -> Finding | None:

@@ -1,6 +1,7 @@
 """Ways through the steps of a call: from a softmax back to its product, and what lies between."""
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Container
 
@@ -132,18 +133,30 @@ def factors(product: Product, chain: list[Step]) -> tuple[float | None, Step | N
         keys are normalised.
     """
     scale: float | None = product.factor
-    last = product.step if product.factor != 1 else None
+    found = [(product.factor, product.step)]
     normalised = False
     for side in (product.left, product.right):
-        found, step, norm = _of_side(side)
-        scale, last, normalised = (scale or 0) * found, step or last, norm or normalised
+        of_side, norm = _of_side(side)
+        found, normalised = [*reversed(of_side), *found], normalised or norm
     for old, new in itertools.pairwise(chain):
         factor = constant(old, new) if new.name in _MULTIPLIES else 1.0
         if new.name in _BENDS or (factor is None and not _some_are_zero(old, new)):
             scale = None
-        elif factor is not None and abs(factor - 1) > _PLAIN:
-            scale, last = (None if scale is None else scale * factor), new
-    return scale, last, normalised
+        elif factor is not None:
+            found.append((factor, new))
+    if scale is not None:
+        scale = math.prod(factor for factor, _ in found)
+    return scale, _decisive(found), normalised
+
+
+def _decisive(found: list[tuple[float, Step]]) -> Step | None:
+    """Give the last step with a factor that no other one cancels, as a soft cap's do."""
+    for i in reversed(range(len(found))):
+        others = [factor for factor, _ in found[:i] + found[i + 1 :]]
+        here = found[i][0]
+        if abs(here - 1) > _PLAIN and all(abs(here * x - 1) > _PLAIN for x in others):
+            return found[i][1]
+    return None
 
 
 def _some_are_zero(old: Step, new: Step) -> bool:
@@ -154,21 +167,18 @@ def _some_are_zero(old: Step, new: Step) -> bool:
     return bool((ratio == 0).any())
 
 
-def _of_side(side: Step) -> tuple[float, Step | None, bool]:
-    """Multiply the factors on queries, or on keys, since their projection."""
+def _of_side(side: Step) -> tuple[list[tuple[float, Step]], bool]:
+    """Collect the factors on queries, or on keys, since their projection; the last comes first."""
+    found = []
     steps = before(side)
-    scale, last = 1.0, None
     for step in steps:
-        if step.name not in _MULTIPLIES:
-            continue
         old = next((x for x in step.parents if x.from_tokens), None)
-        factor = None if old is None else constant(old, step)
-        if factor is None or abs(factor - 1) <= _PLAIN:
+        if step.name not in _MULTIPLIES or old is None:
             continue
-        if side is step or not _has_another_way(side, step):
-            scale, last = scale * factor, last or step
-    norms = [step for step in steps if step.name in _NORMS]
-    return scale, last, bool(norms)
+        factor = constant(old, step)
+        if factor is not None and (side is step or not _has_another_way(side, step)):
+            found.append((factor, step))
+    return found, any(step.name in _NORMS for step in steps)
 
 
 def _has_another_way(side: Step, step: Step) -> bool:

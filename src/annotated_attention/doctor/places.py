@@ -47,7 +47,9 @@ class Where(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The file as a report shows it."""
+        """The file as a report shows it; a cell of a notebook has none."""
+        if "ipykernel_" in self.file or self.file.startswith("<ipython-input"):
+            return "in a cell"
         file, here = Path(self.file), Path.cwd()
         return str(file.relative_to(here)) if file.is_relative_to(here) else file.name
 

@@ -55,6 +55,16 @@ class Replay:
         biased = any(bool((x < _HIDES).any()) for x in biases)
         self.mask = masks[0] if masks and not biased else None
 
+    @property
+    def hiding(self) -> list[str]:
+        """The arguments that may hide keys and stay as they are: whole numbers, truth values."""
+        return [
+            name
+            for name, x in self.call.arguments.items()
+            if isinstance(x, Tensor) and not x.is_floating_point() and not x.is_complex()
+            and name != self.mask and "pos" not in name
+        ]  # fmt: skip
+
     def _ends(self, value: Any) -> bool:
         """Tell whether an argument is a tensor whose last axis are the keys."""
         return isinstance(value, Tensor) and value.dim() > 1 and value.size(-1) == self.sizes[2]

@@ -123,39 +123,53 @@ def _over_heads(patient: Patient, seen: Seen) -> Finding | None:
 
 def _axis(patient: Patient, seen: Seen) -> Finding | None:
     mixed = seen.mixed
-    if mixed is None or not seen.summed or mixed.numel() != seen.weights.numel():
+    if (
+        mixed is None
+        or not seen.products
+        or not seen.summed
+        or mixed.numel() != seen.weights.numel()
+    ):
         return None
     if any(_sums_to_one(mixed, axis) for axis in seen.summed):
         return None
     numbers = [x.double().flatten().sort().values for x in (mixed, seen.weights)]
     if not torch.allclose(numbers[0], numbers[1], atol=1e-6, equal_nan=True):
         return None  # more than their order has changed since the softmax
-    over = [axis for axis in range(-mixed.dim(), 0) if _sums_to_one(mixed, axis)]
-    if not over or not seen.products:
-        return None
-    mix = seen.products[1]
-    own = mix.own[0] if mix.contracted[0][0] == seen.summed[0] else mix.own[1]
-    shape = tuple(seen.scores.shape)
-    if seen.keys == seen.axis and over[0] in own:
+    what = _ran_over(patient, seen)
+    if seen.keys == seen.axis and what == "queries":
         return seen_inside(
             "mixed-over-queries",
             "each output sums the weights of one key over the queries",
-            f"the softmax runs over the keys, axis {seen.axis} of {shape}, and the mix sums over "
-            "the other axis",
+            f"the softmax runs over the keys, axis {seen.axis} of {tuple(seen.scores.shape)}, and "
+            "the mix sums over the other axis",
             "let {line} sum over the keys, the axis of the softmax.",
             seen.where("mix"),
             "weights that are transposed, or letters that are swapped, where the values are mixed",
         )
-    size = mixed.size(over[0])
-    what = "queries" if over[0] in own else "samples" if size == patient.b else "heads"
+    same = f"axis {seen.summed[0]}" if mixed.shape == seen.scores.shape else "the axis"
     return seen_inside(
         f"softmax-over-{what}",
         f"weights sum to one over the {what}, and not over the keys",
-        f"the softmax runs over axis {seen.axis} of {shape}; the mix sums over the keys",
-        f"in {{line}}, let the softmax run over axis {seen.summed[0]} of {shape}, the keys.",
+        f"the softmax runs over axis {seen.axis} of {tuple(seen.scores.shape)}; the mix sums over "
+        "another",
+        f"in {{line}}, let the softmax run over {same} of the keys.",
         seen.where("softmax"),
         "" if what != "samples" else "the softmax runs over the samples of the batch",
     )
+
+
+def _ran_over(patient: Patient, seen: Seen) -> str:
+    """Say what the softmax runs over, where it is not what the mix sums over."""
+    mixed, size = seen.mixed, seen.scores.size(seen.axis)
+    assert mixed is not None
+    over = [axis for axis in range(-mixed.dim(), 0) if _sums_to_one(mixed, axis)]
+    mix = seen.products[1]
+    own = mix.own[0] if mix.contracted[0][0] == seen.summed[0] else mix.own[1]
+    if over and over[0] in own:
+        return "queries"
+    if not over and size not in (patient.b, patient.num_heads):
+        return "queries"
+    return "samples" if size == patient.b else "heads"
 
 
 def _sums_to_one(weights: Tensor, axis: int) -> bool:

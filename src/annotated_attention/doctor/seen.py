@@ -15,7 +15,7 @@ from annotated_attention.doctor.traced import Step
 
 _RESHAPES = {"view", "reshape", "unflatten", "flatten", "view_as"}
 _CHUNKS = {"chunk", "split", "unbind", "tensor_split", "getitem", "unsafe_chunk"}
-_REPEATS = {"repeat", "repeat_interleave", "expand", "tile", "cat", "stack"}
+_REPEATS = {"repeat", "repeat_interleave", "expand", "expand_as", "tile"}
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def around(first: Product, mix: Step, steps: list[Step]) -> dict[str, Step]:
     found = {
         "split": _last(ahead, _RESHAPES) or _last(ahead, REORDERS),
         "chunk": _last(ahead, _CHUNKS) or _last(ahead, REORDERS),
-        "repeat": _last(keys, _REPEATS),
+        "repeat": _last(keys[::-1], _REPEATS),
     }
     roles = {role: step for role, step in found.items() if step is not None}
     reached = {id(mix)}
@@ -129,5 +129,5 @@ def around(first: Product, mix: Step, steps: list[Step]) -> dict[str, Step]:
 
 
 def _last(steps: list[Step], names: Container[str]) -> Step | None:
-    """Give the last of these steps, as seen from the product."""
+    """Give the last of these steps that has one of the names."""
     return next((step for step in reversed(steps) if step.name in names), None)

@@ -62,6 +62,10 @@ SECTIONS = {
     "order": "16_testing_attention.ipynb#permutation-the-order-says-nothing",
     "sums": "16_testing_attention.ipynb#convexity-the-weights-sum-to-one",
     "doctor": "16_testing_attention.ipynb#the-doctor",
+    "positions": "16_testing_attention.ipynb#the-doctor",
+    "cache": "16_testing_attention.ipynb#the-doctor",
+    "groups": "16_testing_attention.ipynb#the-doctor",
+    "windows": "16_testing_attention.ipynb#the-doctor",
 }
 SIGNS = (
     Sign(
@@ -92,9 +96,10 @@ SIGNS = (
         SIZES,
         {
             "sums": "weights-do-not-sum-to-one softmax-over-queries softmax-over-heads",
-            "mask mistakes": "mask-after-softmax mask-multiplied",
+            "mask mistakes": "mask-after-softmax mask-multiplied fill-does-not-block",
+            "one head": "mixed-over-queries summed-apart",
             "dropout": "weights-after-dropout",
-            "doctor": "weights-are-no-weights keys-appended",
+            "doctor": "weights-are-no-weights keys-appended table-mixed",
         },
     ),
     Sign(
@@ -103,9 +108,10 @@ SIGNS = (
         "believe such a loss.",
         f"--kind causal {SIZES}",
         {
-            "causal mask": "future-leaks causal-off-by-one causal-unasked",
+            "causal mask": "future-leaks causal-off-by-one mask-missing-in-training",
             "true": "mask-inverted mask-ignored",
-            "mask mistakes": "mask-transposed",
+            "mask mistakes": "mask-transposed fill-does-not-block",
+            "windows": "documents-see-each-other",
         },
     ),
     Sign(
@@ -114,9 +120,10 @@ SIGNS = (
         "takes it from the wrong place. While it writes, there is no future to borrow from.",
         f"--kind causal {SIZES}",
         {
-            "teacher forcing": "future-leaks causal-off-by-one",
+            "teacher forcing": "future-leaks causal-off-by-one mask-missing-in-training",
             "prefix": "prefix-changes scale-by-length",
             "sums": "softmax-over-queries",
+            "cache": "positions-restart cache-differs",
             "reshapes": "merge-without-transpose split-without-transpose "
             "split-and-merge-without-transpose",
         },
@@ -133,12 +140,43 @@ SIGNS = (
         },
     ),
     Sign(
+        "Generation with a cache differs from the whole sequence at once",
+        "A cache saves work and changes no number. Give the doctor an adapter with `start` and "
+        "`step`, and it takes the same tokens one by one, in chunks, and all at once.",
+        f"--kind causal {SIZES}",
+        {
+            "cache": "cache-differs cache-ignored cache-loses-tokens cache-not-empty "
+            "cache-zeros-attended positions-restart keys-cached-unrotated",
+            "causal mask": "causal-at-the-wrong-corner future-leaks-in-a-chunk",
+            "prefix": "prefix-changes",
+        },
+    ),
+    Sign(
+        "It fails at lengths that it was not trained on, or does not know the order",
+        "Rotated queries and keys meet in scores that depend on their distance alone. Give the "
+        "doctor an adapter with `at_positions`, and it moves all positions by the same number.",
+        f"--kind causal {SIZES}",
+        {
+            "positions": "positions-ignored positions-not-relative rotates-one-side "
+            "values-rotated order-matters",
+            "windows": "window-off-by-one window-of-another-width sliding-window",
+            "scale": "scale-by-length",
+        },
+    ),
+    Sign(
+        "Documents packed into one row differ from documents alone",
+        "Packing saves padding. Each document still sees itself alone, and counts its positions "
+        "from its own beginning.",
+        f"--kind causal {SIZES}",
+        {"windows": "documents-see-each-other packed-differs"},
+    ),
+    Sign(
         "A padded batch differs from single sentences",
         "Padding that is blocked changes nothing. If it does, the mask is not applied, or stands "
         "on another axis than that of the keys.",
         f"--kind self {SIZES}",
         {
-            "padding": "padding-matters mask-ignored blocked-has-influence",
+            "padding": "padding-matters mask-ignored blocked-has-influence fill-does-not-block",
             "true": "mask-inverted",
             "mask mistakes": "padding-mask-on-queries mask-on-the-wrong-axis mask-after-softmax",
             "folded heads": "mask-in-the-wrong-order",
@@ -162,10 +200,11 @@ SIGNS = (
         "meant to be.",
         f"--kind self {SIZES}",
         {
-            "leakage": "blocked-has-influence not-alone past-unseen",
+            "leakage": "blocked-has-influence visible-unseen not-alone past-unseen",
             "true": "mask-inverted mask-ignored",
             "mask mistakes": "mask-transposed mask-on-the-wrong-axis padding-mask-on-queries",
             "causal mask": "causal-hides-itself causal-unasked",
+            "windows": "sliding-window",
         },
     ),
     Sign(
@@ -175,6 +214,7 @@ SIGNS = (
         SIZES,
         {
             "order": "query-order-matters key-order-matters queries-mixed order-matters",
+            "batches": "heads-attended-over",
             "reshapes": "merge-without-transpose split-without-transpose "
             "split-and-merge-without-transpose",
         },
@@ -185,9 +225,14 @@ SIGNS = (
         "weights shows them.",
         f"--reference torch.nn.MultiheadAttention {SIZES}",
         {
-            "scale": "no-scale scale-by-model-width scale-twice scale-by-length",
-            "one head": "keys-and-values-swapped output-projection-missing "
-            "output-projection-doubled shared-heads",
+            "scale": "no-scale scale-by-model-width scale-twice scale-inverted scale-by-length "
+            "scale-by-convention",
+            "one head": "keys-and-values-swapped keys-from-queries values-from-keys "
+            "output-projection-missing output-projection-doubled summed-apart",
+            "list of heads": "shared-heads keys-of-one-head weights-averaged-over-heads",
+            "groups": "groups-tiled",
+            "reshapes": "heads-attended-over",
+            "doctor": "no-attention queries-ignored keys-ignored training-differs",
             "dropout": "dropout-before-softmax dropout-without-effect",
         },
     ),
@@ -197,6 +242,7 @@ SIGNS = (
         f"--reference other_file.py:Name {SIZES}",
         {
             "packed": "chunks-in-the-wrong-order interleaved-per-head",
+            "groups": "groups-tiled",
             "parity": "differs-from-reference gradients-differ-from-reference "
             "keys-and-values-swapped",
             "parameters": "parameters-differ parameters-named-otherwise",
@@ -208,8 +254,8 @@ SIGNS = (
         SIZES,
         {
             "list of heads": "heads-in-a-plain-list",
-            "doctor": "parameters-without-gradient no-gradient",
-            "one head": "output-projection-missing",
+            "doctor": "parameters-without-gradient rows-without-gradient no-gradient",
+            "one head": "output-projection-missing queries-ignored keys-ignored",
         },
     ),
     Sign(
@@ -218,7 +264,7 @@ SIGNS = (
         SIZES,
         {
             "dropout": "dropout-in-evaluation",
-            "doctor": "gradient-mode-matters input-changed-in-place",
+            "doctor": "gradient-mode-matters training-differs input-changed-in-place",
         },
     ),
     Sign(
