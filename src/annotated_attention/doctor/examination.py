@@ -116,7 +116,7 @@ def examine(
         >>> report.ok, report.codes
         (False, ('merge-without-transpose', 'finite-fill-in-half'))
         >>> print(report.findings[0].remedy)
-        Write `heads.transpose(1, 2).reshape(b, n, h * d)` in place of `heads.reshape(b, n, h * d)`.
+        Write `heads.transpose(1, 2).reshape(b, n, h * d)` in place of `heads.reshape(b, n, h * d)`...
     """
     _check(attend, embed_dim, num_heads, kind, max_length)
     if reference is not None:
