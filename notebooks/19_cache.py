@@ -567,13 +567,14 @@ for sizes in ([12], [5, 4, 3], [1] * 12):
 # > the diagonal from the upper left. A single query then counts as the first one, and sees the first
 # > word alone.
 #
-# > **Pitfall.** *Positions that restart.* Each chunk is rotated as if it began at 0. Words keep their
-# > meaning and lose their distance.
+# > **Pitfall.** *Positions that restart.* Each chunk is rotated as if it began at 0. All distances to
+# > what is kept are wrong, those within a chunk are right.
 #
 # > **Pitfall.** *Zeros of the cache attended to.* A single query gets no mask, in a cache of one size.
+# > The empty places take weight from the words, the more of it the emptier the cache is.
 #
-# > **Pitfall.** *Keys kept before they are rotated.* All keys then turn again in each step, as if
-# > they were new.
+# > **Pitfall.** *Keys kept before they are rotated.* In each step all keys then turn as if they were
+# > the new ones, so the oldest key gets the position of the newest word.
 #
 # Here are the four lines as people write them, and the same writer with each mistake built in. It
 # continues *because it*, with a cache of 16 places.

@@ -39,7 +39,7 @@ def cache_filling(weights: Tensor, words: Sequence[str], *, name: str, step: int
     if not 1 <= step <= n:
         raise ValueError(f"step ({step}) must be from 1 to {n}")
     shown = [[round(x, 4) for x in row[: i + 1]] for i, row in enumerate(weights.tolist())]
-    drawing, axes = panels(52 * n + 90, 400, rows=2)
+    drawing, axes = panels(46 * n + 84, 390, rows=2)
     said = []
     for ax, cached in zip(axes, (False, True), strict=True):
         one, kept = work(step, cached), 2 * (step - 1) * cached
@@ -52,7 +52,7 @@ def cache_filling(weights: Tensor, words: Sequence[str], *, name: str, step: int
         )
     static = finish(drawing, name=name, alt=" ".join(said))
     data = {"words": list(words), "weights": shown, "step": step, "cached": True}
-    return live(static, "cache_filling", data, room=(500, 520))
+    return live(static, "cache_filling", data, room=(518, 518))
 
 
 def states(step: int, cached: bool) -> dict[str, list[str]]:
