@@ -8,7 +8,7 @@ from matplotlib.patches import FancyBboxPatch
 from torch import Tensor
 
 from annotated_attention.display._live import Live, live
-from annotated_attention.display.plots import COLOURS, FAINT, finish, panels
+from annotated_attention.display.plots import COLOURS, finish, panels
 
 _INKS = {"query": "n", "key": "m", "value": "m"}
 _SHADES = {"new": 0.45, "kept": 0.1, "none": 0.0}
@@ -84,7 +84,7 @@ def _draw(
     for j, weight in enumerate(weights):
         _cell(ax, j, last, COLOURS["n"], 0.6 * weight, "new", f"{weight:.2f}".replace("0.", "."))
     for j, word in enumerate(words):
-        colour = COLOURS["m"] if j < step else FAINT
+        colour = COLOURS["m" if j < step else "b"]
         ax.text(j + 0.5, -0.2, word, ha="center", color=colour, fontsize=11)
     ax.set(xlim=(-1.4, len(words)), ylim=(last + 1, -0.8))
     ax.axis("off")
