@@ -510,7 +510,8 @@ for g in (2, 1):
     print(f"{g} KV heads   0 steps        15        75")
     for origin in ("averaged", "first", "new", "from scratch"):
         rows = [x for x in runs if (x["KV heads"], x["origin"]) == (g, origin)]
-        columns = [[x[step] for x in rows] for step in ("0", "15", "75", "300") if step in rows[0]]
+        steps = [step for step in ("0", "15", "75", "300") if step in rows[0]]
+        columns = [[row[step] for row in rows] for step in steps]
         spans = [f"{min(values):.2f}–{max(values):.2f}" for values in columns]
         print(f"{origin:10}", *spans, "after 300" if len(spans) == 1 else "")
 
@@ -605,12 +606,14 @@ print(f"with rotation: off by up to {(scores - by_latents).abs().max():.1f}")
 # does a token take, compared with keys and values for every head, or with eight KV heads of 128?
 
 # %%
-print("               latent  each head  8 KV heads")
+print("               latent each head   8 heads")
 for name, layers in {"DeepSeek-V2": 60, "DeepSeek-V3": 61}.items():
-    kept = 2 * counting.latent_cache_numbers(1, 512, 64, layers=layers)
-    each = 2 * 128 * (128 + 64 + 128) * layers  # keys of 128 + 64 numbers, values of 128
-    groups = 2 * cache_numbers(1, 8 * 128, layers=layers)
-    print(f"{name:12} {short(kept, 'B'):>8} {short(each, 'B'):>10} {short(groups, 'B'):>11}")
+    numbers = [
+        counting.latent_cache_numbers(1, 512, 64, layers=layers),
+        128 * (128 + 64 + 128) * layers,  # keys of 128 + 64 numbers, values of 128
+        cache_numbers(1, 8 * 128, layers=layers),
+    ]
+    print(f"{name:11}", *(f"{short(2 * each, 'B'):>9}" for each in numbers))
 
 # %% [markdown]
 # A token of DeepSeek-V3, a model with 671 billion parameters, takes 70.3 kB: about half of one of
