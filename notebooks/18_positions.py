@@ -53,11 +53,11 @@ one = chapters.load("01_one_head")
 it, cat = one.WORDS.index("it"), one.WORDS.index("cat")
 code = sinusoidal_code(200, 4).float()  # (200, 4)
 
-print("begins at   score for cat   it looks most at")
+print("begin   for cat   looks most at")
 for begin in (0, 1, 2, 10, 100):
     x = one.EMBEDDINGS + code[begin : begin + 8]  # (8, 4)
     scores = (x @ x.T / math.sqrt(4))[it]         # (8,)
-    print(f"{begin:9} {scores[cat]:15.2f}   {one.WORDS[scores.argmax()]}")
+    print(f"{begin:5} {scores[cat]:9.2f}   {one.WORDS[scores.argmax()]}")
 
 # %% [markdown]
 # The score runs from 1.15 to 2.73, and where the sentence begins at 1 or 2, *it* looks most at
@@ -92,9 +92,10 @@ def turn(arrow: Tensor, angle: float) -> Tensor:
 
 query, key = one.EMBEDDINGS[it, :2], one.EMBEDDINGS[cat, :2]  # (2,), (2,)
 print("it:", query.tolist(), " cat:", key.tolist())
+print("it at   cat at   distance   score")
 for p, q in ((5, 1), (6, 2), (105, 101), (5, 3), (7, 1)):
     score = turn(query, p) @ turn(key, q)                       # ()
-    print(f"it at {p:3}, cat at {q:3}, distance {p - q}: score {score:5.2f}")
+    print(f"{p:5} {q:8} {p - q:10} {score:7.2f}")
 
 # %% [markdown]
 # At distance 4 the score is 0.31, whether *cat* stands at 1, 2 or 101. At other distances it is
@@ -104,7 +105,7 @@ for p, q in ((5, 1), (6, 2), (105, 101), (5, 3), (7, 1)):
 # 2. Move the distance. Now the query alone turns on, and the score follows the curve.
 
 # %% jupyter={"source_hidden": true}
-SHOWN = [(5, 1), (6, 2), (9, 5), (7, 1)]
+SHOWN = [(5, 1), (9, 5), (7, 1)]
 display.rotation(query, key, name="turning", words=("it", "cat"), shown=SHOWN)
 
 # %% [markdown]
@@ -150,9 +151,9 @@ exercises.positions.check_turned(my_turned)
 #
 # A single hand repeats itself after a full turn, which takes a little over six words. So it cannot
 # tell well whether a key stands one word back or seven. The remedy is that of the clocks: a head of
-# width d has d / 2 pairs of features, and each pair turns more slowly than the one before. Pair i, counted from 0, turns by $b^{-2i/d}$ radians per position.
-# The first pair turns by 1, the last by about $1/b$; b is called the **base**, and is 10000 in the
-# paper. Positions that turn queries and keys are called **rotary positions** [[Su et al., section
+# width d has d / 2 pairs of features, and each pair turns more slowly than the one before. Pair i, counted from 0, turns by $\text{base}^{-2i/d}$ radians per
+# position. The first pair turns by 1 and the last by little more than 1 / base; the paper takes 10000
+# for the **base**. Positions that turn queries and keys are called **rotary positions** [[Su et al., section
 # 3.2.2](../docs/references.md#su-2021)].
 #
 # Two pieces of the package do this. The function `rotate` turns each pair by an angle of its own.
@@ -295,28 +296,39 @@ print("matrices, complex numbers, rotate: equal, and so are the gradients")
 # </details>
 
 # %%
+class Watched(RotaryAttention):
+    """Keeps the scores of its last call."""
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        self.seen = super().score(q, k)  # (b, h, n, m)
+        return self.seen
+
+
 torch.manual_seed(18)
 b, n, h, d = 2, 128, 4, 32
 e = h * d
-checkpoint = RotaryAttention(e, h, batch_first=True, layout="interleaved")
-loaded = RotaryAttention(e, h, batch_first=True, layout="half")
+checkpoint = Watched(e, h, batch_first=True, layout="interleaved")
+loaded = Watched(e, h, batch_first=True, layout="half")
 print(loaded.load_state_dict(checkpoint.state_dict()))
 
-seen: dict[str, Tensor] = {}
-for name, module in (("right", checkpoint), ("wrong", loaded)):
-    module.score = lambda q, k, kept=name: seen.setdefault(kept, q @ k.mT / math.sqrt(d))
-    module(*[torch.randn(b, n, e, generator=torch.Generator().manual_seed(1))] * 3)
-    del module.score
-off = (seen["wrong"] - seen["right"]).abs()  # (b, h, n, n)
-print(f"the scores deviate by {seen['right'].std():.2f} from their mean")
+# %% [markdown]
+# Everything has loaded. Now call both with the same tokens, and compare the scores of keys at some
+# distances.
+
+# %%
+x = torch.randn(b, n, e)  # (b, n, e)
+for module in (checkpoint, loaded):
+    module(x, x, x)
+off = (loaded.seen - checkpoint.seen).abs()  # (b, h, n, n)
+print(f"the right scores deviate by {checkpoint.seen.std():.2f} from their mean")
 for distance in (0, 1, 2, 4, 16, 64):
     average = off.diagonal(-distance, -2, -1).mean()
     print(f"distance {distance:2}: off by {average:.2f} on average")
 
 # %% [markdown]
 # At distance 0 every score is right. Far away the error is nearly as large as the scores themselves
-# deviate, so they say little about the words. Nothing fails; a model with such weights writes, only
-# badly, and people have searched every other part of their code first.
+# deviate, so they say little about the words any more. Nothing fails, and nothing points to the
+# rotation: the model still writes, only badly.
 #
 # `interleaved_to_half` reorders the rows: in each head first the even ones, then the odd ones. The
 # packed matrix of the final class holds $W_Q$, $W_K$ and $W_V$ below each other, so cut it, reorder
@@ -358,7 +370,6 @@ from annotated_attention.mistakes import MISTAKES
 
 CODES = ("rotates-one-side", "rotation-layout-mixed")
 x = torch.randn(b, 8, e)  # (b, 8, e)
-print("                        after a move   from the right output")
 for name in ("right", *CODES):
     version = MISTAKES[name].version if name in MISTAKES else RotaryAttention
     module = version(e, h, batch_first=True)
@@ -368,7 +379,8 @@ for name in ("right", *CODES):
     after = module(moved, moved, moved, padding)[0][:, 3:]  # (b, 8, e)
     by_move = (after - output).abs().max()
     by_mistake = (output - loaded(x, x, x)[0]).abs().max()
-    print(f"{name:>22}: {by_move:12.5f} {by_mistake:22.5f}")
+    print(f"{name}: {by_move:.5f} after the move,")
+    print(f"    {by_mistake:.5f} from the right output")
 
 # %% [markdown]
 # Moving the sentence finds the rotation of one side. It cannot find the mixed layouts: they are a
@@ -422,20 +434,17 @@ from annotated_attention.modern import AlibiBias
 display.annotated(biases.alibi_slopes, AlibiBias.forward)
 
 # %% jupyter={"source_hidden": true}
-drawing, (left, right) = display.panels(640, 220, 2)
-slopes = biases.alibi_slopes(4)
+drawing, (ax,) = display.panels(360, 220)
+slopes = [f"1/{1 / slope:.0f}" for slope in biases.alibi_slopes(4)]
+penalties = AlibiBias(4)(torch.tensor([40]), 40 - back)[:, 0]
 for head, style in enumerate(("-", "--", "-.", ":")):
-    label = f"head {head + 1}: {slopes[head]:.3f}"
-    left.plot(back, -slopes[head] * back, style, color=display.COLOURS["h"], label=label)
-left.set(xlabel="distance", ylabel="added to the score", title="ALiBi, four heads")
-left.set_ylim(-8, 0.5)
-left.legend(frameon=False, fontsize=9, loc="lower left")
-right.step(back, bucket, color=display.COLOURS["m"], where="mid")
-right.set(xlabel="distance", ylabel="bucket", title="eight buckets")
-said = ", ".join(f"{slope:.3f}" for slope in slopes)
+    label = f"head {head + 1}: {slopes[head]}"
+    ax.plot(back, penalties[head], style, color=display.COLOURS["h"], label=label)
+ax.set(xlabel="distance", ylabel="added to the score", ylim=(-8, 0.5))
+ax.legend(frameon=False, loc="lower left")
 display.finish(drawing, name="by-distance", alt=(
-    f"Left: what ALiBi adds to the score, straight lines that fall with the slopes {said}. "
-    "Right: the number of the bucket by distance, a staircase whose steps grow wider."
+    "What ALiBi adds to the score with four heads: straight lines that fall from 0 with "
+    f"the slopes {', '.join(slopes)}."
 ))
 
 # %% [markdown]
@@ -469,7 +478,7 @@ heads = 6
 simple = 2 ** (-8 * torch.arange(1, heads + 1) / heads)  # (6,)
 right = biases.alibi_slopes(heads)                       # (6,)
 names = [f"head {i + 1}" for i in range(heads)]
-one.show(["formula", "checkpoints"], names, torch.stack([simple, right]))
+one.show(names, ["formula", "checkpoints"], torch.stack([simple, right], 1))
 print(f"off by up to {(simple - right).abs().max():.2f}")
 
 # %% [markdown]
@@ -609,10 +618,10 @@ def middle(kind: str, tested: str = "as trained") -> Tensor:
 
 
 table = torch.stack([middle(kind) for kind in KINDS])  # (5, 5)
-one.show(list(KINDS), [f"to {end}" for end in ENDS], table)
+one.show(list(KINDS), [str(end) for end in ENDS], table)
 
 # %% jupyter={"source_hidden": true}
-drawing, (ax,) = display.panels(560, 230)
+drawing, (ax,) = display.panels(360, 260)
 LOOKS = (("b", ":"), ("d", "-."), ("n", "-"), ("h", "--"), ("m", (0, (6, 1))))
 for kind, (letter, style) in zip(KINDS, LOOKS):
     runs = [run["as trained"].values() for run in RUNS if run["kind"] == kind]
@@ -622,7 +631,7 @@ for kind, (letter, style) in zip(KINDS, LOOKS):
     ax.plot(middle(kind), linestyle=style, marker="o", markersize=4, label=kind, **look)
 ax.set(xlabel="places up to", ylabel="accuracy", ylim=(0, 1.05))
 ax.set_xticks(range(5), [str(end) for end in ENDS])
-ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+ax.legend(frameon=False, loc="lower left")
 said = "; ".join(f"{kind} {row[0]:.2f} to {row[-1]:.2f}" for kind, row in zip(KINDS, table))
 caption = "Lines: the median of five seeds; bands: the lowest and the highest."
 alt = f"Accuracy from the first stretch to the last: {said}."
@@ -635,8 +644,8 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # was trained for. So a good result at the trained length says nothing about a longer text.
 #
 # The toy does not show everything. The answer never stands more than 16 letters back, so looking near
-# is enough, and nothing is lost where far keys fade out. A task that needs a far key would turn
-# against ALiBi. The model without any positions learns part of the task, too: under a causal mask the
+# is enough, and nothing is lost where far keys fade out. In a task that needs a far key, a penalty on
+# distance is in the way. The model without any positions learns part of the task, too: under a causal mask the
 # first word sees one key, the second sees two, and from that a model can learn where it is
 # [[Kazemnejad et al.](../docs/references.md#kazemnejad-2023)].
 #
@@ -647,15 +656,16 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # `rope_parameters` in their `config.json`. `RotaryEmbedding` takes them as they are, as `scaling`:
 #
 # - `linear` divides every speed by a factor [[Chen et al.](../docs/references.md#chen-2023)].
-# - `dynamic` raises the base as the text grows, which slows the slow pairs most.
+# - `dynamic` raises the base as the text grows, which slows the slow pairs most [[Peng et al.,
+#   section 3.3](../docs/references.md#peng-2023)].
 # - `yarn` keeps pairs that turn many times within the trained length, divides those that turn less
-#   than once, and mixes those between [[Peng et al.](../docs/references.md#peng-2023)]. It also
-#   enlarges the scores a little.
+#   than once, and mixes those between [[Peng et al., section
+#   3.4](../docs/references.md#peng-2023)]. It also enlarges the scores a little.
 # - `llama3` does the same with other bounds and another mixture, as in
 #   [Llama 3.1](../docs/references.md#llama-3-1).
 #
-# The cell prints how many times more slowly each pair turns, for the models above: heads of width 16,
-# trained on 32 letters, asked for 512, which is 16 times as much.
+# For the models above, these are the settings. Their heads are 16 wide, they were trained on 32
+# letters, and 512 letters are 16 times as many.
 
 # %%
 from annotated_attention.modern import rotary_frequencies
@@ -671,14 +681,20 @@ SCALINGS = {
         "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     },
 }
+print(json.dumps(SCALINGS["llama3"], indent=1))
 
+# %% [markdown]
+# So it would stand in a `config.json`. The next table has a row for each of the eight pairs. Its first
+# column says how many turns the pair makes in 32 letters, the others how many times more slowly it
+# turns with each kind of scaling.
+
+# %%
 speeds, _ = rotary_frequencies(16)
 slower = [speeds * SHORT / (2 * math.pi)]              # turns within the trained length
 for scaling in SCALINGS.values():
     other, _ = rotary_frequencies(16, scaling=scaling, max_length=SHORT, length=LONG)
     slower.append(speeds / other)
-names = [f"pair {i}" for i in range(8)]
-one.show(names, ["turns in 32", *SCALINGS], torch.stack(slower, 1))
+one.show([str(i) for i in range(8)], ["turns", *SCALINGS], torch.stack(slower, 1))
 
 # %% [markdown]
 # `linear` slows the fast pairs as much as the slow ones, so two neighbours are hardly told apart any
@@ -698,7 +714,7 @@ def scaled(model: LongCopier, scaling: dict) -> LongCopier:
 
 tests = ["as trained", *SCALINGS]
 table = torch.stack([middle("rotary", tested) for tested in tests])  # (5, 5)
-one.show(tests, [f"to {end}" for end in ENDS], table)
+one.show(["plain", *SCALINGS], [str(end) for end in ENDS], table)
 
 # %% [markdown]
 # YaRN lifts the last stretch from 0.33 to 0.97, without training and with hardly any loss at the

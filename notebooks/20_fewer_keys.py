@@ -36,9 +36,9 @@ display.chapter_map("project in", "split", "score", "mix")
 #
 # </details>
 #
-# The cell computes it for published models, and once more for a text of 8,192 tokens. The column *of
-# keys* says how many heads of keys and values a layer has. Two models have one for each head of
-# queries, the others have fewer.
+# The cell computes it for published models, for one token and for a text of 8,192 of them. The column
+# *heads* says how many heads of queries a layer has, and how many of keys and values. In two models
+# both numbers are the same; the others have fewer heads of keys.
 
 # %%
 from annotated_attention.counting import cache_numbers, short
@@ -51,11 +51,11 @@ MODELS = {  # layers, heads of queries, heads of keys, width of a head
     "Llama 2 70B": (80, 64, 8, 128),
     "PaLM 540B": (118, 48, 1, 256),
 }
-print("model        layers  heads  of keys   a token   8,192 tokens")
+print("model         heads  a token    8,192")
 for name, (layers, h, g, d) in MODELS.items():
     token = 2 * cache_numbers(1, g * d, layers=layers)  # in bytes, two for a number
-    row = f"{name:12} {layers:6} {h:6} {g:8} {short(token, 'B'):>9}"
-    print(row, f"{short(8192 * token, 'B'):>14}")
+    both = short(token, "B"), short(8192 * token, "B")
+    print(f"{name:11} {f'{h}, {g}':>7}", *(f"{size:>8}" for size in both))
 print("GPT-3, 2,048 tokens:", short(2 * cache_numbers(2048, 96 * 128, layers=96), "B"))
 
 # %% [markdown]
@@ -64,9 +64,10 @@ print("GPT-3, 2,048 tokens:", short(2 * cache_numbers(2048, 96 * 128, layers=96)
 # has to be read from memory, and on a fast processor this takes longer than the arithmetic
 # [[Shazeer](../docs/references.md#shazeer-2019)].
 #
-# LLaMA and Llama 3 have the same layers, heads and widths in this table, and the newer one takes a
-# quarter of the memory. PaLM is the largest model of the list, and a token of it takes less than one
-# of the smallest. Both have heads of queries that share keys. The sizes are their authors' [[Touvron
+# LLaMA 7B and Llama 3 8B have equally many layers and heads, of the same width, and the newer model
+# takes a quarter of the memory. PaLM is the largest model of the list, and one of its tokens takes less
+# than a token of Llama 3 8B. In both, heads of queries share their keys and values. The sizes are their
+# authors' [[Touvron
 # et al., table 2](../docs/references.md#touvron-2023); [Llama Team, table
 # 3](../docs/references.md#llama-2024); [Jiang et al., table 1](../docs/references.md#jiang-2023);
 # [Touvron et al., section 2.2](../docs/references.md#touvron-2023-b); [Chowdhery et al., section
@@ -94,8 +95,8 @@ one.show(["animal?", "quality?"], one.WORDS, weights)
 # %% [markdown]
 # The same keys answer both questions: the first head gives 0.75 to *cat*, the second gives 0.66 to
 # *thirsty*. So let all heads share one head of keys and one head of values. This is **multi-query
-# attention**: many heads of queries, one of keys and values. A head of keys together with its head of
-# values is called a **KV head**, for keys and values.
+# attention** [[Shazeer](../docs/references.md#shazeer-2019)]: many heads of queries, one of keys and
+# values. A head of keys together with its head of values is called a **KV head**.
 #
 # What is given up? Each KV head sees the tokens through its own matrices $W_K$ and $W_V$, and d
 # features come out. With h KV heads, h · d features of a token can be found and carried home; with
@@ -116,11 +117,10 @@ one.show(["animal?", "quality?"], one.WORDS, weights)
 # weights; it follows in a fold, with the constructor.
 
 # %%
-from annotated_attention.modern import grouped
 from annotated_attention.modern import GroupedQueryAttention, group_heads, repeat_heads
 
-CHANGED = (GroupedQueryAttention._project, GroupedQueryAttention.attend)
-display.annotated(*CHANGED, repeat_heads, sections=False)
+CHANGED = (GroupedQueryAttention.attend, GroupedQueryAttention._project)
+display.annotated(repeat_heads, *CHANGED, sections=False)
 
 # %% [markdown]
 # One line does it: `repeat_interleave` repeats each KV head h / g times *in a row*, so that neighbours
@@ -138,14 +138,14 @@ def made(kind: type[nn.Module], *heads: int, **options) -> nn.Module:
     return kind(WIDTH, HEADS, *heads, batch_first=True, dtype=torch.float64, **options)
 
 
-print("KV heads  parameters        W_K  features found")
+print("KV heads  parameters       W_K  features")
 for g in (6, 3, 2, 1):
     module = made(GroupedQueryAttention, g)
     found = sum(p.numel() for p in module.parameters())
     assert found == counting.attention_parameters(WIDTH, shared=g * 4)
     w_k = module.in_proj_weight[WIDTH:].split(g * 4)[0]  # (..., 24)
     rank = torch.linalg.matrix_rank(w_k)
-    print(f"{g:8} {found:11,} {str(tuple(w_k.shape)):>10} {rank:15}")
+    print(f"{g:8} {found:11,} {tuple(w_k.shape)!s:>9} {rank:9}")
 
 # %% [markdown]
 # With six KV heads the count is that of the final class, $4e^2 + 4e$. With one, $W_K$ and $W_V$ have
@@ -161,6 +161,8 @@ for g in (6, 3, 2, 1):
 # query's keys by itself, so that nothing is repeated in memory.
 
 # %%
+from annotated_attention.modern import grouped
+
 display.annotated(GroupedQueryAttention.__init__, grouped._fused_for_speed, sections=False)
 
 # %% [markdown]
@@ -208,25 +210,30 @@ for g in (6, 3, 2, 1):
         output, _ = module(x, y, y, need_weights=need_weights)
         torch.testing.assert_close(output, expected)
         torch.testing.assert_close(one.gradients(output, inputs), gradients)
-    print(f"{g} KV heads: equal to PyTorch's, and so are {len(gradients)} gradients")
+    print(f"{g} KV heads: equal, with {len(gradients)} gradients")
 single, final = made(GroupedQueryAttention, 6), made(MultiheadAttention)
 torch.testing.assert_close(dict(single.state_dict()), dict(final.state_dict()))
 torch.testing.assert_close(single(x, y, y), final(x, y, y))
-print("6 KV heads: the final class, with the same parameters")
+print("6 KV heads: the final class")
 
 # %% [markdown]
 # ## Which heads share
 #
-# Both lines below turn 2 KV heads into 6. They differ in one word, and give the same shape:
-#
-#     k.repeat_interleave(3, dim=1)    # 0 0 0 1 1 1
-#     k.repeat(1, 3, 1, 1)             # 0 1 0 1 0 1
-#
-# > **Pitfall.** `repeat` puts all KV heads one after the other, as tiles, and then again. Neighbours
-# > get different KV heads. A model that is trained like that works, because its queries learn which
-# > KV head they get. But with weights that were trained the other way, four of the six heads below
-# > read a wrong catalogue. The definition of an operator in the ONNX standard once had this mistake
-# > [[ONNX](../docs/references.md#onnx-gqa)].
+# Two functions of PyTorch turn 2 KV heads into 6. Their names differ in one word, and the shapes that
+# they give are the same. The cell numbers the KV heads, and prints which one each of the six heads of
+# queries gets.
+
+# %%
+numbered = torch.arange(2).view(1, 2, 1, 1)  # (1, 2, 1, 1)
+print("repeat_interleave:", *numbered.repeat_interleave(3, dim=1).flatten().tolist())
+print("repeat:           ", *numbered.repeat(1, 3, 1, 1).flatten().tolist())
+
+# %% [markdown]
+# > **Pitfall.** `repeat` lays all KV heads side by side like tiles, and then again. The heads 1 and 4 get
+# > another KV head than with `repeat_interleave`. A model that is *trained* with tiles works, because its
+# > queries learn which KV head they get. But with weights that were trained the other way, two heads of
+# > six read the wrong catalogue. It happens to experts: the ONNX standard, in which models are
+# > exchanged, defined its operator for attention with tiles [[ONNX](../docs/references.md#onnx-gqa)].
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -257,7 +264,8 @@ def served(module: nn.Module, kv_head: int, x: Tensor, y: Tensor) -> list[int]:
 
 
 for name, module in {"right": right, "tiled": wrong}.items():
-    print(name, *(f"- KV head {i} serves heads {served(module, i, x, y)}" for i in (0, 1)))
+    for i in (0, 1):
+        print(f"{name}: KV head {i} serves the heads", *served(module, i, x, y))
 assert served(right, 0, x, y) == [0, 1, 2]
 assert served(wrong, 0, x, y) == [0, 2, 4]
 
@@ -267,7 +275,8 @@ assert served(wrong, 0, x, y) == [0, 2, 4]
 #
 # The figure shows all ways to share, each drawn from a module of this run with four heads: a line
 # stands where a head of queries reacts to what is kept. The last way, **latent attention**, comes
-# [below](#a-summary-instead-of-a-catalogue).
+# [below](#a-summary-instead-of-a-catalogue); what is dotted there is made when it is needed, and not
+# kept.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Circle, Rectangle
@@ -301,25 +310,33 @@ def kept_by(module: nn.Module) -> tuple[Tensor, int]:
 
 
 # %% jupyter={"source_hidden": true}
+def put(ax, x: float, y: float, said: str, letter: str, round=False, linestyle="-") -> None:
+    """Draw a word in a circle or a box."""
+    colour = display.COLOURS[letter]
+    wide = 1.7 if len(said) > 3 else 0.84
+    box = Rectangle((x - wide / 2, y - 0.35), wide, 0.7)
+    shape = Circle((x, y), 0.38) if round else box
+    shape.set(facecolor="none", edgecolor=colour, linestyle=linestyle, linewidth=1.4)
+    ax.add_patch(shape)
+    ax.text(x, y, said, ha="center", va="center", color=colour, fontsize=13)
+
+
+# %% jupyter={"source_hidden": true}
 def draw_way(ax, name: str, table: Tensor, numbers: int) -> str:
     """Draw one way to share, and say it in words."""
-    blue, green = display.COLOURS["n"], display.COLOURS["m"]
-    h, g = table.shape
+    (h, g), top = table.shape, 2.6
     places = [(j + 0.5) * h / g for j in range(g)]
     for i in range(h):
-        ax.add_patch(Circle((i + 0.5, 3), 0.3, facecolor="none", edgecolor=blue))
-        ax.text(i + 0.5, 3, f"q{i}", ha="center", va="center", color=blue, fontsize=12)
+        put(ax, i + 0.5, 3, f"q{i}", "n", round=True)
+        if name == "latent":  # each head makes keys and values of its own
+            put(ax, i + 0.5, 1.9, f"kv{i}", "m", linestyle=":")
+            ax.plot([i + 0.5] * 2, [2.6, 2.25], color=display.COLOURS["b"], lw=1.2)
+            top = 1.55
         for j in table[i].nonzero().flatten().tolist():
-            ax.plot([i + 0.5, places[j]], [2.7, 0.8], color=display.COLOURS["b"], lw=1.2)
+            ax.plot([i + 0.5, places[j]], [top, 0.85], color=display.COLOURS["b"], lw=1.2)
     for j, place in enumerate(places):
-        wide = 1.5 if name == "latent" else 0.7
-        box = Rectangle((place - wide / 2, 0.2), wide, 0.6, facecolor="none", edgecolor=green)
-        ax.add_patch(box)
-        said = "latent" if name == "latent" else f"kv{j}"
-        ax.text(place, 0.5, said, ha="center", va="center", color=green, fontsize=12)
-    ax.text(h / 2, -0.35, f"keeps {numbers} numbers a token", ha="center", fontsize=12)
-    ax.set(xlim=(-0.1, h + 0.1), ylim=(-0.7, 3.5), aspect="equal", title=name)
-    ax.axis("off")
+        put(ax, place, 0.5, "latent" if name == "latent" else f"kv{j}", "m")
+    ax.text(h / 2, -0.4, f"{numbers} numbers a token", ha="center", fontsize=14)
     groups = [table[:, j].nonzero().flatten().tolist() for j in range(g)]
     return f"{name}: {groups} share, {numbers} numbers kept a token"
 
@@ -335,6 +352,9 @@ drawing, axes = display.panels(430, 430, columns=2, rows=2)
 told = []
 for ax, (name, module) in zip(axes, ways.items()):
     told.append(draw_way(ax, name, *kept_by(module)))
+    ax.set(xlim=(-0.1, 4.1), ylim=(-0.7, 3.5), aspect="equal")
+    ax.set_title(name, fontsize=14)
+    ax.axis("off")
 assert [kept_by(module)[1] for module in ways.values()] == [48, 24, 12, 10]
 display.finish(
     drawing, name="who-shares",
@@ -367,7 +387,7 @@ for g in (6, 3, 2, 1):
     chunks = [module(part, cache)[0] for part in tokens.split([4, 2, 1], dim=1)]
     torch.testing.assert_close(torch.cat(chunks, 1), whole)
     assert cache.numel() == cache_numbers(7, g * 4, b=2)
-    print(f"{g} KV heads: equal to all at once, {cache.numel():4} numbers kept")
+    print(f"{g} KV heads: equal, {cache.numel()} numbers kept")
 
 # %% [markdown]
 # Does sharing also save arithmetic? Let PyTorch count the FLOPs of one new token in front of 1,000
@@ -383,23 +403,31 @@ for g in (6, 3, 2, 1):
 # </details>
 
 # %%
-print("KV heads  projections  scores and mix  kept numbers")
+from torch.utils.flop_counter import FlopCounterMode
+
+print("KV heads  projections  scores, mix       kept")
 for g in (8, 4, 2, 1):
-    kv = g * 64
-    projections = counting.projection_flops(1, 1, 512, shared=kv)
-    scores = counting.score_flops(1, 1001, 512)
-    print(f"{g:8} {projections:12,} {scores:15,} {cache_numbers(1001, kv):13,}")
+    module = CachedGroups(512, 8, num_kv_heads=g, batch_first=True, device="meta")
+    cache = KVCache()
+    cache.append(*(torch.empty(1, g, 1000, 64, device="meta") for _ in range(2)))
+    with FlopCounterMode(display=False) as counter:
+        module(torch.empty(1, 1, 512, device="meta"), cache, need_weights=True)
+    flops = counter.get_flop_counts()["Global"]
+    projections, scores = flops[torch.ops.aten.addmm], flops[torch.ops.aten.bmm]
+    assert projections == counting.projection_flops(1, 1, 512, shared=g * 64)
+    assert scores == counting.score_flops(1, 1001, 512)
+    print(f"{g:8} {projections:12,} {scores:12,} {cache.numel():10,}")
 
 # %% [markdown]
-# The formulas are those of [Counting](12_counting.ipynb), with the width of the KV heads as one more
-# letter; the package's tests compare them with PyTorch's counter. Scores and mix stay at 2,050,048
-# FLOPs, while the numbers that they have to read become eight times fewer.
+# Scores and mix stay at 2,050,048 FLOPs, while the numbers that they have to read become eight times
+# fewer. The two asserted formulas are those of [Counting](12_counting.ipynb), with the width of the KV
+# heads as one more letter.
 #
 # ## Fewer keys for a trained model
 #
 # Training a large model anew is expensive. Can a trained one be made to share? Ainslie et al. average:
 # the new $W_K$ of a group is the mean of the old ones, row by row, and $W_V$ likewise. `group_heads`
-# does that to one module. Then they train on for a short time, with 5 % <!-- quoted -->of the steps of the first training.
+# does that for one module. Then they train on, with one twentieth of the steps of the first training.
 #
 # Try it on a model that you know: the copier of [Training](10_training.ipynb), two layers of
 # attention that continue a text which repeats itself. Here it has four heads in each layer.
@@ -426,9 +454,9 @@ def share_keys(model: nn.Module, g: int) -> nn.Module:
 #
 # <details><summary>What do you expect?</summary>
 #
-# Most of it is gone. The heads of a model need not resemble each other: one looks at the token before,
-# another follows letters. The mean of two such heads is neither of them, and the queries, which are
-# unchanged, ask in the language of the old keys.
+# Most of it is gone. The heads of a layer need not resemble each other, and even two that do the same
+# may use other features for it. The mean of their keys is like neither, and the queries, which have not
+# changed, still ask for the old ones.
 #
 # </details>
 #
@@ -458,18 +486,19 @@ def retrain(model: nn.Module, seed: int = 0, checked: tuple = CHECKED) -> dict[i
 curves = {g: retrain(share_keys(copier, g)) for g in (2, 1)}
 
 # %%
-print("steps     ", *(f"{step:>6}" for step in CHECKED))
+print("steps     ", *(f"{step:>5}" for step in CHECKED))
 for g, accuracy in curves.items():
-    print(f"{g} KV heads", *(f"{accuracy[step]:6.3f}" for step in CHECKED))
+    print(f"{g} KV heads", *(f"{accuracy[step]:.3f}" for step in CHECKED))
 
 # %% [markdown]
-# Averaging alone leaves 0.37 of the accuracy with two KV heads, and 0.10 with one, when 0.04 is a
-# guess among 26 letters. Fifteen steps later, 5 %<!-- quoted --> of the first training, two KV heads are close to where
-# four were. A single one takes longer, and gets there, too.
+# Averaging alone leaves an accuracy of 0.37 with two KV heads, and of 0.10 with one. Fifteen steps
+# later, which is one twentieth of the first training, two KV heads are close to where four were. A
+# single one takes longer, and gets there, too.
 #
 # One run may be luck. So `make seeds` has done the same from five seeds, and in three other ways:
 # **first** keeps the first head of each group and drops the others, **new** draws $W_K$ and $W_V$ anew,
-# and **from scratch** trains a model with shared keys from the beginning, for 300 steps.
+# and **from scratch** trains a model with shared keys from the beginning, for 300 steps. The cell prints
+# the lowest and the highest accuracy of the five.
 
 # %%
 import json
@@ -477,13 +506,14 @@ from importlib import resources
 
 data = resources.files("annotated_attention").joinpath("data/groups.json")
 runs = json.loads(data.read_text())["runs"]
-print("lowest to highest of five       after 0         15         75        300 steps")
 for g in (2, 1):
+    print(f"{g} KV heads   0 steps        15        75")
     for origin in ("averaged", "first", "new", "from scratch"):
         rows = [x for x in runs if (x["KV heads"], x["origin"]) == (g, origin)]
-        steps = ("0", "15", "75", "300")
-        spans = [training.span(rows, x) if x in rows[0] else "" for x in steps]
-        print(f"{g} KV heads, {origin:12}", "".join(f"{span:>14}" for span in spans))
+        steps = [step for step in ("0", "15", "75", "300") if step in rows[0]]
+        columns = [[row[step] for row in rows] for step in steps]
+        spans = [f"{min(values):.2f}–{max(values):.2f}" for values in columns]
+        print(f"{origin:10}", *spans, "after 300" if len(spans) == 1 else "")
 
 # %% [markdown]
 # Three things stand out. New keys and values learn next to nothing in 75 steps, so the old ones are
@@ -533,13 +563,14 @@ torch.manual_seed(8)
 latent = LatentAttention(24, 6, 8, 2, batch_first=True, dtype=torch.float64)
 tokens = torch.randn(2, 7, 24, dtype=torch.float64, requires_grad=True)  # (2, 7, 24)
 inputs = [tokens, *latent.parameters()]
-plain, absorbed = (latent(tokens, absorb=absorb)[0] for absorb in (False, True))
-torch.testing.assert_close(absorbed, plain)
-torch.testing.assert_close(one.gradients(absorbed, inputs), one.gradients(plain, inputs))
+made_keys, absorbed = (latent(tokens, absorb=absorb)[0] for absorb in (False, True))
+torch.testing.assert_close(absorbed, made_keys)
+expected = one.gradients(made_keys, inputs)
+torch.testing.assert_close(one.gradients(absorbed, inputs), expected)
 
 cache = KVCache()
 chunks = [latent(part, cache, absorb=True)[0] for part in tokens.split([4, 2, 1], dim=1)]
-torch.testing.assert_close(torch.cat(chunks, 1), plain)
+torch.testing.assert_close(torch.cat(chunks, 1), made_keys)
 print(f"equal, with {len(inputs)} gradients, and from a cache in chunks")
 print(f"kept of {2 * 7} tokens: {cache.numel()} numbers, {cache.numel() // 14} each")
 
@@ -553,12 +584,14 @@ print(f"kept of {2 * 7} tokens: {cache.numel()} numbers, {cache.numel() // 14} e
 # %%
 rotary = RotaryEmbedding(4)
 torch.manual_seed(9)
-q, latents, up = torch.randn(3, 4), torch.randn(3, 8), torch.randn(4, 8)  # (3, 4), (3, 8), (4, 8)
-places = torch.arange(3)
-scores = rotary(q, places) @ rotary(latents @ up.mT, places).mT           # (3, 3)
-by_latents = rotary(q, places) @ up @ latents.mT                          # (3, 3)
-print(f"off by up to {(scores - by_latents).abs().max():.2f}")
-print(f"without rotation: {(q @ (latents @ up.mT).mT - q @ up @ latents.mT).abs().max():.1e}")
+q, latents, up = torch.randn(3, 4), torch.randn(3, 8), torch.randn(4, 8)
+places, keys = torch.arange(3), latents @ up.mT                  # (3,), (3, 4)
+scores = rotary(q, places) @ rotary(keys, places).mT             # (3, 3)
+by_latents = rotary(q, places) @ up @ latents.mT                 # (3, 3)
+plain, absorbed = q @ keys.mT, q @ up @ latents.mT               # (3, 3), (3, 3)
+torch.testing.assert_close(plain, absorbed)
+print("without rotation: equal")
+print(f"with rotation: off by up to {(scores - by_latents).abs().max():.1f}")
 
 # %% [markdown]
 # A rotation stands between the query and $U$: for a distance of $t$ the score is
@@ -573,25 +606,29 @@ print(f"without rotation: {(q @ (latents @ up.mT).mT - q @ up @ latents.mT).abs(
 # does a token take, compared with keys and values for every head, or with eight KV heads of 128?
 
 # %%
-print("              layers  latent  each head  8 KV heads")
+print("               latent each head   8 heads")
 for name, layers in {"DeepSeek-V2": 60, "DeepSeek-V3": 61}.items():
-    kept = 2 * counting.latent_cache_numbers(1, 512, 64, layers=layers)
-    each = 2 * 128 * (128 + 64 + 128) * layers  # keys of 128 + 64 numbers, values of 128
-    groups = 2 * cache_numbers(1, 8 * 128, layers=layers)
-    print(f"{name:13} {layers:6} {short(kept, 'B'):>8} {short(each, 'B'):>9}",
-          f"{short(groups, 'B'):>10}")
+    numbers = [
+        counting.latent_cache_numbers(1, 512, 64, layers=layers),
+        128 * (128 + 64 + 128) * layers,  # keys of 128 + 64 numbers, values of 128
+        cache_numbers(1, 8 * 128, layers=layers),
+    ]
+    print(f"{name:11}", *(f"{short(2 * each, 'B'):>9}" for each in numbers))
 
 # %% [markdown]
 # A token of DeepSeek-V3, a model with 671 billion parameters, takes 70.3 kB: about half of one of
 # Llama 3 8B in the first table, and one seventieth of what keys and values for every head would take
-# [[DeepSeek-AI 2024, section 4.2](../docs/references.md#deepseek-2024-b)]. Which form is cheaper to compute?
+# [[DeepSeek-AI 2024, section 4.2](../docs/references.md#deepseek-2024-b)].
+#
+# Which form is cheaper to compute? The cell counts the FLOPs of one layer of DeepSeek-V3, once for one
+# new token behind 4,095 that are kept, and once for 4,096 tokens at once.
 
 # %%
 SIZES = {"h": 128, "c": 512, "r": 64, "d": 128, "queries": 1536}
-print("one layer of DeepSeek-V3, FLOPs             plain    absorbed")
-for name, n, m in (("one token after 4,095 others", 1, 4096), ("4,096 at once", 4096, 4096)):
+print("tokens, new         plain    absorbed")
+for m, n in ((4096, 1), (4096, 4096)):
     forms = [counting.latent_flops(n, m, 7168, **SIZES, absorb=x) for x in (False, True)]
-    print(f"{name:34}", *(f"{short(flops, 'FLOP'):>11}" for flops in forms))
+    print(f"{m:6,} {n:5,}", *(f"{short(flops, 'FLOP'):>11}" for flops in forms))
 
 # %% [markdown]
 # Writing one token, the plain form makes keys and values of all 4,096 tokens, and the absorbed one

@@ -114,17 +114,18 @@ def _judge_copy(function: Any, b: int, h: int, g: int, n: int, m: int, d: int) -
     """Compare outputs and gradients, and watch what is made."""
     given = [x.requires_grad_() for x in random(7, (b, h, n, d), (b, g, m, d), (b, g, m, d))]
     before = [x.detach().clone() for x in given]
-    right = F.scaled_dot_product_attention(*given, enable_gqa=True)
+    q, k, v = given
+    right = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
     with _Watch(given) as watch:
-        found = call("your code", function, *given)
+        found = call("your code", function, q, k, v)
     for name, x, then in zip("qkv", given, before, strict=True):
         require_unchanged(name, x.detach(), then)
-    value = compare(found, right, "(b, h, n, d)", _wrong_groups(*given))
+    value = compare(found, right, "(b, h, n, d)", _wrong_groups(q, k, v))
     compare_gradients(value, right, dict(zip("qkv", given, strict=True)))
-    if watch.largest >= given[1].numel():
+    if watch.largest >= k.numel():
         raise Refused(
             f"the numbers are right, but `{watch.made_by}` makes a tensor of {watch.largest:,} "
-            f"numbers, and the keys have only {given[1].numel():,}. {_why(watch.made_by)}"
+            f"numbers, and the keys have only {k.numel():,}. {_why(watch.made_by)}"
         )
 
 
@@ -166,17 +167,17 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tens
 def _wrong_groups(q: Tensor, k: Tensor, v: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yield reasons, each with the output that it leads to."""
     h, g, n, d = q.size(1), k.size(1), q.size(2), q.size(3)
-    tiled = (x.repeat(1, h // g, 1, 1) for x in (k, v))
-    whole = [repeat_heads(x, h) for x in (k, v)]
+    tiles = k.repeat(1, h // g, 1, 1), v.repeat(1, h // g, 1, 1)
+    k, v = (repeat_heads(x, h) for x in (k, v))
     yield (
         "your groups are tiles: head i reads KV head i % g. Neighbours share: the axis of h heads "
         "splits into (g, h / g), in this order.",
-        _attend(q, *tiled),
+        _attend(q, *tiles),
     )
-    heads = _attend(q, *whole)
+    heads = _attend(q, k, v)
     yield (
         "the scores are not divided by the square root of d.",
-        _attend(q, *whole, scale=1.0),
+        _attend(q, k, v, scale=1.0),
     )
     yield (
         "right heads, in wrong places: undo the split of the heads in the same order.",

@@ -107,8 +107,7 @@ def relative_buckets(
 
     Source: Raffel et al. (2020), section 2.1; where the buckets begin, the authors' code.
     """
-    sizes = (num_buckets, max_distance, bidirectional)
-    of_side, alone = _check_buckets(*sizes)
+    of_side, alone = _check_buckets(num_buckets, max_distance, bidirectional)
     far = distance.abs() if bidirectional else -distance.clamp(max=0)  # (..., n, m)
     share = (far.clamp(min=alone).float() / alone).log() / math.log(max_distance / alone)
     together = alone + (share * (of_side - alone)).long()                    # (..., n, m)
@@ -174,8 +173,11 @@ class BucketedBias(nn.Module):
         super().__init__()
         check_sizes({"num_heads": num_heads})
         _check_buckets(num_buckets, max_distance, bidirectional)
-        self.num_heads, self.num_buckets = num_heads, num_buckets
-        self.max_distance, self.bidirectional = max_distance, bidirectional
+        self.num_heads = num_heads
+        self.sizes: dict[str, Any] = {
+            "num_buckets": num_buckets, "max_distance": max_distance,
+            "bidirectional": bidirectional,
+        }
         self.table = nn.Parameter(torch.zeros(num_buckets, num_heads, device=device, dtype=dtype))
 
     def forward(self, positions: Tensor, key_positions: Tensor) -> Tensor:
@@ -188,11 +190,9 @@ class BucketedBias(nn.Module):
         Returns:
             (h, n, m), in the dtype of the table.
         """
-        bucket = relative_buckets(
-            key_positions - positions[:, None], num_buckets=self.num_buckets,
-            max_distance=self.max_distance, bidirectional=self.bidirectional,
-        )                                         # (n, m)
-        return self.table[bucket].movedim(-1, 0)  # (n, m, h) -> (h, n, m)
+        distance = key_positions - positions[:, None]      # (n, m)
+        bucket = relative_buckets(distance, **self.sizes)  # (n, m)
+        return self.table[bucket].movedim(-1, 0)           # (n, m, h) -> (h, n, m)
 
 
 class BiasedAttention(MultiheadAttention):

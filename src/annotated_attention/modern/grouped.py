@@ -117,15 +117,19 @@ class GroupedQueryAttention(MultiheadAttention):
         Returns:
             The heads' outputs, (b, h, n, d), and the weights after dropout, (b, h, n, m), or None.
         """
+        # Where nobody asks for the weights, PyTorch's kernel finds the keys of each group itself.
+        # It knows no other scores than its own.
         usual = "score" not in self.__dict__ and type(self).score is MultiheadAttention.score
         if usual and not need_weights:
             dropout_p = self.dropout if self.training else 0.0
             return _fused_for_speed(q, k, v, dropout_p, **masks), None
+        # Otherwise every head gets a copy of the keys and values that its group shares.
         k, v = (repeat_heads(x, self.num_heads) for x in (k, v))  # (b, h, m, d)
         return super().attend(q, k, v, need_weights=need_weights, **masks)
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Make queries, e wide, and keys and values, g * d wide, in the layout that was given."""
+        # W_Q has e rows. W_K and W_V have d rows for each head of keys and values.
         kv = self.num_kv_heads * self.head_dim
         widths = (self.embed_dim, kv, kv)
         weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)

@@ -27,7 +27,7 @@ export default {
     const lines = [0, 1].map(() => element("span", { style: "display: block" }));
     said.append(...lines);
     const dial = drawDial(query, key, words);
-    const curve = drawCurve(Array.from({ length: farthest + 1 }, (_, r) => score(query, key, r, 0, speed)));
+    const curve = drawCurve((distance) => score(query, key, distance, 0, speed), farthest);
     const show = () => {
       const keyAt = now["key at"];
       const at = keyAt + now.distance;
@@ -79,16 +79,19 @@ function drawDial(query, key, words) {
   };
 }
 
-function drawCurve(scores) {
+function drawCurve(at, farthest) {
   const { root, show } = panel("distance");
+  const scores = Array.from({ length: farthest + 1 }, (_, r) => at(r));
   const most = Math.max(...scores.map(Math.abs));
-  const x = (distance) => LEFT + (distance / (scores.length - 1)) * (RIGHT - LEFT);
+  const x = (distance) => LEFT + (distance / farthest) * (RIGHT - LEFT);
   const y = (value) => (TOP + LOW) / 2 - (value / most) * ((LOW - TOP) / 2);
   const points = scores.map((value, r) => svg("circle", { cx: x(r), cy: y(value), r: 3, fill: "#808080" }));
+  const between = Array.from({ length: 10 * farthest + 1 }, (_, i) => `${i ? "L" : "M"}${x(i / 10)} ${y(at(i / 10))}`);
+  const line = svg("path", { d: between.join(""), fill: "none", stroke: "#808080", "stroke-width": 1 });
   const zero = svg("path", { d: `M${LEFT} ${y(0)}H${RIGHT}`, stroke: "#808080", "stroke-dasharray": "2 4" });
   const dot = svg("circle", { r: 6, fill: "none", stroke: "var(--aa-n)", "stroke-width": 2.5 });
-  for (let r = 0; r < scores.length; r += 5) root.append(label(r, x(r), LOW + 15, { "font-size": 11 }));
-  root.append(zero, ...points, dot, label("0", LEFT - 8, y(0) + 4, { "font-size": 11 }));
+  for (let r = 0; r <= farthest; r += 5) root.append(label(r, x(r), LOW + 15, { "font-size": 11 }));
+  root.append(zero, line, ...points, dot, label("0", LEFT - 8, y(0) + 4, { "font-size": 11 }));
   return {
     root,
     show(distance, number) {

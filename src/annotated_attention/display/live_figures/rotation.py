@@ -67,13 +67,13 @@ def rotation(
     for at in shown:
         if not 0 <= at[0] - at[1] <= _FARTHEST or not 0 <= at[1] < positions:
             raise ValueError(f"shown {at} must have its key in front of its query, and not far")
-    drawing, axes = panels(170 * len(shown), 216, len(shown))
+    drawing, axes = panels(118 * len(shown), 160, len(shown))
     said = []
     for ax, at in zip(axes, shown, strict=True):
         number = score(arrows[0], arrows[1], at, speed)
         _dial(ax, arrows, at, speed)
         where = f"{words[0]} at {at[0]}, {words[1]} at {at[1]}"
-        ax.set_title(f"{where}\nscore {number:.2f}".replace("-", "−"), fontsize=12)
+        ax.set_title(f"{where}\nscore {number:.2f}".replace("-", "−"), fontsize=11)
         said.append(f"{where}: score {number:.2f}")
     alt = f"Two arrows that turn by {speed:g} radian per position. {'; '.join(said)}."
     caption = "The thick blue arrow is the query's pair, the thin green one the key's."
@@ -83,7 +83,7 @@ def rotation(
         "farthest": _FARTHEST,
     }  # fmt: skip
     static = finish(drawing, name=name, alt=alt, caption=caption)
-    return live(static, "rotation", data, room=(330, 560))
+    return live(static, "rotation", data, room=(270, 500))
 
 
 def _dial(ax: Axes, arrows: list[list[float]], at: tuple[int, int], speed: float) -> None:
