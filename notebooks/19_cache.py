@@ -417,7 +417,7 @@ assert empty == 0
 from annotated_attention import measure
 
 speed = chapters.load("13_speed")
-NAMES = {"bare minimum": "bare", "one size": "one size", "grows": "grows", "without": "without"}
+NAMES = {"bare minimum": "bare", **{x: x for x in ("one size", "grows", "without")}}
 
 
 def table(title: str, memory: str, number) -> None:
@@ -638,22 +638,22 @@ def off(module: nn.Module, x: Tensor, sizes: list[int], cache: object) -> float:
 
 
 # %%
-print("off by up to " + "".join(f"{name:>11}" for name in WAYS))
+print("off by up to " + "".join(f"{name:>12}" for name in WAYS))
 for code, entry in {**WRONG, "right": None}.items():
     made = another(entry.version if entry else CachedAttention, attention)
     grows = [off(made, x, sizes, KVCache()) for sizes in WAYS.values()]
     fixed = [off(made, x, sizes, one_size(b)) for sizes in WAYS.values()]
     print(code)
     for name, found in (("grows", grows), ("one size", fixed)):
-        print(f"    {name:9}" + "".join(f"{number:11.2f}" for number in found))
+        print(f"    {name:9}" + "".join(f"{number:12.2f}" for number in found))
     assert (max(fixed) > 0.01) == (code != "right")
     assert grows[0] < 1e-9
 
 # %% [markdown]
 # The first column is the test that most people write, and it is all zeros. The last column finds every
-# mistake, if the cache is of one size. So the check for your own code is: **the same text at once, in uneven chunks and token
-# by token, in the cache that you will use; compare outputs.** It needs no second implementation,
-# because each way of cutting is the reference of the others.
+# mistake, if the cache is of one size. So the check for your own code is: **the same text at once, in
+# uneven chunks and token by token, in the cache that you will use; compare outputs.** It needs no
+# second implementation, because each way of cutting is the reference of the others.
 #
 # ## Exercises
 #
