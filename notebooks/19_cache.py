@@ -70,8 +70,8 @@ class Writer(nn.Module):
 
 
 # %% [markdown]
-# It learns two sentences by heart: the one that you know, and the same words in another order. After
-# that, given a beginning, it should write the rest. To write means here: take the word with the
+# It learns two sentences by heart: the one that you know, and one that begins with *because it was
+# sweet*. After that, given a beginning, it should write the rest. To write means here: take the word with the
 # highest score, add it, and go on (this is greedy decoding). The function counts how many words
 # the model has to read on the way.
 
@@ -111,8 +111,8 @@ for prompt in ("the", "because"):
 anew, _ = write(model, encode(["the"]), 8)
 
 # %% [markdown]
-# To write 8 words, the model reads 36: one, then two, up to eight. Writing n words takes n(n + 1)/2,
-# so a text of twice the length takes about four times the reading.
+# To write 8 words, the model reads 36: one, then two, up to eight. For n words it reads $n(n + 1)/2$, so
+# a text of twice the length takes about four times the reading.
 #
 # ## What does not change
 #
@@ -171,7 +171,8 @@ display.annotated(KVCache, sections=False)
 # With a cache, attention is given some new words at a time, a **chunk**: the whole beginning at
 # first, and later one word after the other. Three things change compared with the final class, and
 # each has its line below. Look for the **positions**, which count on from what is kept; for the
-# order in `keep`, rotation first; and for `hide`, the mask.
+# order in `keep`, rotation first; and for `hide`, the mask. The number of heads of the keys,
+# `num_kv_heads`, is that of the queries here. The next chapter makes it smaller, and calls it g.
 
 # %%
 display.annotated(
@@ -215,11 +216,11 @@ for sizes in ([12], [5, 4, 3], [11, 1], [1] * 12):
     together = torch.cat(parts, 1)                                 # (b, n, e)
     torch.testing.assert_close(together, whole)
     torch.testing.assert_close(one.gradients(together, inputs), expected)
-    print(f"{' + '.join(map(str, sizes)):45} equal, with {len(inputs)} gradients")
+    print(f"equal, with {len(inputs)} gradients: {' + '.join(map(str, sizes))}")
 
 # %% [markdown]
-# However the text is cut, the result is the same. Now the writer can keep what it has read. One line
-# changes: the next call is given the new word alone.
+# However the text is cut, the result is the same. Now the writer can keep what it has read. The model
+# is called with a cache for each layer, and from the second call on it is given the new word alone.
 
 
 # %%
@@ -295,15 +296,16 @@ print(f"{n} steps: {total:,} FLOPs with a cache, {again:,} without")
 
 # %%
 layers, width = 12, 768
-print("tokens   GFLOPs anew   with a cache   ratio   the cache, float16")
+print("            GFLOPs             the cache,")
+print("tokens       anew  kept  ratio    float16")
 for length in (64, 1024, 4096):
     steps = range(1, length + 1)
     again = layers * sum(counting.attention_flops(m, m, width) for m in steps)
     projected = length * counting.projection_flops(1, 1, width)
     kept = layers * (projected + sum(counting.score_flops(1, m, width) for m in steps))
     size = counting.short(2 * counting.cache_numbers(length, width, layers=layers), "B")
-    flops = f"{again / 1e9:13,.0f} {kept / 1e9:14,.1f}"
-    print(f"{length:6} {flops} {again / kept:7,.0f} {size:>20}")
+    flops = f"{again / 1e9:10,.0f} {kept / 1e9:5,.0f}"
+    print(f"{length:6} {flops} {again / kept:6,.0f} {size:>10}")
 
 # %% [markdown]
 # The saving grows with the length of the text. In exchange there is something to store, and that
@@ -407,7 +409,7 @@ assert empty == 0
 # ### Measured
 #
 # Here is what one more token takes, for one layer with e = 512, behind 255, 1,023 and 4,095 tokens.
-# The *bare minimum* is the projections and PyTorch's kernel, with the keys already in their place.
+# *Bare* is the projections and PyTorch's kernel, with the keys already in their place.
 # `make bench` has measured this, as [Speed](13_speed.ipynb#how-to-measure) explains. The second
 # table counts the new memory of one such step: pages of 4 KiB that the system had to hand out.
 
@@ -415,25 +417,31 @@ assert empty == 0
 from annotated_attention import measure
 
 speed = chapters.load("13_speed")
-NAMES = ("bare minimum", "one size", "grows", "without")
-print(f"{'milliseconds a token':22}" + "".join(f"{name:>14}" for name in NAMES))
-for row in measure.find("cache", memory="kept", size=[1, 1, 512, 8]):
-    times = (f"{row['milliseconds'][name][1]:14.2f}" for name in NAMES)
-    print(f"{row['kept']:>8} tokens before" + "".join(times))
-print(f"{'new KiB a token':22}")
-for row in measure.find("cache", memory="returned", size=[1, 1, 512, 8]):
-    pages = (f"{4 * row['pages'][name]:14,}" for name in NAMES)
-    print(f"{row['kept']:>8} tokens before" + "".join(pages))
+NAMES = {"bare minimum": "bare", **{x: x for x in ("one size", "grows", "without")}}
+
+
+def table(title: str, memory: str, number) -> None:
+    """Print a number for each way of going on, behind ever more tokens."""
+    print(title)
+    print("before" + "".join(f"{name:>9}" for name in NAMES.values()))
+    for row in measure.find("cache", memory=memory, size=[1, 1, 512, 8]):
+        print(f"{row['kept']:6}" + "".join(f"{number(row, name):>9}" for name in NAMES))
+
+
+table("milliseconds a token", "kept", lambda row, x: f"{row['milliseconds'][x][1]:.1f}")
+table("new KiB a token", "returned", lambda row, x: f"{4 * row['pages'][x]:,}")
 speed.origin("cache")
 
 # %% jupyter={"source_hidden": true}
-few, *_, many = measure.find("cache", memory="kept", size=[1, 1, 512, 8])
-assert many["ratios"]["bare minimum"]["without"][0] > few["ratios"]["bare minimum"]["without"][2]
+ratios = [
+    row["ratios"]["bare minimum"]["without"]
+    for row in measure.find("cache", memory="kept", size=[1, 1, 512, 8])
+]
+assert ratios[-1][0] > ratios[0][2]  # quartiles that do not touch
 for row in measure.find("cache", memory="returned", size=[1, 1, 512, 8]):
     copied = 4 * counting.cache_numbers(row["kept"] + 1, 512)
-    if "grows" in row["pages"]:
-        assert 0.9 * copied < 4096 * row["pages"]["grows"] < 1.2 * copied
-        assert row["pages"]["one size"] < 64
+    assert 0.9 * copied < 4096 * row["pages"]["grows"] < 1.2 * copied
+    assert row["pages"]["one size"] < 64
 print("the cache that grows is copied in each step, the one of one size is not")
 
 # %% [markdown]
@@ -455,7 +463,8 @@ def write_padded(model: nn.Module, prompts: list[list[str]], steps: int, caches:
     """Continue several prompts at once, the shorter ones padded on the left."""
     longest = max(map(len, prompts))
     rows = [F.pad(encode(words), (longest - len(words), 0)) for words in prompts]
-    blocked = torch.tensor([[i < longest - len(x) for i in range(longest)] for x in prompts])
+    starts = torch.tensor([longest - len(words) for words in prompts])
+    blocked = torch.arange(longest) < starts[:, None]           # (b, n)
     ids = given = torch.cat(rows)                               # (b, n)
     for _ in range(steps):
         scores = model(given, caches, blocked)[:, -1]           # (b, ...)
@@ -567,13 +576,14 @@ for sizes in ([12], [5, 4, 3], [1] * 12):
 # > the diagonal from the upper left. A single query then counts as the first one, and sees the first
 # > word alone.
 #
-# > **Pitfall.** *Positions that restart.* Each chunk is rotated as if it began at 0. Words keep their
-# > meaning and lose their distance.
+# > **Pitfall.** *Positions that restart.* Each chunk is rotated as if it began at 0. All distances to
+# > what is kept are wrong, those within a chunk are right.
 #
 # > **Pitfall.** *Zeros of the cache attended to.* A single query gets no mask, in a cache of one size.
+# > The empty places take weight from the words, the more of it the emptier the cache is.
 #
-# > **Pitfall.** *Keys kept before they are rotated.* All keys then turn again in each step, as if
-# > they were new.
+# > **Pitfall.** *Keys kept before they are rotated.* In each step all keys then turn as if they were
+# > the new ones, so the oldest key gets the position of the newest word.
 #
 # Here are the four lines as people write them, and the same writer with each mistake built in. It
 # continues *because it*, with a cache of 16 places.
@@ -631,21 +641,22 @@ def off(module: nn.Module, x: Tensor, sizes: list[int], cache: object) -> float:
 
 
 # %%
-print(f"{'off by up to':28}{'a cache that grows':>36}{'of one size':>36}")
-print(" " * 28 + "".join(f"{name:>12}" for name in [*WAYS] * 2))
+print("off by up to " + "".join(f"{name:>12}" for name in WAYS))
 for code, entry in {**WRONG, "right": None}.items():
     made = another(entry.version if entry else CachedAttention, attention)
     grows = [off(made, x, sizes, KVCache()) for sizes in WAYS.values()]
     fixed = [off(made, x, sizes, one_size(b)) for sizes in WAYS.values()]
-    print(f"{code:28}" + "".join(f"{number:12.2f}" for number in grows + fixed))
+    print(code)
+    for name, found in (("grows", grows), ("one size", fixed)):
+        print(f"    {name:9}" + "".join(f"{number:12.2f}" for number in found))
     assert (max(fixed) > 0.01) == (code != "right")
     assert grows[0] < 1e-9
 
 # %% [markdown]
-# The first column is the test that most people write, and it is all zeros. The last column finds
-# every mistake. So the check for your own code is: **the same text at once, in uneven chunks and token
-# by token, in the cache that you will use; compare outputs.** It needs no second implementation,
-# because each way of cutting is the reference of the others.
+# The first column is the test that most people write, and it is all zeros. The last column finds every
+# mistake, if the cache is of one size. So the check for your own code is: **the same text at once, in
+# uneven chunks and token by token, in the cache that you will use; compare outputs.** It needs no
+# second implementation, because each way of cutting is the reference of the others.
 #
 # ## Exercises
 #

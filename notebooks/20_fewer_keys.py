@@ -36,9 +36,9 @@ display.chapter_map("project in", "split", "score", "mix")
 #
 # </details>
 #
-# The cell computes it for published models, and once more for a text of 8,192 tokens. The column *of
-# keys* says how many heads of keys and values a layer has. Two models have one for each head of
-# queries, the others have fewer.
+# The cell computes it for published models, for one token and for a text of 8,192 of them. The column
+# *heads* says how many heads of queries a layer has, and how many of keys and values. In two models
+# both numbers are the same; the others have fewer heads of keys.
 
 # %%
 from annotated_attention.counting import cache_numbers, short
@@ -51,11 +51,11 @@ MODELS = {  # layers, heads of queries, heads of keys, width of a head
     "Llama 2 70B": (80, 64, 8, 128),
     "PaLM 540B": (118, 48, 1, 256),
 }
-print("model        layers  heads  of keys   a token   8,192 tokens")
+print("model         heads  a token    8,192")
 for name, (layers, h, g, d) in MODELS.items():
     token = 2 * cache_numbers(1, g * d, layers=layers)  # in bytes, two for a number
-    row = f"{name:12} {layers:6} {h:6} {g:8} {short(token, 'B'):>9}"
-    print(row, f"{short(8192 * token, 'B'):>14}")
+    both = short(token, "B"), short(8192 * token, "B")
+    print(f"{name:11} {f'{h}, {g}':>7}", *(f"{size:>8}" for size in both))
 print("GPT-3, 2,048 tokens:", short(2 * cache_numbers(2048, 96 * 128, layers=96), "B"))
 
 # %% [markdown]
@@ -138,14 +138,14 @@ def made(kind: type[nn.Module], *heads: int, **options) -> nn.Module:
     return kind(WIDTH, HEADS, *heads, batch_first=True, dtype=torch.float64, **options)
 
 
-print("KV heads  parameters        W_K  features found")
+print("KV heads  parameters       W_K  features")
 for g in (6, 3, 2, 1):
     module = made(GroupedQueryAttention, g)
     found = sum(p.numel() for p in module.parameters())
     assert found == counting.attention_parameters(WIDTH, shared=g * 4)
     w_k = module.in_proj_weight[WIDTH:].split(g * 4)[0]  # (..., 24)
     rank = torch.linalg.matrix_rank(w_k)
-    print(f"{g:8} {found:11,} {tuple(w_k.shape)!s:>10} {rank:15}")
+    print(f"{g:8} {found:11,} {tuple(w_k.shape)!s:>9} {rank:9}")
 
 # %% [markdown]
 # With six KV heads the count is that of the final class, $4e^2 + 4e$. With one, $W_K$ and $W_V$ have
@@ -210,11 +210,11 @@ for g in (6, 3, 2, 1):
         output, _ = module(x, y, y, need_weights=need_weights)
         torch.testing.assert_close(output, expected)
         torch.testing.assert_close(one.gradients(output, inputs), gradients)
-    print(f"{g} KV heads: equal to PyTorch's, and so are {len(gradients)} gradients")
+    print(f"{g} KV heads: equal, with {len(gradients)} gradients")
 single, final = made(GroupedQueryAttention, 6), made(MultiheadAttention)
 torch.testing.assert_close(dict(single.state_dict()), dict(final.state_dict()))
 torch.testing.assert_close(single(x, y, y), final(x, y, y))
-print("6 KV heads: the final class, with the same parameters")
+print("6 KV heads: the final class")
 
 # %% [markdown]
 # ## Which heads share
@@ -387,7 +387,7 @@ for g in (6, 3, 2, 1):
     chunks = [module(part, cache)[0] for part in tokens.split([4, 2, 1], dim=1)]
     torch.testing.assert_close(torch.cat(chunks, 1), whole)
     assert cache.numel() == cache_numbers(7, g * 4, b=2)
-    print(f"{g} KV heads: equal to all at once, {cache.numel():4} numbers kept")
+    print(f"{g} KV heads: equal, {cache.numel()} numbers kept")
 
 # %% [markdown]
 # Does sharing also save arithmetic? Let PyTorch count the FLOPs of one new token in front of 1,000
@@ -405,7 +405,7 @@ for g in (6, 3, 2, 1):
 # %%
 from torch.utils.flop_counter import FlopCounterMode
 
-print("KV heads  projections  scores and mix  kept numbers")
+print("KV heads  projections  scores, mix       kept")
 for g in (8, 4, 2, 1):
     module = CachedGroups(512, 8, num_kv_heads=g, batch_first=True, device="meta")
     cache = KVCache()
@@ -416,7 +416,7 @@ for g in (8, 4, 2, 1):
     projections, scores = flops[torch.ops.aten.addmm], flops[torch.ops.aten.bmm]
     assert projections == counting.projection_flops(1, 1, 512, shared=g * 64)
     assert scores == counting.score_flops(1, 1001, 512)
-    print(f"{g:8} {projections:12,} {scores:15,} {cache.numel():13,}")
+    print(f"{g:8} {projections:12,} {scores:12,} {cache.numel():10,}")
 
 # %% [markdown]
 # Scores and mix stay at 2,050,048 FLOPs, while the numbers that they have to read become eight times
@@ -486,9 +486,9 @@ def retrain(model: nn.Module, seed: int = 0, checked: tuple = CHECKED) -> dict[i
 curves = {g: retrain(share_keys(copier, g)) for g in (2, 1)}
 
 # %%
-print("steps     ", *(f"{step:>6}" for step in CHECKED))
+print("steps     ", *(f"{step:>5}" for step in CHECKED))
 for g, accuracy in curves.items():
-    print(f"{g} KV heads", *(f"{accuracy[step]:6.3f}" for step in CHECKED))
+    print(f"{g} KV heads", *(f"{accuracy[step]:.3f}" for step in CHECKED))
 
 # %% [markdown]
 # Averaging alone leaves an accuracy of 0.37 with two KV heads, and of 0.10 with one. Fifteen steps
@@ -497,7 +497,8 @@ for g, accuracy in curves.items():
 #
 # One run may be luck. So `make seeds` has done the same from five seeds, and in three other ways:
 # **first** keeps the first head of each group and drops the others, **new** draws $W_K$ and $W_V$ anew,
-# and **from scratch** trains a model with shared keys from the beginning, for 300 steps.
+# and **from scratch** trains a model with shared keys from the beginning, for 300 steps. The cell prints
+# the lowest and the highest accuracy of the five.
 
 # %%
 import json
@@ -505,13 +506,14 @@ from importlib import resources
 
 data = resources.files("annotated_attention").joinpath("data/groups.json")
 runs = json.loads(data.read_text())["runs"]
-print("lowest to highest of five       after 0         15         75        300 steps")
 for g in (2, 1):
+    print(f"{g} KV heads   0 steps        15        75")
     for origin in ("averaged", "first", "new", "from scratch"):
         rows = [x for x in runs if (x["KV heads"], x["origin"]) == (g, origin)]
-        steps = ("0", "15", "75", "300")
-        spans = [training.span(rows, x) if x in rows[0] else "" for x in steps]
-        print(f"{g} KV heads, {origin:12}", "".join(f"{span:>14}" for span in spans))
+        steps = [step for step in ("0", "15", "75", "300") if step in rows[0]]
+        columns = [[row[step] for row in rows] for step in steps]
+        spans = [f"{min(values):.2f}–{max(values):.2f}" for values in columns]
+        print(f"{origin:10}", *spans, "after 300" if len(spans) == 1 else "")
 
 # %% [markdown]
 # Three things stand out. New keys and values learn next to nothing in 75 steps, so the old ones are
@@ -604,26 +606,29 @@ print(f"with rotation: off by up to {(scores - by_latents).abs().max():.1f}")
 # does a token take, compared with keys and values for every head, or with eight KV heads of 128?
 
 # %%
-print("              layers  latent  each head  8 KV heads")
+print("               latent each head   8 heads")
 for name, layers in {"DeepSeek-V2": 60, "DeepSeek-V3": 61}.items():
-    kept = 2 * counting.latent_cache_numbers(1, 512, 64, layers=layers)
-    each = 2 * 128 * (128 + 64 + 128) * layers  # keys of 128 + 64 numbers, values of 128
-    groups = 2 * cache_numbers(1, 8 * 128, layers=layers)
-    print(f"{name:13} {layers:6} {short(kept, 'B'):>8} {short(each, 'B'):>9}",
-          f"{short(groups, 'B'):>10}")
+    numbers = [
+        counting.latent_cache_numbers(1, 512, 64, layers=layers),
+        128 * (128 + 64 + 128) * layers,  # keys of 128 + 64 numbers, values of 128
+        cache_numbers(1, 8 * 128, layers=layers),
+    ]
+    print(f"{name:11}", *(f"{short(2 * each, 'B'):>9}" for each in numbers))
 
 # %% [markdown]
 # A token of DeepSeek-V3, a model with 671 billion parameters, takes 70.3 kB: about half of one of
 # Llama 3 8B in the first table, and one seventieth of what keys and values for every head would take
-# [[DeepSeek-AI 2024, section 4.2](../docs/references.md#deepseek-2024-b)]. Which form is cheaper to compute?
+# [[DeepSeek-AI 2024, section 4.2](../docs/references.md#deepseek-2024-b)].
+#
+# Which form is cheaper to compute? The cell counts the FLOPs of one layer of DeepSeek-V3, once for one
+# new token behind 4,095 that are kept, and once for 4,096 tokens at once.
 
 # %%
 SIZES = {"h": 128, "c": 512, "r": 64, "d": 128, "queries": 1536}
-print("one layer of DeepSeek-V3, FLOPs             plain    absorbed")
-cases = (("one token after 4,095 others", 1, 4096), ("4,096 at once", 4096, 4096))
-for name, n, m in cases:
+print("tokens, new         plain    absorbed")
+for m, n in ((4096, 1), (4096, 4096)):
     forms = [counting.latent_flops(n, m, 7168, **SIZES, absorb=x) for x in (False, True)]
-    print(f"{name:34}", *(f"{short(flops, 'FLOP'):>11}" for flops in forms))
+    print(f"{m:6,} {n:5,}", *(f"{short(flops, 'FLOP'):>11}" for flops in forms))
 
 # %% [markdown]
 # Writing one token, the plain form makes keys and values of all 4,096 tokens, and the absorbed one
