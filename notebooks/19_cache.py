@@ -37,16 +37,16 @@ from torch import Tensor, nn
 from annotated_attention import chapters
 from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
 
-torch.set_num_threads(1)  # more gain nothing here; with one, sums come out the same each time
+torch.set_num_threads(1)  # more gain nothing; with one, sums come out the same each time
 one = chapters.load("01_one_head")
 SENTENCE = [*one.WORDS, "."]
-TEXTS = [SENTENCE, "because it was sweet the cat drank the milk .".split()]
-SIGNS = sorted({*TEXTS[0], *TEXTS[1]})
+OTHER = ["because", "it", "was", "sweet", "the", "cat", "drank", "the", "milk", "."]
+SIGNS = sorted({*SENTENCE, *OTHER})
 E, H = 24, 4
 
 
 def encode(words: list[str]) -> Tensor:
-    """Give the number of each word, (1, n)."""
+    """Give the number of each word, as a batch of one text."""
     return torch.tensor([[SIGNS.index(word) for word in words]])
 
 
@@ -70,8 +70,8 @@ class Writer(nn.Module):
 
 
 # %% [markdown]
-# It learns two sentences by heart: the one that you know, and the same words in another order. After
-# that, given a beginning, it should write the rest. To write means here: take the word with the
+# It learns two sentences by heart: the one that you know, and one that begins with *because it was
+# sweet*. After that, given a beginning, it should write the rest. To write means here: take the word with the
 # highest score, add it, and go on (this is greedy decoding). The function counts how many words
 # the model has to read on the way.
 
@@ -99,7 +99,8 @@ torch.manual_seed(0)
 model = Writer()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 for _ in range(150):
-    losses = [F.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:]) for ids in map(encode, TEXTS)]
+    texts = map(encode, (SENTENCE, OTHER))
+    losses = [F.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:]) for ids in texts]
     optimizer.zero_grad()
     sum(losses).backward()
     optimizer.step()
@@ -110,8 +111,8 @@ for prompt in ("the", "because"):
 anew, _ = write(model, encode(["the"]), 8)
 
 # %% [markdown]
-# To write 8 words, the model reads 36: one, then two, up to eight. Writing n words takes n(n + 1)/2,
-# so a text of twice the length takes about four times the reading.
+# To write 8 words, the model reads 36: one, then two, up to eight. For n words it reads $n(n + 1)/2$, so
+# a text of twice the length takes about four times the reading.
 #
 # ## What does not change
 #
@@ -170,7 +171,8 @@ display.annotated(KVCache, sections=False)
 # With a cache, attention is given some new words at a time, a **chunk**: the whole beginning at
 # first, and later one word after the other. Three things change compared with the final class, and
 # each has its line below. Look for the **positions**, which count on from what is kept; for the
-# order in `keep`, rotation first; and for `hide`, the mask.
+# order in `keep`, rotation first; and for `hide`, the mask. The number of heads of the keys,
+# `num_kv_heads`, is that of the queries here. The next chapter makes it smaller, and calls it g.
 
 # %%
 display.annotated(
@@ -214,11 +216,11 @@ for sizes in ([12], [5, 4, 3], [11, 1], [1] * 12):
     together = torch.cat(parts, 1)                                 # (b, n, e)
     torch.testing.assert_close(together, whole)
     torch.testing.assert_close(one.gradients(together, inputs), expected)
-    print(f"{' + '.join(map(str, sizes)):45} equal, with {len(inputs)} gradients")
+    print(f"equal, with {len(inputs)} gradients: {' + '.join(map(str, sizes))}")
 
 # %% [markdown]
-# However the text is cut, the result is the same. Now the writer can keep what it has read. One line
-# changes: the next call is given the new word alone.
+# However the text is cut, the result is the same. Now the writer can keep what it has read. The model
+# is called with a cache for each layer, and from the second call on it is given the new word alone.
 
 
 # %%
@@ -244,12 +246,13 @@ print(f"{read} words read to write 8:", spell(text[0]))
 # %% [markdown]
 # The words are the same, and the model has read 8 instead of 36. The figure shows the same
 # sentence being written. A box with a thick edge is computed in this step, a box with a thin edge is
-# kept, and a dotted one is not needed. The numbers are the weights of one head in the first layer.
+# kept, and a dotted one is not needed. The numbers are the weights of the first layer, as a mean over
+# its heads.
 
 # %% jupyter={"source_hidden": true}
 with torch.no_grad():
     embedded = model.norms[0](model.words(encode(one.WORDS)))
-    weights = model.layers[0](embedded, need_weights=True)[1][0, 0]
+    weights = model.layers[0](embedded, need_weights=True)[1][0].mean(0)
 display.cache_filling(weights, one.WORDS, name="cache-filling", step=6)
 
 # %% [markdown]
@@ -293,16 +296,16 @@ print(f"{n} steps: {total:,} FLOPs with a cache, {again:,} without")
 
 # %%
 layers, width = 12, 768
-print("tokens   GFLOPs anew   with a cache   ratio   the cache, float16")
+print("            GFLOPs             the cache,")
+print("tokens       anew  kept  ratio    float16")
 for length in (64, 1024, 4096):
     steps = range(1, length + 1)
     again = layers * sum(counting.attention_flops(m, m, width) for m in steps)
-    kept = layers * sum(
-        counting.projection_flops(1, 1, width) + counting.score_flops(1, m, width)
-        for m in steps
-    )
+    projected = length * counting.projection_flops(1, 1, width)
+    kept = layers * (projected + sum(counting.score_flops(1, m, width) for m in steps))
     size = counting.short(2 * counting.cache_numbers(length, width, layers=layers), "B")
-    print(f"{length:6} {again / 1e9:13,.0f} {kept / 1e9:14,.1f} {again / kept:7,.0f} {size:>20}")
+    flops = f"{again / 1e9:10,.0f} {kept / 1e9:5,.0f}"
+    print(f"{length:6} {flops} {again / kept:6,.0f} {size:>10}")
 
 # %% [markdown]
 # The saving grows with the length of the text. In exchange there is something to store, and that
@@ -311,10 +314,10 @@ for length in (64, 1024, 4096):
 #
 # ## A cache of one size
 #
-# `torch.cat` makes new tensors in every step and copies all that was kept. And a compiler that has
-# translated a program for 5 keys has to think again when there are 6. Both are avoided by a
-# `StaticCache`: it reserves room for the longest text once, and writes each new key in its place.
-# Its `append` has four lines that matter:
+# The cache that grows has two disadvantages. `torch.cat` makes new tensors in every step and copies all
+# that was kept. And `torch.compile`, which translates a module into a faster program, does so for
+# given shapes: a program for 5 keys does not fit 6. A `StaticCache` avoids both. It reserves room for
+# the longest text once, and writes each new key in its place:
 
 # %%
 from annotated_attention.modern import StaticCache
@@ -327,20 +330,37 @@ display.annotated(StaticCache.append, sections=False)
 
 
 # %%
-def programs(cache: object, tokens: Tensor) -> tuple[int, Tensor]:
-    """Count the programs that are compiled while tokens come one by one; also give the outputs."""
+def programs(module: nn.Module, cache: object, tokens: Tensor) -> tuple[int, Tensor]:
+    """Count the programs compiled while tokens come one by one; also give the outputs.
+
+    Args:
+        module: the attention.
+        cache: where it keeps keys and values.
+        tokens: (b, n, e).
+    """
     made = []
+
+    def backend(graph, _):
+        made.append(graph)
+        return graph
+
     torch.compiler.reset()
-    backend = lambda graph, _: made.append(graph) or graph
-    compiled = torch.compile(attention, backend=backend, fullgraph=True)
+    compiled = torch.compile(module, backend=backend, fullgraph=True)
     with torch.no_grad():
         steps = [compiled(token, cache)[0] for token in tokens.split(1, 1)]
     return len(made), torch.cat(steps, 1)
 
 
-room = 16
-for cache in (KVCache(), StaticCache(b, h, room, d, dtype=torch.float64)):
-    count, outputs = programs(cache, x)
+ROOM = 16
+
+
+def one_size(b: int) -> StaticCache:
+    """Make an empty cache with room for 16 tokens of b texts."""
+    return StaticCache(b, H, ROOM, E // H, dtype=torch.float64)
+
+
+for cache in (KVCache(), one_size(b)):
+    count, outputs = programs(attention, cache, x)
     torch.testing.assert_close(outputs, whole.detach())
     print(f"{type(cache).__name__:12} {count} program{'s' * (count > 1)}")
 assert count == 1
@@ -366,20 +386,21 @@ assert count == 1
 from annotated_attention import mistakes
 
 
-def weight_of_empty(version: type) -> float:
-    """Give the weight that 11 empty places get from the fifth word, over all heads."""
-    made = version(e, h, batch_first=True, rotary=rotary, dtype=torch.float64)
-    made.load_state_dict(attention.state_dict())
-    cache = StaticCache(b, h, room, d, dtype=torch.float64)
-    with torch.no_grad():
-        made(x[:, :4], cache)
-        weights = made(x[:, 4:5], cache, need_weights=True)[1]          # (b, h, 1, m)
-    return weights[..., 5:].sum(-1).mean().item()
+def another(version: type, module: CachedAttention) -> CachedAttention:
+    """Make another version of a module, with its parameters."""
+    made = version(E, H, batch_first=True, rotary=module.rotary, dtype=torch.float64)
+    made.load_state_dict(module.state_dict())
+    return made
 
 
 for version in (mistakes.CacheZerosAttended, CachedAttention):
-    print(f"{version.__name__:18} {weight_of_empty(version):.2f} of the weight")
-assert weight_of_empty(CachedAttention) == 0
+    cache, made = one_size(b), another(version, attention)
+    with torch.no_grad():
+        made(x[:, :4], cache)
+        weights = made(x[:, 4:5], cache, need_weights=True)[1]  # (b, h, 1, ...)
+    empty = weights[..., 5:].sum(-1).mean().item()
+    print(f"{version.__name__:18} {empty:.2f} of the weight")
+assert empty == 0
 
 # %% [markdown]
 # The rule of the mask covers the empty places without a further line: they stand at later positions,
@@ -388,7 +409,7 @@ assert weight_of_empty(CachedAttention) == 0
 # ### Measured
 #
 # Here is what one more token takes, for one layer with e = 512, behind 255, 1,023 and 4,095 tokens.
-# The *bare minimum* is the projections and PyTorch's kernel, with the keys already in their place.
+# *Bare* is the projections and PyTorch's kernel, with the keys already in their place.
 # `make bench` has measured this, as [Speed](13_speed.ipynb#how-to-measure) explains. The second
 # table counts the new memory of one such step: pages of 4 KiB that the system had to hand out.
 
@@ -396,31 +417,37 @@ assert weight_of_empty(CachedAttention) == 0
 from annotated_attention import measure
 
 speed = chapters.load("13_speed")
-NAMES = ("bare minimum", "one size", "grows", "without")
-print(f"{'milliseconds a token':22}" + "".join(f"{name:>14}" for name in NAMES))
-for row in measure.find("cache", memory="kept", size=[1, 1, 512, 8]):
-    times = (f"{row['milliseconds'][name][1]:14.2f}" for name in NAMES)
-    print(f"{row['kept']:>8} tokens before" + "".join(times))
-print(f"{'new KiB a token':22}")
-for row in measure.find("cache", memory="returned", size=[1, 1, 512, 8]):
-    pages = (f"{4 * row['pages'][name]:14,}" for name in NAMES)
-    print(f"{row['kept']:>8} tokens before" + "".join(pages))
+NAMES = {"bare minimum": "bare", **{x: x for x in ("one size", "grows", "without")}}
+
+
+def table(title: str, memory: str, number) -> None:
+    """Print a number for each way of going on, behind ever more tokens."""
+    print(title)
+    print("before" + "".join(f"{name:>9}" for name in NAMES.values()))
+    for row in measure.find("cache", memory=memory, size=[1, 1, 512, 8]):
+        print(f"{row['kept']:6}" + "".join(f"{number(row, name):>9}" for name in NAMES))
+
+
+table("milliseconds a token", "kept", lambda row, x: f"{row['milliseconds'][x][1]:.1f}")
+table("new KiB a token", "returned", lambda row, x: f"{4 * row['pages'][x]:,}")
 speed.origin("cache")
 
 # %% jupyter={"source_hidden": true}
-few, *_, many = measure.find("cache", memory="kept", size=[1, 1, 512, 8])
-assert many["ratios"]["bare minimum"]["without"][0] > few["ratios"]["bare minimum"]["without"][2]
+ratios = [
+    row["ratios"]["bare minimum"]["without"]
+    for row in measure.find("cache", memory="kept", size=[1, 1, 512, 8])
+]
+assert ratios[-1][0] > ratios[0][2]  # quartiles that do not touch
 for row in measure.find("cache", memory="returned", size=[1, 1, 512, 8]):
     copied = 4 * counting.cache_numbers(row["kept"] + 1, 512)
-    if "grows" in row["pages"]:
-        assert 0.9 * copied < 4096 * row["pages"]["grows"] < 1.2 * copied
-        assert row["pages"]["one size"] < 64
+    assert 0.9 * copied < 4096 * row["pages"]["grows"] < 1.2 * copied
+    assert row["pages"]["one size"] < 64
 print("the cache that grows is copied in each step, the one of one size is not")
 
 # %% [markdown]
-# Without a cache, the time for one token grows with the text. With one it hardly does, until reading
-# all the keys takes longer than the projections. The cache that grows takes as much new memory in each
-# step as all it holds, because `torch.cat` copies it. The cache of one size takes next to none.
+# Without a cache, the time for one token grows with the whole text. With one, only the reading of the
+# keys and values grows, and that is little beside it. The cache that grows takes as much new memory in
+# each step as all that it holds, because `torch.cat` copies it. The cache of one size takes next to none.
 #
 # ## Texts of different lengths
 #
@@ -436,7 +463,8 @@ def write_padded(model: nn.Module, prompts: list[list[str]], steps: int, caches:
     """Continue several prompts at once, the shorter ones padded on the left."""
     longest = max(map(len, prompts))
     rows = [F.pad(encode(words), (longest - len(words), 0)) for words in prompts]
-    blocked = torch.tensor([[i < longest - len(x) for i in range(longest)] for x in prompts])
+    starts = torch.tensor([longest - len(words) for words in prompts])
+    blocked = torch.arange(longest) < starts[:, None]           # (b, n)
     ids = given = torch.cat(rows)                               # (b, n)
     for _ in range(steps):
         scores = model(given, caches, blocked)[:, -1]           # (b, ...)
@@ -492,16 +520,18 @@ from annotated_attention.modern import PagedCache
 torch.manual_seed(2)
 prompt, following = torch.randn(1, 10, e), torch.randn(3, 1, e)
 paged, growing = PagedCache(num_pages=9, page_size=4, num_heads=h, head_dim=d), KVCache()
-layer = CachedAttention(e, h, batch_first=True, rotary=rotary)
+layer, outputs = CachedAttention(e, h, batch_first=True, rotary=rotary), []
 with torch.no_grad():
     for cache in (growing, paged):
         layer(prompt, cache)
-        alone = cache.numel()
+        held = [cache.numel()]
         cache.reorder(torch.tensor([0, 0, 0]))  # one text becomes three
-        shared = cache.numel()
-        output = layer(following, cache)[0]
-        print(f"{type(cache).__name__:10}: {alone:4} numbers for one text, {shared:4} for three,",
-              f"{cache.numel():4} after one more word each")
+        held.append(cache.numel())
+        outputs.append(layer(following, cache)[0])
+        held.append(cache.numel())
+        print("{}: {} numbers, for three texts {}, a word later {}".format(
+            type(cache).__name__, *held))
+torch.testing.assert_close(*outputs)
 print("the tables:", paged.tables)
 
 # %% [markdown]
@@ -525,9 +555,8 @@ display.annotated(PagedCache.append, PagedCache._own, PagedCache._places, sectio
 
 # %%
 for sizes in ([12], [5, 4, 3], [1] * 12):
-    fixed = StaticCache(b, h, room, d, dtype=torch.float64)
     pages = PagedCache(6, 4, h, d, dtype=torch.float64)
-    for cache in (KVCache(), fixed, pages):
+    for cache in (KVCache(), one_size(b), pages):
         with torch.no_grad():
             parts = [attention(part, cache)[0] for part in x.split(sizes, 1)]
         torch.testing.assert_close(torch.cat(parts, 1), whole.detach())
@@ -547,13 +576,14 @@ for sizes in ([12], [5, 4, 3], [1] * 12):
 # > the diagonal from the upper left. A single query then counts as the first one, and sees the first
 # > word alone.
 #
-# > **Pitfall.** *Positions that restart.* Each chunk is rotated as if it began at 0. Words keep their
-# > meaning and lose their distance.
+# > **Pitfall.** *Positions that restart.* Each chunk is rotated as if it began at 0. All distances to
+# > what is kept are wrong, those within a chunk are right.
 #
 # > **Pitfall.** *Zeros of the cache attended to.* A single query gets no mask, in a cache of one size.
+# > The empty places take weight from the words, the more of it the emptier the cache is.
 #
-# > **Pitfall.** *Keys kept before they are rotated.* All keys then turn again in each step, as if
-# > they were new.
+# > **Pitfall.** *Keys kept before they are rotated.* In each step all keys then turn as if they were
+# > the new ones, so the oldest key gets the position of the newest word.
 #
 # Here are the four lines as people write them, and the same writer with each mistake built in. It
 # continues *because it*, with a cache of 16 places.
@@ -564,17 +594,17 @@ WRONG = {
 }
 
 
-def writes(version: type) -> str:
-    """Let a writer with this attention continue “because it”."""
+def writes(version: type, trained: nn.Module) -> str:
+    """Let a trained writer with another attention continue “because it”."""
     writer = Writer(version)
-    writer.load_state_dict(model.state_dict())
-    caches = [StaticCache(1, H, room, E // H) for _ in range(2)]
+    writer.load_state_dict(trained.state_dict())
+    caches = [StaticCache(1, H, ROOM, E // H) for _ in writer.layers]
     return spell(write_on(writer, encode(["because", "it"]), 7, caches)[0][0])
 
 
 for code, entry in WRONG.items():
-    print(f"{code}\n    {entry.wrong}\n    {writes(entry.version)}")
-print(f"right\n    {writes(CachedAttention)}")
+    print(f"{code}\n    {entry.wrong}\n    {writes(entry.version, model)}")
+print(f"right\n    {writes(CachedAttention, model)}")
 
 # %% [markdown]
 # The wrong corner ruins the text at once. The others still write words that look like a text, and
@@ -596,30 +626,37 @@ print(f"right\n    {writes(CachedAttention)}")
 WAYS = {"all at once": [12], "5 + 4 + 3": [5, 4, 3], "one by one": [1] * 12}
 
 
-def off(version: type, sizes: list[int], fixed: bool) -> float:
-    """Say by how much chunks differ from a single call without a cache."""
-    made = version(e, h, batch_first=True, rotary=rotary, dtype=torch.float64)
-    made.load_state_dict(attention.state_dict())
-    cache = StaticCache(b, h, room, d, dtype=torch.float64) if fixed else KVCache()
+def off(module: nn.Module, x: Tensor, sizes: list[int], cache: object) -> float:
+    """Say by how much chunks differ from a single call of the same module without a cache.
+
+    Args:
+        module: the attention.
+        x: (b, n, e).
+        sizes: how many tokens each chunk has.
+        cache: an empty one.
+    """
     with torch.no_grad():
-        parts = [made(part, cache)[0] for part in x.split(sizes, 1)]
-        return (torch.cat(parts, 1) - attention(x)[0]).abs().max().item()
+        chunks = [module(part, cache)[0] for part in x.split(sizes, 1)]
+        return (torch.cat(chunks, 1) - module(x)[0]).abs().max().item()
 
 
-print(f"{'off by up to':28}{'a cache that grows':>36}{'of one size':>36}")
-print(" " * 28 + "".join(f"{name:>12}" for name in [*WAYS] * 2))
+# %%
+print("off by up to " + "".join(f"{name:>12}" for name in WAYS))
 for code, entry in {**WRONG, "right": None}.items():
-    version = entry.version if entry else CachedAttention
-    found = [off(version, sizes, fixed) for fixed in (False, True) for sizes in WAYS.values()]
-    print(f"{code:28}" + "".join(f"{number:12.2f}" for number in found))
-    assert (max(found) > 0.01) == (code != "right")
-    assert found[0] < 1e-9
+    made = another(entry.version if entry else CachedAttention, attention)
+    grows = [off(made, x, sizes, KVCache()) for sizes in WAYS.values()]
+    fixed = [off(made, x, sizes, one_size(b)) for sizes in WAYS.values()]
+    print(code)
+    for name, found in (("grows", grows), ("one size", fixed)):
+        print(f"    {name:9}" + "".join(f"{number:12.2f}" for number in found))
+    assert (max(fixed) > 0.01) == (code != "right")
+    assert grows[0] < 1e-9
 
 # %% [markdown]
-# The first column is the test that most people write, and it is all zeros. The last column finds
-# every mistake. So the check for your own code is: **the same text at once, in uneven chunks and token
-# by token, in the cache that you will use; compare outputs.** It needs no second implementation,
-# because each way of cutting is the reference of the others.
+# The first column is the test that most people write, and it is all zeros. The last column finds every
+# mistake, if the cache is of one size. So the check for your own code is: **the same text at once, in
+# uneven chunks and token by token, in the cache that you will use; compare outputs.** It needs no
+# second implementation, because each way of cutting is the reference of the others.
 #
 # ## Exercises
 #
@@ -670,7 +707,7 @@ exercises.cache.check_chunk(chunk_by_hand)
 
 # %% tags=["exercise"]
 def later(length: int, n: int, m: int) -> Tensor:
-    """Give blocked, (n, m), a boolean tensor."""
+    """Say which keys are blocked, as booleans: a row for each query."""
     return None  # your mask here
 
 
@@ -693,7 +730,7 @@ exercises.cache.check_later(later)
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
 def later(length: int, n: int, m: int) -> Tensor:
-    """Give blocked, (n, m), a boolean tensor."""
+    """Say which keys are blocked, as booleans: a row for each query."""
     positions = length + torch.arange(n)                        # (n,)
     return torch.arange(m) > positions[:, None]                 # (n, m)
 
@@ -711,7 +748,7 @@ exercises.cache.check_later(later)
 
 # %% tags=["exercise"]
 def step(q: Tensor, k: Tensor, v: Tensor, cache, rotary) -> Tensor:
-    """Give the outputs of the heads, (b, h, n, d), for the new tokens."""
+    """Give the outputs of the heads for the new tokens."""
     return None  # your step here
 
 
@@ -736,7 +773,7 @@ exercises.cache.check_step(step)
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
 def step(q: Tensor, k: Tensor, v: Tensor, cache, rotary) -> Tensor:
-    """Give the outputs of the heads, (b, h, n, d), for the new tokens."""
+    """Give the outputs of the heads for the new tokens."""
     from annotated_attention import scaled_dot_product_attention
 
     positions = cache.length + torch.arange(q.size(-2))         # (n,)

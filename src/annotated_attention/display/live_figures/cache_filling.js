@@ -30,7 +30,7 @@ export function total(step, cached) {
 }
 
 const [LEFT, WIDE, HIGH] = [68, 41, 26];
-const TOP = { query: 26, key: 52, value: 78, weights: 122 };
+const TOP = { query: 26, key: 52, value: 78, weights: 134 };
 const INKS = { query: "n", key: "m", value: "m" };
 
 export default {
@@ -82,14 +82,14 @@ function drawing(words, weights) {
   const titles = range(n).map((j) => label(words[j], LEFT + (j + 0.5) * WIDE, 17, { fill: "var(--aa-m)", "font-size": words[j].length > 6 ? 11 : 12 }));
   const names = [...Object.keys(INKS).map((name) => [name, TOP[name], INKS[name]]), ...words.map((word, i) => [word, TOP.weights + i * HIGH, "n"])];
   const sides = names.map(([name, y, ink]) => label(name, LEFT - 6, y + HIGH / 2 + 4.5, { "text-anchor": "end", fill: `var(--aa-${ink})` }));
-  root.append(...titles, ...sides, label("weights of each query", LEFT, TOP.weights - 7, { "text-anchor": "start" }));
+  root.append(...titles, ...sides, label("weights of each query", LEFT, TOP.weights - 8, { "text-anchor": "start" }));
   const vectors = Object.entries(INKS).map(([name, ink]) => [name, range(n).map((j) => cell(TOP[name], j, ink))]);
   const grid = weights.map((row, i) => row.map((_, j) => cell(TOP.weights + i * HIGH, j, "n")));
   return {
     root,
     show(step, cached) {
       const [all, lit] = [states(step, cached), rows(step, cached)];
-      titles.forEach((title, j) => title.setAttribute("fill-opacity", j < step ? 1 : 0.45));
+      titles.forEach((title, j) => title.setAttribute("fill", `var(--aa-${j < step ? "m" : "b"})`));
       for (const [name, boxes] of vectors)
         boxes.forEach((set, j) => {
           const state = all[name][j];

@@ -8,11 +8,10 @@ from matplotlib.patches import FancyBboxPatch
 from torch import Tensor
 
 from annotated_attention.display._live import Live, live
-from annotated_attention.display.plots import COLOURS, FAINT, finish, panels
+from annotated_attention.display.plots import COLOURS, finish, panels
 
 _INKS = {"query": "n", "key": "m", "value": "m"}
 _SHADES = {"new": 0.45, "kept": 0.1, "none": 0.0}
-_GAP = 1.6  # between the vectors and the weights, in rows
 
 
 def cache_filling(weights: Tensor, words: Sequence[str], *, name: str, step: int) -> Live:
@@ -40,19 +39,20 @@ def cache_filling(weights: Tensor, words: Sequence[str], *, name: str, step: int
     if not 1 <= step <= n:
         raise ValueError(f"step ({step}) must be from 1 to {n}")
     shown = [[round(x, 4) for x in row[: i + 1]] for i, row in enumerate(weights.tolist())]
-    drawing, axes = panels(860, 380, columns=2)
+    drawing, axes = panels(46 * n + 84, 390, rows=2)
     said = []
     for ax, cached in zip(axes, (False, True), strict=True):
-        _draw(ax, words, shown, step, cached)
-        ax.set_title(f"{'with' if cached else 'without'} a cache")
         one, kept = work(step, cached), 2 * (step - 1) * cached
+        counted = f"{one['vectors']} vectors and {one['weights']} weights computed"
+        _draw(ax, words, shown[step - 1], step, cached)
+        ax.set_title(f"{'with' if cached else 'without'} a cache: {counted}", fontsize=12)
         said.append(
             f"{'With' if cached else 'Without'} a cache, the step of “{words[step - 1]}” computes "
             f"{one['vectors']} vectors and {one['weights']} weights, and finds {kept} vectors kept."
         )
     static = finish(drawing, name=name, alt=" ".join(said))
     data = {"words": list(words), "weights": shown, "step": step, "cached": True}
-    return live(static, "cache_filling", data, room=(484, 470))
+    return live(static, "cache_filling", data, room=(518, 518))
 
 
 def states(step: int, cached: bool) -> dict[str, list[str]]:
@@ -71,26 +71,22 @@ def work(step: int, cached: bool) -> dict[str, int]:
 
 
 def _draw(
-    ax: Axes, words: Sequence[str], weights: Sequence[Sequence[float]], step: int, cached: bool
+    ax: Axes, words: Sequence[str], weights: Sequence[float], step: int, cached: bool
 ) -> None:
-    n, top = len(words), len(_INKS) + _GAP
+    """Draw the vectors of every word, and the weights of the newest query."""
     for y, (vector, each) in enumerate(states(step, cached).items()):
         ink = COLOURS[_INKS[vector]]
-        ax.text(-0.2, y + 0.5, vector, ha="right", va="center", color=ink)
+        ax.text(-0.15, y + 0.5, vector, ha="right", va="center", color=ink, fontsize=12)
         for j, state in enumerate(each):
             _cell(ax, j, y, ink, _SHADES[state], state, "" if state == "none" else state)
-    ax.text(0, top - 0.25, "weights of each query")
-    for i, word in enumerate(words):
-        ax.text(-0.2, top + i + 0.5, word, ha="right", va="center", color=COLOURS["n"])
-        lit = i == step - 1 if cached else i < step
-        for j in range(i + 1 if i < step else 0):
-            written = f"{weights[i][j]:.2f}".replace("0.", ".")
-            shade, state = (0.6 * weights[i][j], "new") if lit else (0, "none")
-            _cell(ax, j, top + i, COLOURS["n"], shade, state, written if lit else "")
+    last = len(_INKS)
+    ax.text(-0.15, last + 0.5, "weights", ha="right", va="center", fontsize=12)
+    for j, weight in enumerate(weights):
+        _cell(ax, j, last, COLOURS["n"], 0.6 * weight, "new", f"{weight:.2f}".replace("0.", "."))
     for j, word in enumerate(words):
-        colour = COLOURS["m"] if j < step else FAINT
-        ax.text(j + 0.5, -0.25, word, ha="center", color=colour, fontsize=9)
-    ax.set(xlim=(-1.9, n), ylim=(top + n, -0.8))
+        colour = COLOURS["m" if j < step else "b"]
+        ax.text(j + 0.5, -0.2, word, ha="center", color=colour, fontsize=11)
+    ax.set(xlim=(-1.4, len(words)), ylim=(last + 1, -0.8))
     ax.axis("off")
 
 
@@ -105,4 +101,4 @@ def _cell(ax: Axes, x: float, y: float, ink: str, shade: float, state: str, writ
         )
     )  # fmt: skip
     weight = "bold" if state == "new" else "normal"
-    ax.text(x + 0.5, y + 0.52, written, ha="center", va="center", fontsize=9, fontweight=weight)
+    ax.text(x + 0.5, y + 0.52, written, ha="center", va="center", fontsize=11, fontweight=weight)
