@@ -123,9 +123,11 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 #
 # Two terms first. **Appended keys**: two settings of the class each add one more key and value to
 # every sequence, as a place to look when nothing else fits ([fold
-# below](#going-deeper-a-place-to-attend-when-nothing-matters)). To leave room for them, a note gives
-# keys and values the shape `(b, h, ..., d)`. By default nothing is appended, and that is
-# `(b, h, m, d)`. **Hook**: a function that PyTorch calls after a module has run.
+# below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended.
+# **Hook**: a function that PyTorch calls after a module has run. Where a shape of keys or values has
+# dots, they are `(b, h, m, d)` here. The dots leave room for appended keys, and for subclasses in
+# which several heads share their keys: there `num_kv_heads` is smaller than `num_heads`; in this class
+# the two are equal.
 
 # %%
 from annotated_attention import MultiheadAttention

@@ -528,7 +528,7 @@ for g in (2, 1):
 # Heads of a group share their keys, whether they would like to or not. **Latent attention** lets every
 # head have keys and values of its own, and does not keep them [[DeepSeek-AI 2024, section
 # 2.1](../docs/references.md#deepseek-2024)]. What it keeps of each token is one short vector of
-# width c, the **latent**, which is made by a matrix that narrows: $\ell = W_{\text{down}}\,x$. From it,
+# width c, the **latent**, which is made by a matrix that narrows: $\ell = x\,W_{\text{down}}$. From it,
 # two matrices make the keys and values of all heads. In the library, the readers keep one page of notes
 # for each book, and everybody makes a catalogue from the notes when it is needed.
 #
@@ -541,9 +541,9 @@ display.annotated(LatentAttention.compress, LatentAttention.attend_plainly, sect
 # %% [markdown]
 # This is small to keep, but each new token seems to make the keys and values of *all* tokens again.
 # There is a way around it. For one head, call its matrix from latents to keys $U$. The score of a
-# query $q$ with the key $U \ell$ is
+# query $q$ with the key $\ell U$ is
 #
-# $$q^\top (U \ell) = (U^\top q)^\top \ell.$$
+# $$q\,(\ell U)^\top = (q\,U^\top)\,\ell^\top.$$
 #
 # So instead of every key, change the one query: multiply it by $U^\top$, and compare it with the
 # latents themselves. Values work the same way: mix the latents first, and apply the matrix to the
@@ -595,7 +595,8 @@ print(f"with rotation: off by up to {(scores - by_latents).abs().max():.1f}")
 
 # %% [markdown]
 # A rotation stands between the query and $U$: for a distance of $t$ the score is
-# $q^\top R_t\, U \ell$. The matrix that could be absorbed is $R_t\, U$, another one for each distance.
+# $q\,R_t\,U^\top \ell^\top$. The matrix that could be absorbed is $R_t\,U^\top$, another one for each
+# distance.
 # And rotated keys cannot be kept either, because they are what should not be kept. So DeepSeek leaves
 # this part without rotation, and gives positions to a second, short key of width r, which *all heads
 # share*. It is rotated, kept beside the latent, and its scores are added. That is `k_turned`.
@@ -787,8 +788,8 @@ exercises.fewer_keys.check_without_copy(without_copy)
 #
 # > **In short.** Head i of the queries attends with the keys and values of KV head
 # > $\lfloor i\,g / h \rfloor$: $g = h$ is multi-head, $g = 1$ multi-query, anything between
-# > grouped-query attention. Latent attention keeps $\ell = W_{\text{down}}\,x$ and makes the keys and
-# > values of each head from it, or absorbs: $q^\top (U \ell) = (U^\top q)^\top \ell$.
+# > grouped-query attention. Latent attention keeps $\ell = x\,W_{\text{down}}$ and makes the keys and
+# > values of each head from it, or absorbs: $q\,(\ell U)^\top = (q\,U^\top)\,\ell^\top$.
 # >
 # > Queries `(b, h, n, d)`, keys and values `(b, g, m, d)`, latents `(b, 1, m, c)`. A token keeps
 # > 2 · g · d numbers in each layer, or c + r.
