@@ -6,7 +6,7 @@
 # Remember the library of the [first chapter](01_one_head.ipynb): a head asks a question, compares it
 # with a catalogue of keys, and goes home with notes from the values. A model with 96 heads sends 96
 # readers, and each of them has a catalogue and a shelf of books of its own. A model that writes keeps
-# all of that for every word so far, in the cache of [The cache](19_cache.ipynb).
+# all of that for every word so far, in a cache as you built it in [The cache](19_cache.ipynb).
 #
 # Readers with different questions can use the same catalogue. In this chapter you let them share, in
 # three ways that today's models use: one catalogue for all, one for each group, or a short summary
@@ -247,8 +247,8 @@ assert not wrong(x, y, y)[0].allclose(right(x, y, y)[0])
 display.diff(MISTAKES["groups-tiled"].wrong, MISTAKES["groups-tiled"].right)
 
 # %% [markdown]
-# How would you notice, in code that you cannot see into? Ask which heads react. Change the rows of
-# $W_K$ that belong to the first KV head, and look at whose weights move.
+# How would you notice the mistake in a module whose source you cannot read? Ask which heads react.
+# Double the rows of $W_K$ that belong to one KV head, and look at whose weights change.
 
 
 # %%
@@ -271,7 +271,7 @@ assert served(wrong, 0, x, y) == [0, 2, 4]
 
 # %% [markdown]
 # In the right version each KV head serves three neighbours; in the tiled one it serves every second
-# head. The test needs the weights and the names of the parameters, and nothing else.
+# head. The test needs the weights that the module returns and the name of one parameter.
 #
 # The figure shows all ways to share, each drawn from a module of this run with four heads: a line
 # stands where a head of queries reacts to what is kept. The last way, **latent attention**, comes
