@@ -26,10 +26,11 @@ display.chapter_map(
 #
 # Beside the boolean mask `blocked` of [Masks](06_masks.ipynb) there is a second kind of mask:
 # numbers that are added to the scores, for instance to make distant keys count less. Such a mask is
-# called `bias` here; it has nothing to do with the bias of a `Linear`. That chapter wrote −∞ over the
-# blocked scores. Here `blocked` becomes numbers, too, 0 and −∞, so that one addition serves both
-# kinds. In the second function, look for the fix for fully masked rows. It has two halves, one before
-# the softmax and one after. The first half makes the addition safe, because no row of −∞ is left.
+# called `bias` here; it has nothing to do with the bias of a `Linear`. That chapter wrote −∞ over
+# the blocked scores. Here `blocked` becomes numbers, too, 0 and −∞, so that one addition serves
+# both kinds. In the second function, look for the fix for fully masked rows. It has two halves, one
+# before the softmax and one after. The first half makes the addition safe, because no row of −∞ is
+# left.
 
 # %%
 from annotated_attention import attention, chapters, masks
@@ -123,9 +124,11 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 #
 # Two terms first. **Appended keys**: two settings of the class each add one more key and value to
 # every sequence, as a place to look when nothing else fits ([fold
-# below](#going-deeper-a-place-to-attend-when-nothing-matters)). To leave room for them, a note gives
-# keys and values the shape `(b, h, ..., d)`. By default nothing is appended, and that is
-# `(b, h, m, d)`. **Hook**: a function that PyTorch calls after a module has run.
+# below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended.
+# **Hook**: a function that PyTorch calls after a module has run. Where a shape of keys or values
+# has dots, they are `(b, h, m, d)` here. The dots leave room for appended keys, and for subclasses
+# in which several heads share their keys: there `num_kv_heads` is smaller than `num_heads`; in this
+# class the two are equal.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -482,9 +485,9 @@ for need_weights in (True, False):
     print(f"need_weights={need_weights}: {kept(1024, need_weights, dropout=0.1):,}")
 
 # %% [markdown]
-# Both numbers are above all of the [table before](#the-weights-and-what-they-cost). On a CPU, dropout
-# stores three `(n, m)` matrices per head, whether you ask for the weights or not: the weights, the
-# random factors, and the product of the two.
+# Both numbers are above all of the [table before](#the-weights-and-what-they-cost). On a CPU,
+# dropout stores three `(n, m)` matrices per head, whether you ask for the weights or not: the
+# weights, the random factors, and the product of the two.
 #
 # ## A score of your own
 #

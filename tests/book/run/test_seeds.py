@@ -174,3 +174,42 @@ def test_positions_can_be_made_again(monkeypatch):
     assert one == again
     assert one["as trained"] != other["as trained"]
     assert one.keys() == POSITION_RUNS[2].keys()
+
+
+GROUPS = json.loads(seeds.GROUPS_DATA.read_text(encoding="utf-8"))["runs"]
+
+
+def test_every_way_to_share_keys_from_every_seed_once():
+    found = [(row["seed"], row["KV heads"], row["origin"]) for row in GROUPS]
+    assert found == [(seed, *setup) for seed in seeds.SEEDS for setup in seeds.GROUPS]
+
+
+def test_accuracies_of_shared_keys_are_of_the_chapter_as_it_is():
+    keys = chapters.load("20_fewer_keys")
+    for row in GROUPS:
+        steps = [keys.training.COPY_STEPS] if row["origin"] == "from scratch" else keys.CHECKED
+        assert [name for name in row if name.isdigit()] == [str(step) for step in steps]
+
+
+@pytest.mark.parametrize("row", GROUPS, ids=lambda r: f"{r['KV heads']}-{r['origin']}-{r['seed']}")
+def test_old_keys_are_worth_a_lot_and_need_some_training(row):
+    if row["origin"] == "from scratch":
+        assert row["300"] > 0.98
+        return
+    assert row["0"] < 0.8
+    if row["origin"] == "new":
+        assert row["75"] < 0.3
+    else:
+        assert row["75"] > 0.94
+    if row["origin"] == "averaged":
+        assert row["0"] < 0.5
+        assert (row["15"] > 0.97) == (row["KV heads"] == 2)
+
+
+def test_averages_depend_less_on_luck_than_first_heads():
+    for g in (2, 1):
+        spans = {}
+        for origin in ("averaged", "first"):
+            values = [x["0"] for x in GROUPS if (x["KV heads"], x["origin"]) == (g, origin)]
+            spans[origin] = max(values) - min(values)
+        assert spans["averaged"] < spans["first"]

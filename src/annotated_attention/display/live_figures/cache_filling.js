@@ -89,7 +89,7 @@ function drawing(words, weights) {
     root,
     show(step, cached) {
       const [all, lit] = [states(step, cached), rows(step, cached)];
-      titles.forEach((title, j) => title.setAttribute("fill-opacity", j < step ? 1 : 0.45));
+      titles.forEach((title, j) => title.setAttribute("fill", `var(--aa-${j < step ? "m" : "b"})`));
       for (const [name, boxes] of vectors)
         boxes.forEach((set, j) => {
           const state = all[name][j];

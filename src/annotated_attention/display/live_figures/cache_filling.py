@@ -8,7 +8,7 @@ from matplotlib.patches import FancyBboxPatch
 from torch import Tensor
 
 from annotated_attention.display._live import Live, live
-from annotated_attention.display.plots import COLOURS, FAINT, finish, panels
+from annotated_attention.display.plots import COLOURS, finish, panels
 
 _INKS = {"query": "n", "key": "m", "value": "m"}
 _SHADES = {"new": 0.45, "kept": 0.1, "none": 0.0}
@@ -39,7 +39,7 @@ def cache_filling(weights: Tensor, words: Sequence[str], *, name: str, step: int
     if not 1 <= step <= n:
         raise ValueError(f"step ({step}) must be from 1 to {n}")
     shown = [[round(x, 4) for x in row[: i + 1]] for i, row in enumerate(weights.tolist())]
-    drawing, axes = panels(52 * n + 90, 400, rows=2)
+    drawing, axes = panels(46 * n + 84, 390, rows=2)
     said = []
     for ax, cached in zip(axes, (False, True), strict=True):
         one, kept = work(step, cached), 2 * (step - 1) * cached
@@ -52,7 +52,7 @@ def cache_filling(weights: Tensor, words: Sequence[str], *, name: str, step: int
         )
     static = finish(drawing, name=name, alt=" ".join(said))
     data = {"words": list(words), "weights": shown, "step": step, "cached": True}
-    return live(static, "cache_filling", data, room=(500, 520))
+    return live(static, "cache_filling", data, room=(518, 518))
 
 
 def states(step: int, cached: bool) -> dict[str, list[str]]:
@@ -84,7 +84,7 @@ def _draw(
     for j, weight in enumerate(weights):
         _cell(ax, j, last, COLOURS["n"], 0.6 * weight, "new", f"{weight:.2f}".replace("0.", "."))
     for j, word in enumerate(words):
-        colour = COLOURS["m"] if j < step else FAINT
+        colour = COLOURS["m" if j < step else "b"]
         ax.text(j + 0.5, -0.2, word, ha="center", color=colour, fontsize=11)
     ax.set(xlim=(-1.4, len(words)), ylim=(last + 1, -0.8))
     ax.axis("off")
