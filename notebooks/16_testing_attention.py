@@ -312,8 +312,9 @@ consult(MISTAKES["merge-without-transpose"].version)
 
 # %% [markdown]
 # It saw several symptoms, took the weights, put them into the right version and into every mistake,
-# and one of those gave the same outputs. That is how the mistake has a name. Here are its line and the
-# right one, as the package has them; the doctor does not look for the line in your file.
+# and one of those gave the same outputs. That is how the mistake has a name. It also watched what was
+# computed: *where* is the line of the examined code. Here are the line as people write it and the
+# right one, as the package has them.
 
 # %%
 mistake = MISTAKES["merge-without-transpose"]
@@ -429,8 +430,8 @@ for finding in report.findings:
 print("likely cause of the first:", report.findings[0].cause)
 
 # %% [markdown]
-# It cannot be named without weights, but the first symptom appears only with a mask, and that says
-# where to look. What a file holds goes through the shell: `python -m annotated_attention.doctor file.py:Name --kind causal --embed-dim 24 --num-heads 4`
+# There are no weights to compare, but the doctor watches the softmax and what leads there: it sees
+# that no score is hidden before the softmax, and names the line that comes too late. What a file holds goes through the shell: `python -m annotated_attention.doctor file.py:Name --kind causal --embed-dim 24 --num-heads 4`
 # guesses the constructor's arguments from their usual names, and its exit code is 1 where something
 # is wrong.
 
@@ -440,7 +441,7 @@ print("likely cause of the first:", report.findings[0].cause)
 # ### Make the doctor content
 #
 # *Medium, 15 minutes.* A causal self-attention of the usual kind, with three mistakes. Ask the doctor,
-# repair one, ask again. With several at once it cannot name them: read the symptoms.
+# repair one, ask again. Compare each line that it names with the code before you follow it.
 
 
 # %% tags=["exercise"]

@@ -175,8 +175,8 @@ NONE = [
     for version in (Identity, PerToken, Mean, ByPlace, HeadsForTokens)
     for kind in ("self", "causal", "cross", "memory")
     for looked_into in (True, False)
-    # Its weights tell more: see `NAMED`.
-    if not (version is HeadsForTokens and looked_into and kind in ("self", "causal"))
+    # Its weights, and what is seen inside, tell more: see `NAMED`.
+    if not (version is HeadsForTokens and kind in ("self", "causal"))
 ]
 
 
@@ -248,9 +248,11 @@ class Turned(nn.Module):
 @pytest.mark.parametrize("version", [KeyForQuery, KeysMixed, OneHeadsKeys])
 def test_rows_that_stand_idle_are_found_where_outputs_cannot_be_compared(version):
     found = examine(Turned(version), embed_dim=E, num_heads=H, kind="causal")
-    code = {OneHeadsKeys: "rows-without-gradient"}.get(version, "parameters-without-gradient")
-    assert wrong(found) == {code}
-    if version is OneHeadsKeys:
+    seen = {KeyForQuery: "keys-from-queries", KeysMixed: "values-from-keys"}
+    assert wrong(found) == {seen.get(version, "rows-without-gradient")}
+    if version is not OneHeadsKeys:
+        assert found.findings[0].explains == ("parameters-without-gradient",)
+    else:
         assert found.findings[0].evidence == "8 of 12 rows of inner.k.weight, from 4 to 11"
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from annotated_attention.doctor import situations
 from annotated_attention.doctor.adapters import torch_like
 from annotated_attention.doctor.parameters import Projections, find
-from annotated_attention.doctor.patient import Failed, Patient
+from annotated_attention.doctor.patient import Failed, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.situations import Situation
 from annotated_attention.mistakes import MISTAKES
@@ -90,9 +90,8 @@ def diagnose(patient: Patient) -> Diagnosis:
             result.agreement = _say(answers, "the right version", reading)
             return result
     result.reason = (
-        f"projections are found ({usual[0].how}), but neither the right version nor a mistake "
-        "gives these outputs with them: it may do more than attention, have positions inside, "
-        "or make two mistakes at once"
+        f"projections are found ({usual[0].how}), and no version gives these outputs with them: "
+        "it does more, has positions inside, or makes two mistakes at once"
     )
     return result
 
@@ -121,7 +120,7 @@ def _layout(reading: Projections) -> Finding:
     )
 
 
-def _questions(patient: Patient) -> Iterator[Situation]:
+def questions(patient: Patient) -> Iterator[Situation]:
     """Choose situations that tell the versions apart."""
     yield situations.free(patient, 21)
     yield Situation("two tokens", patient.draw(22, n=2, m=2), None)
@@ -135,10 +134,10 @@ def _questions(patient: Patient) -> Iterator[Situation]:
 
 def _answers(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
     """Ask; what fails says nothing here."""
-    for case in _questions(patient):
+    for case in questions(patient):
         try:
             output = patient.ask(case.inputs, case.blocked)
-        except Failed:
+        except (Failed, NotAsked):
             continue
         yield case, output
 
@@ -175,6 +174,16 @@ def _agrees(
     return True
 
 
+def state_of(reading: Projections) -> dict[str, Tensor]:
+    """Give projections the names that PyTorch's class has for them."""
+    return {
+        "in_proj_weight": torch.cat(reading.weights[:3]),
+        "in_proj_bias": torch.cat(reading.biases[:3]),
+        "out_proj.weight": reading.weights[3],
+        "out_proj.bias": reading.biases[3],
+    }
+
+
 def _built(
     patient: Patient, version: type[MultiheadAttention], reading: Projections
 ) -> MultiheadAttention:
@@ -183,12 +192,7 @@ def _built(
     # Without memory of its own: initial values would take longer than all questions together.
     settings |= {"batch_first": True, "device": "meta"}
     module = version(patient.embed_dim, patient.num_heads, **settings)
-    state = {
-        "in_proj_weight": torch.cat(reading.weights[:3]),
-        "in_proj_bias": torch.cat(reading.biases[:3]),
-        "out_proj.weight": reading.weights[3],
-        "out_proj.bias": reading.biases[3],
-    }
+    state = state_of(reading)
     if settings.get("add_bias_kv"):
         theirs: Any = patient.module
         state |= {"bias_k": theirs.bias_k.detach(), "bias_v": theirs.bias_v.detach()}

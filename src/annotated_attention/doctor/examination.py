@@ -11,11 +11,13 @@ from torch import Tensor, nn
 
 from annotated_attention.doctor import conduct, demands, groups, masking, protocols, symptoms
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
+from annotated_attention.doctor.inside import Inside, cleared, located, named, summary
+from annotated_attention.doctor.names import KINDS
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised_in
+from annotated_attention.doctor.reference import TRUSTED, compare
 from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
 from annotated_attention.mistakes import MISTAKES
 
-KINDS = ("cross", "self", "causal", "memory")
 Test = Callable[[Patient], Iterator[Finding]]
 SYMPTOMS: dict[str, Test] = {
     # What is wrong here would show in every other answer: it is said once, and allowed for.
@@ -60,6 +62,7 @@ def examine(
     kind: str = "cross",
     module: nn.Module | None = None,
     max_length: int = 16,
+    reference: Callable[..., Any] | None = None,
     context_dim: int | None = None,
 ) -> Report:
     """Examine an attention, and report what is wrong with it.
@@ -80,6 +83,8 @@ def examine(
         module: holds the parameters, hooks and modes; None means ``attend`` or, for an adapter, the
             module inside it.
         max_length: length of the longest sequence that ``attend`` accepts, at least 2.
+        reference: another implementation, which is trusted, called in the same way. It is given the
+            parameters of ``attend``, and outputs and gradients are compared.
         context_dim: c, the width of the context of kind ``"memory"``; None means e.
 
     Returns:
@@ -88,7 +93,7 @@ def examine(
     Raises:
         ValueError: ``kind`` is none of the four, ``embed_dim`` is not divisible by ``num_heads``,
             a size is below 1, or ``max_length`` is below 2.
-        TypeError: ``attend`` cannot be called.
+        TypeError: ``attend`` or ``reference`` cannot be called.
 
     Examples:
         A self-attention with two mistakes that published code often has:
@@ -114,9 +119,19 @@ def examine(
         Write `heads.transpose(1, 2).reshape(b, n, h * d)` in place of `heads.reshape(b, n, h * d)`.
     """
     _check(attend, embed_dim, num_heads, kind, max_length)
+    if reference is not None:
+        _check(reference, embed_dim, num_heads, kind, max_length)
     patient = Patient(attend, embed_dim, num_heads, kind, module, max_length, context_dim)
-    tests = _Tests(patient)
-    diagnosis = Diagnosis()
+    return examine_patient(patient, reference)
+
+
+def examine_patient(patient: Patient, reference: Callable[..., Any] | None = None) -> Report:
+    """Examine what may be called in a way of its own."""
+    tests, diagnosis, inside = _Tests(patient), Diagnosis(), Inside(patient)
+    try:
+        patient.reach()
+    except Failed as failure:
+        return _refused(patient, failure)
     with patient.admitted(), contextlib.ExitStack() as calmed:
         try:
             patient.ask(patient.draw(0))
@@ -131,8 +146,11 @@ def examine(
         else:
             tests.run(*(name for name in SYMPTOMS if name not in ("meaning", "evaluation")))
             diagnosis = diagnose(patient)
-    tests.end(diagnosis)
-    findings = _merged(tests.findings, diagnosis, patient.kind)
+            if reference is not None:
+                tests.compare(reference)
+        tests.look(inside, diagnosis)
+        tests.end(diagnosis)
+        findings = located(inside, _merged(tests, diagnosis))
     order = sorted(findings, key=lambda finding: finding.severity != WRONG)
     return Report(
         patient.name,
@@ -141,6 +159,7 @@ def examine(
         tests.results,
         diagnosis.agreement,
         diagnosis.version,
+        summary(inside),
     )
 
 
@@ -165,7 +184,7 @@ def _refused(patient: Patient, failure: Failed) -> Report:
     error = failure.error
     if error is None:
         remedy = "Give the kind that fits, or put an adapter around it."
-        found = ("wrong-result", WRONG, "it returns something of the wrong type or shape")
+        found = ("wrong-result", UNASKED, "it returns something of the wrong type or shape")
     else:
         found = ("fails", UNASKED, "it raises an error when it is called")
         remedy = "Give the kind that fits, or put an adapter around it."
@@ -174,6 +193,7 @@ def _refused(patient: Patient, failure: Failed) -> Report:
         elif raised_in(error) is not None:
             remedy = f"Mend that line if it should take {inputs}. If it takes other arguments, "
             remedy += "give the kind that fits, or put an adapter around it."
+    remedy = failure.remedy or remedy
     code, severity, symptom = found
     finding = Finding(code, severity, symptom, str(failure), asked, remedy, "answers")
     reason = "everything else: there is no output to compare"
@@ -232,6 +252,7 @@ class _Tests:
 
     Attributes:
         findings: in the order in which they were found.
+        seen: the mistakes that show inside.
         results: as in ``Report``.
         not_examined: as in ``Report``, when it has ended.
     """
@@ -239,6 +260,7 @@ class _Tests:
     def __init__(self, patient: Patient) -> None:
         self.patient = patient
         self.findings: list[Finding] = []
+        self.seen: list[Finding] = []
         self.results = {"answers": FINE}
         self._not_asked: dict[str, list[str]] = {}
         self._failed: dict[str, list[str]] = {}
@@ -262,10 +284,35 @@ class _Tests:
                 self.results[name] = worst
         return len(self.findings) > count
 
+    def compare(self, reference: Callable[..., Any]) -> None:
+        """Compare with a trusted implementation."""
+        try:
+            found = compare(self.patient, reference)
+        except NotAsked as reason:
+            self._not_asked.setdefault(str(reason), []).append(TRUSTED)
+            return
+        self.findings += found
+        self.results[TRUSTED] = found[0].severity if found else FINE
+
     def add(self, finding: Finding) -> None:
         """Add what was found about its answers, apart from all tests."""
         self.findings.append(replace(finding, test="answers"))
         self.results["answers"] = finding.severity
+
+    def look(self, inside: Inside, diagnosis: Diagnosis) -> None:
+        """Look inside; where the weights could be compared, only for the lines."""
+        complaints = [x for x in self.findings if x.severity == WRONG and x.test not in _CONDUCT]
+        if diagnosis.version != "right":
+            self.seen = named(inside, complaints)
+        if not diagnosis.version and all(x.severity != WRONG for x in self.seen):
+            self.findings = cleared(inside, self.findings)
+        if inside.first is None:
+            self._not_asked.setdefault(inside.reason or "the call fails", []).append("inside")
+        elif not diagnosis.version:
+            severities = {finding.severity for finding in self.seen}
+            self.results["inside"] = max(
+                severities, key=(FINE, CONVENTION, WRONG).index, default=FINE
+            )
 
     def end(self, diagnosis: Diagnosis) -> None:
         """Add the errors on the way, what the weights said, and what did not come to be asked."""
@@ -282,25 +329,69 @@ class _Tests:
         self.not_examined = [f"{', '.join(x)}: {why}" for why, x in self._not_asked.items()]
 
 
-def _merged(findings: list[Finding], diagnosis: Diagnosis, kind: str) -> list[Finding]:
-    """Let the diagnosis speak for the symptoms that it explains, and say what to do."""
+def _merged(tests: _Tests, diagnosis: Diagnosis) -> list[Finding]:
+    """Put causes first, each with what it explains folded under it, and say what to do."""
+    findings, named = tests.findings, diagnosis.finding
     if diagnosis.appended:
         findings = [_by_design(finding) for finding in findings]
-    named = diagnosis.finding
+    causes = tests.seen if not diagnosis.version else []
     if named is not None:
-        explained = [f for f in findings if f.test not in _CONDUCT or f.code == named.code]
-        shown = [f.symptom for f in explained if f.severity == WRONG and f.symptom]
-        symptom = "; ".join(dict.fromkeys(shown)) or named.symptom
-        symptom = symptom or "no property fails; only the outputs are not the right version's"
-        rest = [f for f in findings if f not in explained]
-        findings = [replace(named, symptom=symptom, test="reference"), *rest]
-    return [_with_remedy(finding, kind) for finding in findings]
+        alike = (named.code, _SEEN_AS.get(named.code))
+        twin = next((x for x in tests.seen if x.code in alike), None)
+        if twin is not None:
+            named = replace(named, where=twin.where, remedy=twin.remedy)
+        causes = [replace(named, test="reference")]
+    for cause in reversed(causes):
+        wrong = cause.severity == WRONG
+        findings = _folded(cause, findings) if wrong else [*findings, cause]
+    alone = sum(finding.severity == WRONG for finding in findings) == 1
+    findings = [
+        replace(x, symptom=f"{x.symptom}; with the mask turned, nothing else is wrong")
+        if alone and x.test == "meaning" else x
+        for x in findings
+    ]  # fmt: skip
+    return [_with_remedy(finding, tests.patient.kind) for finding in findings]
 
 
+def _folded(cause: Finding, findings: list[Finding]) -> list[Finding]:
+    """Let a cause speak for the findings that follow from it."""
+    explained = [x for x in findings if x.code == cause.code or _explains(cause, x)]
+    rest = [x for x in findings if x not in explained]
+    shown = [x.symptom for x in explained if x.severity == WRONG and x.symptom]
+    symptom = cause.symptom or next(iter(shown), "")
+    symptom = symptom or "no property fails; only the outputs are not the right version's"
+    codes = [code for x in explained for code in (x.code, *x.explains) if code != cause.code]
+    explains = tuple(dict.fromkeys((*cause.explains, *codes)))
+    return [replace(cause, symptom=symptom, explains=explains), *rest]
+
+
+def _explains(cause: Finding, finding: Finding) -> bool:
+    """Tell whether a finding follows from a cause that is named."""
+    if cause.test == "reference":
+        return finding.test not in _CONDUCT
+    if finding.test == "meaning" and cause.code == "fill-does-not-block":
+        return True
+    if finding.test in (*_CONDUCT, "inside"):
+        return False
+    if cause.code.startswith(_OF_SCALES):
+        return finding.test in ("prefix", "padding") and cause.code == "scale-by-length"
+    if cause.code.startswith(_OF_MASKS):
+        return finding.test in _MASKED
+    return True
+
+
+# What may look different inside, where the outputs are the same.
+_SEEN_AS = {"mask-multiplied": "fill-does-not-block"}
+_OF_SCALES = ("scale-", "no-scale")
+_OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
+_MASKED = (
+    "key order", "query order", "queries apart", "samples apart", "equal values", "blocked",
+    "future", "prefix", "padding", "alone", "fully masked rows", "answers", "visible",
+)  # fmt: skip
 # What a mistake in the computation does not explain.
 _CONDUCT = (
     "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
-    "inputs", "training", "rotation", "cache", "window", "packing",
+    "inputs", "training", "rotation", "cache", "window", "packing", TRUSTED,
 )  # fmt: skip
 
 
@@ -323,9 +414,10 @@ def _with_remedy(finding: Finding, kind: str) -> Finding:
     mistake = MISTAKES.get(finding.code)
     if mistake is None:
         return finding
+    explained = f". {mistake.explanation}" if finding.severity == WRONG else ""
     way_out = f" {_TURN}" if finding.code == "mask-inverted" and kind != "causal" else ""
     return replace(
         finding,
-        cause=finding.cause or f"{mistake.title}. {mistake.explanation}",
+        cause=finding.cause or mistake.title + explained,
         remedy=f"{finding.remedy or mistake.remedy}{way_out}",
     )

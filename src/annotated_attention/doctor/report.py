@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 
+from annotated_attention.doctor.places import Where
+
 FINE, CONVENTION, WRONG, UNASKED = "fine", "convention", "wrong", "unasked"
-_PARTS = ("symptom", "evidence", "cause", "remedy")
+_PARTS = ("where", "symptom", "evidence", "cause", "remedy", "explains")
 _WIDTH = 92
 
 
@@ -24,6 +26,8 @@ class Finding:
         cause: the probable cause.
         remedy: what to change.
         test: the test that found it.
+        where: the line of the examined code that it is about; None where that is unknown.
+        explains: the codes of other findings that follow from this one, and are not listed apart.
 
     Examples:
         >>> from annotated_attention.doctor import Finding, adapters, examine
@@ -35,6 +39,8 @@ class Finding:
         (True, 'no-scale', 'wrong')
         >>> print(finding.remedy)
         Write `scores = q @ k.mT / math.sqrt(d)` in place of `scores = q @ k.mT`.
+        >>> finding.where.text
+        'return (query * scale) @ key.mT  # (..., n, d) x (..., d, m) -> (..., n, m)'
     """
 
     code: str
@@ -44,6 +50,8 @@ class Finding:
     cause: str = ""
     remedy: str = ""
     test: str = ""
+    where: Where | None = None
+    explains: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,7 @@ class Report:
             worst severity among its findings, before the diagnosis merged them.
         agreement: the version whose outputs agree, and with which weights; "" if there is none.
         version: the name of that version: ``"right"``, the code of a mistake, or "" for neither.
+        inside: scale, softmax and lines of the attention as it ran; "" where nothing was seen.
         called: how it was built and called, where that was guessed.
 
     Examples:
@@ -79,6 +88,7 @@ class Report:
     results: Mapping[str, str] = field(default_factory=dict)
     agreement: str = ""
     version: str = ""
+    inside: str = ""
     called: tuple[str, ...] = ()
 
     @property
@@ -109,16 +119,26 @@ class Report:
         parts += [f"{len(self.not_examined)} not examined"] if self.not_examined else []
         return f"{'✓' if self.ok else '✗'} {self.name}: {', '.join(parts)}"
 
+    @property
+    def _asked(self) -> str:
+        """Which tests ran, in one line: those that are not fine by name."""
+        others = [f"{name} ({result})" for name, result in self.results.items() if result != FINE]
+        few = others[:6] + ([f"and {len(others) - 6} more"] if len(others) > 6 else [])
+        rest = f", all fine but {', '.join(few)}" if others else ", all fine"
+        return f"{len(self.results)} tests{rest}" if self.results else ""
+
     def __str__(self) -> str:
         """Show the report as text."""
         lines = [self.verdict]
         for finding in self.findings:
             lines += ["", f"{finding.severity}: {finding.code}"]
             for part in _PARTS:
-                lines += _wrapped(part, getattr(finding, part))
-        lines += ["", *_wrapped("agrees", self.agreement)] if self.agreement else []
+                lines += _wrapped(part, _text(finding, part))
+        rest = [("inside", self.inside), ("agrees", self.agreement), ("asked", self._asked)]
+        shown = [line for label, text in rest for line in _wrapped(label, text)]
+        lines += ["", *shown] if shown else []
         lines += ["", "not examined"] if self.not_examined else []
-        for reason in self.not_examined:
+        for reason in map(_short, self.not_examined):
             lines += textwrap.wrap(reason, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
         if self.called:
             lines += [""]
@@ -133,12 +153,28 @@ class Report:
         parts = [f"<p><strong>{escape(self.verdict)}</strong></p>"]
         if self.findings:
             parts.append(f"<dl>{''.join(map(_html, self.findings))}</dl>")
-        if self.agreement:
-            parts.append(f"<p>Agrees {_with_code(self.agreement)}</p>")
+        for label, text in (("Inside", self.inside), ("Agrees", self.agreement),
+                            ("Asked", self._asked)):  # fmt: skip
+            parts += [f"<p>{label}: {_with_code(text)}</p>"] if text else []
         if self.not_examined:
-            items = "".join(f"<li>{_with_code(reason)}</li>" for reason in self.not_examined)
+            reasons = map(_short, self.not_examined)
+            items = "".join(f"<li>{_with_code(reason)}</li>" for reason in reasons)
             parts.append(f"<p>Not examined:</p><ul>{items}</ul>")
         return f'<div class="aa-report">{"".join(parts)}</div>'
+
+
+def _short(reason: str) -> str:
+    """Name the first three of the tests that share a reason, and count the others."""
+    tests, colon, why = reason.partition(": ")
+    names = tests.split(", ")
+    more = f" and {len(names) - 3} more" if len(names) > 4 else ""
+    return f"{', '.join(names[:3] if more else names)}{more}{colon}{why}"
+
+
+def _text(finding: Finding, part: str) -> str:
+    """Give one part of a finding as text; "" if it has none."""
+    value = getattr(finding, part)
+    return ", ".join(value) if part == "explains" else str(value or "")
 
 
 def _wrapped(label: str, text: str) -> list[str]:
@@ -150,9 +186,9 @@ def _wrapped(label: str, text: str) -> list[str]:
 
 def _html(finding: Finding) -> str:
     rows = [
-        f"<dd><em>{part}</em>: {_with_code(getattr(finding, part))}</dd>"
+        f"<dd><em>{part}</em>: {_with_code(_text(finding, part))}</dd>"
         for part in _PARTS
-        if getattr(finding, part)
+        if _text(finding, part)
     ]
     return (
         f'<dt class="aa-{finding.severity}">{finding.severity}: <code>{escape(finding.code)}'

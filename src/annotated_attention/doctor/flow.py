@@ -1,0 +1,193 @@
+"""What is wrong on the way of the numbers: which tokens heads are made of, and where they go."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from annotated_attention.doctor.products import Product
+from annotated_attention.doctor.report import Finding
+from annotated_attention.doctor.scoring import seen_inside
+from annotated_attention.doctor.seen import Seen
+from annotated_attention.doctor.sight import Look
+
+_HERE = {
+    "split-without-transpose": "{line} cuts tokens in pieces; split the last axis into (h, d), "
+    "then move the heads in front of the tokens.",
+    "batch-mixed-into-sequence": "{line} reads samples as tokens; keep the batch axis in front.",
+    "merge-without-transpose": "{line} puts numbers of neighbouring tokens in one row; move the "
+    "heads behind the tokens first.",
+    "heads-of-other-samples": "{line} gives heads to other samples; unfold (b, h) in the order in "
+    "which they were folded.",
+}
+
+
+def letters(found: Sequence[Seen]) -> Iterator[Finding]:
+    """Find sums over one operand alone, which no product of attention has."""
+    for seen in found:
+        for product in seen.products:
+            alone = [
+                axis
+                for operand, axes in zip((product.left, product.right), product.alone, strict=True)
+                for axis in axes
+                if operand.value.size(axis) > 1
+            ]
+            if alone:
+                yield _letters(product)
+                return
+
+
+def _letters(product: Product) -> Finding:
+    shapes = " and ".join(str(tuple(x.value.shape)) for x in (product.left, product.right))
+    equation = product.step.arguments[0]
+    return seen_inside(
+        "summed-apart",
+        "an einsum sums one operand on its own before it multiplies",
+        f"`{equation}` of {shapes} has a letter in one operand alone, and not in the result",
+        "in {line}, let both operands have the letter that is summed over, or keep it.",
+        product.step.where,
+        "two letters for one axis, or a letter that is forgotten in the result",
+    )
+
+
+def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Finding]:
+    """Find queries that are scored with themselves, and keys that are mixed."""
+    dead = [x for x in complaints if x.code == "parameters-without-gradient"]
+    for seen in found if dead else ():
+        if _alike(seen.query, seen.key):
+            yield seen_inside(
+                "keys-from-queries",
+                "queries are scored with themselves",
+                "both operands of the product hold the same numbers",
+                "in {line}, multiply queries by keys.",
+                seen.where("product"),
+                "one name for both, or one projection that is used twice",
+            )
+            return
+        if _alike(seen.value, seen.key):
+            yield seen_inside(
+                "values-from-keys",
+                "keys are mixed in the place of the values",
+                "the product that mixes takes the numbers of the keys",
+                "in {line}, mix the values.",
+                seen.where("mix"),
+                "one name for both, or one projection that is used twice",
+            )
+            return
+
+
+def _alike(x: Tensor, y: Tensor) -> bool:
+    """Tell whether two tensors hold the same numbers, up to their order and one factor."""
+    if x.numel() != y.numel() or not x.numel():
+        return False
+    x, y = (z.double().flatten().abs().sort().values for z in (x, y))
+    return torch.allclose(x / x[-1], y / y[-1], atol=1e-9)
+
+
+def heads_first(look: Look | None) -> bool:
+    """Tell whether heads and samples are folded into one axis with the heads in front.
+
+    Args:
+        look: a call with gradients.
+    """
+    if look is None or not look.output.requires_grad:
+        return False
+    return bool(_split(look, False)) and not _split(look, True)
+
+
+def heads(look: Look | None) -> Iterator[Finding]:
+    """Follow tokens into the heads and out of them, by the gradients.
+
+    Args:
+        look: a call without a mask, with gradients.
+    """
+    if look is None or not look.output.requires_grad:
+        return
+    first = heads_first(look)
+    split, merge = _split(look, first), _merge(look, first)
+    if split == "split-without-transpose" and merge == "merge-without-transpose":
+        split, merge = "split-and-merge-without-transpose", ""
+    if split:
+        tokens = "other samples" if split == "batch-mixed-into-sequence" else "other tokens"
+        here = _HERE["split-without-transpose" if split.startswith("split") else split]
+        yield seen_inside(
+            split, f"what stands in a query's place in a head is made of {tokens}",
+            "by the gradients of the split queries", here, look.found[0].where("split"),
+        )  # fmt: skip
+    if merge:
+        tokens = "other samples" if merge == "heads-of-other-samples" else "other tokens"
+        yield seen_inside(
+            merge, f"a row of the merged heads is made of {tokens}",
+            "by the gradients of the output with respect to the heads", _HERE[merge],
+            look.found[-1].where("merge", "mix"),
+        )  # fmt: skip
+
+
+def _split(look: Look, first: bool) -> str:
+    """Tell whether the rows of split queries depend on their own tokens alone."""
+    seen = look.found[0]
+    b, n = look.output.shape[:2]
+    rows = _rows(seen.operand, seen.rows[0], b, n, first)
+    if rows is None or not rows.requires_grad:
+        return ""
+    reached = torch.zeros(b, n, b, n, dtype=torch.bool)
+    for s, i in itertools.product(range(b), range(n)):
+        (grad,) = torch.autograd.grad(
+            _number(rows[s, i]), look.leaves.query, retain_graph=True, allow_unused=True
+        )
+        reached[s, i] = False if grad is None else grad.abs().amax(-1) > 0
+    return _judged(reached, "split-without-transpose", "batch-mixed-into-sequence")
+
+
+def _merge(look: Look, first: bool) -> str:
+    """Tell whether the rows of the output depend on their own tokens of the heads alone."""
+    seen = look.found[-1]
+    mixed, axis = seen.steps["mix"].tensor, seen.rows[1]
+    b, n = look.output.shape[:2]
+    if _rows(mixed, axis, b, n, first) is None or not mixed.requires_grad:
+        return ""
+    reached = torch.zeros(b, n, b, n, dtype=torch.bool)
+    for s, i in itertools.product(range(b), range(n)):
+        (grad,) = torch.autograd.grad(
+            _number(look.output[s, i]), mixed, retain_graph=True, allow_unused=True
+        )
+        rows = None if grad is None else _rows(grad, axis, b, n, first)
+        reached[s, i] = False if rows is None else rows.abs().flatten(2).amax(-1) > 0
+    return _judged(reached, "merge-without-transpose", "heads-of-other-samples")
+
+
+def _rows(x: Tensor, axis: int | None, b: int, n: int, first: bool) -> Tensor | None:
+    """Turn a tensor of heads into (b, n, ...), if its axes can be told.
+
+    Args:
+        x: the tensor.
+        axis: the axis of the tokens; None if it is not known.
+        b: the number of samples.
+        n: the number of tokens.
+        first: whether heads stand in front where heads and samples are one axis.
+    """
+    if axis is None or x.dim() < 3 or x.size(axis) != n:
+        return None
+    x = x.movedim(axis, 0)
+    if x.size(1) == b:
+        return x.transpose(0, 1)
+    if x.size(1) % b == 0:
+        x = x.unflatten(1, (-1, b) if first else (b, -1))
+        return (x.transpose(1, 2) if first else x).transpose(0, 1)
+    return x.movedim(2, 0) if x.size(2) == b else None
+
+
+def _number(rows: Tensor) -> Tensor:
+    source = torch.Generator().manual_seed(19)
+    return (rows * torch.randn(rows.shape, generator=source).to(rows)).sum()
+
+
+def _judged(own: Tensor, tokens: str, samples: str) -> str:
+    """Name what mixes: (b, n, b, n), which token reaches which."""
+    b, n = own.shape[:2]
+    same = torch.eye(b, dtype=torch.bool)[:, None, :, None].expand(b, n, b, n)
+    itself = torch.eye(n, dtype=torch.bool)[None, :, None, :].expand(b, n, b, n)
+    if not (own & ~(same & itself)).any():
+        return ""
+    return samples if (own & ~same).any() else tokens

@@ -1,0 +1,69 @@
+"""Attention in PyTorch's fused kernel: one call, taken apart by its arguments."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from annotated_attention.doctor.paths import factors, is_projected
+from annotated_attention.doctor.products import Product
+from annotated_attention.doctor.seen import Seen, around
+from annotated_attention.doctor.softmaxes import LOW
+from annotated_attention.doctor.traced import Step
+
+NAME = "scaled_dot_product_attention"
+_TENSORS = ("query", "key", "value", "attn_mask")
+
+
+def fused(step: Step, steps: list[Step]) -> Seen:
+    """Take apart what goes into the kernel.
+
+    Args:
+        step: the call.
+        steps: all steps, to find what is around it.
+    """
+    positions = [*_TENSORS[: len(step.arguments)], *(x for x in step.options if x in _TENSORS)]
+    taken = [name for name in positions if isinstance(_option(step, name), Tensor)]
+    made = {name: x for name, x in zip(taken, step.given, strict=False) if x is not None}
+    q, k, v = (_value(step, made, name) for name in _TENSORS[:3])
+    given = step.option("scale", 6)
+    own = 1 / math.sqrt(q.size(-1)) if given is None else float(given)
+    sides = Product(step, made.get("query", step), made.get("key", step), ((-1, -1),), factor=own)
+    scale, scaled, normalised = factors(sides, [step])
+    scores = _scores(step, q, k, own)
+    low, mask = scores <= LOW, _option(step, "attn_mask")
+    added = isinstance(mask, Tensor) and mask.dtype != torch.bool and not (mask <= LOW).any()
+    roles = dict.fromkeys(("product", "softmax", "mix", "mask", "dropout"), step)
+    roles |= {"scale": scaled or step} | ({"weak mask": step} if added else {})
+    roles |= around(sides, step, steps)
+    return Seen(
+        query=q, key=k, value=v, scores=scores, weights=scores.softmax(-1), mixed=None, mask=low,
+        fill=scores[low].max().item() if low.any() else None,
+        scale=scale, width=q.size(-1), axis=-1, summed=(-1,), keys=-1, dtype=q.dtype,
+        dropout=float(step.option("dropout_p", 4, 0.0)), normalised=normalised,
+        projected=is_projected(sides), biased=added,
+        products=(), operand=_option(step, "query"), rows=(-2, -2), steps=roles,
+    )  # fmt: skip
+
+
+def _scores(step: Step, q: Tensor, k: Tensor, scale: float) -> Tensor:
+    """Compute the scores as the kernel does, masks included."""
+    if q.dim() > 2 and 1 < k.size(-3) < q.size(-3):  # groups of heads
+        k = k.repeat_interleave(q.size(-3) // k.size(-3), -3)
+    scores, mask = scale * (q @ k.mT), _option(step, "attn_mask")
+    if isinstance(mask, Tensor):
+        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    if step.option("is_causal", 5, False):
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(future, -math.inf)
+    return scores
+
+
+def _option(step: Step, name: str) -> Any:
+    return step.option(name, _TENSORS.index(name))
+
+
+def _value(step: Step, made: dict[str, Step], name: str) -> Tensor:
+    found: Tensor = made[name].value if name in made else _option(step, name).detach()
+    return found

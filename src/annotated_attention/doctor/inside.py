@@ -1,0 +1,191 @@
+"""What was seen inside: the mistakes that show there, and the lines of those found outside."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from annotated_attention.doctor import flow, hiding, scoring, situations
+from annotated_attention.doctor.patient import Failed, NotAsked, Patient
+from annotated_attention.doctor.places import Where, where
+from annotated_attention.doctor.report import CONVENTION, Finding
+from annotated_attention.doctor.sight import Look, look
+from annotated_attention.doctor.situations import Situation
+
+# The steps whose line is meant by a code, the likeliest first; "*" ends a beginning.
+_ROLES = {
+    "scale-": ("scale", "product"),
+    "no-scale": ("scale", "product"),
+    "softmax-over-": ("softmax",),
+    "weights-do-not-sum-to-one": ("late mask", "softmax"),
+    "keys-appended": ("softmax",),
+    "table-mixed": ("table",),
+    "computed-in-low-precision": ("softmax",),
+    "dropout-": ("dropout", "softmax"),
+    "weights-after-dropout": ("dropout",),
+    "mask-after-softmax": ("late mask", "softmax"),
+    "mask-multiplied": ("weak mask", "mask", "softmax"),
+    "mask-": ("mask", "weak mask", "late mask", "softmax"),
+    "padding-mask-": ("mask", "softmax"),
+    "causal-": ("mask", "softmax"),
+    "future-leaks": ("mask", "softmax"),
+    "finite-fill": ("mask", "softmax"),
+    "half-differs": ("mask", "softmax"),
+    "nan-": ("mask", "softmax"),
+    "output-not-finite": ("mask", "softmax"),
+    "merge-without-transpose": ("merge", "mix"),
+    "heads-of-other-samples": ("merge", "mix"),
+    "split-": ("split",),
+    "batch-mixed-into-sequence": ("split",),
+    "interleaved-per-head": ("split",),
+    "chunks-in-the-wrong-order": ("chunk", "split"),
+    "keys-and-values-swapped": ("chunk", "mix"),
+    "shared-heads": ("split",),
+    "groups-tiled": ("repeat", "split"),
+}
+_TRIANGLES = ("causal-", "future-leaks")
+
+
+@dataclass
+class Inside:
+    """What was seen in all calls that were watched.
+
+    Attributes:
+        looks: the calls, by the name of their situation.
+        reason: why nothing was seen; "" if something was.
+    """
+
+    patient: Patient
+    looks: dict[str, Look] = field(default_factory=dict)
+    reason: str = ""
+
+    def watch(self, case: Situation, gradient: bool = False) -> Look | None:
+        """Watch a call; None where it fails, or shows nothing."""
+        name = f"{case.name}, with gradients" if gradient else case.name
+        if name not in self.looks:
+            try:
+                self.looks[name] = look(self.patient, case, gradient)
+            except Failed:
+                return None
+            except NotAsked as reason:
+                self.reason = self.reason or str(reason)
+                return None
+            except Exception as error:  # what the sight stumbles over is no fault of the patient
+                self.reason = self.reason or f"the sight fails, with {type(error).__name__}"
+                return None
+        return self.looks[name]
+
+    @property
+    def first(self) -> Look | None:
+        """The call without a mask."""
+        return self.watch(situations.free(self.patient))
+
+    def masked(self) -> Iterator[Look]:
+        """Watch the calls with masks."""
+        if self.patient.kind == "causal" or self.patient.masks == "none":
+            cases: list[Situation] = []
+        else:
+            cases = [*situations.masked(self.patient)]
+            cases += situations.masked(self.patient, square=True)
+        for case in cases:
+            if (seen := self.watch(case)) is not None:
+                yield seen
+
+
+def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
+    """Name the mistakes that show inside.
+
+    Args:
+        inside: what can be seen.
+        complaints: what was found wrong from outside.
+    """
+    patient, first = inside.patient, inside.first
+    if first is None:
+        return []
+    short = inside.watch(Situation("short", patient.draw(22, n=2, m=2), None))
+    found = [*scoring.scale(patient, first, short), *flow.letters(first.found)]
+    if complaints:
+        masked = [first] if patient.kind == "causal" else [*inside.masked()]
+        back = inside.watch(situations.free(patient), gradient=True)
+        over = list(scoring.axis(patient, first.found))
+        # Which scores a mask hides can be told once it is clear which axis counts the keys.
+        hidden = [] if over else hiding.masks(patient, masked, flow.heads_first(back))
+        found += [*over, *hidden, *flow.heads(back), *flow.same(first.found, complaints)]
+    return found
+
+
+def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
+    """Take back what is by design: keys that are appended, and tables that weights are mixed with.
+
+    Args:
+        inside: what can be seen; nothing wrong showed there.
+        complaints: what was found from outside.
+    """
+    first, patient = inside.first, inside.patient
+    if first is None:
+        return [*complaints]
+    short = inside.watch(Situation("short", patient.draw(22, n=2, m=2), None))
+    counts = [{x.scores.size(x.axis) - one.leaves.key.size(1) for x in one.found}
+              for one in (first, short) if one is not None]  # fmt: skip
+    appended = len(counts) == 2 and counts[0] == counts[1] and min(counts[0]) > 0
+    table = patient.kind != "cross" and any("table" in x.steps for x in first.found)
+    found: list[Finding] = []
+    for finding in complaints:
+        sums = finding.code == "weights-do-not-sum-to-one"
+        if sums and appended:
+            cause = "keys are appended, and take a part of the weight"
+            finding = _by_design(finding, "keys-appended", cause)
+        elif table and (sums or finding.code == "query-order-matters"):
+            cause = "the weights are also mixed with a table, such as one of relative positions"
+            finding = _by_design(finding, "table-mixed", cause)
+        if finding.code != "table-mixed" or all(x.code != finding.code for x in found):
+            found.append(finding)
+    return found
+
+
+def _by_design(finding: Finding, code: str, cause: str) -> Finding:
+    return replace(finding, code=code, severity=CONVENTION, cause=cause, remedy="")
+
+
+def located(inside: Inside, findings: Iterable[Finding]) -> list[Finding]:
+    """Add the lines that findings are about, where they are known."""
+    return [
+        finding if finding.where is not None else replace(finding, where=_where(inside, finding))
+        for finding in findings
+    ]
+
+
+def _where(inside: Inside, finding: Finding) -> Where | None:
+    roles = next((x for begin, x in _ROLES.items() if finding.code.startswith(begin)), ())
+    if inside.first is None:
+        return None
+    looks = [*inside.masked()] if "mask" in roles else []
+    looks += inside.looks.values()
+    if finding.code == "input-changed-in-place":
+        written = next((x.written for x in looks if x.written is not None), None)
+        return None if written is None else written.where
+    masked = any("mask" in seen.steps for one in looks for seen in one.found)
+    if finding.code.startswith(_TRIANGLES) and masked:
+        drawn = next((x.triangle for x in looks if x.triangle), ())
+        if drawn:
+            return where(drawn[0])
+    places = (seen.where(role) for role in roles for one in looks for seen in one.found)
+    return next((place for place in places if place is not None), None)
+
+
+def summary(inside: Inside) -> str:
+    """Say in a sentence what was seen."""
+    if inside.first is None:
+        return ""
+    found = inside.first.found
+    seen = found[-1]
+    scaled, softened = seen.where("scale", "product"), seen.where("softmax")
+    text = f"softmax over axis {seen.axis} of the scores{_line(softened)}"
+    if seen.scale is not None:
+        usual = abs(seen.scale * math.sqrt(seen.width) - 1) < 1e-3
+        named = f"{seen.scale:.3g}{f' = 1/√{seen.width}' if usual else ''}"
+        text = f"scores times {named}{_line(scaled)}, {text}"
+    return f"{f'{len(found)} times ' if len(found) > 1 else ''}{text}"
+
+
+def _line(place: Where | None) -> str:
+    return "" if place is None else f" ({place.shown.rpartition('/')[2]}:{place.line})"

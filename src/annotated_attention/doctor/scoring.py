@@ -1,0 +1,178 @@
+"""What is wrong with scores, seen inside: their scale, and the axis of their softmax."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from annotated_attention.doctor.patient import Patient
+from annotated_attention.doctor.places import Where
+from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
+from annotated_attention.doctor.seen import Seen
+from annotated_attention.doctor.sight import Look
+from annotated_attention.mistakes import MISTAKES
+
+_CLOSE = 1e-3
+
+
+def seen_inside(
+    code: str,
+    symptom: str,
+    evidence: str,
+    here: str,
+    place: Where | None,
+    cause: str = "",
+    severity: str = WRONG,
+) -> Finding:
+    """Make a finding whose remedy is about a line; ``{line}`` in ``here`` names it."""
+    line = "this line" if place is None else f"line {place.line}"
+    here = here.format(line=line)
+    known = MISTAKES.get(code)
+    remedy = f"{known.remedy} Here: {here}" if known else here[:1].upper() + here[1:]
+    return Finding(code, severity, symptom, evidence, cause, remedy, "inside", place)
+
+
+def scale(patient: Patient, first: Look, short: Look | None) -> Iterator[Finding]:
+    """Compare the factor on the scores with one over the root of the keys' width.
+
+    Args:
+        patient: the implementation under examination.
+        first: a call.
+        short: another call, of another length.
+    """
+    others = first.found if short is None else short.found
+    for i, seen in enumerate(first.found):
+        other = others[i] if i < len(others) else seen
+        if seen.scale is None or other.scale is None or seen.width < 2 or seen.normalised:
+            continue
+        right = 1 / math.sqrt(seen.width)
+        if not (_is(seen.scale, right) and _is(other.scale, right)):
+            yield _other_scale(seen, other, _code(patient, seen, other))
+            return
+
+
+def _code(patient: Patient, seen: Seen, other: Seen) -> str:
+    """Name a scale that is not the usual one."""
+    found, d = seen.scale or 0.0, seen.width
+    widths = {patient.embed_dim, d * patient.num_heads} - {d}
+    if not _is(found, other.scale or 0.0):
+        roots = all(_is(x.scale or 0.0, x.scores.size(x.axis) ** -0.5) for x in (seen, other))
+        return "scale-by-length" if roots else "scale-by-convention"
+    if _is(found, 1.0):  # as families with a bias have it, and attention without projections
+        return "no-scale" if seen.projected and not seen.biased else "scale-by-convention"
+    if any(_is(found, width**-0.5) for width in widths):
+        return "scale-by-model-width"
+    if _is(found, 1 / d):
+        return "scale-twice"
+    return "scale-inverted" if _is(found, d**0.5) or _is(found, d) else "scale-by-convention"
+
+
+def _other_scale(seen: Seen, other: Seen, code: str) -> Finding:
+    found, d = seen.scale or 0.0, seen.width
+    text = f"{found:.3g}" + (f" = 1/√{round(found**-2)}" if code == "scale-by-model-width" else "")
+    if not _is(found, other.scale or 0.0):
+        lengths = [x.scores.size(x.axis) for x in (seen, other)]
+        text += f" with {lengths[0]} keys and {other.scale:.3g} with {lengths[1]}"
+    convention = code == "scale-by-convention"
+    cause = ""
+    if convention:
+        cause = "the scale is a choice of this design, or a slip"
+    elif code == "scale-inverted":
+        cause = "the scores are multiplied by the root of d, and should be divided by it"
+    return seen_inside(
+        code,
+        "the scores are scaled by another number than 1/√d",
+        f"they are {text} times q kᵀ; with d = {d}, 1/√d is {d**-0.5:.3g}",
+        f"{{line}} makes the factor {text}; the usual one is {d**-0.5:.3g} = 1/√{d}, from the "
+        "width of a key.",
+        seen.where("scale", "product"),
+        cause,
+        CONVENTION if convention else WRONG,
+    )
+
+
+def _is(found: float, expected: float) -> bool:
+    return abs(abs(found) - abs(expected)) <= _CLOSE * abs(expected)
+
+
+def axis(patient: Patient, found: Sequence[Seen]) -> Iterator[Finding]:
+    """Tell whether the softmax runs over the axis that is summed over when values are mixed."""
+    for seen in found:
+        if (finding := _over_heads(patient, seen) or _axis(patient, seen)) is not None:
+            yield finding
+            return
+
+
+def _over_heads(patient: Patient, seen: Seen) -> Finding | None:
+    """Find scores of heads against heads, in place of tokens against tokens."""
+    h, n = patient.num_heads, patient.n
+    rows, columns = seen.scores.shape[-2:] if seen.scores.dim() > 2 else (0, 0)
+    if patient.kind == "cross" or not rows == columns == h != n or n not in seen.scores.shape:
+        return None
+    return seen_inside(
+        "heads-attended-over",
+        "each token attends over heads, and sees no other token",
+        f"the scores have shape {tuple(seen.scores.shape)}: {h} heads against {h} heads",
+        "before {line}, move the heads in front of the tokens, (b, n, h, d) → (b, h, n, d), with "
+        "`transpose(1, 2)`.",
+        seen.where("product"),
+        "heads that are split off and not moved in front of the tokens",
+    )
+
+
+def _axis(patient: Patient, seen: Seen) -> Finding | None:
+    mixed = seen.mixed
+    if (
+        mixed is None
+        or not seen.products
+        or not seen.summed
+        or mixed.numel() != seen.weights.numel()
+    ):
+        return None
+    if any(_sums_to_one(mixed, axis) for axis in seen.summed):
+        return None
+    numbers = [x.double().flatten().sort().values for x in (mixed, seen.weights)]
+    if not torch.allclose(numbers[0], numbers[1], atol=1e-6, equal_nan=True):
+        return None  # more than their order has changed since the softmax
+    what = _ran_over(patient, seen)
+    if seen.keys == seen.axis and what == "queries":
+        return seen_inside(
+            "mixed-over-queries",
+            "each output sums the weights of one key over the queries",
+            f"the softmax runs over the keys, axis {seen.axis} of {tuple(seen.scores.shape)}, and "
+            "the mix sums over the other axis",
+            "let {line} sum over the keys, the axis of the softmax.",
+            seen.where("mix"),
+            "weights that are transposed, or letters that are swapped, where the values are mixed",
+        )
+    same = f"axis {seen.summed[0]}" if mixed.shape == seen.scores.shape else "the axis"
+    return seen_inside(
+        f"softmax-over-{what}",
+        f"weights sum to one over the {what}, and not over the keys",
+        f"the softmax runs over axis {seen.axis} of {tuple(seen.scores.shape)}; the mix sums over "
+        "another",
+        f"in {{line}}, let the softmax run over {same} of the keys.",
+        seen.where("softmax"),
+        "" if what != "samples" else "the softmax runs over the samples of the batch",
+    )
+
+
+def _ran_over(patient: Patient, seen: Seen) -> str:
+    """Say what the softmax runs over, where it is not what the mix sums over."""
+    mixed, size = seen.mixed, seen.scores.size(seen.axis)
+    assert mixed is not None
+    over = [axis for axis in range(-mixed.dim(), 0) if _sums_to_one(mixed, axis)]
+    mix = seen.products[1]
+    own = mix.own[0] if mix.contracted[0][0] == seen.summed[0] else mix.own[1]
+    if over and over[0] in own:
+        return "queries"
+    if not over and size not in (patient.b, patient.num_heads):
+        return "queries"
+    return "samples" if size == patient.b else "heads"
+
+
+def _sums_to_one(weights: Tensor, axis: int) -> bool:
+    sums = weights.double().sum(axis)
+    sums = sums[sums.isfinite()]
+    return bool(sums.numel()) and bool(((sums - 1).abs() < _CLOSE).all())

@@ -1,0 +1,207 @@
+"""Look inside: what an attention computes while it answers, and on which lines."""
+
+import contextlib
+import itertools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from annotated_attention.doctor.fused import NAME as FUSED
+from annotated_attention.doctor.fused import fused
+from annotated_attention.doctor.paths import (
+    LAYERS,
+    REORDERS,
+    back,
+    factors,
+    is_projected,
+    is_projection,
+)
+from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
+from annotated_attention.doctor.places import Frame
+from annotated_attention.doctor.products import Product, product
+from annotated_attention.doctor.seen import Seen, around, on_the_way
+from annotated_attention.doctor.situations import Situation
+from annotated_attention.doctor.softmaxes import LOW, PRODUCTS, Softmax, softmax
+from annotated_attention.doctor.traced import Step, Trace
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen in one call.
+
+    Attributes:
+        case: the call.
+        leaves: its inputs.
+        output: (b, n, e).
+        found: every attention in it, in order.
+        written: the first step that changed an input in place; None if there was none.
+        triangle: the calls around the last triangle that was made, on which causal masks stand.
+    """
+
+    case: Situation
+    leaves: Inputs
+    output: Tensor
+    found: tuple[Seen, ...]
+    written: Step | None
+    triangle: tuple[Frame, ...]
+
+
+def look(patient: Patient, case: Situation, gradient: bool = False) -> Look:
+    """Watch one call.
+
+    Args:
+        patient: the implementation under examination.
+        case: inputs and mask of the call.
+        gradient: whether to keep the graph, so that results can be differentiated.
+
+    Raises:
+        Failed: the call failed.
+        NotAsked: nothing could be seen, or the call gives another result when it is watched.
+    """
+    x, blocked = case.inputs, case.blocked
+    if gradient:
+        x = x.map(lambda tokens: tokens.clone().requires_grad_())
+    chance = torch.get_rng_state()
+    expected = patient.ask(x, blocked)
+    torch.set_rng_state(chance)
+    with _uncompiled(), Trace(query=x.query, key=x.key, value=x.value, mask=blocked) as trace:
+        output = patient.ask(x, blocked, gradient)
+    if trace.failed is not None:
+        raise NotAsked(f"the watching itself failed, with {type(trace.failed).__name__}")
+    finite = torch.equal(output.isfinite(), expected.isfinite())
+    if not finite or not patient.same(*(x.nan_to_num(0, 0, 0) for x in (output, expected))):
+        raise NotAsked("the result is another one when it is watched")
+    found = tuple(attentions(trace.steps))
+    if not found:
+        raise NotAsked("no softmax over a product of queries and keys could be seen")
+    return Look(case, x, output, found, _written(trace.steps), trace.triangle)
+
+
+def _uncompiled() -> contextlib.AbstractContextManager[object]:
+    """Let compiled code run line by line: what is compiled hands nothing over."""
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    return torch.compiler.set_stance("force_eager")
+
+
+def _written(steps: list[Step]) -> Step | None:
+    """Find a change of an argument in place."""
+    for step in steps:
+        if step.in_place and step.frames:
+            old = step.parents[0]
+            if old.name in ("clone", "input") and old.tensor is step.tensor and not old.frames:
+                return step
+    return None
+
+
+def attentions(steps: list[Step]) -> Iterator[Seen]:
+    """Find every attention among the steps of a call."""
+    products = [found for found in map(product, steps) if found is not None]
+    for step in steps:
+        if step.name == FUSED:
+            yield fused(step, steps)
+        elif (event := softmax(step)) is not None:
+            seen = _seen(event, products, steps)
+            if seen is not None:
+                yield seen
+
+
+def _seen(event: Softmax, products: list[Product], steps: list[Step]) -> Seen | None:
+    """Put together what leads to a softmax and away from it; None if it is no attention."""
+    by_step = {id(found.step): found for found in products}
+    chain = back(event.source, lambda step: id(step) in by_step, stops=LAYERS)
+    if not chain:
+        return None
+    first = by_step[id(chain[0])]
+    for mix in products:
+        for operand, other in ((mix.left, mix.right), (mix.right, mix.left)):
+            away = back(operand, lambda step: step is event.after, stops=LAYERS, not_past=by_step)
+            if away and mix is not first:
+                left = operand is mix.left
+                summed = tuple(pair[0 if left else 1] for pair in mix.contracted)
+                return _joined(event, first, chain, away, mix, other, summed, steps)
+    return None
+
+
+def _joined(
+    event: Softmax,
+    first: Product,
+    chain: list[Step],
+    away: list[Step],
+    mix: Product,
+    values: Step,
+    summed: tuple[int, ...],
+    steps: list[Step],
+) -> Seen:
+    scale, scaled, normalised = factors(first, chain)
+    roles = {"product": first.step, "softmax": event.step, "mix": mix.step}
+    roles |= {} if scaled is None else {"scale": scaled}
+    roles |= on_the_way(chain, away) | around(first, mix.step, steps)
+    for step in steps:
+        if is_projection(step) and step.name != "linear" and _leads(event.after, step):
+            roles["table"] = step
+    mask = event.scores <= LOW
+    dropped = roles.get("dropout")
+    second = "query" not in first.left.roots and "query" in first.right.roots
+    is_left = mix.right is values
+    rows = (first.own[second], (mix.rows if is_left else mix.columns))
+    return Seen(
+        query=(first.right if second else first.left).value,
+        key=(first.left if second else first.right).value,
+        value=values.value,
+        scores=event.scores,
+        weights=event.weights,
+        mixed=away[-1].value,
+        mask=mask,
+        fill=_fill(roles.get("mask") or event.source),
+        scale=scale,
+        width=first.width,
+        axis=event.axis,
+        summed=summed,
+        keys=_keys(first, chain),
+        dtype=event.step.value.dtype,
+        dropout=float(dropped.option("p", 1, 0.5)) if dropped is not None else 0.0,
+        normalised=normalised,
+        projected=is_projected(first),
+        biased=any(itertools.starmap(_biased, itertools.pairwise(chain))),
+        products=(first, mix),
+        operand=(first.right if second else first.left).tensor,
+        rows=(_only(rows[0]), _only(rows[1])),
+        steps=roles,
+    )
+
+
+def _leads(after: Step, step: Step) -> bool:
+    """Tell whether weights go into a step directly."""
+    operand = next(x for x in step.parents if x.from_tokens)
+    return bool(back(operand, lambda x: x is after, stops=PRODUCTS))
+
+
+def _only(axes: tuple[int, ...]) -> int | None:
+    return axes[0] if len(axes) == 1 else None
+
+
+def _fill(step: Step) -> float | None:
+    """Give the highest of the scores that leave no weight."""
+    low = step.value[step.value <= LOW]
+    return low.max().item() if low.numel() else None
+
+
+def _keys(first: Product, chain: list[Step]) -> int | None:
+    """Give the axis of the keys: the one that comes from the operand that depends on them."""
+    theirs = first.columns
+    if "key" in first.left.roots and "key" not in first.right.roots:
+        theirs = first.rows
+    moved = any(step.name in REORDERS for step in chain[1:])
+    return None if moved or len(theirs) != 1 else theirs[0]
+
+
+def _biased(before: Step, after: Step) -> bool:
+    """Tell whether a step adds something other than a mask to the scores."""
+    if not after.name.endswith(("add", "sub")) or before.value.shape != after.value.shape:
+        return False
+    added = (after.value - before.value)[(after.value > LOW) & before.value.isfinite()]
+    return bool((added.abs() > 1e-9).any())
