@@ -208,7 +208,8 @@ def test_randomness_in_evaluation_is_one_finding():
 def test_randomness_that_cannot_be_switched_off_leaves_the_rest_unexamined():
     found = report(Plain(always=0.1))
     assert found.codes == ("dropout-in-evaluation",)
-    assert set(found.results) == {"answers", "meaning", "evaluation"}
+    assert set(found.results) == {"answers", "meaning", "evaluation", "inside"}
+    assert "nn.functional.dropout(" in found.findings[0].where.text
     (reason,) = (text for text in found.not_examined if "a different result each time" in text)
     assert reason.startswith("precision, attention, visible, key order, ")
 

@@ -31,8 +31,8 @@ def test_stubs_and_solutions(printed: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert after.startswith("✓ MyAttention: right, the doctor finds nothing wrong.")
     assert after.endswith("Written in less than a minute. ")
     before, after = printed(CHAPTER, "check_mended")
-    assert before.startswith("✗ Mended: The doctor finds query-order-matters: ")
-    assert re.search(r"With no mask, the results of moved tokens change by \d+% of their", before)
+    assert before.startswith("✗ Mended: The doctor finds scale-by-model-width: ")
+    assert "1/√24; the usual one is 0.408 = 1/√6, from the width of a key." in before
     assert after.startswith("✓ Mended: right, the doctor finds nothing wrong.")
     assert "Written" not in after
 
@@ -186,7 +186,7 @@ class Swapped(Right):
 WRONG: list[tuple[Callable[[Any], None], Any, str]] = [
     (check_attention, NoScale, "The doctor finds no-scale"),
     (check_attention, RootE, "The doctor finds scale-by-model-width"),
-    (check_mended, OverQueries, "weights-do-not-sum-to-one"),
+    (check_mended, OverQueries, "softmax-over-queries"),
     (check_mended, StraightMerge, "merge-without-transpose"),
     (check_attention, Inverted, "mask-inverted"),
     (check_attention, Unset, "proj.weight is never given numbers"),

@@ -51,7 +51,7 @@ WRONG_REPAIRS = [
     (repaired(diagonal=0), "causal-hides-itself"),
     (repaired(scale=False), "finds 1 thing. no-scale"),
     (repaired(out=False), "output-projection-missing"),
-    (lambda e, h: nn.Identity(), "past-unseen"),
+    (lambda e, h: nn.Identity(), "no-attention"),
     (lambda e, h: None, "it makes an object of type NoneType; a module is asked for"),
     (lambda e: nn.Identity(), "making one raises TypeError"),
     (repaired()(24, 4), "give the class itself"),

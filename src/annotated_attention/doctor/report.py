@@ -38,7 +38,7 @@ class Finding:
         >>> isinstance(finding, Finding), finding.code, finding.severity
         (True, 'no-scale', 'wrong')
         >>> print(finding.remedy)
-        Write `scores = q @ k.mT / math.sqrt(d)` in place of `scores = q @ k.mT`.
+        Write `scores = q @ k.mT / math.sqrt(d)` in place of `scores = q @ k.mT`. Here: line ...
         >>> finding.where.text
         'return (query * scale) @ key.mT  # (..., n, d) x (..., d, m) -> (..., n, m)'
     """
