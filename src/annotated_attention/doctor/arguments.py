@@ -61,6 +61,9 @@ def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tupl
     """
     if isinstance(attend, adapters.Adapted):
         return attend, True
+    if isinstance(inner := getattr(attend, "_orig_mod", None), nn.Module):
+        attend = inner
+        notes.append("what was compiled is examined as it was before")
     function = attend.forward if isinstance(attend, nn.Module) else attend
     if not callable(function):
         text = f"an object of type {type(attend).__name__} cannot be called"
@@ -89,10 +92,14 @@ def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tupl
 
 def _rotated(attend: Any) -> int:
     """Return the width that an implementation says it rotates; 0 if it does not say."""
-    parts = vars(attend) if hasattr(attend, "__dict__") else {}
+    parts = _attributes(attend)
     says = [x for name, x in parts.items() if re.search(r"(rope|rot\w*)_(\w*_)?(n?dims?)$", name)]
     says += [x for name, x in parts.items() if name in ("head_dim", "dim_head", "d_k")]
     return next((x for x in says if isinstance(x, int) and x > 1), 0)
+
+
+def _attributes(attend: Any) -> dict[str, Any]:
+    return getattr(attend, "__dict__", {})
 
 
 def _with_one_memory(attend: Any) -> Any:
@@ -135,7 +142,10 @@ class _Search:
     def found(self) -> Any:
         """Return the first way to call that is answered; the likeliest if none is."""
         first: tuple[Any, Plan] | None = None
+        layout: str | None = None  # the only one, once it has returned something of another shape
         for always, way in itertools.islice(self._ways(), _TRIES):
+            if layout not in (None, way.layout):
+                continue
             adapted = self._adapted(way)
             first = first or (adapted, way.plan)
             if always:
@@ -149,6 +159,8 @@ class _Search:
                 return self._finished(self._adapted(way), way)
             if isinstance(error, NotImplementedError):
                 break
+            if isinstance(error, Failed):
+                layout = way.layout
         if first is None:
             kind = self.options.kind
             text = f'its arguments, {", ".join(self.parameters)}, do not fit kind "{kind}"'
@@ -187,7 +199,7 @@ class _Search:
             heads = "heads, (b, h, n, d)"
             names = [x for x in _LAYOUTS if x != heads]
             knows = any("head" in name for name in self.parameters)
-            knows = knows or any("head" in name for name in vars(self.attend))
+            knows = knows or any("head" in name for name in _attributes(self.attend))
             names = [heads, *names] if apart and not knows else names
         for name in names:
             yield name, _LAYOUTS[name]
@@ -196,7 +208,7 @@ class _Search:
         """Give any length, and then those that the implementation may be made for."""
         yield None
         found = []
-        for name, value in vars(self.attend).items() if hasattr(self.attend, "__dict__") else ():
+        for name, value in _attributes(self.attend).items():
             if re.search(r"window|patch|length|len$|block|ctx|resolution|tokens", name):
                 numbers = value if isinstance(value, tuple | list) else (value,)
                 if all(isinstance(x, int) and 0 < x <= 8 for x in numbers) and numbers:

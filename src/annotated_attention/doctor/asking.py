@@ -32,7 +32,9 @@ def examined(options: argparse.Namespace) -> Report:
                 reference=_reference(options) if options.reference else None,
             )
         return replace(report, called=tuple(notes))
-    except (Exception, SystemExit, Expired) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the code of others raises
         return _failed(name, error, notes)
 
 
@@ -42,7 +44,9 @@ def examined_model(options: argparse.Namespace) -> Report | ModelReport:
     try:
         with contained(options.timeout):
             return _examined_model(load(path, name)(), name)
-    except (Exception, SystemExit, Expired) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return _failed(name, error, [])
 
 
