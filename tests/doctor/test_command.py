@@ -238,10 +238,10 @@ def test_what_cannot_be_asked_exits_with_2(examine, name, finding, evidence, rem
     assert remedy in output
 
 
-def test_another_result_than_asked_for_is_wrong(examine):
+def test_another_result_than_asked_for_cannot_be_examined(examine):
     code, output = examine("shapeless", "--kind", "causal")
-    assert code == 1
-    assert "wrong: wrong-result" in output
+    assert code == 2
+    assert "unasked: wrong-result" in output
     assert "it returns shape ()" in output
 
 

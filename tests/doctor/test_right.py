@@ -190,6 +190,87 @@ def test_rotary_positions_are_no_mistake():
     assert any("positions inside" in reason for reason in found.not_examined)
 
 
+class Modern(nn.Module):
+    """A causal attention of today: its parts are settings, and any of them may be there."""
+
+    def __init__(self, *parts, e=24, h=4, groups=4):
+        super().__init__()
+        self.h, self.d, self.r, self.parts = h, e // h, h // groups, parts
+        self.q_proj, self.o_proj = nn.Linear(e, e, bias=False), nn.Linear(e, e, bias=False)
+        self.k_proj = nn.Linear(e, groups * self.d, bias=False)
+        self.v_proj = nn.Linear(e, groups * self.d, bias=False)
+        self.gate, self.norm = nn.Linear(e, e), nn.LayerNorm(e)
+        self.q_norm, self.k_norm = nn.RMSNorm(self.d), nn.RMSNorm(self.d)
+        self.sinks = nn.Parameter(torch.randn(h))
+        unused = {"gate": "gate", "qk norm": "q_norm k_norm", "sinks": "sinks", "block": "norm"}
+        for name in " ".join(x for part, x in unused.items() if part not in parts).split():
+            delattr(self, name)
+        if "identity" in parts:
+            nn.init.eye_(self.o_proj.weight)
+
+    def turn(self, x):
+        """Turn pairs of features, half a head apart."""
+        angle = torch.arange(x.size(2))[:, None] / 100 ** torch.arange(0, 1, 2 / self.d).to(x)
+        left, right = x.chunk(2, -1)
+        sin, cos = angle.sin(), angle.cos()
+        return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
+
+    def weigh(self, scores):
+        n = scores.size(-1)
+        distance = torch.arange(n)[:, None] - torch.arange(n)
+        if "alibi" in self.parts:
+            slopes = 2.0 ** -torch.arange(1, self.h + 1).to(scores)
+            scores = scores - slopes[:, None, None] * distance.abs()
+        hidden = (distance < 0) | (distance >= (3 if "window" in self.parts else n))
+        scores = scores.masked_fill(hidden, -math.inf)
+        if "sinks" not in self.parts:
+            return scores.softmax(-1)
+        sinks = self.sinks.view(-1, 1, 1).expand(*scores.shape[:-1], 1)
+        return torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]
+
+    def forward(self, x):
+        given, x = x, self.norm(x) if "block" in self.parts else x
+        split = lambda y: y.unflatten(-1, (-1, self.d)).transpose(1, 2)  # noqa: E731
+        q, k, v = split(self.q_proj(x)), split(self.k_proj(x)), split(self.v_proj(x))
+        if "qk norm" in self.parts:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if "rotary" in self.parts:
+            q, k = self.turn(q), self.turn(k)
+        k, v = (y.repeat_interleave(self.r, 1) for y in (k, v))
+        y = (self.weigh(q @ k.mT / self.d**0.5) @ v).transpose(1, 2).flatten(2)
+        y = y * self.gate(x).sigmoid() if "gate" in self.parts else y
+        return self.o_proj(y) + (given if {"block", "residual"} & {*self.parts} else 0)
+
+
+# What is said of it, beside its being right.
+MODERN = {
+    (): (),
+    ("rotary",): (),
+    ("alibi",): (),
+    ("window",): ("sliding-window",),
+    ("sinks",): ("keys-appended",),
+    ("gate",): (),
+    ("qk norm", "rotary"): (),
+    ("identity",): (),
+    ("residual",): ("residual-inside",),
+    ("block", "rotary"): ("residual-inside",),
+    ("rotary", "qk norm", "gate", "window", "sinks", "block"): (
+        "sliding-window", "keys-appended", "residual-inside",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("parts", MODERN, ids=" ".join)
+@pytest.mark.parametrize("groups", [4, 2, 1])
+def test_attention_of_today_is_right(parts, groups):
+    torch.manual_seed(0)
+    found = check(Modern(*parts, groups=groups), 24, 4, "causal")
+    assert set(found.codes) == set(MODERN[parts])
+    assert found.results["attention"] == found.results["groups"] == "fine"
+    if not parts or parts == ("identity",):
+        assert found.version == "right"
+
+
 class Positioned(nn.Module):
     """Self-attention that takes a mask, with a bias by distance."""
 

@@ -1,6 +1,7 @@
 """Every mistake is named in at least three styles of code, which share nothing with its entry."""
 
 import functools
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,126 +10,10 @@ from annotated_attention.doctor import adapters, examine
 from annotated_attention.mistakes import MISTAKES
 
 E, H = 12, 3
-HEAD = "import math\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n"
 
 # Right attention as different people write it.
-STYLES = {
-    "packed": '''
-class Attention(nn.Module):
-    def __init__(self, e, h, causal=False):
-        super().__init__()
-        self.h, self.causal = h, causal
-        self.qkv, self.proj = nn.Linear(e, 3 * e), nn.Linear(e, e)
-        self.attn_drop = nn.Dropout(0.1)
-        self.register_buffer("later", torch.ones(16, 16).triu(1).bool())
-
-    def forward(self, x, blocked=None):
-        b, n, e = x.shape
-        q, k, v = self.qkv(x).view(b, n, 3, self.h, -1).permute(2, 0, 3, 1, 4)
-        att = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
-        if self.causal:
-            att = att.masked_fill(self.later[:n, :n], -math.inf)
-        if blocked is not None:
-            att = att.masked_fill(blocked[:, None], -math.inf)
-        att = self.attn_drop(F.softmax(att, dim=-1))
-        y = (att @ v).transpose(1, 2).reshape(b, n, e)
-        return self.proj(y)
-''',
-    "einsum": '''
-class Attention(nn.Module):
-    def __init__(self, e, h, causal=False):
-        super().__init__()
-        self.causal, self.dropout = causal, 0.1
-        shape, size = (h, e, e // h), e**-0.5
-        self.w_q = nn.Parameter(torch.randn(shape) * size)
-        self.w_k = nn.Parameter(torch.randn(shape) * size)
-        self.w_v = nn.Parameter(torch.randn(shape) * size)
-        self.w_o = nn.Parameter(torch.randn(h, e // h, e) * size)
-
-    def forward(self, query, key, value, blocked=None):
-        q = torch.einsum("bne,hed->bhnd", query, self.w_q)
-        k = torch.einsum("bme,hed->bhmd", key, self.w_k)
-        v = torch.einsum("bme,hed->bhmd", value, self.w_v)
-        logits = torch.einsum("bhnd,bhmd->bhnm", q, k) * q.shape[-1] ** -0.5
-        if self.causal:
-            place = torch.arange(q.shape[2])
-            logits = torch.where(place > place[:, None], -math.inf, logits)
-        if blocked is not None:
-            logits = torch.where(blocked.unsqueeze(1), -math.inf, logits)
-        weights = F.dropout(logits.softmax(dim=-1), self.dropout, self.training)
-        heads = torch.einsum("bhnm,bhmd->bhnd", weights, v)
-        return torch.einsum("bhnd,hde->bne", heads, self.w_o)
-''',
-    "loop": '''
-class Attention(nn.Module):
-    def __init__(self, e, h, causal=False):
-        super().__init__()
-        self.causal, self.d, self.drop = causal, e // h, nn.Dropout(0.1)
-        self.queries = nn.ModuleList([nn.Linear(e, self.d) for _ in range(h)])
-        self.keys = nn.ModuleList([nn.Linear(e, self.d) for _ in range(h)])
-        self.values = nn.ModuleList([nn.Linear(e, self.d) for _ in range(h)])
-        self.out = nn.Linear(e, e)
-
-    def forward(self, query, key, value, blocked=None):
-        results = []
-        for to_q, to_k, to_v in zip(self.queries, self.keys, self.values):
-            q, k, v = to_q(query), to_k(key), to_v(value)
-            s = torch.bmm(q, k.transpose(1, 2)) / self.d**0.5
-            if self.causal:
-                s = s + torch.full_like(s, -math.inf).triu(1)
-            if blocked is not None:
-                s[blocked] = -math.inf
-            a = self.drop(torch.softmax(s, 2))
-            results.append(torch.bmm(a, v))
-        return self.out(torch.cat(results, -1))
-''',
-    "folded": '''
-class Attention(nn.Module):
-    def __init__(self, e, h, causal=False):
-        super().__init__()
-        self.num_heads, self.causal, self.dropout = h, causal, nn.Dropout(0.1)
-        self.linear_q, self.linear_k, self.linear_v = (nn.Linear(e, e) for _ in range(3))
-        self.linear_out = nn.Linear(e, e)
-
-    def fold(self, x):
-        return torch.cat(x.chunk(self.num_heads, -1), 0)  # (h * b, n, d)
-
-    def forward(self, query, key, value, blocked=None):
-        h, b = self.num_heads, len(query)
-        q = self.fold(self.linear_q(query))
-        k = self.fold(self.linear_k(key))
-        v = self.fold(self.linear_v(value))
-        w = torch.bmm(q, k.mT).div(math.sqrt(q.shape[2]))
-        if self.causal:
-            w.masked_fill_(torch.ones_like(w[0]).tril() == 0, -math.inf)
-        if blocked is not None:
-            w = w.masked_fill(blocked.repeat(h, 1, 1), -math.inf)
-        w = self.dropout(w.softmax(-1))
-        heads = torch.bmm(w, v)
-        return self.linear_out(torch.cat(heads.chunk(h, 0), -1))
-''',
-    "fused": '''
-class Attention(nn.Module):
-    def __init__(self, e, h, causal=False):
-        super().__init__()
-        self.h, self.d, self.causal, self.dropout = h, e // h, causal, 0.1
-        self.q_proj = nn.Linear(e, e)
-        self.k_proj = nn.Linear(e, e)
-        self.v_proj = nn.Linear(e, e)
-        self.o_proj = nn.Linear(e, e)
-
-    def forward(self, query, key, value, blocked=None):
-        b, n, e = query.shape
-        q = self.q_proj(query).view(b, -1, self.h, self.d).transpose(1, 2)
-        k = self.k_proj(key).view(b, -1, self.h, self.d).transpose(1, 2)
-        v = self.v_proj(value).view(b, -1, self.h, self.d).transpose(1, 2)
-        mask = None if blocked is None else ~blocked[:, None]
-        drop = self.dropout if self.training else 0.0
-        y = F.scaled_dot_product_attention(q, k, v, mask, drop, self.causal)
-        y = y.transpose(1, 2).reshape(b, n, e)
-        return self.o_proj(y)
-''',
-}  # fmt: skip
+FILES = sorted(Path(__file__).with_name("styles").glob("*.py"))
+STYLES = {path.stem: path.read_text() for path in FILES}
 
 # What people write instead: by mistake and style, the text that is replaced, and by what.
 SPLIT = "{0} = self.{0}_proj({1}).view(b, -1, self.h, self.d).transpose(1, 2)"
@@ -137,7 +22,7 @@ WHERE = "logits = torch.where(blocked.unsqueeze(1), -math.inf, logits)"
 PACKED = "self.qkv(x).view(b, n, 3, self.h, -1).permute(2, 0, 3, 1, 4)"
 SOFT = "att = self.attn_drop(F.softmax(att, dim=-1))"
 DROPPED = "weights = F.dropout(logits.softmax(dim=-1), self.dropout, self.training)"
-LISTS = "zip(self.queries, self.keys, self.values)"
+LISTS = "zip(self.queries, self.keys, self.values, strict=True)"
 THREE = "q, k, v = to_q(query), to_k(key), to_v(value)"
 FUSED = "F.scaled_dot_product_attention(q, k, v, mask, drop, self.causal)"
 REPEATED = "w.masked_fill(blocked.repeat(h, 1, 1), -math.inf)"
@@ -148,6 +33,8 @@ KEYS = 'k = torch.einsum("bme,hed->bhmd", key, self.w_k)'
 SCALED = "q.shape[-1] ** -0.5"
 OUT = "self.out(torch.cat(results, -1))"
 
+UNFUSED = ("packed", "einsum", "loop", "folded")
+
 WRONG = {
     "input-changed-in-place": {
         "packed": ("b, n, e = x.shape", "b, n, e = x.shape\n        x *= 0.5"),
@@ -157,7 +44,7 @@ WRONG = {
     "call-instead-of-forward": dict.fromkeys(STYLES, ("def forward", "def __call__")),
     "mask-inverted": {
         "packed": (FILL, "att.masked_fill(blocked[:, None] == 0, -math.inf)"),
-        "einsum": ("blocked.unsqueeze(1), -math.inf, logits", "blocked[:, None], logits, -math.inf"),
+        "einsum": (WHERE, "logits = torch.where(blocked.unsqueeze(1), logits, -math.inf)"),
         "loop": ("s[blocked]", "s[~blocked]"),
         "fused": ("~blocked[:, None]", "blocked[:, None]"),
     },
@@ -173,7 +60,8 @@ WRONG = {
                           "            att = att * ~blocked[:, None]")],
         "einsum": [(WHERE, "pass"),
                    (HEADS, "if blocked is not None:\n            weights = torch.einsum("
-                           "'bhnm,bnm->bhnm', weights, 1 - blocked.to(weights))\n        " + HEADS)],
+                           "'bhnm,bnm->bhnm', weights, 1 - blocked.to(weights))\n        "
+                           + HEADS)],
         "loop": [("s[blocked] = -math.inf", "pass"),
                  ("results.append", "if blocked is not None:\n                a[blocked] = 0\n"
                                     "            results.append")],
@@ -194,8 +82,8 @@ WRONG = {
         "loop": ("s[blocked] = -math.inf", "s = s.masked_fill(blocked, -math.inf)"),
     },
     "mask-in-the-wrong-order": {
-        "packed": (FILL, "att.flatten(0, 1).masked_fill(\n                blocked.repeat(self.h, 1, 1)"
-                         ", -math.inf).view_as(att)"),
+        "packed": (FILL, "att.flatten(0, 1).masked_fill(blocked.repeat(self.h, 1, 1), -math.inf)"
+                         ".view_as(att)"),
         "einsum": ("blocked.unsqueeze(1)", "blocked.repeat(q.size(1), 1, 1).view_as(logits)"),
         "folded": ("blocked.repeat(h, 1, 1)", "blocked.repeat_interleave(h, 0)"),
         "fused": ("~blocked[:, None]", "~blocked.repeat(self.h, 1, 1).view(b, self.h, n, -1)"),
@@ -218,19 +106,17 @@ WRONG = {
         "loop": ("triu(1)", "triu(0)"),
         "folded": ("tril()", "tril(-1)"),
     },
-    "causal-unasked": {
-        style: ("causal=False", "causal=True") for style in ("packed", "einsum", "loop", "folded")
-    },
+    "causal-unasked": dict.fromkeys(UNFUSED, ("causal=False", "causal=True")),
     "finite-fill-in-half": {
         "packed": (FILL, "att.masked_fill(blocked[:, None], -1e9)"),
         "loop": ("s[blocked] = -math.inf", "s = s.masked_fill(blocked, -1e20)"),
         "folded": (REPEATED, "w.masked_fill(blocked.repeat(h, 1, 1), -(2.0**32) + 1)"),
     },
-    "nan-row": dict.fromkeys(("packed", "einsum", "loop", "folded"), ("blocked=None", "blocked=None")),
+    "nan-row": dict.fromkeys(UNFUSED, ("blocked=None", "blocked = None")),
     "chunks-in-the-wrong-order": {
         "packed": ("q, k, v = self", "k, q, v = self"),
         "einsum": [("query, self.w_q", "query, self.w_k"), ("key, self.w_k", "key, self.w_q")],
-        "loop": (LISTS, "zip(self.keys, self.queries, self.values)"),
+        "loop": (LISTS, "zip(self.keys, self.queries, self.values, strict=True)"),
         "fused": [("q_proj(query)", "k_proj(query)"), ("k_proj(key)", "q_proj(key)")],
     },
     "interleaved-per-head": {
@@ -317,7 +203,8 @@ WRONG = {
     "split-without-transpose": {
         "packed": (PACKED, "(y.reshape(b, self.h, n, -1) for y in self.qkv(x).chunk(3, -1))"),
         "folded": [("torch.cat(x.chunk(self.num_heads, -1), 0)",
-                    "x.reshape(len(x), self.num_heads, x.size(1), -1).transpose(0, 1).flatten(0, 1)")],
+                    "x.reshape(len(x), self.num_heads, x.size(1), -1).transpose(0, 1)"
+                    ".flatten(0, 1)")],
         "fused": [(SPLIT.format(*pair),
                    f"{pair[0]} = self.{pair[0]}_proj({pair[1]}).view(b, self.h, -1, self.d)")
                   for pair in (("q", "query"), ("k", "key"), ("v", "value"))],
@@ -342,7 +229,8 @@ WRONG = {
         "folded": [("torch.cat(x.chunk(self.num_heads, -1), 0)",
                     "x.reshape(x.size(1), len(x) * self.num_heads, -1).transpose(0, 1)"),
                    ("blocked.repeat(h, 1, 1)", "blocked.repeat_interleave(h, 0)"),
-                   ("torch.cat(heads.chunk(h, 0), -1)", "heads.transpose(0, 1).reshape(query.shape)")],
+                   ("torch.cat(heads.chunk(h, 0), -1)",
+                    "heads.transpose(0, 1).reshape(query.shape)")],
         "fused": [*[(SPLIT.format(*pair),
                      f"{pair[0]} = self.{pair[0]}_proj({pair[1]}).view(-1, b, self.h, self.d)"
                      ".permute(1, 2, 0, 3)")
@@ -406,12 +294,13 @@ WRONG = {
     "softmax-over-heads": {
         "packed": ("dim=-1", "dim=1"),
         "einsum": ("logits.softmax(dim=-1)", "logits.exp() / logits.exp().sum(1, keepdim=True)"),
-        "folded": ("w.softmax(-1)", "w.view(h, b, *w.shape[1:]).softmax(0).view_as(w)"),
+        "folded": ("w.softmax(-1)", "w.view(h, -1, *w.shape[1:]).softmax(0).view_as(w)"),
     },
     "weights-averaged-over-heads": {
         "packed": (SOFT, SOFT + ".mean(1, keepdim=True)"),
         "einsum": ('"bhnm,bhmd->bhnd", weights', '"bnm,bhmd->bhnd", weights.mean(1)'),
-        "folded": ("torch.bmm(w, v)", "torch.bmm(w.view(h, b, *w.shape[1:]).mean(0).repeat(h, 1, 1), v)"),
+        "folded": ("torch.bmm(w, v)",
+                   "torch.bmm(w.view(h, -1, *w.shape[1:]).mean(0).repeat(h, 1, 1), v)"),
     },
     "dropout-before-softmax": {
         "packed": (SOFT, "att = F.softmax(self.attn_drop(att), dim=-1)"),
@@ -447,7 +336,7 @@ def made(code, style):
     for old, new in [edits] if isinstance(edits, tuple) else edits:
         assert text.count(old) == 1, old
         text = text.replace(old, new)
-    exec(HEAD + text, space := {"__name__": "theirs"})
+    exec(text, space := {"__name__": "theirs"})
     return space["Attention"]
 
 

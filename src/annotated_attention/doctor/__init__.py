@@ -17,11 +17,24 @@ from typing import TYPE_CHECKING
 from annotated_attention._lazy import import_lazily
 
 if TYPE_CHECKING:
-    from annotated_attention.doctor import adapters
+    from annotated_attention.doctor import abilities, adapters, layouts
     from annotated_attention.doctor.examination import examine
+    from annotated_attention.doctor.model import ModelReport, examine_model
     from annotated_attention.doctor.places import Where
     from annotated_attention.doctor.report import Finding, Report
+    from annotated_attention.doctor.testing import assert_attention
 
-__all__ = ["Finding", "Report", "Where", "adapters", "examine"]
+__all__ = [
+    "Finding",
+    "ModelReport",
+    "Report",
+    "Where",
+    "abilities",
+    "adapters",
+    "assert_attention",
+    "examine",
+    "examine_model",
+    "layouts",
+]
 
 import_lazily(__name__)

@@ -26,7 +26,7 @@ class Adapted:
     """A callable that knows its module and which masks it takes.
 
     Abilities of the callable that it is built around, such as ``at_positions``, are its own, too;
-    ``doctor.protocols`` says what they are.
+    ``protocols`` says what they are.
 
     Attributes:
         module: holds the parameters, hooks and modes; None if there is no module.

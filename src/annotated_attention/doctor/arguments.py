@@ -1,50 +1,39 @@
 """Find a call that an implementation answers, and put the adapters around it that it needs."""
 
 import argparse
+import functools
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from annotated_attention.doctor import adapters, extras, situations
-from annotated_attention.doctor.adapted import masks_of, module_of, output_of
+from annotated_attention.doctor import adapters, extras, layouts
+from annotated_attention.doctor.adapted import module_of, output_of
 from annotated_attention.doctor.construction import attempt
-from annotated_attention.doctor.influence import counts, moves, reactions
+from annotated_attention.doctor.forms import error_of, forms, hides_something, masked, patient_of
 from annotated_attention.doctor.matching import COUNTS, Plan, mask_names, plans
 from annotated_attention.doctor.names import (
     Unasked,
     named_parameters,
-    plain_name,
     refuse,
     takes_any,
 )
-from annotated_attention.doctor.patient import Failed, NotAsked, Patient
+from annotated_attention.doctor.patient import Failed
 
-SHAPES: dict[str, Callable[[Any, int], Any]] = {
-    "bnm": lambda attend, heads: attend,
-    "b1nm": lambda attend, heads: adapters.for_each_head(attend),
-    "bhnm": adapters.folded,
-    "nm": lambda attend, heads: adapters.for_all_samples(attend),
-    "bm": lambda attend, heads: adapters.for_all_queries(attend),
-    "b11m": lambda attend, heads: adapters.with_mask(
-        attend, lambda mask: mask[:, None, None, 0], "padding"
-    ),
-}
-MEANINGS: dict[str, Callable[[Any], Any]] = {
-    "blocked": lambda attend: attend,
-    "allowed": adapters.allowed,
-    "additive": adapters.additive,
-}
 _LAYOUTS: dict[str, Callable[[Any, int], Any]] = {
     "": lambda attend, heads: attend,
-    "(b, e, n)": lambda attend, heads: adapters.channel_first(attend),
-    "(b, e, n, 1)": lambda attend, heads: adapters.channel_first(attend, image=True),
-    "(n, e), one sample after the other": lambda attend, heads: adapters.one_by_one(attend),
-    "heads, (b, h, n, d)": adapters.heads_apart,
+    "(b, e, n)": lambda attend, heads: layouts.channel_first(attend),
+    "(b, e, n, 1)": lambda attend, heads: layouts.channel_first(attend, image=True),
+    "(n, e), one sample after the other": lambda attend, heads: layouts.one_by_one(attend),
+    "heads, (b, h, n, d)": layouts.heads_apart,
 }
+_TRIES, _FEW = 1500, 20  # ways to call; plans with a layout or a length that is not the usual one
+_CLOSE = 1e-4
 _TIME = (
     r"seq|seq_?len\w*|seq_?length|t|l|tgt_?len|src_?len|q_?len|length|time|n_?tokens|target_len\w*"
 )
@@ -52,6 +41,11 @@ _BATCH = r"b|bs|bsz|batch|batch_?size|bz|n_?batch\w*|B"
 
 
 def adapt(attend: Any, options: argparse.Namespace, notes: list[str]) -> Any:
+    """Put the adapters around it that it needs, as ``answered`` does, whether it answers or not."""
+    return answered(attend, options, notes)[0]
+
+
+def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tuple[Any, bool]:
     """Put the adapters around it that the options ask for, and those that its arguments need.
 
     Args:
@@ -59,11 +53,17 @@ def adapt(attend: Any, options: argparse.Namespace, notes: list[str]) -> Any:
         options: the sizes, the kind, and what is said about masks, layouts and arguments.
         notes: gets a sentence on each thing that was found out by trying.
 
+    Returns:
+        What ``examine`` can call, and whether it is answered.
+
     Raises:
         Unasked: it cannot be called, or has no such arguments.
     """
     if isinstance(attend, adapters.Adapted):
-        return attend
+        return attend, True
+    if isinstance(inner := getattr(attend, "_orig_mod", None), nn.Module):
+        attend = inner
+        notes.append("what was compiled is examined as it was before")
     function = attend.forward if isinstance(attend, nn.Module) else attend
     if not callable(function):
         text = f"an object of type {type(attend).__name__} cannot be called"
@@ -76,19 +76,46 @@ def adapt(attend: Any, options: argparse.Namespace, notes: list[str]) -> Any:
         attend, "num_heads"
     ):
         layout = False if options.sequence_first else True if options.batch_first else None
+        if layout is None and not hasattr(attend, "batch_first") and _time_first(function):
+            layout = False
+            notes.append("it takes (n, b, e), as its code says")
         kind = "cross" if options.kind == "memory" else options.kind
         adapted = adapters.torch_like(attend, kind, batch_first=layout, **further)
-        return _with_one_memory(adapted) if options.kind == "memory" else adapted
+        return _with_one_memory(adapted) if options.kind == "memory" else adapted, True
     if options.kind == "causal":
         causal = next((name for name in ("is_causal", "causal") if name in parameters), None)
         further = {causal: True, **further} if causal else further
-    return _Search(attend, function, further, options, notes).found()
+    options.rotated = _rotated(attend)
+    search = _Search(attend, function, further, options, notes)
+    return search.found(), search.answered
+
+
+def _rotated(attend: Any) -> int:
+    """Return the width that an implementation says it rotates; 0 if it does not say."""
+    parts = _attributes(attend)
+    says = [x for name, x in parts.items() if re.search(r"(rope|rot\w*)_(\w*_)?(n?dims?)$", name)]
+    says += [x for name, x in parts.items() if name in ("head_dim", "dim_head", "d_k")]
+    return next((x for x in says if isinstance(x, int) and x > 1), 0)
+
+
+def _attributes(attend: Any) -> dict[str, Any]:
+    return getattr(attend, "__dict__", {})
 
 
 def _with_one_memory(attend: Any) -> Any:
     return adapters.Adapted(
         lambda x, context, blocked: attend(x, context, context, blocked), attend
     )
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A plan, and the layout and the length that it is tried with."""
+
+    plan: Plan
+    layout: str
+    wrap: Callable[[Any, int], Any]
+    length: int | None
 
 
 class _Search:
@@ -104,6 +131,7 @@ class _Search:
     ) -> None:
         self.attend, self.function, self.further = attend, function, further
         self.options, self.notes = options, notes
+        self.answered = True
         self.parameters = named_parameters(function)
         self.positional = [x for x, p in self.parameters.items() if p.kind is p.POSITIONAL_ONLY]
         names = [options.mask_name] if options.mask_name else []
@@ -114,24 +142,40 @@ class _Search:
     def found(self) -> Any:
         """Return the first way to call that is answered; the likeliest if none is."""
         first: tuple[Any, Plan] | None = None
-        for length in self._lengths():
-            for layout, wrap in self._layouts():
-                for plan in self._plans():
-                    adapted = self._adapted(plan, wrap, length)
-                    first = first or (adapted, plan)
-                    error = _error(adapted, self.options)
-                    if error is None:
-                        return self._finished(adapted, plan, layout, wrap, length)
-                    if isinstance(error, NotImplementedError):
-                        return self._unanswered(*first)
-                    if plan.needs_mask and (masked := self._masked(adapted, plan, always=True)):
-                        self._note(plan, layout, length)
-                        return masked
+        layout: str | None = None  # the only one, once it has returned something of another shape
+        for always, way in itertools.islice(self._ways(), _TRIES):
+            if layout not in (None, way.layout):
+                continue
+            adapted = self._adapted(way)
+            first = first or (adapted, way.plan)
+            if always:
+                if taken := self._masked(adapted, way.plan, always=True):
+                    self._note(way)
+                    return adapters.causal(taken, 1) if self.options.kind == "causal" else taken
+                continue
+            error = error_of(adapted, self.options)
+            if error is None:
+                way = self._turned_right(way)
+                return self._finished(self._adapted(way), way)
+            if isinstance(error, NotImplementedError):
+                break
+            if isinstance(error, Failed):
+                layout = way.layout
         if first is None:
             kind = self.options.kind
             text = f'its arguments, {", ".join(self.parameters)}, do not fit kind "{kind}"'
             raise Unasked("call", text, f"Give the kind that fits: {_kind_for(self.parameters)}.")
         return self._unanswered(*first)
+
+    def _ways(self) -> Iterator[tuple[bool, "_Way"]]:
+        """Give ways to call, and whether a mask has to be given: first without any."""
+        for always in (False, True):
+            for length in self._lengths():
+                for i, (layout, wrap) in enumerate(self._layouts()):
+                    usual = i == 0 and length is None
+                    for plan in itertools.islice(self._plans(), _TRIES if usual else _FEW):
+                        if plan.needs_mask or not always:
+                            yield always, _Way(plan, layout, wrap, length)
 
     def _plans(self) -> Iterator[Plan]:
         """Give plans with each argument that may take a mask; a few hundred at most."""
@@ -155,7 +199,7 @@ class _Search:
             heads = "heads, (b, h, n, d)"
             names = [x for x in _LAYOUTS if x != heads]
             knows = any("head" in name for name in self.parameters)
-            knows = knows or any("head" in name for name in vars(self.attend))
+            knows = knows or any("head" in name for name in _attributes(self.attend))
             names = [heads, *names] if apart and not knows else names
         for name in names:
             yield name, _LAYOUTS[name]
@@ -164,7 +208,7 @@ class _Search:
         """Give any length, and then those that the implementation may be made for."""
         yield None
         found = []
-        for name, value in vars(self.attend).items() if hasattr(self.attend, "__dict__") else ():
+        for name, value in _attributes(self.attend).items():
             if re.search(r"window|patch|length|len$|block|ctx|resolution|tokens", name):
                 numbers = value if isinstance(value, tuple | list) else (value,)
                 if all(isinstance(x, int) and 0 < x <= 8 for x in numbers) and numbers:
@@ -173,124 +217,95 @@ class _Search:
                     found += [value]
         yield from (x for x in dict.fromkeys([*found, self.options.max_length, 4]) if 2 <= x <= 50)
 
-    def _adapted(self, plan: Plan, wrap: Callable[[Any, int], Any], length: int | None) -> Any:
-        call = plan.caller(self.attend, self.options.kind, self.positional)
+    def _adapted(self, way: "_Way") -> Any:
+        call = way.plan.caller(self.attend, self.options.kind, self.positional)
 
         def settled(*given: Any, **options: Any) -> Any:
-            return attempt(lambda: call(*given, **options))
+            return attempt(functools.partial(call, *given, **options))
 
-        adapted = wrap(adapters.Adapted(settled, self.attend), self.options.num_heads)
-        adapted = adapters.Adapted(adapted, adapted)
-        adapted.length = length
+        inner = way.wrap(adapters.Adapted(settled, self.attend), self.options.num_heads)
+        adapted = adapters.Adapted(inner, inner)
+        adapted.length = way.length
         return adapted
 
-    def _finished(
-        self, adapted: Any, plan: Plan, layout: str, wrap: Callable[[Any, int], Any], length: Any
-    ) -> Any:
+    def _finished(self, adapted: Any, way: "_Way") -> Any:
         """Put the mask that it takes around a call that is answered."""
-        turned = [x for x in plan.further.values() if isinstance(x, extras.Made) and x.turns]
-        if turned and not layout:
-            inner = plan.caller(self.attend, self.options.kind, self.positional)
-            adapted.at_positions = lambda x, positions: _first(
-                inner(*(x,) * COUNTS[self.options.kind], positions=positions)
-            )
-        self._note(plan, layout, length)
+        plan = way.plan
+        self._note(way)
+        self._give_abilities(adapted, way)
         if self.options.kind == "causal":
-            alone = plan.mask is None or _hides_something(adapted, self.options)
-            masked = None if alone else self._masked(adapted, plan)
-            return adapted if masked is None else adapters.causal(masked, 1)
+            alone = plan.mask is None or hides_something(adapted, self.options)
+            hidden = None if alone else self._masked(adapted, plan)
+            return adapted if hidden is None else adapters.causal(hidden, 1)
         if plan.mask is None:
             return adapters.without_mask(adapted)
-        masked = self._masked(adapted, plan)
-        if masked is not None:
-            return masked
-        for name in self.masks[1:]:
-            other = Plan(plan.tokens, name, plan.further)
-            masked = self._masked(self._adapted(other, wrap, length), other)
-            if masked is not None:
-                return masked
-        return next(self._forms(adapted, plan))[1]
+        for name in self.masks:
+            other = replace(plan, mask=name)
+            taken = self._masked(self._adapted(replace(way, plan=other)), other)
+            if taken is not None:
+                self._give_abilities(taken, way)
+                return taken
+        return next(forms(adapted, plan.mask, self.options))[1]
 
-    def _note(self, plan: Plan, layout: str, length: int | None) -> None:
-        said = f"called with {plan}"
-        said += f", each {layout}" if layout else ""
-        self.notes.append(said + (f", always of {length} tokens" if length else ""))
+    def _masked(self, adapted: Any, plan: Plan, always: bool = False) -> Any:
+        return masked(adapted, plan.mask or "", self.options, self.notes, always)
+
+    def _turned_right(self, way: "_Way") -> _Way:
+        """Choose the layout of rotations in which they count by differences; or leave it."""
+        if self.options.kind not in ("self", "causal") or self._at_positions(way) is None:
+            return way
+        for plan in itertools.islice(self._plans(), _FEW):
+            other = replace(way, plan=plan)
+            same = {x: y for x, y in plan.further.items() if not isinstance(y, extras.Made)}
+            if all(way.plan.further.get(x, y) is y for x, y in same.items()) and _is_relative(
+                self._at_positions(other), self.options
+            ):
+                return other
+        return way
+
+    def _at_positions(self, way: "_Way") -> Callable[..., Any] | None:
+        """Return a call with tokens at any positions; None where it is not told where they are."""
+        turned = [x for x in way.plan.further.values() if isinstance(x, extras.Made) and x.turns]
+        if not turned or way.layout:
+            return None
+        call = way.plan.caller(self.attend, self.options.kind, self.positional)
+        count = COUNTS[self.options.kind]
+
+        def at_positions(x: torch.Tensor, positions: torch.Tensor) -> Any:
+            return output_of(call(*(x,) * count, positions=positions), x.shape)[0]
+
+        return adapters.Adapted(at_positions, self.attend)
+
+    def _give_abilities(self, adapted: Any, way: "_Way") -> None:
+        if (at_positions := self._at_positions(way)) is not None:
+            adapted.at_positions = at_positions
+
+    def _note(self, way: "_Way") -> None:
+        said = f"called with {way.plan}"
+        said += f", each {way.layout}" if way.layout else ""
+        self.notes.append(said + (f", always of {way.length} tokens" if way.length else ""))
 
     def _unanswered(self, adapted: Any, plan: Plan) -> Any:
         """Return a call that is not answered: the examination says what it raises."""
+        self.answered = False
         self.notes.append(f"called with {plan}")
         return adapted if self.options.kind == "causal" else adapters.without_mask(adapted)
 
-    def _forms(self, adapted: Any, plan: Plan) -> Iterator[tuple[tuple[str, str], Any]]:
-        """Give the forms of a mask, shape by shape, and within a shape meaning by meaning."""
-        given, h, name = self.options.mask_shape, self.options.num_heads, plan.mask or ""
-        shapes = list(SHAPES) if given == "auto" else [given]
-        meanings = [self.options.mask]
-        if self.options.mask == "auto":
-            meanings = _meanings(name)
-            if given == "auto" and meanings[0] == "additive":
-                shapes = ["b1nm", *(x for x in shapes if x != "b1nm")]
-        for shape in shapes:
-            for numbers in (False, True):
-                for meaning in meanings:
-                    if numbers and meaning == "additive":
-                        continue
-                    form = adapters.numbers(adapted) if numbers else adapted
-                    if meaning == "additive" and "attention_mask" in name:
-                        form = adapters.additive(form, finite=True)
-                    else:
-                        form = MEANINGS[meaning](form)
-                    yield (shape, meaning), SHAPES[shape](form, h)
 
-    def _masked(self, adapted: Any, plan: Plan, always: bool = False) -> Any:
-        """Adapt the mask to the form that it takes; try what no option says. None: it takes none.
-
-        Among the meanings of the first shape that works, that which hides what is blocked counts.
-        """
-        causal = self.options.kind == "causal"
-        for needed in (True,) if always else (False, True):
-            works: dict[tuple[str, str], Any] = {}
-            for form, candidate in self._forms(adapted, plan):
-                if works and next(iter(works))[0] != form[0]:
-                    break
-                if causal and masks_of(candidate) == "padding":
-                    continue
-                made = adapters.always_masked(candidate) if needed else candidate
-                if form not in works and _answers(made, self.options):
-                    works[form] = made
-            if works:
-                hides = [form for form in works if _hides(works[form], self.options)]
-                chosen = (hides or [*works])[0]
-                if hides and self.options.mask == "auto":
-                    axes = _AXES[chosen[0]]
-                    self.notes.append(f"`{plan.mask}` is {axes}, {_MEANS[chosen[1]]}")
-                return works[chosen]
-        return None
-
-
-_AXES = {"bnm": "(b, n, m)", "b1nm": "(b, 1, n, m)", "bhnm": "(b * h, n, m)", "nm": "(n, m)",
-         "bm": "(b, m)", "b11m": "(b, 1, 1, m)"}  # fmt: skip
-_MEANS = {
-    "blocked": "True = blocked",
-    "allowed": "True = allowed (`--mask blocked` says otherwise)",
-    "additive": "added to the scores",
-}
-
-
-def _meanings(name: str) -> list[str]:
-    """Return what True in a mask of this name may mean, the likeliest first."""
-    plain = plain_name(name)
-    if re.search("block|padding|pad_mask|is_pad|future|look_ahead", plain):
-        return ["blocked"]
-    if re.search("allow|valid|keep|visible", plain):
-        return ["allowed"]
-    if plain == "attention_mask" or "bias" in plain:
-        return ["additive", "blocked", "allowed"]
-    return ["blocked", "allowed", "additive"]
-
-
-def _first(result: Any) -> Any:
-    return output_of(result, torch.Size())[0]
+def _is_relative(at_positions: Callable[..., Any] | None, options: argparse.Namespace) -> bool:
+    """Tell whether positions count, by their differences alone."""
+    if at_positions is None:
+        return False
+    patient = patient_of(at_positions, "causal", options)
+    with patient.admitted(as_it_is=True):
+        x, places = patient.draw(1).query, torch.arange(patient.n)
+        try:
+            near, moved, far = (
+                patient.ask_for(at_positions, x, at) for at in (places, places + 7, 3 * places)
+            )
+        except Failed:
+            return False
+        return patient.gap(moved, near) < _CLOSE < patient.gap(far, near)
 
 
 def _kind_for(parameters: dict[str, inspect.Parameter]) -> str:
@@ -310,70 +325,3 @@ def _time_first(function: Any) -> bool:
         and re.fullmatch(_TIME, found[1], re.IGNORECASE)
         and re.fullmatch(_BATCH, found[2], re.IGNORECASE)
     )
-
-
-def _patient(attend: Any, kind: str, options: argparse.Namespace) -> Patient:
-    e, h = options.embed_dim, options.num_heads
-    return Patient(attend, e, h, kind, None, options.max_length, options.context_dim)
-
-
-def _error(attend: Any, options: argparse.Namespace) -> BaseException | None:
-    """Return what a call without a mask raises; None if it is answered."""
-    kind = options.kind
-    patient = _patient(attend if kind == "causal" else _bare(attend), kind, options)
-    with patient.admitted():
-        try:
-            patient.ask(patient.draw(1))
-        except Failed as failure:
-            return failure.error or failure
-        except NotAsked as reason:
-            return reason
-    return None
-
-
-def _bare(attend: Any) -> Any:
-    """Leave out the mask, and so keep the length."""
-    return adapters.without_mask(attend)
-
-
-def _hides_something(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether some tokens do not see each other although there is no mask."""
-    patient = _patient(attend, "causal", options)
-    with patient.admitted():
-        try:
-            inputs = patient.draw(1)
-            own = torch.arange(len(inputs.query))
-            return not counts(reactions(patient, inputs)["query"])[own, :, own].all()
-        except Failed:
-            return False
-
-
-def _kind(options: argparse.Namespace) -> str:
-    return "self" if options.kind == "causal" else str(options.kind)
-
-
-def _answers(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether calls with and without such masks work, at sizes that do not fit by chance."""
-    patient = _patient(attend, _kind(options), options)
-    with patient.admitted():
-        try:
-            for case in (situations.free(patient), *situations.masked(patient)):
-                patient.ask(case.inputs, case.blocked)
-        except Failed:
-            return False
-    return True
-
-
-def _hides(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether exactly the keys that are blocked have no influence."""
-    patient = _patient(attend, _kind(options), options)
-    with patient.admitted():
-        for case in situations.masked(patient):
-            assert case.blocked is not None
-            moved = moves(patient, case.inputs, case.blocked) > 100 * patient.tolerance
-            apart = torch.ones_like(case.blocked)
-            if patient.kind != "cross":
-                apart &= ~torch.eye(patient.n, dtype=torch.bool)
-            if ((moved == case.blocked) & apart).any():
-                return False
-    return True

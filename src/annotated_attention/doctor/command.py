@@ -1,23 +1,18 @@
-"""The command line: examine a class in any Python file."""
+"""The command line: examine a class in any Python file, or every attention in a model."""
 
 import argparse
-import ast
 import contextlib
-import inspect
+import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
-from annotated_attention.doctor.arguments import MEANINGS, SHAPES, adapt
-from annotated_attention.doctor.construction import build, is_factory, unguessed
-from annotated_attention.doctor.examination import KINDS, examine
-from annotated_attention.doctor.loading import load
-from annotated_attention.doctor.matching import unmatched
-from annotated_attention.doctor.names import Unasked
-from annotated_attention.doctor.patient import describe
-from annotated_attention.doctor.report import UNASKED, Finding, Report
+from annotated_attention.doctor import options
+
+if TYPE_CHECKING:  # PyTorch is imported after the options have been read
+    from annotated_attention.doctor.model import ModelReport
+    from annotated_attention.doctor.report import Report
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,128 +33,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ...
         0
     """
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if options.embed_dim < 1 or options.num_heads < 1 or options.embed_dim % options.num_heads:
-        parser.error(f"--num-heads {options.num_heads} must divide --embed-dim {options.embed_dim}")
-    if options.max_length < 2:
-        parser.error(f"--max-length {options.max_length} must be at least 2")
-    options.context_dim = options.context_dim or options.embed_dim
-    path, _, name = options.target.rpartition(":")
+    given = options.read(arguments)
+    from annotated_attention.doctor import asking
+
     with contextlib.redirect_stdout(sys.stderr):  # what the file itself prints
-        report = _examined(path, name, options)
+        report = asking.examined(given) if given.model is None else asking.examined_model(given)
+    return _say(report, given)
+
+
+def _say(report: "Report | ModelReport", given: argparse.Namespace) -> int:
+    """Print a report as it is asked for, and give the exit code."""
+    from annotated_attention.doctor.codes import chosen
+    from annotated_attention.doctor.machine import as_data, exit_code
+
+    report = chosen(report, given.select, given.ignore)
+    text = json.dumps(as_data(report), ensure_ascii=False, indent=2) if given.json else report
     try:
-        print(report, flush=True)
+        print(text, flush=True)
     except BrokenPipeError:  # whoever read it has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 2 if not report.asked else 0 if report.ok else 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m annotated_attention.doctor",
-        description="Examine an attention, and say what is wrong with it.",
-        epilog="The exit code is 0 when nothing is wrong, 1 when something is, and 2 when it could "
-        "not be asked: no such file or class, or it cannot be built or called.",
-    )
-    parser.add_argument("target", type=_target, help="path/to/file.py:Name, a class or a function")
-    parser.add_argument("--kind", choices=KINDS, default="cross", help="what it is called with")
-    parser.add_argument("--embed-dim", type=int, required=True, metavar="E", help="model width")
-    parser.add_argument("--num-heads", type=int, required=True, metavar="H", help="divides E")
-    parser.add_argument("--context-dim", type=int, metavar="C",
-                        help="width of the context, with kind memory; E where it is not given"
-                        )  # fmt: skip
-    parser.add_argument("--max-length", type=int, default=16, metavar="N", help="longest sequence")
-    parser.add_argument("--init", nargs="*", default=[], type=_pair, metavar="NAME=VALUE",
-                        help="arguments of the constructor that cannot be guessed")  # fmt: skip
-    parser.add_argument("--call", nargs="*", default=[], type=_pair, metavar="NAME=VALUE",
-                        help="further arguments of each call")  # fmt: skip
-    layout = parser.add_mutually_exclusive_group()
-    layout.add_argument("--sequence-first", action="store_true", help="it takes (n, b, e)")
-    layout.add_argument("--batch-first", action="store_true",
-                        help="it takes (b, n, e), whatever its attribute batch_first says"
-                        )  # fmt: skip
-    layout.add_argument(
-        "--channel-first", action="store_true", help="it takes (b, e, n), or images"
-    )
-    parser.add_argument("--mask", choices=("auto", "none", *MEANINGS), default="auto",
-                        help="what True in its mask means, or that it takes none")  # fmt: skip
-    parser.add_argument("--mask-name", metavar="NAME", help="the argument that takes the mask")
-    parser.add_argument("--mask-shape", choices=("auto", *SHAPES), default="auto",
-                        help="its axes, a letter or a 1 for each; bhnm is (b * h, n, m)"
-                        )  # fmt: skip
-    return parser
-
-
-def _target(text: str) -> str:
-    if not all(text.rpartition(":")):
-        raise argparse.ArgumentTypeError("must be path/to/file.py:Name")
-    return text
-
-
-def _pair(text: str) -> tuple[str, Any]:
-    """Read name=value, the value as Python where it is."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text} must be NAME=VALUE")
-    try:
-        return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return name, value
-
-
-def _examined(path: str, name: str, options: argparse.Namespace) -> Report:
-    """Load, build, adapt and examine; what fails on the way is a finding."""
-    notes: list[str] = []
-    try:
-        target = load(path, name)
-        _ask_for_what_is_missing(target, options)
-        attend = build(target, options, notes)
-        report = examine(
-            adapt(attend, options, notes),
-            embed_dim=options.embed_dim,
-            num_heads=options.num_heads,
-            kind=options.kind,
-            max_length=options.max_length,
-            context_dim=options.context_dim,
-        )
-        return replace(report, called=tuple(notes))
-    except (Exception, SystemExit) as error:
-        remedy = "Give the kind that fits, or write an adapter and call `examine` from Python."
-        reason = error if isinstance(error, Unasked) else Unasked("call", describe(error), remedy)
-        finding = Finding(
-            f"{reason.step}-fails",
-            UNASKED,
-            f"{reason.step} fails",
-            str(reason),
-            remedy=reason.remedy,
-            test=reason.step,
-        )
-        left = (f"everything behind its {reason.step}",)
-        return Report(name, (finding,), left, {reason.step: UNASKED}, called=tuple(notes))
-
-
-def _ask_for_what_is_missing(target: Any, options: argparse.Namespace) -> None:
-    """Name every argument that cannot be guessed, of the constructor and of the call, at once.
-
-    Raises:
-        Unasked: there are some.
-    """
-    built = inspect.isclass(target) or is_factory(target)
-    call = target
-    if inspect.isclass(target):
-        call = getattr(target, "forward", vars(target).get("__call__"))
-    of_init = unguessed(target, options)
-    of_call = [] if call is None or is_factory(target) else unmatched(call, options)
-    if not of_init and not of_call:
-        return
-    text = [f"the constructor's {', '.join(of_init)}"] if of_init else []
-    text += [f"the call's {', '.join(of_call)}"] if of_call else []
-    line = f"python -m annotated_attention.doctor {options.target} --kind {options.kind}"
-    line += f" --embed-dim {options.embed_dim} --num-heads {options.num_heads}"
-    for option, names in (("init", of_init), ("call", of_call)):
-        given = [f"{x}={value!r}" for x, value in getattr(options, option)]
-        line += f" --{option} {' '.join([*given, *(f'{x}=…' for x in names)])}" if names else ""
-    step = "construction" if built and of_init else "call"
-    remedy = f"Give what cannot be guessed: `{line}`."
-    raise Unasked(step, f"{' and '.join(text)} cannot be guessed", remedy)
+    return exit_code(report)

@@ -234,7 +234,10 @@ def hooks(patient: Patient) -> Iterator[Finding]:
     """Hooks on the module run."""
     module = _module(patient)
     ran: list[bool] = []
-    handle = module.register_forward_hook(lambda *_: ran.append(True))
+    try:
+        handle = module.register_forward_hook(lambda *_: ran.append(True))
+    except RuntimeError as error:  # a scripted module
+        raise NotAsked(str(error)) from error
     try:
         patient.ask(patient.draw(1))
     finally:
@@ -253,6 +256,8 @@ def hooks(patient: Patient) -> Iterator[Finding]:
 
 def half_precision(patient: Patient) -> Iterator[Finding]:
     """In float16 and bfloat16 the result is about the same, with and without a mask."""
+    if patient.dtype not in (torch.float32, torch.float64):
+        raise NotAsked(f"it computes in {patient.dtype}")
     if patient.module is not None and unregistered(patient.module):
         raise NotAsked("parameters that are not registered stay in their dtype")
     cases = [situations.free(patient), *situations.masked(patient)]

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import functools
 import inspect
+import re
 import sys
 import typing
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from annotated_attention.doctor.names import (
 from annotated_attention.doctor.patient import describe
 from annotated_attention.doctor.settings import Settings, guess, settled
 
+_NOT_ABOUT_ONE = ("PreTrainedConfig", "PretrainedConfig", "GenerationConfig")
 _TRIES = 40  # settings that are read one after the other
 
 
@@ -128,12 +130,11 @@ def _variants(
     first = _guessed(target, parameters, given, options)
     yield first
     tried = [first]
-    groups = {name: options.num_heads for name in first if role_of(name) == "groups"}
     required = {x for x, p in parameters.items() if p.default is p.empty}
     small = {
         name: (2, 2) for name in parameters if "window_size" in name or name.endswith("resolution")
     }
-    for change in (groups, small, dict.fromkeys(small, 2)):
+    for change in (small, dict.fromkeys(small, 2)):
         changed = {**first, **{name: x for name, x in change.items() if name not in given}}
         few = {name: x for name, x in changed.items() if name in required | {*given, *change}}
         for arguments in (changed, few):
@@ -151,7 +152,7 @@ def _guessed(
     """Guess what a constructor must be given, and those of its defaults that are about sizes."""
     required = {name for name, x in parameters.items() if x.default is x.empty}
     # A width that may be left out is another one than the one that may not.
-    sizes = {"heads", "groups", "head width", "crossing"}
+    sizes = {"heads", "groups", "head width", "crossing", "layer"}
     if not any(role_of(name) in ("width", "config") for name in required):
         sizes.add("width")
     if options.kind == "memory" and options.context_dim != options.embed_dim:
@@ -162,6 +163,7 @@ def _guessed(
         number = isinstance(default, int) and not isinstance(default, bool) and default > 0
         may = number or (default is None and role in ("heads", "context width"))
         may = may or (role == "crossing" and default is False)
+        may = may or (role == "layer" and default is None)
         if name in given:
             arguments[name] = given[name]
         elif name == "batch_first":
@@ -185,7 +187,9 @@ def _value(
     """Guess one argument; ``parameter.empty`` if it cannot be guessed."""
     hint = _hint(target, parameter)
     if role_of(name) == "config" or plain_name(name).endswith(("config", "cfg", "hparams")):
-        return configuration(hint, given, options)
+        return configuration(
+            _near(target) if hint in (None, parameter.empty) else hint, given, options
+        )
     if hint is bool and role_of(name) not in ("causal", "bias", "crossing"):
         return name == "batch_first"
     if dataclasses.is_dataclass(hint) or (hint is dict and role_of(name) == ""):
@@ -209,6 +213,20 @@ def _hint(target: Any, parameter: inspect.Parameter) -> Any:
     return hint
 
 
+def _near(target: Any) -> Any:
+    """Return the class of a configuration beside a class, such as GPT2Config; None if none is."""
+    beside = {
+        name: x
+        for name, x in vars(sys.modules.get(target.__module__, typing)).items()
+        if inspect.isclass(x) and name.endswith(("Config", "Args", "Configuration"))
+    }
+    stems = {name: re.sub(r"(Config|Args|Configuration)$", "", name) for name in beside}
+    like = [name for name, stem in stems.items() if stem and target.__name__.startswith(stem)]
+    own = [name for name in beside if name not in _NOT_ABOUT_ONE]
+    found = max(like, key=len) if like else own[0] if len(own) == 1 else None
+    return None if found is None else beside[found]
+
+
 def configuration(hint: Any, given: dict[str, Any], options: argparse.Namespace) -> Any:
     """Make a configuration: of the annotated dataclass, or one that answers what it is asked.
 
@@ -229,6 +247,10 @@ def configuration(hint: Any, given: dict[str, Any], options: argparse.Namespace)
     return Settings(options, given)
 
 
+def _type_name(hint: Any) -> str:
+    return hint if isinstance(hint, str) else getattr(hint, "__name__", "")
+
+
 def _filled(kind: Any, given: dict[str, Any], options: argparse.Namespace) -> Any:
     """Make a dataclass: sizes by their names, what has no default by guessing."""
     values = dict(given)
@@ -239,6 +261,8 @@ def _filled(kind: Any, given: dict[str, Any], options: argparse.Namespace) -> An
         value = usual(role_of(field.name), options)
         if value is None and required:
             value = _value(kind, field.name, named_parameters(kind)[field.name], given, options)
-        if value is not None and value is not inspect.Parameter.empty:
+        if value is inspect.Parameter.empty:  # something of its type
+            value = {"str": "", "int": 1, "float": 1.0}.get(_type_name(field.type))
+        if value is not None or required:
             values[field.name] = value
     return kind(**values)

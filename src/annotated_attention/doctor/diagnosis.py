@@ -9,7 +9,7 @@ from torch import Tensor
 from annotated_attention.doctor import situations
 from annotated_attention.doctor.adapters import torch_like
 from annotated_attention.doctor.parameters import Projections, find
-from annotated_attention.doctor.patient import Failed, Patient
+from annotated_attention.doctor.patient import Failed, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.situations import Situation
 from annotated_attention.mistakes import MISTAKES
@@ -59,11 +59,18 @@ def diagnose(patient: Patient) -> Diagnosis:
             result.agreement = _say(answers, "the right version", reading)
             result.appended = bool(_appended(patient))
             return result
+    # Where masks give NaN, a mistake beside them shows in what is not masked.
+    numbers = [(case, answer) for case, answer in answers if answer.isfinite().all()]
+    masks_alone = len(numbers) < len(answers) and any(
+        _agrees(patient, numbers, MultiheadAttention, reading) for reading in usual
+    )
+    answers = answers if masks_alone else numbers
     for reading in usual:
         found = [
             mistake
             for mistake in MISTAKES.values()
-            if mistake.code not in _skipped(patient, reading)
+            if mistake.of is MultiheadAttention
+            and mistake.code not in _skipped(patient, reading)
             and _agrees(patient, answers, mistake.version, reading)
         ]
         if found:
@@ -114,7 +121,7 @@ def _layout(reading: Projections) -> Finding:
     )
 
 
-def _questions(patient: Patient) -> Iterator[Situation]:
+def questions(patient: Patient) -> Iterator[Situation]:
     """Choose situations that tell the versions apart."""
     yield situations.free(patient, 21)
     yield Situation("two tokens", patient.draw(22, n=2, m=2), None)
@@ -128,10 +135,10 @@ def _questions(patient: Patient) -> Iterator[Situation]:
 
 def _answers(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
     """Ask; what fails says nothing here."""
-    for case in _questions(patient):
+    for case in questions(patient):
         try:
             output = patient.ask(case.inputs, case.blocked)
-        except Failed:
+        except (Failed, NotAsked):
             continue
         yield case, output
 
@@ -168,6 +175,16 @@ def _agrees(
     return True
 
 
+def state_of(reading: Projections) -> dict[str, Tensor]:
+    """Give projections the names that PyTorch's class has for them."""
+    return {
+        "in_proj_weight": torch.cat(reading.weights[:3]),
+        "in_proj_bias": torch.cat(reading.biases[:3]),
+        "out_proj.weight": reading.weights[3],
+        "out_proj.bias": reading.biases[3],
+    }
+
+
 def _built(
     patient: Patient, version: type[MultiheadAttention], reading: Projections
 ) -> MultiheadAttention:
@@ -176,12 +193,7 @@ def _built(
     # Without memory of its own: initial values would take longer than all questions together.
     settings |= {"batch_first": True, "device": "meta"}
     module = version(patient.embed_dim, patient.num_heads, **settings)
-    state = {
-        "in_proj_weight": torch.cat(reading.weights[:3]),
-        "in_proj_bias": torch.cat(reading.biases[:3]),
-        "out_proj.weight": reading.weights[3],
-        "out_proj.bias": reading.biases[3],
-    }
+    state = state_of(reading)
     if settings.get("add_bias_kv"):
         theirs: Any = patient.module
         state |= {"bias_k": theirs.bias_k.detach(), "bias_v": theirs.bias_v.detach()}

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from annotated_attention.doctor import conduct, demands, groups, masking, protocols, symptoms
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
 from annotated_attention.doctor.inside import Inside, cleared, located, named, summary
+from annotated_attention.doctor.names import KINDS
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised_in
+from annotated_attention.doctor.reference import TRUSTED, compare
 from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
 from annotated_attention.mistakes import MISTAKES
 
-KINDS = ("cross", "self", "causal", "memory")
 Test = Callable[[Patient], Iterator[Finding]]
 SYMPTOMS: dict[str, Test] = {
     # What is wrong here would show in every other answer: it is said once, and allowed for.
@@ -42,6 +43,7 @@ SYMPTOMS: dict[str, Test] = {
     "registration": conduct.registration,
     "gradients": conduct.gradients,
     "groups": groups.groups,
+    "residual": groups.residual,
     "rotation": protocols.rotation,
     "cache": protocols.cache,
     "window": protocols.window,
@@ -60,6 +62,7 @@ def examine(
     kind: str = "cross",
     module: nn.Module | None = None,
     max_length: int = 16,
+    reference: Callable[..., Any] | None = None,
     context_dim: int | None = None,
 ) -> Report:
     """Examine an attention, and report what is wrong with it.
@@ -80,6 +83,8 @@ def examine(
         module: holds the parameters, hooks and modes; None means ``attend`` or, for an adapter, the
             module inside it.
         max_length: length of the longest sequence that ``attend`` accepts, at least 2.
+        reference: another implementation, which is trusted, called in the same way. It is given the
+            parameters of ``attend``, and outputs and gradients are compared.
         context_dim: c, the width of the context of kind ``"memory"``; None means e.
 
     Returns:
@@ -88,7 +93,7 @@ def examine(
     Raises:
         ValueError: ``kind`` is none of the four, ``embed_dim`` is not divisible by ``num_heads``,
             a size is below 1, or ``max_length`` is below 2.
-        TypeError: ``attend`` cannot be called.
+        TypeError: ``attend`` or ``reference`` cannot be called.
 
     Examples:
         A self-attention with two mistakes that published code often has:
@@ -114,8 +119,19 @@ def examine(
         'return self.out((scores.softmax(-1) @ v).reshape(b, n, e))'
     """
     _check(attend, embed_dim, num_heads, kind, max_length)
+    if reference is not None:
+        _check(reference, embed_dim, num_heads, kind, max_length)
     patient = Patient(attend, embed_dim, num_heads, kind, module, max_length, context_dim)
+    return examine_patient(patient, reference)
+
+
+def examine_patient(patient: Patient, reference: Callable[..., Any] | None = None) -> Report:
+    """Examine what may be called in a way of its own."""
     tests, diagnosis, inside = _Tests(patient), Diagnosis(), Inside(patient)
+    try:
+        patient.reach()
+    except Failed as failure:
+        return _refused(patient, failure)
     with patient.admitted(), contextlib.ExitStack() as calmed:
         try:
             patient.ask(patient.draw(0))
@@ -130,6 +146,8 @@ def examine(
         else:
             tests.run(*(name for name in SYMPTOMS if name not in ("meaning", "evaluation")))
             diagnosis = diagnose(patient)
+            if reference is not None:
+                tests.compare(reference)
         tests.look(inside, diagnosis)
         tests.end(diagnosis)
         findings = located(inside, _merged(tests, diagnosis))
@@ -166,7 +184,7 @@ def _refused(patient: Patient, failure: Failed) -> Report:
     error = failure.error
     if error is None:
         remedy = "Give the kind that fits, or put an adapter around it."
-        found = ("wrong-result", WRONG, "it returns something of the wrong type or shape")
+        found = ("wrong-result", UNASKED, "it returns something of the wrong type or shape")
     else:
         found = ("fails", UNASKED, "it raises an error when it is called")
         remedy = "Give the kind that fits, or put an adapter around it."
@@ -175,6 +193,7 @@ def _refused(patient: Patient, failure: Failed) -> Report:
         elif raised_in(error) is not None:
             remedy = f"Mend that line if it should take {inputs}. If it takes other arguments, "
             remedy += "give the kind that fits, or put an adapter around it."
+    remedy = failure.remedy or remedy
     code, severity, symptom = found
     finding = Finding(code, severity, symptom, str(failure), asked, remedy, "answers")
     reason = "everything else: there is no output to compare"
@@ -264,6 +283,16 @@ class _Tests:
                 worst = max(severities, key=(FINE, CONVENTION, WRONG).index, default=FINE)
                 self.results[name] = worst
         return len(self.findings) > count
+
+    def compare(self, reference: Callable[..., Any]) -> None:
+        """Compare with a trusted implementation."""
+        try:
+            found = compare(self.patient, reference)
+        except NotAsked as reason:
+            self._not_asked.setdefault(str(reason), []).append(TRUSTED)
+            return
+        self.findings += found
+        self.results[TRUSTED] = found[0].severity if found else FINE
 
     def add(self, finding: Finding) -> None:
         """Add what was found about its answers, apart from all tests."""
@@ -362,7 +391,7 @@ _MASKED = (
 # What a mistake in the computation does not explain.
 _CONDUCT = (
     "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
-    "inputs", "training", "rotation", "cache", "window", "packing",
+    "inputs", "training", "rotation", "cache", "window", "packing", TRUSTED,
 )  # fmt: skip
 
 

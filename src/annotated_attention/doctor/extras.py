@@ -5,7 +5,7 @@ import inspect
 import itertools
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,12 +71,17 @@ def _placed(make: Callable[[Tensor], Any], form: str, width: int) -> Callable[..
     return made
 
 
-_FORMS = ("b n d", "n d", "n d/2", "1 n d", "1 1 n d", "1 1 n d/2", "n dd", "1 n d/2")
+_FORMS = ("b n d", "n d", "n d/2", "1 n d", "1 1 n d", "1 1 n d/2", "n dd", "1 n d/2", "b n dd")
+
+
+def _axes(width: int) -> tuple[str, ...]:
+    """Leave out forms that fit by chance, since they are broadcast."""
+    return tuple(form for form in _FORMS if width > 2 or not form.endswith("d/2"))
 
 
 def _pairs(width: int) -> list[Made]:
     found = []
-    for form in _FORMS:
+    for form in _axes(width):
         cos, sin = _placed(torch.cos, form, width), _placed(torch.sin, form, width)
 
         def make(*x: Any, cos: Any = cos, sin: Any = sin) -> tuple[Tensor, Tensor]:
@@ -89,7 +94,7 @@ def _pairs(width: int) -> list[Made]:
 def _singles(change: Callable[[Tensor], Tensor], width: int, says: str) -> list[Made]:
     return [
         Made(_placed(change, form, width), f"{says} ({form.replace(' ', ', ')})", True)
-        for form in _FORMS
+        for form in _axes(width)
     ]
 
 
@@ -138,6 +143,23 @@ def _drawn(name: str, e: int) -> list[Made]:
     return [Made(draw, "drawn, (e, e)")]
 
 
+def _embeddings(e: int) -> list[Made]:
+    """Draw a vector for each position: zeros would hide what is made from them."""
+
+    def drawn(axes: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        def draw(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
+            source = torch.Generator().manual_seed(0)
+            table = torch.randn(64, e, generator=source, dtype=torch.float64).to(x.dtype)
+            found = table[: x.size(1)]
+            return found if axes == 2 else found.expand(x.size(0) if axes == 4 else 1, -1, -1)
+
+        return draw
+
+    return [
+        Made(drawn(i), f"drawn, ({x})") for i, x in ((4, "b, n, e"), (3, "1, n, e"), (2, "n, e"))
+    ]
+
+
 def _place(shape: str) -> list[Made]:
     def make(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
         return positions if shape == "n" else positions.expand(x.size(0), -1)
@@ -149,7 +171,9 @@ def _number(read: Callable[[Tensor, Tensor], int], says: str) -> list[Made]:
     return [Made(lambda x, context, positions: read(x, context), says)]
 
 
-def candidates(name: str, parameter: inspect.Parameter, options: argparse.Namespace) -> list[Any]:
+def candidates(
+    name: str, parameter: inspect.Parameter, options: argparse.Namespace, names: Iterable[str]
+) -> list[Any]:
     """Return what an argument of a call may be, the likeliest first; nothing if no one knows.
 
     Rotations are those of the position 0, for all tokens alike, which turn nothing: attention with
@@ -159,8 +183,20 @@ def candidates(name: str, parameter: inspect.Parameter, options: argparse.Namesp
         name: the argument.
         parameter: as in the signature.
         options: the sizes.
+        names: all arguments of the call.
     """
     plain = plain_name(name)
+    for rows, columns in _SIDES:
+        if {rows, columns} <= {*map(plain_name, names)} and plain in (rows, columns):
+            return [1] if plain == columns else _number(lambda x, y: x.size(1), "n")
+    hint = parameter.annotation
+    text = hint if isinstance(hint, str) else str(hint)
+    if (
+        hint is bool
+        or text == "bool"
+        or plain.startswith(("is_", "use_", "output_", "return_", "need_"))
+    ):
+        return [False]
     if make := known(plain):
         return make(options)
     if re.fullmatch(_MATRICES, plain):
@@ -168,10 +204,6 @@ def candidates(name: str, parameter: inspect.Parameter, options: argparse.Namesp
     role = role_of(name)
     if role and role != "config" and usual(role, options) is not None:
         return [usual(role, options)]
-    hint = parameter.annotation
-    text = hint if isinstance(hint, str) else str(hint)
-    if hint is bool or text == "bool" or plain.startswith(("is_", "use_", "output_", "return_")):
-        return [False]
     if type(None) in typing.get_args(hint) or "None" in text or "Optional" in text:
         return [None]
     return []
@@ -184,18 +216,23 @@ def known(plain: str) -> Callable[[argparse.Namespace], list[Any]] | None:
 
 def rotating(name: str) -> bool:
     """Tell whether an argument may say where the tokens stand, though it has a default."""
-    return bool(re.fullmatch(_ROTATIONS, plain_name(name)))
+    return bool(re.fullmatch(f"{_ROTATIONS}|{_POSITIONS}", plain_name(name)))
 
 
 def _half(options: argparse.Namespace) -> int:
-    width = options.embed_dim // options.num_heads
-    return width - width % 2
+    """Return the width of what is rotated: what the implementation says, or that of a head."""
+    width = options.rotated or options.embed_dim // options.num_heads
+    return int(width - width % 2)
 
 
 _MATRICES = r"w_?[qkvo]|(w|weight)_?(q|k|v|o|query|key|value|out|output)"
 _ROTATIONS = (
     r"position_embeddings?|(rotary_)?pos(itional)?_(emb|embeds?|embeddings?)|rotary_pos_emb|rotary|"
     r"cos|sin|freqs(_cis)?|freq_cis|rope_(cache|freqs|emb)|rotary_freqs|cos_sin|image_rotary_emb"
+)
+_SIDES = (("h", "w"), ("height", "width"))  # of an image, whose tokens stand in rows
+_POSITIONS = (
+    r"position_ids?|positions?|pos(_ids?)?|pos_idx|token_positions|position_indices|offsets"
 )
 _Makers = dict[str, Callable[[argparse.Namespace], list[Any]]]
 _KNOWN: _Makers = {
@@ -206,7 +243,7 @@ _KNOWN: _Makers = {
         *_singles(lambda angle: angle, _half(o), "angles"),
         *_complex(_half(o)),
         None,
-        *_zeros(1, "b n e", "1 n e", "n e"),
+        *_embeddings(o.embed_dim),
     ],
     r"cos": lambda o: _singles(torch.cos, _half(o), "cosines"),
     r"sin": lambda o: _singles(torch.sin, _half(o), "sines"),
@@ -215,8 +252,7 @@ _KNOWN: _Makers = {
         *_pairs(_half(o)),
         *_singles(lambda angle: angle, _half(o), "angles"),
     ],
-    r"position_ids?|positions?|pos(_ids?)?|pos_idx|token_positions|position_indices|offsets":
-        lambda o: [*_place("n"), *_place("b n")],
+    _POSITIONS: lambda o: [*_place("n"), *_place("b n")],
     r"start_pos(ition)?|offset|past_length|past_len|kv_seq_len|position_offset": lambda o: [0],
     r"input_pos|cache_position": lambda o: [
         Made(lambda x, context, at: torch.arange(x.size(1)), "0, 1, …"), None
@@ -236,6 +272,7 @@ _KNOWN: _Makers = {
     r"n|t|l|n_tokens|(tgt|q|query|seq|src)_?(len|length)|seq_?len|length|max_seqlen.*|num_tokens":
         lambda o: _number(lambda x, y: x.size(1), "n"),
     r"(m|s|k|kv|key)_?(len|length)": lambda o: _number(lambda x, y: y.size(1), "m"),
+    r"(valid|key|src|seq|kv)_?(lens|lengths|len)|lengths": lambda o: [None],
     r"b|bs|bsz|batch(_size)?": lambda o: _number(lambda x, y: x.size(0), "b"),
     r"temperature": lambda o: [(o.embed_dim // o.num_heads) ** 0.5],
     r"scale|scaling|softmax_scale|sm_scale": lambda o: [(o.embed_dim // o.num_heads) ** -0.5],

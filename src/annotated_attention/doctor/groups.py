@@ -1,4 +1,8 @@
-"""Grouped heads: which heads share a key and a value, found by which rows move which head."""
+"""What the projections tell when some of their numbers are taken away.
+
+Which heads share a key and a value shows in which rows move which head; what goes past the heads
+shows when nothing comes out of them.
+"""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +15,7 @@ from annotated_attention.doctor.patient import NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 
 # The names in checkpoints of grouped heads, which all repeat each key for neighbouring heads.
-_CHECKPOINT = r"(^|.*\.)([kv]_proj|w[kv])(\.weight)?"
+_CHECKPOINT = r"(^|.*\.)([kv]_proj|w[kv]|in_proj)([._]weight)?"
 
 
 def groups(patient: Patient) -> Iterator[Finding]:
@@ -92,3 +96,25 @@ def _moved(patient: Patient, module: nn.Module, d: int) -> dict[str, Tensor]:
                 blocks = grad.movedim(axis, 0).unflatten(0, (-1, d)).flatten(1)
                 found[name].append((blocks != 0).any(1))
     return {name: torch.stack(moved) for name, moved in found.items()}
+
+
+def residual(patient: Patient) -> Iterator[Finding]:
+    """The output holds what the heads give; an input that is added to it is reported."""
+    if patient.module is None:
+        raise NotAsked("no module is given")
+    last = output_projection(patient.module, patient.embed_dim)
+    if last is None:
+        raise NotAsked("no output projection is found")
+    inputs = patient.draw(1)
+    with patient.converted(patient.dtype):
+        last[0].data = torch.zeros_like(last[0].data)
+        output = patient.ask(inputs)
+    rest = output - inputs.query
+    if patient.same(rest, rest[:1, :1].expand_as(rest)):
+        yield Finding(
+            "residual-inside",
+            CONVENTION,
+            "the input is added to the output",
+            "with an output projection of zeros, the output is the input",
+            "the residual connection stands inside; a block around it must not add another",
+        )

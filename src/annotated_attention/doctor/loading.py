@@ -1,8 +1,13 @@
 """Import a file from anywhere, and find what it defines."""
 
+import contextlib
 import importlib
 import importlib.util
+import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -11,6 +16,45 @@ from torch import nn
 
 from annotated_attention.doctor.names import Unasked
 from annotated_attention.doctor.patient import describe
+
+
+class Expired(BaseException):
+    """The time limit is over. No code that is examined catches it."""
+
+
+@contextlib.contextmanager
+def contained(seconds: float) -> Iterator[None]:
+    """Run code of others: it can neither end the interpreter nor run for longer than a limit.
+
+    The limit needs a signal of Unix and the main thread; without them there is none.
+
+    Args:
+        seconds: the limit; 0 means none.
+
+    Raises:
+        Expired: the limit is over.
+        SystemExit: the code ends the interpreter, by ``os._exit`` as well.
+    """
+
+    def expire(*_: Any) -> None:
+        raise Expired
+
+    def leave(code: int = 0) -> None:
+        raise SystemExit(code)
+
+    limits = hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread()
+    kept = os._exit
+    os._exit = leave  # type: ignore[assignment]
+    before = signal.signal(signal.SIGALRM, expire) if limits else None
+    if limits:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        os._exit = kept
+        if limits:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
 
 
 def load(path: str, name: str) -> Any:
@@ -30,7 +74,7 @@ def load(path: str, name: str) -> Any:
     except Exception as error:
         remedy = "Run `python` on the file first: it must be importable on its own."
         raise Unasked("import", describe(error), remedy) from error
-    found = module
+    found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
             kinds = (type, FunctionType, nn.Module)

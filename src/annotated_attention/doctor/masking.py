@@ -68,8 +68,11 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
             finding = _leak(patient, case)
         except FailedBackward:
             raise  # not for its mask
+        except NotAsked:
+            continue  # not of this length
         except Failed as failure:
-            failures.append((case.name, str(failure)))
+            if not isinstance(failure, NotAsked):
+                failures.append((case.name, str(failure)))
             continue
         if finding is not None:
             yield finding

@@ -25,12 +25,14 @@ class Plan:
         mask: the name of the argument that takes the mask; None if it takes none.
         further: all other arguments.
         needs_mask: whether the mask cannot be left out.
+        width: e.
     """
 
     tokens: dict[str, str]
     mask: str | None = None
     further: dict[str, Any] = field(default_factory=dict)
     needs_mask: bool = False
+    width: int = 0
 
     def __str__(self) -> str:
         """Say how it is called."""
@@ -53,10 +55,10 @@ class Plan:
             key = given[1] if count == 3 else value
             at = torch.zeros(x.size(-2), dtype=torch.long) if positions is None else positions
             tensors = {"x": x, "key": key, "value": value}
-            named: dict[str, Any] = {
-                name: torch.cat([x, key, value], -1) if role == "packed" else tensors[role]
-                for name, role in self.tokens.items()
-            }
+            if "packed" in self.tokens.values():
+                width = 1 if x.size(1) == self.width else -1
+                tensors["packed"] = torch.cat([x, key, value], width)
+            named: dict[str, Any] = {name: tensors[role] for name, role in self.tokens.items()}
             for name, extra in self.further.items():
                 named[name] = extra.make(x, value, at) if isinstance(extra, extras.Made) else extra
             mask = given[count] if len(given) > count else None
@@ -99,12 +101,12 @@ def plans(
         chosen = [required] if turning.keys() <= required.keys() else [required, required | turning]
         for wanted in chosen:
             found = {
-                name: [None] if name in masks else extras.candidates(name, p, options)
+                name: [None] if name in masks else extras.candidates(name, p, options, parameters)
                 for name, p in wanted.items()
             }
             found = {name: x for name, x in found.items() if x}
             for further in extras.combinations(found):
-                yield Plan(tokens, mask, {**further, **given}, needs)
+                yield Plan(tokens, mask, {**further, **given}, needs, options.embed_dim)
 
 
 def unmatched(function: Any, options: argparse.Namespace) -> list[str]:
@@ -123,7 +125,7 @@ def unmatched(function: Any, options: argparse.Namespace) -> list[str]:
         for name, p in parameters.items()
         if p.default is p.empty
         and name not in {*tokens, *given, *masks}
-        and not extras.candidates(name, p, options)
+        and not extras.candidates(name, p, options, parameters)
     ]
 
 
@@ -137,7 +139,8 @@ def _tokens(
         for role in ("query", "key", "value", "memory")
     }
     q, k, v, memory = (found[role] for role in ("query", "key", "value", "memory"))
-    first = q or next((x for x in names if plain_name(x) in INPUTS["x"]), "")
+    first = next((x for x in names if plain_name(x) in INPUTS["x"]), "")
+    first = q if q and (not first or names.index(q) < names.index(first)) else first
     first = first or next((x for x in names if not _is_extra(x)), "")
     required = [x for x in names if parameters[x].default is inspect.Parameter.empty]
     packed = next((x for x in names if plain_name(x) in ("qkv", "packed", "query_key_value")), "")

@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+KINDS = ("cross", "self", "causal", "memory")
+MEANINGS = ("blocked", "allowed", "additive")
+SHAPES = ("bnm", "b1nm", "bhnm", "nm", "bm", "b11m")
 # What they are usually called.
 NAMES = {
     role: names.split()
@@ -15,7 +18,8 @@ NAMES = {
         "output_dim in_features out_features model_dim dim_model feature_dim query_dim "
         "d_embed size_embd num_hiddens channels width e d_e num_channels in_channels out_channels "
         "input_size inner_dim attention_dim attn_dim dim_q q_dim units n_state n_feat n_embedding "
-        "embedding_size emb_dims hidden_units embed_dims all_head_size qkv_dim d c n_dim nx",
+        "embedding_size emb_dims hidden_units embed_dims all_head_size qkv_dim d c n_dim nx "
+        "cin cout c_in c_out nf n_in n_out true_hidden_size",
         "context width": "key_dim value_dim kdim vdim context_dim cross_attention_dim dim_context "
         "encoder_dim kv_dim memory_dim cond_dim k_dim v_dim encoder_hidden_size dim_kv "
         "dim_cond dim_k dim_v d_context d_cross d_memory ctx_dim",
@@ -26,6 +30,7 @@ NAMES = {
         "multi_query_groups",
         "head width": "head_dim dim_head d_k d_v d_q d_key d_value attention_head_size d_head "
         "head_size dim_per_head dim_heads d_kv size_per_head head_width dh channels_per_head",
+        "rotated": "rotary_dim rot_dim rope_dim rotary_ndims rotary_embedding_dim",
         "length": "context_length block_size max_len max_length max_seq_len max_seq_length seq_len "
         "seq_length sequence_length context_size ctx_len n_ctx n_positions max_seqlen "
         "max_position_embeddings ctx_size max_seq context_len max_positions seqlen "
@@ -46,9 +51,12 @@ NAMES = {
 INPUTS = {
     role: names.split()
     for role, names in {
-        "query": "q query queries q_in x_q xq q_x query_states query_input input_q inputs_q",
-        "key": "k key keys k_in x_k xk k_x key_states key_input input_k inputs_k",
-        "value": "v value values v_in x_v xv v_x value_states value_input input_v inputs_v",
+        "query": "q query queries q_in x_q xq q_x query_states query_input input_q inputs_q "
+        "query_tensor query_layer",
+        "key": "k key keys k_in x_k xk k_x key_states key_input input_k inputs_k "
+        "key_tensor key_layer",
+        "value": "v value values v_in x_v xv v_x value_states value_input input_v inputs_v "
+        "value_tensor value_layer",
         "memory": "context memory encoder_hidden_states encoder_output encoder_outputs enc_out "
         "enc_output key_value_states kv cond encoder_out cross_states ctx mem encoder_states x_kv "
         "kv_input key_value y inputs_kv source_states context_states kv_states key_value_input "
@@ -115,8 +123,9 @@ def usual(role: str, options: argparse.Namespace) -> Any:
     """Return the value that a role has, given the sizes; None if it has none."""
     e, h = options.embed_dim, options.num_heads
     values = {
-        "width": e, "heads": h, "groups": h // 2 if h > 2 and h % 2 == 0 else h,
-        "head width": e // h, "length": options.max_length, "none": 0.0, "bias": True,
+        "width": e, "heads": h, "groups": getattr(options, "groups", h),
+        "head width": e // h, "rotated": e // h // 2 * 2, "length": options.max_length,
+        "none": 0.0, "bias": True,
         "causal": options.kind == "causal", "crossing": options.kind == "memory", "layer": 0,
         "context width": options.context_dim if options.kind == "memory" else e,
     }  # fmt: skip

@@ -275,6 +275,8 @@ def _join(group: list[_Found], e: int, h: int, flip: bool) -> tuple[Tensor, Tens
         biases.append(
             weight.new_zeros(len(weight)) if found.bias is None else found.bias.reshape(-1)
         )
+    if len({weight.size(-1) for weight in weights}) != 1:
+        return None  # not all of them are projections
     weight, bias = torch.cat(weights), torch.cat(biases)
     d = e // h
     if weight.shape == (d, d) and h > 1:  # one small projection of every head's own slice

@@ -18,6 +18,7 @@ from annotated_attention.doctor.adapted import (
     output_of,
 )  # fmt: skip
 from annotated_attention.doctor.places import Where, theirs
+from annotated_attention.doctor.state import State, give_size, left_as_it_was, settable
 
 # How far two results may be apart that should be the same, relative to their size. Some code
 # computes its softmax in float32, whatever it is given.
@@ -31,12 +32,13 @@ class Failed(Exception):
 
     Attributes:
         error: the exception; None if the implementation returned something.
+        remedy: what to do, where it is known.
     """
 
-    def __init__(self, text: str, error: Exception | None = None) -> None:
-        """Keep the message and the error."""
+    def __init__(self, text: str, error: Exception | None = None, remedy: str = "") -> None:
+        """Keep the message, the error and the remedy."""
         super().__init__(text)
-        self.error = error
+        self.error, self.remedy = error, remedy
 
 
 class FailedBackward(Failed):
@@ -101,6 +103,7 @@ class Patient:
         self.rounding = 0.0  # how coarse its numbers were found to be
         self.max_length = max_length
         self.dtype = torch.float64
+        self._state = None if self.module is None else State(self.module)
         self.weights: Tensor | None = None  # what the last answer returned besides the output
         self.changed: set[str] = set()  # arguments that were changed in place
         self.n, self.m = min(5, max_length), min(7 if self.kind == "cross" else 5, max_length)
@@ -109,6 +112,21 @@ class Patient:
             self.n = self.m = self.length
         # Another size than all others, so that no wrong axis fits by chance.
         self.b = next(b for b in range(2, 6) if b not in (num_heads, self.n, self.m))
+
+    def reach(self) -> None:
+        """Make sure that its parameters are where the inputs are.
+
+        Raises:
+            Failed: they are on another device.
+        """
+        here = torch.get_default_device()
+        tensors = () if self.module is None else self.module.parameters()
+        away = next((x.device for x in tensors if x.device.type != here.type), None)
+        if away is not None:
+            text = f"its parameters are on {away}, and the inputs on {here}"
+            remedy = "Build it there: parameters on meta hold no numbers."
+            remedy = remedy if away.type == "meta" else f"Move it: `.to({str(here)!r})`."
+            raise Failed(text, RuntimeError(text), remedy)
 
     @property
     def tolerance(self) -> float:
@@ -154,10 +172,15 @@ class Patient:
             arguments += [given.key] if self.kind == "cross" and not self.memory else []
             arguments += [given.value] if self.kind == "cross" else []
             arguments += [hidden] if self.kind != "causal" else []
+            if self._state is not None:
+                self._state.note()
             try:
                 result = self.attend(*arguments)
             except Exception as error:
                 raise Failed(describe(error), error) from error
+            finally:
+                if self._state is not None:
+                    self._state.put_back()
         for name in ("query", "key", "value"):
             if not torch.equal(getattr(given, name).detach(), getattr(inputs, name).detach()):
                 self.changed.add("x" if self.kind != "cross" else name)
@@ -226,28 +249,34 @@ class Patient:
         return self.gap(found, expected) <= self.tolerance
 
     @contextlib.contextmanager
-    def admitted(self) -> Iterator[None]:
-        """Examine in evaluation mode, in float64 if it can be; put everything back afterwards."""
-        with torch.random.fork_rng(devices=[]), _left_as_it_was(self.module):
+    def admitted(self, as_it_is: bool = False) -> Iterator[None]:
+        """Examine in evaluation mode, in float64 if it can be; put everything back afterwards.
+
+        Args:
+            as_it_is: leave its weights and its dtype, to find out whether it can be called.
+        """
+        own = [] if self.module is None else [x.dtype for x in self.module.parameters()]
+        dtypes = [*own[:1], torch.float32, torch.bfloat16, torch.float16]
+        with torch.random.fork_rng(devices=[]), left_as_it_was(self.module):
             torch.manual_seed(0)
             if self.module is not None:
                 self.module.eval()
-                own = next((x.dtype for x in self.module.parameters()), torch.float32)
-                _give_size(self.module)
-            else:
-                own = torch.float32
-            with self.converted(torch.float64):
-                if self.works():
+            if self.module is not None and not as_it_is:
+                give_size(self.module)
+            for dtype in () if as_it_is else (torch.float64, *dtypes):
+                with self.converted(dtype):
+                    if not self.works():
+                        continue
                     yield
                     return
-            self.dtype = own
+            self.dtype = dtypes[0]
             yield
 
     def works(self) -> bool:
         """Tell whether a call in the current dtype works at all."""
         try:
             return self.ask(self.draw(0)).dtype == self.dtype
-        except Failed:
+        except (Failed, NotAsked):
             return False
 
     @contextlib.contextmanager
@@ -255,7 +284,7 @@ class Patient:
         """Run the block in another dtype."""
         before, self.dtype = self.dtype, dtype
         try:
-            with _left_as_it_was(self.module):
+            with left_as_it_was(self.module):
                 if self.module is not None:
                     self.module.to(dtype)
                 yield
@@ -265,8 +294,8 @@ class Patient:
     @contextlib.contextmanager
     def dropping(self, probability: float) -> Iterator[int]:
         """Set every dropout that can be found, and yield how many there are."""
-        found: list[tuple[nn.Module, str, float]] = []
-        for part in self.module.modules() if self.module is not None else ():
+        found: list[tuple[Any, str, float]] = []
+        for part in settable(self.module):
             for name, value in vars(part).items():
                 named = "drop" in name.lower() or (name == "p" and "Dropout" in type(part).__name__)
                 if named and isinstance(value, float) and 0 <= value < 1:
@@ -278,51 +307,6 @@ class Patient:
         finally:
             for part, name, value in found:
                 setattr(part, name, value)
-
-
-@contextlib.contextmanager
-def _left_as_it_was(module: nn.Module | None) -> Iterator[None]:
-    """Put back parameters, their gradients, buffers and modes, the very same tensors."""
-    if module is None:
-        yield
-        return
-    parts = list(module.modules())
-    modes = [part.training for part in parts]
-    tensors = [(x, x.data, x.grad) for x in module.parameters()]
-    buffers = [(part, name, x) for part in parts for name, x in part._buffers.items()]
-    values = [None if x is None else x.clone() for _, _, x in buffers]
-    for x, _, _ in tensors:
-        x.grad = None  # converting a parameter would convert its gradient in place
-    try:
-        yield
-    finally:
-        for x, data, grad in tensors:
-            x.data = data
-            x.grad = grad
-        for (part, name, buffer), value in zip(buffers, values, strict=True):
-            part._buffers[name] = buffer
-            if buffer is not None and value is not None:
-                buffer.data.copy_(value)
-        for part, mode in zip(parts, modes, strict=True):
-            part.training = mode
-
-
-def _give_size(module: nn.Module) -> None:
-    """Make weights that are zero or tiny as large as usual: an effect that is zero shows nothing.
-
-    Runs inside ``_left_as_it_was``, on new tensors.
-    """
-    source = torch.Generator().manual_seed(0)
-    for x in module.parameters():
-        if not x.is_floating_point() or not x.numel():
-            continue
-        usual = x.shape[-1] ** -0.5 if x.dim() > 1 else 0.1
-        size = x.data.double().square().mean().sqrt().item()
-        if size == 0:
-            drawn = torch.randn(x.shape, generator=source, dtype=torch.float64)
-            x.data = (drawn * usual).to(x)
-        elif x.dim() > 1 and size < usual / 3:
-            x.data = x.data * (usual / size)
 
 
 def describe(error: BaseException) -> str:

@@ -1,18 +1,20 @@
 """A configuration object that answers what a constructor reads."""
 
 import argparse
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from annotated_attention.doctor.names import plain_name, role_of, said_by, usual
 
-# What a name says that has nothing to do with sizes: the first whose text is found in it.
+# What a name says that has nothing to do with sizes: the first that is found in it.
 _GUESSES: dict[str, Any] = {
     "attn_implementation": "eager", "eps": 1e-6, "theta": 10000.0, "rope_base": 10000.0,
-    "norm_type": "layernorm", "act": "gelu", "initializer_range": 0.02, "init_std": 0.02,
+    "norm_type": "layernorm", "act(ivation)?(_f|$)|act_": "gelu", "initializer_range": 0.02,
     "dtype": None, "device": None, "window": None, "type": None, "implementation": "eager",
     "scale": None, "layers": 1, "clip": None, "softcap": None, "alibi": False, "flash": False,
-    "rotary": False, "rope": False, "depth": 1, "mode": None, "ratio": 1.0, "std": 0.02,
+    "rotary": False, "rope": False, "depth": 1, "mode$": None, "ratio": 1, "rate": 1, "stride": 1,
+    "kernel": 1, "dilation": 1, "expansion": 1, "std": 0.02,
 }  # fmt: skip
 _FLAGS = ("use_", "is_", "with_", "add_", "has_", "do_", "enable", "no_", "output_", "return_",
           "need_", "qk_norm", "gradient_", "tie_", "norm")  # fmt: skip
@@ -30,11 +32,15 @@ def guess(name: str, options: argparse.Namespace) -> Any:
         found = usual(role, options)
         if found is not None:
             return found
+    if re.match(r"scaled?_|use_scal", plain):
+        return True
     if plain.startswith(_FLAGS) or plain.endswith(("_norm", "_flag")):
         return False
     for text, value in _GUESSES.items():
-        if text in plain:
+        if re.search(text, plain):
             return value
+    if plain.endswith("temperature"):
+        return (options.embed_dim // options.num_heads) ** 0.5
     if role := said_by(name):
         return usual(role, options)
     raise KeyError(name)
@@ -91,10 +97,14 @@ class Settings:
 
     def _answer(self, name: str) -> Any:
         options, _, base, read = self.__dict__["__asked__"]
+        if name in read:
+            return read[name]
         value = usual(role_of(name), options)
         value = getattr(base, name, _UNKNOWN) if value is None else value
+        if hasattr(value, "__dict__") and not callable(value):  # a group of settings
+            value = Settings(options, self.__dict__["__asked__"][1], value)
         if value is not _UNKNOWN and not callable(value):
-            read[name] = value
+            read[name] = self.__dict__[name] = value
         return value
 
     def settle(self, name: str) -> None:

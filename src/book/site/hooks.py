@@ -25,12 +25,12 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer
 
 from annotated_attention.display import assets
 from book.run import scripts
-from book.site import card, contents, glossary, katex, pages, sheet, start, takeaway
+from book.site import card, contents, glossary, katex, pages, sheet, signs, start, takeaway
 from book.site.contents import Chapter
 
 log = logging.getLogger("mkdocs.book")
 # Pages without links to the glossary: what leads elsewhere, and lists to look something up in.
-PLAIN = {"index", "glossary", "references", "contributing", sheet.NAME}
+PLAIN = {"index", "symptoms", "glossary", "references", "contributing", sheet.NAME}
 
 
 class Notebook(File):
@@ -102,6 +102,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     elif page.file.name == sheet.NAME:
         page.meta["description"] = sheet.ABOUT
         page.meta["hide"] = ["toc"]  # one look shows what there is
+    elif signs.PLACE in markdown:
+        markdown = markdown.replace(signs.PLACE, signs.write(config.extra["chapters"]))
     # In the repository the pages lie one folder deeper than the notebooks' pages are here.
     return re.sub(r"\]\(\.\./((?:\.\./)*notebooks/)", r"](\1", markdown)
 

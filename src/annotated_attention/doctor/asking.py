@@ -1,0 +1,93 @@
+"""From the command line to a report: load, build, adapt, examine; what fails is a finding."""
+
+import argparse
+import pydoc
+from dataclasses import replace
+from typing import Any
+
+from annotated_attention.doctor.arguments import adapt
+from annotated_attention.doctor.construction import build
+from annotated_attention.doctor.examination import examine
+from annotated_attention.doctor.loading import Expired, contained, load
+from annotated_attention.doctor.model import ModelReport, examine_model
+from annotated_attention.doctor.names import Unasked, named_parameters
+from annotated_attention.doctor.patient import describe
+from annotated_attention.doctor.preparation import prepare
+from annotated_attention.doctor.report import UNASKED, Finding, Report
+
+
+def examined(options: argparse.Namespace) -> Report:
+    """Load, build, adapt and examine; what fails on the way is a finding."""
+    path, _, name = options.target.rpartition(":")
+    notes: list[str] = []
+    try:
+        with contained(options.timeout):
+            report = examine(
+                prepare(load(path, name), options, notes),
+                embed_dim=options.embed_dim,
+                num_heads=options.num_heads,
+                kind=options.kind,
+                max_length=options.max_length,
+                context_dim=options.context_dim,
+                reference=_reference(options) if options.reference else None,
+            )
+        return replace(report, called=tuple(notes))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the code of others raises
+        return _failed(name, error, notes)
+
+
+def examined_model(options: argparse.Namespace) -> Report | ModelReport:
+    """Have a model and its inputs made, and examine every attention in it."""
+    path, _, name = options.model.rpartition(":")
+    try:
+        with contained(options.timeout):
+            return _examined_model(load(path, name)(), name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return _failed(name, error, [])
+
+
+def _examined_model(made: Any, name: str) -> ModelReport:
+    if not isinstance(made, tuple) or len(made) != 2:
+        remedy = "Return two things: the model, and its inputs as a tuple or a dictionary."
+        raise Unasked("construction", f"{name} returns {type(made).__name__}", remedy)
+    model, inputs = made
+    if isinstance(inputs, dict):
+        return examine_model(model, **inputs)
+    return examine_model(model, *(inputs if isinstance(inputs, tuple) else (inputs,)))
+
+
+def _reference(options: argparse.Namespace) -> Any:
+    """Load, build and adapt the trusted implementation, with those options that it takes."""
+    path, _, name = options.reference.rpartition(":")
+    target = load(path, name) if path else pydoc.locate(name)
+    if target is None:
+        raise Unasked("import", f"there is no {name}", "Name a class: `--reference file.py:Class`.")
+    known = named_parameters(target)
+    init = [pair for pair in options.init if pair[0] in known]
+    module = build(target, argparse.Namespace(**{**vars(options), "init": init}), [])
+    called = named_parameters(getattr(module, "forward", module))
+    call = [pair for pair in options.call if pair[0] in called]
+    return adapt(module, argparse.Namespace(**{**vars(options), "call": call}), [])
+
+
+def _failed(name: str, error: BaseException, notes: list[str]) -> Report:
+    """Report that something failed before it could be examined."""
+    remedy = "Give the kind that fits, or write an adapter and call `examine` from Python."
+    reason = error if isinstance(error, Unasked) else Unasked("call", describe(error), remedy)
+    if isinstance(error, Expired):
+        more = "Give it more time, as in `--timeout 600`, if it needs it."
+        reason = Unasked("call", f"it did not come to an end in time: {describe(error)}", more)
+    finding = Finding(
+        f"{reason.step}-fails",
+        UNASKED,
+        f"{reason.step} fails",
+        str(reason),
+        remedy=reason.remedy,
+        test=reason.step,
+    )
+    left = (f"everything behind its {reason.step}",)
+    return Report(name, (finding,), left, {reason.step: UNASKED}, called=tuple(notes))

@@ -1,0 +1,180 @@
+"""Find out which form of a mask an implementation takes: its axes, and what True means."""
+
+import argparse
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from annotated_attention.doctor import adapters, situations
+from annotated_attention.doctor.adapted import masks_of
+from annotated_attention.doctor.influence import counts, moves, reactions
+from annotated_attention.doctor.names import SHAPES, plain_name
+from annotated_attention.doctor.patient import Failed, NotAsked, Patient
+
+_SHAPED: dict[str, Callable[[Any, int], Any]] = {
+    "bnm": lambda attend, heads: attend,
+    "b1nm": lambda attend, heads: adapters.for_each_head(attend),
+    "bhnm": adapters.folded,
+    "nm": lambda attend, heads: adapters.for_all_samples(attend),
+    "bm": lambda attend, heads: adapters.for_all_queries(attend),
+    "b11m": lambda attend, heads: adapters.with_mask(
+        attend, lambda mask: mask[:, None, None, 0], "padding"
+    ),
+}
+_MEANT: dict[str, Callable[[Any], Any]] = {
+    "blocked": lambda attend: attend,
+    "allowed": adapters.allowed,
+    "additive": adapters.additive,
+}
+_AXES = {"bnm": "(b, n, m)", "b1nm": "(b, 1, n, m)", "bhnm": "(b * h, n, m)", "nm": "(n, m)",
+         "bm": "(b, m)", "b11m": "(b, 1, 1, m)"}  # fmt: skip
+_MEANS = {
+    "blocked": "True = blocked",
+    "allowed": "True = allowed (`--mask blocked` says otherwise)",
+    "additive": "added to the scores",
+}
+
+
+def forms(
+    adapted: Any, name: str, options: argparse.Namespace
+) -> Iterator[tuple[tuple[str, str], Any]]:
+    """Give the forms of a mask, shape by shape, and within a shape meaning by meaning."""
+    given, h = options.mask_shape, options.num_heads
+    shapes = list(SHAPES) if given == "auto" else [given]
+    meanings = [options.mask]
+    if options.mask == "auto":
+        meanings = _meanings(name)
+        if given == "auto" and meanings[0] == "additive":
+            shapes = ["b1nm", *(x for x in shapes if x != "b1nm")]
+    for shape in shapes:
+        for numbers in (False, True):
+            for meaning in meanings:
+                if numbers and meaning == "additive":
+                    continue
+                form = adapters.numbers(adapted) if numbers else adapted
+                if meaning == "additive" and "attention_mask" in name:
+                    form = adapters.additive(form, finite=True)
+                else:
+                    form = _MEANT[meaning](form)
+                yield (shape, meaning), _SHAPED[shape](form, h)
+
+
+def masked(
+    adapted: Any,
+    name: str,
+    options: argparse.Namespace,
+    notes: list[str],
+    always: bool = False,
+) -> Any:
+    """Adapt the mask to the form that it takes; try what no option says. None: it takes none.
+
+    Among the meanings of the first shape that works, that which hides what is blocked counts.
+
+    Args:
+        adapted: takes tensors and the mask, as they are.
+        name: the argument that takes the mask.
+        options: what is said about masks, and the sizes.
+        notes: gets a sentence on what was found out.
+        always: whether a mask has to be given.
+    """
+    causal = options.kind == "causal"
+    for needed in (True,) if always else (False, True):
+        works: dict[tuple[str, str], Any] = {}
+        for form, candidate in forms(adapted, name, options):
+            if works and next(iter(works))[0] != form[0]:
+                break
+            if causal and masks_of(candidate) == "padding":
+                continue
+            made = adapters.always_masked(candidate) if needed else candidate
+            if form not in works and answers(made, options):
+                works[form] = made
+        if works:
+            hides = [form for form in works if _hides(works[form], options)]
+            hides.sort(key=lambda form: form[1] == "additive")  # added numbers may be truths, too
+            chosen = (hides or [*works])[0]
+            if hides and options.mask == "auto":
+                axes = _AXES[chosen[0]]
+                notes.append(f"`{name}` is {axes}, {_MEANS[chosen[1]]}")
+            return works[chosen]
+    return None
+
+
+def _meanings(name: str) -> list[str]:
+    """Return what True in a mask of this name may mean, the likeliest first."""
+    plain = plain_name(name)
+    if re.search("block|padding|pad_mask|is_pad|future|look_ahead", plain):
+        return ["blocked"]
+    if re.search("allow|valid|keep|visible", plain):
+        return ["allowed"]
+    if plain == "attention_mask" or "bias" in plain:
+        return ["additive", "blocked", "allowed"]
+    return ["blocked", "allowed", "additive"]
+
+
+def patient_of(attend: Any, kind: str, options: argparse.Namespace) -> Patient:
+    """Return something that can be asked, of the sizes in the options."""
+    e, h = options.embed_dim, options.num_heads
+    return Patient(attend, e, h, kind, None, options.max_length, options.context_dim)
+
+
+def error_of(attend: Any, options: argparse.Namespace) -> BaseException | None:
+    """Return what a call without a mask raises; None if it is answered."""
+    kind = options.kind
+    bare = attend if kind == "causal" else adapters.without_mask(attend)
+    patient = patient_of(bare, kind, options)
+    with patient.admitted(as_it_is=True):
+        try:
+            patient.ask(patient.draw(1))
+        except Failed as failure:
+            return failure.error or failure
+        except NotAsked as reason:
+            return reason
+    return None
+
+
+def hides_something(attend: Any, options: argparse.Namespace) -> bool:
+    """Tell whether some tokens do not see each other although there is no mask."""
+    patient = patient_of(attend, "causal", options)
+    with patient.admitted():
+        try:
+            inputs = patient.draw(1)
+            own = torch.arange(len(inputs.query))
+            return not counts(reactions(patient, inputs)["query"])[own, :, own].all()
+        except Failed:
+            return False
+
+
+def _kind(options: argparse.Namespace) -> str:
+    return "self" if options.kind == "causal" else str(options.kind)
+
+
+def answers(attend: Any, options: argparse.Namespace) -> bool:
+    """Tell whether calls with and without such masks work, at sizes that do not fit by chance."""
+    patient = patient_of(attend, _kind(options), options)
+    with patient.admitted(as_it_is=True):
+        try:
+            for case in (situations.free(patient), *situations.masked(patient)):
+                patient.ask(case.inputs, case.blocked)
+        except Failed:
+            return False
+    return True
+
+
+def _hides(attend: Any, options: argparse.Namespace) -> bool:
+    """Tell whether exactly the keys that are blocked have no influence."""
+    patient = patient_of(attend, _kind(options), options)
+    with patient.admitted():
+        for case in situations.masked(patient):
+            assert case.blocked is not None
+            try:
+                moved = moves(patient, case.inputs, case.blocked) > 100 * patient.tolerance
+            except Failed:
+                return False
+            apart = torch.ones_like(case.blocked)
+            if patient.kind != "cross":
+                apart &= ~torch.eye(patient.n, dtype=torch.bool)
+            if ((moved == case.blocked) & apart).any():
+                return False
+    return True

@@ -1,0 +1,127 @@
+"""Adapt attention whose tokens lie in other axes than (b, n, e).
+
+As with the other adapters, each takes a callable and returns a callable; masks stay as they are.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from annotated_attention.doctor.adapted import Adapted, output_of
+
+__all__ = ["channel_first", "heads_apart", "laid_out", "one_by_one"]
+
+
+def channel_first(attend: Callable[..., Any], image: bool = False) -> Adapted:
+    """Adapt attention on (b, e, n), or on images of (b, e, n, 1), that returns the same.
+
+    Args:
+        attend: what to call.
+        image: whether it takes images, (b, e, height, width).
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import layouts
+        >>> def attend(x):
+        ...     print("it takes", *x.shape)
+        ...     return x
+        >>> layouts.channel_first(attend, image=True)(torch.randn(2, 5, 24)).shape
+        it takes 2 24 5 1
+        torch.Size([2, 5, 24])
+    """
+    if image:
+        return laid_out(attend, lambda x: x.mT.unsqueeze(-1), lambda x: x.flatten(2).mT)
+    return laid_out(attend, lambda x: x.mT, lambda x: x.mT)
+
+
+def heads_apart(attend: Callable[..., Any], num_heads: int) -> Adapted:
+    """Adapt attention on heads that are split already, (b, h, n, d), that returns the same.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import layouts
+        >>> def attend(q, k, v):
+        ...     print("it takes", *q.shape)
+        ...     return v
+        >>> layouts.heads_apart(attend, 4)(*torch.randn(3, 2, 5, 24)).shape
+        it takes 2 4 5 6
+        torch.Size([2, 5, 24])
+    """
+
+    def split(x: Tensor) -> Tensor:
+        return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
+    return laid_out(attend, split, lambda x: x.transpose(1, 2).flatten(2))
+
+
+def one_by_one(attend: Callable[..., Any]) -> Adapted:
+    """Adapt attention on one sequence, (n, e), that returns (n, e): it is called for each sample.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import layouts
+        >>> def attend(x, blocked):
+        ...     print("it takes", *x.shape)
+        ...     return x
+        >>> layouts.one_by_one(attend)(torch.randn(2, 5, 24), None).shape
+        it takes 5 24
+        it takes 5 24
+        torch.Size([2, 5, 24])
+    """
+
+    def call(*inputs: Any) -> Any:
+        shape = inputs[0].shape[1:]
+        found: list[Any] = []
+        for i in range(inputs[0].size(0)):
+            sample = [x[i] if isinstance(x, Tensor) else x for x in inputs]
+            found.append(output_of(attend(*sample), shape)[0])
+        return torch.stack(found) if all(isinstance(x, Tensor) for x in found) else found[0]
+
+    return Adapted(call, attend)
+
+
+def _ends_with_a_mask(inputs: tuple[Any, ...]) -> bool:
+    """Tell whether the last of some inputs is a mask: an added one is as real as tokens are."""
+    last, others = inputs[-1], inputs[:-1]
+    if not others or last is None or not last.is_floating_point():
+        return bool(others)
+    by_key = last.shape[-1] == others[-1].size(1)
+    return len(inputs) == 4 or (by_key and (len(inputs) == 2 or last.shape != others[-1].shape))
+
+
+def laid_out(
+    attend: Callable[..., Any],
+    into: Callable[[Tensor], Tensor],
+    back: Callable[[Tensor], Tensor],
+) -> Adapted:
+    """Adapt attention with another layout; masks stay as they are.
+
+    Args:
+        attend: what to call.
+        into: makes what it takes from (b, n, e).
+        back: makes (b, n, e) from what it returns.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import layouts
+        >>> def flat(x):
+        ...     print("it takes", *x.shape)
+        ...     return x
+        >>> adapted = layouts.laid_out(flat, lambda x: x.flatten(1), lambda x: x.view(2, 5, 24))
+        >>> adapted(torch.randn(2, 5, 24)).shape
+        it takes 2 120
+        torch.Size([2, 5, 24])
+    """
+
+    def call(*inputs: Any) -> Any:
+        count = len(inputs) - _ends_with_a_mask(inputs)
+        tokens = [into(x) for x in inputs[:count]]
+        result = attend(*tokens, *inputs[count:])
+        output, rest = output_of(result, tokens[0].shape)
+        if not isinstance(output, Tensor):
+            return result
+        return (back(output), *rest) if rest else back(output)
+
+    return Adapted(call, attend)

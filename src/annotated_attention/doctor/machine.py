@@ -1,0 +1,73 @@
+"""A verdict that a machine can use: JSON of a stable form, and the exit code."""
+
+from typing import Any
+
+import torch
+
+from annotated_attention import __version__
+from annotated_attention.doctor.model import ModelReport
+from annotated_attention.doctor.report import Finding, Report
+
+VERSION = 1  # of the form: it rises when a key goes or changes its meaning, not when one is added
+
+
+def exit_code(report: Report | ModelReport) -> int:
+    """Give 1 if something is wrong, else 2 if something could not be called, else 0.
+
+    Examples:
+        >>> from annotated_attention.doctor import Report
+        >>> from annotated_attention.doctor.machine import exit_code
+        >>> exit_code(Report("mine"))
+        0
+    """
+    reports = report.examined if isinstance(report, ModelReport) else (report,)
+    if any(x.asked and not x.ok for x in reports):
+        return 1
+    return 0 if report.ok else 2
+
+
+def as_data(report: Report | ModelReport) -> dict[str, Any]:
+    """Give a report as what JSON can hold.
+
+    Examples:
+        >>> from annotated_attention.doctor import Report
+        >>> from annotated_attention.doctor.machine import as_data
+        >>> data = as_data(Report("mine"))
+        >>> data["version"], data["name"], data["ok"], data["exit_code"]
+        (1, 'mine', True, 0)
+    """
+    versions = {"annotated_attention": __version__, "torch": torch.__version__}
+    return {"version": VERSION, **_verdict(report), "versions": versions}
+
+
+def _verdict(report: Report | ModelReport) -> dict[str, Any]:
+    data = {
+        "name": report.name,
+        "verdict": report.verdict,
+        "ok": report.ok,
+        "asked": report.asked,
+        "exit_code": exit_code(report),
+        "not_examined": list(report.not_examined),
+    }
+    if isinstance(report, ModelReport):
+        return data | {"reports": {path: _verdict(x) for path, x in report.items()}}
+    return data | {
+        "findings": [_finding(finding) for finding in report.findings],
+        "results": dict(report.results),
+        "agreement": report.agreement,
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    where = finding.where
+    return {
+        "code": finding.code,
+        "severity": finding.severity,
+        "symptom": finding.symptom,
+        "evidence": finding.evidence,
+        "cause": finding.cause,
+        "remedy": finding.remedy,
+        "test": finding.test,
+        "where": where and {"file": where.file, "line": where.line, "text": where.text},
+        "explains": list(finding.explains),
+    }

@@ -1,0 +1,296 @@
+"""Examine the attentions inside a model, each with the arguments that the model gives it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from annotated_attention.doctor import adapters
+from annotated_attention.doctor.examination import examine_patient
+from annotated_attention.doctor.influence import counts, reactions
+from annotated_attention.doctor.patient import Failed, Patient
+from annotated_attention.doctor.recording import Call, record
+from annotated_attention.doctor.replay import Replay, Replayed
+from annotated_attention.doctor.report import CONVENTION, UNASKED, WRONG, Finding, Report
+from annotated_attention.mistakes import MISTAKES
+from annotated_attention.multihead import MultiheadAttention
+
+Sizes = tuple[int, int, int]
+_MOST_TOKENS = 32  # in all samples together: each of them is asked about by itself
+_FEWER = (2, 6)  # the samples and tokens that are kept of more
+
+
+@dataclass(frozen=True, repr=False)
+class ModelReport(Mapping[str, Report]):
+    """The reports on all attentions of a model, by their paths in it.
+
+    Attentions that differ in nothing but their weights share one report.
+
+    Attributes:
+        name: the model's class.
+        reports: path to report.
+        not_examined: what looks like attention and could not be examined, and why.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import ModelReport, examine_model
+        >>> layer = torch.nn.TransformerEncoderLayer(24, 4, 32, batch_first=True)
+        >>> model = torch.nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+        >>> report = examine_model(model, torch.randn(2, 5, 24))
+        >>> isinstance(report, ModelReport), list(report)[0], len(report)
+        (True, 'layers.0.self_attn', 3)
+        >>> print(report.verdict)
+        ✓ TransformerEncoder: 3 attentions, 1 kind, nothing wrong
+    """
+
+    name: str
+    reports: Mapping[str, Report]
+    not_examined: tuple[str, ...] = ()
+
+    def __getitem__(self, path: str) -> Report:
+        """Give the report on the attention at a path."""
+        return self.reports[path]
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the paths, in the order in which the model calls them."""
+        return iter(self.reports)
+
+    def __len__(self) -> int:
+        """Count the attentions."""
+        return len(self.reports)
+
+    @property
+    def examined(self) -> tuple[Report, ...]:
+        """Each report once."""
+        return tuple({id(report): report for report in self.reports.values()}.values())
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is an attention, all could be called, and nothing is wrong."""
+        return self.asked and all(report.ok for report in self.examined)
+
+    @property
+    def asked(self) -> bool:
+        """Whether there is an attention, and all could be called."""
+        return bool(self.reports) and all(report.asked for report in self.examined)
+
+    @property
+    def verdict(self) -> str:
+        """The result in one line."""
+        if not self.reports:
+            return f"✗ {self.name}: no attention is found in it"
+        wrong = sum(report.asked and not report.ok for report in self.examined)
+        unasked = sum(not report.asked for report in self.examined)
+        kinds = len(self.examined)
+        parts = [
+            f"{len(self)} attention{'s' * (len(self) > 1)}",
+            f"{kinds} kind{'s' * (kinds > 1)}",
+        ]
+        parts += [f"{wrong} wrong"] if wrong else []
+        parts += [f"{unasked} could not be asked"] if unasked else []
+        parts += ["nothing wrong"] if self.ok else []
+        return f"{'✓' if self.ok else '✗'} {self.name}: {', '.join(parts)}"
+
+    def __str__(self) -> str:
+        """Show all reports as text."""
+        left = ["\n".join(["not examined", *(f"  - {reason}" for reason in self.not_examined)])]
+        return "\n\n".join(
+            [self.verdict, *map(str, self.examined), *(left if self.not_examined else [])]
+        )
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Show all reports as HTML."""
+        return "".join(report._repr_html_() for report in self.examined)
+
+
+def examine_model(model: nn.Module, *inputs: Any, **options: Any) -> ModelReport:
+    """Run a model once, and examine each attention inside it with the model's own arguments.
+
+    Attentions are found by what they compute. Each is called again with the rotations, caches and
+    settings that the model gave it; the hidden states are drawn, and so is the mask where it has
+    one. Batch and length are the model's, so short inputs with sizes that differ from each other
+    and from the number of heads show most; of more than 32 tokens a few are kept.
+
+    Args:
+        model: any module; its weights, modes and buffers are the same afterwards as before.
+        *inputs: what the model is called with.
+        **options: what the model is called with by name.
+
+    Returns:
+        A mapping from the path of each attention to its report. Attentions that differ in nothing
+        but their weights are examined once, with the weights of the first.
+
+    Raises:
+        Exception: whatever the model raises when it is called.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import TransformerDecoderLayer
+        >>> from annotated_attention.doctor import examine_model
+        >>> layer = TransformerDecoderLayer(24, 4, 32, batch_first=True)
+        >>> reports = examine_model(layer, torch.randn(2, 5, 24), torch.randn(2, 7, 24))
+        >>> for path, report in reports.items():
+        ...     print(path, report.ok)
+        self_attn True
+        multihead_attn True
+    """
+    calls, homeless = record(model, inputs, options)
+    groups: list[list[Call]] = []
+    for call in calls:
+        alike = next((group for group in groups if group[0].likeness == call.likeness), None)
+        if alike is None:
+            groups.append([call])
+        else:
+            alike.append(call)
+    found: dict[str, Report] = {}
+    for group in groups:
+        times = f" × {len(group)}" if len(group) > 1 else ""
+        name = f"{type(group[0].module).__name__} at {group[0].path or 'the top'}{times}"
+        found |= dict.fromkeys(
+            [call.path for call in group], replace(_examined(group[0]), name=name)
+        )
+    found = _agreed(found, {call.path: type(call.module) for call in calls})
+    reason = "a softmax runs in it, and nothing around it takes hidden states of (b, n, e)"
+    left = tuple(f"{path or 'the model'}: {reason}" for path in homeless)
+    reports = {call.path: found[call.path] for call in calls}
+    return ModelReport(type(model).__name__, reports, left)
+
+
+def _agreed(reports: dict[str, Report], classes: dict[str, type]) -> dict[str, Report]:
+    """Take a missing scale for a convention where the same class has it by convention elsewhere.
+
+    Where a bias is added to the scores, the model was trained for them as they are.
+    """
+    by_convention = {
+        classes[path] for path, report in reports.items() if "scale-by-convention" in report.codes
+    }
+    changed = {
+        id(report): replace(report, findings=tuple(map(_by_convention, report.findings)))
+        for path, report in reports.items()
+        if classes[path] in by_convention
+    }
+    return {path: changed.get(id(report), report) for path, report in reports.items()}
+
+
+def _by_convention(finding: Finding) -> Finding:
+    if finding.code != "no-scale":
+        return finding
+    cause = "the same class computes like this beside a bias, where the scale is a convention"
+    return replace(finding, code="scale-by-convention", severity=CONVENTION, cause=cause, remedy="")
+
+
+def _examined(call: Call) -> Report:
+    """Examine one attention, in the way in which the model calls it."""
+    shape = call.arguments[call.states[0]].shape
+    if call.output != shape:
+        output = None if call.output is None else tuple(call.output)
+        return _unasked(call, f"it takes {tuple(shape)} and returns {output}")
+    if isinstance(call.module, nn.MultiheadAttention | MultiheadAttention):
+        return _asked(call, adapters.torch_like(call.module), "cross", None)
+    replay = Replay(call)
+    if not replay.kind:
+        return _unasked(call, f"it takes {len(call.states)} hidden states")
+    free = replay.attend(masked=False)
+    try:
+        sizes = _sizes(call, free, replay)
+    except Failed as failure:
+        return _unasked(call, str(failure))
+    alone = replay.kind == "self"
+    if alone and _hides_the_future(_patient(call, free, "causal", sizes)):
+        return _asked(call, free, "causal", sizes)
+    masked = replay.mask is not None
+    report = _asked(call, replay.attend(masked), replay.kind, sizes)
+    own = _own_mask(replay) if alone else None
+    found = [_hidden_by(finding, replay.hiding) for finding in report.findings]
+    return replace(report, findings=(*([own] if own else []), *found))
+
+
+def _hidden_by(finding: Finding, names: list[str]) -> Finding:
+    """Allow for what may hide keys beside the mask, such as the lengths of the sequences."""
+    if finding.code != "visible-unseen" or not names:
+        return finding
+    cause = f"the model gives it {', '.join(f'`{name}`' for name in names)}, which may hide them"
+    return replace(finding, severity=CONVENTION, cause=cause, remedy="")
+
+
+def _own_mask(replay: Replay) -> Finding | None:
+    """Find a causal mask that is off by one, as the model made it."""
+    blocked = replay.blocked()
+    n = 0 if blocked is None else blocked.size(-1)
+    if blocked is None or n < 4:
+        return None
+    ahead, next_but_one = (torch.ones(n, n, dtype=torch.bool).triu(x) for x in (1, 2))
+    code = ""
+    if blocked[:, next_but_one].all() and not blocked[:, ahead].all():
+        code, symptom = "causal-off-by-one", "the mask that the model makes shows the next token"
+    elif blocked[:, ahead].all() and blocked.diagonal(dim1=1, dim2=2).all() and not blocked.all():
+        code, symptom = (
+            "causal-hides-itself",
+            "the mask that the model makes hides each token itself",
+        )
+    if not code:
+        return None
+    entry = MISTAKES[code]
+    return Finding(code, WRONG, symptom, "", entry.title, entry.remedy, "blocked")
+
+
+def _unasked(call: Call, why: str) -> Report:
+    remedy = "Write an adapter for it, and give that to `examine`."
+    finding = Finding("fails", UNASKED, "it cannot be called again", why, "", remedy, "answers")
+    return Report(call.path, (finding,), ("everything else",), {"answers": UNASKED})
+
+
+def _asked(call: Call, attend: Callable[..., Any], kind: str, sizes: Sizes | None) -> Report:
+    return examine_patient(_patient(call, attend, kind, sizes))
+
+
+def _patient(call: Call, attend: Callable[..., Any], kind: str, sizes: Sizes | None) -> Patient:
+    width, other = (call.arguments[call.states[i]].size(-1) for i in (0, -1))
+    heads = 1 if width % call.num_heads else call.num_heads  # only the weights depend on it
+    if sizes is None:
+        return Patient(attend, width, heads, kind, call.module, 16)
+    length = max(2, *sizes[1:])
+    patient = Replayed(attend, width, heads, kind, call.module, length, other)
+    patient.b, patient.n, patient.m = sizes
+    return patient
+
+
+def _sizes(call: Call, attend: Callable[..., Any], replay: Replay) -> Sizes:
+    """Choose the model's own sizes, or fewer samples and tokens where that works.
+
+    Raises:
+        Failed: it works with neither.
+    """
+    b, n, m = recorded = replay.sizes
+    fewer = min(b, _FEWER[0]), min(n, _FEWER[1]), min(m, _FEWER[1])
+    many = b * max(n, m) > _MOST_TOKENS
+    for sizes in (fewer, recorded) if many else (recorded,):
+        patient = _patient(call, attend, replay.kind, sizes)
+        with patient.admitted():
+            try:
+                patient.ask(patient.draw(0))
+            except Failed:
+                if sizes == recorded:
+                    raise
+            else:
+                return sizes
+    return recorded
+
+
+def _hides_the_future(patient: Patient) -> bool:
+    """Tell whether fewer later tokens matter than earlier ones; a mistake may show some of them."""
+    with patient.admitted():
+        inputs = patient.draw(1)
+        own = torch.arange(patient.b)
+        seen = counts(reactions(patient, inputs)["query"][own, :, own])  # (b, n, n)
+    others = seen & ~torch.eye(patient.n, dtype=torch.bool)
+    seen_by_some = others.any(1, keepdim=True).expand_as(seen)  # which padding is not
+    future, past = (
+        float(seen[pairs].double().mean()) if pairs.any() else 0.0
+        for pairs in (seen_by_some.triu(1), seen_by_some.tril(-1))
+    )
+    return future < past

@@ -1,0 +1,145 @@
+"""The state of a module: put back after each call, and after the examination."""
+
+import contextlib
+import re
+from collections import deque
+from collections.abc import Iterator
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy as is_uninitialized
+
+_OF_TORCH = {*vars(nn.Module()), "training"} - {"_buffers"}
+_NO_HOLDERS = (type, FunctionType, MethodType, ModuleType, nn.Module, Tensor, str, int, float)
+_DEPTH = 3  # an object in an attribute of an object
+
+
+def is_lazy(module: nn.Module) -> bool:
+    """Tell whether a module has parameters that get their shapes with the first call."""
+    return any(is_uninitialized(x) for x in module.parameters())
+
+
+class State:
+    """The attributes and buffers of a module's parts, before a call.
+
+    Copies of tensors are kept from call to call, as long as nobody has written to them.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        """Keep the module."""
+        self.module = module
+        self._copies: dict[int, tuple[Tensor, int, Tensor]] = {}
+        self._before: list[tuple[Any, Any]] = []
+        self.changed: set[str] = set()
+
+    def note(self) -> None:
+        """Note how everything is."""
+        self._before = []
+        if is_lazy(self.module):
+            return
+        for part in self.module.modules():
+            own = {name: x for name, x in vars(part).items() if name not in _OF_TORCH}
+            self._note(vars(part), own, _DEPTH)
+
+    def _note(self, holder: Any, items: Any, depth: int) -> None:
+        self._before.append((holder, items))
+        for value in items.values() if isinstance(items, dict) else items:
+            if isinstance(value, Tensor):
+                self._copy(value)
+            elif isinstance(value, dict):
+                self._note(value, dict(value), depth - 1)
+            elif isinstance(value, list | set | deque):
+                self._note(value, list(value), depth - 1)
+            elif depth and hasattr(value, "__dict__") and not isinstance(value, _NO_HOLDERS):
+                self._note(vars(value), dict(vars(value)), depth - 1)
+
+    def _copy(self, x: Tensor) -> None:
+        known = self._copies.get(id(x))
+        if isinstance(x, nn.Parameter) or x.is_inference() or x.is_meta:
+            return
+        if known is None or known[0] is not x or known[1] != x._version:
+            self._copies[id(x)] = (x, x._version, x.detach().clone())
+
+    def put_back(self) -> None:
+        """Put everything back as it was noted, in the very same objects."""
+        for holder, items in self._before:
+            if isinstance(items, dict):
+                self._put_back(holder, items)
+            elif len(holder) != len(items) or any(
+                x is not y for x, y in zip(holder, items, strict=True)
+            ):
+                holder.clear()
+                (holder.update if isinstance(holder, set) else holder.extend)(items)
+        for key, (x, version, copy) in self._copies.items():
+            if x._version != version:
+                x.detach_()
+                x.copy_(copy)
+                self._copies[key] = (x, x._version, copy)
+
+    def _put_back(self, holder: dict[Any, Any], items: dict[Any, Any]) -> None:
+        for name in [x for x in holder if x not in items and x not in _OF_TORCH]:
+            self.changed.add(str(name))
+            del holder[name]
+        for name, value in items.items():
+            if holder.get(name, _NO_HOLDERS) is not value:
+                self.changed.add(str(name))
+                holder[name] = value
+
+
+def settable(module: nn.Module | None) -> list[Any]:
+    """Return the parts of a module, and the configurations that they keep."""
+    parts: list[Any] = [] if module is None else [*module.modules()]
+    kept = [x for part in parts for name, x in vars(part).items() if _is_configuration(name, x)]
+    return [*parts, *{id(x): x for x in kept}.values()]
+
+
+def _is_configuration(name: str, value: object) -> bool:
+    named = re.search(r"config|cfg|args|params|opt", name) is not None
+    return named and hasattr(value, "__dict__") and not isinstance(value, nn.Module | type)
+
+
+@contextlib.contextmanager
+def left_as_it_was(module: nn.Module | None) -> Iterator[None]:
+    """Put back parameters, their gradients, buffers and modes, the very same tensors."""
+    if module is None or is_lazy(module):
+        yield
+        return
+    parts = list(module.modules())
+    modes = [part.training for part in parts]
+    tensors = [(x, x.data, x.grad) for x in module.parameters()]
+    buffers = [(part, name, x) for part in parts for name, x in part._buffers.items()]
+    values = [None if x is None else x.clone() for _, _, x in buffers]
+    for x, _, _ in tensors:
+        x.grad = None  # converting a parameter would convert its gradient in place
+    try:
+        yield
+    finally:
+        for x, data, grad in tensors:
+            x.data = data
+            x.grad = grad
+        for (part, name, buffer), value in zip(buffers, values, strict=True):
+            part._buffers[name] = buffer
+            if buffer is not None and value is not None:
+                buffer.data.copy_(value)
+        for part, mode in zip(parts, modes, strict=True):
+            part.training = mode
+
+
+def give_size(module: nn.Module) -> None:
+    """Make weights that are zero or tiny as large as usual: an effect that is zero shows nothing.
+
+    Runs inside ``left_as_it_was``, on new tensors.
+    """
+    source = torch.Generator().manual_seed(0)
+    for x in () if is_lazy(module) else module.parameters():
+        if not x.is_floating_point() or not x.numel():
+            continue
+        usual = x.shape[-1] ** -0.5 if x.dim() > 1 else 0.1
+        size = x.data.double().square().mean().sqrt().item()
+        if size == 0:
+            drawn = torch.randn(x.shape, generator=source, dtype=torch.float64)
+            x.data = (drawn * usual).to(x)
+        elif x.dim() > 1 and size < usual / 3:
+            x.data = x.data * (usual / size)

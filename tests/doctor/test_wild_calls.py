@@ -1,0 +1,403 @@
+"""Attention as people write it is called with its kind and sizes alone."""
+
+import textwrap
+
+import pytest
+
+from annotated_attention.doctor.command import main
+
+HEAD = """
+import math
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Optional
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def split(x, h):
+    return x.unflatten(-1, (h, -1)).transpose(1, 2)
+
+
+def mix(q, k, v, added=0, blocked=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1)) + added
+    if blocked is not None:
+        scores = scores.masked_fill(blocked, -math.inf)
+    return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def future(x):
+    return torch.ones(x.size(1), x.size(1), dtype=torch.bool).triu(1)
+
+
+def turn(x):
+    left, right = x.chunk(2, -1)
+    return torch.cat([-right, left], -1)
+
+
+class Base(nn.Module):
+    def make(self, e, h, c=None, groups=None):
+        self.h, self.g = h, groups or h
+        self.q_proj, self.o_proj = nn.Linear(e, e), nn.Linear(e, e)
+        self.k_proj, self.v_proj = (nn.Linear(c or e, e // h * self.g) for _ in range(2))
+
+    def project(self, x, y=None, z=None):
+        y = x if y is None else y
+        z = y if z is None else z
+        k, v = split(self.k_proj(y), self.g), split(self.v_proj(z), self.g)
+        k, v = (t.repeat_interleave(self.h // self.g, 1) for t in (k, v))
+        return split(self.q_proj(x), self.h), k, v
+
+
+class Attention(Base):
+"""
+PLAIN = """
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        self.make(embed_dim, num_heads)
+
+"""
+ROTATED = (
+    PLAIN
+    + """
+    def forward(self, x, SIGNATURE):
+        q, k, v = self.project(x)
+        ROTATE
+        return self.o_proj(mix(q, k, v, blocked=future(x)))
+"""
+)
+FOUR_AXES = (
+    "(cos, sin) = (y[:, None] for y in position_embeddings); assert cos.dim() == 4; "
+    "q, k = (y * cos + turn(y) * sin for y in (q, k))"
+)
+COSINES = "q, k = (y * cos + turn(y) * sin for y in (q, k))"
+
+
+def rotated(signature, rotate=COSINES):
+    return ROTATED.replace("SIGNATURE", signature).replace("ROTATE", rotate)
+
+
+def forward(signature, *lines):
+    body = "".join(f"        {line}\n" for line in lines)
+    return f"{PLAIN}    def forward(self, {signature}):\n{body}"
+
+
+PROJECTED = "q, k, v = self.project(x)"
+OUT = "return self.o_proj(mix(q, k, v))"
+CAUSAL = "return self.o_proj(mix(q, k, v, blocked=future(x)))"
+MASKED = "return self.o_proj(mix(q, k, v, blocked=mask))"
+
+
+def configured(annotation, *reads, before=""):
+    """Write a class that reads its sizes from a configuration."""
+    e, h = reads[:2]
+    lines = [f"        {line}\n" for line in reads[2:]]
+    return (
+        f"    def __init__(self, config{annotation}, layer_idx: int):\n"
+        f"        super().__init__()\n        assert layer_idx == 0\n"
+        f"        self.make({e}, {h})\n{''.join(lines)}"
+        f"    def forward(self, x):\n        {PROJECTED}\n        {CAUSAL}\n"
+    )
+
+
+# Kind, the class's body, and what the report says was guessed.
+CASES = {
+    "memory": ("memory", forward("x, context, mask=None", "q, k, v = self.project(x, context)",
+        "mask = None if mask is None else mask[:, None]", MASKED), "context=value"),
+    "memory or itself": ("memory", forward("hidden_states, encoder_hidden_states=None",
+        "q, k, v = self.project(hidden_states, encoder_hidden_states)", OUT),
+        "encoder_hidden_states=value"),
+    "memory that itself does not need": ("self", forward("x, context=None",
+        "q, k, v = self.project(x, context)", OUT), "called with x=x"),
+    "memory by other names": ("memory", forward("one, two", "q, k, v = self.project(one, two)",
+        OUT), "two=value"),
+    "memory in three parts": ("memory", forward("q, k, v", "q, k, v = self.project(q, k, v)", OUT),
+        "v=value"),
+    "value first": ("cross", forward("value, key, query, mask=None",
+        "q, k, v = self.project(query, key, value)",
+        "mask = None if mask is None else ~mask[:, None]", MASKED), "True = allowed"),
+    "additive, four axes": ("self", forward("hidden_states, attention_mask=None",
+        "q, k, v = self.project(hidden_states)",
+        "assert attention_mask is None or attention_mask.min() > -math.inf",
+        "return self.o_proj(mix(q, k, v, 0 if attention_mask is None else attention_mask))"),
+        "(b, 1, n, m), added to the scores"),
+    "numbers for padding": ("self", forward("src, attention_mask=None",
+        "q, k, v = self.project(src)", "added = 0", "if attention_mask is not None:",
+        "    added = (1.0 - attention_mask[:, None, None].to(src.dtype)) * -10000.0",
+        "return self.o_proj(mix(q, k, v, added))"), "(b, m), True = allowed"),
+    "a mask that must be given": ("causal", forward("tokens, mask",
+        "q, k, v = self.project(tokens)", "return self.o_proj(mix(q, k, v, blocked=mask == 0))"),
+        "True = allowed"),
+    "cosines and sines": ("causal", rotated("cos, sin"), "cosines (n, d)"),
+    "position embeddings": ("causal", rotated("position_embeddings",
+        FOUR_AXES),
+        "(cos, sin), each (b, n, d)"),
+    "position embeddings that have a default": ("causal", rotated("position_embeddings=None",
+        FOUR_AXES),
+        "(cos, sin), each (b, n, d)"),
+    "complex": ("causal", rotated("start_pos: int, freqs_cis: torch.Tensor",
+        "q, k = (torch.view_as_real(torch.view_as_complex(y.unflatten(-1, (-1, 2)).contiguous())"
+        " * freqs_cis).flatten(-2) for y in (q, k)); assert start_pos == 0"), "complex (n, d / 2)"),
+    "neighbours": ("causal", rotated("cos, sin", "turned = lambda y: torch.stack([-y[..., 1::2], "
+        "y[..., ::2]], -1).flatten(-2); q, k = (y * cos + turned(y) * sin for y in (q, k))"),
+        "cosines (n, dd)"),
+    "an object that rotates": ("causal", rotated("rope",
+        "q, k = rope.rotate(q), rope.rotate(k)"), "one that does not turn"),
+    "positions": ("causal", rotated("position_ids",
+        "angle = position_ids[:, None] / torch.tensor([1.0, 10.0, 100.0]).to(q); cos, sin = "
+        "(torch.cat([y, y], -1) for y in (angle.cos(), angle.sin())); " + COSINES),
+        "zeros (n), so that no token is turned"),
+    "a bias that must be given": ("self", forward("x, position_bias", PROJECTED,
+        "assert position_bias.dim() == 4", "return self.o_proj(mix(q, k, v, position_bias))"),
+        "zeros (1, h, n, m)"),
+    "a cache that is not used": ("causal", forward("x, past_key_values, use_cache: bool", PROJECTED,
+        CAUSAL), "past_key_values=None, use_cache=False"),
+    "a residual": ("self", forward("x, residual", PROJECTED,
+        "return residual + self.o_proj(mix(q, k, v))"), "residual=zeros (b, n, e)"),
+    "rows and columns": ("self", forward("x, H, W", "assert x.size(1) == H * W", PROJECTED, OUT),
+        "H=n, W=1"),
+    "channels first": ("self", forward("x", "assert x.size(1) == 24", "x = x.mT", PROJECTED,
+        "return self.o_proj(mix(q, k, v)).mT"), "each (b, e, n)"),
+    "images": ("self", forward("x", "b, e, height, width = x.shape", "x = x.flatten(2).mT",
+        PROJECTED, "return self.o_proj(mix(q, k, v)).mT.reshape(b, e, height, width)"),
+        "each (b, e, n, 1)"),
+    "one sequence": ("self", forward("x", "n, e = x.shape", "x = x[None]", PROJECTED,
+        "return self.o_proj(mix(q, k, v))[0]"), "one sample after the other"),
+    "sequence first, as its code says": ("self", forward("x", "seq_len, batch, e = x.shape",
+        "x = x.transpose(0, 1)", PROJECTED, "return self.o_proj(mix(q, k, v)).transpose(0, 1)"),
+        "as its code says"),
+    "a dictionary": ("self", forward("x", PROJECTED,
+        "return {'attentions': q, 'last_hidden_state': self.o_proj(mix(q, k, v))}"), "x=x"),
+    "a named tuple, the output last": ("self", forward("x", PROJECTED,
+        "return namedtuple('Result', 'keys output')(k, self.o_proj(mix(q, k, v)))"), "x=x"),
+    "one packed tensor": ("cross", forward("qkv", "x, y, z = qkv.chunk(3, -1)",
+        "q, k, v = self.project(x, y, z)", OUT), None),
+    "a bias for a fixed length": ("self", """
+    def __init__(self, dim, window_size, num_heads):
+        super().__init__()
+        self.make(dim, num_heads)
+        n = window_size[0] * window_size[1]
+        self.window_size, self.bias = window_size, nn.Parameter(torch.randn(num_heads, n, n))
+
+    def forward(self, x):
+        q, k, v = self.project(x)
+        return self.o_proj(mix(q, k, v, self.bias))
+""", "always of 4 tokens"),
+    "groups": ("causal", """
+    def __init__(self, dim, n_heads, n_kv_heads, max_seq_len):
+        super().__init__()
+        assert (n_heads, n_kv_heads, max_seq_len) == (4, 2, 16)
+        self.make(dim, n_heads, groups=n_kv_heads)
+        self.cache = torch.zeros(8, max_seq_len, n_kv_heads, dim // n_heads)
+
+    def forward(self, x):
+        q, k, v = self.project(x)
+        self.cache = self.cache.to(k)
+        self.cache[: len(x), : x.size(1)] = split(self.k_proj(x), self.g).transpose(1, 2)
+        k = self.cache[: len(x), : x.size(1)].transpose(1, 2).repeat_interleave(2, 1)
+        return self.o_proj(mix(q, k, v, blocked=future(x)))
+""", "n_kv_heads=2"),
+    "groups that it refuses": ("causal", """
+    def __init__(self, dim, n_heads, n_kv_heads):
+        super().__init__()
+        self.make(dim, n_heads)
+        self.claimed = n_kv_heads
+
+    def forward(self, x):
+        assert self.claimed == self.h
+        q, k, v = self.project(x)
+        return self.o_proj(mix(q, k, v, blocked=future(x)))
+""", "n_kv_heads=4"),
+    "packed queries and two thirds less": ("causal", """
+    def __init__(self, hidden_size: int, n_head: int, n_query_groups: int):
+        super().__init__()
+        self.h, self.g, d = n_head, n_query_groups, hidden_size // n_head
+        self.attn, self.proj = nn.Linear(hidden_size, (n_head + 2 * self.g) * d), nn.Linear(
+            hidden_size, hidden_size)
+
+    def forward(self, x):
+        q, k, v = split(self.attn(x), self.h + 2 * self.g).split([self.h, self.g, self.g], 1)
+        k, v = (y.repeat_interleave(self.h // self.g, 1) for y in (k, v))
+        return self.proj(mix(q, k, v, blocked=future(x)))
+""", "n_query_groups=2"),
+    "a configuration": ("causal", configured("", "config.n_embd", "config.n_head",
+        "assert config.attn_pdrop == 0 and getattr(config, 'unheard', 3) == 3",
+        "assert config['hidden_size'] == 24 and config.get('unheard') is None"), "n_embd=24"),
+    "a configuration in groups": ("causal", configured("", "config.model.attention.d_model",
+        "config.model.attention.num_heads", "assert config.model.use_flash is False"),
+        "d_model=24"),
+    "settings that are read late": ("causal", configured("", "config.width", "config.heads",
+        "self.config = config").replace(PROJECTED, PROJECTED + "; assert self.config.use_flash "
+        "is False"), "heads=4"),
+    "head widths that have a default": ("self", """
+    def __init__(self, dim, heads=8, dim_head=64, dropout=0.0):
+        super().__init__()
+        assert heads * dim_head == dim
+        self.make(dim, heads)
+
+    def forward(self, x):
+        q, k, v = self.project(x)
+        return self.o_proj(mix(q, k, v))
+""", "dim_head=6"),
+    "names in one word": ("self", """
+    def __init__(self, dModel, nHeads):
+        super().__init__()
+        self.make(dModel, nHeads)
+
+    def forward(self, inputTensor, attnMask=None):
+        q, k, v = self.project(inputTensor)
+        return self.o_proj(mix(q, k, v, blocked=None if attnMask is None else attnMask[:, None]))
+""", "True = blocked"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def examine(tmp_path, capsys):
+    """Write a file, examine it, and give exit code and output in one line."""
+
+    def run(text, *options, name="Attention"):
+        path = tmp_path / "theirs.py"
+        path.write_text(HEAD + text)
+        sizes = ["--embed-dim", "24", "--num-heads", "4"]
+        code = main([f"{path}:{name}", *sizes, *options])
+        return code, " ".join(capsys.readouterr().out.split())
+
+    return run
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_it_is_called_and_right(examine, case):
+    kind, body, guessed = case
+    code, output = examine(body, "--kind", kind)
+    assert code == 0, output
+    assert guessed is None or guessed in output
+
+
+@pytest.mark.parametrize("width", [10, 24])
+def test_a_context_has_a_width_of_its_own(examine, width):
+    body = f"""
+    def __init__(self, query_dim, context_dim=None, heads=8):
+        super().__init__()
+        assert (context_dim or query_dim) == {width}
+        self.make(query_dim, heads, context_dim)
+
+    def forward(self, x, context=None, mask=None):
+        q, k, v = self.project(x, context)
+        return self.o_proj(mix(q, k, v, blocked=None if mask is None else ~mask[:, None, None]))
+"""
+    options = ["--kind", "memory", "--context-dim", str(width)]
+    code, output = examine(body, *options)
+    assert code == 0, output
+    assert "`mask` is (b, m), True = allowed" in output
+
+
+WRONG = {
+    "keys and values apart": (
+        forward("x, context", "q, k, v = self.project(x, context)",
+                "return self.o_proj(mix(q, k.flip(-2), v))"), "key-order-matters"),
+    "queries mixed": (
+        forward("x, context", "q, k, v = self.project(x, context)",
+                "y = (q @ k.mT / math.sqrt(6)).softmax(-1) @ v",
+                "return self.o_proj(y.reshape(x.shape))"), "merge-without-transpose"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG.keys())
+def test_a_mistake_with_a_context_is_found(examine, case):
+    body, code = case
+    found, output = examine(body, "--kind", "memory")
+    assert found == 1
+    assert f"wrong: {code}" in output
+
+
+DATACLASS = textwrap.dedent("""
+    @dataclass
+    class Config:
+        name: str
+        d_model: int = 512
+        n_heads: int = 8
+        dropout: float = 0.1
+        max_len: int = 512
+
+
+    class Configured(Attention):
+        def __init__(self, config: Config):
+            nn.Module.__init__(self)
+            assert isinstance(config, Config) and config.max_len == 16
+            self.make(config.d_model, config.n_heads)
+
+
+    class OtherConfig:
+        width = 3
+        def __init__(self, hidden_size=3, marked=True):
+            self.hidden_size, self.marked = hidden_size, marked
+
+
+    class Other(Attention):
+        def __init__(self, config: "OtherConfig"):
+            nn.Module.__init__(self)
+            assert config.marked is True and config.num_attention_heads == 4
+            self.make(config.hidden_size, config.num_attention_heads)
+
+
+    def build(embed_dim: int, num_heads: int):
+        return Attention(embed_dim, num_heads)
+
+
+    def ready():
+        from annotated_attention.doctor import adapters
+        return adapters.without_mask(Attention(24, 4))
+
+
+    def attend(query, key, value, mask=None):
+        assert query.dim() == 4
+        hidden = None if mask is None else ~mask
+        scores = (query @ key.mT / math.sqrt(query.size(-1)))
+        scores = scores if hidden is None else scores.masked_fill(hidden, -math.inf)
+        return scores.softmax(-1) @ value
+
+
+    def weighted(x, w_q, w_k, w_v, w_o, num_heads):
+        q, k, v = (split(x @ w, num_heads) for w in (w_q, w_k, w_v))
+        return mix(q, k, v) @ w_o
+""")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "guessed"),
+    [
+        ("Configured", "self", "d_model=24"),
+        ("Other", "self", "marked=True"),
+        ("build", "self", "embed_dim=24, num_heads=4"),
+        ("ready", "self", None),
+        ("attend", "cross", "heads, (b, h, n, d)"),
+        ("weighted", "self", "w_q=drawn, (e, e)"),
+    ],
+)
+def test_configurations_factories_and_functions(examine, name, kind, guessed):
+    code, output = examine(forward("x", PROJECTED, OUT) + DATACLASS, "--kind", kind, name=name)
+    assert code == 0, output
+    assert guessed is None or guessed in output
+
+
+def test_everything_that_is_missing_is_asked_for_at_once(examine):
+    body = """
+    def __init__(self, embed_dim, num_heads, mystery, riddle):
+        super().__init__()
+
+    def forward(self, x, secret, enigma=None):
+        return x
+"""
+    code, output = examine(body, "--kind", "self", "--init", "riddle=2")
+    assert code == 2
+    assert "the constructor's mystery and the call's secret cannot be guessed" in output
+    line = "--kind self --embed-dim 24 --num-heads 4 --init riddle=2 mystery=… --call secret=…`"
+    assert line in output
+
+
+def test_rotation_that_the_caller_gives_is_asked_about(examine):
+    one_side = "q = q * cos + turn(q) * sin"
+    code, output = examine(rotated("cos, sin", one_side), "--kind", "causal")
+    assert code == 1
+    assert "wrong: rotates-one-side" in output
