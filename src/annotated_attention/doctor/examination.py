@@ -115,8 +115,8 @@ def examine(
         >>> report = examine(Attention(24, 4), embed_dim=24, num_heads=4, kind="self")
         >>> report.ok, report.codes
         (False, ('merge-without-transpose', 'finite-fill-in-half'))
-        >>> print(report.findings[0].remedy)
-        Write `heads.transpose(1, 2).reshape(b, n, h * d)` in place of `heads.reshape(b, n, h * d)`...
+        >>> report.findings[0].where.text
+        'return self.out((scores.softmax(-1) @ v).reshape(b, n, e))'
     """
     _check(attend, embed_dim, num_heads, kind, max_length)
     if reference is not None:
