@@ -57,6 +57,7 @@ _OWN = {
     "queries-ignored": "weights that are averaged over the queries, or made from the keys alone",
     "queries-mixed": "a straight reshape, or a softmax over the queries",
     "query-order-matters": "a straight reshape, or a softmax or mask along the wrong axis",
+    "residual-inside": "the residual connection stands inside the attention",
     "rotates-one-side": "queries are rotated and keys are not, or the other way round",
     "rows-without-gradient": "one head's queries, keys or values are used for all heads",
     "samples-mixed": "a reshape or a mask that mixes the batch with tokens or heads",

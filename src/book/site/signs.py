@@ -49,6 +49,7 @@ SECTIONS = {
     "mask mistakes": "06_masks.ipynb#two-mistakes",
     "dropout": "07_multihead_attention.ipynb#dropout",
     "parameters": "07_multihead_attention.ipynb#parameters-layouts-and-pytorchs-names",
+    "layers": "08_transformer_layers.ipynb",
     "teacher forcing": "10_training.ipynb#what-teacher-forcing-does-not-see",
     "true": "14_masks_in_the_wild.ipynb#which-way-round-is-true",
     "mask shape": "14_masks_in_the_wild.ipynb#the-shape-to-pass",
@@ -230,6 +231,7 @@ SIGNS = (
             "one head": "keys-and-values-swapped keys-from-queries values-from-keys "
             "output-projection-missing output-projection-doubled summed-apart",
             "list of heads": "shared-heads keys-of-one-head weights-averaged-over-heads",
+            "layers": "residual-inside",
             "groups": "groups-tiled",
             "reshapes": "heads-attended-over",
             "doctor": "no-attention queries-ignored keys-ignored training-differs",
