@@ -352,6 +352,7 @@ def test_a_token_that_does_not_see_itself_is_no_window():
 def test_what_is_no_attention_is_not_told_that_it_does_not_see_its_past():
     found = report(PerToken, "causal", looked_into=False)
     assert wrong(found) == {"no-attention"}
+    assert "sliding-window" not in found.codes
 
 
 def test_training_with_nan_says_nothing_about_training():
