@@ -79,7 +79,7 @@ class Report:
         >>> isinstance(report, Report), report.ok
         (True, True)
         >>> print(report.verdict)
-        ✓ MultiheadAttention: nothing wrong, 1 by convention, 26 tests, 2 not examined
+        ✓ MultiheadAttention: nothing wrong, 1 by convention, 27 tests, 2 not examined
     """
 
     name: str
