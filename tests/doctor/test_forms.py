@@ -77,6 +77,8 @@ SHAPES = {
     "bm": (2, "mask[:, None, None]", adapters.for_all_queries),
     "b11m": (4, "mask", lambda x: adapters.with_mask(
         x, lambda mask: mask[:, None, None, 0], "padding")),
+    "nmb": (3, "mask.permute(2, 0, 1)[:, None]", lambda x: adapters.with_mask(
+        x, lambda mask: mask.permute(1, 2, 0))),
 }  # fmt: skip
 
 

@@ -22,6 +22,7 @@ _SHAPED: dict[str, Callable[[Any, int], Any]] = {
     "b11m": lambda attend, heads: adapters.with_mask(
         attend, lambda mask: mask[:, None, None, 0], "padding"
     ),
+    "nmb": lambda attend, heads: adapters.with_mask(attend, lambda mask: mask.permute(1, 2, 0)),
 }
 _MEANT: dict[str, Callable[[Any], Any]] = {
     "blocked": lambda attend: attend,
@@ -29,7 +30,7 @@ _MEANT: dict[str, Callable[[Any], Any]] = {
     "additive": adapters.additive,
 }
 _AXES = {"bnm": "(b, n, m)", "b1nm": "(b, 1, n, m)", "bhnm": "(b * h, n, m)", "nm": "(n, m)",
-         "bm": "(b, m)", "b11m": "(b, 1, 1, m)"}  # fmt: skip
+         "bm": "(b, m)", "b11m": "(b, 1, 1, m)", "nmb": "(n, m, b)"}  # fmt: skip
 _MEANS = {
     "blocked": "True = blocked",
     "allowed": "True = allowed (`--mask blocked` says otherwise)",

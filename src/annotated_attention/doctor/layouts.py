@@ -117,7 +117,7 @@ def laid_out(
 
     def call(*inputs: Any) -> Any:
         count = len(inputs) - _ends_with_a_mask(inputs)
-        tokens = [into(x) for x in inputs[:count]]
+        tokens = [into(x).contiguous() for x in inputs[:count]]
         result = attend(*tokens, *inputs[count:])
         output, rest = output_of(result, tokens[0].shape)
         if not isinstance(output, Tensor):

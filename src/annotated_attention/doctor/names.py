@@ -8,7 +8,7 @@ from typing import Any
 
 KINDS = ("cross", "self", "causal", "memory")
 MEANINGS = ("blocked", "allowed", "additive")
-SHAPES = ("bnm", "b1nm", "bhnm", "nm", "bm", "b11m")
+SHAPES = ("bnm", "b1nm", "bhnm", "nm", "bm", "b11m", "nmb")
 # What they are usually called.
 NAMES = {
     role: names.split()

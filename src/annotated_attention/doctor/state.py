@@ -102,10 +102,12 @@ def _is_configuration(name: str, value: object) -> bool:
 
 @contextlib.contextmanager
 def left_as_it_was(module: nn.Module | None) -> Iterator[None]:
-    """Put back parameters, their gradients, buffers and modes, the very same tensors."""
+    """Put back parameters, their gradients, buffers, modes, attributes: the very same objects."""
     if module is None or is_lazy(module):
         yield
         return
+    state = State(module)
+    state.note()
     parts = list(module.modules())
     modes = [part.training for part in parts]
     tensors = [(x, x.data, x.grad) for x in module.parameters()]
@@ -125,6 +127,7 @@ def left_as_it_was(module: nn.Module | None) -> Iterator[None]:
                 buffer.data.copy_(value)
         for part, mode in zip(parts, modes, strict=True):
             part.training = mode
+        state.put_back()
 
 
 def give_size(module: nn.Module) -> None:
