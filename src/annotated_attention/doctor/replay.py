@@ -133,7 +133,7 @@ class Replay:
         if value.dim() > 1 and value.size(0) == self.sizes[0]:
             value = value[: sizes[0]]
             axes.pop(0, None)
-        pairs = value.dtype == torch.bool or any(x in name for x in ("mask", "bias", "alibi"))
+        pairs = any(part in name for part in ("mask", "bias", "alibi"))
         for axis in [*axes][-2:] if pairs else [*axes][:1]:
             value = value.narrow(axis, 0, min(value.size(axis), changes[axes[axis]]))
         return value
