@@ -570,7 +570,7 @@ for sizes in ([12], [5, 4, 3], [1] * 12):
 #
 # Each of these was reported of published code [[Caches that went
 # wrong](../docs/references.md#caches-gone-wrong)]. Each keeps every shape, and gives the right result
-# as long as the cache is empty. That is why a test that calls the model once does not find it.
+# if a whole text goes in at once. That is why a test that calls the model once does not find it.
 #
 # > **Pitfall.** *The causal mask at the wrong corner.* `is_causal=True` of PyTorch's function draws
 # > the diagonal from the upper left. A single query then counts as the first one, and sees the first
@@ -612,13 +612,13 @@ print(f"right\n    {writes(CachedAttention, model)}")
 # choice survives. So do not judge a cache by reading. Compare numbers, in chunks.
 #
 # Before you look: which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3, or
-# one by one? And does it matter which cache?
+# one by one? And does it matter whether the cache grows?
 #
 # <details><summary>What do you expect?</summary>
 #
 # One by one shows all four, in a cache of one size: single queries come without a mask there, and
-# the zeros take weight. In a cache that grows there are no zeros to see. All at once shows only
-# what is wrong with an empty cache, which is nothing.
+# the zeros take weight. In a cache that grows there are no zeros to see. All at once shows none: the
+# first query does stand at position 0, and nothing is kept that could be wrong.
 #
 # </details>
 
@@ -804,7 +804,8 @@ exercises.cache.check_step(step)
 # > ```
 # >
 # > Positions count on, keys turn before they are kept, and j > p hides the future and the empty places
-# > alike. A cache that is wrong is right as long as it is empty: compare chunks with a single call.
+# > alike. A mistake with the cache does not show while a whole text goes in at once: compare chunks with
+# > a single call.
 #
 # The cache has become the largest thing to store. The [next chapter](20_fewer_keys.ipynb) makes it
 # smaller, with heads that share their keys.
