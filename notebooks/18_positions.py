@@ -274,8 +274,8 @@ print("matrices, complex numbers, rotate: equal, and so are the gradients")
 #
 # Which two features form a pair? The paper pairs neighbours, and so do GPT-J and the code that Meta
 # published with Llama. Others pair feature i with feature i + d / 2, because two halves of a tensor
-# are easier to cut than every second number. `transformers` does so for Llama, and most code follows
-# it. Here are both for a head of width 6, with features counted from 0:
+# are easier to cut than every second number. GPT-NeoX does so, and `transformers` does so for Llama,
+# too. Here are both for a head of width 6, with features counted from 0:
 #
 # | layout | pair 0 | pair 1 | pair 2 |
 # |---|---|---|---|
@@ -332,7 +332,7 @@ for distance in (0, 1, 2, 4, 16, 64):
 #
 # `interleaved_to_half` reorders the rows: in each head first the even ones, then the odd ones. The
 # packed matrix of the final class holds $W_Q$, $W_K$ and $W_V$ below each other, so cut it, reorder
-# the first two, and put it together again. Biases are reordered in the same way.
+# the first two, and put it together again. The biases of these two projections go the same way.
 
 # %%
 from annotated_attention.modern import interleaved_to_half
@@ -653,7 +653,8 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 #
 # If unseen angles are what harms rotary positions, turn more slowly, so that the angles of a long
 # text are those of a short one. Four ways are found in checkpoints, under `rope_scaling` or
-# `rope_parameters` in their `config.json`. `RotaryEmbedding` takes them as they are, as `scaling`:
+# `rope_parameters` in their `config.json`. `RotaryEmbedding` takes the same names and numbers as
+# `scaling`, and what is called `rope_theta` there as its `base`:
 #
 # - `linear` divides every speed by a factor [[Chen et al.](../docs/references.md#chen-2023)].
 # - `dynamic` raises the base as the text grows, which slows the slow pairs most [[Peng et al.,
