@@ -91,7 +91,7 @@ one = chapters.load("01_one_head")
 words = one.EMBEDDINGS                                        # (8, 4)
 questions = torch.tensor([[3.0, 0, 0, 0], [0, 0, 0, 3.0]])    # (2, 4)
 collected, weights = one.attend(questions, words, words)      # (2, 4), (2, 8)
-one.show(["animal?", "quality?"], one.WORDS, weights)
+one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 
 # %% [markdown]
 # The same keys answer both questions: the first head gives 0.75 to *cat*, the second gives 0.66 to
@@ -411,7 +411,7 @@ for g in (6, 3, 2, 1):
 # %%
 from torch.utils.flop_counter import FlopCounterMode
 
-print("KV heads  projections  scores, mix       kept")
+print("KV  projections  scores, mix       kept")
 for g in (8, 4, 2, 1):
     module = CachedGroups(512, 8, num_kv_heads=g, batch_first=True, device="meta")
     cache = KVCache()
@@ -422,7 +422,7 @@ for g in (8, 4, 2, 1):
     projections, scores = flops[torch.ops.aten.addmm], flops[torch.ops.aten.bmm]
     assert projections == counting.projection_flops(1, 1, 512, shared=g * 64)
     assert scores == counting.score_flops(1, 1001, 512)
-    print(f"{g:8} {projections:12,} {scores:12,} {cache.numel():10,}")
+    print(f"{g:2} {projections:12,} {scores:12,} {cache.numel():10,}")
 
 # %% [markdown]
 # Scores and mix stay at 2,050,048 FLOPs, while the numbers that are kept become eight times fewer.
@@ -580,10 +580,13 @@ torch.testing.assert_close(one.gradients(absorbed, inputs), expected)
 cache = KVCache()
 chunks = [latent(part, cache, absorb=True)[0] for part in tokens.split([4, 2, 1], dim=1)]
 torch.testing.assert_close(torch.cat(chunks, 1), made_keys)
-print(f"equal, with {len(inputs)} gradients, and from a cache in chunks")
-print(f"kept of {2 * 7} tokens: {cache.numel()} numbers, {cache.numel() // 14} each")
+print(f"equal, with {len(inputs)} gradients, and in chunks")
+print(f"kept of {2 * 7} tokens: {cache.numel()} numbers")
 
 # %% [markdown]
+# That is 10 numbers a token, 8 of the latent and 2 of the key with the position. Six heads of width 4
+# would keep 48 without sharing.
+#
 # ### Why positions stand apart
 #
 # In [Positions](18_positions.ipynb) queries and keys are rotated by their positions. Rotate the
