@@ -26,9 +26,11 @@ display.chapter_map(
 #
 # Beside the boolean mask `blocked` of [Masks](06_masks.ipynb) there is a second kind of mask:
 # numbers that are added to the scores, for instance to make distant keys count less. Such a mask is
-# called `bias` here; it has nothing to do with the bias of a `Linear`. In the second function, look
-# for the fix for fully masked rows. It has two halves, one before the softmax and one after. The
-# first half makes it safe to add the mask, because no row of −∞ is left.
+# called `bias` here; it has nothing to do with the bias of a `Linear`. That chapter wrote −∞ over
+# the blocked scores. Here `blocked` becomes numbers, too, 0 and −∞, so that one addition serves
+# both kinds. In the second function, look for the fix for fully masked rows. It has two halves, one
+# before the softmax and one after. The first half makes the addition safe, because no row of −∞ is
+# left.
 
 # %%
 from annotated_attention import attention, chapters, masks
@@ -123,9 +125,10 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 # Two terms first. **Appended keys**: two settings of the class each add one more key and value to
 # every sequence, as a place to look when nothing else fits ([fold
 # below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended.
-# **Hook**: a function that PyTorch calls after a module has run. Where a shape has dots, keys and values
-# are `(b, h, m, d)` here. The dots are for subclasses in which several heads share their keys: there
-# `num_kv_heads` is smaller than `num_heads`, and in this class the two are equal.
+# **Hook**: a function that PyTorch calls after a module has run. Where a shape of keys or values
+# has dots, they are `(b, h, m, d)` here. The dots leave room for appended keys, and for subclasses
+# in which several heads share their keys: there `num_kv_heads` is smaller than `num_heads`; in this
+# class the two are equal.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -283,7 +286,8 @@ for name, options in SETTINGS.items():
 # %% [markdown]
 # Each line counts three gradients more than parameters: those of the three inputs.
 #
-# So in a model that somebody else has written, one line replaces the module. Take PyTorch's encoder
+# So in a model that somebody else has written, one line replaces the module, and a second one loads
+# the old parameters. Take PyTorch's encoder
 # layer, which is attention with some steps after it that the [next
 # chapter](08_transformer_layers.ipynb) explains. Its `state_dict`, the parameters by name, still
 # fits:
@@ -409,22 +413,19 @@ def kept(n: int, need_weights: bool, dropout: float = 0.0) -> int:
 print("   n   with weights   without")
 for length in (64, 128, 256, 512, 1024):
     print(f"{length:4} {kept(length, True):14,} {kept(length, False):9,}")
-stored = [kept(1024, need_weights, dropout=0.1) for need_weights in (True, False)]
-print("with dropout: at least", f"{min(stored):,}")
 
 # %% [markdown]
 # From 512 to 1024 tokens the middle column grows almost fourfold, and the last one almost twofold.
-# With dropout, 1024 tokens keep more than any of these, with weights or without: on a CPU the `(n,
-# m)` weights are then stored in either case. What do the weights cost in time? The package has
-# measured how much slower a forward and backward pass is with weights than without. Each line has
-# its size as `(b, n, e, h)`; the last two name the processor and the version of PyTorch.
+# What do the weights cost in time? The package has measured how much slower a forward and backward
+# pass is with weights than without. Each line has its size as `(b, n, e, h)`; the last two name the
+# processor and the version of PyTorch.
 
 # %%
 from annotated_attention import measure
 
 for row in measure.find("versions", mode="forward + backward"):
     size, times = tuple(row["size"]), row["milliseconds"]
-    slower = times["07 final class, weights"][1] / times["07 final class"][1]
+    slower = times["07 final class, weights"][1] / times["07 final class"][1]  # medians
     print(f"{size}: {slower:.2f}x the time")
 origin = measure.load()["provenance"]
 print(origin["cpu"])
@@ -476,7 +477,17 @@ torch.testing.assert_close(*drawn)
 print(f"both drop the same {(drawn[1] == 0).sum()} of {drawn[1].numel()} weights")
 
 # %% [markdown]
-# To look at weights, call `.eval()` first.
+# To look at weights, call `.eval()` first. Dropout also costs memory. These are the bytes that 1024
+# tokens keep with it:
+
+# %%
+for need_weights in (True, False):
+    print(f"need_weights={need_weights}: {kept(1024, need_weights, dropout=0.1):,}")
+
+# %% [markdown]
+# Both numbers are above all of the [table before](#the-weights-and-what-they-cost). On a CPU,
+# dropout stores three `(n, m)` matrices per head, whether you ask for the weights or not: the
+# weights, the random factors, and the product of the two.
 #
 # ## A score of your own
 #
@@ -536,7 +547,7 @@ for need_weights in (True, False):
 
 # %% [markdown]
 # They agree without weights as well: a class that overrides `score` never takes the fused kernel,
-# which would ignore the new score.
+# which would ignore the new score. The price is that `need_weights=False` saves it no memory.
 #
 # To change more than the score, override `attend`. It gets queries, keys and values of all heads,
 # and returns what each head has collected. This class silences one head, which is how you ask what

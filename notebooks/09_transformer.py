@@ -8,9 +8,10 @@
 # > the milk drank the cat
 #
 # Both sentences have the same words, and you know at once who drank whom. Attention does
-# not: it compares words with words and never asks where they stand. Nor does any other part of a
-# [Transformer layer](08_transformer_layers.ipynb). So the model has to write each word's place
-# into the word itself, before the first layer.
+# not: it compares words with words and never asks where they stand. Nor does any other part of an
+# [encoder layer](08_transformer_layers.ipynb); in a decoder, the causal mask tells earlier from
+# later, and the distance at best indirectly. So the model writes each word's place into the word
+# itself, before the first layer.
 #
 # In this chapter you do that with clocks: each word is stamped with a time, shown on several clocks
 # that run at different speeds. Then everything comes together. You put embeddings and positions
@@ -83,8 +84,9 @@ for order, rows in ((range(8), before), (traded, after)):
 #
 # $$\mathrm{PE}_{p,\,2i} = \sin\frac{p}{10000^{2i/e}} \qquad \mathrm{PE}_{p,\,2i+1} = \cos\frac{p}{10000^{2i/e}}$$
 #
-# This is the **sinusoidal** positional encoding. Here it is in code; in the shapes noted
-# behind the lines, `...` stands for the e / 2 clocks:
+# The authors give no reason for the 10000; with it and e = 512, the slowest clock takes about 60000
+# words for one turn. This is the **sinusoidal** positional encoding. Here it is in code; in the
+# shapes at the ends of the lines, `...` stands for the e / 2 clocks:
 
 # %%
 from annotated_attention import sinusoidal_code
@@ -108,7 +110,7 @@ for p in (0, 1, 2, 10, 50):
 # 1. Move the position. The first clock tells neighbours apart and soon repeats itself; the last one
 #    hardly moves, and tells the beginning of a text from its far end.
 # 2. Set a distance, and move the position again. Both hands turn, but the angle between them
-#    stays the same. Watch the dot product of the two codes.
+#    stays the same. Watch the dot product of the two positions.
 
 # %% jupyter={"source_hidden": true}
 display.clocks(code, name="clocks", shown=(0, 1, 10, 50))
@@ -180,15 +182,15 @@ display.finish(drawing, name="near-and-far", alt=(
 ))
 
 # %% [markdown]
-# The three curves are one curve, moved along. Neighbours are most alike; the likeness fades
-# fast at first, then slowly and in small waves.
+# The three curves are one curve, moved along. Neighbours are most similar; the similarity falls
+# quickly at first, then slowly and in small waves.
 #
 # ## A shift is a rotation
 #
-# Why sines and cosines, and not some other curves? The authors guess that they make it easy to learn
-# to look at a word *at a certain distance*, because one fixed matrix leads from every position to the
-# one at that distance. Search for the matrix that leads three words on, by least squares over 400
-# positions and without any formula.
+# Why sines and cosines, and not some other curves? The authors guess that they make it easy to
+# learn to look at a word *at a certain distance*, because for each distance there is one fixed
+# matrix that moves every position by that distance. Find the matrix that moves a position three
+# words ahead, by least squares over 400 positions, without using the formula.
 
 # %%
 positions = sinusoidal_code(400, 8)                                 # (400, 8)
@@ -200,7 +202,9 @@ for row in shift.tolist():
 
 # %% [markdown]
 # One matrix moves all 397 positions by three, without any error, as the assertion checks. It has a
-# block of four numbers for each clock, and zeros elsewhere. Are the blocks rotations?
+# block of four numbers for each clock, and zeros elsewhere. Are the blocks rotations? A rotation
+# keeps lengths, so the block times its transpose is the identity, and it does not mirror, so its
+# determinant is 1.
 
 # %%
 for i in range(4):
@@ -208,8 +212,8 @@ for i in range(4):
     torch.testing.assert_close(block @ block.T, torch.eye(2).double())
     torch.testing.assert_close(block.det(), torch.tensor(1.0).double())
     angle = torch.atan2(block[1, 0], block[0, 0])
-    hand = math.remainder(k / 10000 ** (2 * i / 8), 2 * math.pi)  # for k over half a turn
-    print(f"clock {i + 1}: turns by {angle:.4f}, its hand goes {hand:.4f} in {k} words")
+    hand = math.remainder(k / 10000 ** (2 * i / 8), 2 * math.pi)  # between -pi and pi
+    print(f"clock {i + 1}: turns by {angle:.4f}, its hand moves by {hand:.4f} in {k} words")
     assert abs(angle - hand) < 1e-6
 
 # %% [markdown]
@@ -219,9 +223,9 @@ for i in range(4):
 #
 # ## Adding the position
 #
-# `PositionalEncoding` keeps the code as a table, and adds row p of the table to the word at
-# position p. The table is a **buffer**: it moves to the GPU with the model, and no optimiser
-# touches it. It is not saved with the weights either, since a formula gives it, so saved
+# `PositionalEncoding` keeps the numbers of all positions as a table, and adds row p of the table to
+# the word at position p. The table is a **buffer**: it moves to the GPU with the model, and no
+# optimiser touches it. It is not saved with the weights either, since a formula gives it, so saved
 # weights fit a model of any maximal length. Now *cat* and *milk* trade places again:
 
 # %%
@@ -231,7 +235,7 @@ encoding = PositionalEncoding(4, dropout=0.0, max_len=8, batch_first=True)
 before = layer(encoding(one.EMBEDDINGS))           # (n, e)
 after = layer(encoding(one.EMBEDDINGS[traded]))    # (n, e)
 changes = (after[traded] - before).abs().amax(-1)  # (n,)
-print(f"it changes by up to {changes[it]:.2f}, cat by up to {changes[cat]:.2f}")
+print(f"'it' changes by up to {changes[it]:.2f}, 'cat' by up to {changes[cat]:.2f}")
 print("parameters:", list(encoding.parameters()), "saved:", list(encoding.state_dict()))
 try:
     encoding(torch.zeros(1, 9, 4))
@@ -242,20 +246,21 @@ except ValueError as error:
 # *Cat* has a different vector now, because its place has changed, and *it* reacts to that, if only a
 # little in this untrained layer. A ninth word has no row in the table: that is an error. There is
 # one way to get this wrong without an error: an encoding for sequence-first data, `(n, b, e)`, takes
-# batch-first data, too. Three copies of the sentence show what such an encoding does:
+# batch-first data, too. Send three copies of the sentence through both. What is added should differ
+# from word to word, and be the same in all three sentences:
 
 # %%
 batch = one.EMBEDDINGS.expand(3, 8, 4)           # (3, 8, 4)
 for batch_first in (True, False):
     encoding = PositionalEncoding(4, 0.0, max_len=8, batch_first=batch_first)
     added = encoding(batch) - batch              # (3, 8, 4)
-    for name, axis in (("words", 1), ("sentences", 0)):
-        std = added.std(axis).max().item()
-        print(f"{batch_first=}: deviation of what is added, over {name}: up to {std:.2f}")
+    spans = [(added.amax(axis) - added.amin(axis)).max().item() for axis in (1, 0)]
+    print(f"{batch_first=}: what is added differs between words by up to {spans[0]:.2f},")
+    print(f"    between sentences by up to {spans[1]:.2f}")
 
 # %% [markdown]
-# > **Pitfall.** Positions along the wrong axis. The shape is right, but the words have no order, and each
-# > sentence is marked by its place in the batch.
+# > **Pitfall.** Positions along the wrong axis. The shape is right, but the words have no order,
+# > and each sentence is marked by its place in the batch.
 #
 # Instead of computing positions, a model can learn a vector for each of them.
 # `LearnedPositionalEncoding` does so, and takes the same arguments. The paper found that the two
@@ -283,8 +288,8 @@ print("positions that got a gradient:", learned.table.grad.any(1).sum().item(), 
 # at both ends of each. For the output of the last layer, which we do not have yet, take random
 # vectors that have passed through a layer norm. The columns:
 #
-# - *score std* and *largest share*: how large the scores are, and how much of the softmax the likeliest
-#   word gets before any training,
+# - *score std* and *largest share*: how large the scores are, and what share the softmax gives the
+#   likeliest word before any training,
 # - *times √e* and *position*: how large a word is after multiplication by $\sqrt e$, beside the
 #   position that is added to it.
 
@@ -308,15 +313,16 @@ for e in (32, 512):
 # [saturated](01_one_head.ipynb#going-deeper-why-divide-by-d). With a deviation of $1 / \sqrt e$,
 # scores have size 1. But then, at e = 512, a word of size 0.04 would drown in a position of size
 # 0.71 (size: the root mean square of its numbers). Multiplied by $\sqrt e$ on the way in, the word
-# has size 1, too. With deviation 1, it would be the position that drowns.
+# has size 1, too. A word of deviation 1 would have size 22.6, and the position would drown.
 #
 # ## The whole model
 #
 # Here it is: two embeddings, positions, the two stacks of [the last
 # chapter](08_transformer_layers.ipynb), and a projection to the scores. The listing leaves
-# out the constructor: `scale` is √e, `positions` a `PositionalEncoding`, `project` a linear layer.
-# `_look_up` picks the rows of a table and checks the ids; `_padding(ids)` says which ids are
-# padding. In the shape of the scores, the dots stand for the vocabulary.
+# out the constructor: `scale` is √e, `positions` a `PositionalEncoding`, `project` a linear layer
+# with one row per word of the vocabulary. `_look_up` picks the rows of a table and checks the ids;
+# `_padding(ids)` says which ids are padding. In the shape of the scores, the dots stand for the size
+# of the vocabulary.
 
 # %%
 from annotated_attention import Seq2SeqTransformer
@@ -326,11 +332,14 @@ display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
 
 # %% [markdown]
 # The model makes its own masks: it reads from the ids what is padding, and its decoder uses a
-# causal mask. Its three tables are separate, its layers are post-LN, and each stack ends in a
-# norm, as in PyTorch; `share_embeddings=True` and `final_norm=False` make it the model of the
-# paper. Shared or not, the embeddings start with a deviation of $1 / \sqrt e$, which the factor
-# √e makes up for. For data, take our sentence, a second, shorter one, and the beginning *start
-# the cat* of an answer to each:
+# causal mask. Its three tables, two embeddings and the projection, are separate, its layers are
+# post-LN, and each stack ends in a norm, as in PyTorch; `share_embeddings=True` and
+# `final_norm=False` make it the model of the paper. Shared or not, the embeddings start with a
+# deviation of $1 / \sqrt e$, which the factor √e makes up for.
+#
+# Besides the words, the vocabulary has three tokens: padding, *start* and *end*. Every answer begins
+# with *start*, so that there is a row to score its first word. For data, take our sentence and a
+# second, shorter one, and as the answer written so far *start*, *the*, *cat* for each:
 
 # %%
 WORDS = ["·", "start", "end", *one.WORDS]  # id 0 is padding
@@ -350,18 +359,18 @@ except ValueError as error:
 
 # %% [markdown]
 # There is a score for each of eleven words at each of the three places. An id that the vocabulary
-# does not have is an error, as the last line says. What happens in between?
+# does not have is an error, as the last line says. What happens between the ids and the scores?
 # Hooks on the parts note the shapes of what comes out of them, and the figure draws what they
 # noted.
 
 # %% jupyter={"source_hidden": true}
 PARTS = {
-    "embed_src": "read, embedded", "encoder.layers.0": "encoder layer 1",
+    "embed_src": "read, embedded", "encoder.layers.0": "read, after layer 1",
     "encoder": "memory", "embed_tgt": "written, embedded",
     "decoder.layers.0.self_attn": "self-attention",
     "decoder.layers.0.multihead_attn": "cross-attention",
-    "decoder.layers.0.linear1": "widened", "decoder.layers.0": "decoder layer 1",
-    "decoder.layers.1": "decoder layer 2", "project": "scores",
+    "decoder.layers.0.linear1": "widened", "decoder.layers.0": "after layer 1",
+    "decoder.layers.1": "after layer 2", "project": "scores",
 }
 ADDED = ["read, + positions", "written, + positions"]
 SEEN: dict[str, tuple[int, ...]] = {}
@@ -387,9 +396,9 @@ for hook in hooks:
     hook.remove()
 SEEN.update({"ids read": tuple(src.shape), "ids written": tuple(tgt.shape)})
 
-LEFT = ["ids read", "read, embedded", ADDED[0], "encoder layer 1", "memory"]
+LEFT = ["ids read", "read, embedded", ADDED[0], "read, after layer 1", "memory"]
 RIGHT = ["ids written", "written, embedded", ADDED[1], "self-attention", "cross-attention",
-         "widened", "decoder layer 1", "decoder layer 2", "scores"]
+         "widened", "after layer 1", "after layer 2", "scores"]
 places = {box: (0, row) for row, box in enumerate(LEFT)}
 places |= {box: (1, row) for row, box in enumerate(RIGHT, 1)}
 steps = [(*pair, "") for line in (LEFT, RIGHT) for pair in itertools.pairwise(line)]
@@ -399,10 +408,11 @@ caption = "Residual connections, norms and the second encoder layer are left out
 display.flow(places, steps, SEEN, letters, name="shapes-through", caption=caption)
 
 # %% [markdown]
-# On the left is the encoder, on the right the decoder with its first layer opened; v is the size
-# of the vocabulary. The width is e all the way from the embedding to the last layer. Only the
-# feed-forward network widens it for a moment, and only the last projection leaves it. The columns
-# meet in the cross-attention, and from there on m is gone.
+# On the left is the encoder, on the right the decoder with its first layer opened; v is the size of
+# the vocabulary. The memory is what comes out of the whole encoder, its final norm included. The
+# width is e all the way from the embedding to the last layer. Only the feed-forward network widens
+# it for a moment, here to twice e, and only the last projection leaves it. The columns meet in the
+# cross-attention, and from there on m is gone.
 #
 
 # %% [markdown]
@@ -432,7 +442,7 @@ print(f"equal, and so are the gradients of all {len(mine)} parameters")
 
 # %% [markdown]
 # The paper has no final norms, since each of its layers ends in a norm already. `final_norm=False`
-# builds that model. It has four tensors less, and before training it computes nearly the same:
+# builds that model. It has four tensors fewer, and before training it computes nearly the same:
 
 # %%
 paper = Seq2SeqTransformer(11, 11, *sizes, final_norm=False, dtype=torch.float64)
@@ -448,11 +458,11 @@ assert difference < 1e-3
 # <!-- /deeper -->
 
 # %% [markdown]
-# ## It does not see the future
+# ## The decoder does not see the future
 #
 # Row i scores the word after word i, so it must not depend on any later word. Check that by
 # differentiating: how strongly does row i react to the vector of word j? Once with the model, once
-# with its causal mask forgotten.
+# with its causal mask forgotten. Five words make ten pairs of a row and a later word.
 
 
 # %%
@@ -492,17 +502,17 @@ for ax, found, title in zip(columns, (causal, leaking), titles):
     ax.set_xticks([j + 0.5 for j in range(5)], names)
     ax.set_yticks([i + 0.5 for i in range(5)], names)
     ax.tick_params(length=0)
-    ax.set(title=title, xlabel="reacts to", ylim=(5, 0))
+    ax.set(title=title, xlabel="react to", ylabel="scores after", ylim=(5, 0))
 display.finish(drawing, name="no-leak", alt=(
-    "How the scores behind each word react to each word. In the model everything above the "
+    "How the scores after each word react to each word. In the model everything above the "
     f"diagonal is {causal.triu(1).max():.2f}; without the causal mask it reaches "
     f"{leaking.triu(1).max():.2f}."
 ))
 
 # %% [markdown]
-# On the left, all ten numbers above the diagonal are exactly zero. The model on the right would look
-# splendid in training, because the word that it has to predict is part of its input. It would fail
-# as soon as it writes by itself, where the next word is not there yet.
+# On the left, all ten numbers above the diagonal are exactly zero. In training the whole answer goes
+# in at once, so the model on the right would do very well: the word that it has to predict is part
+# of its input. It would fail as soon as it writes by itself, where the next word is not there yet.
 #
 # ## Writing
 #
@@ -513,9 +523,10 @@ display.finish(drawing, name="no-leak", alt=(
 display.annotated(Seq2SeqTransformer.greedy)
 
 # %% [markdown]
-# Let the untrained model write five words. What it writes is one word five times, which is a poor
-# test. So take `answer`, with five different words, and score what follows each of them in two ways:
-# in a single call, and in five calls, each with one word more.
+# Let the untrained model write five words. Each further word costs a call. Do five calls, each with
+# one word more, give the same scores as a single call over all of them? They should, since no row
+# sees what comes later. The model writes the same word five times, which would be a poor test, so
+# the cell compares the scores for `answer`, which has five different words.
 
 # %%
 written = model.eval().greedy(src, START, END, max_new=5)  # (b, ...)
@@ -529,17 +540,17 @@ torch.testing.assert_close(at_once, one_by_one)
 print(f"the scores differ by up to {(at_once - one_by_one).abs().max():.4f}")
 
 # %% [markdown]
-# The words are nonsense, since nothing is trained. But the scores of one call agree with those of five.
-# That is what makes training fast: one call scores all places at once, and each place sees exactly
-# what it would see while writing.
+# The words are nonsense, since nothing is trained. But the scores of one call agree with those of
+# five. That is what makes training fast: one call scores all places at once, and each place sees
+# exactly what it would see while writing.
 #
-# ## Does the score depend on the distance?
+# ## Does an attention score depend on the distance?
 #
-# Come back to the positions. *It* refers to *cat*, four words back. If the same words stood later
-# in a longer text, nothing between them would change, and you would want the same score. The dot
-# product of two *positions* depends on the distance alone. But the score compares sums, word plus
-# position, and a product of two sums has four terms ([Dai et al.](../docs/references.md#dai-2019)
-# write them out in section 3.3):
+# Come back to the positions, and to the scores inside attention, query times key. *It* refers to
+# *cat*, four words back. If the same words stood later in a longer text, nothing between them would
+# change, and you would want the same score. The dot product of two *positions* depends on the
+# distance alone. But the score compares sums, word plus position, and a product of two sums has
+# four terms ([Dai et al.](../docs/references.md#dai-2019) write them out in section 3.3):
 #
 # $$(x_i + p_i) \cdot (x_j + p_j) = x_i \cdot x_j + x_i \cdot p_j + p_i \cdot x_j + p_i \cdot p_j$$
 #
@@ -575,12 +586,12 @@ labels = [f"moved by {moved}" for moved in MOVED]
 one.show(labels, [*NAMES, "score"], rows.round(decimals=2) + 0.0)
 
 # %% [markdown]
-# In the names of the columns, w is a word and p a position. *W·w* and *p·p* stay, and the score
-# wanders with the two terms between them. The same two words, at the same distance, score nearly
-# twice as high at one place of the text as at another.
+# In the names of the columns, w is a word (x in the formula) and p a position. The columns *w·w*
+# and *p·p* stay the same; the other two drift, and the score with them. The same two words, at the
+# same distance, score nearly twice as high at one place of the text as at another.
 #
-# A model multiplies by $W_Q$ and $W_K$ first. Can they remove the wandering? Draw both at random
-# and look at how far each term wanders over 100 places.
+# A model multiplies by $W_Q$ and $W_K$ first. Do they remove the drift by themselves? Draw both at
+# random, and look at the largest minus the smallest value of each term over 100 places.
 
 # %%
 torch.manual_seed(9)
@@ -594,13 +605,14 @@ for pair in ((plain, plain), (w_q, w_k)):
 one.show(["without matrices", "random matrices"], NAMES, torch.stack(spans))
 
 # %% [markdown]
-# With random matrices even the last term wanders: both positions turn as they move, and the two
-# turns no longer cancel when matrices stand between them. Training can find matrices that keep the
-# wandering small, and models with such positions do work. But nothing in the formula promises it.
+# They do not. With random matrices even the last term drifts: both positions turn as they move, and
+# the two turns no longer cancel when matrices stand between them. Training can find matrices that
+# keep the drift small, and models with such positions do work. But nothing in the formula promises
+# it.
 #
 # A shift is a rotation, and turning two vectors by the same angle leaves their dot product
 # unchanged. So what would have to be turned, so that the *whole* score depends on the distance
-# alone? A later chapter answers this question.
+# alone? [Positions](18_positions.ipynb) answers this question.
 #
 # ## Exercises
 #
@@ -707,16 +719,17 @@ exercises.transformer.check_shift_matrix(shift_matrix)
 # %% [markdown]
 # ## What you have now
 #
-# You have the Transformer of the paper, from token ids to scores. You have checked that it
-# knows no order without positions, that with them a shift is a rotation, and that no row of the
-# decoder sees what comes later.
+# You have the Transformer of the paper (with the two options set), from token ids to scores. You
+# have checked that it knows no order without positions, that with them a shift is a rotation, and
+# that no row of the decoder sees what comes later.
 #
-# > **In short.** Attention does not know the order of words, so each word carries its position:
+# > **In short.** Without a mask, attention does not know the order of words, so each word carries
+# > its position:
 # >
 # > $$x_p = \sqrt e \cdot \mathrm{embedding}(\mathrm{id}_p) + \mathrm{PE}_p \qquad \mathrm{PE}_p \cdot \mathrm{PE}_q = \sum_i \cos\frac{p - q}{10000^{2i/e}}$$
 # >
-# > Ids `(b, m)` and `(b, n)` go in, scores `(b, n, v)` come out; in between everything is `(b, m, e)`
-# > or `(b, n, e)`.
+# > Ids `(b, m)` and `(b, n)` go in, scores `(b, n, v)` come out; in between everything is `(b, m,
+# > e)` or `(b, n, e)`.
 # >
 # > ```python
 # > memory = encoder(positions(embed(src) * e**0.5))

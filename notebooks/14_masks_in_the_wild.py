@@ -161,9 +161,9 @@ for name, design in DESIGNS.items():
 # %% [markdown]
 # Four of seven allow, three block, and the shapes differ, too. So name a mask after what True means,
 # `blocked` or `allowed`, and convert masks from outside once, at the point where they come in.
-# `as_blocked` does the conversion, and makes you state which of the two the mask is. A tokenizer,
-# here one of the library `tokenizers`, cuts a text into words or pieces. It writes 1 for each of
-# them and 0 for padding, so its 1 means *allowed*:
+# `as_blocked` does the conversion, and makes you state which of the two the mask is. Take the mask
+# of a tokenizer, a program that cuts a text into words or pieces. It writes 1 for each of them and 0
+# for padding, so its 1 means *allowed*:
 
 # %%
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -262,17 +262,17 @@ for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
 # broadcast mask, at sizes that differ:
 
 # %%
-four = [torch.randn(2, 4, length, 6).double().requires_grad_() for length in (3, 5, 5)]
+q_k_v = [torch.randn(2, 4, length, 6).double().requires_grad_() for length in (3, 5, 5)]
 pairs = masks.block_future(3, 5)                           # (n, m)
 broadcast = padding[:, None, None, :] | pairs              # (b, 1, n, m)
-small, _ = six.attend(*four, broadcast)                    # (b, h, n, d), (b, h, n, m)
+small, _ = six.attend(*q_k_v, broadcast)                   # (b, h, n, d), (b, h, n, m)
 
 each_head = padding[:, None, None, :].expand(2, 4, 1, 5)   # (b, h, 1, m)
 repeated = each_head.reshape(8, 1, 5) | pairs              # (b * h, n, m)
-folded, _ = six.attend(*(part.flatten(0, 1) for part in four), repeated)
+folded, _ = six.attend(*(part.flatten(0, 1) for part in q_k_v), repeated)
 large = folded.unflatten(0, (2, 4))                        # (b, h, n, d)
 torch.testing.assert_close(small, large)
-torch.testing.assert_close(one.gradients(small, four), one.gradients(large, four))
+torch.testing.assert_close(one.gradients(small, q_k_v), one.gradients(large, q_k_v))
 print("equal, and so are the gradients")
 print(f"the mask holds {broadcast.numel()} booleans, folded {repeated.numel()}")
 
@@ -399,7 +399,7 @@ assert not torch.allclose(fast, slow)
 # a finite fill.
 
 # %%
-sees_two, sees_none = torch.tensor([[False, False, True], [True, True, True]])
+blocks_one, blocks_all = torch.tensor([[False, False, True], [True, True, True]])
 FILLS = {"-1e4": -1e4, "-1e9": -1e9, "-inf": -math.inf}
 
 
@@ -419,9 +419,9 @@ def fill_with(fill: float, blocked: Tensor, dtype: torch.dtype, added: bool) -> 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 found = {}
 for name, hidden, added in (
-    ("one key blocked, fill replaces", sees_two, False),
-    ("all keys blocked, fill replaces", sees_none, False),
-    ("all keys blocked, fill is added", sees_none, True),
+    ("one key blocked, fill replaces", blocks_one, False),
+    ("all keys blocked, fill replaces", blocks_all, False),
+    ("all keys blocked, fill is added", blocks_all, True),
 ):
     print(f"{name}\n{'':8}" + "".join(f"{fill:>13}" for fill in FILLS))
     for dtype in DTYPES:
@@ -442,8 +442,8 @@ assert kept == [("all keys blocked, fill is added", torch.float32)]
 # sum keeps too few digits to tell the scores apart, and the weights are uniform after all.
 #
 # The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But masks may be added up.
-# Where two such masks cover a whole row, as the key mask and the query mask of an empty sentence do,
-# every sum is $-\infty$, and the NaN is back:
+# Where two such masks cover the same whole row, every sum is $-\infty$, and the NaN is back. That
+# happens in a sample of padding only, if one mask blocks padded keys and another padded queries:
 
 # %%
 lowest = torch.finfo(torch.float16).min
@@ -451,7 +451,7 @@ twice = torch.full((3,), lowest, dtype=torch.float16) + lowest  # (3,)
 print(lowest, "twice:", twice.tolist())
 print("softmax:", twice.softmax(-1).tolist())
 half = torch.randn(1, 3, 4, dtype=torch.float16)                # (1, 3, 4)
-nothing, _ = scaled_dot_product_attention(half, half, half, blocked=sees_none)
+nothing, _ = scaled_dot_product_attention(half, half, half, blocked=blocks_all)
 print("ours, fully masked:", nothing[0, 0].tolist())
 assert twice.isneginf().all()
 assert not nothing.any()
@@ -498,11 +498,13 @@ for name, kind in classes.items():
     bad = [True, False, True, True] if kind is doubled else [False] * 4
     assert ["NaN" in said for said in found.values()] == bad
 torch.backends.mha.set_fastpath_enabled(False)
-print("inference, without, and without the fast path:", bad_row(doubled, False, False))
+print("nn.MultiheadAttention, inference, without, fast path off:")
+print(" ", bad_row(doubled, False, False))
 torch.backends.mha.set_fastpath_enabled(True)
 
 # %% [markdown]
-# With weights, the masked row spoils the gradient of a row that has nothing to do with it. In
+# With weights, PyTorch's class lets the masked row spoil the gradient of a row that has nothing to do
+# with it: both rows share the keys, and 0 times a NaN weight is NaN on the way back, too. In
 # inference without weights, the NaN comes from the fast path: switched off, the same call gives
 # zeros. The class applies an output projection after the mix, so where its table says *zeros*, what
 # comes out is the bias of that projection.
@@ -770,7 +772,7 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # |---|---|---|
 # | What does True mean? | blocked | allowed |
 # | Which shapes? | `(b, m)`; `(n, m)` or `(b * h, n, m)` | all that broadcast to `(b, h, n, m)` |
-# | What do floats do? | they are added | they are added |
+# | What do floats do? | they are added (an encoder layer's fast path reads them as booleans) | they are added |
 # | What does a fully masked row get? | with weights NaN; without them zeros, or NaN on the fast path | zeros |
 # | Which corner does `is_causal` take? | your mask's; the top left if you ask for no weights and pass no padding mask | the top left |
 #

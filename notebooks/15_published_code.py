@@ -42,7 +42,8 @@ display.chapter_map(
 # 2018](../docs/references.md#rush-2018)] [[Huang et al. 2022](../docs/references.md#huang-2022)].
 #
 # The package `annotated_attention.published` has a repaired version of each, with the layout, the
-# mask and the order of arguments that its source has. The cell lists them. Compare the
+# meaning of True and the order of arguments that its source has. The masks have the source's shape,
+# too, except in the wide projection, where that shape is the defect. The cell lists them. Compare the
 # rows: only the two from the same collection are called the same way.
 
 # %%
@@ -571,7 +572,7 @@ note("shared projection", WRONG, "√e for √d", f"too small by {factor:.2f} = 
 #
 # **The repair.** Sharing is a legitimate design; only the formula printed above it is wrong. So the sharing
 # stays, and the wrong divisor goes. Fully masked rows get zeros. (Other copies of this
-# code project with wide matrices. Those that we read keep the slip.)
+# code project with wide matrices. Those that we read keep $\sqrt e$.)
 #
 # **The test.** No final class has parameters that it could load. So `as_multihead` goes the other way and
 # builds the final class that it equals, with the blocks that you saw above.
@@ -695,8 +696,8 @@ compare("sequence first")
 
 # %% [markdown]
 # And does the idea keep its promise? Override the scores: take away one point for each step between a
-# query and a key, as ALiBi does, with a rate of its own for each head [[Press et al.
-# 2022](../docs/references.md#press-2022)]. `forward` divides by √d afterwards, so the method multiplies
+# query and a key. (ALiBi [[Press et al. 2022](../docs/references.md#press-2022)] does this with a rate
+# of its own for each head; here both heads have the same.) `forward` divides by √d afterwards, so the method multiplies
 # by it. Three lines are enough, and the word *it* looks at itself and its neighbours.
 
 
@@ -875,7 +876,8 @@ class ScaledDotProductAttention(nn.Module):
 # <details><summary>What do you expect?</summary>
 #
 # More: 0.27. The factor multiplies the *score*, and a score of 0 is larger than one of -3. To block a
-# key, its score must become $-\infty$, and no factor can do that reliably.
+# key, its score must become $-\infty$, and a factor that makes a positive score $-\infty$ makes a
+# negative one $+\infty$.
 #
 # </details>
 #
@@ -1354,9 +1356,8 @@ display.finish(drawing, name="all-seven", alt=f"{alt} {', '.join(same[1:])}: as 
 # ### One mask, two meanings
 #
 # Now mix up the conventions: every module gets the same tensor, with True for padding. The words *was* and
-# *thirsty* are the padding, and the cell asks what the output for *cat* reacts to. `design.call` takes
-# True = blocked and flips the mask for designs in which True means allowed. To hand every module the very
-# same tensor, the cell flips it once more for those.
+# *thirsty* are the padding, and the cell asks what the output for *cat* reacts to. `design.call`
+# translates the mask for each design. The cell undoes that, so that all seven see the same tensor.
 
 # %%
 padding = torch.zeros(1, 8, 8, dtype=torch.bool)  # (1, 8, 8)

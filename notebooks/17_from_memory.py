@@ -314,7 +314,7 @@ for name, matrix in matrices.items():
 
 # %% [markdown]
 # Xavier for each square keeps the deviation of the inputs, 1.00, so that is the answer to give. The final
-# class starts like PyTorch's, with the smaller numbers of the packed matrix. `nn.Linear`'s own default is
+# class starts like the class that it replaces, with the smaller numbers of the packed matrix. `nn.Linear`'s own default is
 # smaller still. All three can be trained; say which one you use.
 #
 # ## What are grouped heads?

@@ -61,8 +61,8 @@ for begin in (0, 1, 2, 10, 100):
 
 # %% [markdown]
 # The score runs from 1.15 to 2.73, and where the sentence begins at 1 or 2, *it* looks most at
-# itself. A model can learn to live with that. But what it learns about a distance at one place it has
-# to learn again at another.
+# itself. A model can learn to live with that. But whatever it learns about a distance at one place,
+# it has to learn again at another.
 #
 # ## Two numbers that turn
 #
@@ -71,15 +71,15 @@ for begin in (0, 1, 2, 10, 100):
 # Now turn both arrows by the same angle. Their lengths and the angle between them stay, and so does
 # their dot product.
 #
-# So let each arrow turn with its position, like the hand of a clock: at position p it has turned by
-# p radians. A query at position p and a key at position q then have p − q radians more between them
-# than they had before. Whatever their positions, the score depends on the distance p − q alone.
-# Turned by an angle φ counterclockwise, the arrow (a, b) becomes
+# So let each arrow turn with its position, like the hand of a clock, but counterclockwise: at
+# position p it has turned by p radians. A query at position p and a key at position q then have p −
+# q radians more between them than they had before. Whatever their positions, the score depends on
+# the distance p − q alone. Turned by an angle φ counterclockwise, the arrow (a, b) becomes
 #
 # $$(a \cos\varphi - b \sin\varphi,\;\; b \cos\varphi + a \sin\varphi)$$
 #
 # The cell takes the first two features of *it* as the query and those of *cat* as the key. It turns
-# each by its position, and prints their score at several positions.
+# each by its position, and prints their dot product at several positions, not yet divided by √d.
 
 
 # %%
@@ -102,7 +102,7 @@ for p, q in ((5, 1), (6, 2), (105, 101), (5, 3), (7, 1)):
 # another number. The figure shows the two arrows. If it has sliders, do two things:
 #
 # 1. Move *cat*, and leave the distance. Both arrows turn together. The score stays.
-# 2. Move the distance. Now the query alone turns on, and the score follows the curve.
+# 2. Move the distance. Now the query alone turns on, and the score goes from point to point.
 
 # %% jupyter={"source_hidden": true}
 SHOWN = [(5, 1), (9, 5), (7, 1)]
@@ -111,16 +111,16 @@ display.rotation(query, key, name="turning", words=("it", "cat"), shown=SHOWN)
 # %% [markdown]
 # ### Warm-up: quarter turns
 #
-# *Easy, 2 minutes.* Let a pair turn by a quarter turn per position, counterclockwise. A quarter turn
-# has cosine 0 and sine 1. The query's pair is (2, 1) and the key's (3, 1), before turning. Write down
-# the query at position 1, the query at position 2, and the score of a query at position 3 for a key
-# at position 2.
+# *Easy, 2 minutes.* Let a pair turn by a quarter turn per position, counterclockwise. A quarter
+# turn has cosine 0 and sine 1. The query's pair is (2, 1) and the key's (3, 1), before turning.
+# Write down the query at position 1, the query at position 2, and the dot product of a query at
+# position 2 and a key at position 1.
 
 # %% tags=["exercise"]
 my_turned = [
     None, None,  # the query at position 1
     None, None,  # the query at position 2
-    None,  # the score of the query at position 3 for the key at position 2
+    None,  # the dot product of the query at position 2 and the key at position 1
 ]
 
 # %%
@@ -137,7 +137,7 @@ exercises.positions.check_turned(my_turned)
 #
 # <details><summary>Hint 2</summary>
 #
-# The distance is 1. Which two arrows, that you have already, are one quarter turn further apart?
+# The distance is 1. So the score is that of the query turned once and the key not turned at all.
 #
 # </details>
 
@@ -151,15 +151,16 @@ exercises.positions.check_turned(my_turned)
 #
 # A single hand repeats itself after a full turn, which takes a little over six words. So it cannot
 # tell well whether a key stands one word back or seven. The remedy is that of the clocks: a head of
-# width d has d / 2 pairs of features, and each pair turns more slowly than the one before. Pair i, counted from 0, turns by $\text{base}^{-2i/d}$ radians per
-# position. The first pair turns by 1 and the last by little more than 1 / base; the paper takes 10000
-# for the **base**. Positions that turn queries and keys are called **rotary positions** [[Su et al., section
-# 3.2.2](../docs/references.md#su-2021)].
+# width d has d / 2 pairs of features, and each pair turns more slowly than the one before. Pair i,
+# counted from 0, turns by $\text{base}^{-2i/d}$ radians per position. The first pair turns by 1 and
+# each further one more slowly; the wider the head, the closer the last one comes to 1 / base. The
+# paper takes 10000 for the **base**. Positions that turn queries and keys are called **rotary
+# positions** [[Su et al., section 3.2.2](../docs/references.md#su-2021)].
 #
 # Two pieces of the package do this. The function `rotate` turns each pair by an angle of its own.
 # The module `RotaryEmbedding` computes the angles from the positions, and calls `rotate`. In the
-# shapes, r counts the pairs, one rotation each. `layout` says which features form a pair, and comes in the next
-# section; what `scaling` and `dynamic` mean comes [at the end](#turning-more-slowly).
+# shapes, r counts the pairs, one rotation each. `layout` says which features form a pair, and comes
+# in the next section; what `scaling` and `dynamic` mean comes [at the end](#turning-more-slowly).
 
 # %%
 from annotated_attention.modern import RotaryEmbedding, rotary
@@ -170,7 +171,8 @@ display.annotated(rotary.rotate, RotaryEmbedding.forward, RotaryEmbedding.angles
 # A word of our sentence has four features, so two pairs: *animal* with *food*, which turn by 1 per
 # word, and *action* with *quality*, which turn by 0.01<!-- setting -->. The cell lets every word be
 # query and key, and prints the scores of *it*: without turning, turned with the sentence at 0, and
-# turned with the sentence at 100. The assertion checks that all scores stay, wherever it begins.
+# turned with the sentence at 100. The assertion checks that all scores stay the same, wherever
+# the sentence begins.
 
 # %%
 TURNING = RotaryEmbedding(4, layout="interleaved")
@@ -191,7 +193,8 @@ one.show(one.WORDS, ["plain", "at 0", "at 100"], rows.mT)
 # %% [markdown]
 # The last two columns are equal: the score knows the distance, and nothing of the place. The columns
 # also show what turning costs. *Cat* and *it* share the feature *animal*, which lies in the fast
-# pair. Over four words that pair has turned by 4 radians, and of the score 1.50 only 0.15 is left.
+# pair. Over four words that pair has turned by 4 radians, and of the score 1.50 only 0.15 is left
+# (the 0.31 from above, divided by √4).
 # *Thirsty* and *it* also share *quality*, in the slow pair, and that part is kept. These features
 # were made by hand, without any thought of turning. A trained model has $W_Q$ and $W_K$ in front of
 # the rotation, and can put into slow pairs what should count at any distance.
@@ -199,9 +202,10 @@ one.show(one.WORDS, ["plain", "at 0", "at 100"], rows.mT)
 # ### In the class
 #
 # In the final class the rotation stands between the projections and the scores. `attend` is one of
-# the two methods that are made to be [overridden](07_multihead_attention.ipynb#the-steps-that-forward-calls),
-# so the subclass is short. Only queries and keys turn. Values do not: they are what is collected, and
-# the distance has done its work in the score.
+# the two methods that are made to be
+# [overridden](07_multihead_attention.ipynb#the-steps-that-forward-calls), so the subclass is short.
+# Only queries and keys turn. Values do not: they are what is collected, and the distance has done
+# its work in the score.
 
 # %%
 from annotated_attention.modern import RotaryAttention
@@ -231,12 +235,12 @@ for name, module, added in (("rotary", attention, 0), ("added", without, 1)):
 # <!-- deeper: Why one rotation undoes the other -->
 # ### Going deeper: Why one rotation undoes the other
 #
-# Write $R_p$ for the matrix that turns every pair by its angle at position p. It has a block of
+# Write $R_i$ for the matrix that turns every pair by its angle at position i. It has a block of
 # cosines and sines for each pair, and zeros elsewhere. A rotation is undone by turning back, so
-# $R_p^\top = R_{-p}$, and two rotations in a row add their angles, so $R_{-p} R_q = R_{q-p}$. The
+# $R_i^\top = R_{-i}$, and two rotations in a row add their angles, so $R_{-i} R_j = R_{j-i}$. The
 # score of a turned query for a turned key is therefore
 #
-# $$(R_p\,q)^\top (R_q\,k) = q^\top R_p^\top R_q\, k = q^\top R_{q-p}\, k$$
+# $$(R_i\,q)^\top (R_j\,k) = q^\top R_i^\top R_j\, k = q^\top R_{j-i}\, k$$
 #
 # in which only the difference of the positions is left (equation 16 of the paper). A complex number
 # is such a pair, too: $a + b\mathrm{i}$ times $\cos\varphi + \mathrm{i}\sin\varphi$ is the arrow
@@ -274,17 +278,17 @@ print("matrices, complex numbers, rotate: equal, and so are the gradients")
 #
 # Which two features form a pair? The paper pairs neighbours, and so do GPT-J and the code that Meta
 # published with Llama. Others pair feature i with feature i + d / 2, because two halves of a tensor
-# are easier to cut than every second number. `transformers` does so for Llama, and most code follows
-# it. Here are both for a head of width 6, with features counted from 0:
+# are easier to cut than every second number. GPT-NeoX does so, and `transformers` does so for Llama,
+# too. Here are both for a head of width 6, with features counted from 0:
 #
 # | layout | pair 0 | pair 1 | pair 2 |
 # |---|---|---|---|
 # | `"interleaved"` | 0 and 1 | 2 and 3 | 4 and 5 |
 # | `"half"` | 0 and 3 | 1 and 4 | 2 and 5 |
 #
-# Neither is better. The rows of $W_Q$ and $W_K$ make the features, so whoever reorders these rows
-# within each head gets the same pairs in the other layout. But weights belong to the layout that
-# they were trained in. Load weights of one layout into a class with the other: is that an error, is
+# Neither is better. The rows of $W_Q$ and $W_K$ make the features, so reordering these rows within
+# each head gives the same pairs in the other layout. But weights belong to the layout that they
+# were trained in. Load weights of one layout into a class with the other: is that an error, is
 # every score wrong, or does it depend on the distance?
 #
 # <details><summary>What do you expect?</summary>
@@ -326,13 +330,13 @@ for distance in (0, 1, 2, 4, 16, 64):
     print(f"distance {distance:2}: off by {average:.2f} on average")
 
 # %% [markdown]
-# At distance 0 every score is right. Far away the error is nearly as large as the scores themselves
-# deviate, so they say little about the words any more. Nothing fails, and nothing points to the
-# rotation: the model still writes, only badly.
+# At distance 0 every score is right. Far away the error is nearly as large as the spread of the
+# scores themselves, so the scores say little about the words any more. Nothing fails, and nothing
+# points to the rotation: the model still writes, only badly.
 #
 # `interleaved_to_half` reorders the rows: in each head first the even ones, then the odd ones. The
 # packed matrix of the final class holds $W_Q$, $W_K$ and $W_V$ below each other, so cut it, reorder
-# the first two, and put it together again. Biases are reordered in the same way.
+# the first two, and put it together again. The biases of these two projections go the same way.
 
 # %%
 from annotated_attention.modern import interleaved_to_half
@@ -356,7 +360,8 @@ print("reordered: equal outputs, equal gradients")
 
 # %% [markdown]
 # > **Pitfall.** Weights of one layout in a class with the other. All names and shapes fit. Find out
-# > which layout a checkpoint was trained in, and compare one output with the code that it comes from.
+# > which layout a checkpoint was trained in, and compare one output with the code that it comes
+# > from.
 #
 # ### Two checks, and what each of them sees
 #
@@ -384,8 +389,9 @@ for name in ("right", *CODES):
 
 # %% [markdown]
 # Moving the sentence finds the rotation of one side. It cannot find the mixed layouts: they are a
-# valid rotation, with scores that depend on the distance, only not the one that these weights were
-# trained with. That takes a comparison with right outputs. Here is the first mistake with its remedy:
+# valid rotation, whose scores depend on the distance; it is not the one that these weights were
+# trained with. That takes a comparison with right outputs. Here is the first mistake with its
+# remedy:
 
 # %%
 mistake = MISTAKES["rotates-one-side"]
@@ -398,10 +404,10 @@ display.diff(mistake.wrong, mistake.right)
 # number for each head that says how much this distance counts. Two kinds are in use.
 #
 # **Buckets.** Let the model learn the numbers [[Raffel et al., section
-# 2.1](../docs/references.md#raffel-2020)]. One number for each distance would be many, and the far
-# ones would rarely be seen in training. So distances are sorted into buckets, and all distances of a
-# bucket share a number. Short distances have a bucket each. Longer ones share, ever more of them, up
-# to `max_distance`; whatever is farther goes into the last bucket.
+# 2.1](../docs/references.md#raffel-2020)]. One number per distance would be too many, and the far
+# ones would rarely be trained. So distances are sorted into buckets, and all distances of a bucket
+# share a number. Short distances have a bucket each. Longer ones share buckets that grow wider and
+# wider. The last bucket begins somewhat before `max_distance`, and takes everything beyond it.
 
 # %%
 from annotated_attention.modern import BucketedBias, biases
@@ -409,8 +415,8 @@ from annotated_attention.modern import BucketedBias, biases
 display.annotated(biases.relative_buckets, BucketedBias.forward)
 
 # %% [markdown]
-# The cell sorts the distances up to 40 into eight buckets, for a causal model. A distance here is the
-# key's position minus the query's, so keys that came earlier have negative ones.
+# The cell sorts the distances up to 40 into eight buckets, for a causal model. A distance here is
+# the key's position minus the query's, so keys that came earlier have negative ones.
 
 # %%
 back = torch.arange(41)
@@ -424,9 +430,9 @@ for number in range(8):
 
 # %% [markdown]
 # **ALiBi**, attention with linear biases, learns nothing: every step of distance takes the same
-# amount off the score [[Press et al., section 3](../docs/references.md#press-2022)]. How much is the
-# **slope** of a head. Steep heads look at their neighbours, flat heads far back. For eight heads the
-# slopes are 1/2, 1/4, 1/8, and so on, down to 1/256.
+# amount off the score [[Press et al., section 3](../docs/references.md#press-2022)]. That amount is
+# the head's **slope**. Steep heads look at their neighbours, flat heads far back. For eight heads
+# the slopes are 1/2, 1/4, 1/8, and so on, down to 1/256.
 
 # %%
 from annotated_attention.modern import AlibiBias
@@ -448,14 +454,17 @@ display.finish(drawing, name="by-distance", alt=(
 ))
 
 # %% [markdown]
-# In the class a bias by distance joins the bias that the caller may give, and the fused kernel still
-# does the rest. The cell after it gives our sentence two heads, whose slopes are 1/16 and 1/256, and
-# prints what *it* looks at.
+# In the class, a bias by distance is added to a mask of numbers that the caller may give, and the
+# fused kernel still does the rest.
 
 # %%
 from annotated_attention.modern import BiasedAttention
 
 display.annotated(BiasedAttention.attend)
+
+# %% [markdown]
+# What does it do to our sentence? Add the bias of two heads, with slopes 1/16 and 1/256, to the
+# plain scores, and print what *it* looks at.
 
 # %%
 places = torch.arange(8)
@@ -466,12 +475,12 @@ steep = plain[it] - (places - it).abs()  # (8,)
 print("with slope 1, it looks most at:", one.WORDS[steep.argmax()])
 
 # %% [markdown]
-# The words before *it* lose a little with every step, and *it* itself gains. With the slope 1 the
-# head would look mostly at *it* itself.
+# With every step of distance a score loses a little, so *it* itself gains, and the first words lose
+# the most. With the slope 1 the head would look mostly at *it* itself.
 #
 # > **Pitfall.** Slopes for a number of heads that is no power of two. The formula $2^{-8i/h}$ gives
-# > some, but checkpoints have others: the slopes of the next smaller power of two first, and then
-# > every second one of the next larger power.
+# > some, but checkpoints use others: first the slopes of the next smaller power of two, and then the
+# > first, third, fifth and so on of the next larger power.
 
 # %%
 heads = 6
@@ -489,9 +498,9 @@ print(f"off by up to {(simple - right).abs().max():.2f}")
 #
 # A model is trained on texts up to some length. What happens in a longer one? Take the task of
 # [Training](10_training.ipynb): a sequence of letters repeats itself after 4 to 16 letters, and the
-# model has to write the next letter. It is trained on sequences of 32 letters and tested on sequences
-# of 512. The model has two layers of attention with four heads and nothing else. Only its positions
-# differ: added clocks, rotary, ALiBi, buckets, or none.
+# model has to write the next letter. It is trained on sequences of 32 letters and tested on
+# sequences of 512. The model has two layers of attention with four heads and nothing else. Only its
+# positions differ: added clocks, rotary, ALiBi, buckets, or none.
 
 # %% [markdown]
 # <!-- deeper: the model, its training and its test -->
@@ -589,16 +598,16 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 
 # %% [markdown]
 # `make seeds` has trained each kind from five seeds for 1000 steps; its results come with the
-# package. The table has the median accuracy in five stretches of the long sequences: before place 32,
-# which is as long as in training, from there to 64, and so on. Which kind loses least by place 512,
-# and which loses most: added, rotary, ALiBi or buckets?
+# package. The table has the median accuracy in five stretches of the long sequences: before place
+# 32, which is as long as in training, from there to 64, and so on. Which kind loses least by place
+# 512, and which loses most: added, rotary, ALiBi or buckets?
 #
 # <details><summary>What do you expect?</summary>
 #
-# ALiBi and the buckets lose least. A far key is something that they know: ALiBi gives it a large
-# penalty, and all far distances share a bucket that was trained. Rotary positions lose most here. The
-# score follows the distance exactly, but at distances that never occurred in training it takes values
-# that nothing has trained, and some far key happens to score high.
+# ALiBi and the buckets lose least. A far key is something that they know: ALiBi's steep heads give
+# it a large penalty, and all far distances share a bucket that was trained. Rotary positions lose
+# most here. At distances that never occurred in training the score takes values that nothing has
+# trained, and some far key happens to score high.
 #
 # </details>
 
@@ -639,33 +648,38 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 
 # %% [markdown]
 # Before place 32 all but the model without positions are nearly perfect. By place 512, ALiBi still
-# writes 0.99 of the letters right and the buckets 0.95; added clocks have fallen to 0.84, and rotary
-# positions to 0.33. A score that follows the distance exactly is no help at distances that nothing
-# was trained for. So a good result at the trained length says nothing about a longer text.
+# writes 0.99 of the letters right and the buckets 0.95; added clocks have fallen to 0.84, and
+# rotary positions to 0.33, which is less than without any positions. The right key stands at a
+# distance that was trained; but hundreds of others stand at distances that were not, and some of
+# them score high. So a good result at the trained length says nothing about a longer text.
 #
-# The toy does not show everything. The answer never stands more than 16 letters back, so looking near
-# is enough, and nothing is lost where far keys fade out. In a task that needs a far key, a penalty on
-# distance is in the way. The model without any positions learns part of the task, too: under a causal mask the
-# first word sees one key, the second sees two, and from that a model can learn where it is
-# [[Kazemnejad et al.](../docs/references.md#kazemnejad-2023)].
+# The toy does not show everything. The answer never stands more than 16 letters back, so looking
+# near is enough, and nothing is lost where far keys fade out. In a task that needs a far key, a
+# penalty on distance is in the way. The model without any positions learns part of the task, too:
+# under a causal mask the first word sees one key, the second sees two, and from that a model can
+# learn where it is [[Kazemnejad et al.](../docs/references.md#kazemnejad-2023)].
 #
 # ## Turning more slowly
 #
 # If unseen angles are what harms rotary positions, turn more slowly, so that the angles of a long
-# text are those of a short one. Four ways are found in checkpoints, under `rope_scaling` or
-# `rope_parameters` in their `config.json`. `RotaryEmbedding` takes them as they are, as `scaling`:
+# text are those of a short one. Four ways are common in checkpoints, under `rope_scaling` or
+# `rope_parameters` in their `config.json`. `RotaryEmbedding` takes the same names and numbers as
+# `scaling`, and what is called `rope_theta` there as its `base`:
 #
 # - `linear` divides every speed by a factor [[Chen et al.](../docs/references.md#chen-2023)].
 # - `dynamic` raises the base as the text grows, which slows the slow pairs most [[Peng et al.,
 #   section 3.3](../docs/references.md#peng-2023)].
 # - `yarn` keeps pairs that turn many times within the trained length, divides those that turn less
 #   than once, and mixes those between [[Peng et al., section
-#   3.4](../docs/references.md#peng-2023)]. It also enlarges the scores a little.
-# - `llama3` does the same with other bounds and another mixture, as in
+# 3.4](../docs/references.md#peng-2023)]. By default *many times* is 32. It also enlarges all
+# scores.
+# - `llama3` keeps pairs that turn at least 4 times, divides those that turn less than once, mixes
+#   differently, and leaves the size of the scores alone, as in
 #   [Llama 3.1](../docs/references.md#llama-3-1).
 #
 # For the models above, these are the settings. Their heads are 16 wide, they were trained on 32
-# letters, and 512 letters are 16 times as many.
+# letters, and 512 letters are 16 times as many. (The factor of `dynamic` is multiplied by the
+# growth of the text, so it stays 1.)
 
 # %%
 from annotated_attention.modern import rotary_frequencies
@@ -684,9 +698,9 @@ SCALINGS = {
 print(json.dumps(SCALINGS["llama3"], indent=1))
 
 # %% [markdown]
-# So it would stand in a `config.json`. The next table has a row for each of the eight pairs. Its first
-# column says how many turns the pair makes in 32 letters, the others how many times more slowly it
-# turns with each kind of scaling.
+# So it would stand in a `config.json`. The next table has a row for each of the eight pairs. Its
+# first column says how many turns the pair makes in 32 letters, the others how many times more
+# slowly it turns with each kind of scaling.
 
 # %%
 speeds, _ = rotary_frequencies(16)
@@ -697,10 +711,10 @@ for scaling in SCALINGS.values():
 one.show([str(i) for i in range(8)], ["turns", *SCALINGS], torch.stack(slower, 1))
 
 # %% [markdown]
-# `linear` slows the fast pairs as much as the slow ones, so two neighbours are hardly told apart any
-# more. The others leave the first pair alone and slow the last one 16 times; they differ in what is
-# between. Now take the trained rotary models, exchange their rotation, and test again, without a
-# single step of training.
+# `linear` slows the fast pairs as much as the slow ones, so two neighbours are hardly told apart
+# any more. The others leave the first pair alone and slow the last one 16 times; they differ in
+# what is between, and YaRN in the size of the scores, too. Now take the trained rotary models,
+# exchange their rotation, and test again, without a single step of training.
 
 
 # %%
@@ -718,9 +732,9 @@ one.show(["plain", *SCALINGS], [str(end) for end in ENDS], table)
 
 # %% [markdown]
 # YaRN lifts the last stretch from 0.33 to 0.97, without training and with hardly any loss at the
-# trained length. `llama3` reaches 0.80 with these bounds, and `dynamic` 0.66. `linear` breaks even the
-# short texts, since the model has learned what a fast pair says about neighbours. It was proposed
-# together with further training, which these models did not get.
+# trained length. `llama3` reaches 0.80 with these bounds, and `dynamic` 0.66. `linear` breaks even
+# the short texts, since the model has learned what a fast pair says about neighbours. It was
+# proposed together with further training, which these models did not get.
 #
 # A real configuration, that of Llama 3.1, reads like this. The cell counts what becomes of the pairs
 # of a head of width 128.
@@ -739,8 +753,8 @@ print(f"{kept} pairs as they were, {divided} divided by 8, {64 - kept - divided}
 # <!-- deeper: The formulas of the scaled rotations -->
 # ### Going deeper: The formulas of the scaled rotations
 #
-# All of them are in one function and its helpers. In `_yarn`, `pair_that_turns` solves the formula of
-# the speeds for the number of the pair.
+# All of them are in one function and its helpers. In `_yarn`, `pair_that_turns` solves the formula
+# of the speeds for the number of the pair.
 
 # %%
 from annotated_attention.modern import frequencies
@@ -754,8 +768,8 @@ display.annotated(frequencies._yarn, frequencies._yarn_factor)
 # <!-- /deeper -->
 
 # %% [markdown]
-# > **Pitfall.** With `dynamic`, the speeds depend on the length of the text. Keys that were turned when
-# > the text was shorter no longer fit. The next chapter keeps keys, and there this matters.
+# > **Pitfall.** With `dynamic`, the speeds depend on the length of the text. Keys that were turned
+# > when the text was shorter no longer fit. [The cache](19_cache.ipynb) keeps keys.
 #
 # ## Exercises
 #
@@ -786,8 +800,8 @@ exercises.positions.check_permutation(to_half)
 #
 # <details><summary>Hint 2</summary>
 #
-# Give each head an axis of its own, so that nothing crosses from one head to another: the rows become
-# `(h, d / 2, 2, ...)`. Which two axes have to change places?
+# Give each head an axis of its own, so that nothing crosses from one head to another: the rows
+# become `(h, d / 2, 2, ...)`. Which two axes have to change places?
 #
 # </details>
 
@@ -804,10 +818,10 @@ exercises.positions.check_permutation(to_half)
 # %% [markdown]
 # ### Slopes for any number of heads
 #
-# *Medium, 10 minutes.* Write `my_slopes(num_heads)`, a list of as many numbers. For h = 1, 2, 4, 8 …
-# heads, slope i is $2^{-8i/h}$ with i = 1 … h. For any other h, first come the slopes of the next
-# smaller power of two. Then come the first, third, fifth, … slope of the next larger power, as many as
-# are missing.
+# *Medium, 10 minutes.* Write `my_slopes(num_heads)`, a list of as many numbers. For h = 1, 2, 4, 8
+# … heads, slope i is $2^{-8i/h}$ with i = 1 … h. For any other h, first come the slopes of the next
+# smaller power of two. Then come the first, third, fifth, … slope of the next larger power, as many
+# as are missing.
 
 
 # %% tags=["exercise"]
@@ -850,20 +864,20 @@ exercises.positions.check_slopes(my_slopes)
 # ## What you have now
 #
 # > **In short.** Positions go into the score. Rotary ones turn queries and keys, so that
-# > $(R_p\,q)^\top (R_q\,k) = q^\top R_{q-p}\,k$; a bias by distance is added:
-# > $q^\top k / \sqrt d + b_{\text{head}}(q - p)$.
+# > $(R_i\,q)^\top (R_j\,k) = q^\top R_{j-i}\,k$ for a query at i and a key at j; a bias by distance
+# > is added: $q^\top k / \sqrt d + \text{bias}_{\text{head}}(j - i)$.
 # >
 # > Angles `(n, d / 2)`, turned `(b, h, n, d)`, biases `(h, n, m)`.
 # >
 # > ```python
 # > angle = positions[:, None] / base ** (torch.arange(0, d, 2) / d)
-# > a, b = x.chunk(2, -1)  # or x[..., 0::2], x[..., 1::2]: the layout
+# > a, b = x.chunk(2, -1)  # the layout "half"
 # > cos, sin = angle.cos(), angle.sin()
 # > x = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 # > ```
 # >
-# > Turn queries and keys, not values, in the layout of the weights. ALiBi and buckets carry on past the
-# > trained length; rotary positions do so if the slow pairs are slowed down.
+# > Turn queries and keys, not values, in the layout of the weights. ALiBi and buckets carry on past
+# > the trained length; rotary positions do so if the slow pairs are slowed down.
 #
 # A model that writes computes the same keys again for each new word. The [next
 # chapter](19_cache.ipynb) keeps them.

@@ -1,16 +1,16 @@
 # %% [markdown]
 # # The cache
 #
-# *What does a model compute anew for each word, and what can it keep?*
+# *What must a model compute again for each word, and what can it keep?*
 #
 # A model that writes adds one word, reads everything again, and adds the next one. Nearly all of
 # that reading is the same as the time before. In this chapter you find out which numbers never
 # change, keep them in a **cache**, and prove that the text stays the same, word by word.
 #
-# Think of someone who takes minutes. For every sentence that is spoken, they write one index card:
-# what it is found by, and what it says. A new sentence is compared with all cards in the box. Nobody
-# would write all the cards again because one more sentence was spoken; yet that is what a model
-# without a cache does.
+# Think of someone who takes minutes. For every sentence spoken they write an index card with two
+# entries: what to look it up by, and what it says. A new sentence is compared with all cards in the
+# box. Nobody would write all the cards again because one more sentence was spoken; yet that is what
+# a model without a cache does.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -18,7 +18,7 @@ from annotated_attention import display
 display.chapter_map("project in", "split", "score", "mask")
 
 # %% [markdown]
-# The lit steps are those in which a cache saves work or changes what has to be done.
+# The lit steps are those whose code the cache changes. It saves work in all of them.
 #
 # ## Word by word
 #
@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from annotated_attention import chapters
 from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
 
-torch.set_num_threads(1)  # more gain nothing; with one, sums come out the same each time
+torch.set_num_threads(1)  # with one, sums come out the same each time; more gain nothing
 one = chapters.load("01_one_head")
 SENTENCE = [*one.WORDS, "."]
 OTHER = ["because", "it", "was", "sweet", "the", "cat", "drank", "the", "milk", "."]
@@ -71,9 +71,9 @@ class Writer(nn.Module):
 
 # %% [markdown]
 # It learns two sentences by heart: the one that you know, and one that begins with *because it was
-# sweet*. After that, given a beginning, it should write the rest. To write means here: take the word with the
-# highest score, add it, and go on (this is greedy decoding). The function counts how many words
-# the model has to read on the way.
+# sweet*. After that, given a beginning, it should write the rest. To write means here: take the
+# word with the highest score, add it, and go on (this is greedy decoding). The function counts how
+# many words the model has to read on the way.
 
 
 # %%
@@ -111,14 +111,14 @@ for prompt in ("the", "because"):
 anew, _ = write(model, encode(["the"]), 8)
 
 # %% [markdown]
-# To write 8 words, the model reads 36: one, then two, up to eight. For n words it reads $n(n + 1)/2$, so
-# a text of twice the length takes about four times the reading.
+# To write 8 words, the model reads 36: one, then two, up to eight. For n words it reads $n(n +
+# 1)/2$, so a text of twice the length takes about four times the reading.
 #
 # ## What does not change
 #
-# Give the model *the cat drank milk*, and then the same with *because* behind it. Compare what the
-# two layers compute for the four old words: their queries, keys, values and outputs. Which of these
-# change when a word is added: the outputs, the keys and values, or nothing at all?
+# Give the model *the cat drank milk*, and then the same words followed by *because*. Compare what
+# the two layers compute for the four old words: their queries, keys, values and outputs. Which of
+# these change when a word is added: the outputs, the keys and values, or nothing at all?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -154,10 +154,11 @@ for i, layer in enumerate(noting.layers):
 
 # %% [markdown]
 # Everything about the old words is as it was. What does the new word need of all that? Its query is
-# compared with all keys, and the values are mixed. The queries of the old words have done their work,
-# and so have their outputs. So keep the **keys and values** of each layer, and nothing else. This is
-# the **KV cache**, which [Counting](12_counting.ipynb#one-token-at-a-time) has shown as a list of two
-# tensors. Here it is a class. It grows with each call of `append`, which hands back everything so far.
+# compared with all keys, and the values are mixed. The old words' queries and outputs have done
+# their work and are not needed again. So keep the **keys and values** of each layer, and nothing
+# else. This is the **KV cache**, which [Counting](12_counting.ipynb#one-token-at-a-time) showed as
+# a list of two tensors. Here it is a class. It grows with each call of `append`, which hands back
+# everything so far.
 
 # %%
 display.annotated(KVCache, sections=False)
@@ -180,8 +181,8 @@ display.annotated(
 )
 
 # %% [markdown]
-# The mask deserves a look. In a chunk of two words behind three that are kept, the first query stands
-# at position 3. So it may see the keys 0 to 3, and the second query one more:
+# The mask deserves a look. In a chunk of two words behind three that are kept, the first query
+# stands at position 3. So it may see the keys 0 to 3, and the second query one more:
 
 # %%
 from annotated_attention import block_future
@@ -196,9 +197,10 @@ assert block_later(positions, 5).equal(block_future(5)[3:])
 # right** corner, because the newest query and the newest key are the same word. A rule with
 # positions says this without corners: block key j for a query at position p where j > p.
 #
-# Does it make a difference how a text is cut into chunks? The cell writes it in four ways, with
-# sizes that all differ, and compares outputs and gradients with those of a single call. Gradients
-# flow through a cache that grows, because its tensors keep their graph.
+# Does it make a difference how a text is cut into chunks? The cell sends random tokens in through
+# four ways of cutting, and compares outputs and gradients with those of a single call. (b, n, h and
+# d all differ, so that no axis can pass for another.) Gradients flow through a cache that grows,
+# because its tensors keep their graph.
 
 # %%
 b, n, h, d = 2, 12, 4, 6
@@ -219,8 +221,9 @@ for sizes in ([12], [5, 4, 3], [11, 1], [1] * 12):
     print(f"equal, with {len(inputs)} gradients: {' + '.join(map(str, sizes))}")
 
 # %% [markdown]
-# However the text is cut, the result is the same. Now the writer can keep what it has read. The model
-# is called with a cache for each layer, and from the second call on it is given the new word alone.
+# However the text is cut, the result is the same. Now the writer can keep what it has read. The
+# model is called with a cache for each layer, and from the second call on it is given the new word
+# alone.
 
 
 # %%
@@ -244,10 +247,10 @@ assert text.equal(anew)
 print(f"{read} words read to write 8:", spell(text[0]))
 
 # %% [markdown]
-# The words are the same, and the model has read 8 instead of 36. The figure shows the same
-# sentence being written. A box with a thick edge is computed in this step, a box with a thin edge is
-# kept, and a dotted one is not needed. The numbers are the weights of the first layer, as a mean over
-# its heads.
+# The words are the same, and the model has read 8 instead of 36. The figure shows the same sentence
+# being written. A box with a thick edge is computed in this step, a box with a thin edge is kept,
+# and a dotted one is not needed. The numbers are the weights of the first layer, as a mean over its
+# heads.
 
 # %% jupyter={"source_hidden": true}
 with torch.no_grad():
@@ -262,9 +265,9 @@ display.cache_filling(weights, one.WORDS, name="cache-filling", step=6)
 #
 # ## What it saves, and what it costs
 #
-# Count one layer of attention with the formulas of [Counting](12_counting.ipynb). A step with a cache
-# projects one token, $8be^2$ FLOPs, and compares it with m keys, $4bme$. Without a cache, step m is
-# attention over all m tokens. PyTorch's counter agrees:
+# Count one layer of attention with the formulas of [Counting](12_counting.ipynb). A step with a
+# cache projects one token, $8be^2$ FLOPs, and compares it with m keys, $4bme$. Without a cache,
+# step m is attention over all m tokens. PyTorch's counter agrees:
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
@@ -290,7 +293,8 @@ print(f"{n} steps: {total:,} FLOPs with a cache, {again:,} without")
 # <details><summary>What do you expect?</summary>
 #
 # More than a hundred times. Without a cache, step m projects m tokens instead of one. On average
-# that is half of 1,024, and about the same holds for the scores.
+# that is half of 1,024. Of the scores it computes m² instead of m, on average two thirds of 1,024
+# times as many.
 #
 # </details>
 
@@ -314,10 +318,10 @@ for length in (64, 1024, 4096):
 #
 # ## A cache of one size
 #
-# The cache that grows has two disadvantages. `torch.cat` makes new tensors in every step and copies all
-# that was kept. And `torch.compile`, which translates a module into a faster program, does so for
-# given shapes: a program for 5 keys does not fit 6. A `StaticCache` avoids both. It reserves room for
-# the longest text once, and writes each new key in its place:
+# The cache that grows has two disadvantages. `torch.cat` makes new tensors in every step and copies
+# all that was kept. And `torch.compile`, which translates a module into a faster program, does so
+# for given shapes: a program for 5 keys does not fit 6. A `StaticCache` avoids both. It reserves
+# room for the longest text once, and writes each new key in its place:
 
 # %%
 from annotated_attention.modern import StaticCache
@@ -366,13 +370,15 @@ for cache in (KVCache(), one_size(b)):
 assert count == 1
 
 # %% [markdown]
-# One program serves every step of the `StaticCache`. The cache that grows needs a first program for
-# the empty cache, a second, and a third in which the compiler has understood that the length changes.
+# One program serves every step of the `StaticCache`. The cache that grows needs three: one for the
+# empty cache, one for the first length, and one in which the compiler has understood that the length
+# changes.
 #
-# The price stands in the shapes: `append` returns all 16 places, also those that nobody has written
-# to. They hold zeros. Take a single query in a cache of 16 places of which 5 are written, and
-# forget the mask. One query has no future to hide, after all. How much weight do the 11 empty places
-# get: none, because they are zero; a little; or more than half?
+# The price shows in the shapes: `append` returns all 16 places, including those not yet written.
+# They hold zeros. (A text that is longer than the reserved room raises an error.) Take a single
+# query in a cache of 16 places of which 5 are written, and forget the mask. One query has no future
+# to hide, after all. How much weight do the 11 empty places get: none, because they are zero; a
+# little; or more than half?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -445,16 +451,19 @@ for row in measure.find("cache", memory="returned", size=[1, 1, 512, 8]):
 print("the cache that grows is copied in each step, the one of one size is not")
 
 # %% [markdown]
-# Without a cache, the time for one token grows with the whole text. With one, only the reading of the
-# keys and values grows, and that is little beside it. The cache that grows takes as much new memory in
-# each step as all that it holds, because `torch.cat` copies it. The cache of one size takes next to none.
+# Without a cache, the time for one token grows with the whole text, and so does the new memory.
+# With a cache of one size, only the reading of the keys and values grows. The cache that grows
+# takes as much new memory in each step as all that it holds, because `torch.cat` copies it; the
+# cache of one size takes next to none. The bare minimum and the cache of one size do nearly the
+# same work, so read nothing into which of the two is ahead.
 #
 # ## Texts of different lengths
 #
-# Two people ask at once, and their beginnings differ in length. In [Masks](06_masks.ipynb) the short
-# sentence was padded at its end. A text that is to be continued must end at the edge, where the
-# next word goes, so it is **padded on the left**. The padding mask has a column for each key, kept or
-# new, and a new word is never padding.
+# Two people ask at once, and their beginnings differ in length. In [Masks](06_masks.ipynb) the
+# short sentence was padded at its end. A text that is to be continued must end at the edge, where
+# the next word goes, so it is **padded on the left**. The padding mask has a column for each key
+# that `append` returns, kept or new (with a cache of one size, for the empty places as well), and a
+# new word is never padding.
 
 
 # %%
@@ -491,8 +500,9 @@ for words, text in zip(prompts, texts):
 #
 # A text does not only grow at its end. Sometimes the last words are taken back, for another try:
 # `crop` forgets all tokens but the first ones. And some programs continue one beginning in several
-# ways at once and keep the best of them, which is called **beam search**: after each step, the second
-# text may go on from what was the first. `reorder` does this for the cache.
+# ways at once and keep the best of them, which is called **beam search**. After each step, several
+# of the texts that are kept may continue one and the same beginning. `reorder(index)` arranges the
+# cache for that: sequence i continues what was kept for sequence `index[i]`.
 
 # %%
 with torch.no_grad():
@@ -508,10 +518,10 @@ with torch.no_grad():
 print("after crop and after reorder: as if the text had always been this one")
 
 # %% [markdown]
-# Reordering copies whole texts, even where two of them begin alike. A **page table** avoids that, an
-# idea from operating systems that vLLM brought to attention [[Kwon et
-# al.](../docs/references.md#kwon-2023)]. The keys and values lie on pages of a few tokens each, and a
-# table says which pages a text consists of. Texts that begin alike name the same pages. When one
+# Reordering copies whole texts, even where two of them begin alike. A **page table** avoids that,
+# an idea from operating systems that vLLM brought to attention [[Kwon et
+# al.](../docs/references.md#kwon-2023)]. The keys and values lie on pages of a few tokens each, and
+# a table says which pages a text consists of. Texts that begin alike name the same pages. When one
 # of them writes onto a shared page, it first gets its own copy of that page alone.
 
 # %%
@@ -568,22 +578,24 @@ for sizes in ([12], [5, 4, 3], [1] * 12):
 # %% [markdown]
 # ## Four mistakes
 #
-# Each of these was reported of published code [[Caches that went
-# wrong](../docs/references.md#caches-gone-wrong)]. Each keeps every shape, and gives the right result
-# as long as the cache is empty. That is why a test that calls the model once does not find it.
+# Each of these has been reported in published code [[Caches that went
+# wrong](../docs/references.md#caches-gone-wrong)]. Each keeps every shape, and gives the right
+# result if a whole text goes in at once. That is why a test that calls the model once does not find
+# it.
 #
 # > **Pitfall.** *The causal mask at the wrong corner.* `is_causal=True` of PyTorch's function draws
 # > the diagonal from the upper left. A single query then counts as the first one, and sees the first
 # > word alone.
 #
-# > **Pitfall.** *Positions that restart.* Each chunk is rotated as if it began at 0. All distances to
-# > what is kept are wrong, those within a chunk are right.
+# > **Pitfall.** *Positions that restart.* Each chunk is rotated as if it began at 0. All distances
+# > to what is kept are wrong, those within a chunk are right.
 #
-# > **Pitfall.** *Zeros of the cache attended to.* A single query gets no mask, in a cache of one size.
-# > The empty places take weight from the words, the more of it the emptier the cache is.
+# > **Pitfall.** *Zeros of the cache attended to.* A single query gets no mask, in a cache of one
+# > size. The empty places take weight from the words, the more of it the emptier the cache is.
 #
-# > **Pitfall.** *Keys kept before they are rotated.* In each step all keys then turn as if they were
-# > the new ones, so the oldest key gets the position of the newest word.
+# > **Pitfall.** *Keys kept before they are rotated*, and then turned from the position of the first
+# > new word on. So the oldest key gets the position of the newest word. (To keep keys unturned is
+# > no mistake in itself; then all of them must be turned by their own positions in each step.)
 #
 # Here are the four lines as people write them, and the same writer with each mistake built in. It
 # continues *because it*, with a cache of 16 places.
@@ -612,13 +624,13 @@ print(f"right\n    {writes(CachedAttention, model)}")
 # choice survives. So do not judge a cache by reading. Compare numbers, in chunks.
 #
 # Before you look: which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3, or
-# one by one? And does it matter which cache?
+# one by one? And does it matter whether the cache grows?
 #
 # <details><summary>What do you expect?</summary>
 #
 # One by one shows all four, in a cache of one size: single queries come without a mask there, and
-# the zeros take weight. In a cache that grows there are no zeros to see. All at once shows only
-# what is wrong with an empty cache, which is nothing.
+# the zeros take weight. In a cache that grows there are no zeros to see. All at once shows none: the
+# first query does stand at position 0, and nothing is kept that could be wrong.
 #
 # </details>
 
@@ -653,18 +665,18 @@ for code, entry in {**WRONG, "right": None}.items():
     assert grows[0] < 1e-9
 
 # %% [markdown]
-# The first column is the test that most people write, and it is all zeros. The last column finds every
-# mistake, if the cache is of one size. So the check for your own code is: **the same text at once, in
-# uneven chunks and token by token, in the cache that you will use; compare outputs.** It needs no
-# second implementation, because each way of cutting is the reference of the others.
+# The first column, a single call, is all zeros. The last column finds every mistake, if the cache
+# is of one size. So the check for your own code is: **the same text at once, in uneven chunks and
+# token by token, in the cache that you will use; compare outputs.** It needs no second
+# implementation, because each way of cutting is the reference of the others.
 #
 # ## Exercises
 #
 # ### The mask of a chunk
 #
-# *Easy, 2 minutes.* A cache has room for seven tokens and has kept *the cat drank*. Now the chunk *milk
-# because* comes. Write down the mask of the two queries, seven characters each: `x` is blocked, `.` may
-# be seen.
+# *Easy, 2 minutes.* A cache has room for seven tokens and has kept *the cat drank*. Now the chunk
+# *milk because* comes. Write down the mask of the two queries, seven characters each: `x` is
+# blocked, `.` may be seen.
 
 # %% tags=["exercise"]
 chunk_by_hand = {
@@ -788,11 +800,12 @@ exercises.cache.check_step(step)
 # %% [markdown]
 # ## What you have now
 #
-# You can write with a cache, in chunks of any size, from a padded batch, back and forth, and you have
-# a check that finds the four classical mistakes.
+# You can write with a cache, in chunks of any size, from a padded batch, back and forth, and you
+# have a check that finds the four classical mistakes.
 #
 # > **In short.** Under a causal mask nothing about the old tokens changes, so keep their keys and
-# > values: $2bme$ numbers a layer. A step then costs $8be^2 + 4bme$ FLOPs instead of $4bme\,(2e + m)$.
+# > values: $2bme$ numbers a layer. A step then costs $8be^2 + 4bme$ FLOPs instead of $4bme\,(2e +
+# > m)$.
 # >
 # > New tokens `(b, h, n, d)`, keys and values of all tokens `(b, h, m, d)`, mask `(n, m)`.
 # >
@@ -803,8 +816,9 @@ exercises.cache.check_step(step)
 # > blocked = torch.arange(m) > positions[:, None]
 # > ```
 # >
-# > Positions count on, keys turn before they are kept, and j > p hides the future and the empty places
-# > alike. A cache that is wrong is right as long as it is empty: compare chunks with a single call.
+# > Positions count on, keys turn before they are kept, and j > p hides the future and the empty
+# > places alike. A mistake with the cache does not show while a whole text goes in at once: compare
+# > chunks with a single call.
 #
 # The cache has become the largest thing to store. The [next chapter](20_fewer_keys.ipynb) makes it
 # smaller, with heads that share their keys.

@@ -3,10 +3,11 @@
 #
 # *Why do the heads of today's models share their keys and values?*
 #
-# Remember the library of the [first chapter](01_one_head.ipynb): a head asks a question, compares it
-# with a catalogue of keys, and goes home with notes from the values. A model with 96 heads sends 96
-# readers, and each of them has a catalogue and a shelf of books of its own. A model that writes keeps
-# all of that for every word so far, in the cache of [The cache](19_cache.ipynb).
+# Remember the library of the [first chapter](01_one_head.ipynb): a head asks a question, compares
+# it with a catalogue of keys, and goes home with notes from the values. A model with 96 heads sends
+# 96 readers, and each of them has a catalogue and a shelf of books of its own. A model that writes
+# keeps all of that for every word so far, in a cache as you built it in [The
+# cache](19_cache.ipynb).
 #
 # Readers with different questions can use the same catalogue. In this chapter you let them share, in
 # three ways that today's models use: one catalogue for all, one for each group, or a short summary
@@ -31,14 +32,14 @@ display.chapter_map("project in", "split", "score", "mix")
 #
 # <details><summary>What do you expect?</summary>
 #
-# Ten gigabytes. A token takes 2 · 96 · 96 · 128 numbers, which is more than two million, and twice as
-# many bytes. Two thousand tokens take two thousand times as much.
+# Ten gigabytes. A token takes 2 · 96 · 96 · 128 numbers, which is more than two million, and twice
+# as many bytes. Two thousand tokens take two thousand times as much.
 #
 # </details>
 #
-# The cell computes it for published models, for one token and for a text of 8,192 of them. The column
-# *heads* says how many heads of queries a layer has, and how many of keys and values. In two models
-# both numbers are the same; the others have fewer heads of keys.
+# The cell computes it for published models, for one token and for a text of 8,192 of them. The
+# column *heads* says how many heads of queries a layer has, and how many of keys and values. In two
+# models both numbers are the same; the others have fewer heads of keys.
 
 # %%
 from annotated_attention.counting import cache_numbers, short
@@ -59,25 +60,25 @@ for name, (layers, h, g, d) in MODELS.items():
 print("GPT-3, 2,048 tokens:", short(2 * cache_numbers(2048, 96 * 128, layers=96), "B"))
 
 # %% [markdown]
-# A single text of GPT-3's full length takes 9.66 GB, beside the model itself. A server that answers
-# ten people at once needs ten such caches. There is a second cost: for each new token the whole cache
-# has to be read from memory, and on a fast processor this takes longer than the arithmetic
-# [[Shazeer](../docs/references.md#shazeer-2019)].
+# A single text of GPT-3's full length takes 9.66 GB, on top of the model itself. A server that
+# answers ten people at once needs ten such caches. There is a second cost: for each new token the
+# whole cache has to be read from memory, and on a fast processor this takes longer than the
+# arithmetic [[Shazeer](../docs/references.md#shazeer-2019)].
 #
 # LLaMA 7B and Llama 3 8B have equally many layers and heads, of the same width, and the newer model
-# takes a quarter of the memory. PaLM is the largest model of the list, and one of its tokens takes less
-# than a token of Llama 3 8B. In both, heads of queries share their keys and values. The sizes are their
-# authors' [[Touvron
-# et al., table 2](../docs/references.md#touvron-2023); [Llama Team, table
-# 3](../docs/references.md#llama-2024); [Jiang et al., table 1](../docs/references.md#jiang-2023);
-# [Touvron et al., section 2.2](../docs/references.md#touvron-2023-b); [Chowdhery et al., section
+# takes a quarter of the memory. PaLM is the largest model on the list, yet one of its tokens takes
+# less than one of Llama 3 8B. In PaLM and in Llama 3 8B, heads of queries share their keys and
+# values. The sizes come from the models' own papers [[Touvron et al., table
+# 2](../docs/references.md#touvron-2023); [Llama Team, table 3](../docs/references.md#llama-2024);
+# [Jiang et al., table 1](../docs/references.md#jiang-2023); [Touvron et al., section
+# 2.2](../docs/references.md#touvron-2023-b); [Chowdhery et al., section
 # 2](../docs/references.md#chowdhery-2022)].
 #
 # ## Two questions, one catalogue
 #
 # Why can heads share keys at all? Because what a head looks for is decided by its *query*. Take the
-# sentence of this book, and let all words be keys and values as they are. Two heads ask: one asks for
-# animals, the other for qualities. The queries are made by hand.
+# sentence of this book, and let all words be keys and values as they are. Two heads ask: one asks
+# for animals, the other for qualities. The queries are made by hand.
 
 # %%
 import torch
@@ -90,7 +91,7 @@ one = chapters.load("01_one_head")
 words = one.EMBEDDINGS                                        # (8, 4)
 questions = torch.tensor([[3.0, 0, 0, 0], [0, 0, 0, 3.0]])    # (2, 4)
 collected, weights = one.attend(questions, words, words)      # (2, 4), (2, 8)
-one.show(["animal?", "quality?"], one.WORDS, weights)
+one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 
 # %% [markdown]
 # The same keys answer both questions: the first head gives 0.75 to *cat*, the second gives 0.66 to
@@ -99,22 +100,23 @@ one.show(["animal?", "quality?"], one.WORDS, weights)
 # values. A head of keys together with its head of values is called a **KV head**.
 #
 # What is given up? Each KV head sees the tokens through its own matrices $W_K$ and $W_V$, and d
-# features come out. With h KV heads, h · d features of a token can be found and carried home; with
-# one KV head, only d of them. The toy example does not show that, because its keys hold all features;
-# the next section counts it.
+# features come out. With h KV heads, scores can depend on h · d features of a token, and as many
+# are carried home; with one KV head, on d of them. The toy example does not show that, because its
+# keys hold all features; the next section counts it.
 #
 # ## Groups
 #
-# Between one KV head for all and one for each head lies a choice. With **grouped-query attention**, g
-# KV heads serve h heads of queries, and each serves a **group** of h / g neighbours [[Ainslie et
-# al.](../docs/references.md#ainslie-2023)]. With g = h every group is a single head, and this is
-# multi-head attention as before. With g = 1 it is multi-query attention.
+# There is a middle way between one KV head for all and one for each head. With **grouped-query
+# attention**, g KV heads serve h heads of queries, and each serves a **group** of h / g neighbours
+# [[Ainslie et al.](../docs/references.md#ainslie-2023)]. With g = h every group is a single head,
+# and this is multi-head attention as before. With g = 1 it is multi-query attention.
 #
-# In the package this is a subclass of [the final class](07_multihead_attention.ipynb). Its $W_K$ and
-# $W_V$ have g · d rows instead of h · d, and before the heads attend, each KV head is repeated for
-# its group. Here is what the class changes; everything else is inherited. Read `repeat_heads` first,
-# and then the last lines of `attend`. Its first lines are a shortcut for calls that do not ask for the
-# weights; it follows in a fold, with the constructor.
+# In the package this is a subclass of [the final class](07_multihead_attention.ipynb). Its $W_K$
+# and $W_V$ have g · d rows instead of h · d, and before the heads attend, each KV head is repeated
+# for its group. Here is what the class changes; everything else is inherited. Read `repeat_heads`
+# first, and then the last lines of `attend`. Its first lines are a shortcut for calls that do not
+# ask for the weights; it follows in a fold, with the constructor. `_project` differs from the final
+# class in the number of rows alone.
 
 # %%
 from annotated_attention.modern import GroupedQueryAttention, group_heads, repeat_heads
@@ -123,8 +125,8 @@ CHANGED = (GroupedQueryAttention.attend, GroupedQueryAttention._project)
 display.annotated(repeat_heads, *CHANGED, sections=False)
 
 # %% [markdown]
-# One line does it: `repeat_interleave` repeats each KV head h / g times *in a row*, so that neighbours
-# share. Make modules with six heads of width 4 and count their parameters.
+# One line does it: `repeat_interleave` repeats each KV head h / g times *in a row*, so that
+# neighbours share. Make modules with six heads of width 4 and count their parameters.
 
 # %%
 from annotated_attention import MultiheadAttention, counting
@@ -148,9 +150,10 @@ for g in (6, 3, 2, 1):
     print(f"{g:8} {found:11,} {tuple(w_k.shape)!s:>9} {rank:9}")
 
 # %% [markdown]
-# With six KV heads the count is that of the final class, $4e^2 + 4e$. With one, $W_K$ and $W_V$ have
-# four rows each, and 1,400 of 2,400 parameters are left. The last column is the rank of $W_K$: how many
-# of a token's 24 features, or mixtures of them, the queries of all heads together can tell apart.
+# With six KV heads the count is that of the final class, $4e^2 + 4e$. With one, $W_K$ and $W_V$
+# have four rows each, and 1,400 of 2,400 parameters are left. The last column is the rank of $W_K$:
+# in how many independent directions two tokens may differ so that any head can score them
+# differently.
 
 # %% [markdown]
 # <!-- deeper: The rest of the class -->
@@ -171,9 +174,9 @@ display.annotated(GroupedQueryAttention.__init__, grouped._fused_for_speed, sect
 # %% [markdown]
 # ### The same as PyTorch
 #
-# PyTorch's function has groups, too, as an argument: `enable_gqa=True`. Outputs and gradients must be
-# equal, for any number of KV heads, with the weights and without. With six KV heads, the parameters
-# must be those of the final class, and so must the result.
+# PyTorch's function has groups, too, as an argument: `enable_gqa=True`. Outputs and gradients must
+# be equal, for any number of KV heads, with the weights and without. With six KV heads, the
+# parameters must be those of the final class, and so must the result.
 
 # %%
 from annotated_attention import merge_heads, split_heads
@@ -219,9 +222,9 @@ print("6 KV heads: the final class")
 # %% [markdown]
 # ## Which heads share
 #
-# Two functions of PyTorch turn 2 KV heads into 6. Their names differ in one word, and the shapes that
-# they give are the same. The cell numbers the KV heads, and prints which one each of the six heads of
-# queries gets.
+# Two functions of PyTorch turn 2 KV heads into 6. Their names differ in one word, and the shapes
+# that they give are the same. The cell numbers the KV heads, and prints which one each of the six
+# heads of queries gets.
 
 # %%
 numbered = torch.arange(2).view(1, 2, 1, 1)  # (1, 2, 1, 1)
@@ -229,11 +232,12 @@ print("repeat_interleave:", *numbered.repeat_interleave(3, dim=1).flatten().toli
 print("repeat:           ", *numbered.repeat(1, 3, 1, 1).flatten().tolist())
 
 # %% [markdown]
-# > **Pitfall.** `repeat` lays all KV heads side by side like tiles, and then again. The heads 1 and 4 get
-# > another KV head than with `repeat_interleave`. A model that is *trained* with tiles works, because its
-# > queries learn which KV head they get. But with weights that were trained the other way, two heads of
-# > six read the wrong catalogue. It happens to experts: the ONNX standard, in which models are
-# > exchanged, defined its operator for attention with tiles [[ONNX](../docs/references.md#onnx-gqa)].
+# > **Pitfall.** `repeat` lays out the whole row of KV heads again and again, like tiles. Heads 1
+# > and 4 get a different KV head than with `repeat_interleave`. A model that is *trained* with
+# > tiles works, because its queries learn which KV head they get. But with weights that were
+# > trained the other way, two heads of six read the wrong catalogue. It happens to experts: the
+# > ONNX standard, in which models are exchanged, first defined its operator for attention with
+# > tiles [[ONNX](../docs/references.md#onnx-gqa)].
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -247,8 +251,9 @@ assert not wrong(x, y, y)[0].allclose(right(x, y, y)[0])
 display.diff(MISTAKES["groups-tiled"].wrong, MISTAKES["groups-tiled"].right)
 
 # %% [markdown]
-# How would you notice, in code that you cannot see into? Ask which heads react. Change the rows of
-# $W_K$ that belong to the first KV head, and look at whose weights move.
+# How would you notice the mistake in a module whose source you cannot read? Ask which heads react.
+# Double the rows of $W_K$ that belong to one KV head (in the packed matrix they follow those of
+# $W_Q$), and look at which heads' attention weights change.
 
 
 # %%
@@ -271,12 +276,13 @@ assert served(wrong, 0, x, y) == [0, 2, 4]
 
 # %% [markdown]
 # In the right version each KV head serves three neighbours; in the tiled one it serves every second
-# head. The test needs the weights and the names of the parameters, and nothing else.
+# head. The test needs the weights of each head, which the module returns, and the name and the
+# order of one parameter.
 #
-# The figure shows all ways to share, each drawn from a module of this run with four heads: a line
-# stands where a head of queries reacts to what is kept. The last way, **latent attention**, comes
-# [below](#a-summary-instead-of-a-catalogue); what is dotted there is made when it is needed, and not
-# kept.
+# The figure shows all the ways to share, each drawn from a module with four heads, made in this
+# run: a line means that a head of queries reacts to what is kept. The last way, **latent
+# attention**, comes [below](#a-summary-instead-of-a-catalogue); what is dotted there is made when
+# it is needed, and not kept.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Circle, Rectangle
@@ -362,15 +368,15 @@ display.finish(
 )
 
 # %% [markdown]
-# Four heads of width 6 keep 48 numbers for each token, a key and a value in each head. Two groups keep
-# half of that, and one KV head a quarter. The latent of the last picture has 8 numbers, and 2 more are
-# kept beside it for positions.
+# Four heads of width 6 keep 48 numbers for each token, a key and a value in each head. Two groups
+# keep half of that, and one KV head a quarter. The latent of the last picture has 8 numbers, and 2
+# more are kept beside it for positions.
 #
 # ## What a cache keeps
 #
-# `attend` receives keys and values before they are repeated, and so does a cache. So grouped heads and
-# the cache of the last chapter go together in a class without a line of its own. It writes seven
-# tokens in chunks, and the result must be that of all tokens at once.
+# `attend` receives keys and values before they are repeated, and so does a cache. So grouped heads
+# and the cache of the last chapter combine in a class without any code of its own. It reads seven
+# tokens in chunks, and the result must be the same as for all of them at once.
 
 # %%
 from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
@@ -390,22 +396,22 @@ for g in (6, 3, 2, 1):
     print(f"{g} KV heads: equal, {cache.numel()} numbers kept")
 
 # %% [markdown]
-# Does sharing also save arithmetic? Let PyTorch count the FLOPs of one new token in front of 1,000
-# others, at e = 512 with 8 heads, once with 8 KV heads and once with one. Which parts get smaller: the
+# Does sharing also save arithmetic? Let PyTorch count the FLOPs of one new token behind 1,000
+# others, at e = 512 with 8 heads of queries and 8, 4, 2 or 1 KV heads. Which parts get smaller: the
 # projections, the scores with the mix, or both?
 #
 # <details><summary>What do you expect?</summary>
 #
 # The projections alone. Each head of queries still compares its own query with every key and mixes
-# every value, so scores and mix stay as they are. What shrinks besides is what has to be kept and
-# read.
+# every value, so scores and mix stay as they are. The other thing that shrinks is what has to be
+# kept and read.
 #
 # </details>
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
 
-print("KV heads  projections  scores, mix       kept")
+print("KV  projections  scores, mix       kept")
 for g in (8, 4, 2, 1):
     module = CachedGroups(512, 8, num_kv_heads=g, batch_first=True, device="meta")
     cache = KVCache()
@@ -416,18 +422,20 @@ for g in (8, 4, 2, 1):
     projections, scores = flops[torch.ops.aten.addmm], flops[torch.ops.aten.bmm]
     assert projections == counting.projection_flops(1, 1, 512, shared=g * 64)
     assert scores == counting.score_flops(1, 1001, 512)
-    print(f"{g:8} {projections:12,} {scores:12,} {cache.numel():10,}")
+    print(f"{g:2} {projections:12,} {scores:12,} {cache.numel():10,}")
 
 # %% [markdown]
-# Scores and mix stay at 2,050,048 FLOPs, while the numbers that they have to read become eight times
-# fewer. The two asserted formulas are those of [Counting](12_counting.ipynb), with the width of the KV
-# heads as one more letter.
+# Scores and mix stay at 2,050,048 FLOPs, while the numbers that are kept become eight times fewer.
+# (So do those that are read, in the fused kernel; the path with weights repeats the keys in memory
+# first.) The two asserted formulas are those of [Counting](12_counting.ipynb); the one of the
+# projections is also given the width of the KV heads, as `shared`.
 #
 # ## Fewer keys for a trained model
 #
-# Training a large model anew is expensive. Can a trained one be made to share? Ainslie et al. average:
-# the new $W_K$ of a group is the mean of the old ones, row by row, and $W_V$ likewise. `group_heads`
-# does that for one module. Then they train on, with one twentieth of the steps of the first training.
+# Training a large model anew is expensive. Can a trained one be made to share? Ainslie et al.
+# average: the new $W_K$ of a group is the mean of the old ones, row by row, and $W_V$ likewise.
+# `group_heads` does that for one module. Then they train on, with one twentieth of the steps of the
+# first training.
 #
 # Try it on a model that you know: the copier of [Training](10_training.ipynb), two layers of
 # attention that continue a text which repeats itself. Here it has four heads in each layer.
@@ -454,9 +462,9 @@ def share_keys(model: nn.Module, g: int) -> nn.Module:
 #
 # <details><summary>What do you expect?</summary>
 #
-# Most of it is gone. The heads of a layer need not resemble each other, and even two that do the same
-# may use other features for it. The mean of their keys is like neither, and the queries, which have not
-# changed, still ask for the old ones.
+# Most of it is gone. The heads of a layer need not resemble each other, and even two that do the
+# same job may use different features for it. The mean of their keys resembles neither, and the
+# queries, which have not changed, still ask for the old ones.
 #
 # </details>
 #
@@ -493,12 +501,12 @@ for g, accuracy in curves.items():
 # %% [markdown]
 # Averaging alone leaves an accuracy of 0.37 with two KV heads, and of 0.10 with one. Fifteen steps
 # later, which is one twentieth of the first training, two KV heads are close to where four were. A
-# single one takes longer, and gets there, too.
+# single one takes longer, and comes close, too.
 #
 # One run may be luck. So `make seeds` has done the same from five seeds, and in three other ways:
-# **first** keeps the first head of each group and drops the others, **new** draws $W_K$ and $W_V$ anew,
-# and **from scratch** trains a model with shared keys from the beginning, for 300 steps. The cell prints
-# the lowest and the highest accuracy of the five.
+# **first** keeps the first head of each group and drops the others, **new** draws $W_K$ and $W_V$
+# anew, and **from scratch** trains a model with shared keys from the beginning, for 300 steps. The
+# cell prints the lowest and the highest accuracy of the five.
 
 # %%
 import json
@@ -516,32 +524,33 @@ for g in (2, 1):
         print(f"{origin:10}", *spans, "after 300" if len(spans) == 1 else "")
 
 # %% [markdown]
-# Three things stand out. New keys and values learn next to nothing in 75 steps, so the old ones are
-# worth a lot, even averaged. Keeping the first heads is sometimes better at once and sometimes much
-# worse, because it depends on which head happened to be the important one; averages depend less on
-# luck. And a model that shared from the beginning gets as good as one with four KV heads. On this
-# small task, four catalogues were more than it needed. Ainslie et al. found the mean best on a large
-# model, then the first head, then new ones.
+# Three things stand out. After 75 steps, new keys and values are still far behind averaged ones, so
+# the old ones are worth a lot, even averaged. Keeping the first heads is sometimes better at once
+# and sometimes much worse; averages depend less on luck. And models that shared from the beginning
+# get nearly everything right, too. On this small task, four catalogues were more than was needed.
+# Ainslie et al. found the mean best on a large model, then the first head, then new ones.
 #
 # ## A summary instead of a catalogue
 #
-# Heads of a group share their keys, whether they would like to or not. **Latent attention** lets every
-# head have keys and values of its own, and does not keep them [[DeepSeek-AI 2024, section
+# Heads of a group share their keys, whether they would like to or not. **Latent attention** gives
+# every head keys and values of its own, but does not keep them [[DeepSeek-AI 2024, section
 # 2.1](../docs/references.md#deepseek-2024)]. What it keeps of each token is one short vector of
-# width c, the **latent**, which is made by a matrix that narrows: $\ell = x\,W_{\text{down}}$. From it,
-# two matrices make the keys and values of all heads. In the library, the readers keep one page of notes
-# for each book, and everybody makes a catalogue from the notes when it is needed.
+# width c, the **latent**, which is made by a matrix that narrows: $\ell = x\,W_{\text{down}}$
+# (`kv_down` in the code, where a norm follows, `kv_norm`). From it, two matrices make the keys and
+# values of all heads. In the library, the readers keep one page of notes for each book, and
+# everybody makes a catalogue from the notes when it is needed.
 #
-# Read two methods of the package's class: what is kept, and the plain way to use it. A second part,
+# Read two methods of the package's class: what is kept, and the plain way to use it. The latent
+# gets an axis for heads, as if it were one KV head, so that a cache takes it. A second part,
 # `k_turned`, has to do with positions, and is explained [below](#why-positions-stand-apart).
 
 # %%
 display.annotated(LatentAttention.compress, LatentAttention.attend_plainly, sections=False)
 
 # %% [markdown]
-# This is small to keep, but each new token seems to make the keys and values of *all* tokens again.
-# There is a way around it. For one head, call its matrix from latents to keys $U$. The score of a
-# query $q$ with the key $\ell U$ is
+# A latent takes little room, but it seems that for each new token the keys and values of *all*
+# tokens must be made again. There is a way around it. For one head, call its matrix from latents to
+# keys $U$. The score of a query $q$ with the key $\ell U$ is
 #
 # $$q\,(\ell U)^\top = (q\,U^\top)\,\ell^\top.$$
 #
@@ -554,9 +563,9 @@ display.annotated(LatentAttention.compress, LatentAttention.attend_plainly, sect
 display.annotated(LatentAttention.attend_absorbed, sections=False)
 
 # %% [markdown]
-# Both forms must agree on outputs and on the gradients of every parameter, and so must a cache that is
-# filled in chunks. The package's tests also compare the class with the attention of DeepSeek's models
-# in the library `transformers`, with the same weights.
+# Both forms must agree on outputs and on the gradients of every parameter, and so must a cache that
+# is filled in chunks. The package's tests also compare the class with the attention of DeepSeek's
+# models in the library `transformers`, with the same weights.
 
 # %%
 torch.manual_seed(8)
@@ -571,15 +580,18 @@ torch.testing.assert_close(one.gradients(absorbed, inputs), expected)
 cache = KVCache()
 chunks = [latent(part, cache, absorb=True)[0] for part in tokens.split([4, 2, 1], dim=1)]
 torch.testing.assert_close(torch.cat(chunks, 1), made_keys)
-print(f"equal, with {len(inputs)} gradients, and from a cache in chunks")
-print(f"kept of {2 * 7} tokens: {cache.numel()} numbers, {cache.numel() // 14} each")
+print(f"equal, with {len(inputs)} gradients, and in chunks")
+print(f"kept of {2 * 7} tokens: {cache.numel()} numbers")
 
 # %% [markdown]
+# That is 10 numbers a token, 8 of the latent and 2 of the key with the position. Six heads of width 4
+# would keep 48 without sharing.
+#
 # ### Why positions stand apart
 #
-# In [Positions](18_positions.ipynb) queries and keys are rotated by their positions. Rotate the keys
-# made from the latents, and compute the scores as they should be. Then absorb $U$, which leaves no keys
-# to rotate. How far off are the scores?
+# In [Positions](18_positions.ipynb) queries and keys are rotated by their positions. Rotate the
+# keys made from the latents, and compute the scores as they should be. Then absorb $U$, which
+# leaves no keys to rotate. How far off are the scores?
 
 # %%
 rotary = RotaryEmbedding(4)
@@ -594,17 +606,18 @@ print("without rotation: equal")
 print(f"with rotation: off by up to {(scores - by_latents).abs().max():.1f}")
 
 # %% [markdown]
-# A rotation stands between the query and $U$: for a distance of $t$ the score is
-# $q\,R_t\,U^\top \ell^\top$. The matrix that could be absorbed is $R_t\,U^\top$, another one for each
-# distance.
-# And rotated keys cannot be kept either, because they are what should not be kept. So DeepSeek leaves
-# this part without rotation, and gives positions to a second, short key of width r, which *all heads
-# share*. It is rotated, kept beside the latent, and its scores are added. That is `k_turned`.
+# A rotation stands between the query and $U$: for a distance of $t$ the score is $q\,R_t\,U^\top
+# \ell^\top$. The matrix that could be absorbed is $R_t\,U^\top$, another one for each distance. And
+# keeping the rotated keys themselves would cost the memory that latents are to save. So DeepSeek
+# leaves the keys made from latents unrotated, and puts positions into a second, short key of width
+# r, which *all heads share*. It is rotated and kept beside the latent. Appended to each key it adds
+# its own score to the other one, and the scale becomes $1 / \sqrt{d + r}$. That is `k_turned`.
 #
 # ### What it saves
 #
-# DeepSeek-V2 and V3 have 128 heads, with latents of 512 numbers and rotated keys of 64. How many bytes
-# does a token take, compared with keys and values for every head, or with eight KV heads of 128?
+# DeepSeek-V2 and V3 have 128 heads, with latents of 512 numbers and rotated keys of 64. How many
+# bytes does a token take, compared with keys and values for every head, or with eight KV heads of
+# 128?
 
 # %%
 print("               latent each head   8 heads")
@@ -621,8 +634,8 @@ for name, layers in {"DeepSeek-V2": 60, "DeepSeek-V3": 61}.items():
 # Llama 3 8B in the first table, and one seventieth of what keys and values for every head would take
 # [[DeepSeek-AI 2024, section 4.2](../docs/references.md#deepseek-2024-b)].
 #
-# Which form is cheaper to compute? The cell counts the FLOPs of one layer of DeepSeek-V3, once for one
-# new token behind 4,095 that are kept, and once for 4,096 tokens at once.
+# Which form is cheaper to compute? The cell counts the FLOPs of one layer of DeepSeek-V3, once for
+# one new token behind 4,095 that are kept, and once for 4,096 tokens at once.
 
 # %%
 SIZES = {"h": 128, "c": 512, "r": 64, "d": 128, "queries": 1536}
@@ -633,15 +646,16 @@ for m, n in ((4096, 1), (4096, 4096)):
 
 # %% [markdown]
 # Writing one token, the plain form makes keys and values of all 4,096 tokens, and the absorbed one
-# takes about ninety times less. Reading many tokens at once, every key is used by thousands of queries, so
-# making it once pays, and the plain form is cheaper. That is why the class has both.
+# takes about ninety times less. Reading many tokens at once, every key is used by thousands of
+# queries, so making it once pays, and the plain form is cheaper. That is why the class has both.
 
 # %% [markdown]
 # <!-- deeper: The whole class -->
 # ### Going deeper: The whole class
 #
-# The latents pass a norm before they are kept (`kv_norm`), as in DeepSeek's models, which divides each
-# latent by its size. Queries may be compressed, too, which saves parameters and nothing in a cache.
+# As in DeepSeek's models, the latents pass through a norm (`kv_norm`), which divides each of them
+# by its size, before they are kept. Queries may be compressed, too, which saves parameters and
+# nothing in a cache.
 
 # %%
 display.annotated(LatentAttention.forward, LatentAttention.queries, sections=False)
@@ -738,9 +752,9 @@ exercises.fewer_keys.check_token_bytes(token_bytes)
 # ### Groups without a copy
 #
 # *Hard, 20 minutes.* `repeat_heads` copies the keys h / g times, for a moment, each time a token is
-# written. The function below is right, and copies. Write it with products and a softmax of your own,
-# so that nothing as large as the keys is made. The queries are `(b, h, n, d)`, keys and values are
-# `(b, g, m, d)`, and there is no mask.
+# written. The function below is right, and copies. Write it with products and a softmax of your
+# own, so that for one or two new tokens nothing as large as the keys is made. The queries are `(b,
+# h, n, d)`, keys and values are `(b, g, m, d)`, and there is no mask.
 
 
 # %% tags=["exercise"]
@@ -756,15 +770,15 @@ exercises.fewer_keys.check_without_copy(without_copy)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# A KV head does not care which head a query comes from. What are h / g heads with n queries each, for
-# the KV head that they share?
+# A KV head does not care which head a query comes from. What are h / g heads with n queries each,
+# for the KV head that they share?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# They are (h / g) · n queries of one head. `q.unflatten(1, (g, -1))` gives `(b, g, h / g, n, d)`, and
-# `flatten(2, 3)` makes the third and fourth axis one. At the end, take them apart again.
+# They are (h / g) · n queries of one head. `q.unflatten(1, (g, -1))` gives `(b, g, h / g, n, d)`,
+# and `flatten(2, 3)` makes the third and fourth axis one. At the end, take them apart again.
 #
 # </details>
 
@@ -786,10 +800,10 @@ exercises.fewer_keys.check_without_copy(without_copy)
 # You can say what a cache costs for any model, and you know the ways in which today's models make it
 # smaller. You have turned a trained model into one that shares, and seen what it needs afterwards.
 #
-# > **In short.** Head i of the queries attends with the keys and values of KV head
-# > $\lfloor i\,g / h \rfloor$: $g = h$ is multi-head, $g = 1$ multi-query, anything between
-# > grouped-query attention. Latent attention keeps $\ell = x\,W_{\text{down}}$ and makes the keys and
-# > values of each head from it, or absorbs: $q\,(\ell U)^\top = (q\,U^\top)\,\ell^\top$.
+# > **In short.** Head i of the queries attends with the keys and values of KV head $\lfloor i\,g /
+# > h \rfloor$: $g = h$ is multi-head, $g = 1$ multi-query, anything between grouped-query
+# > attention. Latent attention keeps $\ell = \mathrm{norm}(x\,W_{\text{down}})$ and makes the keys
+# > and values of each head from it, or absorbs: $q\,(\ell U)^\top = (q\,U^\top)\,\ell^\top$.
 # >
 # > Queries `(b, h, n, d)`, keys and values `(b, g, m, d)`, latents `(b, 1, m, c)`. A token keeps
 # > 2 · g · d numbers in each layer, or c + r.
@@ -803,5 +817,5 @@ exercises.fewer_keys.check_without_copy(without_copy)
 # > training before they work. Positions stand apart from latents, because a rotation cannot be
 # > absorbed.
 #
-# This is the end of the book so far. The [cheat sheet](cheat_sheet.ipynb) has it on one page, and the
-# [package](../docs/package/index.md) has the classes to use.
+# This is the end of the book so far. The [cheat sheet](cheat_sheet.ipynb) has it on one page, and
+# the [package](../docs/package/index.md) has the classes to use.

@@ -64,7 +64,8 @@ def scaled_dot_product_attention(
 
     Source: Vaswani et al. (2017), section 3.2.1, equation 1.
     """
-    # Refuse shapes, dtypes and settings that do not fit; nothing below has to ask again.
+    # Refuse shapes, dtypes and settings that do not fit. Below, only a score from the caller is
+    # still checked.
     _check(query, key, value, dropout_p)
     _check_masks(query, key, value, blocked, bias)
     # Where nobody asks for the weights, PyTorch's fused kernel computes the same output. Without
@@ -77,9 +78,10 @@ def scaled_dot_product_attention(
         blocked, bias = merge_masks(future, blocked, bias)
     # The products below are faster on tensors that lie in one piece.
     query, key, value = _contiguous_for_speed(query, key, value)
-    # Lines one and two also have a quick form, with the same result. It is not used with a
-    # score from the caller, nor while PyTorch records the call: what is recorded may run later, and
-    # with gradients.
+    # Lines one and two also have a quick form, with the same result. It cannot take a score from
+    # the caller. It is also left out while PyTorch records the call, to compile or trace it:
+    # without gradients the quick form overwrites the scores, and what is recorded without them may
+    # later run with them. Where it is left out or cannot run, ``weights`` is None.
     recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
     quick = score is None and not recorded
     weights = _weights_for_speed(query, key, scale, blocked, bias) if quick else None

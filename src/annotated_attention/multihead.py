@@ -301,8 +301,8 @@ class MultiheadAttention(nn.Module):
             >>> CosineAttention(24, 4)(x, x, x)[1].shape
             torch.Size([2, 5, 5])
         """
-        # With a score of one's own, set in a subclass or on the module itself, the fused kernel
-        # would compute something else. Whoever leaves ``score`` alone keeps the kernel.
+        # Only an overridden score, in a subclass or on the module itself, is passed on; the kernel
+        # would compute another one. Otherwise ``score`` is not called, and the kernel may be used.
         overridden = "score" in self.__dict__ or type(self).score is not MultiheadAttention.score
         return scaled_dot_product_attention(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights,
@@ -325,7 +325,7 @@ class MultiheadAttention(nn.Module):
         # The bias of the three projections. Under autocast, PyTorch's mixed precision, parameters
         # and inputs may differ in dtype.
         bias = None if self.in_proj_bias is None else self.in_proj_bias.to(query.dtype)
-        # One packed matrix holds W_Q, W_K and W_V; three of their own exist only where the widths
+        # One packed matrix holds W_Q, W_K and W_V. Three separate ones exist only where the widths
         # of queries, keys and values differ.
         weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:

@@ -291,7 +291,7 @@ def test_nothing_moves_when_a_figure_starts(started):
 
 
 def test_a_figure_has_the_room_that_it_needs(pages, started):
-    wrong = rooms(pages["desktop"], (2000, 1280, 800, 600, 500, 390, 360))
+    wrong = rooms(pages["desktop"], (1280, 800, 600, 390))
     wrong += rooms(pages["phone"], (800, 412, 360))
     assert not wrong, "\n".join(wrong)
     assert set(started[1].values()) == {None}

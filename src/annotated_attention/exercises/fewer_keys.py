@@ -127,6 +127,11 @@ def _judge_copy(function: Any, b: int, h: int, g: int, n: int, m: int, d: int) -
             f"the numbers are right, but `{watch.made_by}` makes a tensor of {watch.largest:,} "
             f"numbers, and the keys have only {k.numel():,}. {_why(watch.made_by)}"
         )
+    if watch.fused:
+        raise Refused(
+            "the numbers are right, and PyTorch's function has found them. Write the two products "
+            "and the softmax yourself."
+        )
 
 
 def _why(operation: str) -> str:
@@ -141,17 +146,18 @@ def _why(operation: str) -> str:
 
 
 class _Watch(TorchDispatchMode):
-    """Remembers the largest tensor with memory of its own, and which operation made it."""
+    """Remembers the largest tensor with memory of its own, what made it, and PyTorch's function."""
 
     def __init__(self, given: list[Tensor]) -> None:
         super().__init__()
         self.known = {x.untyped_storage().data_ptr() for x in given}
-        self.largest, self.made_by = 0, ""
+        self.largest, self.made_by, self.fused = 0, "", False
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         result = function(*args, **(kwargs or {}))
+        self.fused |= "scaled_dot_product" in function.overloadpacket.__name__
         for x in result if isinstance(result, tuple | list) else (result,):
             if isinstance(x, Tensor) and x.untyped_storage().data_ptr() not in self.known:
                 size = x.untyped_storage().nbytes() // x.element_size()

@@ -27,13 +27,13 @@ def check_turned(answer: object) -> str:
 
     Args:
         answer: five numbers: the query (2, 1) at position 1, then at position 2, a quarter turn
-            each, and its score for the key (3, 1) if they stand at 3 and 2.
+            each, and its dot product with the key (3, 1) if they stand at 2 and 1.
     """
     found = finite_numbers(answer, 5)
     right = torch.tensor(_TURNED, dtype=torch.float64)
     if torch.allclose(found, right, atol=0.005):
         return (
-            "right: a quarter turn makes (a, b) into (−b, a). At 3 and 2 the query is one quarter "
+            "right: a quarter turn makes (a, b) into (−b, a). At 2 and 1 the query is one quarter "
             "turn ahead of the key, so the score is that of the query turned once and the key "
             "not at all."
         )
@@ -44,7 +44,7 @@ def check_turned(answer: object) -> str:
     parts = zip(names, found.split([2, 2, 1]), right.split([2, 2, 1]), strict=True)
     for name, mine, expected in parts:
         if not torch.allclose(mine, expected, atol=0.005):
-            raise Refused(f"{name} is not right yet, and what stands before it is.")
+            raise Refused(f"{name} is not right yet.")
     raise Refused("it is not right yet.")
 
 
@@ -59,14 +59,23 @@ _WRONG_TURNED = [
         [-1.0, 2.0, -1.0, 2.0, -1.0],
     ),
     (
-        "the score is that of the arrows before turning. The query is at 3 and the key at 2, so "
+        "the score is that of the arrows before turning. The query is at 2 and the key at 1, so "
         "the query has turned further.",
         [-1.0, 2.0, -2.0, -1.0, 7.0],
     ),
     (
-        "in the score only the query has turned, three times. The key stands at position 2, and "
+        "in the score only the query has turned, twice. The key stands at position 1, and "
         "has turned, too.",
+        [-1.0, 2.0, -2.0, -1.0, -7.0],
+    ),
+    (
+        "in the score the key has turned further than the query. The query stands at 2, the key "
+        "at 1.",
         [-1.0, 2.0, -2.0, -1.0, 1.0],
+    ),
+    (
+        "the score is the plain dot product here, not divided by √2.",
+        [-1.0, 2.0, -2.0, -1.0, -(2.0**-0.5)],
     ),
 ]
 

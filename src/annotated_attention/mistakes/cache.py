@@ -66,8 +66,8 @@ class CacheZerosAttended(CachedAttention):
 
 
 @mistake(
-    wrong="k, v = cache.append(k, v); q, k = rotary(q, positions), rotary(k, positions)",
-    right="q, k = rotary(q, positions), rotary(k, positions); k, v = cache.append(k, v)",
+    wrong="k, v = cache.append(k, v); k = rotary(k, positions[0] + torch.arange(m))",
+    right="k = rotary(k, positions); k, v = cache.append(k, v)",
     of=CachedAttention,
 )
 class KeysCachedUnrotated(CachedAttention):

@@ -88,7 +88,7 @@ def relative_buckets(
     Args:
         distance: (..., n, m), integers: the key's position minus the query's.
         num_buckets: how many buckets; with ``bidirectional`` an even number, half for each side.
-        max_distance: where the last bucket begins, about.
+        max_distance: beyond it all distances share the last bucket, which begins somewhat before.
         bidirectional: False puts all keys that come later into bucket 0, for a causal model.
 
     Returns:

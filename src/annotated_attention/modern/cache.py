@@ -38,7 +38,7 @@ class Cache(Protocol):
             v: (b, h, n, d_v).
 
         Returns:
-            Keys (b, h, m, d) and values (b, h, m, d_v): key j is that of position j.
+            All keys so far, (b, h, m, d), and all values, (b, h, m, d_v); key j is at position j.
         """
 
     def crop(self, length: int) -> None:

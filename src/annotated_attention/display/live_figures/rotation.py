@@ -83,7 +83,7 @@ def rotation(
         "farthest": _FARTHEST,
     }  # fmt: skip
     static = finish(drawing, name=name, alt=alt, caption=caption)
-    return live(static, "rotation", data, room=(270, 500))
+    return live(static, "rotation", data, room=(280, 522))
 
 
 def _dial(ax: Axes, arrows: list[list[float]], at: tuple[int, int], speed: float) -> None:
