@@ -63,9 +63,10 @@ SECTIONS = {
     "order": "16_testing_attention.ipynb#permutation-the-order-says-nothing",
     "sums": "16_testing_attention.ipynb#convexity-the-weights-sum-to-one",
     "doctor": "16_testing_attention.ipynb#the-doctor",
-    "positions": "16_testing_attention.ipynb#the-doctor",
-    "cache": "16_testing_attention.ipynb#the-doctor",
-    "groups": "16_testing_attention.ipynb#the-doctor",
+    "positions": "18_positions.ipynb#two-numbers-that-turn",
+    "layouts": "18_positions.ipynb#two-layouts-one-permutation",
+    "cache": "19_cache.ipynb#four-mistakes",
+    "groups": "20_fewer_keys.ipynb#which-heads-share",
     "windows": "16_testing_attention.ipynb#the-doctor",
 }
 SIGNS = (
@@ -146,9 +147,9 @@ SIGNS = (
         "`step`, and it takes the same tokens one by one, in chunks, and all at once.",
         f"--kind causal {SIZES}",
         {
-            "cache": "cache-differs cache-ignored cache-loses-tokens cache-not-empty "
-            "cache-zeros-attended positions-restart keys-cached-unrotated",
-            "causal mask": "causal-at-the-wrong-corner future-leaks-in-a-chunk",
+            "cache": "positions-restart keys-cached-unrotated cache-zeros-attended "
+            "causal-at-the-wrong-corner future-leaks-in-a-chunk cache-ignored cache-loses-tokens "
+            "cache-not-empty cache-differs",
             "prefix": "prefix-changes",
         },
     ),
@@ -160,6 +161,7 @@ SIGNS = (
         {
             "positions": "positions-ignored positions-not-relative rotates-one-side "
             "values-rotated order-matters",
+            "layouts": "rotation-layout-mixed",
             "windows": "window-off-by-one window-of-another-width sliding-window",
             "scale": "scale-by-length",
         },
@@ -244,6 +246,7 @@ SIGNS = (
         f"--reference other_file.py:Name {SIZES}",
         {
             "packed": "chunks-in-the-wrong-order interleaved-per-head",
+            "layouts": "rotation-layout-mixed",
             "groups": "groups-tiled",
             "parity": "differs-from-reference gradients-differ-from-reference "
             "keys-and-values-swapped",
