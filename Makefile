@@ -45,7 +45,7 @@ help:  ## what there is
 	@echo 'make lab        JupyterLab on the chapters'
 	@echo 'make lint       style, formatting and types'
 	@echo 'make bench      time every version; rewrites the committed results (about 25 minutes)'
-	@echo 'make seeds      train for chapters 8 and 10 from several seeds; rewrites the committed results'
+	@echo 'make seeds      train for chapters 8, 10, 18 and 20 from several seeds; rewrites the committed results'
 	@echo 'make lock       newest versions into requirements.lock'
 	@echo 'make clean      remove what was built; .venv stays'
 	@echo 'Python 3.11.5 or later (PYTHON=...); another torch build: TORCH=..., see the Makefile.'

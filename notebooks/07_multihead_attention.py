@@ -122,8 +122,10 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 #
 # Two terms first. **Appended keys**: two settings of the class each add one more key and value to
 # every sequence, as a place to look when nothing else fits ([fold
-# below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended, and
-# `(b, h, ..., d)` is `(b, h, m, d)`. **Hook**: a function that PyTorch calls after a module has run.
+# below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended.
+# **Hook**: a function that PyTorch calls after a module has run. Where a shape has dots, keys and values
+# are `(b, h, m, d)` here. The dots are for subclasses in which several heads share their keys: there
+# `num_kv_heads` is smaller than `num_heads`, and in this class the two are equal.
 
 # %%
 from annotated_attention import MultiheadAttention

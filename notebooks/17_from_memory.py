@@ -609,5 +609,6 @@ exercises.from_memory.check_mended(Mended)
 # > Say what True means in your mask, and what a fully masked row gets. Divide by $\sqrt d$, transpose
 # > before you merge, and test with sizes that all differ.
 #
-# This is the end of the book so far. The [cheat sheet](cheat_sheet.ipynb) has it on one page, and the
-# [package](../docs/package/index.md) has the class to use.
+# The [cheat sheet](cheat_sheet.ipynb) has it on one page, and the
+# [package](../docs/package/index.md) has the class to use. What models of today have changed comes
+# next, and begins with [positions](18_positions.ipynb).

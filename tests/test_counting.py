@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from annotated_attention import MultiheadAttention, Seq2SeqTransformer, counting
 from annotated_attention.counting import PRESETS, Model, share, short
 from annotated_attention.counting import __main__ as command
+from annotated_attention.modern import GroupedQueryAttention, KVCache, LatentAttention
 
 # b, n, m, h, d, f; the last ones are where products can read what others must copy
 SIZES = [(2, 3, 5, 4, 6, 7), (3, 8, 2, 5, 4, 9), (1, 6, 4, 3, 2, 5), (4, 5, 7, 1, 3, 8)]
@@ -74,6 +75,55 @@ def test_parameters_of_attention(kind: Any, bias: bool, extra: bool) -> None:
             expected = numel(kind(e, h, **options, **widths, device="meta"))
             assert counting.attention_parameters(e, **options, **widths) == expected
     assert counting.attention_parameters(e) == 4 * e**2 + 4 * e
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_grouped_attention(size: tuple[int, ...], bias: bool) -> None:
+    """Fewer heads of keys take fewer parameters, FLOPs and numbers in a cache."""
+    b, n, m, h, d, f = size
+    e = h * d
+    for g in (x for x in range(1, h + 1) if h % x == 0):
+        for widths in ({}, {"kdim": f}, {"kdim": f, "vdim": f + 1}):
+            expected = numel(GroupedQueryAttention(e, h, g, bias=bias, **widths, device="meta"))
+            assert counting.attention_parameters(e, shared=g * d, bias=bias, **widths) == expected
+        appended = GroupedQueryAttention(e, h, g, bias=bias, add_bias_kv=True)
+        found = counting.attention_parameters(e, shared=g * d, bias=bias, add_bias_kv=True)
+        assert found == numel(appended)
+
+        module = GroupedQueryAttention(e, h, g, bias=bias, batch_first=True)
+        x, y = randn(b, n, e), randn(b, m, e)
+        for need_weights in (True, False):
+            formula = counting.attention_flops(n, m, e, b=b, shared=g * d)
+            found = flops(module, x, y, y, need_weights=need_weights)
+            assert found == (formula, counting.backward_flops(formula))
+
+        cache = KVCache()
+        cache.append(torch.empty(b, g, m, d), torch.empty(b, g, m, d))
+        assert counting.cache_numbers(m, g * d, b=b) == cache.numel()
+
+
+@pytest.mark.parametrize("queries", [None, 9])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_latent_attention(size: tuple[int, ...], queries: int | None) -> None:
+    b, n, kept, h, d, c = size
+    e, r, d_v = h * d + 1, 4, d + 3
+    sizes = {"h": h, "c": c, "r": r, "d": d, "d_v": d_v, "queries": queries}
+    module = LatentAttention(
+        e, h, c, r, head_dim=d, value_dim=d_v, query_latent_dim=queries, batch_first=True
+    )
+    assert counting.latent_parameters(e, **sizes) == numel(module)
+    x = randn(b, kept + n, e)
+    for absorb in (False, True):
+        for need_weights in (True, False):
+            options = {"absorb": absorb, "need_weights": need_weights}
+            formula = counting.latent_flops(kept + n, kept + n, e, **sizes, b=b, absorb=absorb)
+            assert flops(module, x, **options) == (formula, counting.backward_flops(formula))
+            cache = KVCache()
+            module(x[:, :kept], cache)
+            assert cache.numel() == counting.latent_cache_numbers(kept, c, r, b=b)
+            formula = counting.latent_flops(n, kept + n, e, **sizes, b=b, absorb=absorb)
+            assert flops(module, x[:, kept:], cache, **options)[0] == formula
 
 
 def test_products() -> None:

@@ -75,6 +75,21 @@ def check_dropout(dropout: float) -> None:
         raise ValueError(f"dropout ({dropout}) must be between 0 and 1")
 
 
+def check_nothing_appended(add_bias_kv: bool, add_zero_attn: bool) -> None:
+    """Refuse appended keys (ValueError), for an attention in which every key has a position.
+
+    Examples:
+        >>> from annotated_attention.checks import check_nothing_appended
+        >>> check_nothing_appended(add_bias_kv=False, add_zero_attn=True)
+        Traceback (most recent call last):
+            ...
+        ValueError: add_zero_attn must be False: an appended key has no position
+    """
+    for name, given in (("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn)):
+        if given:
+            raise ValueError(f"{name} must be False: an appended key has no position")
+
+
 def check_inputs(
     query: Tensor, key: Tensor, value: Tensor,
     widths: Sequence[int], batch_first: bool, parameter: Tensor,

@@ -128,6 +128,7 @@ class MultiheadAttention(nn.Module):
         check_settings(sizes, dropout, dtype)
         self.embed_dim, self.kdim, self.vdim = embed_dim, kdim, vdim
         self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
+        self.num_kv_heads = num_heads  # of keys and values; a subclass may have fewer
         self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
 
         # A parameter that is left out is registered as None: the attribute is there, and the
@@ -202,16 +203,16 @@ class MultiheadAttention(nn.Module):
         # Refuse shapes, dtypes and devices that do not fit, with a message that names the argument.
         self._check(query, key, value, attn_mask, key_padding_mask)
         # W_Q, W_K and W_V make queries, keys and values, in the layout that was given.
-        q, k, v = self._project(query, key, value)             # (..., e)
+        q, k, v = self._project(query, key, value)
         # Each sample and each head gets a slice of its own, so that nothing below needs a loop.
-        q = split_heads(self._batch_first(q), self.num_heads)  # (b, h, n, d)
-        k = split_heads(self._batch_first(k), self.num_heads)  # (b, h, m, d)
-        v = split_heads(self._batch_first(v), self.num_heads)  # (b, h, m, d)
+        q = split_heads(self._batch_first(q), self.num_heads)     # (b, h, n, d)
+        k = split_heads(self._batch_first(k), self.num_kv_heads)  # (b, ..., m, d)
+        v = split_heads(self._batch_first(v), self.num_kv_heads)  # (b, ..., m, d)
         # The masks merge into a boolean one and a floating-point one, as small as broadcasting to
         # the scores allows.
         blocked, bias, is_causal = self._merge(attn_mask, key_padding_mask, q, k, is_causal)
         # Keys and values are appended after the masks, so that no mask can hide them.
-        k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)  # (b, h, ..., d)
+        k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)  # (b, ..., d)
         # Scores, softmax and mix run in all heads at once, in a method that a subclass may replace.
         heads, weights = self.attend(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights
@@ -351,7 +352,7 @@ class MultiheadAttention(nn.Module):
     def _append(self, x: Tensor, learned: Tensor | None) -> Tensor:
         """Append the learned key or value, then one of zeros, to every head."""
         if learned is not None:
-            learned = split_heads(learned, self.num_heads).to(x.dtype)     # (1, h, 1, d)
+            learned = split_heads(learned, self.num_kv_heads).to(x.dtype)  # (1, h, 1, d)
             x = torch.cat([x, learned.expand(x.size(0), -1, -1, -1)], -2)  # (b, h, m, d)
         return F.pad(x, (0, 0, 0, 1)) if self.add_zero_attn else x         # (b, h, ..., d)
 

@@ -335,3 +335,43 @@ def test_coarse_numbers_are_not_asked_what_the_weights_depend_on():
     )
     found = examine(attend, embed_dim=E, num_heads=H, kind="self")
     assert "attention" not in found.results
+
+
+def test_a_token_that_does_not_see_itself_is_no_window():
+    class HidesItself(Attention):
+        def weigh(self, q, k):
+            n = q.size(-2)
+            scores = (q @ k.mT).masked_fill(torch.ones(n, n, dtype=torch.bool).triu(), -math.inf)
+            return scores.softmax(-1).nan_to_num()
+
+    found = report(HidesItself, "causal", looked_into=False)
+    assert "sliding-window" not in found.codes
+    assert "causal-hides-itself" in wrong(found)
+
+
+def test_what_is_no_attention_is_not_told_that_it_does_not_see_its_past():
+    found = report(PerToken, "causal", looked_into=False)
+    assert wrong(found) == {"no-attention"}
+    assert "sliding-window" not in found.codes
+
+
+def test_training_with_nan_says_nothing_about_training():
+    class Empty(Attention):
+        """Hides every key from the first query, where there is more than one."""
+
+        def forward(self, query, key, value, blocked=None):
+            self.blocked = None if blocked is None else blocked.mT[:, None]
+            return super().forward(query, key, value)
+
+        def hidden(self, n, m):
+            return self.blocked
+
+    module = Empty()
+    found = examine(
+        adapters.Adapted(lambda x, blocked: module(x, x, x, blocked), module),
+        embed_dim=E,
+        num_heads=H,
+        kind="self",
+    )
+    assert found.results["training"] == "fine"
+    assert "mask-transposed" in wrong(found)

@@ -171,13 +171,22 @@ class Rotated(nn.Module):
             one, two = x.chunk(2, -1)
             return x * rotation[0] + torch.cat([-two, one], -1) * rotation[1]
 
-        q, k, v = turn(split(self.q(x))), turn(split(self.k(x))), split(self.v(x))
+        q, k, v = split(self.q(x)), split(self.k(x)), split(self.v(x))
+        q = q if self.mistake == "none turned" else turn(q)
+        k = k if self.mistake in ("none turned", "queries turned") else turn(k)
         scores = q @ k.mT / math.sqrt(E // H)
         hidden = mask if self.mistake == "inverted" else ~mask
         scores = scores.masked_fill(hidden, -math.inf) if self.mistake != "ignored" else scores
         heads = scores.softmax(-1) @ v
         heads = heads if self.mistake == "merge" else heads.transpose(1, 2)
         return self.o(heads.reshape(x.shape))
+
+
+def angles(n):
+    """Give cosines and sines, each (1, n, d)."""
+    d = E // H
+    turns = torch.outer(torch.arange(n), 100 ** (-torch.arange(0, d, 2) / d)).repeat(1, 2)
+    return turns.cos()[None], turns.sin()[None]
 
 
 class Model(nn.Module):
@@ -189,11 +198,10 @@ class Model(nn.Module):
         self.layers = nn.ModuleList(Rotated(mistake) for mistake in mistakes)
 
     def forward(self, x):
-        n, d = x.size(1), E // H
-        angles = torch.outer(torch.arange(n), 100 ** (-torch.arange(0, d, 2) / d)).repeat(1, 2)
+        n = x.size(1)
         allowed = torch.ones(n, n, dtype=torch.bool).tril(self.diagonal)[None, None]
         for layer in self.layers:
-            x = x + layer(x, (angles.cos()[None], angles.sin()[None]), allowed)
+            x = x + layer(x, angles(n), allowed)
         return x
 
 
@@ -211,6 +219,47 @@ def test_rotation_and_mask_are_those_of_the_model():
     assert not found.ok
     assert found.asked
     assert found.verdict == "✗ Model: 4 attentions, 4 kinds, 3 wrong"
+
+
+@pytest.mark.parametrize(
+    ("mistake", "code"),
+    [("", None), ("queries turned", "rotates-one-side"), ("none turned", "positions-ignored")],
+)
+@pytest.mark.parametrize("form", ["pair", "two", "complex"])
+def test_the_rotation_of_the_model_is_continued_to_other_positions(mistake, code, form):
+    class Given(Rotated):
+        def forward(self, x, allowed, rotation=None, cos=None, sin=None, freqs=None):
+            if form == "two":
+                rotation = cos, sin
+            elif form == "complex":
+                rotation = freqs.real, freqs.imag
+            return super().forward(x, rotation, allowed)
+
+    class Turns(Model):
+        def forward(self, x):
+            cos, sin = angles(x.size(1))
+            forms = {"pair": {"rotation": (cos, sin)}, "two": {"cos": cos, "sin": sin},
+                     "complex": {"freqs": torch.complex(cos, sin)}}  # fmt: skip
+            allowed = torch.ones(1, 1, N, N, dtype=torch.bool).tril()
+            for layer in self.layers:
+                x = x + layer(x, allowed, **forms[form])
+            return x
+
+    torch.manual_seed(0)
+    model = Turns("")
+    model.layers = nn.ModuleList([Given(mistake)])
+    found = examine_model(model, torch.randn(B, N, E))["layers.0"]
+    assert found.ok == (code is None), found
+    assert found.results["rotation"] == ("wrong" if code else "fine")
+    assert code is None or found.codes[0] == code
+
+
+def test_layers_that_go_without_positions_are_a_convention_beside_others():
+    torch.manual_seed(0)
+    found = examine_model(Model("", "none turned"), torch.randn(B, N, E))
+    assert found.ok, found
+    assert "positions-ignored" in found["layers.1"].codes
+    assert not examine_model(Model("none turned", "none turned"), torch.randn(B, N, E)).ok
 
 
 @pytest.mark.parametrize(

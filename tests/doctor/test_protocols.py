@@ -233,3 +233,20 @@ def test_a_mistake_that_the_weights_name_does_not_hide_what_a_cache_does():
     attend.step = module.step
     found = examine(attend, embed_dim=E, num_heads=H, kind="causal")
     assert set(wrong(found)) == {"no-scale", "cache-zeros-attended"}
+
+
+def test_without_rotation_no_cache_is_blamed_for_positions():
+    module = Served("another scale", rotary=False)
+    attend = adapters.Adapted(module, module)
+    attend.start, attend.step = module.start, module.step
+    found = examine(attend, embed_dim=E, num_heads=H, kind="causal")
+    assert wrong(found) == ["cache-differs"]
+
+
+def test_a_cache_that_cannot_be_made_is_a_finding():
+    module = Served()
+    attend = adapters.Adapted(module, module)
+    attend.start, attend.step = (lambda: 1 / 0), module.step
+    found = examine(attend, embed_dim=E, num_heads=H, kind="causal")
+    assert wrong(found) == ["fails"]
+    assert "ZeroDivisionError" in found.findings[0].evidence

@@ -13,7 +13,7 @@ import torch
 
 from annotated_attention import MultiheadAttention, measure
 from annotated_attention.measure import __main__ as command
-from annotated_attention.measure import contenders, machine, memory, plan, timing
+from annotated_attention.measure import caching, contenders, machine, memory, plan, timing
 from annotated_attention.measure.process import in_new_process, new_process
 from annotated_attention.measure.timing import MODES, ROUNDS
 from annotated_attention.published import DESIGNS
@@ -26,6 +26,7 @@ PROVENANCE = {
 }  # fmt: skip
 SECTIONS = {
     "final class", "for speed", "versions", "fast path", "one by one", "masks", "heads", "lengths",
+    "cache",
 }  # fmt: skip
 GLIBC = platform.libc_ver()[0] == "glibc"
 
@@ -45,6 +46,7 @@ def small(monkeypatch):
     monkeypatch.setattr(plan, "SIZES", (TINY,) * 3)
     monkeypatch.setattr(plan, "LENGTHS", (4, 6))
     monkeypatch.setattr(plan, "HEADS", (1, 8, 16))
+    monkeypatch.setattr(plan, "KEPT", ((1, 4), (3, 18)))
     monkeypatch.setattr("annotated_attention.measure.timing.ROUNDS", 2)
     monkeypatch.setattr("annotated_attention.measure.timing.BLOCK", 0)
     monkeypatch.setattr("annotated_attention.measure.timing.WATCHED", 1)
@@ -70,7 +72,7 @@ def check(found, rounds):
         names, goal = row["milliseconds"].keys(), row["section"] == "final class"
         for what in ("profile", "kernel"):
             assert row.get(what, {}).keys() == (set() if goal else names)
-        elsewhere = GLIBC and (goal or row["section"] == "one by one")
+        elsewhere = GLIBC and (goal or row["section"] in ("one by one", "cache"))
         assert row.get("pages", {}).keys() == (names if elsewhere else set())
         assert row["rounds"] >= rounds
         assert row["mode"] in MODES
@@ -129,19 +131,22 @@ def test_every_case_compares_equals(small, mode):
         assert len(made) >= 2
         assert set(case.baselines) <= made.keys()
         x = torch.randn(case.size[:3])
-        assert all(contender(x).shape == x.shape for contender in made.values())
+        with torch.set_grad_enabled(mode != "inference"):
+            assert all(contender(x).shape == x.shape for contender in made.values())
 
 
 def test_every_case_is_for_any_device(small, monkeypatch):
     """No tensor stays behind on the CPU: the device "meta", which has no numbers, notices."""
 
-    def attends(made, x, expected):
+    def attends(made, x, expected, gradients=True):
         for contender in made.values():
             output = contender(x)
             assert (output.device, output.dtype) == (x.device, x.dtype)
-            torch.autograd.grad(output.sum(), x)
+            if gradients:
+                torch.autograd.grad(output.sum(), x)
 
     monkeypatch.setattr(contenders, "assert_same", attends)
+    monkeypatch.setattr(caching, "assert_same", attends)
     for case in plan.plan("meta", torch.bfloat16):
         assert case.build()
     for way in memory.ways("meta").values():

@@ -14,7 +14,11 @@ PACKAGE = scripts.ROOT / "src" / "annotated_attention"
 CORE = sorted(
     [
         *PACKAGE.glob("*.py"),
-        *(x for room in ("counting", "pretrained") for x in (PACKAGE / room).glob("*.py")),
+        *(
+            x
+            for room in ("counting", "modern", "pretrained")
+            for x in (PACKAGE / room).glob("*.py")
+        ),
     ]
 )
 AXIS = r"[a-z0-9_.]+(?: [*+-] [a-z0-9]+)*"

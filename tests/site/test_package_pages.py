@@ -18,9 +18,9 @@ PAGES = sorted(SITE.glob("package/*/index.html"))
 # Packages and modules that say what they offer, and modules that offer what they define.
 AREAS = [
     "", ".attention", ".heads", ".masks", ".multihead", ".checks", ".transformer", ".positions",
-    ".seq2seq", ".doctor", ".doctor.adapters", ".doctor.layouts",
-    ".doctor.abilities", ".mistakes", ".mistakes.reshapes", ".published",
-    ".pretrained", ".counting", ".counting.formulas", ".measure", ".display", ".chapters",
+    ".seq2seq", ".modern", ".doctor", ".doctor.adapters", ".doctor.layouts", ".doctor.abilities",
+    ".mistakes", ".mistakes.reshapes", ".published", ".pretrained", ".counting",
+    ".counting.formulas", ".measure", ".display", ".chapters",
 ]  # fmt: skip
 
 

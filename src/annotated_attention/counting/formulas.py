@@ -11,6 +11,7 @@ def attention_parameters(
     *,
     kdim: int | None = None,
     vdim: int | None = None,
+    shared: int | None = None,
     bias: bool = True,
     add_bias_kv: bool = False,
 ) -> int:
@@ -20,6 +21,8 @@ def attention_parameters(
         e: the width of the queries and of the output.
         kdim: the width of the keys; None means e.
         vdim: the width of the values; None means e.
+        shared: the width that keys and values are projected to, g * d for g heads that groups of
+            queries share; None means e, a head for each head of queries.
         bias: whether the four projections have a bias.
         add_bias_kv: whether a learned key and value are appended.
 
@@ -33,8 +36,8 @@ def attention_parameters(
 
     Source: Vaswani et al. (2017), section 3.2.2.
     """
-    kdim, vdim = (e if width is None else width for width in (kdim, vdim))
-    return e * (e + kdim + vdim + e) + bias * 4 * e + add_bias_kv * 2 * e
+    kdim, vdim, kv = (e if width is None else width for width in (kdim, vdim, shared))
+    return e * e + kv * (kdim + vdim) + e * e + bias * 2 * (e + kv) + add_bias_kv * 2 * kv
 
 
 def product_flops(n: int, d: int, m: int) -> int:
@@ -52,7 +55,14 @@ def product_flops(n: int, d: int, m: int) -> int:
 
 
 def projection_flops(
-    n: int, m: int, e: int, *, b: int = 1, kdim: int | None = None, vdim: int | None = None
+    n: int,
+    m: int,
+    e: int,
+    *,
+    b: int = 1,
+    kdim: int | None = None,
+    vdim: int | None = None,
+    shared: int | None = None,
 ) -> int:
     """Count the FLOPs of the four projections: 8bne² in self-attention, where n = m.
 
@@ -63,21 +73,24 @@ def projection_flops(
         b: the number of samples.
         kdim: the width of the keys; None means e.
         vdim: the width of the values; None means e.
+        shared: the width that keys and values are projected to, g * d for g heads that groups of
+            queries share; None means e.
 
     Examples:
         >>> from annotated_attention.counting import projection_flops
-        >>> projection_flops(3, 5, 24, b=2)
-        36864
+        >>> projection_flops(3, 5, 24, b=2), projection_flops(3, 5, 24, b=2, shared=6)
+        (36864, 19584)
     """
-    kdim, vdim = (e if width is None else width for width in (kdim, vdim))
+    kdim, vdim, kv = (e if width is None else width for width in (kdim, vdim, shared))
     queries, output = product_flops(b * n, e, e), product_flops(b * n, e, e)
-    return queries + product_flops(b * m, kdim, e) + product_flops(b * m, vdim, e) + output
+    return queries + product_flops(b * m, kdim, kv) + product_flops(b * m, vdim, kv) + output
 
 
 def score_flops(n: int, m: int, e: int, *, b: int = 1) -> int:
     """Count the FLOPs of the scores and of mixing the values: 4bnme.
 
     Both are h products per sample, of width d = e / h, so h cancels. Appended keys count in m.
+    Heads that share keys change nothing: each head of queries has scores of its own.
 
     Examples:
         >>> from annotated_attention.counting import score_flops
@@ -87,15 +100,22 @@ def score_flops(n: int, m: int, e: int, *, b: int = 1) -> int:
     return 2 * product_flops(b * n, e, m)
 
 
-def attention_flops(n: int, m: int, e: int, *, b: int = 1) -> int:
+def attention_flops(n: int, m: int, e: int, *, b: int = 1, shared: int | None = None) -> int:
     """Count the FLOPs of attention, forward: 4bne(2e + n) in self-attention, where n = m.
+
+    Args:
+        n: the number of queries.
+        m: the number of keys.
+        e: the width of the queries and of the output.
+        b: the number of samples.
+        shared: the width that keys and values are projected to, see ``projection_flops``.
 
     Examples:
         >>> from annotated_attention.counting import attention_flops
         >>> attention_flops(3, 5, 24, b=2)
         39744
     """
-    return projection_flops(n, m, e, b=b) + score_flops(n, m, e, b=b)
+    return projection_flops(n, m, e, b=b, shared=shared) + score_flops(n, m, e, b=b)
 
 
 def backward_flops(forward: int, without: int = 0) -> int:
@@ -150,12 +170,106 @@ def attention_kept(
 def cache_numbers(m: int, e: int, *, b: int = 1, layers: int = 1) -> int:
     """Count the numbers in a cache of the keys and values of m tokens: 2bme in each layer.
 
+    Args:
+        m: the number of tokens.
+        e: the width of the keys, which is that of the values: the model width, or g * d where
+            groups of queries share g heads.
+        b: the number of samples.
+        layers: the number of layers.
+
     Examples:
         >>> from annotated_attention.counting import cache_numbers
         >>> cache_numbers(1024, 768, layers=12)
         18874368
     """
     return 2 * b * m * e * layers
+
+
+# Latent attention
+
+
+def latent_parameters(
+    e: int, h: int, c: int, r: int, d: int, *, d_v: int | None = None, queries: int | None = None
+) -> int:
+    """Count the parameters of latent attention.
+
+    Args:
+        e: the model width.
+        h: the number of heads.
+        c: the width of the latent.
+        r: the width of the shared key that turns with the position.
+        d: how many features of a head's keys come from the latent.
+        d_v: the width of a head's values; None means d.
+        queries: the width of the queries' own latent; None means that they have none.
+
+    Examples:
+        >>> from annotated_attention.counting import latent_parameters
+        >>> from annotated_attention.modern import LatentAttention
+        >>> latent_parameters(24, 4, c=8, r=2, d=6)
+        1976
+        >>> module = LatentAttention(24, 4, latent_dim=8, rotary_dim=2)
+        >>> sum(parameter.numel() for parameter in module.parameters())
+        1976
+
+    Source: DeepSeek-AI (2024), section 2.1.
+    """
+    d_v = d if d_v is None else d_v
+    asked = e * h * (d + r) if queries is None else queries * (e + 1 + h * (d + r))
+    return asked + e * (c + r) + c + c * h * (d + d_v) + h * d_v * e
+
+
+def latent_flops(
+    n: int, m: int, e: int, h: int, c: int, r: int, d: int, *, b: int = 1,
+    d_v: int | None = None, queries: int | None = None, absorb: bool = False,
+) -> int:  # fmt: skip
+    """Count the FLOPs of latent attention, forward, for n new tokens among m.
+
+    The plain form makes keys and values of all m tokens from their latents, also of those that a
+    cache has kept. The absorbed form scores and mixes wider vectors instead.
+
+    Args:
+        n: the number of new tokens, which are the queries.
+        m: the number of tokens that they may look at, kept and new.
+        e: the model width.
+        h: the number of heads.
+        c: the width of the latent.
+        r: the width of the shared key that turns with the position.
+        d: how many features of a head's keys come from the latent.
+        b: the number of samples.
+        d_v: the width of a head's values; None means d.
+        queries: the width of the queries' own latent; None means that they have none.
+        absorb: whether the absorbed form is computed.
+
+    Examples:
+        One token more, when 1000 are kept:
+
+        >>> from annotated_attention.counting import latent_flops
+        >>> latent_flops(1, 1001, 512, 8, c=64, r=16, d=64)
+        134770944
+        >>> latent_flops(1, 1001, 512, 8, c=64, r=16, d=64, absorb=True)
+        3698944
+    """
+    d_v = d if d_v is None else d_v
+    asked = product_flops(b * n, e, h * (d + r))
+    if queries is not None:
+        asked = product_flops(b * n, e, queries) + product_flops(b * n, queries, h * (d + r))
+    outside = asked + product_flops(b * n, e, c + r) + product_flops(b * n, h * d_v, e)
+    if absorb:
+        moved = product_flops(b * h * n, d, c) + product_flops(b * h * n, c, d_v)
+        return outside + moved + product_flops(b * h * n, c + r, m) + product_flops(b * h * n, m, c)
+    made = product_flops(b * m, c, h * (d + d_v))
+    return outside + made + product_flops(b * h * n, d + r, m) + product_flops(b * h * n, m, d_v)
+
+
+def latent_cache_numbers(m: int, c: int, r: int, *, b: int = 1, layers: int = 1) -> int:
+    """Count the numbers that latent attention keeps of m tokens: bm(c + r) in each layer.
+
+    Examples:
+        >>> from annotated_attention.counting import latent_cache_numbers
+        >>> latent_cache_numbers(1024, 512, 64, layers=60)
+        35389440
+    """
+    return b * m * (c + r) * layers
 
 
 # The other parts of a layer

@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from annotated_attention.display.code import diff, source
     from annotated_attention.display.colours import colour_shapes
     from annotated_attention.display.data_flow import flow
+    from annotated_attention.display.live_figures.cache_filling import cache_filling
     from annotated_attention.display.live_figures.calculator import calculator
     from annotated_attention.display.live_figures.clocks import clocks
     from annotated_attention.display.live_figures.heads_at_work import heads_at_work
     from annotated_attention.display.live_figures.mask_merger import mask_merger
     from annotated_attention.display.live_figures.norm_place import norm_place
+    from annotated_attention.display.live_figures.rotation import rotation
     from annotated_attention.display.live_figures.saturation import saturation
     from annotated_attention.display.look_up import one_query, soft_look_up
     from annotated_attention.display.many_heads import heads_map, heads_table
@@ -34,6 +36,7 @@ __all__ = [
     "annotated",
     "attention_lines",
     "attention_map",
+    "cache_filling",
     "calculator",
     "chapter_map",
     "clocks",
@@ -49,6 +52,7 @@ __all__ = [
     "norm_place",
     "one_query",
     "panels",
+    "rotation",
     "saturation",
     "soft_look_up",
     "source",

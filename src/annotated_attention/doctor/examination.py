@@ -369,7 +369,7 @@ def _explains(cause: Finding, finding: Finding) -> bool:
     """Tell whether a finding follows from a cause that is named."""
     if cause.test == "reference":
         return finding.test not in _CONDUCT
-    if finding.test == "meaning" and cause.code == "fill-does-not-block":
+    if cause.code == "fill-does-not-block" and finding.test in ("meaning", "half precision"):
         return True
     if finding.test in (*_CONDUCT, "inside"):
         return False

@@ -15,7 +15,7 @@ from annotated_attention.doctor.patient import NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 
 # The names in checkpoints of grouped heads, which all repeat each key for neighbouring heads.
-_CHECKPOINT = r"(^|.*\.)([kv]_proj|w[kv])(\.weight)?"
+_CHECKPOINT = r"(^|.*\.)([kv]_proj|w[kv]|in_proj)([._]weight)?"
 
 
 def groups(patient: Patient) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from annotated_attention.doctor.influence import counts, reactions
 from annotated_attention.doctor.patient import Failed, Patient
 from annotated_attention.doctor.recording import Call, record
 from annotated_attention.doctor.replay import Replay, Replayed
-from annotated_attention.doctor.report import CONVENTION, UNASKED, WRONG, Finding, Report
+from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
 from annotated_attention.mistakes import MISTAKES
 from annotated_attention.multihead import MultiheadAttention
 
@@ -161,26 +161,36 @@ def examine_model(model: nn.Module, *inputs: Any, **options: Any) -> ModelReport
 
 
 def _agreed(reports: dict[str, Report], classes: dict[str, type]) -> dict[str, Report]:
-    """Take a missing scale for a convention where the same class has it by convention elsewhere.
+    """Take for a convention what another attention of the same class shows to be one.
 
-    Where a bias is added to the scores, the model was trained for them as they are.
+    Beside a bias a missing scale is a convention, so it is one in the layers without a bias, too.
+    Where some layers use their positions, the others go without on purpose.
     """
-    by_convention = {
-        classes[path] for path, report in reports.items() if "scale-by-convention" in report.codes
-    }
+    shown = {(classes[path], code) for path, report in reports.items() for code in _shown(report)}
     changed = {
-        id(report): replace(report, findings=tuple(map(_by_convention, report.findings)))
+        id(report): replace(
+            report,
+            findings=tuple(
+                _by_convention(x) if (classes[path], x.code) in shown else x
+                for x in report.findings
+            ),
+        )
         for path, report in reports.items()
-        if classes[path] in by_convention
     }
-    return {path: changed.get(id(report), report) for path, report in reports.items()}
+    return {path: changed[id(report)] for path, report in reports.items()}
+
+
+def _shown(report: Report) -> Iterator[str]:
+    if "scale-by-convention" in report.codes:
+        yield "no-scale"
+    if report.results.get("rotation") == FINE:
+        yield "positions-ignored"
 
 
 def _by_convention(finding: Finding) -> Finding:
-    if finding.code != "no-scale":
-        return finding
-    cause = "the same class computes like this beside a bias, where the scale is a convention"
-    return replace(finding, code="scale-by-convention", severity=CONVENTION, cause=cause, remedy="")
+    cause = "another attention of this class in the model shows that it is meant so"
+    code = "scale-by-convention" if finding.code == "no-scale" else finding.code
+    return replace(finding, code=code, severity=CONVENTION, cause=cause, remedy="")
 
 
 def _examined(call: Call) -> Report:

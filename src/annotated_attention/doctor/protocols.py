@@ -10,7 +10,7 @@ The callable that is examined says so by attributes of these names:
 - ``packed(x, lengths)``: attend within documents of these lengths, one behind the other in x.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from annotated_attention.doctor import situations
 from annotated_attention.doctor.influence import influence
-from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
+from annotated_attention.doctor.patient import Failed, Inputs, NotAsked, Patient, describe
 from annotated_attention.doctor.report import WRONG, Finding
 
 _CHUNKS = (5, 4, 3)
@@ -119,7 +119,7 @@ def cache(patient: Patient) -> Iterator[Finding]:
     x = patient.draw(52, n=n).query
 
     def run(*chunks: int, tokens: Tensor = x) -> Tensor:
-        kept = start()
+        kept = _started(start)
         parts = tokens[:, : sum(chunks)].split(list(chunks), 1)
         return torch.cat([patient.ask_for(step, part, kept) for part in parts], 1)
 
@@ -170,8 +170,12 @@ def _cached(
     for chunks in bad:
         if named := _wrong_view(_seen(patient, run, x, chunks), chunks):
             return named
-    if patient.same(run(*(1,) * n)[:, -1], run(*(1,) * n, tokens=_swapped(x))[:, -1]):
-        return _without_places(patient, run, x)
+    swapped, ones = _swapped(x), (1,) * n
+    if not patient.same(patient.ask(Inputs(swapped, swapped, swapped))[:, -1], whole[:, -1]):
+        if patient.same(run(*ones, tokens=swapped)[:, -1], run(*ones)[:, -1]):
+            return _without_places(patient, run, x)
+        if _keeps_the_same(patient, x[:, :2]):
+            return _unrotated("by the positions of the newest tokens")
     return (
         "cache-differs",
         _UNLIKE,
@@ -245,25 +249,61 @@ def _others(seen: Tensor) -> Tensor:
 
 def _without_places(patient: Patient, run: Callable[..., Tensor], x: Tensor) -> Named:
     """Tell a position that starts anew at each step from keys that are never rotated."""
-    symptom = "one by one, it makes no difference in which order earlier tokens came"
     at_positions: Any = getattr(patient.attend, "at_positions", None)
     n = x.size(1)
     if at_positions is not None:
         nowhere = patient.ask_for(at_positions, x, torch.zeros(n, dtype=torch.long))
         if not patient.same(run(*(1,) * n)[:, -1], nowhere[:, -1]):
-            return (
-                "keys-cached-unrotated",
-                symptom,
-                "keys are put into the cache before they are rotated, and not rotated later",
-                "Rotate each key by its position, then put it into the cache.",
-            )
+            return _unrotated("not at all")
     return (
         "positions-restart",
-        symptom,
+        "one by one, it makes no difference in which order earlier tokens came",
         "the position starts at 0 again in each step"
         + ("" if at_positions is not None else ", or keys are kept that were not rotated"),
         "Count positions on from the cache's length.",
     )
+
+
+def _unrotated(later: str) -> Named:
+    return (
+        "keys-cached-unrotated",
+        "what the cache holds of a token does not depend on where the token stands",
+        f"keys are put into the cache before they are rotated, and rotated later {later}",
+        "Rotate each key by its position, then put it into the cache.",
+    )
+
+
+def _keeps_the_same(patient: Patient, pair: Tensor) -> bool:
+    """Tell whether a cache holds the same numbers after two tokens in either order."""
+    kept = []
+    for tokens in (pair, pair.flip(1)):
+        kept.append(_started(patient.attend.start))  # type: ignore[attr-defined]
+        patient.ask_for(patient.attend.step, tokens, kept[-1])  # type: ignore[attr-defined]
+    one, other = ([x.flatten().sort().values for x in _tensors(cache)] for cache in kept)
+    return bool(one) and all(map(patient.same, one, other))
+
+
+def _tensors(kept: object, depth: int = 3) -> Iterator[Tensor]:
+    """Find the tensors of numbers in a cache, whatever holds them."""
+    if isinstance(kept, Tensor):
+        yield from [kept] if kept.is_floating_point() else []
+    elif depth:
+        inside: Any = getattr(kept, "__dict__", kept)
+        inside = inside.values() if isinstance(inside, dict) else inside
+        for part in inside if isinstance(inside, Iterable) and not isinstance(inside, str) else ():
+            yield from _tensors(part, depth - 1)
+
+
+def _started(start: Callable[[], Any]) -> Any:
+    """Make an empty cache.
+
+    Raises:
+        Failed: the implementation raised an error.
+    """
+    try:
+        return start()
+    except Exception as error:
+        raise Failed(describe(error), error) from error
 
 
 def window(patient: Patient) -> Iterator[Finding]:

@@ -1,6 +1,7 @@
 """Call an attention again as a model has called it, with other hidden states."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,7 +10,9 @@ from torch import Tensor
 from annotated_attention.doctor.adapters import Adapted
 from annotated_attention.doctor.patient import Failed, Inputs, NotAsked, Patient
 from annotated_attention.doctor.recording import Call, tensors
+from annotated_attention.doctor.rotations import continued
 
+_OTHER_SIZES = "it fails with another number of samples or tokens than the model gave it"
 _HIDES = -1e4  # no learned bias, but a mask that has been added to it
 
 
@@ -27,8 +30,14 @@ class Replayed(Patient):
         except Failed as failure:
             if (*inputs.query.shape[:2], inputs.value.size(1)) == (self.b, self.n, self.m):
                 raise
-            reason = "it fails with another number of samples or tokens than the model gave it"
-            raise Unfit(reason, failure.error) from failure
+            raise Unfit(_OTHER_SIZES, failure.error) from failure
+
+    def ask_for(self, call: Callable[..., Any], x: Tensor, *rest: Any) -> Tensor:
+        """Ask for what it can do besides; where that fails, it is not asked."""
+        try:
+            return super().ask_for(call, x, *rest)
+        except Failed as failure:
+            raise Unfit(_OTHER_SIZES, failure.error) from failure
 
 
 class Replay:
@@ -50,7 +59,7 @@ class Replay:
         self._places = [next(i for i, x in enumerate(distinct) if x is state) for state in states]
         self.kind = ("self", "memory", "cross")[len(distinct) - 1] if len(distinct) < 4 else ""
         self.sizes = states[0].size(0), states[0].size(1), states[-1].size(1)
-        masks = [name for name, x in call.arguments.items() if "mask" in name and self._ends(x)]
+        masks = [name for name, x in call.arguments.items() if self._is_mask(name, x)]
         biases = [x for name, x in call.arguments.items() if "bias" in name and self._ends(x)]
         biased = any(bool((x < _HIDES).any()) for x in biases)
         self.mask = masks[0] if masks and not biased else None
@@ -65,6 +74,9 @@ class Replay:
             and name != self.mask and "pos" not in name
         ]  # fmt: skip
 
+    def _is_mask(self, name: str, value: Any) -> bool:
+        return self._ends(value) and ("mask" in name or value.dtype == torch.bool)
+
     def _ends(self, value: Any) -> bool:
         """Tell whether an argument is a tensor whose last axis are the keys."""
         return isinstance(value, Tensor) and value.dim() > 1 and value.size(-1) == self.sizes[2]
@@ -78,7 +90,7 @@ class Replay:
         """
         count = 1 + max(self._places)
 
-        def call(*inputs: Tensor | None) -> Any:
+        def call(*inputs: Tensor | None, **turned: Any) -> Any:
             states = [x for x in inputs[:count] if x is not None]
             blocked = inputs[count] if len(inputs) > count else None
             sizes = states[0].size(0), states[0].size(1), states[-1].size(1)
@@ -86,6 +98,7 @@ class Replay:
             given = {name: self._fitted(name, x, sizes, states[0].dtype) for name, x in arguments}
             for name, place in zip(self.call.states, self._places, strict=True):
                 given[name] = states[place]
+            given |= turned
             if self.mask is not None:
                 if blocked is None:
                     blocked = torch.zeros(sizes, dtype=torch.bool)
@@ -93,7 +106,11 @@ class Replay:
             return next(tensors(self.call.module(**given)))
 
         masks = ("padding" if self._is_padding() else "any") if masked else "none"
-        return Adapted(call, self.call.module, masks, required=masked)
+        adapted = Adapted(call, self.call.module, masks, required=masked)
+        turn = continued(self.call.arguments, self.sizes[1]) if self.kind == "self" else None
+        if turn is not None:
+            adapted.at_positions = lambda x, positions: call(x, **turn(positions, x.dtype))  # type: ignore[attr-defined]
+        return adapted
 
     def _fitted(self, name: str, value: Any, sizes: tuple[int, ...], dtype: torch.dtype) -> Any:
         """Cut an argument to the samples and tokens that there are, and give it their dtype."""

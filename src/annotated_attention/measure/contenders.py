@@ -18,8 +18,14 @@ Contenders = dict[str, Contender]
 Factory = dict[str, Any]  # device and dtype
 
 
-def assert_same(made: Contenders, x: Tensor, expected: str) -> None:
+def assert_same(made: Contenders, x: Tensor, expected: str, gradients: bool = True) -> None:
     """Compare all contenders with one of them: outputs, with and without gradients, and gradients.
+
+    Args:
+        made: the contenders.
+        x: what they are called with.
+        expected: the one that the others are compared with.
+        gradients: False compares outputs without gradients alone, for what is never trained.
 
     Raises:
         AssertionError: two differ by more than rounding; the message names the contender.
@@ -29,6 +35,8 @@ def assert_same(made: Contenders, x: Tensor, expected: str) -> None:
     def results(contender: Contender) -> dict[str, Tensor]:
         with torch.no_grad():
             evaluated = contender(x)
+        if not gradients:
+            return {"output without gradients": evaluated}
         output = contender(x)
         slope = torch.arange(output.numel(), device=x.device).view(output.shape).cos()
         (gradient,) = torch.autograd.grad(output, x, slope.to(output.dtype))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from annotated_attention.measure import contenders as made
+from annotated_attention.measure.caching import more_tokens
 from annotated_attention.measure.timing import MODES, Case, Size
 
 SIZES: tuple[Size, ...] = ((8, 128, 256, 8), (4, 512, 512, 8), (1, 2048, 512, 8))
@@ -16,6 +17,7 @@ ON_A_GPU: tuple[Size, ...] = ((32, 512, 1024, 16), (8, 2048, 1024, 16), (1, 8192
 MASKS = ("none", "causal", "padding", "floats", "boolean")  # the last two by query and key
 LENGTHS = (256, 512, 1024, 2048, 4096)
 HEADS = (1, 2, 4, 8, 16, 32, 64)
+KEPT = ((1, 255), (1, 1023), (1, 4095), (64, 960))  # how many tokens follow how many
 # What glibc does with freed memory: keep all of it, or give it back to the system at once, each
 # block of 128 KiB and more and what lies free at the end of its heap. By default that depends on
 # what the process has done before. Source: mallopt(3).
@@ -68,7 +70,7 @@ def plan(device: str, dtype: torch.dtype) -> Iterator[Case]:
 def _with_each_allocator(
     case: Any, sizes: tuple[Size, ...], factory: dict[str, Any]
 ) -> Iterator[Case]:
-    """List every row of the final class, and a list of heads, with memory kept and returned."""
+    """List the cases with memory kept and returned: the final class, a list of heads, a cache."""
     for memory, environment in _allocators(factory["device"]):
         for size, weights, mask, mode in product(sizes, (False, True), MASKS, MODES):
             yield case(
@@ -82,6 +84,13 @@ def _with_each_allocator(
             yield case(
                 "one by one", size, mode, partial(made.one_by_one, size, factory, mode),
                 ("all heads at once",), options={"memory": memory}, environment=environment,
+            )  # fmt: skip
+        for n, kept in KEPT:
+            size = (1, n, *sizes[2][2:])
+            yield case(
+                "cache", size, "inference", partial(more_tokens, size, factory, kept),
+                ("bare minimum", "without"), options={"kept": kept, "memory": memory},
+                environment=environment,
             )  # fmt: skip
 
 

@@ -49,6 +49,13 @@ Examples:
     weights-averaged-over-heads        WeightsAveragedOverHeads
     dropout-before-softmax             DropoutBeforeSoftmax
     dropout-in-evaluation              DropoutInEvaluation
+    rotation-layout-mixed              RotationLayoutMixed
+    rotates-one-side                   RotatesOneSide
+    causal-at-the-wrong-corner         CausalAtTheWrongCorner
+    positions-restart                  PositionsRestart
+    cache-zeros-attended               CacheZerosAttended
+    keys-cached-unrotated              KeysCachedUnrotated
+    groups-tiled                       GroupsTiled
 """
 
 from typing import TYPE_CHECKING
@@ -58,8 +65,15 @@ from annotated_attention._lazy import import_lazily
 if TYPE_CHECKING:
     from annotated_attention.mistakes._registry import Mistake
     from annotated_attention.mistakes._steps import StepByStep
+    from annotated_attention.mistakes.cache import (
+        CacheZerosAttended,
+        CausalAtTheWrongCorner,
+        KeysCachedUnrotated,
+        PositionsRestart,
+    )
     from annotated_attention.mistakes.calls import CallInsteadOfForward, InputChangedInPlace
     from annotated_attention.mistakes.catalogue import MISTAKES
+    from annotated_attention.mistakes.groups import GroupsTiled
     from annotated_attention.mistakes.masks import (
         CausalHidesItself,
         CausalOffByOne,
@@ -95,6 +109,7 @@ if TYPE_CHECKING:
         SplitAndMergeWithoutTranspose,
         SplitWithoutTranspose,
     )
+    from annotated_attention.mistakes.rotation import RotatesOneSide, RotationLayoutMixed
     from annotated_attention.mistakes.scores import (
         DropoutBeforeSoftmax,
         DropoutInEvaluation,
@@ -111,7 +126,9 @@ if TYPE_CHECKING:
 __all__ = [
     "MISTAKES",
     "BatchMixedIntoSequence",
+    "CacheZerosAttended",
     "CallInsteadOfForward",
+    "CausalAtTheWrongCorner",
     "CausalHidesItself",
     "CausalOffByOne",
     "CausalUnasked",
@@ -119,12 +136,14 @@ __all__ = [
     "DropoutBeforeSoftmax",
     "DropoutInEvaluation",
     "FiniteFillInHalf",
+    "GroupsTiled",
     "HeadsAttendedOver",
     "HeadsInAPlainList",
     "HeadsOfOtherSamples",
     "InputChangedInPlace",
     "InterleavedPerHead",
     "KeysAndValuesSwapped",
+    "KeysCachedUnrotated",
     "KeysFromQueries",
     "KeysOfOneHead",
     "MaskAfterSoftmax",
@@ -141,6 +160,9 @@ __all__ = [
     "OutputProjectionDoubled",
     "OutputProjectionMissing",
     "PaddingMaskOnQueries",
+    "PositionsRestart",
+    "RotatesOneSide",
+    "RotationLayoutMixed",
     "ScaleByLength",
     "ScaleByModelWidth",
     "ScaleInverted",

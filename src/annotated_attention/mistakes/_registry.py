@@ -20,6 +20,7 @@ class Mistake:
         version: class that makes the mistake.
         wrong: line as people write it.
         right: line to write instead.
+        of: the right version, with which the wrong one is compared.
 
     Examples:
         >>> from annotated_attention.mistakes import MISTAKES, Mistake
@@ -36,6 +37,7 @@ class Mistake:
     version: type[MultiheadAttention]
     wrong: str
     right: str
+    of: type[MultiheadAttention] = MultiheadAttention
 
     @property
     def title(self) -> str:
@@ -56,17 +58,20 @@ class Mistake:
 ENTERED: list[Mistake] = []  # as far as their modules are imported
 
 
-def mistake(*, wrong: str, right: str) -> Callable[[Version], Version]:
+def mistake(
+    *, wrong: str, right: str, of: type[MultiheadAttention] = MultiheadAttention
+) -> Callable[[Version], Version]:
     """Enter a class in the list, under its own name in lower case with hyphens.
 
     Args:
         wrong: line as people write it.
         right: line to write instead.
+        of: the right version; the final class, or one with a further part, such as a cache.
     """
 
     def enter(version: Version) -> Version:
         code = re.sub(r"(?<!^)(?=[A-Z])", "-", version.__name__).lower()
-        ENTERED.append(Mistake(code, version, wrong, right))
+        ENTERED.append(Mistake(code, version, wrong, right, of))
         return version
 
     return enter

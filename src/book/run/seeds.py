@@ -4,13 +4,16 @@
 
 The loop, the tasks and the measurements are the chapter's own; the chapter draws the result.
 The same loop trains deeper models with and without warm-up for the chapter "Transformer layers".
+A loop of the chapter "Positions" trains models on short sequences, which are tested on long ones.
+For the chapter "Fewer keys", trained models are made to share keys, and trained on.
 """
 
 import json
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -22,10 +25,13 @@ from annotated_attention.mistakes import (
     SplitAndMergeWithoutTranspose,
     SplitWithoutTranspose,
 )
+from annotated_attention.modern import GroupedQueryAttention
 from annotated_attention.seq2seq import Seq2SeqTransformer
 
 FOLDER = Path(annotated_attention.__file__).parent / "data"
 DATA, WARM_UP_DATA = FOLDER / "training.json", FOLDER / "warm_up.json"
+POSITIONS_DATA = FOLDER / "positions.json"
+GROUPS_DATA = FOLDER / "groups.json"
 SEEDS = range(5)
 # The chapter's task, heads, the constant that says how many steps, and the class that attends.
 SETUPS: list[tuple[str, int, str, type[MultiheadAttention]]] = [
@@ -48,6 +54,8 @@ WARM_UPS = [
     (4, "post-LN", 0, 0.004), (1, "post-LN", 0, 0.008),
 ]  # fmt: skip
 WARM_UP_STEPS = 200
+# KV heads of a copier with four heads in each of two layers, and where they come from.
+GROUPS = [(g, x) for g in (2, 1) for x in ("averaged", "first", "new", "from scratch")]
 
 
 def run(setup: tuple[str, int, str, type[MultiheadAttention]], seed: int) -> dict[str, Any]:
@@ -144,6 +152,59 @@ def run_warm_up(
     }  # fmt: skip
 
 
+def positions(kind: str, seed: int) -> dict[str, Any]:
+    """Train a model with positions of one kind on short sequences, and test it on long ones.
+
+    A model with rotary positions is also tested with its rotation scaled, without more training.
+    """
+    chapter: Any = chapters.load("18_positions")
+    model = chapter.learn_short(kind, seed)
+    measured = {"as trained": chapter.copied_until(model)}
+    if kind == "rotary":
+        for name, scaling in chapter.SCALINGS.items():
+            measured[name] = chapter.copied_until(chapter.scaled(model, scaling))
+    rounded = {name: {end: round(x, 4) for end, x in row.items()} for name, row in measured.items()}
+    return {"kind": kind, "seed": seed, "steps": chapter.LONG_STEPS} | rounded
+
+
+def share_keys(setup: tuple[int, str], seed: int) -> dict[str, Any]:
+    """Let the heads of a trained copier share keys, and train on; or share from the first step."""
+    keys: Any = chapters.load("20_fewer_keys")
+    g, origin = setup
+    if origin == "from scratch":
+        grouped = partial(GroupedQueryAttention, num_kv_heads=g)
+        with patch.object(keys.training, "MultiheadAttention", grouped):
+            steps = keys.training.COPY_STEPS
+            accuracy = {steps: keys.training.learn_to_copy(2, 4, seed)[1][steps]}
+    else:
+        single = four_heads(seed)
+        model = keys.share_keys(single, g)
+        for new, old in zip(model.layers, single.layers, strict=True):
+            replace_keys(new, old, origin)
+        accuracy = keys.retrain(model, seed)
+    found = {str(step): round(number, 4) for step, number in accuracy.items()}
+    return {"KV heads": g, "origin": origin, "seed": seed} | found
+
+
+@cache
+def four_heads(seed: int) -> Any:
+    """Train a copier whose heads have keys of their own."""
+    training: Any = chapters.load("10_training")
+    return training.learn_to_copy(2, 4, seed)[0]
+
+
+@torch.no_grad()
+def replace_keys(new: Any, old: MultiheadAttention, origin: str) -> None:
+    """Take each group's first head for its keys and values, or draw them; averages are there."""
+    e, d, rows = old.embed_dim, old.head_dim, old.in_proj_weight
+    assert rows is not None
+    if origin == "first":
+        heads = rows[e:].unflatten(0, (2 * new.num_kv_heads, -1, d))
+        new.in_proj_weight[e:] = heads[:, 0].flatten(0, 1)
+    elif origin == "new":
+        torch.nn.init.xavier_uniform_(new.in_proj_weight[e:])
+
+
 Experiments = dict[str, tuple[Sequence[Any], Callable[[Any, int], dict[str, Any]]]]
 
 
@@ -163,7 +224,10 @@ def write(data: Path, experiments: Experiments) -> None:
 
 def main() -> None:
     """Rewrite all results."""
+    chapter: Any = chapters.load("18_positions")
+    write(POSITIONS_DATA, {"runs": (list(chapter.KINDS), positions)})
     write(WARM_UP_DATA, {"runs": (WARM_UPS, run_warm_up)})
+    write(GROUPS_DATA, {"runs": (GROUPS, share_keys)})
     write(DATA, {"runs": (SETUPS, run), "parts": (PARTS, part), "copying": (COPIERS, copier)})
 
 

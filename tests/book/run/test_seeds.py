@@ -65,7 +65,9 @@ def test_copying_takes_two_layers_unless_the_period_is_fixed(row):
     assert (row["one head"] > 0.7) == (heads == 4)  # the others stand in
 
 
-@pytest.mark.parametrize("data", [seeds.DATA, seeds.WARM_UP_DATA], ids=lambda data: data.stem)
+@pytest.mark.parametrize(
+    "data", [seeds.DATA, seeds.WARM_UP_DATA, seeds.POSITIONS_DATA], ids=lambda data: data.stem
+)
 def test_provenance(data):
     provenance = json.loads(data.read_text(encoding="utf-8"))["provenance"]
     assert provenance["command"] == "make seeds"
@@ -134,3 +136,80 @@ def test_one_layer_without_warm_up_is_the_model_of_the_chapter():
     training.train(begun, 1)  # from then on, the learning rates of 200 and 400 steps differ
     mine = seeds.run_warm_up((1, "post-LN", 0, 0.008), 0, steps=1)
     assert mine["loss"] == round(training.judge(begun)[0], 4)
+
+
+POSITION_RUNS = json.loads(seeds.POSITIONS_DATA.read_text(encoding="utf-8"))["runs"]
+
+
+def test_positions_of_every_kind_from_every_seed_once():
+    chapter = chapters.load("18_positions")
+    found = [(row["seed"], row["kind"]) for row in POSITION_RUNS]
+    assert found == [(seed, kind) for seed in seeds.SEEDS for kind in chapter.KINDS]
+    assert {row["steps"] for row in POSITION_RUNS} == {chapter.LONG_STEPS}
+
+
+@pytest.mark.parametrize("row", POSITION_RUNS, ids=lambda row: f"{row['kind']}-{row['seed']}")
+def test_what_is_kept_past_the_trained_length(row):
+    """From every seed: ALiBi and buckets stay; rotary falls below all, unless it is slowed."""
+    trained = row["as trained"]
+    assert (trained["32"] > 0.98) == (row["kind"] != "none")
+    low, high = {
+        "none": (0.45, 0.55), "added": (0.7, 0.93), "rotary": (0.25, 0.4), "ALiBi": (0.97, 1),
+        "buckets": (0.93, 0.97),
+    }[row["kind"]]  # fmt: skip
+    assert low < trained["512"] < high
+    if row["kind"] == "rotary":
+        last = {name: row[name]["512"] for name in ("linear", "as trained", "dynamic", "llama3")}
+        assert sorted(last, key=last.__getitem__) == list(last)
+        assert row["yarn"]["512"] > 0.93
+        assert row["linear"]["32"] < 0.4
+
+
+def test_positions_can_be_made_again(monkeypatch):
+    chapter = chapters.load("18_positions")
+    monkeypatch.setattr(chapter, "LONG_STEPS", 2)
+    learn = chapter.learn_short
+    monkeypatch.setattr(chapter, "learn_short", lambda kind, seed: learn(kind, seed, steps=2))
+    one, again, other = (seeds.positions("rotary", seed) for seed in (0, 0, 1))
+    assert one == again
+    assert one["as trained"] != other["as trained"]
+    assert one.keys() == POSITION_RUNS[2].keys()
+
+
+GROUPS = json.loads(seeds.GROUPS_DATA.read_text(encoding="utf-8"))["runs"]
+
+
+def test_every_way_to_share_keys_from_every_seed_once():
+    found = [(row["seed"], row["KV heads"], row["origin"]) for row in GROUPS]
+    assert found == [(seed, *setup) for seed in seeds.SEEDS for setup in seeds.GROUPS]
+
+
+def test_accuracies_of_shared_keys_are_of_the_chapter_as_it_is():
+    keys = chapters.load("20_fewer_keys")
+    for row in GROUPS:
+        steps = [keys.training.COPY_STEPS] if row["origin"] == "from scratch" else keys.CHECKED
+        assert [name for name in row if name.isdigit()] == [str(step) for step in steps]
+
+
+@pytest.mark.parametrize("row", GROUPS, ids=lambda r: f"{r['KV heads']}-{r['origin']}-{r['seed']}")
+def test_old_keys_are_worth_a_lot_and_need_some_training(row):
+    if row["origin"] == "from scratch":
+        assert row["300"] > 0.98
+        return
+    assert row["0"] < 0.8
+    if row["origin"] == "new":
+        assert row["75"] < 0.3
+    else:
+        assert row["75"] > 0.94
+    if row["origin"] == "averaged":
+        assert row["0"] < 0.5
+        assert (row["15"] > 0.97) == (row["KV heads"] == 2)
+
+
+def test_averages_depend_less_on_luck_than_first_heads():
+    for g in (2, 1):
+        spans = {}
+        for origin in ("averaged", "first"):
+            values = [x["0"] for x in GROUPS if (x["KV heads"], x["origin"]) == (g, origin)]
+            spans[origin] = max(values) - min(values)
+        assert spans["averaged"] < spans["first"]

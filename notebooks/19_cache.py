@@ -1,0 +1,810 @@
+# %% [markdown]
+# # The cache
+#
+# *What does a model compute anew for each word, and what can it keep?*
+#
+# A model that writes adds one word, reads everything again, and adds the next one. Nearly all of
+# that reading is the same as the time before. In this chapter you find out which numbers never
+# change, keep them in a **cache**, and prove that the text stays the same, word by word.
+#
+# Think of someone who takes minutes. For every sentence that is spoken, they write one index card:
+# what it is found by, and what it says. A new sentence is compared with all cards in the box. Nobody
+# would write all the cards again because one more sentence was spoken; yet that is what a model
+# without a cache does.
+
+# %% tags=["hide-input"]
+from annotated_attention import display
+
+display.chapter_map("project in", "split", "score", "mask")
+
+# %% [markdown]
+# The lit steps are those in which a cache saves work or changes what has to be done.
+#
+# ## Word by word
+#
+# You need a model that writes. The smallest one that is worth watching has an embedding for each
+# word, two layers of attention, and one score for each word that could come next. Its attention is
+# `CachedAttention`, the class that this chapter builds. Without a cache it is nothing new: causal
+# self-attention with the rotary positions of [Positions](18_positions.ipynb). All that this chapter
+# needs of them is one fact: queries and keys turn with their position, so that a score depends on
+# how far apart two words stand, and on nothing else about where they are.
+
+# %%
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention import chapters
+from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
+
+torch.set_num_threads(1)  # more gain nothing; with one, sums come out the same each time
+one = chapters.load("01_one_head")
+SENTENCE = [*one.WORDS, "."]
+OTHER = ["because", "it", "was", "sweet", "the", "cat", "drank", "the", "milk", "."]
+SIGNS = sorted({*SENTENCE, *OTHER})
+E, H = 24, 4
+
+
+def encode(words: list[str]) -> Tensor:
+    """Give the number of each word, as a batch of one text."""
+    return torch.tensor([[SIGNS.index(word) for word in words]])
+
+
+# %%
+class Writer(nn.Module):
+    """Scores every word as the next one, after each word of a text."""
+
+    def __init__(self, attention: type = CachedAttention) -> None:
+        super().__init__()
+        self.words = nn.Embedding(len(SIGNS), E)
+        options = {"batch_first": True, "rotary": RotaryEmbedding(E // H)}
+        self.layers = nn.ModuleList(attention(E, H, **options) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(E) for _ in range(2))
+        self.scores = nn.Linear(E, len(SIGNS))
+
+    def forward(self, ids: Tensor, caches=(None, None), blocked: Tensor | None = None):
+        x = self.words(ids)                                     # (b, n, e)
+        for layer, norm, cache in zip(self.layers, self.norms, caches):
+            x = x + layer(norm(x), cache, blocked)[0]           # (b, n, e)
+        return self.scores(x)                                   # (b, n, ...)
+
+
+# %% [markdown]
+# It learns two sentences by heart: the one that you know, and one that begins with *because it was
+# sweet*. After that, given a beginning, it should write the rest. To write means here: take the word with the
+# highest score, add it, and go on (this is greedy decoding). The function counts how many words
+# the model has to read on the way.
+
+
+# %%
+@torch.no_grad()
+def write(model: nn.Module, ids: Tensor, steps: int) -> tuple[Tensor, int]:
+    """Write ``steps`` more words; also count the words that the model has read."""
+    given, read = ids, 0
+    for _ in range(steps):
+        read += given.size(1)
+        scores = model(given)[:, -1]                            # (b, ...)
+        ids = torch.cat([ids, scores.argmax(-1, True)], 1)      # (b, ...)
+        given = ids                                             # (b, ...)
+    return ids, read
+
+
+def spell(ids: Tensor) -> str:
+    """Write numbers as words."""
+    return " ".join(SIGNS[i] for i in ids.tolist())
+
+
+# %%
+torch.manual_seed(0)
+model = Writer()
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for _ in range(150):
+    texts = map(encode, (SENTENCE, OTHER))
+    losses = [F.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:]) for ids in texts]
+    optimizer.zero_grad()
+    sum(losses).backward()
+    optimizer.step()
+
+for prompt in ("the", "because"):
+    text, read = write(model, encode([prompt]), 8)
+    print(f"{read} words read to write 8:", spell(text[0]))
+anew, _ = write(model, encode(["the"]), 8)
+
+# %% [markdown]
+# To write 8 words, the model reads 36: one, then two, up to eight. For n words it reads $n(n + 1)/2$, so
+# a text of twice the length takes about four times the reading.
+#
+# ## What does not change
+#
+# Give the model *the cat drank milk*, and then the same with *because* behind it. Compare what the
+# two layers compute for the four old words: their queries, keys, values and outputs. Which of these
+# change when a word is added: the outputs, the keys and values, or nothing at all?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Nothing at all. No word sees what comes after it, since the mask is causal. So the outputs of the
+# first layer stay the same for the old words. They are what the second layer reads, and the same
+# holds there.
+#
+# </details>
+
+
+# %%
+class Noting(CachedAttention):
+    """Writes down queries, keys, values and outputs."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **options):
+        heads, weights = super().attend(q, k, v, **options)
+        self.seen = {"query": q, "key": k, "value": v, "output": heads}
+        return heads, weights
+
+
+noting = Writer(Noting)
+noting.load_state_dict(model.state_dict())
+with torch.no_grad():
+    for count in (4, 5):
+        noting(encode(SENTENCE[:count]))
+        if count == 4:
+            before = [layer.seen for layer in noting.layers]
+for i, layer in enumerate(noting.layers):
+    for name, old in before[i].items():
+        moved = (layer.seen[name][:, :, :4] - old).abs().max().item()
+        assert moved < 1e-5
+    print(f"layer {i + 1}: {', '.join(before[i])} of the four words are as before")
+
+# %% [markdown]
+# Everything about the old words is as it was. What does the new word need of all that? Its query is
+# compared with all keys, and the values are mixed. The queries of the old words have done their work,
+# and so have their outputs. So keep the **keys and values** of each layer, and nothing else. This is
+# the **KV cache**, which [Counting](12_counting.ipynb#one-token-at-a-time) has shown as a list of two
+# tensors. Here it is a class. It grows with each call of `append`, which hands back everything so far.
+
+# %%
+display.annotated(KVCache, sections=False)
+
+# %% [markdown]
+# Nothing in it says how many heads there are, or what the numbers mean. `crop` and `reorder` are
+# needed when a text goes back, or continues in several ways; both come [later](#back-and-apart).
+#
+# ## Attention that continues
+#
+# With a cache, attention is given some new words at a time, a **chunk**: the whole beginning at
+# first, and later one word after the other. Three things change compared with the final class, and
+# each has its line below. Look for the **positions**, which count on from what is kept; for the
+# order in `keep`, rotation first; and for `hide`, the mask. The number of heads of the keys,
+# `num_kv_heads`, is that of the queries here. The next chapter makes it smaller, and calls it g.
+
+# %%
+display.annotated(
+    CachedAttention.forward, CachedAttention.keep, CachedAttention.hide, sections=False
+)
+
+# %% [markdown]
+# The mask deserves a look. In a chunk of two words behind three that are kept, the first query stands
+# at position 3. So it may see the keys 0 to 3, and the second query one more:
+
+# %%
+from annotated_attention import block_future
+from annotated_attention.modern import block_later
+
+positions = 3 + torch.arange(2)
+print(block_later(positions, 5).int())
+assert block_later(positions, 5).equal(block_future(5)[3:])
+
+# %% [markdown]
+# These are the last two rows of the causal mask of five words. The diagonal ends in the **lower
+# right** corner, because the newest query and the newest key are the same word. A rule with
+# positions says this without corners: block key j for a query at position p where j > p.
+#
+# Does it make a difference how a text is cut into chunks? The cell writes it in four ways, with
+# sizes that all differ, and compares outputs and gradients with those of a single call. Gradients
+# flow through a cache that grows, because its tensors keep their graph.
+
+# %%
+b, n, h, d = 2, 12, 4, 6
+e = h * d
+torch.manual_seed(1)
+rotary = RotaryEmbedding(d)
+attention = CachedAttention(e, h, batch_first=True, rotary=rotary, dtype=torch.float64)
+x = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)  # (b, n, e)
+whole = attention(x)[0]                                            # (b, n, e)
+inputs = [x, *attention.parameters()]
+expected = one.gradients(whole, inputs)
+for sizes in ([12], [5, 4, 3], [11, 1], [1] * 12):
+    cache = KVCache()
+    parts = [attention(part, cache)[0] for part in x.split(sizes, 1)]
+    together = torch.cat(parts, 1)                                 # (b, n, e)
+    torch.testing.assert_close(together, whole)
+    torch.testing.assert_close(one.gradients(together, inputs), expected)
+    print(f"equal, with {len(inputs)} gradients: {' + '.join(map(str, sizes))}")
+
+# %% [markdown]
+# However the text is cut, the result is the same. Now the writer can keep what it has read. The model
+# is called with a cache for each layer, and from the second call on it is given the new word alone.
+
+
+# %%
+@torch.no_grad()
+def write_on(model: nn.Module, ids: Tensor, steps: int, caches: list) -> tuple[Tensor, int]:
+    """Write ``steps`` more words; also count the words that the model has read."""
+    given, read = ids, 0
+    for _ in range(steps):
+        read += given.size(1)
+        scores = model(given, caches)[:, -1]                    # (b, ...)
+        ids = torch.cat([ids, scores.argmax(-1, True)], 1)      # (b, ...)
+        given = ids[:, -1:]                                     # (b, 1)
+    return ids, read
+
+
+display.diff(write, write_on)
+
+# %%
+text, read = write_on(model, encode(["the"]), 8, [KVCache(), KVCache()])
+assert text.equal(anew)
+print(f"{read} words read to write 8:", spell(text[0]))
+
+# %% [markdown]
+# The words are the same, and the model has read 8 instead of 36. The figure shows the same
+# sentence being written. A box with a thick edge is computed in this step, a box with a thin edge is
+# kept, and a dotted one is not needed. The numbers are the weights of the first layer, as a mean over
+# its heads.
+
+# %% jupyter={"source_hidden": true}
+with torch.no_grad():
+    embedded = model.norms[0](model.words(encode(one.WORDS)))
+    weights = model.layers[0](embedded, need_weights=True)[1][0].mean(0)
+display.cache_filling(weights, one.WORDS, name="cache-filling", step=6)
+
+# %% [markdown]
+# If the figure has controls, move *words* from 1 to 8, first with a cache and then without. With a
+# cache each step adds one column and one row of weights. Without, it fills everything again, up to
+# the last word.
+#
+# ## What it saves, and what it costs
+#
+# Count one layer of attention with the formulas of [Counting](12_counting.ipynb). A step with a cache
+# projects one token, $8be^2$ FLOPs, and compares it with m keys, $4bme$. Without a cache, step m is
+# attention over all m tokens. PyTorch's counter agrees:
+
+# %%
+from torch.utils.flop_counter import FlopCounterMode
+
+from annotated_attention import counting
+
+cache, total = KVCache(), 0
+for m in range(1, n + 1):
+    with FlopCounterMode(display=False) as counter:
+        attention(x[:, m - 1 : m], cache, need_weights=True)
+    counted = counting.projection_flops(1, 1, e, b=b) + counting.score_flops(1, m, e, b=b)
+    assert counter.get_total_flops() == counted == 8 * b * e**2 + 4 * b * m * e
+    assert cache.numel() == counting.cache_numbers(m, e, b=b)
+    total += counted
+again = sum(counting.attention_flops(m, m, e, b=b) for m in range(1, n + 1))
+print(f"{n} steps: {total:,} FLOPs with a cache, {again:,} without")
+
+# %% [markdown]
+# Now take the attention of a model as large as the small GPT-2: 12 layers, e = 768. To write
+# 1,024 words, how many times as many FLOPs does it take without the cache: about twice, ten times,
+# or more than a hundred times?
+#
+# <details><summary>What do you expect?</summary>
+#
+# More than a hundred times. Without a cache, step m projects m tokens instead of one. On average
+# that is half of 1,024, and about the same holds for the scores.
+#
+# </details>
+
+# %%
+layers, width = 12, 768
+print("            GFLOPs             the cache,")
+print("tokens       anew  kept  ratio    float16")
+for length in (64, 1024, 4096):
+    steps = range(1, length + 1)
+    again = layers * sum(counting.attention_flops(m, m, width) for m in steps)
+    projected = length * counting.projection_flops(1, 1, width)
+    kept = layers * (projected + sum(counting.score_flops(1, m, width) for m in steps))
+    size = counting.short(2 * counting.cache_numbers(length, width, layers=layers), "B")
+    flops = f"{again / 1e9:10,.0f} {kept / 1e9:5,.0f}"
+    print(f"{length:6} {flops} {again / kept:6,.0f} {size:>10}")
+
+# %% [markdown]
+# The saving grows with the length of the text. In exchange there is something to store, and that
+# grows, too: 2 numbers for each feature, layer and token. One short text is no problem. Many long
+# ones at the same time are, and [Fewer keys](20_fewer_keys.ipynb) is about making them smaller.
+#
+# ## A cache of one size
+#
+# The cache that grows has two disadvantages. `torch.cat` makes new tensors in every step and copies all
+# that was kept. And `torch.compile`, which translates a module into a faster program, does so for
+# given shapes: a program for 5 keys does not fit 6. A `StaticCache` avoids both. It reserves room for
+# the longest text once, and writes each new key in its place:
+
+# %%
+from annotated_attention.modern import StaticCache
+
+display.annotated(StaticCache.append, sections=False)
+
+# %% [markdown]
+# Compile the attention for both kinds of cache, write 12 words one by one, and count how many
+# programs the compiler makes. The backend below does nothing but count.
+
+
+# %%
+def programs(module: nn.Module, cache: object, tokens: Tensor) -> tuple[int, Tensor]:
+    """Count the programs compiled while tokens come one by one; also give the outputs.
+
+    Args:
+        module: the attention.
+        cache: where it keeps keys and values.
+        tokens: (b, n, e).
+    """
+    made = []
+
+    def backend(graph, _):
+        made.append(graph)
+        return graph
+
+    torch.compiler.reset()
+    compiled = torch.compile(module, backend=backend, fullgraph=True)
+    with torch.no_grad():
+        steps = [compiled(token, cache)[0] for token in tokens.split(1, 1)]
+    return len(made), torch.cat(steps, 1)
+
+
+ROOM = 16
+
+
+def one_size(b: int) -> StaticCache:
+    """Make an empty cache with room for 16 tokens of b texts."""
+    return StaticCache(b, H, ROOM, E // H, dtype=torch.float64)
+
+
+for cache in (KVCache(), one_size(b)):
+    count, outputs = programs(attention, cache, x)
+    torch.testing.assert_close(outputs, whole.detach())
+    print(f"{type(cache).__name__:12} {count} program{'s' * (count > 1)}")
+assert count == 1
+
+# %% [markdown]
+# One program serves every step of the `StaticCache`. The cache that grows needs a first program for
+# the empty cache, a second, and a third in which the compiler has understood that the length changes.
+#
+# The price stands in the shapes: `append` returns all 16 places, also those that nobody has written
+# to. They hold zeros. Take a single query in a cache of 16 places of which 5 are written, and
+# forget the mask. One query has no future to hide, after all. How much weight do the 11 empty places
+# get: none, because they are zero; a little; or more than half?
+#
+# <details><summary>What do you expect?</summary>
+#
+# More than half. A key of zeros has the score 0 with every query, as [Masks](06_masks.ipynb#padding)
+# found for padding, and that is the score of an average key. So 11 of 16 places together get
+# about that share.
+#
+# </details>
+
+# %%
+from annotated_attention import mistakes
+
+
+def another(version: type, module: CachedAttention) -> CachedAttention:
+    """Make another version of a module, with its parameters."""
+    made = version(E, H, batch_first=True, rotary=module.rotary, dtype=torch.float64)
+    made.load_state_dict(module.state_dict())
+    return made
+
+
+for version in (mistakes.CacheZerosAttended, CachedAttention):
+    cache, made = one_size(b), another(version, attention)
+    with torch.no_grad():
+        made(x[:, :4], cache)
+        weights = made(x[:, 4:5], cache, need_weights=True)[1]  # (b, h, 1, ...)
+    empty = weights[..., 5:].sum(-1).mean().item()
+    print(f"{version.__name__:18} {empty:.2f} of the weight")
+assert empty == 0
+
+# %% [markdown]
+# The rule of the mask covers the empty places without a further line: they stand at later positions,
+# and j > p hides them. So apply it to a single query as well.
+#
+# ### Measured
+#
+# Here is what one more token takes, for one layer with e = 512, behind 255, 1,023 and 4,095 tokens.
+# *Bare* is the projections and PyTorch's kernel, with the keys already in their place.
+# `make bench` has measured this, as [Speed](13_speed.ipynb#how-to-measure) explains. The second
+# table counts the new memory of one such step: pages of 4 KiB that the system had to hand out.
+
+# %%
+from annotated_attention import measure
+
+speed = chapters.load("13_speed")
+NAMES = {"bare minimum": "bare", **{x: x for x in ("one size", "grows", "without")}}
+
+
+def table(title: str, memory: str, number) -> None:
+    """Print a number for each way of going on, behind ever more tokens."""
+    print(title)
+    print("before" + "".join(f"{name:>9}" for name in NAMES.values()))
+    for row in measure.find("cache", memory=memory, size=[1, 1, 512, 8]):
+        print(f"{row['kept']:6}" + "".join(f"{number(row, name):>9}" for name in NAMES))
+
+
+table("milliseconds a token", "kept", lambda row, x: f"{row['milliseconds'][x][1]:.1f}")
+table("new KiB a token", "returned", lambda row, x: f"{4 * row['pages'][x]:,}")
+speed.origin("cache")
+
+# %% jupyter={"source_hidden": true}
+ratios = [
+    row["ratios"]["bare minimum"]["without"]
+    for row in measure.find("cache", memory="kept", size=[1, 1, 512, 8])
+]
+assert ratios[-1][0] > ratios[0][2]  # quartiles that do not touch
+for row in measure.find("cache", memory="returned", size=[1, 1, 512, 8]):
+    copied = 4 * counting.cache_numbers(row["kept"] + 1, 512)
+    assert 0.9 * copied < 4096 * row["pages"]["grows"] < 1.2 * copied
+    assert row["pages"]["one size"] < 64
+print("the cache that grows is copied in each step, the one of one size is not")
+
+# %% [markdown]
+# Without a cache, the time for one token grows with the whole text. With one, only the reading of the
+# keys and values grows, and that is little beside it. The cache that grows takes as much new memory in
+# each step as all that it holds, because `torch.cat` copies it. The cache of one size takes next to none.
+#
+# ## Texts of different lengths
+#
+# Two people ask at once, and their beginnings differ in length. In [Masks](06_masks.ipynb) the short
+# sentence was padded at its end. A text that is to be continued must end at the edge, where the
+# next word goes, so it is **padded on the left**. The padding mask has a column for each key, kept or
+# new, and a new word is never padding.
+
+
+# %%
+@torch.no_grad()
+def write_padded(model: nn.Module, prompts: list[list[str]], steps: int, caches: list):
+    """Continue several prompts at once, the shorter ones padded on the left."""
+    longest = max(map(len, prompts))
+    rows = [F.pad(encode(words), (longest - len(words), 0)) for words in prompts]
+    starts = torch.tensor([longest - len(words) for words in prompts])
+    blocked = torch.arange(longest) < starts[:, None]           # (b, n)
+    ids = given = torch.cat(rows)                               # (b, n)
+    for _ in range(steps):
+        scores = model(given, caches, blocked)[:, -1]           # (b, ...)
+        given = scores.argmax(-1, True)                         # (b, 1)
+        ids = torch.cat([ids, given], 1)                        # (b, ...)
+        blocked = F.pad(blocked, (0, 1))                        # (b, ...)
+    return [ids[i, longest - len(words) :] for i, words in enumerate(prompts)]
+
+
+# %%
+prompts = [["the", "cat", "drank"], ["because"]]
+texts = write_padded(model, prompts, 6, [KVCache(), KVCache()])
+for words, text in zip(prompts, texts):
+    assert text.equal(write(model, encode(words), 6)[0][0])
+    print(spell(text))
+
+# %% [markdown]
+# Both continue as they do alone, although *because* stands at position 2 in this batch and at
+# position 0 alone. Rotary positions make this easy: every word of the short text is moved by
+# the same two places, so all distances are what they were. A code that is added to the words, as in
+# [The Transformer](09_transformer.ipynb), would have to be told where each text begins.
+#
+# ## Back and apart
+#
+# A text does not only grow at its end. Sometimes the last words are taken back, for another try:
+# `crop` forgets all tokens but the first ones. And some programs continue one beginning in several
+# ways at once and keep the best of them, which is called **beam search**: after each step, the second
+# text may go on from what was the first. `reorder` does this for the cache.
+
+# %%
+with torch.no_grad():
+    cache = KVCache()
+    attention(x[:, :9], cache)
+    cache.crop(5)
+    after = attention(x[:, 5:], cache)[0]
+    torch.testing.assert_close(after, whole[:, 5:].detach())
+    cache.crop(5)
+    cache.reorder(torch.tensor([1, 1]))  # both go on from the second text
+    mixed = torch.cat([x[[1, 1], :5], x[:, 5:]], 1)
+    torch.testing.assert_close(attention(x[:, 5:], cache)[0], attention(mixed)[0][:, 5:])
+print("after crop and after reorder: as if the text had always been this one")
+
+# %% [markdown]
+# Reordering copies whole texts, even where two of them begin alike. A **page table** avoids that, an
+# idea from operating systems that vLLM brought to attention [[Kwon et
+# al.](../docs/references.md#kwon-2023)]. The keys and values lie on pages of a few tokens each, and a
+# table says which pages a text consists of. Texts that begin alike name the same pages. When one
+# of them writes onto a shared page, it first gets its own copy of that page alone.
+
+# %%
+from annotated_attention.modern import PagedCache
+
+torch.manual_seed(2)
+prompt, following = torch.randn(1, 10, e), torch.randn(3, 1, e)
+paged, growing = PagedCache(num_pages=9, page_size=4, num_heads=h, head_dim=d), KVCache()
+layer, outputs = CachedAttention(e, h, batch_first=True, rotary=rotary), []
+with torch.no_grad():
+    for cache in (growing, paged):
+        layer(prompt, cache)
+        held = [cache.numel()]
+        cache.reorder(torch.tensor([0, 0, 0]))  # one text becomes three
+        held.append(cache.numel())
+        outputs.append(layer(following, cache)[0])
+        held.append(cache.numel())
+        print("{}: {} numbers, for three texts {}, a word later {}".format(
+            type(cache).__name__, *held))
+torch.testing.assert_close(*outputs)
+print("the tables:", paged.tables)
+
+# %% [markdown]
+# The cache that grows has three copies at once. In the paged cache the three texts share three
+# pages; after one more word, the two full pages are still shared, and only the last one exists
+# three times. The pages that are in use are counted in full, so a short text on a new page costs
+# a whole page.
+
+# %% [markdown]
+# <!-- deeper: The page table, line by line -->
+# ### Going deeper: The page table, line by line
+#
+# This is a teaching version. It collects the pages into tensors and hands them to the usual
+# kernel. An inference engine has a kernel of its own that reads the pages where they are.
+
+# %%
+display.annotated(PagedCache.append, PagedCache._own, PagedCache._places, sections=False)
+
+# %% [markdown]
+# With all three caches, in chunks, the outputs are equal:
+
+# %%
+for sizes in ([12], [5, 4, 3], [1] * 12):
+    pages = PagedCache(6, 4, h, d, dtype=torch.float64)
+    for cache in (KVCache(), one_size(b), pages):
+        with torch.no_grad():
+            parts = [attention(part, cache)[0] for part in x.split(sizes, 1)]
+        torch.testing.assert_close(torch.cat(parts, 1), whole.detach())
+    print(" + ".join(map(str, sizes)), "equal in all three")
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## Four mistakes
+#
+# Each of these was reported of published code [[Caches that went
+# wrong](../docs/references.md#caches-gone-wrong)]. Each keeps every shape, and gives the right result
+# as long as the cache is empty. That is why a test that calls the model once does not find it.
+#
+# > **Pitfall.** *The causal mask at the wrong corner.* `is_causal=True` of PyTorch's function draws
+# > the diagonal from the upper left. A single query then counts as the first one, and sees the first
+# > word alone.
+#
+# > **Pitfall.** *Positions that restart.* Each chunk is rotated as if it began at 0. All distances to
+# > what is kept are wrong, those within a chunk are right.
+#
+# > **Pitfall.** *Zeros of the cache attended to.* A single query gets no mask, in a cache of one size.
+# > The empty places take weight from the words, the more of it the emptier the cache is.
+#
+# > **Pitfall.** *Keys kept before they are rotated.* In each step all keys then turn as if they were
+# > the new ones, so the oldest key gets the position of the newest word.
+#
+# Here are the four lines as people write them, and the same writer with each mistake built in. It
+# continues *because it*, with a cache of 16 places.
+
+# %%
+WRONG = {
+    code: entry for code, entry in mistakes.MISTAKES.items() if entry.of is CachedAttention
+}
+
+
+def writes(version: type, trained: nn.Module) -> str:
+    """Let a trained writer with another attention continue “because it”."""
+    writer = Writer(version)
+    writer.load_state_dict(trained.state_dict())
+    caches = [StaticCache(1, H, ROOM, E // H) for _ in writer.layers]
+    return spell(write_on(writer, encode(["because", "it"]), 7, caches)[0][0])
+
+
+for code, entry in WRONG.items():
+    print(f"{code}\n    {entry.wrong}\n    {writes(entry.version, model)}")
+print(f"right\n    {writes(CachedAttention, model)}")
+
+# %% [markdown]
+# The wrong corner ruins the text at once. The others still write words that look like a text, and
+# the zeros do not even change a word here: the model knows two sentences by heart, and its first
+# choice survives. So do not judge a cache by reading. Compare numbers, in chunks.
+#
+# Before you look: which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3, or
+# one by one? And does it matter which cache?
+#
+# <details><summary>What do you expect?</summary>
+#
+# One by one shows all four, in a cache of one size: single queries come without a mask there, and
+# the zeros take weight. In a cache that grows there are no zeros to see. All at once shows only
+# what is wrong with an empty cache, which is nothing.
+#
+# </details>
+
+# %%
+WAYS = {"all at once": [12], "5 + 4 + 3": [5, 4, 3], "one by one": [1] * 12}
+
+
+def off(module: nn.Module, x: Tensor, sizes: list[int], cache: object) -> float:
+    """Say by how much chunks differ from a single call of the same module without a cache.
+
+    Args:
+        module: the attention.
+        x: (b, n, e).
+        sizes: how many tokens each chunk has.
+        cache: an empty one.
+    """
+    with torch.no_grad():
+        chunks = [module(part, cache)[0] for part in x.split(sizes, 1)]
+        return (torch.cat(chunks, 1) - module(x)[0]).abs().max().item()
+
+
+# %%
+print("off by up to " + "".join(f"{name:>12}" for name in WAYS))
+for code, entry in {**WRONG, "right": None}.items():
+    made = another(entry.version if entry else CachedAttention, attention)
+    grows = [off(made, x, sizes, KVCache()) for sizes in WAYS.values()]
+    fixed = [off(made, x, sizes, one_size(b)) for sizes in WAYS.values()]
+    print(code)
+    for name, found in (("grows", grows), ("one size", fixed)):
+        print(f"    {name:9}" + "".join(f"{number:12.2f}" for number in found))
+    assert (max(fixed) > 0.01) == (code != "right")
+    assert grows[0] < 1e-9
+
+# %% [markdown]
+# The first column is the test that most people write, and it is all zeros. The last column finds every
+# mistake, if the cache is of one size. So the check for your own code is: **the same text at once, in
+# uneven chunks and token by token, in the cache that you will use; compare outputs.** It needs no
+# second implementation, because each way of cutting is the reference of the others.
+#
+# ## Exercises
+#
+# ### The mask of a chunk
+#
+# *Easy, 2 minutes.* A cache has room for seven tokens and has kept *the cat drank*. Now the chunk *milk
+# because* comes. Write down the mask of the two queries, seven characters each: `x` is blocked, `.` may
+# be seen.
+
+# %% tags=["exercise"]
+chunk_by_hand = {
+    "milk": "???????",
+    "because": "???????",
+}
+
+# %%
+from annotated_attention import exercises
+
+exercises.cache.check_chunk(chunk_by_hand)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# The three kept words stand at positions 0 to 2. At which position does *milk* stand?
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# A query at position p sees the keys 0 to p. The last two places are not written yet.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+chunk_by_hand = {
+    "milk": "....xxx",
+    "because": ".....xx",
+}
+
+exercises.cache.check_chunk(chunk_by_hand)
+
+# %% [markdown]
+# ### The mask of any chunk
+#
+# *Easy, 5 minutes.* Write this mask as a function: `length` tokens are kept, n queries come, and the
+# cache returns m keys, of which the last ones may not be written yet.
+
+
+# %% tags=["exercise"]
+def later(length: int, n: int, m: int) -> Tensor:
+    """Say which keys are blocked, as booleans: a row for each query."""
+    return None  # your mask here
+
+
+# %%
+exercises.cache.check_later(later)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# The positions of the queries are `length + torch.arange(n)`, those of the keys `torch.arange(m)`.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Compare the two so that the result has a row for each query: one of them needs an axis of size 1.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def later(length: int, n: int, m: int) -> Tensor:
+    """Say which keys are blocked, as booleans: a row for each query."""
+    positions = length + torch.arange(n)                        # (n,)
+    return torch.arange(m) > positions[:, None]                 # (n, m)
+
+
+exercises.cache.check_later(later)
+
+# %% [markdown]
+# ### One step
+#
+# *Medium, 15 minutes.* Write what happens between the projections: given queries, keys and values of
+# the new tokens, `(b, h, n, d)` each, a cache, and a `rotary` that you call as `rotary(x,
+# positions)`. Return the outputs of the heads. The check cuts a text in several ways, and tries two
+# kinds of cache.
+
+
+# %% tags=["exercise"]
+def step(q: Tensor, k: Tensor, v: Tensor, cache, rotary) -> Tensor:
+    """Give the outputs of the heads for the new tokens."""
+    return None  # your step here
+
+
+# %%
+exercises.cache.check_step(step)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Four things, in this order: positions, rotation, `cache.append(k, v)`, attention with a mask. Read
+# `cache.length` before you append.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# `scaled_dot_product_attention(q, k, v, blocked=blocked)[0]` of the package attends. How many keys
+# are there after `append`?
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def step(q: Tensor, k: Tensor, v: Tensor, cache, rotary) -> Tensor:
+    """Give the outputs of the heads for the new tokens."""
+    from annotated_attention import scaled_dot_product_attention
+
+    positions = cache.length + torch.arange(q.size(-2))         # (n,)
+    q, k = rotary(q, positions), rotary(k, positions)           # (b, h, n, d), (b, h, n, d)
+    k, v = cache.append(k, v)                                   # (b, h, m, d), (b, h, m, d)
+    blocked = torch.arange(k.size(-2)) > positions[:, None]     # (n, m)
+    return scaled_dot_product_attention(q, k, v, blocked=blocked)[0]
+
+
+exercises.cache.check_step(step)
+
+# %% [markdown]
+# ## What you have now
+#
+# You can write with a cache, in chunks of any size, from a padded batch, back and forth, and you have
+# a check that finds the four classical mistakes.
+#
+# > **In short.** Under a causal mask nothing about the old tokens changes, so keep their keys and
+# > values: $2bme$ numbers a layer. A step then costs $8be^2 + 4bme$ FLOPs instead of $4bme\,(2e + m)$.
+# >
+# > New tokens `(b, h, n, d)`, keys and values of all tokens `(b, h, m, d)`, mask `(n, m)`.
+# >
+# > ```python
+# > positions = cache.length + torch.arange(n)
+# > q, k = rotary(q, positions), rotary(k, positions)
+# > k, v = cache.append(k, v)
+# > blocked = torch.arange(m) > positions[:, None]
+# > ```
+# >
+# > Positions count on, keys turn before they are kept, and j > p hides the future and the empty places
+# > alike. A cache that is wrong is right as long as it is empty: compare chunks with a single call.
+#
+# The cache has become the largest thing to store. The [next chapter](20_fewer_keys.ipynb) makes it
+# smaller, with heads that share their keys.

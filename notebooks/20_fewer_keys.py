@@ -1,0 +1,807 @@
+# %% [markdown]
+# # Fewer keys
+#
+# *Why do the heads of today's models share their keys and values?*
+#
+# Remember the library of the [first chapter](01_one_head.ipynb): a head asks a question, compares it
+# with a catalogue of keys, and goes home with notes from the values. A model with 96 heads sends 96
+# readers, and each of them has a catalogue and a shelf of books of its own. A model that writes keeps
+# all of that for every word so far, in the cache of [The cache](19_cache.ipynb).
+#
+# Readers with different questions can use the same catalogue. In this chapter you let them share, in
+# three ways that today's models use: one catalogue for all, one for each group, or a short summary
+# from which every reader makes a catalogue. You see what each way saves, what it gives up, and which
+# mistake hands readers the wrong catalogue. You also turn a trained model into one that shares.
+
+# %% tags=["hide-input"]
+from annotated_attention import display
+
+display.chapter_map("project in", "split", "score", "mix")
+
+# %% [markdown]
+# ## The bill
+#
+# For every token the cache holds a key and a value, in each head of each layer. That is
+# `2 * layers * heads * width` numbers a token, where `width` is that of one head. In half precision
+# a number takes two bytes.
+#
+# GPT-3 has 96 layers with 96 heads of width 128 [[Brown et al., table
+# 2.1](../docs/references.md#brown-2020)]. Its texts are up to 2,048 tokens long. How
+# much memory does the cache of one such text take: about 10 megabytes, one gigabyte, or ten?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Ten gigabytes. A token takes 2 · 96 · 96 · 128 numbers, which is more than two million, and twice as
+# many bytes. Two thousand tokens take two thousand times as much.
+#
+# </details>
+#
+# The cell computes it for published models, for one token and for a text of 8,192 of them. The column
+# *heads* says how many heads of queries a layer has, and how many of keys and values. In two models
+# both numbers are the same; the others have fewer heads of keys.
+
+# %%
+from annotated_attention.counting import cache_numbers, short
+
+MODELS = {  # layers, heads of queries, heads of keys, width of a head
+    "GPT-3 175B": (96, 96, 96, 128),
+    "LLaMA 7B": (32, 32, 32, 128),
+    "Llama 3 8B": (32, 32, 8, 128),
+    "Mistral 7B": (32, 32, 8, 128),
+    "Llama 2 70B": (80, 64, 8, 128),
+    "PaLM 540B": (118, 48, 1, 256),
+}
+print("model         heads  a token    8,192")
+for name, (layers, h, g, d) in MODELS.items():
+    token = 2 * cache_numbers(1, g * d, layers=layers)  # in bytes, two for a number
+    both = short(token, "B"), short(8192 * token, "B")
+    print(f"{name:11} {f'{h}, {g}':>7}", *(f"{size:>8}" for size in both))
+print("GPT-3, 2,048 tokens:", short(2 * cache_numbers(2048, 96 * 128, layers=96), "B"))
+
+# %% [markdown]
+# A single text of GPT-3's full length takes 9.66 GB, beside the model itself. A server that answers
+# ten people at once needs ten such caches. There is a second cost: for each new token the whole cache
+# has to be read from memory, and on a fast processor this takes longer than the arithmetic
+# [[Shazeer](../docs/references.md#shazeer-2019)].
+#
+# LLaMA 7B and Llama 3 8B have equally many layers and heads, of the same width, and the newer model
+# takes a quarter of the memory. PaLM is the largest model of the list, and one of its tokens takes less
+# than a token of Llama 3 8B. In both, heads of queries share their keys and values. The sizes are their
+# authors' [[Touvron
+# et al., table 2](../docs/references.md#touvron-2023); [Llama Team, table
+# 3](../docs/references.md#llama-2024); [Jiang et al., table 1](../docs/references.md#jiang-2023);
+# [Touvron et al., section 2.2](../docs/references.md#touvron-2023-b); [Chowdhery et al., section
+# 2](../docs/references.md#chowdhery-2022)].
+#
+# ## Two questions, one catalogue
+#
+# Why can heads share keys at all? Because what a head looks for is decided by its *query*. Take the
+# sentence of this book, and let all words be keys and values as they are. Two heads ask: one asks for
+# animals, the other for qualities. The queries are made by hand.
+
+# %%
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from annotated_attention import chapters
+
+one = chapters.load("01_one_head")
+words = one.EMBEDDINGS                                        # (8, 4)
+questions = torch.tensor([[3.0, 0, 0, 0], [0, 0, 0, 3.0]])    # (2, 4)
+collected, weights = one.attend(questions, words, words)      # (2, 4), (2, 8)
+one.show(["animal?", "quality?"], one.WORDS, weights)
+
+# %% [markdown]
+# The same keys answer both questions: the first head gives 0.75 to *cat*, the second gives 0.66 to
+# *thirsty*. So let all heads share one head of keys and one head of values. This is **multi-query
+# attention** [[Shazeer](../docs/references.md#shazeer-2019)]: many heads of queries, one of keys and
+# values. A head of keys together with its head of values is called a **KV head**.
+#
+# What is given up? Each KV head sees the tokens through its own matrices $W_K$ and $W_V$, and d
+# features come out. With h KV heads, h · d features of a token can be found and carried home; with
+# one KV head, only d of them. The toy example does not show that, because its keys hold all features;
+# the next section counts it.
+#
+# ## Groups
+#
+# Between one KV head for all and one for each head lies a choice. With **grouped-query attention**, g
+# KV heads serve h heads of queries, and each serves a **group** of h / g neighbours [[Ainslie et
+# al.](../docs/references.md#ainslie-2023)]. With g = h every group is a single head, and this is
+# multi-head attention as before. With g = 1 it is multi-query attention.
+#
+# In the package this is a subclass of [the final class](07_multihead_attention.ipynb). Its $W_K$ and
+# $W_V$ have g · d rows instead of h · d, and before the heads attend, each KV head is repeated for
+# its group. Here is what the class changes; everything else is inherited. Read `repeat_heads` first,
+# and then the last lines of `attend`. Its first lines are a shortcut for calls that do not ask for the
+# weights; it follows in a fold, with the constructor.
+
+# %%
+from annotated_attention.modern import GroupedQueryAttention, group_heads, repeat_heads
+
+CHANGED = (GroupedQueryAttention.attend, GroupedQueryAttention._project)
+display.annotated(repeat_heads, *CHANGED, sections=False)
+
+# %% [markdown]
+# One line does it: `repeat_interleave` repeats each KV head h / g times *in a row*, so that neighbours
+# share. Make modules with six heads of width 4 and count their parameters.
+
+# %%
+from annotated_attention import MultiheadAttention, counting
+
+WIDTH, HEADS = 24, 6
+
+
+def made(kind: type[nn.Module], *heads: int, **options) -> nn.Module:
+    """Make a module from a fixed seed."""
+    torch.manual_seed(5)
+    return kind(WIDTH, HEADS, *heads, batch_first=True, dtype=torch.float64, **options)
+
+
+print("KV heads  parameters       W_K  features")
+for g in (6, 3, 2, 1):
+    module = made(GroupedQueryAttention, g)
+    found = sum(p.numel() for p in module.parameters())
+    assert found == counting.attention_parameters(WIDTH, shared=g * 4)
+    w_k = module.in_proj_weight[WIDTH:].split(g * 4)[0]  # (..., 24)
+    rank = torch.linalg.matrix_rank(w_k)
+    print(f"{g:8} {found:11,} {tuple(w_k.shape)!s:>9} {rank:9}")
+
+# %% [markdown]
+# With six KV heads the count is that of the final class, $4e^2 + 4e$. With one, $W_K$ and $W_V$ have
+# four rows each, and 1,400 of 2,400 parameters are left. The last column is the rank of $W_K$: how many
+# of a token's 24 features, or mixtures of them, the queries of all heads together can tell apart.
+
+# %% [markdown]
+# <!-- deeper: The rest of the class -->
+# ### Going deeper: The rest of the class
+#
+# The constructor lets the final class draw its parameters, and keeps as many rows of $W_K$ and $W_V$
+# as there are KV heads. `_fused_for_speed` hands the groups to PyTorch's kernel, which finds each
+# query's keys by itself, so that nothing is repeated in memory.
+
+# %%
+from annotated_attention.modern import grouped
+
+display.annotated(GroupedQueryAttention.__init__, grouped._fused_for_speed, sections=False)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ### The same as PyTorch
+#
+# PyTorch's function has groups, too, as an argument: `enable_gqa=True`. Outputs and gradients must be
+# equal, for any number of KV heads, with the weights and without. With six KV heads, the parameters
+# must be those of the final class, and so must the result.
+
+# %%
+from annotated_attention import merge_heads, split_heads
+
+
+def by_pytorch(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Attend from ``x`` to ``y`` with a module's weights and PyTorch's function.
+
+    Args:
+        module: a ``GroupedQueryAttention``, batch-first.
+        x: (b, n, e), what asks.
+        y: (b, m, e), what is looked at.
+    """
+    shared = module.num_kv_heads * module.head_dim
+    rows = [WIDTH, shared, shared]
+    weights, biases = module.in_proj_weight.split(rows), module.in_proj_bias.split(rows)
+    split = [
+        split_heads(F.linear(each, weight, bias), weight.size(0) // module.head_dim)
+        for each, weight, bias in zip((x, y, y), weights, biases)
+    ]
+    heads = F.scaled_dot_product_attention(*split, enable_gqa=True)  # (b, h, n, d)
+    return module.out_proj(merge_heads(heads))                       # (b, n, e)
+
+
+# %%
+torch.manual_seed(6)
+x = torch.randn(2, 3, WIDTH, dtype=torch.float64, requires_grad=True)  # (b, n, e)
+y = torch.randn(2, 5, WIDTH, dtype=torch.float64, requires_grad=True)  # (b, m, e)
+for g in (6, 3, 2, 1):
+    module = made(GroupedQueryAttention, g)
+    expected, inputs = by_pytorch(module, x, y), [x, y, *module.parameters()]
+    gradients = one.gradients(expected, inputs)
+    for need_weights in (True, False):
+        output, _ = module(x, y, y, need_weights=need_weights)
+        torch.testing.assert_close(output, expected)
+        torch.testing.assert_close(one.gradients(output, inputs), gradients)
+    print(f"{g} KV heads: equal, with {len(gradients)} gradients")
+single, final = made(GroupedQueryAttention, 6), made(MultiheadAttention)
+torch.testing.assert_close(dict(single.state_dict()), dict(final.state_dict()))
+torch.testing.assert_close(single(x, y, y), final(x, y, y))
+print("6 KV heads: the final class")
+
+# %% [markdown]
+# ## Which heads share
+#
+# Two functions of PyTorch turn 2 KV heads into 6. Their names differ in one word, and the shapes that
+# they give are the same. The cell numbers the KV heads, and prints which one each of the six heads of
+# queries gets.
+
+# %%
+numbered = torch.arange(2).view(1, 2, 1, 1)  # (1, 2, 1, 1)
+print("repeat_interleave:", *numbered.repeat_interleave(3, dim=1).flatten().tolist())
+print("repeat:           ", *numbered.repeat(1, 3, 1, 1).flatten().tolist())
+
+# %% [markdown]
+# > **Pitfall.** `repeat` lays all KV heads side by side like tiles, and then again. The heads 1 and 4 get
+# > another KV head than with `repeat_interleave`. A model that is *trained* with tiles works, because its
+# > queries learn which KV head they get. But with weights that were trained the other way, two heads of
+# > six read the wrong catalogue. It happens to experts: the ONNX standard, in which models are
+# > exchanged, defined its operator for attention with tiles [[ONNX](../docs/references.md#onnx-gqa)].
+
+# %%
+from annotated_attention.mistakes import MISTAKES
+
+tiled = MISTAKES["groups-tiled"].version
+right, wrong = made(GroupedQueryAttention, 2), made(tiled, 2)
+wrong.load_state_dict(right.state_dict())
+off = (wrong(x, y, y)[0] - right(x, y, y)[0]).abs().max()
+print(f"same parameters, same shapes, off by up to {off:.2f}")
+assert not wrong(x, y, y)[0].allclose(right(x, y, y)[0])
+display.diff(MISTAKES["groups-tiled"].wrong, MISTAKES["groups-tiled"].right)
+
+# %% [markdown]
+# How would you notice, in code that you cannot see into? Ask which heads react. Change the rows of
+# $W_K$ that belong to the first KV head, and look at whose weights move.
+
+
+# %%
+@torch.no_grad()
+def served(module: nn.Module, kv_head: int, x: Tensor, y: Tensor) -> list[int]:
+    """Name the heads of queries whose weights react to one KV head's rows of W_K."""
+    _, before = module(x, y, y, average_attn_weights=False)  # (b, n, e), (b, h, n, m)
+    rows = module.in_proj_weight[WIDTH:].split(module.head_dim)[kv_head]
+    rows.mul_(2)
+    _, after = module(x, y, y, average_attn_weights=False)   # (b, n, e), (b, h, n, m)
+    rows.div_(2)
+    return (before != after).any(-1).any(-1).any(0).nonzero().flatten().tolist()
+
+
+for name, module in {"right": right, "tiled": wrong}.items():
+    for i in (0, 1):
+        print(f"{name}: KV head {i} serves the heads", *served(module, i, x, y))
+assert served(right, 0, x, y) == [0, 1, 2]
+assert served(wrong, 0, x, y) == [0, 2, 4]
+
+# %% [markdown]
+# In the right version each KV head serves three neighbours; in the tiled one it serves every second
+# head. The test needs the weights and the names of the parameters, and nothing else.
+#
+# The figure shows all ways to share, each drawn from a module of this run with four heads: a line
+# stands where a head of queries reacts to what is kept. The last way, **latent attention**, comes
+# [below](#a-summary-instead-of-a-catalogue); what is dotted there is made when it is needed, and not
+# kept.
+
+# %% jupyter={"source_hidden": true}
+from matplotlib.patches import Circle, Rectangle
+
+from annotated_attention.modern import LatentAttention
+
+
+def reactions(outputs: Tensor, kept: Tensor) -> Tensor:
+    """Say which head's output reacts to which head of what is kept."""
+    sums = [head.sum() for head in outputs.unbind(1)]
+    found = [torch.autograd.grad(x, kept, retain_graph=True)[0] for x in sums]
+    return torch.stack([each.abs().sum((0, 2, 3)) > 0 for each in found])
+
+
+# %% jupyter={"source_hidden": true}
+PLAIN = {"blocked": None, "bias": None, "need_weights": True}
+
+
+def kept_by(module: nn.Module) -> tuple[Tensor, int]:
+    """Say who reacts to what is kept of a token, and how many numbers that are."""
+    if isinstance(module, LatentAttention):
+        tokens, places = torch.randn(1, 3, 24), torch.arange(3)
+        q, q_turned = module.queries(tokens, places)
+        latent, turned = module.compress(tokens, places)
+        heads, _ = module.attend_plainly(q, q_turned, latent, turned, **PLAIN)
+        return reactions(heads, latent), latent.size(-1) + turned.size(-1)
+    q = torch.randn(1, 4, 3, 6)
+    k, v = (torch.randn(1, module.num_kv_heads, 3, 6, requires_grad=True) for _ in "kv")
+    heads, _ = module.attend(q, k, v, is_causal=False, **PLAIN)
+    return reactions(heads, k), 2 * k.size(1) * k.size(3)
+
+
+# %% jupyter={"source_hidden": true}
+def put(ax, x: float, y: float, said: str, letter: str, round=False, linestyle="-") -> None:
+    """Draw a word in a circle or a box."""
+    colour = display.COLOURS[letter]
+    wide = 1.7 if len(said) > 3 else 0.84
+    box = Rectangle((x - wide / 2, y - 0.35), wide, 0.7)
+    shape = Circle((x, y), 0.38) if round else box
+    shape.set(facecolor="none", edgecolor=colour, linestyle=linestyle, linewidth=1.4)
+    ax.add_patch(shape)
+    ax.text(x, y, said, ha="center", va="center", color=colour, fontsize=13)
+
+
+# %% jupyter={"source_hidden": true}
+def draw_way(ax, name: str, table: Tensor, numbers: int) -> str:
+    """Draw one way to share, and say it in words."""
+    (h, g), top = table.shape, 2.6
+    places = [(j + 0.5) * h / g for j in range(g)]
+    for i in range(h):
+        put(ax, i + 0.5, 3, f"q{i}", "n", round=True)
+        if name == "latent":  # each head makes keys and values of its own
+            put(ax, i + 0.5, 1.9, f"kv{i}", "m", linestyle=":")
+            ax.plot([i + 0.5] * 2, [2.6, 2.25], color=display.COLOURS["b"], lw=1.2)
+            top = 1.55
+        for j in table[i].nonzero().flatten().tolist():
+            ax.plot([i + 0.5, places[j]], [top, 0.85], color=display.COLOURS["b"], lw=1.2)
+    for j, place in enumerate(places):
+        put(ax, place, 0.5, "latent" if name == "latent" else f"kv{j}", "m")
+    ax.text(h / 2, -0.4, f"{numbers} numbers a token", ha="center", fontsize=14)
+    groups = [table[:, j].nonzero().flatten().tolist() for j in range(g)]
+    return f"{name}: {groups} share, {numbers} numbers kept a token"
+
+
+# %% jupyter={"source_hidden": true}
+ways = {
+    "multi-head": GroupedQueryAttention(24, 4, 4),
+    "grouped-query": GroupedQueryAttention(24, 4, 2),
+    "multi-query": GroupedQueryAttention(24, 4, 1),
+    "latent": LatentAttention(24, 4, latent_dim=8, rotary_dim=2),
+}
+drawing, axes = display.panels(430, 430, columns=2, rows=2)
+told = []
+for ax, (name, module) in zip(axes, ways.items()):
+    told.append(draw_way(ax, name, *kept_by(module)))
+    ax.set(xlim=(-0.1, 4.1), ylim=(-0.7, 3.5), aspect="equal")
+    ax.set_title(name, fontsize=14)
+    ax.axis("off")
+assert [kept_by(module)[1] for module in ways.values()] == [48, 24, 12, 10]
+display.finish(
+    drawing, name="who-shares",
+    alt=f"Heads of queries above, what is kept below. {'; '.join(told)}.",
+)
+
+# %% [markdown]
+# Four heads of width 6 keep 48 numbers for each token, a key and a value in each head. Two groups keep
+# half of that, and one KV head a quarter. The latent of the last picture has 8 numbers, and 2 more are
+# kept beside it for positions.
+#
+# ## What a cache keeps
+#
+# `attend` receives keys and values before they are repeated, and so does a cache. So grouped heads and
+# the cache of the last chapter go together in a class without a line of its own. It writes seven
+# tokens in chunks, and the result must be that of all tokens at once.
+
+# %%
+from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
+
+
+class CachedGroups(CachedAttention, GroupedQueryAttention):
+    """Grouped heads whose keys and values are kept."""
+
+
+tokens = torch.randn(2, 7, WIDTH, dtype=torch.float64)  # (2, 7, e)
+for g in (6, 3, 2, 1):
+    module = made(CachedGroups, num_kv_heads=g, rotary=RotaryEmbedding(4))
+    cache, (whole, _) = KVCache(), module(tokens)
+    chunks = [module(part, cache)[0] for part in tokens.split([4, 2, 1], dim=1)]
+    torch.testing.assert_close(torch.cat(chunks, 1), whole)
+    assert cache.numel() == cache_numbers(7, g * 4, b=2)
+    print(f"{g} KV heads: equal, {cache.numel()} numbers kept")
+
+# %% [markdown]
+# Does sharing also save arithmetic? Let PyTorch count the FLOPs of one new token in front of 1,000
+# others, at e = 512 with 8 heads, once with 8 KV heads and once with one. Which parts get smaller: the
+# projections, the scores with the mix, or both?
+#
+# <details><summary>What do you expect?</summary>
+#
+# The projections alone. Each head of queries still compares its own query with every key and mixes
+# every value, so scores and mix stay as they are. What shrinks besides is what has to be kept and
+# read.
+#
+# </details>
+
+# %%
+from torch.utils.flop_counter import FlopCounterMode
+
+print("KV heads  projections  scores, mix       kept")
+for g in (8, 4, 2, 1):
+    module = CachedGroups(512, 8, num_kv_heads=g, batch_first=True, device="meta")
+    cache = KVCache()
+    cache.append(*(torch.empty(1, g, 1000, 64, device="meta") for _ in range(2)))
+    with FlopCounterMode(display=False) as counter:
+        module(torch.empty(1, 1, 512, device="meta"), cache, need_weights=True)
+    flops = counter.get_flop_counts()["Global"]
+    projections, scores = flops[torch.ops.aten.addmm], flops[torch.ops.aten.bmm]
+    assert projections == counting.projection_flops(1, 1, 512, shared=g * 64)
+    assert scores == counting.score_flops(1, 1001, 512)
+    print(f"{g:8} {projections:12,} {scores:12,} {cache.numel():10,}")
+
+# %% [markdown]
+# Scores and mix stay at 2,050,048 FLOPs, while the numbers that they have to read become eight times
+# fewer. The two asserted formulas are those of [Counting](12_counting.ipynb), with the width of the KV
+# heads as one more letter.
+#
+# ## Fewer keys for a trained model
+#
+# Training a large model anew is expensive. Can a trained one be made to share? Ainslie et al. average:
+# the new $W_K$ of a group is the mean of the old ones, row by row, and $W_V$ likewise. `group_heads`
+# does that for one module. Then they train on, with one twentieth of the steps of the first training.
+#
+# Try it on a model that you know: the copier of [Training](10_training.ipynb), two layers of
+# attention that continue a text which repeats itself. Here it has four heads in each layer.
+
+# %%
+import copy
+
+training = chapters.load("10_training")
+copier, curve = training.learn_to_copy(layers=2, heads=4)
+print(f"accuracy with 4 KV heads: {curve[training.COPY_STEPS]:.3f}")
+
+
+def share_keys(model: nn.Module, g: int) -> nn.Module:
+    """Copy a model, with ``g`` averaged KV heads in each layer."""
+    model = copy.deepcopy(model)
+    for i, attention in enumerate(model.layers):
+        model.layers[i] = group_heads(attention, g)
+    return model
+
+
+# %% [markdown]
+# Before you run the next cell: two KV heads instead of four, averaged, and not a single step of
+# training. Does the accuracy stay where it is, fall a little, or is most of it gone?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Most of it is gone. The heads of a layer need not resemble each other, and even two that do the same
+# may use other features for it. The mean of their keys is like neither, and the queries, which have not
+# changed, still ask for the old ones.
+#
+# </details>
+#
+# `retrain` takes up to 75 more steps, a quarter of the 300 that the first training took. It measures
+# the accuracy on fresh sequences at a few of them.
+
+# %%
+CHECKED = (0, 5, 15, 30, 75)  # steps
+
+
+def retrain(model: nn.Module, seed: int = 0, checked: tuple = CHECKED) -> dict[int, float]:
+    """Train a copier on; give its accuracy at some steps."""
+    source, accuracy = torch.Generator().manual_seed(1000 + seed), {}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.003, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, max(checked))
+    for step in range(max(checked) + 1):
+        if step in checked:
+            accuracy[step] = training.copied(model)
+        loss, _ = training.judge_copies(model, *training.repeated(64, source))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return accuracy
+
+
+curves = {g: retrain(share_keys(copier, g)) for g in (2, 1)}
+
+# %%
+print("steps     ", *(f"{step:>5}" for step in CHECKED))
+for g, accuracy in curves.items():
+    print(f"{g} KV heads", *(f"{accuracy[step]:.3f}" for step in CHECKED))
+
+# %% [markdown]
+# Averaging alone leaves an accuracy of 0.37 with two KV heads, and of 0.10 with one. Fifteen steps
+# later, which is one twentieth of the first training, two KV heads are close to where four were. A
+# single one takes longer, and gets there, too.
+#
+# One run may be luck. So `make seeds` has done the same from five seeds, and in three other ways:
+# **first** keeps the first head of each group and drops the others, **new** draws $W_K$ and $W_V$ anew,
+# and **from scratch** trains a model with shared keys from the beginning, for 300 steps. The cell prints
+# the lowest and the highest accuracy of the five.
+
+# %%
+import json
+from importlib import resources
+
+data = resources.files("annotated_attention").joinpath("data/groups.json")
+runs = json.loads(data.read_text())["runs"]
+for g in (2, 1):
+    print(f"{g} KV heads   0 steps        15        75")
+    for origin in ("averaged", "first", "new", "from scratch"):
+        rows = [x for x in runs if (x["KV heads"], x["origin"]) == (g, origin)]
+        steps = [step for step in ("0", "15", "75", "300") if step in rows[0]]
+        columns = [[row[step] for row in rows] for step in steps]
+        spans = [f"{min(values):.2f}–{max(values):.2f}" for values in columns]
+        print(f"{origin:10}", *spans, "after 300" if len(spans) == 1 else "")
+
+# %% [markdown]
+# Three things stand out. New keys and values learn next to nothing in 75 steps, so the old ones are
+# worth a lot, even averaged. Keeping the first heads is sometimes better at once and sometimes much
+# worse, because it depends on which head happened to be the important one; averages depend less on
+# luck. And a model that shared from the beginning gets as good as one with four KV heads. On this
+# small task, four catalogues were more than it needed. Ainslie et al. found the mean best on a large
+# model, then the first head, then new ones.
+#
+# ## A summary instead of a catalogue
+#
+# Heads of a group share their keys, whether they would like to or not. **Latent attention** lets every
+# head have keys and values of its own, and does not keep them [[DeepSeek-AI 2024, section
+# 2.1](../docs/references.md#deepseek-2024)]. What it keeps of each token is one short vector of
+# width c, the **latent**, which is made by a matrix that narrows: $\ell = x\,W_{\text{down}}$. From it,
+# two matrices make the keys and values of all heads. In the library, the readers keep one page of notes
+# for each book, and everybody makes a catalogue from the notes when it is needed.
+#
+# Read two methods of the package's class: what is kept, and the plain way to use it. A second part,
+# `k_turned`, has to do with positions, and is explained [below](#why-positions-stand-apart).
+
+# %%
+display.annotated(LatentAttention.compress, LatentAttention.attend_plainly, sections=False)
+
+# %% [markdown]
+# This is small to keep, but each new token seems to make the keys and values of *all* tokens again.
+# There is a way around it. For one head, call its matrix from latents to keys $U$. The score of a
+# query $q$ with the key $\ell U$ is
+#
+# $$q\,(\ell U)^\top = (q\,U^\top)\,\ell^\top.$$
+#
+# So instead of every key, change the one query: multiply it by $U^\top$, and compare it with the
+# latents themselves. Values work the same way: mix the latents first, and apply the matrix to the
+# mix. This is called **absorbing** the matrices. The latents are now keys and values at once, one KV
+# head for all queries, so this is multi-query attention with wide keys.
+
+# %%
+display.annotated(LatentAttention.attend_absorbed, sections=False)
+
+# %% [markdown]
+# Both forms must agree on outputs and on the gradients of every parameter, and so must a cache that is
+# filled in chunks. The package's tests also compare the class with the attention of DeepSeek's models
+# in the library `transformers`, with the same weights.
+
+# %%
+torch.manual_seed(8)
+latent = LatentAttention(24, 6, 8, 2, batch_first=True, dtype=torch.float64)
+tokens = torch.randn(2, 7, 24, dtype=torch.float64, requires_grad=True)  # (2, 7, 24)
+inputs = [tokens, *latent.parameters()]
+made_keys, absorbed = (latent(tokens, absorb=absorb)[0] for absorb in (False, True))
+torch.testing.assert_close(absorbed, made_keys)
+expected = one.gradients(made_keys, inputs)
+torch.testing.assert_close(one.gradients(absorbed, inputs), expected)
+
+cache = KVCache()
+chunks = [latent(part, cache, absorb=True)[0] for part in tokens.split([4, 2, 1], dim=1)]
+torch.testing.assert_close(torch.cat(chunks, 1), made_keys)
+print(f"equal, with {len(inputs)} gradients, and from a cache in chunks")
+print(f"kept of {2 * 7} tokens: {cache.numel()} numbers, {cache.numel() // 14} each")
+
+# %% [markdown]
+# ### Why positions stand apart
+#
+# In [Positions](18_positions.ipynb) queries and keys are rotated by their positions. Rotate the keys
+# made from the latents, and compute the scores as they should be. Then absorb $U$, which leaves no keys
+# to rotate. How far off are the scores?
+
+# %%
+rotary = RotaryEmbedding(4)
+torch.manual_seed(9)
+q, latents, up = torch.randn(3, 4), torch.randn(3, 8), torch.randn(4, 8)
+places, keys = torch.arange(3), latents @ up.mT                  # (3,), (3, 4)
+scores = rotary(q, places) @ rotary(keys, places).mT             # (3, 3)
+by_latents = rotary(q, places) @ up @ latents.mT                 # (3, 3)
+plain, absorbed = q @ keys.mT, q @ up @ latents.mT               # (3, 3), (3, 3)
+torch.testing.assert_close(plain, absorbed)
+print("without rotation: equal")
+print(f"with rotation: off by up to {(scores - by_latents).abs().max():.1f}")
+
+# %% [markdown]
+# A rotation stands between the query and $U$: for a distance of $t$ the score is
+# $q\,R_t\,U^\top \ell^\top$. The matrix that could be absorbed is $R_t\,U^\top$, another one for each
+# distance.
+# And rotated keys cannot be kept either, because they are what should not be kept. So DeepSeek leaves
+# this part without rotation, and gives positions to a second, short key of width r, which *all heads
+# share*. It is rotated, kept beside the latent, and its scores are added. That is `k_turned`.
+#
+# ### What it saves
+#
+# DeepSeek-V2 and V3 have 128 heads, with latents of 512 numbers and rotated keys of 64. How many bytes
+# does a token take, compared with keys and values for every head, or with eight KV heads of 128?
+
+# %%
+print("               latent each head   8 heads")
+for name, layers in {"DeepSeek-V2": 60, "DeepSeek-V3": 61}.items():
+    numbers = [
+        counting.latent_cache_numbers(1, 512, 64, layers=layers),
+        128 * (128 + 64 + 128) * layers,  # keys of 128 + 64 numbers, values of 128
+        cache_numbers(1, 8 * 128, layers=layers),
+    ]
+    print(f"{name:11}", *(f"{short(2 * each, 'B'):>9}" for each in numbers))
+
+# %% [markdown]
+# A token of DeepSeek-V3, a model with 671 billion parameters, takes 70.3 kB: about half of one of
+# Llama 3 8B in the first table, and one seventieth of what keys and values for every head would take
+# [[DeepSeek-AI 2024, section 4.2](../docs/references.md#deepseek-2024-b)].
+#
+# Which form is cheaper to compute? The cell counts the FLOPs of one layer of DeepSeek-V3, once for one
+# new token behind 4,095 that are kept, and once for 4,096 tokens at once.
+
+# %%
+SIZES = {"h": 128, "c": 512, "r": 64, "d": 128, "queries": 1536}
+print("tokens, new         plain    absorbed")
+for m, n in ((4096, 1), (4096, 4096)):
+    forms = [counting.latent_flops(n, m, 7168, **SIZES, absorb=x) for x in (False, True)]
+    print(f"{m:6,} {n:5,}", *(f"{short(flops, 'FLOP'):>11}" for flops in forms))
+
+# %% [markdown]
+# Writing one token, the plain form makes keys and values of all 4,096 tokens, and the absorbed one
+# takes about ninety times less. Reading many tokens at once, every key is used by thousands of queries, so
+# making it once pays, and the plain form is cheaper. That is why the class has both.
+
+# %% [markdown]
+# <!-- deeper: The whole class -->
+# ### Going deeper: The whole class
+#
+# The latents pass a norm before they are kept (`kv_norm`), as in DeepSeek's models, which divides each
+# latent by its size. Queries may be compressed, too, which saves parameters and nothing in a cache.
+
+# %%
+display.annotated(LatentAttention.forward, LatentAttention.queries, sections=False)
+
+# %%
+display.annotated(LatentAttention.__init__, sections=False)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ## Exercises
+#
+# ### Whose keys?
+#
+# *Easy, 2 minutes.* Six heads of queries share three KV heads. For each head of queries, from the
+# first to the last, write down the number of its KV head, counted from 0.
+
+# %% tags=["exercise"]
+my_groups = [None, None, None, None, None, None]
+
+# %%
+from annotated_attention import exercises
+
+exercises.fewer_keys.check_groups(my_groups)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# How many heads of queries does a KV head serve?
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Neighbours share.
+#
+# </details>
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+my_groups = [0, 0, 1, 1, 2, 2]
+
+exercises.fewer_keys.check_groups(my_groups)
+
+# %% [markdown]
+# ### The bytes of a token
+#
+# *Easy, 10 minutes.* A checkpoint comes with a file `config.json`. Four of its entries, and a fifth
+# that is often there, say how much a cache keeps:
+#
+#     {"num_hidden_layers": 80, "hidden_size": 8192, "num_attention_heads": 64,
+#      "num_key_value_heads": 8, "head_dim": 128}
+#
+# Older files lack `num_key_value_heads`, because each head had its own keys, and many lack
+# `head_dim`, which is then `hidden_size` divided by the number of heads of queries. Write a function
+# that gives the bytes of one token in half precision.
+
+
+# %% tags=["exercise"]
+def token_bytes(config: dict[str, int]) -> int:
+    """Count the bytes that a cache keeps of one token, in half precision."""
+    ...
+
+
+# %%
+exercises.fewer_keys.check_token_bytes(token_bytes)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# `config.get("head_dim", other)` gives `other` where there is no such entry.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Count the factors: key and value, layers, KV heads, the width of one, and the bytes of a number.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def token_bytes(config: dict[str, int]) -> int:
+    """Count the bytes that a cache keeps of one token, in half precision."""
+    heads = config["num_attention_heads"]
+    shared = config.get("num_key_value_heads", heads)
+    width = config.get("head_dim", config["hidden_size"] // heads)
+    return 2 * 2 * config["num_hidden_layers"] * shared * width
+
+
+exercises.fewer_keys.check_token_bytes(token_bytes)
+
+# %% [markdown]
+# ### Groups without a copy
+#
+# *Hard, 20 minutes.* `repeat_heads` copies the keys h / g times, for a moment, each time a token is
+# written. The function below is right, and copies. Write it with products and a softmax of your own,
+# so that nothing as large as the keys is made. The queries are `(b, h, n, d)`, keys and values are
+# `(b, g, m, d)`, and there is no mask.
+
+
+# %% tags=["exercise"]
+def without_copy(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attend in groups."""
+    k, v = (repeat_heads(each, q.size(1)) for each in (k, v))
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+# %%
+exercises.fewer_keys.check_without_copy(without_copy)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# A KV head does not care which head a query comes from. What are h / g heads with n queries each, for
+# the KV head that they share?
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# They are (h / g) · n queries of one head. `q.unflatten(1, (g, -1))` gives `(b, g, h / g, n, d)`, and
+# `flatten(2, 3)` makes the third and fourth axis one. At the end, take them apart again.
+#
+# </details>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def without_copy(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attend in groups."""
+    h, n, g = q.size(1), q.size(2), k.size(1)
+    rows = q.unflatten(1, (g, -1)).flatten(2, 3)                    # (b, g, ..., d)
+    weights = (rows @ k.mT / q.size(-1) ** 0.5).softmax(-1)         # (b, g, ..., m)
+    return (weights @ v).unflatten(2, (h // g, n)).flatten(1, 2)    # (b, h, n, d)
+
+
+exercises.fewer_keys.check_without_copy(without_copy)
+
+# %% [markdown]
+# ## What you have now
+#
+# You can say what a cache costs for any model, and you know the ways in which today's models make it
+# smaller. You have turned a trained model into one that shares, and seen what it needs afterwards.
+#
+# > **In short.** Head i of the queries attends with the keys and values of KV head
+# > $\lfloor i\,g / h \rfloor$: $g = h$ is multi-head, $g = 1$ multi-query, anything between
+# > grouped-query attention. Latent attention keeps $\ell = x\,W_{\text{down}}$ and makes the keys and
+# > values of each head from it, or absorbs: $q\,(\ell U)^\top = (q\,U^\top)\,\ell^\top$.
+# >
+# > Queries `(b, h, n, d)`, keys and values `(b, g, m, d)`, latents `(b, 1, m, c)`. A token keeps
+# > 2 · g · d numbers in each layer, or c + r.
+# >
+# > ```python
+# > k, v = (x.repeat_interleave(h // g, dim=1) for x in (k, v))  # not x.repeat
+# > output = F.scaled_dot_product_attention(q, k, v)  # or k, v as they are, with enable_gqa=True
+# > ```
+# >
+# > Sharing saves memory and reading, and no arithmetic of the scores. Averaged heads need some
+# > training before they work. Positions stand apart from latents, because a rotation cannot be
+# > absorbed.
+#
+# This is the end of the book so far. The [cheat sheet](cheat_sheet.ipynb) has it on one page, and the
+# [package](../docs/package/index.md) has the classes to use.

@@ -1,0 +1,71 @@
+"""Attention today: what models since 2017 have changed, one file per idea, on the final class.
+
+Examples:
+    >>> import torch
+    >>> from annotated_attention.modern import RotaryAttention
+    >>> attention = RotaryAttention(embed_dim=24, num_heads=4, batch_first=True)
+    >>> x = torch.randn(2, 5, 24)
+    >>> attention(x, x, x, is_causal=True)[0].shape
+    torch.Size([2, 5, 24])
+"""
+
+from typing import TYPE_CHECKING
+
+from annotated_attention._lazy import import_lazily
+
+if TYPE_CHECKING:
+    from annotated_attention.modern.biases import (
+        AlibiBias,
+        BiasedAttention,
+        BucketedBias,
+        alibi_slopes,
+        relative_buckets,
+    )
+    from annotated_attention.modern.cache import (
+        Cache,
+        KVCache,
+        PagedCache,
+        StaticCache,
+        block_later,
+    )
+    from annotated_attention.modern.cached_attention import CachedAttention
+    from annotated_attention.modern.frequencies import rotary_frequencies
+    from annotated_attention.modern.grouped import (
+        GroupedQueryAttention,
+        group_heads,
+        repeat_heads,
+    )
+    from annotated_attention.modern.latent import LatentAttention
+    from annotated_attention.modern.rotary import (
+        RotaryAttention,
+        RotaryEmbedding,
+        half_to_interleaved,
+        interleaved_to_half,
+        rotate,
+    )
+
+__all__ = [
+    "AlibiBias",
+    "BiasedAttention",
+    "BucketedBias",
+    "Cache",
+    "CachedAttention",
+    "GroupedQueryAttention",
+    "KVCache",
+    "LatentAttention",
+    "PagedCache",
+    "RotaryAttention",
+    "RotaryEmbedding",
+    "StaticCache",
+    "alibi_slopes",
+    "block_later",
+    "group_heads",
+    "half_to_interleaved",
+    "interleaved_to_half",
+    "relative_buckets",
+    "repeat_heads",
+    "rotary_frequencies",
+    "rotate",
+]
+
+import_lazily(__name__)

@@ -1,0 +1,403 @@
+"""Caches of keys and values: what a model that writes keeps from one token to the next.
+
+All of them have the same four members, ``append``, ``length``, ``crop`` and ``reorder``. None asks
+how many heads there are, whether keys are as wide as values, or what the numbers mean.
+"""
+
+from collections import Counter
+from itertools import chain
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from annotated_attention.checks import check_sizes
+
+
+class Cache(Protocol):
+    """What an attention asks of a cache; ``KVCache``, ``StaticCache`` and ``PagedCache`` have it.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.modern import Cache, KVCache
+        >>> def continued(cache: Cache, k: torch.Tensor, v: torch.Tensor) -> int:
+        ...     return cache.append(k, v)[0].size(-2)
+        >>> continued(KVCache(), torch.randn(2, 4, 3, 6), torch.randn(2, 4, 3, 6))
+        3
+    """
+
+    @property
+    def length(self) -> int | Tensor:
+        """How many tokens are kept, which is the position of the next one."""
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep the keys and values of n more tokens.
+
+        Args:
+            k: (b, h, n, d), where h counts the heads of the keys.
+            v: (b, h, n, d_v).
+
+        Returns:
+            Keys (b, h, m, d) and values (b, h, m, d_v): key j is that of position j.
+        """
+
+    def crop(self, length: int) -> None:
+        """Forget all tokens but the first ``length``."""
+
+    def reorder(self, index: Tensor) -> None:
+        """Let sequence i continue what was kept for sequence ``index[i]``."""
+
+    def numel(self) -> int:
+        """Count the numbers that the cache holds."""
+
+
+class KVCache:
+    """Keeps keys and values in two tensors that grow with each token.
+
+    The tensors keep their graph, so gradients flow through the cache as if there were none.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.modern import KVCache
+        >>> cache = KVCache()
+        >>> for n in (3, 1):
+        ...     k, v = cache.append(torch.randn(2, 4, n, 6), torch.randn(2, 4, n, 6))
+        >>> cache.length, k.shape
+        (4, torch.Size([2, 4, 4, 6]))
+    """
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        """How many tokens are kept, which is the position of the next one."""
+        return 0 if self.keys is None else self.keys.size(-2)
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep the keys and values of n more tokens.
+
+        Args:
+            k: (b, h, n, d), where h counts the heads of the keys.
+            v: (b, h, n, d_v).
+
+        Returns:
+            All keys so far, (b, h, m, d), and all values, (b, h, m, d_v).
+
+        Raises:
+            ValueError: other sizes than those that are kept.
+        """
+        if self.keys is not None and self.values is not None:
+            _check(k, v, self.keys, self.values)
+            k = torch.cat([self.keys, k], -2)    # (b, h, m, d)
+            v = torch.cat([self.values, v], -2)  # (b, h, m, d_v)
+        self.keys, self.values = k, v
+        return k, v
+
+    def crop(self, length: int) -> None:
+        """Forget all tokens but the first ``length``."""
+        _check_length(length)
+        if self.keys is not None and self.values is not None:
+            self.keys, self.values = self.keys[..., :length, :], self.values[..., :length, :]
+
+    def reorder(self, index: Tensor) -> None:
+        """Let sequence i continue what was kept for sequence ``index[i]``.
+
+        Args:
+            index: integers, as many as there are to be sequences; one may occur several times.
+        """
+        if self.keys is not None and self.values is not None:
+            self.keys, self.values = self.keys[index], self.values[index]
+
+    def numel(self) -> int:
+        """Count the numbers that the cache holds."""
+        kept = (self.keys, self.values)
+        return sum(x.numel() for x in kept if x is not None)
+
+
+class StaticCache:
+    """Keeps keys and values in two tensors of one size, so that ``torch.compile`` runs once.
+
+    ``append`` returns the whole tensors. Behind the last token they hold zeros, or what was
+    cropped, and **these places must be masked**: see ``block_later``. No graph is kept.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.modern import StaticCache
+        >>> cache = StaticCache(batch_size=2, num_heads=4, max_length=9, head_dim=6)
+        >>> for n in (3, 1):
+        ...     k, v = cache.append(torch.randn(2, 4, n, 6), torch.randn(2, 4, n, 6))
+        >>> cache.length, k.shape
+        (tensor(4), torch.Size([2, 4, 9, 6]))
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        num_heads: int,
+        max_length: int,
+        head_dim: int,
+        value_dim: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Reserve room for ``max_length`` tokens.
+
+        Args:
+            batch_size: b, how many sequences there are.
+            num_heads: h, the heads of the keys, where several queries may share one.
+            max_length: how many tokens fit.
+            head_dim: d, the width of a key.
+            value_dim: the width of a value; None means d.
+            device: Device of both tensors.
+            dtype: Dtype of both tensors.
+
+        Raises:
+            TypeError: a size is not an integer.
+            ValueError: a size is below 1.
+        """
+        value_dim = head_dim if value_dim is None else value_dim
+        sizes = {"batch_size": batch_size, "num_heads": num_heads, "max_length": max_length}
+        check_sizes(sizes | {"head_dim": head_dim, "value_dim": value_dim})
+        places = (batch_size, num_heads, max_length)
+        self.keys = torch.zeros(*places, head_dim, device=device, dtype=dtype)
+        self.values = torch.zeros(*places, value_dim, device=device, dtype=dtype)
+        self.length = torch.tensor(0, device=device)
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the keys and values of n more tokens behind the others.
+
+        Args:
+            k: (b, h, n, d), where h counts the heads of the keys.
+            v: (b, h, n, d_v).
+
+        Returns:
+            The whole tensors, (b, h, m, d) and (b, h, m, d_v), where m is ``max_length``. The
+            next call writes into them.
+
+        Raises:
+            ValueError: other sizes than those of the cache.
+            RuntimeError: gradients are wanted.
+            IndexError: there is no room left.
+        """
+        _check(k, v, self.keys, self.values)
+        _refuse_graph(self, k, v)
+        n = k.size(-2)
+        # A tensor, not a number: to the compiler, another number would be another program.
+        places = self.length + torch.arange(n, device=k.device)  # (n,)
+        self.keys.index_copy_(-2, places, k.to(self.keys.dtype))
+        self.values.index_copy_(-2, places, v.to(self.values.dtype))
+        self.length = self.length + n
+        return self.keys, self.values
+
+    def crop(self, length: int) -> None:
+        """Forget all tokens but the first ``length``; their numbers are overwritten later."""
+        _check_length(length)
+        self.length = self.length.clamp(max=length)
+
+    def reorder(self, index: Tensor) -> None:
+        """Let sequence i continue what was kept for sequence ``index[i]``.
+
+        Args:
+            index: (b,), integers; one may occur several times.
+
+        Raises:
+            ValueError: more or fewer sequences than there is room for.
+        """
+        if len(index) != len(self.keys):
+            raise ValueError(f"index ({len(index)}) must name {len(self.keys)} sequences")
+        self.keys.copy_(self.keys[index])
+        self.values.copy_(self.values[index])
+
+    def numel(self) -> int:
+        """Count the numbers that the cache holds, written or not."""
+        return self.keys.numel() + self.values.numel()
+
+
+class PagedCache:
+    """Keeps keys and values in pages of a pool; a table says which pages belong to a sequence.
+
+    A sequence takes a page when it needs one. Sequences that begin alike share pages, until one of
+    them writes into a page: it then gets a copy of its own. This is a teaching version: it collects
+    the pages into tensors, where an inference engine has a kernel that reads them where they are.
+    No graph is kept, and it need not compile.
+
+    Examples:
+        One sequence becomes three, which share what it has kept:
+
+        >>> import torch
+        >>> from annotated_attention.modern import PagedCache
+        >>> cache = PagedCache(num_pages=7, page_size=2, num_heads=4, head_dim=6)
+        >>> k, v = cache.append(torch.randn(1, 4, 3, 6), torch.randn(1, 4, 3, 6))
+        >>> cache.reorder(torch.tensor([0, 0, 0]))
+        >>> cache.tables
+        [[0, 1], [0, 1], [0, 1]]
+        >>> k, v = cache.append(torch.randn(3, 4, 1, 6), torch.randn(3, 4, 1, 6))
+        >>> cache.tables
+        [[0, 2], [0, 3], [0, 1]]
+
+    Source: Kwon et al. (2023), section 4.
+    """
+
+    def __init__(
+        self,
+        num_pages: int,
+        page_size: int,
+        num_heads: int,
+        head_dim: int,
+        value_dim: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Make the pool.
+
+        Args:
+            num_pages: how many pages there are, for all sequences together.
+            page_size: how many tokens fit on a page.
+            num_heads: h, the heads of the keys, where several queries may share one.
+            head_dim: d, the width of a key.
+            value_dim: the width of a value; None means d.
+            device: Device of the pool.
+            dtype: Dtype of the pool.
+
+        Raises:
+            TypeError: a size is not an integer.
+            ValueError: a size is below 1.
+        """
+        value_dim = head_dim if value_dim is None else value_dim
+        sizes = {"num_pages": num_pages, "page_size": page_size, "num_heads": num_heads}
+        check_sizes(sizes | {"head_dim": head_dim, "value_dim": value_dim})
+        places, self.page_size = (num_pages, page_size, num_heads), page_size
+        self.keys = torch.zeros(*places, head_dim, device=device, dtype=dtype)
+        self.values = torch.zeros(*places, value_dim, device=device, dtype=dtype)
+        self.tables: list[list[int]] = []  # for each sequence its pages, in order
+        self.length = 0
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the keys and values of n more tokens onto the pages of their sequences.
+
+        Args:
+            k: (b, h, n, d), where h counts the heads of the keys.
+            v: (b, h, n, d_v).
+
+        Returns:
+            All keys so far, (b, h, m, d), and all values, (b, h, m, d_v).
+
+        Raises:
+            ValueError: other sizes than those of the cache.
+            RuntimeError: gradients are wanted, or no page is free.
+        """
+        b = len(self.tables) or len(k)
+        pool = (x[:1].transpose(1, 2).expand(b, -1, -1, -1) for x in (self.keys, self.values))
+        _check(k, v, *pool)
+        _refuse_graph(self, k, v)
+        self.tables = self.tables or [[] for _ in range(b)]
+        start, end = self.length, self.length + k.size(-2)
+        # Every page that is to be written must belong to its sequence alone.
+        for table in self.tables:
+            for number in range(start // self.page_size, _pages(end, self.page_size)):
+                self._own(table, number)
+        new, every = self._places(start, end), self._places(0, end)
+        self.keys[new] = k.transpose(1, 2).to(self.keys.dtype)      # (b, n, h, d)
+        self.values[new] = v.transpose(1, 2).to(self.values.dtype)  # (b, n, h, d_v)
+        self.length = end
+        return self.keys[every].transpose(1, 2), self.values[every].transpose(1, 2)
+
+    def crop(self, length: int) -> None:
+        """Forget all tokens but the first ``length``; pages that nobody needs are free again."""
+        _check_length(length)
+        self.length = min(self.length, length)
+        pages = _pages(self.length, self.page_size)
+        self.tables = [table[:pages] for table in self.tables]
+
+    def reorder(self, index: Tensor) -> None:
+        """Let sequence i continue what was kept for sequence ``index[i]``; nothing is copied.
+
+        Args:
+            index: integers, as many as there are to be sequences; one may occur several times.
+        """
+        self.tables = [list(self.tables[i]) for i in index.tolist()]
+
+    def numel(self) -> int:
+        """Count the numbers on the pages that are in use."""
+        used = len(self._users())
+        return used * (self.keys[0].numel() + self.values[0].numel())
+
+    def _users(self) -> Counter[int]:
+        """Count the sequences that each page in use belongs to."""
+        return Counter(chain.from_iterable(self.tables))
+
+    def _own(self, table: list[int], number: int) -> None:
+        """Let a sequence have its page ``number`` for itself: a new one, or a copy."""
+        users = self._users()
+        if number < len(table) and users[table[number]] == 1:
+            return
+        free = next((page for page in range(len(self.keys)) if page not in users), None)
+        if free is None:
+            raise RuntimeError(f"all {len(self.keys)} pages are in use")
+        if number < len(table):
+            for pool in (self.keys, self.values):
+                pool[free] = pool[table[number]]
+        table[number : number + 1] = [free]
+
+    def _places(self, start: int, end: int) -> tuple[Tensor, Tensor]:
+        """Give the page, (b, m), and the place on it, (m,), of the tokens from start to end."""
+        tokens = torch.arange(start, end, device=self.keys.device)          # (m,)
+        pages = torch.tensor(self.tables, device=self.keys.device)          # (b, p)
+        return pages[:, tokens // self.page_size], tokens % self.page_size  # (b, m), (m,)
+
+
+def block_later(positions: Tensor, m: int) -> Tensor:
+    """Block key j for a query at position p when j > p: neither the future nor what is not written.
+
+    Args:
+        positions: (n,), integers, the positions of the queries.
+        m: how many keys there are; key j is at position j.
+
+    Returns:
+        blocked, (n, m). If the queries are the last n of m tokens, the diagonal ends in the
+        **lower right** corner; ``block_future`` begins it in the upper left one.
+
+    Examples:
+        Three tokens are kept, and two more come:
+
+        >>> import torch
+        >>> from annotated_attention.modern import block_later
+        >>> block_later(3 + torch.arange(2), m=5)
+        tensor([[False, False, False, False,  True],
+                [False, False, False, False, False]])
+    """
+    return torch.arange(m, device=positions.device) > positions[:, None]  # (n, m)
+
+
+def _check(k: Tensor, v: Tensor, keys: Tensor, values: Tensor) -> None:
+    """Refuse what does not fit what is kept: all axes but that of the tokens, -2, must be equal."""
+    for name, x, kept in (("k", k, keys), ("v", v, values)):
+        if (*x.shape[:-2], *x.shape[-1:]) != (*kept.shape[:-2], *kept.shape[-1:]):
+            raise ValueError(
+                f"{name} {tuple(x.shape)} must have the shape of what is kept, "
+                f"{tuple(kept.shape)}, on all axes but -2"
+            )
+    if k.size(-2) != v.size(-2):
+        raise ValueError(f"v's length ({v.size(-2)}) must equal k's length ({k.size(-2)})")
+
+
+def _pages(length: int, page_size: int) -> int:
+    """Count the pages that so many tokens need; the last may be full in part."""
+    return -(-length // page_size)
+
+
+def _check_length(length: int) -> None:
+    """Refuse a length below zero, which would be read from the end."""
+    if length < 0:
+        raise ValueError(f"length ({length}) must not be negative")
+
+
+def _refuse_graph(cache: Cache, k: Tensor, v: Tensor) -> None:
+    """Refuse to write over numbers that a backward pass would need."""
+    if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
+        raise RuntimeError(
+            f"{type(cache).__name__} keeps no graph: use torch.no_grad(), or KVCache"
+        )

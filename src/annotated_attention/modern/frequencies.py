@@ -1,0 +1,195 @@
+"""How fast each pair of a rotary embedding turns, also where it is scaled for long sequences."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from annotated_attention.checks import check_sizes
+
+_ORIGINAL = "original_max_position_embeddings"
+# What each type needs, and what it may have besides; the names are those of checkpoints.
+_NEEDS = {
+    "default": (),
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "yarn": (_ORIGINAL,),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", _ORIGINAL),
+}
+_YARN = ("factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
+_MAY_HAVE = {"yarn": (*_YARN, "truncate")}
+
+
+def rotary_frequencies(
+    head_dim: int,
+    *,
+    base: float = 10000.0,
+    scaling: Mapping[str, Any] | None = None,
+    max_length: int | None = None,
+    length: int | Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> tuple[Tensor, float]:
+    """Say by what angle each pair of features turns per position.
+
+    Without ``scaling``, pair i turns by base^(-2i / d). ``scaling`` is a dictionary with a
+    ``rope_type`` and the settings of that type, as a checkpoint's ``config.json`` has it:
+
+    - ``"linear"``: every angle is divided by ``factor``.
+    - ``"dynamic"``: the base grows with the length of the sequence, from ``max_length`` on.
+    - ``"yarn"``: pairs that turn many times within the trained length stay as they are, slow
+      ones are divided by ``factor``, and those between are mixed. Cosines and sines get a factor.
+    - ``"llama3"``: as YaRN, with wavelengths as bounds, mixed in another way, without that factor.
+
+    Args:
+        head_dim: d, the width of one head; even.
+        base: the first pair turns by 1, the others ever less, the last by about 1 / base.
+        scaling: how the frequencies change for long sequences; None means not at all.
+        max_length: the length that the model was trained for. ``"dynamic"`` needs it, and
+            ``"yarn"`` without ``factor``.
+        length: the length of the sequence, which only ``"dynamic"`` asks for; None means
+            ``max_length``.
+        dtype: Dtype of the frequencies.
+        device: Device of the frequencies.
+
+    Returns:
+        The frequencies, one for each of the d / 2 pairs, and the factor for cosines and sines,
+        which is 1 in all types but YaRN.
+
+    Raises:
+        TypeError: a size is not an integer, or ``base`` is not a number.
+        ValueError: settings that do not fit; the message names them.
+
+    Examples:
+        >>> from annotated_attention.modern import rotary_frequencies
+        >>> rotary_frequencies(6, base=1000.0)
+        (tensor([1.0000, 0.1000, 0.0100]), 1.0)
+        >>> rotary_frequencies(6, base=1000.0, scaling={"rope_type": "linear", "factor": 4})
+        (tensor([0.2500, 0.0250, 0.0025]), 1.0)
+
+    Source: Su et al. (2021), section 3.2.2; for the types Chen et al. (2023); Peng et al. (2023),
+    section 3; the function ``apply_scaling`` in Meta's code for Llama 3.1.
+    """
+    check_frequencies(head_dim, base, scaling, max_length)
+    settings = dict(scaling or {})
+    kind = settings.pop("rope_type", "default")
+    from_base: float | Tensor = base
+    if kind == "dynamic":
+        assert max_length is not None  # or it would have been refused
+        longest = torch.as_tensor(max_length if length is None else length, device=device)
+        growth = settings["factor"] * (longest.clamp(min=max_length) / max_length - 1) + 1  # ()
+        from_base = base * growth.to(dtype) ** (head_dim / (head_dim - 2))                  # ()
+    feature = torch.arange(0, head_dim, 2, device=device).to(dtype)  # (r,)
+    frequencies = 1 / from_base ** (feature / head_dim)              # (r,)
+    if kind == "linear":
+        return frequencies / settings["factor"], 1.0
+    if kind == "llama3":
+        return _llama3(frequencies, settings), 1.0
+    if kind == "yarn":
+        if settings.get("factor") is None:
+            assert max_length is not None
+            settings["factor"] = max_length / settings[_ORIGINAL]
+        return _yarn(frequencies, base, settings), _yarn_factor(settings)
+    return frequencies, 1.0
+
+
+def _llama3(frequencies: Tensor, settings: Mapping[str, Any]) -> Tensor:
+    """Divide the slow frequencies by ``factor``; see how often each turns in the trained length.
+
+    Args:
+        frequencies: (r,), one per pair.
+        settings: those of ``"llama3"``.
+
+    Returns:
+        (r,), scaled.
+    """
+    low, high = settings["low_freq_factor"], settings["high_freq_factor"]
+    turns = settings[_ORIGINAL] * frequencies / (2 * math.pi)      # (r,)
+    kept = ((turns - low) / (high - low)).clamp(0, 1)              # (r,)
+    return frequencies * (kept + (1 - kept) / settings["factor"])  # (r,)
+
+
+def _yarn(frequencies: Tensor, base: float, settings: Mapping[str, Any]) -> Tensor:
+    """Divide the slow frequencies by ``factor``, with a ramp over the numbers of the pairs.
+
+    Args:
+        frequencies: (r,), one per pair.
+        base: as it was for the frequencies.
+        settings: those of ``"yarn"``.
+
+    Returns:
+        (r,), scaled.
+    """
+    d = 2 * frequencies.size(0)
+
+    def pair_that_turns(times: float) -> float:
+        """Solve base^(-2i / d) · length = 2π · times for i."""
+        return d * math.log(settings[_ORIGINAL] / (times * 2 * math.pi)) / (2 * math.log(base))
+
+    first = pair_that_turns(settings.get("beta_fast") or 32)
+    last = pair_that_turns(settings.get("beta_slow") or 1)
+    if settings.get("truncate", True):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, d - 1)
+    last += 0.001 if first == last else 0
+    pair = torch.arange(d // 2, device=frequencies.device).to(frequencies.dtype)  # (r,)
+    kept = 1 - ((pair - first) / (last - first)).clamp(0, 1)                      # (r,)
+    return frequencies * (kept + (1 - kept) / settings["factor"])                 # (r,)
+
+
+def _yarn_factor(settings: Mapping[str, Any]) -> float:
+    """Give the factor for cosines and sines; the scores grow by its square."""
+    if settings.get("attention_factor") is not None:
+        return float(settings["attention_factor"])
+
+    def growth(slope: float) -> float:
+        return 0.1 * slope * math.log(settings["factor"]) + 1 if settings["factor"] > 1 else 1.0
+
+    above, below = settings.get("mscale"), settings.get("mscale_all_dim")
+    return growth(above) / growth(below) if above and below else growth(1)
+
+
+def check_frequencies(
+    head_dim: int, base: float, scaling: Mapping[str, Any] | None, max_length: int | None
+) -> None:
+    """Refuse settings that give no frequencies; the arguments are ``rotary_frequencies``'s.
+
+    Raises:
+        TypeError: a size is not an integer, or ``base`` is not a number.
+        ValueError: settings that do not fit; the message names them.
+
+    Examples:
+        >>> from annotated_attention.modern.frequencies import check_frequencies
+        >>> check_frequencies(7, base=10000.0, scaling=None, max_length=None)
+        Traceback (most recent call last):
+            ...
+        ValueError: head_dim (7) must be even: each pair has two features
+    """
+    longest = {} if max_length is None else {"max_length": max_length}
+    check_sizes({"head_dim": head_dim, **longest})
+    if head_dim % 2:
+        raise ValueError(f"head_dim ({head_dim}) must be even: each pair has two features")
+    if not isinstance(base, int | float) or isinstance(base, bool):
+        raise TypeError(f"base ({base!r}) must be a number")
+    if base <= 1:
+        raise ValueError(f"base ({base}) must be above 1")
+    if scaling is not None:
+        _check_scaling(dict(scaling), head_dim, max_length)
+
+
+def _check_scaling(settings: dict[str, Any], head_dim: int, max_length: int | None) -> None:
+    """Refuse a type that is not known, and settings that it lacks or does not know."""
+    kind = settings.pop("rope_type", None)
+    if kind not in _NEEDS:
+        raise ValueError(f"scaling's rope_type ({kind!r}) must be one of {', '.join(_NEEDS)}")
+    needs, given = _NEEDS[kind], {name for name, x in settings.items() if x is not None}
+    if missing := [name for name in needs if name not in given]:
+        raise ValueError(f"scaling of rope_type {kind!r} must have {', '.join(missing)}")
+    if unknown := sorted(given - {*needs, *_MAY_HAVE.get(kind, ())}):
+        raise ValueError(f"scaling of rope_type {kind!r} must not have {', '.join(unknown)}")
+    if max_length is None and (kind == "dynamic" or (kind == "yarn" and "factor" not in given)):
+        raise ValueError(f"max_length (None) must be given for scaling {settings!r} of {kind!r}")
+    if kind == "dynamic" and head_dim < 4:
+        raise ValueError(f"head_dim ({head_dim}) must be at least 4 for rope_type 'dynamic'")

@@ -1,0 +1,242 @@
+"""Latent attention: one narrow vector per token is kept, and every head makes its keys from it."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from annotated_attention.attention import scaled_dot_product_attention
+from annotated_attention.checks import check_dropout, check_masks, check_sequences, check_sizes
+from annotated_attention.heads import merge_heads, split_heads
+from annotated_attention.masks import merge_masks, padding_to_heads
+from annotated_attention.modern.cache import Cache, block_later
+from annotated_attention.modern.rotary import RotaryEmbedding
+
+
+class LatentAttention(nn.Module):
+    """Causal self-attention whose keys and values are made from one narrow vector per token.
+
+    ``kv_down`` compresses a token to its **latent**, c numbers, and to a key of r numbers that
+    turns with the position and that all heads share. These c + r numbers are all that a cache
+    keeps. ``k_up`` and ``v_up`` make each head's keys and values from the latent. A head's score is
+    the product of d features from the latent plus the product of r features that turn.
+
+    There are two ways to compute it, with equal results. The plain form makes keys and values for
+    all heads. The absorbed form multiplies ``k_up`` into the queries and ``v_up`` into the output
+    instead, so that the latents themselves serve as keys and as values: multi-query attention
+    with keys of c + r numbers. The plain form takes fewer FLOPs where there are many queries, as
+    in training; the absorbed form does where one query meets many keys.
+
+    Examples:
+        Five tokens at once, and the same in chunks of 3 and 2, with 8 + 2 numbers kept for each:
+
+        >>> import torch
+        >>> from annotated_attention.modern import KVCache, LatentAttention
+        >>> attention = LatentAttention(24, 4, latent_dim=8, rotary_dim=2, batch_first=True)
+        >>> x, cache = torch.randn(2, 5, 24), KVCache()
+        >>> chunks = [attention(part, cache, absorb=True)[0] for part in x.split([3, 2], dim=1)]
+        >>> torch.testing.assert_close(torch.cat(chunks, dim=1), attention(x)[0])
+        >>> cache.numel() // (2 * 5)
+        10
+
+    Source: DeepSeek-AI (2024), section 2.1.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        latent_dim: int,
+        rotary_dim: int,
+        *,
+        head_dim: int | None = None,
+        value_dim: int | None = None,
+        query_latent_dim: int | None = None,
+        dropout: float = 0.0,
+        batch_first: bool = False,
+        rotary: Callable[[Tensor, Tensor], Tensor] | None = None,
+        scale: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Create the parameters; no projection has a bias.
+
+        Args:
+            embed_dim: e, the width of the tokens.
+            num_heads: h; must divide ``embed_dim`` where ``head_dim`` is None.
+            latent_dim: c, the width of the latent.
+            rotary_dim: r, the width of the shared key that turns; even.
+            head_dim: d, how many of a head's features come from the latent; None means e / h.
+            value_dim: the width of a head's values; None means d.
+            query_latent_dim: compress queries, too, to so many numbers; None compresses them not.
+            dropout: probability of zeroing a weight in training.
+            batch_first: input and output are (b, n, e) instead of (n, b, e).
+            rotary: turns queries and keys by their positions; None means a ``RotaryEmbedding`` of
+                r features in the layout ``"interleaved"``, as DeepSeek's checkpoints have it.
+            scale: factor on the scores; None means 1 / sqrt(d + r).
+            device: Device of the parameters.
+            dtype: Dtype of the parameters.
+
+        Raises:
+            TypeError: a setting of the wrong type.
+            ValueError: a size below 1 or one that does not fit.
+        """
+        super().__init__()
+        sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "latent_dim": latent_dim}
+        check_sizes(sizes | {"rotary_dim": rotary_dim})
+        if head_dim is None and embed_dim % num_heads:
+            raise ValueError(
+                f"embed_dim ({embed_dim}) must be divisible by num_heads ({num_heads}), "
+                f"or head_dim must be given"
+            )
+        d = embed_dim // num_heads if head_dim is None else head_dim
+        d_v = d if value_dim is None else value_dim
+        e, h, c, r = embed_dim, num_heads, latent_dim, rotary_dim
+        wide = c if query_latent_dim is None else query_latent_dim
+        check_sizes({"head_dim": d, "value_dim": d_v, "query_latent_dim": wide})
+        check_dropout(dropout)
+        self.embed_dim, self.num_heads, self.latent_dim, self.rotary_dim = e, h, c, r
+        self.head_dim, self.value_dim = d, d_v
+        self.dropout, self.batch_first = dropout, batch_first
+        self.scale = 1 / math.sqrt(d + r) if scale is None else scale
+        self.rotary = RotaryEmbedding(r, layout="interleaved") if rotary is None else rotary
+
+        def linear(inputs: int, outputs: int) -> nn.Linear:
+            return nn.Linear(inputs, outputs, bias=False, device=device, dtype=dtype)
+
+        def norm(width: int) -> nn.RMSNorm:
+            return _Norm(width, eps=1e-6, device=device, dtype=dtype)
+
+        compressed = query_latent_dim is not None
+        self.q_down = nn.Sequential(linear(e, wide), norm(wide)) if compressed else nn.Identity()
+        self.q_up = linear(wide if compressed else e, h * (d + r))
+        self.kv_down, self.kv_norm = linear(e, c + r), norm(c)
+        self.k_up, self.v_up = linear(c, h * d), linear(c, h * d_v)
+        self.out_proj = linear(h * d_v, e)
+
+    def forward(
+        self,
+        x: Tensor,
+        cache: Cache | None = None,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = False,
+        absorb: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend from each token to itself and to those before it, also those in the cache.
+
+        Args:
+            x: the new tokens: (n, b, e); with ``batch_first`` (b, n, e); without a batch (n, e).
+            cache: keeps the latents and turned keys of these tokens; None keeps nothing.
+            key_padding_mask: which keys no query may see, (b, m), with a column for each key that
+                the cache returns. Boolean, True = blocked; or floating point, added to the scores.
+            need_weights: also return the weights.
+            absorb: compute the absorbed form instead of the plain one.
+
+        Returns:
+            The output, in the layout of ``x``, and the weights of each head, (b, h, n, m), without
+            b if there is no batch; or None.
+
+        Raises:
+            TypeError: no tensor, or a dtype that does not fit.
+            ValueError: a shape or a device that does not fit, or what the cache refuses.
+        """
+        check_sequences({"x": x}, [self.embed_dim], self.batch_first, self.out_proj.weight)
+        tokens = x if self.batch_first or x.dim() == 2 else x.transpose(0, 1)
+        tokens = tokens if x.dim() == 3 else tokens[None]                   # (b, n, e)
+        # The new tokens stand behind those that are kept.
+        start = 0 if cache is None else cache.length
+        positions = start + torch.arange(tokens.size(1), device=x.device)   # (n,)
+        q, q_turned = self.queries(tokens, positions)
+        latent, k_turned = self.compress(tokens, positions)
+        if cache is not None:
+            latent, k_turned = cache.append(latent, k_turned)
+        later = block_later(positions, latent.size(-2))                     # (n, m)
+        keys = latent[:, 0] if x.dim() == 3 else latent[0, 0]
+        check_masks(None, key_padding_mask, keys, keys, self.num_heads, batch_first=True)
+        blocked, bias = merge_masks(later, padding_to_heads(key_padding_mask), dtype=q.dtype)
+        masks = {"blocked": blocked, "bias": bias, "need_weights": need_weights}
+        form = self.attend_absorbed if absorb else self.attend_plainly
+        heads, weights = form(q, q_turned, latent, k_turned, **masks)
+        output = self.out_proj(merge_heads(heads))                          # (b, n, e)
+        if x.dim() == 2:
+            return output[0], None if weights is None else weights[0]
+        return output if self.batch_first else output.transpose(0, 1), weights
+
+    def queries(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Make the queries of each head in two parts: one for the latents, and one that turns.
+
+        Args:
+            x: (b, n, e), the tokens.
+            positions: (n,), where they stand.
+        """
+        both = split_heads(self.q_up(self.q_down(x)), self.num_heads)
+        q, turning = both.split([self.head_dim, self.rotary_dim], -1)
+        return q, self.rotary(turning, positions)
+
+    def compress(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Make what is kept of each token: its latent, and the turned key that all heads share.
+
+        Args:
+            x: (b, n, e), the tokens.
+            positions: (n,), where they stand.
+
+        Returns:
+            The latents, (b, 1, n, c), and the keys, (b, 1, n, r), as a cache takes them.
+        """
+        both = self.kv_down(x)[:, None]
+        latent, turning = both.split([self.latent_dim, self.rotary_dim], -1)
+        return self.kv_norm(latent), self.rotary(turning, positions)
+
+    def attend_plainly(
+        self, q: Tensor, q_turned: Tensor, latent: Tensor, k_turned: Tensor, **masks: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Make keys and values for all heads from the latents, and attend.
+
+        Args:
+            q: (b, h, n, d), from ``queries``.
+            q_turned: (b, h, n, r), from ``queries``.
+            latent: (b, 1, m, c), from ``compress`` or a cache.
+            k_turned: (b, 1, m, r), from ``compress`` or a cache.
+            **masks: ``blocked``, ``bias`` and ``need_weights`` of ``scaled_dot_product_attention``.
+
+        Returns:
+            The heads' outputs, (b, h, n, d_v), and the weights, (b, h, n, m), or None.
+        """
+        k = split_heads(self.k_up(latent[:, 0]), self.num_heads)    # (b, h, m, d)
+        v = split_heads(self.v_up(latent[:, 0]), self.num_heads)    # (b, h, m, d_v)
+        shared = k_turned.expand(-1, self.num_heads, -1, -1)        # (b, h, m, r)
+        q, k = torch.cat([q, q_turned], -1), torch.cat([k, shared], -1)
+        return self._attend(q, k, v, **masks)
+
+    def attend_absorbed(
+        self, q: Tensor, q_turned: Tensor, latent: Tensor, k_turned: Tensor, **masks: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Bring the queries to the latents instead, and attend to the latents themselves.
+
+        The arguments and results are those of ``attend_plainly``.
+        """
+        k_up = self.k_up.weight.unflatten(0, (self.num_heads, -1))  # (h, d, c)
+        v_up = self.v_up.weight.unflatten(0, (self.num_heads, -1))  # (h, d_v, c)
+        q = torch.cat([q @ k_up.to(q.dtype), q_turned], -1)         # (b, h, n, c + r)
+        k = torch.cat([latent, k_turned], -1)                       # (b, 1, m, c + r)
+        mixed, weights = self._attend(q, k, latent, **masks)
+        heads = mixed @ v_up.mT.to(mixed.dtype)                     # (b, h, n, d_v)
+        return heads, weights
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, **masks: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend with this module's scale and dropout."""
+        dropout_p = self.dropout if self.training else 0.0
+        return scaled_dot_product_attention(
+            q, k, v, scale=self.scale, dropout_p=dropout_p, **masks
+        )
+
+
+class _Norm(nn.RMSNorm):
+    """PyTorch's norm, which under autocast warns about a weight of another dtype."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype)).to(x.dtype)

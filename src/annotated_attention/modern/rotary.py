@@ -1,0 +1,293 @@
+"""Rotary positions: queries and keys turn with their position, so scores depend on distances."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from annotated_attention.checks import check_nothing_appended
+from annotated_attention.modern.frequencies import check_frequencies, rotary_frequencies
+from annotated_attention.multihead import MultiheadAttention
+
+LAYOUTS = ("half", "interleaved")
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, layout: str = "half") -> Tensor:
+    """Turn each pair of features by its own angle.
+
+    Args:
+        x: (..., n, d), queries or keys; d is even.
+        cos: (..., n, r), the cosines of the angles, with a column for each of the r = d / 2
+            pairs; broadcastable from the left.
+        sin: (..., n, r), the sines.
+        layout: ``"half"`` pairs feature i with feature i + d / 2, as Llama does;
+            ``"interleaved"`` pairs feature 2i with feature 2i + 1, as the paper does.
+
+    Returns:
+        (..., n, d): (a, b) becomes (a cos - b sin, b cos + a sin).
+
+    Raises:
+        ValueError: an odd d, or a ``layout`` that is neither of the two.
+
+    Examples:
+        A quarter turn takes (1, 0) to (0, 1):
+
+        >>> import torch
+        >>> from annotated_attention.modern import rotate
+        >>> x = torch.tensor([[1.0, 2.0, 0.0, 0.0]])
+        >>> rotate(x, cos=torch.zeros(1, 2), sin=torch.ones(1, 2))
+        tensor([[0., 0., 1., 2.]])
+
+    Source: Su et al. (2021), section 3.4.2, equation 34.
+    """
+    _check_layout(layout)
+    if x.size(-1) % 2:
+        raise ValueError(f"the width of x ({x.size(-1)}) must be even: each pair has two features")
+    if layout == "half":
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)  # (..., n, d)
+    a, b = x[..., 0::2], x[..., 1::2]
+    return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)  # (..., n, d)
+
+
+class RotaryEmbedding(nn.Module):
+    """Turn queries and keys with their positions, so that their scores depend on the distance.
+
+    Pair i of a head turns by position · base^(-2i / d). It has no parameters and no buffers: the
+    angles are computed from the settings, at least in float32, whatever dtype the model is in.
+    In bfloat16, positions from 256 on would be rounded together.
+
+    Examples:
+        The score of one query and one key, both moved by 100 positions, stays:
+
+        >>> import torch
+        >>> from annotated_attention.modern import RotaryEmbedding
+        >>> rotary = RotaryEmbedding(head_dim=6)
+        >>> q, k = torch.randn(1, 6), torch.randn(1, 6)
+        >>> near = rotary(q, torch.tensor([3])) @ rotary(k, torch.tensor([1])).mT
+        >>> far = rotary(q, torch.tensor([103])) @ rotary(k, torch.tensor([101])).mT
+        >>> torch.allclose(near, far, atol=1e-4)
+        True
+
+    Source: Su et al. (2021), section 3.2.2.
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        base: float = 10000.0,
+        layout: str = "half",
+        scaling: Mapping[str, Any] | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        """Keep the settings.
+
+        Args:
+            head_dim: d, the width of one head; even.
+            base: the pairs turn by 1, then ever less, down to about 1 / base per position.
+            layout: which features form a pair, see ``rotate``.
+            scaling: how the frequencies change for long sequences, see ``rotary_frequencies``.
+            max_length: the length that the model was trained for, where ``scaling`` needs it.
+
+        Raises:
+            TypeError: a size is not an integer, or ``base`` is not a number.
+            ValueError: settings that do not fit; the message names them.
+        """
+        super().__init__()
+        _check_layout(layout)
+        check_frequencies(head_dim, base, scaling, max_length)
+        self.head_dim, self.base, self.layout = head_dim, base, layout
+        self.scaling, self.max_length = None if scaling is None else dict(scaling), max_length
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Turn each row by its position.
+
+        Args:
+            x: queries or keys, (..., n, d).
+            positions: (n,) or (b, n), counted from 0; with b, each sample of (b, ..., n, d) has
+                its own.
+
+        Returns:
+            (..., n, d), in the dtype of ``x``.
+
+        Raises:
+            ValueError: ``x`` is not ``head_dim`` wide, or ``positions`` do not fit ``x``.
+        """
+        self._check(x, positions)
+        cos, sin = self.angles(positions, torch.promote_types(x.dtype, torch.float32))
+        for _ in range(x.dim() - cos.dim() if positions.dim() == 2 else 0):
+            cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)  # the heads of a sample share positions
+        return rotate(x, cos.to(x.dtype), sin.to(x.dtype), self.layout)  # (..., n, d)
+
+    def angles(
+        self, positions: Tensor, dtype: torch.dtype = torch.float32
+    ) -> tuple[Tensor, Tensor]:
+        """Give the cosine and the sine of every angle, as ``rotate`` takes them.
+
+        Args:
+            positions: (..., n), counted from 0.
+            dtype: Dtype of the angles.
+
+        Returns:
+            Cosines and sines, (..., n, r) each, with a column for each of the r = d / 2 pairs;
+            times YaRN's factor if ``scaling`` is of that type.
+        """
+        dynamic = (self.scaling or {}).get("rope_type") == "dynamic"
+        frequencies, factor = rotary_frequencies(
+            self.head_dim, base=self.base, scaling=self.scaling, max_length=self.max_length,
+            length=positions.max() + 1 if dynamic else None, dtype=dtype, device=positions.device,
+        )
+        angle = positions[..., None].to(dtype) * frequencies  # (..., n, r)
+        return angle.cos() * factor, angle.sin() * factor     # (..., n, r)
+
+    def extra_repr(self) -> str:
+        """Name the settings where the module is printed."""
+        return f"head_dim={self.head_dim}, base={self.base}, layout={self.layout!r}"
+
+    def _check(self, x: Tensor, positions: Tensor) -> None:
+        """Refuse what does not fit."""
+        if x.dim() < 2 or x.size(-1) != self.head_dim:
+            raise ValueError(
+                f"x must have shape (..., n, {self.head_dim}), got {tuple(x.shape)}"
+            )
+        n, given = x.size(-2), tuple(positions.shape)
+        if given != (n,) and (x.dim() < 3 or given != (x.size(0), n)):
+            raise ValueError(
+                f"positions {given} must have shape (n,) = ({n},), or (b, n) for x of shape "
+                f"(b, ..., n, d), got x of shape {tuple(x.shape)}"
+            )
+
+
+class RotaryAttention(MultiheadAttention):
+    """The final class, with queries and keys that turn with their positions.
+
+    Positions are counted from 0 on both sides. Values do not turn. The parameters are those of
+    the final class: a rotation has none.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.modern import RotaryAttention
+        >>> attention = RotaryAttention(24, 4, batch_first=True, layout="interleaved")
+        >>> x = torch.randn(2, 5, 24)
+        >>> attention(x, x, x, is_causal=True)[1].shape
+        torch.Size([2, 5, 5])
+
+    Source: Su et al. (2021), section 3.2.2, equation 16.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *args: Any,
+        base: float = 10000.0,
+        layout: str = "half",
+        scaling: Mapping[str, Any] | None = None,
+        max_length: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Create the parameters of the final class, and the rotation.
+
+        Args:
+            embed_dim: e, the width of the queries and of the output.
+            num_heads: h; the width of a head, e / h, must be even.
+            *args: further arguments of the final class, by position.
+            base: see ``RotaryEmbedding``.
+            layout: see ``RotaryEmbedding``.
+            scaling: see ``RotaryEmbedding``.
+            max_length: see ``RotaryEmbedding``.
+            **options: further arguments of the final class.
+
+        Raises:
+            TypeError: as the final class and ``RotaryEmbedding``.
+            ValueError: as these two; also keys that would be appended, which have no position.
+        """
+        super().__init__(embed_dim, num_heads, *args, **options)
+        check_nothing_appended(self.bias_k is not None, self.add_zero_attn)
+        self.rotary = RotaryEmbedding(
+            self.head_dim, base=base, layout=layout, scaling=scaling, max_length=max_length
+        )
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, **options: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Turn queries and keys, then attend as the final class does.
+
+        Args:
+            q: (b, h, n, d), the projected queries of each head.
+            k: (b, h, m, d), the projected keys.
+            v: (b, h, m, d), the projected values.
+            **options: masks, and whether the weights are asked for.
+
+        Returns:
+            The heads' outputs, (b, h, n, d), and the weights, (b, h, n, m), or None.
+        """
+        q = self.rotary(q, torch.arange(q.size(-2), device=q.device))  # (b, h, n, d)
+        k = self.rotary(k, torch.arange(k.size(-2), device=k.device))  # (b, h, m, d)
+        return super().attend(q, k, v, **options)
+
+
+def interleaved_to_half(weight: Tensor, num_heads: int) -> Tensor:
+    """Reorder the rows of W_Q or W_K from pairs side by side to pairs half a head apart.
+
+    Args:
+        weight: W_Q or W_K as ``torch.nn.Linear`` keeps it, one row per feature of the queries, or
+            its bias; the first axis is h * d long. W_V and W_O stay as they are.
+        num_heads: h; for keys that several heads share, the number of heads of the keys.
+
+    Returns:
+        The same rows in another order: within each head first the even ones, then the odd ones.
+
+    Raises:
+        ValueError: the first axis cannot be split into ``num_heads`` heads of even width.
+
+    Examples:
+        One head of width 6:
+
+        >>> import torch
+        >>> from annotated_attention.modern import interleaved_to_half
+        >>> interleaved_to_half(torch.arange(6), num_heads=1)
+        tensor([0, 2, 4, 1, 3, 5])
+    """
+    _check_rows(weight, num_heads)
+    return weight.unflatten(0, (num_heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+
+
+def half_to_interleaved(weight: Tensor, num_heads: int) -> Tensor:
+    """Reorder the rows of W_Q or W_K the other way, the inverse of ``interleaved_to_half``.
+
+    Args:
+        weight: W_Q or W_K as ``torch.nn.Linear`` keeps it, or its bias.
+        num_heads: h.
+
+    Returns:
+        The same rows in another order: rows i and i + d / 2 of each head now follow each other.
+
+    Raises:
+        ValueError: the first axis cannot be split into ``num_heads`` heads of even width.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.modern import half_to_interleaved
+        >>> half_to_interleaved(torch.arange(6), num_heads=1)
+        tensor([0, 3, 1, 4, 2, 5])
+    """
+    _check_rows(weight, num_heads)
+    return weight.unflatten(0, (num_heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+
+
+def _check_rows(weight: Tensor, num_heads: int) -> None:
+    """Refuse rows that do not make heads of even width."""
+    if num_heads < 1 or weight.dim() == 0 or weight.size(0) % (2 * num_heads):
+        raise ValueError(
+            f"the first axis of weight {tuple(weight.shape)} must be divisible by "
+            f"2 * num_heads ({2 * num_heads})"
+        )
+
+
+def _check_layout(layout: str) -> None:
+    """Refuse a layout that is neither of the two."""
+    if layout not in LAYOUTS:
+        raise ValueError(f'layout ({layout!r}) must be "half" or "interleaved"')

@@ -1,0 +1,241 @@
+"""Latent attention equals DeepSeek's; its two forms are equal, with and without a cache."""
+
+import copy
+
+import pytest
+import torch
+
+from annotated_attention.modern import (
+    KVCache,
+    LatentAttention,
+    PagedCache,
+    RotaryEmbedding,
+    StaticCache,
+)
+
+B, N, H, C, R, D, DV, E, QC = 2, 5, 3, 8, 4, 6, 10, 21, 7
+ABSORB = pytest.mark.parametrize("absorb", [False, True], ids=["plain", "absorbed"])
+NEED_WEIGHTS = pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "fused"])
+QUERIES = pytest.mark.parametrize("compressed", [None, QC], ids=["queries whole", "compressed"])
+IN_FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}  # DeepSeek's softmax and norms are
+PADDING = torch.tensor([[False] * N, [True, True, False, False, False]])
+
+
+def made(compressed=None, **options):
+    torch.manual_seed(0)
+    options = {"batch_first": True, "dtype": torch.float64, **options}
+    return LatentAttention(
+        E, H, C, R, head_dim=D, value_dim=DV, query_latent_dim=compressed, **options
+    )
+
+
+def tokens():
+    source = torch.Generator().manual_seed(1)
+    return torch.randn(B, N, E, generator=source, dtype=torch.float64, requires_grad=True)
+
+
+def gradients(output, tensors):
+    target = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
+    return torch.autograd.grad((output * target).sum(), tensors)
+
+
+def deepseek(version, compressed, **options):
+    """Make DeepSeek's attention, and give it with its own cosines and sines or angles."""
+    from transformers.models.deepseek_v2 import modeling_deepseek_v2 as v2
+    from transformers.models.deepseek_v3 import modeling_deepseek_v3 as v3
+
+    code, name = {2: (v2, "DeepseekV2"), 3: (v3, "DeepseekV3")}[version]
+    torch.manual_seed(2)
+    config = getattr(code, f"{name}Config")(
+        hidden_size=E, num_attention_heads=H, num_key_value_heads=H, kv_lora_rank=C,
+        qk_rope_head_dim=R, qk_nope_head_dim=D, v_head_dim=DV, q_lora_rank=compressed,
+        attn_implementation="eager", max_position_embeddings=64, **options,
+    )  # fmt: skip
+    module = getattr(code, f"{name}Attention")(config, 0).double().eval()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    rotary = getattr(code, f"{name}RotaryEmbedding")(config)
+    future = torch.full((N, N), -torch.inf, dtype=torch.float64).triu(1)[None, None]
+
+    def run(x):
+        return module(
+            x, attention_mask=future, position_embeddings=rotary(x, torch.arange(N)[None])
+        )[0]
+
+    return module, run
+
+
+def as_ours(state, compressed):
+    """Name DeepSeek's parameters, or their gradients, as ours."""
+    ups = state["kv_b_proj.weight"].unflatten(0, (H, D + DV))
+    named = {
+        "kv_down.weight": state["kv_a_proj_with_mqa.weight"],
+        "kv_norm.weight": state["kv_a_layernorm.weight"],
+        "k_up.weight": ups[:, :D].flatten(0, 1),
+        "v_up.weight": ups[:, D:].flatten(0, 1),
+        "out_proj.weight": state["o_proj.weight"],
+    }
+    if compressed is None:
+        return named | {"q_up.weight": state["q_proj.weight"]}
+    return named | {
+        "q_down.0.weight": state["q_a_proj.weight"],
+        "q_down.1.weight": state["q_a_layernorm.weight"],
+        "q_up.weight": state["q_b_proj.weight"],
+    }
+
+
+@ABSORB
+@QUERIES
+@pytest.mark.parametrize("version", [2, 3])
+def test_equals_deepseeks(version, compressed, absorb):
+    module, run = deepseek(version, compressed)
+    ours = made(compressed)
+    parameters = dict(module.named_parameters())
+    ours.load_state_dict(as_ours(parameters, compressed))
+    x = tokens()
+    found, expected = ours(x, absorb=absorb)[0], run(x)
+    torch.testing.assert_close(found, expected, **IN_FLOAT32)
+    mine = gradients(found, [x, *ours.parameters()])
+    theirs = gradients(expected, [x, *parameters.values()])
+    renamed = as_ours(dict(zip(parameters, theirs[1:], strict=True)), compressed)
+    torch.testing.assert_close(mine[0], theirs[0], **IN_FLOAT32)
+    for (name, _), gradient in zip(ours.named_parameters(), mine[1:], strict=True):
+        torch.testing.assert_close(gradient, renamed[name], **IN_FLOAT32)
+
+
+def test_equals_deepseeks_with_a_scaled_rotation():
+    scaling = {
+        "rope_type": "yarn", "factor": 4.0, "mscale": 1.0,
+        "mscale_all_dim": 1.0, "original_max_position_embeddings": 16,
+    }  # fmt: skip
+    module, run = deepseek(3, None, rope_parameters=scaling | {"rope_theta": 10000.0})
+    assert module.scaling != made().scale
+    rotary = RotaryEmbedding(R, layout="interleaved", scaling=scaling, max_length=64)
+    ours = made(rotary=rotary, scale=module.scaling)
+    ours.load_state_dict(as_ours(dict(module.named_parameters()), None))
+    torch.testing.assert_close(ours(tokens())[0], run(tokens()), **IN_FLOAT32)
+
+
+@QUERIES
+@NEED_WEIGHTS
+def test_both_forms_are_equal(compressed, need_weights):
+    module, x = made(compressed), tokens()
+    for masks in ({}, {"key_padding_mask": PADDING}):
+        options = {"need_weights": need_weights, **masks}
+        plain, absorbed = (module(x, absorb=absorb, **options) for absorb in (False, True))
+        torch.testing.assert_close(absorbed, plain)
+        tensors = [x, *module.parameters()]
+        torch.testing.assert_close(gradients(absorbed[0], tensors), gradients(plain[0], tensors))
+        assert (plain[1] is not None) == need_weights
+
+
+CACHES = {
+    "grows": KVCache,
+    "one size": lambda: StaticCache(B, 1, 9, C, R, dtype=torch.float64),
+    "pages": lambda: PagedCache(6, 2, 1, C, R, dtype=torch.float64),
+}
+
+
+@ABSORB
+@pytest.mark.parametrize("chunks", [[1] * N, [2, 3], [N]], ids=str)
+@pytest.mark.parametrize("kind", CACHES)
+@torch.no_grad()
+def test_a_cache_changes_nothing(kind, chunks, absorb):
+    module, x, cache = made(), tokens(), CACHES[kind]()
+    parts = [module(part, cache, absorb=absorb)[0] for part in x.split(chunks, 1)]
+    torch.testing.assert_close(torch.cat(parts, 1), module(x)[0])
+
+
+@ABSORB
+def test_gradients_pass_through_a_cache(absorb):
+    module, x, cache = made(), tokens(), KVCache()
+    parts = [module(part, cache, absorb=absorb)[0] for part in x.split([2, 3], 1)]
+    tensors = [x, *module.parameters()]
+    found = gradients(torch.cat(parts, 1), tensors)
+    torch.testing.assert_close(found, gradients(module(x)[0], tensors))
+    assert cache.numel() == B * N * (C + R)
+
+
+@ABSORB
+def test_padding_on_the_left_hides_tokens(absorb):
+    module, x = made(), tokens()
+    found, weights = module(x, None, PADDING, need_weights=True, absorb=absorb)
+    assert not weights.masked_select(PADDING[:, None, None]).any()
+    # Scores depend on distances, so the words alone give the same.
+    torch.testing.assert_close(found[1, 2:], module(x[1, 2:], absorb=absorb)[0])
+
+
+@ABSORB
+@pytest.mark.parametrize("layout", ["sequence first", "no batch"])
+def test_other_layouts(layout, absorb):
+    module, x = made(), tokens()
+    expected, weights = module(x, need_weights=True, absorb=absorb)
+    if layout == "no batch":
+        found, weight = module(x[1], need_weights=True, absorb=absorb)
+        expected, weights = expected[1], weights[1]
+    else:
+        module.batch_first = False
+        found, weight = module(x.transpose(0, 1), need_weights=True, absorb=absorb)
+        found = found.transpose(0, 1)
+    torch.testing.assert_close((found, weight), (expected, weights))
+
+
+@ABSORB
+@NEED_WEIGHTS
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_half_precision_and_autocast(dtype, autocast, absorb, need_weights):
+    module = made(QC)
+    expected = module(tokens())[0]
+    other = copy.deepcopy(module).to(torch.float32 if autocast else dtype)
+    x = tokens().to(torch.float32 if autocast else dtype)
+    with torch.autocast("cpu", dtype, enabled=autocast):
+        found = other(x, absorb=absorb, need_weights=need_weights)[0]
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=0.03)
+
+
+@ABSORB
+@torch.no_grad()
+def test_compiles_whole(absorb):
+    torch.compiler.reset()
+    module, x = made(), tokens()
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x, absorb=absorb), module(x, absorb=absorb))
+    caches = [StaticCache(B, 1, 9, C, R, dtype=torch.float64) for _ in range(2)]
+    for part in x.split([3, 2], 1):
+        found, expected = (
+            each(part, cache, absorb=absorb)
+            for each, cache in zip((compiled, module), caches, strict=True)
+        )
+        torch.testing.assert_close(found, expected)
+
+
+def test_dropout_is_applied_in_training_alone():
+    module, x = made(dropout=0.5), tokens()
+    assert not module(x)[0].equal(module(x)[0])
+    module.eval()
+    torch.testing.assert_close(module(x, need_weights=True)[0], module(x)[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "said"),
+    [
+        ((20, 3, 8, 4), ValueError, r"embed_dim \(20\) must be divisible by num_heads \(3\), or"),
+        ((20, 4, 0, 4), ValueError, r"latent_dim \(0\) must be at least 1"),
+        ((20, 4, 8, 3), ValueError, r"\(3\) must be even"),
+        ((20, 4, 8, 2.0), TypeError, r"rotary_dim \(2.0\) must be an integer"),
+    ],
+)
+def test_settings_that_do_not_fit(settings, error, said):
+    with pytest.raises(error, match=said):
+        LatentAttention(*settings)
+
+
+def test_inputs_that_do_not_fit():
+    module, cache = made(), KVCache()
+    with pytest.raises(ValueError, match=r"x's width \(19\) must be 21"):
+        module(torch.zeros(B, N, 19, dtype=torch.float64))
+    module(tokens(), cache)
+    with pytest.raises(ValueError, match=r"key_padding_mask \(2, 5\) must have shape \(b, m\)"):
+        module(tokens(), cache, PADDING)

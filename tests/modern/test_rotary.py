@@ -1,0 +1,293 @@
+"""Rotary positions: by definition, and equal to ``transformers`` on outputs and gradients."""
+
+import math
+import re
+
+import pytest
+import torch
+from torch import Tensor
+
+from annotated_attention import MultiheadAttention, block_future
+from annotated_attention.modern import (
+    RotaryAttention,
+    RotaryEmbedding,
+    half_to_interleaved,
+    interleaved_to_half,
+    rotate,
+)
+
+B, N, M, H, D = 2, 5, 7, 3, 6
+E = H * D
+LAYOUTS = pytest.mark.parametrize("layout", ["half", "interleaved"])
+
+
+def make(layout="half", dtype=None, **options):
+    torch.manual_seed(3)
+    attention = RotaryAttention(E, H, batch_first=True, layout=layout, dtype=dtype, **options)
+    for bias in (attention.in_proj_bias, attention.out_proj.bias):
+        if bias is not None:
+            torch.nn.init.normal_(bias)
+    return attention
+
+
+def inputs(n=N, dtype=None):
+    torch.manual_seed(4)
+    return torch.randn(B, n, E, dtype=dtype, requires_grad=True)
+
+
+def gradients(output: Tensor, *given: Tensor):
+    torch.manual_seed(5)
+    return torch.autograd.grad((output * torch.randn_like(output)).sum(), given)
+
+
+# By definition
+
+
+@LAYOUTS
+def test_each_pair_turns_by_its_own_angle(layout):
+    torch.manual_seed(0)
+    x = torch.randn(B, H, N, D, dtype=torch.float64)
+    positions = torch.tensor([0, 1, 4, 9, 400])
+    found = RotaryEmbedding(D, base=50.0, layout=layout)(x, positions)
+    for i in range(D // 2):
+        pair = [i, i + D // 2] if layout == "half" else [2 * i, 2 * i + 1]
+        for j, position in enumerate(positions.tolist()):
+            angle = position * 50.0 ** (-2 * i / D)
+            turn = torch.tensor(
+                [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]
+            ).double()
+            torch.testing.assert_close(
+                found[..., j, pair], x[..., j, pair] @ turn.mT, rtol=0, atol=1e-6
+            )
+
+
+@LAYOUTS
+def test_scores_depend_on_the_distance_alone(layout):
+    torch.manual_seed(0)
+    rotary = RotaryEmbedding(D, layout=layout)
+    q, k = torch.randn(H, N, D, dtype=torch.float64), torch.randn(H, M, D, dtype=torch.float64)
+    n, m = torch.arange(N), torch.arange(M)
+    scores = rotary(q, n) @ rotary(k, m).mT
+    torch.testing.assert_close(rotary(q, n + 1000) @ rotary(k, m + 1000).mT, scores)
+    assert not torch.allclose(rotary(q, n + 1) @ rotary(k, m).mT, scores, atol=0.1)
+
+
+def test_lengths_stay():
+    x = torch.randn(B, N, D)
+    turned = RotaryEmbedding(D)(x, torch.arange(N))
+    torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
+
+
+def test_positions_of_each_sample():
+    torch.manual_seed(0)
+    x = torch.randn(B, H, N, D)
+    positions = torch.randint(0, 90, (B, N))
+    rotary = RotaryEmbedding(D)
+    found = rotary(x, positions)
+    expected = torch.stack([rotary(x[i], positions[i]) for i in range(B)])
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(rotary(x[:, 0], positions), expected[:, 0])
+
+
+# The two layouts
+
+
+@pytest.mark.parametrize("shape", [(E, 7), (E,)])
+def test_there_and_back(shape):
+    weight = torch.randn(shape)
+    for one, other in [
+        (interleaved_to_half, half_to_interleaved),
+        (half_to_interleaved, interleaved_to_half),
+    ]:
+        assert not one(weight, H).equal(weight)
+        assert other(one(weight, H), H).equal(weight)
+
+
+def swapped(attention: RotaryAttention, layout: str) -> RotaryAttention:
+    """Build the same attention in the other layout."""
+    other = make(layout, dtype=torch.float64)
+    reorder = interleaved_to_half if layout == "half" else half_to_interleaved
+    with torch.no_grad():
+        for name in ("in_proj_weight", "in_proj_bias"):
+            q, k, v = getattr(attention, name).chunk(3)
+            getattr(other, name).copy_(torch.cat([reorder(q, H), reorder(k, H), v]))
+        other.out_proj.load_state_dict(attention.out_proj.state_dict())
+    return other
+
+
+@pytest.mark.parametrize("layouts", [("half", "interleaved"), ("interleaved", "half")])
+def test_reordered_rows_give_the_other_layout(layouts):
+    ours = make(layouts[0], dtype=torch.float64)
+    other = swapped(ours, layouts[1])
+    x = inputs(dtype=torch.float64)
+    found, expected = other(x, x, x, is_causal=True), ours(x, x, x, is_causal=True)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradients(found[0], x), gradients(expected[0], x))
+    other.load_state_dict(ours.state_dict())  # the rows as they were: every shape fits
+    assert not torch.allclose(other(x, x, x)[0], ours(x, x, x)[0], atol=0.01)
+
+
+# References
+
+
+@pytest.mark.parametrize("n", [1, N, 40])
+@pytest.mark.parametrize("bias", [True, False])
+def test_half_is_llama(bias, n):
+    from transformers import LlamaConfig
+    from transformers.models.llama import modeling_llama
+
+    config = LlamaConfig(
+        hidden_size=E, num_attention_heads=H, num_key_value_heads=H, attention_bias=bias,
+        rope_parameters={"rope_type": "default", "rope_theta": 700.0}, attn_implementation="eager",
+    )  # fmt: skip
+    ours, x = make(bias=bias, base=700.0), inputs(n)
+    theirs = modeling_llama.LlamaAttention(config, layer_idx=0)
+    parts = [theirs.q_proj, theirs.k_proj, theirs.v_proj]
+    fill(parts, theirs.o_proj, ours)
+    angles = modeling_llama.LlamaRotaryEmbedding(config)(x, torch.arange(n)[None])
+    mask = torch.zeros(n, n).masked_fill(block_future(n), -math.inf)
+    expected, weights = theirs(x, angles, mask)
+    agree(ours, x, parts, theirs.o_proj, expected, weights)
+
+
+@pytest.mark.parametrize("n", [1, N, 40])
+def test_interleaved_is_gptj(n):
+    from transformers import GPTJConfig
+    from transformers.models.gptj.modeling_gptj import GPTJAttention
+
+    config = GPTJConfig(n_embd=E, n_head=H, rotary_dim=D, attn_pdrop=0, resid_pdrop=0)
+    ours, x = make("interleaved", bias=False), inputs(n)
+    theirs = GPTJAttention(config, layer_idx=0)
+    parts = [theirs.q_proj, theirs.k_proj, theirs.v_proj]
+    fill(parts, theirs.out_proj, ours)
+    mask = torch.zeros(n, n).masked_fill(block_future(n), -math.inf)
+    positions = torch.arange(n).expand(B, n)
+    expected, weights = theirs(x, attention_mask=mask, position_ids=positions)
+    agree(ours, x, parts, theirs.out_proj, expected, weights)
+
+
+def fill(parts, last, ours):
+    """Give the reference our parameters."""
+    with torch.no_grad():
+        for name, packed in (("weight", ours.in_proj_weight), ("bias", ours.in_proj_bias)):
+            for part, rows in zip(parts, [] if packed is None else packed.chunk(3), strict=False):
+                getattr(part, name).copy_(rows)
+        last.load_state_dict(ours.out_proj.state_dict())
+
+
+def agree(ours, x, parts, last, expected, weights):
+    """Compare outputs, the weights of each head and the gradients of everything."""
+    found, each = ours(x, x, x, is_causal=True, average_attn_weights=False)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(each, weights)
+    fused, _ = ours(x, x, x, is_causal=True, need_weights=False)
+    torch.testing.assert_close(fused, expected)
+    in_proj, out, mine = gradients(fused, ours.in_proj_weight, ours.out_proj.weight, x)
+    rows = [part.weight for part in parts]
+    *rows, theirs_out, theirs_x = gradients(expected, *rows, last.weight, x)
+    options = {"rtol": 1e-4, "atol": 1e-4}
+    torch.testing.assert_close((mine, out), (theirs_x, theirs_out), **options)
+    torch.testing.assert_close(in_proj, torch.cat(rows), **options)
+
+
+# Dtypes, tools, errors
+
+
+def test_angles_are_exact_in_half_precision():
+    """In bfloat16 256 and 257 are one number; the angle must not be computed in it."""
+    rotary = RotaryEmbedding(D).bfloat16()
+    q, k = torch.randn(1, D).bfloat16(), torch.randn(1, D).bfloat16()
+    at = [rotary(k, torch.tensor([position])) for position in (256, 257)]
+    assert not at[0].equal(at[1])
+    for position in (3, 257, 4001):
+        found = rotary(q, torch.tensor([position]))
+        expected = rotary(q.float(), torch.tensor([position]))
+        assert found.dtype == torch.bfloat16
+        torch.testing.assert_close(found.float(), expected, rtol=0, atol=0.03)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@LAYOUTS
+def test_half_precision_and_autocast(layout, dtype):
+    ours, x = make(layout), inputs()
+    expected = ours(x, x, x)[0]
+    with torch.autocast("cpu", dtype):
+        mixed = ours(x, x, x)[0]
+    half = x.to(dtype)
+    low = ours.to(dtype)(half, half, half)[0]
+    assert low.dtype == mixed.dtype == dtype
+    for found in (low, mixed):
+        torch.testing.assert_close(found.float(), expected, rtol=0, atol=0.05)
+
+
+@LAYOUTS
+def test_without_a_batch_and_sequence_first(layout):
+    ours, x = make(layout), inputs()
+    expected = ours(x, x, x, is_causal=True)
+    alone = ours(x[1], x[1], x[1], is_causal=True)
+    torch.testing.assert_close(alone, (expected[0][1], expected[1][1]))
+    ours.batch_first, first = False, x.transpose(0, 1)
+    found = ours(first, first, first, is_causal=True)
+    torch.testing.assert_close(found, (expected[0].transpose(0, 1), expected[1]))
+
+
+SCALINGS = {
+    "none": None,
+    "dynamic": {"rope_type": "dynamic", "factor": 3.0},
+    "yarn": {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 3},
+}
+
+
+@pytest.mark.parametrize("scaling", SCALINGS.values(), ids=SCALINGS.keys())
+@LAYOUTS
+def test_compiles_whole(layout, scaling):
+    torch.compiler.reset()
+    ours, x = make(layout, scaling=scaling, max_length=3), inputs()
+    compiled = torch.compile(ours, backend="aot_eager", fullgraph=True)
+    found, expected = compiled(x, x, x, is_causal=True), ours(x, x, x, is_causal=True)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradients(found[0], x), gradients(expected[0], x))
+
+
+def test_a_checkpoint_of_the_final_class_fits():
+    ours, plain = make(), MultiheadAttention(E, H, batch_first=True)
+    plain.load_state_dict(ours.state_dict())
+    x = inputs()[:, :1]  # at position 0 nothing turns
+    torch.testing.assert_close(plain(x, x, x), ours(x, x, x))
+
+
+REFUSED = {
+    "head_dim (7) must be even": lambda: RotaryEmbedding(7),
+    "head_dim (0) must be at least 1": lambda: RotaryEmbedding(0),
+    "head_dim (3) must be even": lambda: RotaryAttention(12, 4),
+    "base (1) must be above 1": lambda: RotaryEmbedding(6, base=1),
+    'layout (\'neox\') must be "half" or "interleaved"': lambda: RotaryEmbedding(6, layout="neox"),
+    "layout (None) must be": lambda: rotate(torch.ones(1, 2), *torch.ones(2, 1, 1), layout=None),
+    "the width of x (3) must be even": lambda: rotate(torch.ones(1, 3), *torch.ones(2, 1, 1)),
+    "x must have shape (..., n, 6), got (2, 4)": (
+        lambda: RotaryEmbedding(6)(torch.ones(2, 4), torch.arange(2))
+    ),
+    "positions (3,) must have shape (n,) = (2,), or (b, n)": (
+        lambda: RotaryEmbedding(6)(torch.ones(5, 2, 6), torch.arange(3))
+    ),
+    "positions (1, 2) must have shape": (
+        lambda: RotaryEmbedding(6)(torch.ones(2, 6), torch.zeros(1, 2))
+    ),
+    "add_zero_attn must be False": (lambda: RotaryAttention(12, 2, add_zero_attn=True)),
+    "the first axis of weight (9, 4) must be divisible by 2 * num_heads (6)": (
+        lambda: interleaved_to_half(torch.ones(9, 4), 3)
+    ),
+    "the first axis of weight () must be": lambda: half_to_interleaved(torch.ones(()), 3),
+}
+
+
+@pytest.mark.parametrize(("message", "call"), REFUSED.items(), ids=REFUSED.keys())
+def test_refused_by_name(message, call):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call()
+
+
+def test_types_that_do_not_fit():
+    for options in ({"head_dim": 6.0}, {"head_dim": 6, "base": "10000"}):
+        with pytest.raises(TypeError, match=r"6.0|'10000'"):
+            RotaryEmbedding(**options)
