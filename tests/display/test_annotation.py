@@ -265,7 +265,7 @@ def test_shapes_stand_first() -> None:
     assert shapes(["x = f(1, 2)", "z = 1  # (b, n)", "z = 1  # (b, n)"]) == ["(b, n)"]
     notes = page(MultiheadAttention.forward).select(".aa-note:has(.aa-shapes)")
     found = [tag.text for note in notes for tag in note.select(".aa-shapes")]
-    assert found == ["(..., e)", "(b, h, n, d), (b, h, m, d)", "(b, h, ..., d)", "(..., e)"]
+    assert found == ["(b, h, n, d), (b, ..., m, d)", "(b, ..., d)", "(..., e)"]
     assert all(note.select(":scope > .aa-shapes + p") for note in notes)
 
 

@@ -60,10 +60,10 @@ class Past(Rotary):
 
 
 class Inside(Rotary):
-    """Keeps its cache in itself, and begins again at position 0."""
+    """Keeps its cache in itself, and never begins again."""
 
     def forward(self, x, start_pos=0):
-        past = self.kept if start_pos else None
+        past = self.kept
         places = torch.arange(start_pos, start_pos + x.size(1))
         if self.flaw == "restart":
             places -= start_pos
@@ -150,7 +150,7 @@ def parted(x):
 LAYOUTS = {
     "channel first": (Laid(lambda x: x.mT, lambda x: x.mT), layouts.channel_first),
     "images": (
-        Laid(lambda x: x.flatten(2).mT, lambda x: x.mT.unsqueeze(-1)),
+        Laid(lambda x: x.unflatten(3, (1, 1)).flatten(2).mT, lambda x: x.mT.unsqueeze(-1)),
         lambda x: layouts.channel_first(x, image=True),
     ),
     "one by one": (Laid(lambda x: x[None], lambda x: x[0]), layouts.one_by_one),
@@ -169,6 +169,14 @@ def test_layouts_with_a_mask_of_numbers(name):
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts_without_a_mask(name):
+    module, adapt = LAYOUTS[name]
+    found = report(adapters.without_mask(adapt(module)), "cross")
+    assert found.ok, str(found)
+    assert found.version == "right"
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
 def test_layouts_with_a_context_and_a_mask_of_numbers(name):
     module, adapt = LAYOUTS[name]
 
@@ -178,3 +186,10 @@ def test_layouts_with_a_context_and_a_mask_of_numbers(name):
     found = report(adapters.additive(adapt(adapters.Adapted(attend, module))), "memory")
     assert found.ok, str(found)
     assert found.results["blocked"] == "fine"
+
+
+def test_values_that_are_as_wide_as_there_are_keys_are_no_mask():
+    given = torch.randn(2, 5, 7), torch.randn(2, 7, 7), torch.randn(2, 7, 7)
+    seen = []
+    layouts.channel_first(lambda *tensors: seen.append(tensors[-1]) or tensors[0])(*given)
+    assert torch.equal(seen[0], given[-1].mT)

@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from annotated_attention.doctor import examine
+from annotated_attention.doctor import adapters, examine
+from annotated_attention.mistakes import MISTAKES
 
 E, H, D = 24, 6, 4
 
@@ -91,3 +92,16 @@ def test_everything_is_put_back():
     examine(module, embed_dim=E, num_heads=H, kind="causal")
     assert all(torch.equal(x, before[name]) for name, x in module.state_dict().items())
     assert all(x.grad is None for x in module.parameters())
+
+
+def test_heads_of_other_samples_are_no_groups():
+    """Each head moves several others there, though every head has a key of its own."""
+    module = MISTAKES["heads-of-other-samples"].version(E, H, batch_first=True)
+
+    def attend(x):
+        return module(x, x, x, is_causal=True)[0].tanh()  # so that it cannot be compared
+
+    found = examine(adapters.Adapted(attend, module), embed_dim=E, num_heads=H, kind="causal")
+    assert "samples-mixed" in found.codes or "heads-of-other-samples" in found.codes
+    assert "groups-tiled" not in found.codes
+    assert found.results["groups"] == "fine"

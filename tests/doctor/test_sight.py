@@ -456,8 +456,10 @@ def test_a_causal_mask_is_named_by_the_line_of_its_triangle(triangle, code, tmp_
 
 def test_compiled_code_is_seen_line_by_line(tmp_path):
     module = made(STYLES["packed"], tmp_path)
-    torch.compile(module, backend="aot_eager")(torch.randn(2, 3, E))  # which loads the compiler
-    found = report(torch.compile(module, backend="aot_eager"))
+    torch.compile(module, backend="aot_eager", fullgraph=True)(
+        torch.randn(2, 3, E)
+    )  # which loads the compiler
+    found = report(torch.compile(module, backend="aot_eager", fullgraph=True))
     assert "mine.py" in found.inside
 
 

@@ -381,6 +381,26 @@ def test_configurations_factories_and_functions(examine, name, kind, guessed):
     assert guessed is None or guessed in output
 
 
+def test_a_configuration_of_another_class_does_not_count(examine):
+    body = """
+    def __init__(self, config):
+        super().__init__()
+        self.make(config.model.hidden_size, config.model.heads)
+
+    def forward(self, x):
+        q, k, v = self.project(x)
+        return self.o_proj(mix(q, k, v))
+
+
+@dataclass
+class Config:
+    d_model: int = 3
+"""
+    code, output = examine(body, "--kind", "self")
+    assert code == 0, output
+    assert "hidden_size=24, heads=4" in output
+
+
 def test_everything_that_is_missing_is_asked_for_at_once(examine):
     body = """
     def __init__(self, embed_dim, num_heads, mystery, riddle):

@@ -134,7 +134,12 @@ def _variants(
     small = {
         name: (2, 2) for name in parameters if "window_size" in name or name.endswith("resolution")
     }
-    for change in (small, dict.fromkeys(small, 2)):
+    open_ones = {
+        name: Settings(options, given)
+        for name, x in first.items()
+        if role_of(name) == "config" and name not in given and not isinstance(x, Settings)
+    }  # where the configuration beside it is another one's
+    for change in (open_ones, small, dict.fromkeys(small, 2)):
         changed = {**first, **{name: x for name, x in change.items() if name not in given}}
         few = {name: x for name, x in changed.items() if name in required | {*given, *change}}
         for arguments in (changed, few):

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.doctor import conduct, demands, groups, masking, protocols, symptoms
+from annotated_attention.doctor.causes import CONDUCT, merged
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
 from annotated_attention.doctor.inside import Inside, cleared, located, named, summary
 from annotated_attention.doctor.names import KINDS
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient, raised_in
 from annotated_attention.doctor.reference import TRUSTED, compare
 from annotated_attention.doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
-from annotated_attention.mistakes import MISTAKES
 
 Test = Callable[[Patient], Iterator[Finding]]
 SYMPTOMS: dict[str, Test] = {
@@ -150,7 +150,8 @@ def examine_patient(patient: Patient, reference: Callable[..., Any] | None = Non
                 tests.compare(reference)
         tests.look(inside, diagnosis)
         tests.end(diagnosis)
-        findings = located(inside, _merged(tests, diagnosis))
+        seen = summary(inside)
+        findings = located(inside, merged(tests.findings, tests.seen, diagnosis, patient.kind))
     order = sorted(findings, key=lambda finding: finding.severity != WRONG)
     return Report(
         patient.name,
@@ -159,7 +160,7 @@ def examine_patient(patient: Patient, reference: Callable[..., Any] | None = Non
         tests.results,
         diagnosis.agreement,
         diagnosis.version,
-        summary(inside),
+        seen,
     )
 
 
@@ -301,7 +302,7 @@ class _Tests:
 
     def look(self, inside: Inside, diagnosis: Diagnosis) -> None:
         """Look inside; where the weights could be compared, only for the lines."""
-        complaints = [x for x in self.findings if x.severity == WRONG and x.test not in _CONDUCT]
+        complaints = [x for x in self.findings if x.severity == WRONG and x.test not in CONDUCT]
         if diagnosis.version != "right":
             self.seen = named(inside, complaints)
         if not diagnosis.version and all(x.severity != WRONG for x in self.seen):
@@ -327,97 +328,3 @@ class _Tests:
         if left := [name for name in SYMPTOMS if name not in asked]:
             self._not_asked[diagnosis.reason] = [*left, "reference"]
         self.not_examined = [f"{', '.join(x)}: {why}" for why, x in self._not_asked.items()]
-
-
-def _merged(tests: _Tests, diagnosis: Diagnosis) -> list[Finding]:
-    """Put causes first, each with what it explains folded under it, and say what to do."""
-    findings, named = tests.findings, diagnosis.finding
-    if diagnosis.appended:
-        findings = [_by_design(finding) for finding in findings]
-    causes = tests.seen if not diagnosis.version else []
-    if named is not None:
-        alike = (named.code, _SEEN_AS.get(named.code))
-        twin = next((x for x in tests.seen if x.code in alike), None)
-        if twin is not None:
-            named = replace(named, where=twin.where, remedy=twin.remedy)
-        causes = [replace(named, test="reference")]
-    for cause in reversed(causes):
-        wrong = cause.severity == WRONG
-        findings = _folded(cause, findings) if wrong else [*findings, cause]
-    alone = sum(finding.severity == WRONG for finding in findings) == 1
-    findings = [
-        replace(x, symptom=f"{x.symptom}; with the mask turned, nothing else is wrong")
-        if alone and x.test == "meaning" else x
-        for x in findings
-    ]  # fmt: skip
-    return [_with_remedy(finding, tests.patient.kind) for finding in findings]
-
-
-def _folded(cause: Finding, findings: list[Finding]) -> list[Finding]:
-    """Let a cause speak for the findings that follow from it."""
-    explained = [x for x in findings if x.code == cause.code or _explains(cause, x)]
-    rest = [x for x in findings if x not in explained]
-    shown = [x.symptom for x in explained if x.severity == WRONG and x.symptom]
-    symptom = cause.symptom or next(iter(shown), "")
-    symptom = symptom or "no property fails; only the outputs are not the right version's"
-    codes = [code for x in explained for code in (x.code, *x.explains) if code != cause.code]
-    explains = tuple(dict.fromkeys((*cause.explains, *codes)))
-    return [replace(cause, symptom=symptom, explains=explains), *rest]
-
-
-def _explains(cause: Finding, finding: Finding) -> bool:
-    """Tell whether a finding follows from a cause that is named."""
-    if cause.test == "reference":
-        return finding.test not in _CONDUCT
-    if cause.code == "fill-does-not-block" and finding.test in ("meaning", "half precision"):
-        return True
-    if finding.test in (*_CONDUCT, "inside"):
-        return False
-    if cause.code.startswith(_OF_SCALES):
-        return finding.test in ("prefix", "padding") and cause.code == "scale-by-length"
-    if cause.code.startswith(_OF_MASKS):
-        return finding.test in _MASKED
-    return True
-
-
-# What may look different inside, where the outputs are the same.
-_SEEN_AS = {"mask-multiplied": "fill-does-not-block"}
-_OF_SCALES = ("scale-", "no-scale")
-_OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
-_MASKED = (
-    "key order", "query order", "queries apart", "samples apart", "equal values", "blocked",
-    "future", "prefix", "padding", "alone", "fully masked rows", "answers", "visible",
-)  # fmt: skip
-# What a mistake in the computation does not explain.
-_CONDUCT = (
-    "meaning", "evaluation", "precision", "dropout", "registration", "hooks", "half precision",
-    "inputs", "training", "rotation", "cache", "window", "packing", TRUSTED,
-)  # fmt: skip
-
-
-def _by_design(finding: Finding) -> Finding:
-    if finding.code != "weights-do-not-sum-to-one":
-        return finding
-    cause = "keys are appended, and take a part of the weight"
-    return replace(finding, code="keys-appended", severity=CONVENTION, cause=cause, remedy="")
-
-
-# The way out, where it is no mistake.
-_TURN = (
-    "If its masks are meant so, turn them: `--mask allowed` in place of `--mask blocked`, or "
-    "back; in Python, put `adapters.allowed` around it."
-)
-
-
-def _with_remedy(finding: Finding, kind: str) -> Finding:
-    """Take cause and remedy from the list of mistakes."""
-    mistake = MISTAKES.get(finding.code)
-    if mistake is None:
-        return finding
-    explained = f". {mistake.explanation}" if finding.severity == WRONG else ""
-    way_out = f" {_TURN}" if finding.code == "mask-inverted" and kind != "causal" else ""
-    return replace(
-        finding,
-        cause=finding.cause or mistake.title + explained,
-        remedy=f"{finding.remedy or mistake.remedy}{way_out}",
-    )

@@ -69,7 +69,14 @@ def _moved(patient: Patient, module: nn.Module, d: int) -> dict[str, Tensor]:
     Returns:
         By name, (h, blocks): whether a block of d rows has influence on what a head gives.
     """
-    rows = projection_rows(module, ("k", "v", "kv", "qkv"), d)
+    rows = {
+        name: (x, axis)
+        for role, kinds in {"k": 1, "v": 1, "kv": 2, "qkv": 3}.items()
+        for name, (x, axis) in projection_rows(module, role, d).items()
+        if x.size(axis) < kinds * patient.num_heads * d  # else every head has rows of its own
+    }
+    if not rows:
+        return {}
     last = output_projection(module, patient.embed_dim)
     inputs = patient.draw(1)
     found: dict[str, list[Tensor]] = {name: [] for name in rows}

@@ -51,28 +51,29 @@ class Inside:
 
     Attributes:
         looks: the calls, by the name of their situation.
+        blind: the situations in which nothing can be seen.
         reason: why nothing was seen; "" if something was.
     """
 
     patient: Patient
     looks: dict[str, Look] = field(default_factory=dict)
+    blind: set[str] = field(default_factory=set)
     reason: str = ""
 
     def watch(self, case: Situation, gradient: bool = False) -> Look | None:
         """Watch a call; None where it fails, or shows nothing."""
         name = f"{case.name}, with gradients" if gradient else case.name
-        if name not in self.looks:
+        if name not in self.looks and name not in self.blind:
+            self.blind.add(name)
             try:
                 self.looks[name] = look(self.patient, case, gradient)
             except Failed:
-                return None
+                pass  # which the tests say
             except NotAsked as reason:
                 self.reason = self.reason or str(reason)
-                return None
             except Exception as error:  # what the sight stumbles over is no fault of the patient
                 self.reason = self.reason or f"the sight fails, with {type(error).__name__}"
-                return None
-        return self.looks[name]
+        return self.looks.get(name)
 
     @property
     def first(self) -> Look | None:

@@ -87,8 +87,7 @@ def _ends_with_a_mask(inputs: tuple[Any, ...]) -> bool:
     last, others = inputs[-1], inputs[:-1]
     if not others or last is None or not last.is_floating_point():
         return bool(others)
-    by_key = last.shape[-1] == others[-1].size(1)
-    return len(inputs) == 4 or (by_key and (len(inputs) == 2 or last.shape != others[-1].shape))
+    return last.shape[-1] == others[-1].size(1) and last.shape != others[-1].shape
 
 
 def laid_out(

@@ -111,14 +111,12 @@ def unused_rows(module: nn.Module) -> dict[str, list[int]]:
     return found
 
 
-def projection_rows(
-    module: nn.Module, roles: tuple[str, ...], d: int
-) -> dict[str, tuple[Tensor, int]]:
-    """Find projections of these roles, by name: each parameter, and the axis of its outputs.
+def projection_rows(module: nn.Module, role: str, d: int) -> dict[str, tuple[Tensor, int]]:
+    """Find projections of a role, by name: each parameter, and the axis of its outputs.
 
     Args:
         module: where to look.
-        roles: keys of ``_ROLES``.
+        role: a key of ``_ROLES``.
         d: the width of a head, which divides the outputs.
     """
     named = dict(module.named_parameters())
@@ -126,7 +124,7 @@ def projection_rows(
     for x in _matrices(module):
         axis = 0 if x.linear else 1
         known = x.linear is not None and x.weight.dim() == 2 and x.name in named
-        if known and _role(x.name) in roles and x.weight.size(axis) % d == 0:
+        if known and _role(x.name) == role and x.weight.size(axis) % d == 0:
             found[x.name] = named[x.name], axis
     return found
 

@@ -39,6 +39,8 @@ def guess(name: str, options: argparse.Namespace) -> Any:
     for text, value in _GUESSES.items():
         if re.search(text, plain):
             return value
+    if plain in ("r", "rank", "lora_rank"):
+        return 2
     if plain.endswith("temperature"):
         return (options.embed_dim // options.num_heads) ** 0.5
     if role := said_by(name):
