@@ -1,6 +1,7 @@
 """The attentions inside a model are found, and each is asked with the model's own arguments."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -10,6 +11,12 @@ from torch import nn
 from annotated_attention import Transformer
 from annotated_attention.doctor import examine_model
 from annotated_attention.mistakes import MISTAKES
+from annotated_attention.modern import (
+    CachedAttention,
+    GroupedQueryAttention,
+    LatentAttention,
+    RotaryAttention,
+)
 
 B, N, M, E, H = 2, 7, 6, 24, 4
 SIZES = {
@@ -374,6 +381,36 @@ def test_a_mistake_in_one_layer_is_named(code):
     found = examine_model(model, torch.randn(B, N, E))
     assert [path for path, report in found.items() if not report.ok] == ["layers.1.self_attn"]
     assert code in found["layers.1.self_attn"].codes
+
+
+class Layer(nn.Module):
+    """Gives an attention what it is called with: a sequence once, or thrice."""
+
+    def __init__(self, attention, times):
+        super().__init__()
+        self.attention, self.times = attention, times
+
+    def forward(self, x):
+        return x + self.attention(*(x,) * self.times)[0]
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize(
+    ("attention", "times"),
+    [
+        (RotaryAttention, 3),
+        (partial(GroupedQueryAttention, num_kv_heads=2), 3),
+        (CachedAttention, 1),
+        (partial(LatentAttention, latent_dim=8, rotary_dim=2), 1),
+    ],
+)
+def test_our_attention_of_today(attention, times, batch_first):
+    torch.manual_seed(0)
+    model = Layer(attention(E, H, batch_first=batch_first), times)
+    found = examine_model(model, torch.randn(*((B, N) if batch_first else (N, B)), E))
+    assert found.ok, found
+    assert [*found] == ["attention"]
+    assert found["attention"].results["samples apart"] == "fine"
 
 
 def test_the_model_is_left_as_it_was():

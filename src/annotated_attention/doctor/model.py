@@ -199,9 +199,12 @@ def _examined(call: Call) -> Report:
     if call.output != shape:
         output = None if call.output is None else tuple(call.output)
         return _unasked(call, f"it takes {tuple(shape)} and returns {output}")
-    if isinstance(call.module, nn.MultiheadAttention | MultiheadAttention):
-        return _asked(call, adapters.torch_like(call.module), "cross", None)
     replay = Replay(call)
+    torch_like = isinstance(call.module, nn.MultiheadAttention | MultiheadAttention)
+    if torch_like and call.states == ("query", "key", "value"):
+        known = type(call.module) in (nn.MultiheadAttention, MultiheadAttention)
+        kind = "self" if replay.kind == "self" and not known else "cross"
+        return _asked(call, adapters.torch_like(call.module, kind), kind, None)
     if not replay.kind:
         return _unasked(call, f"it takes {len(call.states)} hidden states")
     free = replay.attend(masked=False)

@@ -120,13 +120,15 @@ class _Recorder(TorchFunctionMode):
         if name == "softmax" and len(scores) < 3:
             return  # over classes or experts
         for running in reversed(self._running):
-            states = _states(running.arguments)
+            states = _states(running.module, running.arguments)
             if not states or next(running.module.parameters(), None) is None:
                 continue
             query = running.arguments[states[0]]
-            if name == "softmax" and scores[-2:] not in _pairs(running.arguments, states):
+            samples = 0 if samples_first(running.module) else 1
+            pairs = _pairs(running.arguments, states, 1 - samples)
+            if name == "softmax" and scores[-2:] not in pairs:
                 return  # over classes or experts
-            running.heads = running.heads or _heads(name, given, query.size(0))
+            running.heads = running.heads or _heads(name, given, query.size(samples))
             return
         if (path := self.paths[self._running[-1].module]) not in self.homeless:
             self.homeless.append(path)
@@ -158,7 +160,7 @@ class _Recorder(TorchFunctionMode):
             self.paths[module],
             module,
             running.arguments,
-            _states(running.arguments),
+            _states(module, running.arguments),
             running.heads,
             None if first is None else first.shape,
         )
@@ -196,20 +198,26 @@ def tensors(value: Any) -> Iterator[Tensor]:
             yield from tensors(x)
 
 
-def _states(arguments: dict[str, Any]) -> tuple[str, ...]:
-    """Name the arguments that are hidden states: (b, n, e), of the same batch."""
+def samples_first(module: nn.Module) -> bool:
+    """Tell whether hidden states are (b, n, e), and not (n, b, e), by what the module says."""
+    return getattr(module, "batch_first", True) is not False
+
+
+def _states(module: nn.Module, arguments: dict[str, Any]) -> tuple[str, ...]:
+    """Name the arguments that are hidden states, of the same batch."""
     found = [
         name
         for name, x in arguments.items()
         if isinstance(x, Tensor) and x.dim() == 3 and x.is_floating_point()
         and not any(part in name.lower() for part in _NO_STATE)
     ]  # fmt: skip
-    return tuple(x for x in found if arguments[x].size(0) == arguments[found[0]].size(0))
+    axis = 0 if samples_first(module) else 1
+    return tuple(x for x in found if arguments[x].size(axis) == arguments[found[0]].size(axis))
 
 
-def _pairs(arguments: dict[str, Any], states: tuple[str, ...]) -> list[torch.Size]:
+def _pairs(arguments: dict[str, Any], states: tuple[str, ...], axis: int) -> list[torch.Size]:
     """Give the shapes that scores may have, (n, m): the keys are hidden states, or in the mask."""
-    keys = [arguments[name].size(1) for name in states]
+    keys = [arguments[name].size(axis) for name in states]
     keys += [x.size(-1) for name, x in arguments.items() if "mask" in name and _is_matrix(x)]
     return [torch.Size((keys[0], m)) for m in keys]
 

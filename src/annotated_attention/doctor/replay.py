@@ -9,7 +9,7 @@ from torch import Tensor
 
 from annotated_attention.doctor.adapters import Adapted
 from annotated_attention.doctor.patient import Failed, Inputs, NotAsked, Patient
-from annotated_attention.doctor.recording import Call, tensors
+from annotated_attention.doctor.recording import Call, samples_first, tensors
 from annotated_attention.doctor.rotations import continued
 
 _OTHER_SIZES = "it fails with another number of samples or tokens than the model gave it"
@@ -58,7 +58,9 @@ class Replay:
         distinct = list({id(x): x for x in states}.values())
         self._places = [next(i for i, x in enumerate(distinct) if x is state) for state in states]
         self.kind = ("self", "memory", "cross")[len(distinct) - 1] if len(distinct) < 4 else ""
-        self.sizes = states[0].size(0), states[0].size(1), states[-1].size(1)
+        self._samples_first = samples_first(call.module)
+        query, key = self._turned(states[0]), self._turned(states[-1])
+        self.sizes = query.size(0), query.size(1), key.size(1)
         masks = [name for name, x in call.arguments.items() if self._is_mask(name, x)]
         biases = [x for name, x in call.arguments.items() if "bias" in name and self._ends(x)]
         biased = any(bool((x < _HIDES).any()) for x in biases)
@@ -73,6 +75,10 @@ class Replay:
             if isinstance(x, Tensor) and not x.is_floating_point() and not x.is_complex()
             and name != self.mask and "pos" not in name
         ]  # fmt: skip
+
+    def _turned(self, x: Tensor) -> Tensor:
+        """Bring (n, b, e) to (b, n, e), or back, where the module says that it takes the former."""
+        return x if self._samples_first else x.transpose(0, 1)
 
     def _is_mask(self, name: str, value: Any) -> bool:
         return self._ends(value) and ("mask" in name or value.dtype == torch.bool)
@@ -97,13 +103,13 @@ class Replay:
             arguments = self.call.arguments.items()
             given = {name: self._fitted(name, x, sizes, states[0].dtype) for name, x in arguments}
             for name, place in zip(self.call.states, self._places, strict=True):
-                given[name] = states[place]
+                given[name] = self._turned(states[place])
             given |= turned
             if self.mask is not None:
                 if blocked is None:
                     blocked = torch.zeros(sizes, dtype=torch.bool)
                 given[self.mask] = self._formed(blocked, states[0].dtype)
-            return next(tensors(self.call.module(**given)))
+            return self._turned(next(tensors(self.call.module(**given))))
 
         masks = ("padding" if self._is_padding() else "any") if masked else "none"
         adapted = Adapted(call, self.call.module, masks, required=masked)
