@@ -3,11 +3,10 @@
 #
 # *How do you test attention that you did not write?*
 #
-# Somebody hands you an attention. Its shapes are right and its loss falls, but both were true of
-# many mistakes in this book. This chapter asks in three ways. Some properties must hold for
-# **every** right attention, whatever its weights, and you test them by calling it. Some mistakes
-# show only to someone who looks inside while it runs. A few can be found only beside an
-# implementation that you trust.
+# Somebody hands you an attention. Its shapes are right and its loss falls, but so did those of many
+# mistakes in this book. You can ask in three ways. Some properties hold for **every** right
+# attention, and calling it shows them. Some mistakes show only inside, while it runs. A few show
+# only beside an implementation that you trust.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -20,8 +19,7 @@ display.chapter_map(
 # ## The patients
 #
 # The package collects mistakes in `mistakes`: each is the right class with one thing wrong, and has
-# a name, its **code**. The cell builds the right module and a wrong one for each code. They are the
-# patients of this chapter.
+# a name, its **code**. The right module and these wrong ones are the patients of this chapter.
 
 # %%
 import torch
@@ -54,8 +52,8 @@ for code in ("no-scale", "padding-mask-on-queries", "scale-by-length"):
 #
 # Each question below is a **probe**: a function of a patient that returns how far it is from what
 # must hold. Zero is right. A probe only calls the patient, so it works for code that you cannot
-# read. All probes use self-attention and compare in float64, where rounding is far smaller than any
-# mistake.
+# read. All probes use self-attention and compare in float64, where rounding is far below any
+# effect.
 
 
 # %%
@@ -83,9 +81,9 @@ def show(probe, *codes: str) -> None:
 # %% [markdown]
 # ### Leakage: what does it react to?
 #
-# A blocked token must have no influence at all. The gradient says exactly whether it has, because a
-# weight of zero passes zero on. The probe pads the first sentence and asks what its words react to.
-# Before the sum it takes the cosine, so that opposite gradients do not cancel.
+# A blocked token must have no influence at all. The gradient tells, because a weight of zero passes
+# zero on. The probe pads the first sentence and asks what its words react to. The cosine keeps
+# opposite gradients from cancelling in the sum.
 
 
 # %%
@@ -102,14 +100,14 @@ def leakage(patient: nn.Module) -> float:
 show(leakage, "padding-mask-on-queries", "mask-ignored", "mask-after-softmax")
 
 # %% [markdown]
-# All three react to padding. `padding-mask-on-queries` empties the rows *of* the padding, which
-# looks like success, and the real words go on seeing it. `mask-after-softmax` hides the values of
-# the padding, but its keys still take their share of the weights.
+# `padding-mask-on-queries` empties the rows *of* the padding, which looks like success, and the
+# real words go on seeing it. `mask-after-softmax` hides the values of the padding, but its keys
+# still take their share of the weights.
 #
 # ### Prefix: the past does not change
 #
-# If the future is hidden, the results of the first words must stay as they are when the sentence
-# goes on. This finds what leaks from the future, and something that no gradient shows.
+# If the future is hidden, the results of the first words must stay when the sentence goes on. This
+# finds what leaks from the future, and something that no gradient shows.
 
 
 # %%
@@ -124,8 +122,8 @@ show(prefix, "causal-off-by-one", "scale-by-length", "split-and-merge-without-tr
 
 # %% [markdown]
 # `scale-by-length` divides by the root of the *length*. No number of the future enters, only how
-# many there are, so the gradient sees no leak. At one fixed length nothing looks wrong.
-# The third leaks no number either: its result depends on where the sequence ends.
+# many there are, so the gradient sees no leak. The third leaks no number either: its result depends
+# on where the sequence ends.
 #
 # ### Permutation: the order says nothing
 #
@@ -143,9 +141,9 @@ def permutation(patient: nn.Module) -> float:
 show(permutation, "causal-unasked", "merge-without-transpose")
 
 # %% [markdown]
-# `causal-unasked` hides the future where nobody asked for it, as happens when an encoder is built
-# from a decoder's parts. One warning: attention that has positions *inside*, such as rotary ones,
-# fails this probe and is right.
+# `causal-unasked` hides the future where nobody asked for it, as in an encoder that is built from a
+# decoder's parts. One warning: attention with positions *inside*, such as rotary ones, fails this
+# probe and is right.
 #
 # ### Convexity: the weights sum to one
 #
@@ -167,14 +165,14 @@ show(convexity, "softmax-over-heads", "merge-without-transpose")
 # %% [markdown]
 # ### Competition: it must be attention
 #
-# Three modules that are no attention take the test. One returns its input; one has no queries, so that
-# all weights are equal and it takes a mean; one is a small network for each token by itself. Which
-# of the four probes does each of them fail?
+# Three modules that are no attention take the test. One returns its input; one has no queries, so
+# that it takes a mean; one is a small network for each token by itself. Which of the four probes
+# does each of them fail?
 #
 # <details><summary>What do you expect?</summary>
 #
-# None. They leak nothing, keep the past, know no order, and map equal tokens to equal results. The
-# probes so far say only what attention must *not* do.
+# None. They leak nothing, keep the past, know no order, and map equal tokens to equal results. So
+# far the probes say only what attention must *not* do.
 #
 # </details>
 
@@ -183,19 +181,19 @@ show(convexity, "softmax-over-heads", "merge-without-transpose")
 class Alone(nn.Sequential):
     """Give each token to the layers by itself."""
 
-    def forward(self, x: Tensor, key: Tensor, value: Tensor, **masks) -> tuple[Tensor, None]:
+    def forward(self, x: Tensor, *others: Tensor, **masks) -> tuple[Tensor, None]:
         return super().forward(x), None
 
 
 mean = build(MultiheadAttention)
 mean.in_proj_weight.data[:WIDTH] = 0  # no queries: all scores are 0
 network = Alone(nn.Linear(WIDTH, 50), nn.ReLU(), nn.Linear(50, WIDTH)).double()
-IMPOSTORS = {"identity": Alone(), "mean": mean, "network": network}
+impostors = {"identity": Alone(), "mean": mean, "network": network}
 
 # %% [markdown]
-# What attention *must* do is let tokens compete: how much one token counts depends on the others,
-# because the softmax shares out one weight among all of them. The new probe measures what token 1
-# adds to the result of token 3, changes token 0, and measures again. Here zero is wrong.
+# What attention *must* do is let tokens compete: how much one counts depends on the others, because
+# they share one weight of 1. The new probe measures what token 1 adds to the result of token 3,
+# changes token 0, and measures again. Here zero is wrong.
 
 
 # %%
@@ -211,9 +209,11 @@ def competition(patient: nn.Module) -> float:
 
 
 PROBES = (leakage, prefix, permutation, convexity)
-for name, patient in {"right": PATIENTS["right"], **IMPOSTORS}.items():
+for name, patient in {"right": PATIENTS["right"], **impostors}.items():
     passed = sum(probe(patient) < 1e-9 for probe in PROBES)
-    print(f"{name:>10}  passes {passed} of 4, competition {competition(patient):.0e}")
+    strength = competition(patient)
+    assert (passed, strength > 1e-9) == (4, name == "right")
+    print(f"{name:>10}  passes {passed} of 4, competition {strength:.0e}")
 alone = [code for code, patient in PATIENTS.items() if competition(patient) < 1e-9]
 print("without competition:", ", ".join(alone))
 assert {"right", "heads-attended-over"} & {*alone} == {"heads-attended-over"}
@@ -224,8 +224,7 @@ assert {"right", "heads-attended-over"} & {*alone} == {"heads-attended-over"}
 #
 # ### Which finds which
 #
-# The cell asks the first four of everyone. A probe that raises an error gets an `!`, which is an
-# answer, too.
+# The cell asks the first four of everyone. A probe that raises an error gets an `!`.
 
 
 # %%
@@ -248,13 +247,13 @@ assert answers["right"] == "...."
 print(f"none of the four: {len(unfound)} of {len(LISTED)} mistakes")
 
 # %% [markdown]
-# Each probe finds a mistake that no other finds, so none can be left out. More than half of all
-# mistakes pass all four.
+# Each probe finds a mistake that no other finds, so none can be left out. The last line counts the
+# mistakes that pass all four.
 #
 # ### A mistake has a fingerprint
 #
-# The gradient tells more than *whether* something leaks. The cell draws which token reacts to which
-# under a causal mask: the **leak matrix**.
+# The gradient tells more than *whether* something leaks. Draw which token reacts to which under a
+# causal mask: the **leak matrix**.
 
 
 # %%
@@ -293,15 +292,14 @@ display.finish(drawing, name="fingerprints", alt="; ".join(
 ))
 
 # %% [markdown]
-# The wrong merge repeats: after every third row it begins again. Its row holds 4 neighbouring tokens
-# of *one* head, so three rows fill up with the 12 tokens of the first head, the next three with the
-# second. Rows that begin again every n / h point to a straight reshape, one diagonal too many to
-# `triu(diagonal=2)`.
+# The wrong merge repeats: after every third row it begins again. Its row holds 4 neighbouring
+# tokens of *one* head, so three rows fill up with the 12 tokens of the first head, the next three
+# with the second. One diagonal too many points to `triu(diagonal=2)`.
 #
 # ## The doctor
 #
-# `doctor` asks all of that and more. `examine` takes something to call, and the sizes. An adapter
-# says how the module is called.
+# `examine` asks all of that and more. It takes something to call, and the sizes; an adapter says
+# how the module is called.
 
 # %%
 from annotated_attention.doctor import adapters, examine
@@ -318,19 +316,18 @@ def consult(version, kind: str = "self"):
 consult(MultiheadAttention)
 
 # %% [markdown]
-# Nothing is wrong. A *convention* is a choice that respectable code makes differently. The last list
-# says what could not be asked, so that a short report cannot pass for a thorough one.
+# Nothing is wrong. A *convention* is a choice that respectable code makes differently, and the last
+# list says what could not be asked.
 #
 # ## What is seen by looking inside
 #
-# Properties do not see a wrong scale: flatter weights are weights, too. So the doctor also watches.
+# No property shows a wrong scale: flatter weights are weights, too. So the doctor also watches.
 # While your code runs, PyTorch hands it each operation. It finds each softmax, the product of
-# queries and keys before it and the product with the values behind it, and it keeps the line of
-# your file for each.
+# queries and keys before it and the product with the values behind it, and the line of each in your
+# file.
 #
-# Here is a class of the kind that you may have to examine. It is causal, and it subtracts a bias that
-# grows with the distance, so its weights cannot be compared with any class of this book. It has
-# one mistake.
+# Here is a causal class with one mistake. It subtracts a bias that grows with the distance, so it
+# cannot be compared with any class of this book.
 
 
 # %%
@@ -358,17 +355,19 @@ class Near(nn.Module):
         return scores.softmax(-1)
 
 
+# %%
 SIZES = {"embed_dim": WIDTH, "num_heads": HEADS, "kind": "causal"}
-examine(Near(WIDTH, HEADS), **SIZES)
+report = examine(Near(WIDTH, HEADS), **SIZES)
+assert report.codes == ("scale-by-model-width",)
+report
 
 # %% [markdown]
-# The scores are scaled by the width of the model instead of the width of a head. *Where* is the line
-# that does it, in the file of the examined code; *inside* is what the doctor saw: the factor, the
-# axis of the softmax, and their lines. Mistakes in the mask and in the axis of the softmax are named
-# in the same way.
+# The scores are scaled by the width of the model instead of a head's. *Where* is the line that does
+# it; *inside* is what the doctor saw: the factor, the axis of the softmax, and their lines.
+# Mistakes in the mask and in the axis are named in the same way.
 #
-# Some computations hand nothing over, such as scripted modules and kernels of one's own. Here the
-# same class makes its weights in NumPy.
+# Some computations hand nothing over, such as scripted modules. Here the same class makes its
+# weights in NumPy.
 
 
 # %%
@@ -381,11 +380,12 @@ class Detour(Near):
 report = examine(Detour(WIDTH, HEADS), **SIZES)
 print(report.verdict, *report.codes, sep="\n    ")
 print(*(reason for reason in report.not_examined if reason.startswith("inside")))
+assert "rows-without-gradient" in report.codes
 assert "scale-by-model-width" not in report.codes
 
 # %% [markdown]
-# The report says that nothing inside could be seen, and goes on from outside. There it finds what the
-# detour breaks, and no longer the scale.
+# The report says that nothing inside could be seen, and goes on from outside. There it finds what
+# the detour breaks, and no longer the scale.
 #
 # ## What only a reference finds
 #
@@ -393,8 +393,8 @@ assert "scale-by-model-width" not in report.codes
 #
 # ### Parity: the same weights, the same result
 #
-# [Multi-head attention](07_multihead_attention.ipynb) compared outputs and gradients with PyTorch's
-# own class. The cell does so for what the four probes have left.
+# [Multi-head attention](07_multihead_attention.ipynb) did so with PyTorch's own class, outputs and
+# gradients. Do it with all that the four probes have left.
 
 
 # %%
@@ -408,9 +408,11 @@ def parity(patient: nn.Module) -> float:
     return max(gap(ours, theirs), gap(*gradients))
 
 
+show(parity, "no-scale", "keys-and-values-swapped")
+
+# %%
 import textwrap
 
-show(parity, "no-scale", "keys-and-values-swapped")
 by_parity = [code for code in unfound if mark(parity, PATIENTS[code]) != "."]
 rest = [code for code in unfound if code not in by_parity]
 assert by_parity
@@ -420,21 +422,19 @@ for name, codes in (("parity", by_parity), ("not even parity", rest)):
 
 # %% [markdown]
 # `no-scale` is a valid attention with sharper weights, and `keys-and-values-swapped` one whose two
-# matrices have each other's names. No property can object to that. The last line lists what shows
-# only with other masks, or not in the result of one call: dropout, half precision, hooks, and what
-# happens to the arguments. The doctor has questions for those.
+# matrices have each other's names: no property can object. What not even parity finds shows only
+# with other masks, or not in the result of one call, as dropout and half precision.
 #
-# Parity needs weights whose names say which is which. With `reference=` the doctor takes your
-# trusted class: it gives it the `state_dict` of the patient, the table of parameters by name. Three
-# patients follow, all with the same parameters: `Near` with the right scale, with 0.1<!-- setting -->
-# as its scale, and with keys and values swapped. Which are called wrong without the reference, and
-# which with it?
+# `examine` compares in the same way where it is given a `reference=`, with the patient's
+# `state_dict` in both. Three versions of `Near` follow: with the right scale, with a scale of
+# 0.1<!-- setting -->, and with keys and values swapped. Which are called wrong without the
+# reference, and which with it?
 #
 # <details><summary>What do you expect?</summary>
 #
 # Without it, none. A scale of 0.1 may be meant, so it is a convention, reported with its line; and
-# matrices that swap their names learn as well as before. With it, the last two are wrong: a trained
-# `state_dict` of the right class would give them other results.
+# matrices that swap their names learn as well as before. With it, the last two: weights that were
+# trained in the reference would give other results in them.
 #
 # </details>
 
@@ -461,14 +461,13 @@ for name, module in {"right": near(), "0.1": near(scale=0.1), "swapped": near(Sw
     print(f"{name:>8}:  alone {before.codes}  with the reference {after.codes[:1]}")
 
 # %% [markdown]
-# Nothing is wrong with any of them alone, and with the reference the last two differ from it.
+# Alone, nothing is wrong with any of them. With the reference, the outputs of the last two differ.
 #
 # ## Every mistake, every test
 #
-# Here is the whole table: each mistake of the package, and each test of the doctor that finds
-# something there which it does not find in the right version. In the column *reference* the doctor
-# puts the weights into the right version and into every mistake of its own, and looks which one
-# gives the same outputs. The table is drawn from the reports of this run.
+# Here is the whole table: each mistake, and each test of the doctor that finds something there which
+# it does not find in the right version. *Reference* is the right version with the patient's weights.
+# The cell lists the mistakes that show there alone.
 
 # %%
 CAUSAL = ("causal-off-by-one", "causal-hides-itself")  # they need that question
@@ -524,8 +523,8 @@ display.finish(
 # %% [markdown]
 # ### The proof that it is fair
 #
-# A doctor who calls everybody ill is of no use. PyTorch's own class must pass; so must the designs of
-# [Published code](15_published_code.ipynb), which the package's tests examine at random sizes.
+# A doctor who calls everybody ill is of no use. PyTorch's own class must pass; so must the designs
+# of [Published code](15_published_code.ipynb), which the package's tests examine at random sizes.
 
 # %%
 report = consult(nn.MultiheadAttention)
@@ -533,7 +532,7 @@ assert report.ok
 print(report.verdict, *report.codes, sep="\n    ")
 
 # %% [markdown]
-# PyTorch's class has two conventions of its own, a fully masked row that becomes NaN among them.
+# It has two conventions; `nan-row` says that a fully masked row becomes NaN.
 #
 # > **Pitfall.** Testing with friendly sizes. With one sample, one head or one token there is nothing
 # > to mix up, and with sizes that are equal a wrong axis fits by chance.
@@ -553,14 +552,13 @@ for name, (b, h, n) in situations.items():
     print(f"{name:>14}: {hidden:2} of {len(LISTED)} mistakes give the right output")
 
 # %% [markdown]
-# The last row is the hardest to pass, and still many mistakes give the right output there, because
-# no mask is among these inputs. Let all sizes differ, and try each mask.
+# No mask is among these, so that much stays hidden even at the end. Let all sizes differ, and try
+# each mask.
 #
 # ## In your own tests
 #
-# `assert_attention` examines a module and fails with the report as its message. These lines are a
-# whole test, as you would put it beside your others. They take the first version of `Near`, with its
-# mistake.
+# `assert_attention` examines a module and fails with the report as its message. Here is a whole
+# test, and what it says about `Near` as it was first, with its mistake.
 
 # %%
 from annotated_attention.doctor import assert_attention, examine_model
@@ -579,9 +577,8 @@ else:
     raise RuntimeError("the mistake was not found")
 
 # %% [markdown]
-# The right one passes in silence, and the other fails with the line to mend. Attention deep inside a
-# model need not be taken out: `examine_model` runs the model once, and examines each attention in it
-# with the arguments that the model gives it.
+# The right one passes in silence, and the other fails with the line to mend. `examine_model` runs a
+# whole model once, and examines each attention in it with the arguments that the model gives it.
 
 # %%
 model = nn.Sequential(near(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), Near(WIDTH, HEADS))
@@ -592,10 +589,9 @@ assert [report.ok for report in reports.values()] == [True, False]
 
 # %% [markdown]
 # The path says which attention is wrong. In a shell, `attention-doctor file.py:Name --kind causal
-# --embed-dim 24 --num-heads 4` examines a class in a file, with exit code 1 where something is
-# wrong. [In your CI](../docs/package/doctor-in-ci.md) has the lines for a workflow, and
-# [Symptoms](../docs/symptoms.md) leads from what you see, such as NaN or a loss that is too good, to
-# the likely causes.
+# --embed-dim 24 --num-heads 4` examines a class in a file. [In your
+# CI](../docs/package/doctor-in-ci.md) has the lines for a workflow, and
+# [Symptoms](../docs/symptoms.md) leads from what you see, such as NaN, to likely causes.
 
 # %% [markdown]
 # ## Exercises
