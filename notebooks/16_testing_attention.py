@@ -1,11 +1,12 @@
 # %% [markdown]
 # # Testing attention
 #
-# *How do you test attention that you cannot see into?*
+# *How do you test attention that you did not write?*
 #
-# Somebody hands you an attention, and you can only call it. Its shapes are right and its loss falls,
-# which says little: so did those of many mistakes in this book. But some things are true of **every**
-# right attention, whatever its weights. Ask for them one by one, and a wrong one gives itself away.
+# Somebody hands you an attention. Its shapes are right and its loss falls, but so did those of many
+# mistakes in this book. You can ask in three ways. Some properties hold for **every** right
+# attention, and calling it shows them. Some mistakes show only inside, while it runs. A few show
+# only beside an implementation that you trust.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -18,7 +19,7 @@ display.chapter_map(
 # ## The patients
 #
 # The package collects mistakes in `mistakes`: each is the right class with one thing wrong, and has
-# a name. Build the right one and a wrong one for each name.
+# a name, its **code**. The right module and these wrong ones are the patients of this chapter.
 
 # %%
 import torch
@@ -47,9 +48,12 @@ for code in ("no-scale", "padding-mask-on-queries", "scale-by-length"):
     print(f"{code}\n    {MISTAKES[code].title}.")
 
 # %% [markdown]
+# ## What must hold for all
+#
 # Each question below is a **probe**: a function of a patient that returns how far it is from what
-# must hold. Zero is right. All of them attend within a sentence, and compare in float64, where
-# rounding is far below any effect.
+# must hold. Zero is right. A probe only calls the patient, so it works for code that you cannot
+# read. All probes use self-attention and compare in float64, where rounding is far below any
+# effect.
 
 
 # %%
@@ -75,34 +79,11 @@ def show(probe, *codes: str) -> None:
 
 
 # %% [markdown]
-# ## Parity: the same weights, the same result
+# ### Leakage: what does it react to?
 #
-# The strongest question comes first: put the weights into something that you trust, and compare.
-# [Multi-head attention](07_multihead_attention.ipynb) did so with PyTorch's own class, outputs and gradients.
-
-
-# %%
-def parity(patient: nn.Module) -> float:
-    """Compare with PyTorch's."""
-    trusted = build(nn.MultiheadAttention)
-    trusted.load_state_dict(patient.state_dict())
-    x = tokens(1).requires_grad_()
-    ours, theirs = attend(patient, x), attend(trusted, x)  # (2, 7, 24)
-    gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in (ours, theirs)]
-    return max(gap(ours, theirs), gap(*gradients))
-
-
-show(parity, "no-scale", "scale-by-model-width")
-
-# %% [markdown]
-# The two attend sharper or flatter than they should, and that is all. It is a valid attention, and
-# valid is what the questions below ask for, so that only parity finds them. But parity needs the
-# weights, and to know which is which. And it says nothing of what was not tried: here, any mask.
-#
-# ## Leakage: what does it react to?
-#
-# A blocked token must have no influence at all. The gradient says whether it has, exactly: a weight
-# of zero passes zero on. Pad the first sentence, and ask what its words react to.
+# A blocked token must have no influence at all. The gradient tells, because a weight of zero passes
+# zero on. The probe pads the first sentence and asks what its words react to. The cosine keeps
+# opposite gradients from cancelling in the sum.
 
 
 # %%
@@ -119,14 +100,14 @@ def leakage(patient: nn.Module) -> float:
 show(leakage, "padding-mask-on-queries", "mask-ignored", "mask-after-softmax")
 
 # %% [markdown]
-# (`cos` is there to make one number of many without letting them cancel.) The first patient empties
-# the rows *of* the padding. That looks like success, and its words go on seeing it. The last one hides
-# the values of the padding, not its keys: they take their share of the weights.
+# `padding-mask-on-queries` empties the rows *of* the padding, which looks like success, and the
+# real words go on seeing it. `mask-after-softmax` hides the values of the padding, but its keys
+# still take their share of the weights.
 #
-# ## Prefix: the past does not change
+# ### Prefix: the past does not change
 #
-# If the future is hidden, a sentence that goes on must leave the results of its beginning as they
-# were. That finds what leaks from the future, and something that no gradient shows.
+# If the future is hidden, the results of the first words must stay when the sentence goes on. This
+# finds what leaks from the future, and something that no gradient shows.
 
 
 # %%
@@ -140,14 +121,14 @@ def prefix(patient: nn.Module) -> float:
 show(prefix, "causal-off-by-one", "scale-by-length", "split-and-merge-without-transpose")
 
 # %% [markdown]
-# The second divides by the root of the *length*. No number of the future enters, only how many there
-# are, so the gradient sees no leak. At one length it is as good as right, and text grows word by word.
-# The third leaks nothing, either: what it computes depends on where the sequence ends.
+# `scale-by-length` divides by the root of the *length*. No number of the future enters, only how
+# many there are, so the gradient sees no leak. The third leaks no number either: its result depends
+# on where the sequence ends.
 #
-# ## Permutation: the order says nothing
+# ### Permutation: the order says nothing
 #
 # Without a mask, and without positions in the embeddings, attention sees a set. Shuffle the tokens,
-# and the results must be shuffled alike.
+# and the results must be shuffled in the same way.
 
 
 # %%
@@ -160,15 +141,15 @@ def permutation(patient: nn.Module) -> float:
 show(permutation, "causal-unasked", "merge-without-transpose")
 
 # %% [markdown]
-# The first hides the future where nobody asked for it, as happens when an encoder is built from a
-# decoder's parts. Nothing leaks, the past stays, all weights are valid. One warning: attention that
-# has positions *inside*, such as rotary ones, fails here and is right.
+# `causal-unasked` hides the future where nobody asked for it, as in an encoder that is built from a
+# decoder's parts. One warning: attention with positions *inside*, such as rotary ones, fails this
+# probe and is right.
 #
-# ## Convexity: the weights sum to one
+# ### Convexity: the weights sum to one
 #
 # Weights that are positive and sum to one make a result that lies *between* the values: a **convex**
-# combination. If all values are equal, nothing lies between, and the result is that value, whatever
-# the scores. Seven equal tokens must give what one gives.
+# combination. If all values are equal, the result must be that value, whatever the scores. The probe
+# compares seven equal tokens with one.
 
 
 # %%
@@ -182,66 +163,96 @@ def convexity(patient: nn.Module) -> float:
 show(convexity, "softmax-over-heads", "merge-without-transpose")
 
 # %% [markdown]
-# ## Which finds which
+# ### Competition: it must be attention
 #
-# Ask all five of everyone. A question that raises an error gets an `!`: that is an answer, too.
+# Three modules that are no attention take the test. One returns its input; one has no queries, so
+# that it takes a mean; one is a small network for each token by itself. Which of the four probes
+# does each of them fail?
+#
+# <details><summary>What do you expect?</summary>
+#
+# None. They leak nothing, keep the past, know no order, and map equal tokens to equal results. So
+# far the probes say only what attention must *not* do.
+#
+# </details>
 
 
 # %%
-PROBES = (parity, leakage, prefix, permutation, convexity)
+class Alone(nn.Sequential):
+    """Give each token to the layers by itself."""
+
+    def forward(self, x: Tensor, *others: Tensor, **masks) -> tuple[Tensor, None]:
+        return super().forward(x), None
 
 
-def ask(patient: nn.Module) -> str:
-    """Put all five questions: a mark for each that fails."""
-    marks = ""
-    for probe in PROBES:
-        try:
-            marks += "X" if probe(patient) > 1e-9 else "."
-        except (RuntimeError, ValueError):
-            marks += "!"
-    return marks
-
-
-answers = {code: ask(patient) for code, patient in PATIENTS.items()}
-assert answers["right"] == "....."
-for code in ("right", "mask-on-the-wrong-axis", "split-without-transpose", "no-scale"):
-    print(f"{code:>33}  {answers[code]}")
+mean = build(MultiheadAttention)
+mean.in_proj_weight.data[:WIDTH] = 0  # no queries: all scores are 0
+network = Alone(nn.Linear(WIDTH, 50), nn.ReLU(), nn.Linear(50, WIDTH)).double()
+impostors = {"identity": Alone(), "mean": mean, "network": network}
 
 # %% [markdown]
-# Is one of the five superfluous? Parity first: which mistakes does nothing else find? Then leave it
-# aside, as where there are no weights: which does each of the other four find alone?
+# What attention *must* do is let tokens compete: how much one counts depends on the others, because
+# they share one weight of 1. The new probe measures what token 1 adds to the result of token 3,
+# changes token 0, and measures again. Here zero is wrong.
+
 
 # %%
-import textwrap
+def competition(patient: nn.Module) -> float:
+    """Say how much one token's influence changes with another token."""
+
+    def influence(x: Tensor) -> Tensor:
+        jacobian = torch.autograd.functional.jacobian(lambda x: attend(patient, x)[0, 3], x)
+        return jacobian[:, 0, 1]  # (e, e)
+
+    x, other = tokens(8), tokens(9)
+    return gap(influence(torch.cat([other[:, :1], x[:, 1:]], 1)), influence(x))
 
 
-def wrapped(text: str) -> str:
-    return textwrap.fill(text, 88, subsequent_indent="    ", break_on_hyphens=False)
+PROBES = (leakage, prefix, permutation, convexity)
+for name, patient in {"right": PATIENTS["right"], **impostors}.items():
+    passed = sum(probe(patient) < 1e-9 for probe in PROBES)
+    strength = competition(patient)
+    assert (passed, strength > 1e-9) == (4, name == "right")
+    print(f"{name:>10}  passes {passed} of 4, competition {strength:.0e}")
+alone = [code for code, patient in PATIENTS.items() if competition(patient) < 1e-9]
+print("without competition:", ", ".join(alone))
+assert {"right", "heads-attended-over"} & {*alone} == {"heads-attended-over"}
+
+# %% [markdown]
+# All three pass the four probes, and none has competition. The last line lists mistakes without it:
+# with a softmax over the heads, the heads compete, and the tokens do not.
+#
+# ### Which finds which
+#
+# The cell asks the first four of everyone. A probe that raises an error gets an `!`.
 
 
-alone = {"parity": [code for code, marks in answers.items() if marks == "X...."]}
-for i, probe in enumerate(PROBES[1:]):
+# %%
+def mark(probe, patient: nn.Module) -> str:
+    """Mark what a probe finds."""
+    try:
+        return "X" if probe(patient) > 1e-9 else "."
+    except (RuntimeError, ValueError):
+        return "!"
+
+
+answers = {c: "".join(mark(x, patient) for x in PROBES) for c, patient in PATIENTS.items()}
+for i, probe in enumerate(PROBES):
     only = "...."[:i] + "X" + "...."[i + 1 :]
-    alone[probe.__name__] = [code for code, marks in answers.items() if marks[1:] == only]
-for name, codes in alone.items():
-    print(wrapped(f"only {name}: {', '.join(codes)}"))
-assert all(alone.values())
+    alone = [code for code, marks in answers.items() if marks == only]
+    assert alone
+    print(f"only {probe.__name__}: {', '.join(alone)}")
+unfound = [code for code, marks in answers.items() if marks == "...." and code != "right"]
+assert answers["right"] == "...."
+print(f"none of the four: {len(unfound)} of {len(LISTED)} mistakes")
 
 # %% [markdown]
-# Each has at least one: none can be left out. Which pass all five?
-
-# %%
-passed = [code for code, marks in answers.items() if marks == "....." and code != "right"]
-print(wrapped(", ".join(passed)))
-
-# %% [markdown]
-# Some show only with masks that none of the five has tried. The others are not about the result of
-# one call at all: dropout, half precision, hooks, what happens to the arguments. They need questions
-# of their own.
+# Each probe finds a mistake that no other finds, so none can be left out. The last line counts the
+# mistakes that pass all four.
 #
-# ## A mistake has a fingerprint
+# ### A mistake has a fingerprint
 #
-# The gradient tells more than *whether* something leaks. Draw which token reacts to which, under a
+# The gradient tells more than *whether* something leaks. Draw which token reacts to which under a
 # causal mask: the **leak matrix**.
 
 
@@ -281,15 +292,14 @@ display.finish(drawing, name="fingerprints", alt="; ".join(
 ))
 
 # %% [markdown]
-# The wrong merge repeats: after every third row it begins again. Its row holds 4 neighbouring tokens
-# of *one* head, so three rows fill up with the 12 tokens of the first head, the next three with the
-# second. Rows that begin again every n / h say straight reshape; one diagonal too many says
-# `triu(diagonal=2)`.
+# The wrong merge repeats: after every third row it begins again. Its row holds 4 neighbouring
+# tokens of *one* head, so three rows fill up with the 12 tokens of the first head, the next three
+# with the second. One diagonal too many points to `triu(diagonal=2)`.
 #
 # ## The doctor
 #
-# `doctor` asks all of that and more. Give it something to call, and the sizes; an adapter says how
-# it is called.
+# `examine` asks all of that and more. It takes something to call, and the sizes; an adapter says
+# how the module is called.
 
 # %%
 from annotated_attention.doctor import adapters, examine
@@ -306,25 +316,158 @@ def consult(version, kind: str = "self"):
 consult(MultiheadAttention)
 
 # %% [markdown]
-# Nothing wrong, and what could not be asked is listed. A *convention* is a choice that respectable
-# code makes differently. Now a patient:
+# Nothing is wrong. A *convention* is a choice that respectable code makes differently, and the last
+# list says what could not be asked.
+#
+# ## What is seen by looking inside
+#
+# No property shows a wrong scale: flatter weights are weights, too. So the doctor also watches.
+# While your code runs, PyTorch hands it each operation. It finds each softmax, the product of
+# queries and keys before it and the product with the values behind it, and the line of each in your
+# file.
+#
+# Here is a causal class with one mistake. It subtracts a bias that grows with the distance, so it
+# cannot be compared with any class of this book.
+
 
 # %%
-consult(MISTAKES["merge-without-transpose"].version)
+class Near(nn.Module):
+    """A causal self-attention that prefers near tokens."""
 
-# %% [markdown]
-# It saw several symptoms, took the weights, put them into the right version and into every mistake,
-# and one of those gave the same outputs. That is how the mistake has a name. It also watched what was
-# computed: *where* is the line of the examined code. Here are the line as people write it and the
-# right one, as the package has them.
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.h, self.scale = num_heads, embed_dim**-0.5
+        self.qkv = nn.Linear(embed_dim, 3 * embed_dim)
+        self.out = nn.Linear(embed_dim, embed_dim)
+
+    def project(self, x: Tensor) -> Tensor:
+        return self.qkv(x).unflatten(-1, (3, self.h, -1)).permute(2, 0, 3, 1, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.project(x)                  # each (b, h, n, d)
+        place = torch.arange(x.size(1))            # (n,)
+        distance = place[:, None] - place          # (n, n)
+        scores = q @ k.mT * self.scale - distance  # (b, h, n, n)
+        weights = self.weigh(scores.masked_fill(distance < 0, -torch.inf))
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-1)
+
 
 # %%
-mistake = MISTAKES["merge-without-transpose"]
-display.diff(mistake.wrong, mistake.right)
+SIZES = {"embed_dim": WIDTH, "num_heads": HEADS, "kind": "causal"}
+report = examine(Near(WIDTH, HEADS), **SIZES)
+assert report.codes == ("scale-by-model-width",)
+report
 
 # %% [markdown]
+# The scores are scaled by the width of the model instead of a head's. *Where* is the line that does
+# it; *inside* is what the doctor saw: the factor, the axis of the softmax, and their lines.
+# Mistakes in the mask and in the axis are named in the same way.
+#
+# Some computations hand nothing over, such as scripted modules. Here the same class makes its
+# weights in NumPy.
+
+
+# %%
+class Detour(Near):
+    def weigh(self, scores: Tensor) -> Tensor:
+        e = scores.detach().exp().numpy()
+        return torch.from_numpy(e / e.sum(-1, keepdims=True))
+
+
+report = examine(Detour(WIDTH, HEADS), **SIZES)
+print(report.verdict, *report.codes, sep="\n    ")
+print(*(reason for reason in report.not_examined if reason.startswith("inside")))
+assert "rows-without-gradient" in report.codes
+assert "scale-by-model-width" not in report.codes
+
+# %% [markdown]
+# The report says that nothing inside could be seen, and goes on from outside. There it finds what
+# the detour breaks, and no longer the scale.
+#
+# ## What only a reference finds
+#
+# A **reference** is an implementation that you trust. Put the same weights into both, and compare.
+#
+# ### Parity: the same weights, the same result
+#
+# [Multi-head attention](07_multihead_attention.ipynb) did so with PyTorch's own class, outputs and
+# gradients. Do it with all that the four probes have left.
+
+
+# %%
+def parity(patient: nn.Module) -> float:
+    """Compare with PyTorch's."""
+    trusted = build(nn.MultiheadAttention)
+    trusted.load_state_dict(patient.state_dict())
+    x = tokens(1).requires_grad_()
+    ours, theirs = attend(patient, x), attend(trusted, x)  # (2, 7, 24)
+    gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in (ours, theirs)]
+    return max(gap(ours, theirs), gap(*gradients))
+
+
+show(parity, "no-scale", "keys-and-values-swapped")
+
+# %%
+import textwrap
+
+by_parity = [code for code in unfound if mark(parity, PATIENTS[code]) != "."]
+rest = [code for code in unfound if code not in by_parity]
+assert by_parity
+assert rest
+for name, codes in (("parity", by_parity), ("not even parity", rest)):
+    print(textwrap.fill(f"{name}: {', '.join(codes)}", 88, break_on_hyphens=False))
+
+# %% [markdown]
+# `no-scale` is a valid attention with sharper weights, and `keys-and-values-swapped` one whose two
+# matrices have each other's names: no property can object. What not even parity finds shows only
+# with other masks, or not in the result of one call, as dropout and half precision.
+#
+# `examine` compares in the same way where it is given a `reference=`, with the patient's
+# `state_dict` in both. Three versions of `Near` follow: with the right scale, with a scale of
+# 0.1<!-- setting -->, and with keys and values swapped. Which are called wrong without the
+# reference, and which with it?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Without it, none. A scale of 0.1 may be meant, so it is a convention, reported with its line; and
+# matrices that swap their names learn as well as before. With it, the last two: weights that were
+# trained in the reference would give other results in them.
+#
+# </details>
+
+
+# %%
+def near(version=Near, scale: float = (WIDTH // HEADS) ** -0.5) -> nn.Module:
+    """Make one with a scale."""
+    torch.manual_seed(16)
+    module = version(WIDTH, HEADS).eval()
+    module.scale = scale
+    return module
+
+
+class Swapped(Near):
+    def project(self, x: Tensor) -> tuple[Tensor, ...]:
+        q, k, v = super().project(x)
+        return q, v, k
+
+
+for name, module in {"right": near(), "0.1": near(scale=0.1), "swapped": near(Swapped)}.items():
+    before, after = (examine(module, **SIZES, reference=x) for x in (None, near()))
+    assert before.ok
+    assert after.ok == (name == "right")
+    print(f"{name:>8}:  alone {before.codes}  with the reference {after.codes[:1]}")
+
+# %% [markdown]
+# Alone, nothing is wrong with any of them. With the reference, the outputs of the last two differ.
+#
+# ## Every mistake, every test
+#
 # Here is the whole table: each mistake, and each test of the doctor that finds something there which
-# it does not find in the right version. It is drawn from the reports of this run.
+# it does not find in the right version. *Reference* is the right version with the patient's weights.
+# The cell lists the mistakes that show there alone.
 
 # %%
 CAUSAL = ("causal-off-by-one", "causal-hides-itself")  # they need that question
@@ -340,7 +483,7 @@ failing = {
 by_weights = [code for code, tests in failing.items() if tests == ["reference"]]
 print(f"{len(reports)} mistakes, all found, all named")
 print(f"{len(by_weights)} of them by their weights alone:")
-print(wrapped(", ".join(by_weights)))
+print(textwrap.fill(", ".join(by_weights), 88, break_on_hyphens=False))
 
 # %% jupyter={"source_hidden": true}
 from annotated_attention.doctor.examination import SYMPTOMS
@@ -378,17 +521,19 @@ display.finish(
 )
 
 # %% [markdown]
-# ## The proof that it is fair
+# ### The proof that it is fair
 #
-# A doctor who calls everybody ill is of no use. PyTorch's own class must pass; so must the designs of
-# [Published code](15_published_code.ipynb), which the package's tests examine at random sizes.
+# A doctor who calls everybody ill is of no use. PyTorch's own class must pass; so must the designs
+# of [Published code](15_published_code.ipynb), which the package's tests examine at random sizes.
 
 # %%
 report = consult(nn.MultiheadAttention)
 assert report.ok
-print(report)
+print(report.verdict, *report.codes, sep="\n    ")
 
 # %% [markdown]
+# It has two conventions; `nan-row` says that a fully masked row becomes NaN.
+#
 # > **Pitfall.** Testing with friendly sizes. With one sample, one head or one token there is nothing
 # > to mix up, and with sizes that are equal a wrong axis fits by chance.
 
@@ -410,32 +555,43 @@ for name, (b, h, n) in situations.items():
 # No mask is among these, so that much stays hidden even at the end. Let all sizes differ, and try
 # each mask.
 #
-# ## Your own code
+# ## In your own tests
 #
-# `examine` takes any function. Here is one head with nothing to learn, as a reader may write it. It
-# sets the weights of what is blocked to zero; what can the doctor say without any weights to compare?
-
+# `assert_attention` examines a module and fails with the report as its message. Here is a whole
+# test, and what it says about `Near` as it was first, with its mistake.
 
 # %%
-def mine(x: Tensor, blocked: Tensor | None) -> Tensor:
-    """Attend within ``x``; no query sees a key where ``blocked`` is True."""
-    scores = x @ x.mT / x.size(-1) ** 0.5            # (b, n, n)
-    weights = scores.softmax(-1)                     # (b, n, n)
-    if blocked is not None:
-        weights = weights.masked_fill(blocked, 0)    # (b, n, n)
-    return weights @ x                               # (b, n, d)
+from annotated_attention.doctor import assert_attention, examine_model
 
 
-report = examine(mine, embed_dim=WIDTH, num_heads=1, kind="self")
-for finding in report.findings:
-    print(f"{finding.code}:\n    {finding.symptom}")
-print("likely cause of the first:", report.findings[0].cause)
+def test_attention(module: nn.Module) -> None:
+    assert_attention(module, kind="causal", embed_dim=24, num_heads=4)
+
+
+test_attention(near())
+try:
+    test_attention(Near(24, 4))
+except AssertionError as error:
+    print("\n".join(str(error).splitlines()[:4]))
+else:
+    raise RuntimeError("the mistake was not found")
 
 # %% [markdown]
-# There are no weights to compare, but the doctor watches the softmax and what leads there: it sees
-# that no score is hidden before the softmax, and names the line that comes too late. What a file holds goes through the shell: `python -m annotated_attention.doctor file.py:Name --kind causal --embed-dim 24 --num-heads 4`
-# guesses the constructor's arguments from their usual names, and its exit code is 1 where something
-# is wrong.
+# The right one passes in silence, and the other fails with the line to mend. `examine_model` runs a
+# whole model once, and examines each attention in it with the arguments that the model gives it.
+
+# %%
+model = nn.Sequential(near(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), Near(WIDTH, HEADS))
+reports = examine_model(model, tokens(10, 5).float())
+for path, report in reports.items():
+    print(f"model[{path}]  {report.verdict}")
+assert [report.ok for report in reports.values()] == [True, False]
+
+# %% [markdown]
+# The path says which attention is wrong. In a shell, `attention-doctor file.py:Name --kind causal
+# --embed-dim 24 --num-heads 4` examines a class in a file. [In your
+# CI](../docs/package/doctor-in-ci.md) has the lines for a workflow, and
+# [Symptoms](../docs/symptoms.md) leads from what you see, such as NaN, to likely causes.
 
 # %% [markdown]
 # ## Exercises
@@ -553,6 +709,22 @@ exercises.testing_attention.check_samples_touch(samples_touch)
 # %% [markdown]
 # ## What you have now
 #
-# Five questions that every right attention answers alike, a fingerprint for each way of answering
-# wrongly, and a doctor that asks them for you. They need nothing but something to call. One chapter
-# is left: [write it from memory](17_from_memory.ipynb), and let the doctor read it.
+# You can examine attention that somebody else wrote, say what your test cannot see, and keep the
+# answer as a test.
+#
+# > **In short.** Every right attention keeps $\partial\,\text{output}_i / \partial x_j = 0$ for a
+# > blocked token $j$, keeps the past when the sentence grows, moves with its tokens, and mixes with
+# > weights for which $\sum_j A_{ij} = 1$; and its tokens compete.
+# >
+# > Test with tokens `(b, n, e)` and masks `(b, n, m)` whose sizes all differ.
+# >
+# > ```python
+# > assert_attention(module, kind="causal", embed_dim=24, num_heads=4)
+# > assert_attention(module, kind="causal", embed_dim=24, num_heads=4, reference=trusted)
+# > ```
+# >
+# > Properties find what breaks a rule. Looking inside finds scale, mask and axis, with their lines.
+# > A scale that may be meant, and roles that swap their names, need a reference.
+#
+# One chapter is left for the class: [write it from memory](17_from_memory.ipynb), and let the doctor
+# read it.
