@@ -3,10 +3,10 @@
 #
 # *How do you test attention that you did not write?*
 #
-# Somebody hands you an attention. Its shapes are right and its loss falls, but so did those of many
-# mistakes in this book. You can ask in three ways. Some properties hold for **every** right
-# attention, and calling it shows them. Some mistakes show only inside, while it runs. A few show
-# only beside an implementation that you trust.
+# Somebody hands you an attention. Its shapes are right and its loss falls, but that was true of
+# many mistakes in this book, too. You can ask in three ways. Some properties hold for **every**
+# right attention, and calling it shows them. Some mistakes show only inside, while it runs. A few
+# show only beside an implementation that you trust.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -100,9 +100,9 @@ def leakage(patient: nn.Module) -> float:
 show(leakage, "padding-mask-on-queries", "mask-ignored", "mask-after-softmax")
 
 # %% [markdown]
-# `padding-mask-on-queries` empties the rows *of* the padding, which looks like success, and the
-# real words go on seeing it. `mask-after-softmax` hides the values of the padding, but its keys
-# still take their share of the weights.
+# Only the right one shows 0. `padding-mask-on-queries` empties the rows *of* the padding, which
+# looks like success, and the real words go on seeing it. `mask-after-softmax` hides the values of
+# the padding, but its keys still take their share of the weights.
 #
 # ### Prefix: the past does not change
 #
@@ -163,6 +163,8 @@ def convexity(patient: nn.Module) -> float:
 show(convexity, "softmax-over-heads", "merge-without-transpose")
 
 # %% [markdown]
+# The wrong merge fails here, too: it puts one head's features in another's place.
+#
 # ### Competition: it must be attention
 #
 # Three modules that are no attention take the test. One returns its input; one has no queries, so
@@ -192,8 +194,8 @@ impostors = {"identity": Alone(), "mean": mean, "network": network}
 
 # %% [markdown]
 # What attention *must* do is let tokens compete: how much one counts depends on the others, because
-# they share one weight of 1. The new probe measures what token 1 adds to the result of token 3,
-# changes token 0, and measures again. Here zero is wrong.
+# their weights sum to 1. The new probe measures what token 1 adds to the result of token 3, changes
+# token 0, and measures again. Here zero is wrong.
 
 
 # %%
@@ -357,9 +359,7 @@ class Near(nn.Module):
 
 # %%
 SIZES = {"embed_dim": WIDTH, "num_heads": HEADS, "kind": "causal"}
-report = examine(Near(WIDTH, HEADS), **SIZES)
-assert report.codes == ("scale-by-model-width",)
-report
+examine(Near(WIDTH, HEADS), **SIZES)
 
 # %% [markdown]
 # The scores are scaled by the width of the model instead of a head's. *Where* is the line that does
@@ -425,10 +425,9 @@ for name, codes in (("parity", by_parity), ("not even parity", rest)):
 # matrices have each other's names: no property can object. What not even parity finds shows only
 # with other masks, or not in the result of one call, as dropout and half precision.
 #
-# `examine` compares in the same way where it is given a `reference=`, with the patient's
-# `state_dict` in both. Three versions of `Near` follow: with the right scale, with a scale of
-# 0.1<!-- setting -->, and with keys and values swapped. Which are called wrong without the
-# reference, and which with it?
+# Given a `reference=`, `examine` does the same: it gives the patient's parameters to both, by their
+# names. Three versions of `Near` follow: with the right scale, with a scale of 0.1<!-- setting -->,
+# and with keys and values swapped. Which are called wrong without the reference, and which with it?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -454,14 +453,16 @@ class Swapped(Near):
         return q, v, k
 
 
-for name, module in {"right": near(), "0.1": near(scale=0.1), "swapped": near(Swapped)}.items():
+versions = {"right": near(), "0.1": near(scale=0.1), "swapped": near(Swapped)}
+for name, module in versions.items():
     before, after = (examine(module, **SIZES, reference=x) for x in (None, near()))
     assert before.ok
     assert after.ok == (name == "right")
     print(f"{name:>8}:  alone {before.codes}  with the reference {after.codes[:1]}")
 
 # %% [markdown]
-# Alone, nothing is wrong with any of them. With the reference, the outputs of the last two differ.
+# Alone, nothing is wrong with any of them, and the scale of 0.1 is a convention. With the
+# reference, the outputs of the last two differ.
 #
 # ## Every mistake, every test
 #
@@ -572,9 +573,9 @@ test_attention(near())
 try:
     test_attention(Near(24, 4))
 except AssertionError as error:
-    print("\n".join(str(error).splitlines()[:4]))
-else:
-    raise RuntimeError("the mistake was not found")
+    said = str(error)
+print("\n".join(said.splitlines()[:4]))
+assert "scale-by-model-width" in said
 
 # %% [markdown]
 # The right one passes in silence, and the other fails with the line to mend. `examine_model` runs a
