@@ -29,6 +29,9 @@ _LAYOUTS: dict[str, Callable[[Any, int], Any]] = {
     "": lambda attend, heads: attend,
     "(b, e, n)": lambda attend, heads: layouts.channel_first(attend),
     "(b, e, n, 1)": lambda attend, heads: layouts.channel_first(attend, image=True),
+    "(b, 1, n, e)": lambda attend, heads: layouts.laid_out(
+        attend, lambda x: x.unsqueeze(1), lambda x: x.flatten(1, -2)
+    ),
     "(n, e), one sample after the other": lambda attend, heads: layouts.one_by_one(attend),
     "heads, (b, h, n, d)": layouts.heads_apart,
 }
