@@ -476,3 +476,23 @@ def test_a_norm_over_all_tokens_does_not_mix_heads(examine):
     assert code == 1
     assert "wrong: parameters-without-gradient" in output
     assert "split-without-transpose" not in output
+
+
+@pytest.mark.parametrize("one_side", [False, True])
+def test_rotation_is_asked_about_where_a_mask_is_required(examine, one_side):
+    turned = "q = q * cos + turn(q) * sin" if one_side else COSINES
+    lines = (PROJECTED, turned, "return self.o_proj(mix(q, k, v, blocked=mask[:x.size(1)]))")
+    code, output = examine(forward("x, mask, cos, sin", *lines), "--kind", "causal")
+    assert code == one_side, output
+    assert ("wrong: rotates-one-side" in output) == one_side
+    assert "rotation, cache" not in output
+
+
+def test_a_softmax_over_the_queries_shows_without_a_mask(examine):
+    lines = (PROJECTED, "q = F.normalize(q, dim=-1)",
+             "weights = (q @ k.mT).softmax(-2)",
+             "return self.o_proj((weights @ v).transpose(1, 2).flatten(2))")  # fmt: skip
+    code, output = examine(forward("x", *lines), "--kind", "self")
+    assert code == 1, output
+    assert "wrong: softmax-over-queries" in output
+    assert "weights = (q @ k.mT).softmax(-2)" in output

@@ -104,16 +104,16 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         return []
     short = inside.watch(Situation("short", patient.draw(22, n=2, m=2), None))
     found = [*scoring.scale(patient, first, short), *flow.letters(first.found)]
+    over = list(scoring.axis(patient, first.found))
     if complaints:
         masked = [first] if patient.kind == "causal" else [*inside.masked()]
         back = inside.watch(situations.free(patient), gradient=True)
-        over = list(scoring.axis(patient, first.found))
         # Which scores a mask hides can be told once it is clear which axis counts the keys.
         hidden = [] if over else hiding.masks(patient, masked, flow.heads_first(back))
         mixes = any(x.code != "parameters-without-gradient" for x in complaints)
-        found += [*over, *hidden, *(flow.heads(back) if mixes else ())]
-        found += flow.same(first.found, complaints)
-    return found
+        over += [*hidden, *(flow.heads(back) if mixes else ())]
+        over += flow.same(first.found, complaints)
+    return [*found, *over]
 
 
 def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
