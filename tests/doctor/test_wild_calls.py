@@ -470,7 +470,7 @@ def test_positions_between_queries_and_keys_are_by_design(examine):
 
 def test_a_norm_over_all_tokens_does_not_mix_heads(examine):
     lines = ("x = F.group_norm(x.mT, 1).mT", PROJECTED, OUT)
-    body = forward("x", *lines).replace("embed_dim, num_heads)\n\n", 
+    body = forward("x", *lines).replace("embed_dim, num_heads)\n\n",
         "embed_dim, num_heads)\n        self.unused = nn.Linear(2, 2)\n\n")  # fmt: skip
     code, output = examine(body, "--kind", "self")
     assert code == 1
