@@ -579,3 +579,16 @@ def test_a_library_reports_its_own_line_and_keeps_the_calls_around_it(tmp_path):
 def test_nothing_to_see_is_said(tmp_path):
     with pytest.raises(NotAsked, match="no softmax over a product"):
         looks(lambda x, blocked: x.softmax(-1))
+
+
+@pytest.mark.parametrize("how", ["a product", "a layer and a norm"])
+def test_talking_heads_are_by_design(how, tmp_path):
+    text = STYLES["by logarithms"]
+    heads = "torch.linspace(-1, 2, 16, dtype=x.dtype).view(4, 4)"
+    weights = f"torch.einsum('bhnm,hg->bgnm', weights, {heads})"
+    if how != "a product":
+        mixed = f"F.linear(weights.movedim(1, -1), {heads})"
+        weights = f"F.layer_norm({mixed}, (4,)).movedim(-1, 1)"
+    found = report(made(text.replace("(weights @ v)", f"({weights} @ v)"), tmp_path))
+    assert found.ok, str(found)
+    assert ("heads-mixed" in found.codes) == (how != "a product")

@@ -421,3 +421,98 @@ def test_rotation_that_the_caller_gives_is_asked_about(examine):
     code, output = examine(rotated("cos, sin", one_side), "--kind", "causal")
     assert code == 1
     assert "wrong: rotates-one-side" in output
+
+
+JOINT = """
+    def forward(self, x, *, mask):
+        q, k, v = self.project(x)
+        if mask is not None:
+            mask = ~(mask[:, None, :, None] & mask[:, None, None, :])
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        if mask is not None:
+            scores = scores.masked_fill(mask, -torch.finfo(scores.dtype).max)
+        return self.o_proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+ZEROED = """
+    def forward(self, x, mask=None):
+        q, k, v = self.project(x)
+        out = self.o_proj(mix(q, k, v, 0, None if mask is None else ~mask[:, None, None]))
+        return out if mask is None else out * mask[..., None]
+"""
+
+
+@pytest.mark.parametrize("body", [JOINT, ZEROED], ids=["hidden from padding", "zeros for padding"])
+def test_what_padding_itself_sees_is_nobodys_concern(examine, body):
+    code, output = examine(PLAIN + body, "--kind", "self")
+    assert code == 0, output
+    assert "`mask` is (b, m), True = allowed" in output
+
+
+def test_a_width_of_the_context_that_may_be_left_out_is_given(examine):
+    body = """
+    def __init__(self, dim, heads, dim_context=None, cross_attend=False):
+        super().__init__()
+        self.crossing = dim_context is not None and cross_attend
+        self.make(dim, heads, dim_context)
+
+    def forward(self, x, context=None):
+        q, k, v = self.project(x, context if self.crossing else x)
+        return self.o_proj(mix(q, k, v))
+"""
+    code, output = examine(body, "--kind", "memory")
+    assert code == 0, output
+    assert "dim_context=24" in output
+
+
+def test_keys_of_the_queries_own_tokens_beside_the_context_are_by_design(examine):
+    lines = "q, k, v = self.project(x, torch.cat([x, context], 1))"
+    code, output = examine(forward("x, context", lines, OUT), "--kind", "memory")
+    assert code == 0, output
+    assert "convention: queries-are-keys" in output
+
+
+def test_images_with_their_channels_last(examine):
+    lines = ("b, height, width, e = x.shape", "x = x.flatten(1, 2)", PROJECTED,
+             "return self.o_proj(mix(q, k, v)).view(b, height, width, e)")  # fmt: skip
+    code, output = examine(forward("x", *lines), "--kind", "self")
+    assert code == 0, output
+    assert "each (b, 1, n, e)" in output
+
+
+def test_positions_between_queries_and_keys_are_by_design(examine):
+    lines = ("q, k, v = self.project(query, key, value)",
+             "far = torch.arange(q.size(2))[:, None] - torch.arange(k.size(2))",
+             "return self.o_proj(mix(q, k, v, -0.3 * far.abs()))")  # fmt: skip
+    code, output = examine(forward("query, key, value", *lines), "--kind", "cross")
+    assert code == 0, output
+    assert "convention: order-matters" in output
+
+
+def test_a_norm_over_all_tokens_does_not_mix_heads(examine):
+    lines = ("x = F.group_norm(x.mT, 1).mT", PROJECTED, OUT)
+    body = forward("x", *lines).replace("embed_dim, num_heads)\n\n",
+        "embed_dim, num_heads)\n        self.unused = nn.Linear(2, 2)\n\n")  # fmt: skip
+    code, output = examine(body, "--kind", "self")
+    assert code == 1
+    assert "wrong: parameters-without-gradient" in output
+    assert "split-without-transpose" not in output
+
+
+@pytest.mark.parametrize("one_side", [False, True])
+def test_rotation_is_asked_about_where_a_mask_is_required(examine, one_side):
+    turned = "q = q * cos + turn(q) * sin" if one_side else COSINES
+    lines = (PROJECTED, turned, "return self.o_proj(mix(q, k, v, blocked=mask[:x.size(1)]))")
+    code, output = examine(forward("x, mask, cos, sin", *lines), "--kind", "causal")
+    assert code == one_side, output
+    assert ("wrong: rotates-one-side" in output) == one_side
+    assert "rotation, cache" not in output
+
+
+def test_a_softmax_over_the_queries_shows_without_a_mask(examine):
+    lines = (PROJECTED, "q = F.normalize(q, dim=-1)",
+             "weights = (q @ k.mT).softmax(-2)",
+             "return self.o_proj((weights @ v).transpose(1, 2).flatten(2))")  # fmt: skip
+    code, output = examine(forward("x", *lines), "--kind", "self")
+    assert code == 1, output
+    assert "wrong: softmax-over-queries" in output
+    assert "weights = (q @ k.mT).softmax(-2)" in output

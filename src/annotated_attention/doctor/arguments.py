@@ -29,6 +29,9 @@ _LAYOUTS: dict[str, Callable[[Any, int], Any]] = {
     "": lambda attend, heads: attend,
     "(b, e, n)": lambda attend, heads: layouts.channel_first(attend),
     "(b, e, n, 1)": lambda attend, heads: layouts.channel_first(attend, image=True),
+    "(b, 1, n, e)": lambda attend, heads: layouts.laid_out(
+        attend, lambda x: x.unsqueeze(1), lambda x: x.flatten(1, -2)
+    ),
     "(n, e), one sample after the other": lambda attend, heads: layouts.one_by_one(attend),
     "heads, (b, h, n, d)": layouts.heads_apart,
 }
@@ -132,6 +135,7 @@ class _Search:
         self.attend, self.function, self.further = attend, function, further
         self.options, self.notes = options, notes
         self.answered = True
+        self.turned: tuple[Plan, torch.Tensor] | None = None  # another plan, and the positions
         self.parameters = named_parameters(function)
         self.positional = [x for x, p in self.parameters.items() if p.kind is p.POSITIONAL_ONLY]
         names = [options.mask_name] if options.mask_name else []
@@ -151,7 +155,10 @@ class _Search:
             if always:
                 if taken := self._masked(adapted, way.plan, always=True):
                     self._note(way)
-                    return adapters.causal(taken, 1) if self.options.kind == "causal" else taken
+                    if self.options.kind == "causal":
+                        taken = adapters.causal(taken, 1)
+                    self._give_turning(taken, way)
+                    return taken
                 continue
             error = error_of(adapted, self.options)
             if error is None:
@@ -221,6 +228,10 @@ class _Search:
         call = way.plan.caller(self.attend, self.options.kind, self.positional)
 
         def settled(*given: Any, **options: Any) -> Any:
+            if self.turned is not None:
+                plan, positions = self.turned
+                turned = plan.caller(self.attend, self.options.kind, self.positional)
+                return turned(*given, positions=positions, **options)
             return attempt(functools.partial(call, *given, **options))
 
         inner = way.wrap(adapters.Adapted(settled, self.attend), self.options.num_heads)
@@ -254,12 +265,9 @@ class _Search:
         """Choose the layout of rotations in which they count by differences; or leave it."""
         if self.options.kind not in ("self", "causal") or self._at_positions(way) is None:
             return way
-        for plan in itertools.islice(self._plans(), _FEW):
+        for plan in self._turned_plans(way):
             other = replace(way, plan=plan)
-            same = {x: y for x, y in plan.further.items() if not isinstance(y, extras.Made)}
-            if all(way.plan.further.get(x, y) is y for x, y in same.items()) and _is_relative(
-                self._at_positions(other), self.options
-            ):
+            if _is_relative(self._at_positions(other), self.options):
                 return other
         return way
 
@@ -275,6 +283,34 @@ class _Search:
             return output_of(call(*(x,) * count, positions=positions), x.shape)[0]
 
         return adapters.Adapted(at_positions, self.attend)
+
+    def _give_turning(self, adapted: Any, way: "_Way") -> None:
+        """Let it be called at any positions, where a mask has to be given in each call."""
+        if self.options.kind not in ("self", "causal") or self._at_positions(way) is None:
+            return
+
+        def turning(plan: Plan) -> Any:
+            def at_positions(x: torch.Tensor, positions: torch.Tensor) -> Any:
+                self.turned = plan, positions
+                try:
+                    given = (x,) if self.options.kind == "causal" else (x, None)
+                    return output_of(adapted(*given), x.shape)[0]
+                finally:
+                    self.turned = None
+
+            return adapters.Adapted(at_positions, self.attend)
+
+        usual = turning(way.plan)
+        others = (turning(plan) for plan in self._turned_plans(way) if plan.needs_mask)
+        relative = (x for x in (usual, *others) if _is_relative(x, self.options))
+        adapted.at_positions = next(relative, usual)
+
+    def _turned_plans(self, way: "_Way") -> Iterator[Plan]:
+        """Give the plans that differ in the layout of rotations alone."""
+        for plan in itertools.islice(self._plans(), _FEW):
+            same = {x: y for x, y in plan.further.items() if not isinstance(y, extras.Made)}
+            if all(way.plan.further.get(x, y) is y for x, y in same.items()):
+                yield plan
 
     def _give_abilities(self, adapted: Any, way: "_Way") -> None:
         if (at_positions := self._at_positions(way)) is not None:

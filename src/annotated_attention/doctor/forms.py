@@ -173,9 +173,7 @@ def _hides(attend: Any, options: argparse.Namespace) -> bool:
                 moved = moves(patient, case.inputs, case.blocked) > 100 * patient.tolerance
             except Failed:
                 return False
-            apart = torch.ones_like(case.blocked)
-            if patient.kind != "cross":
-                apart &= ~torch.eye(patient.n, dtype=torch.bool)
+            apart = situations.judged(patient, case)
             if ((moved == case.blocked) & apart).any():
                 return False
     return True

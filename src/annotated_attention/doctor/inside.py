@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from annotated_attention.doctor import flow, hiding, scoring, situations
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient
 from annotated_attention.doctor.places import Where, where
-from annotated_attention.doctor.report import CONVENTION, Finding
+from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.sight import Look, look
 from annotated_attention.doctor.situations import Situation
 
@@ -19,6 +19,7 @@ _ROLES = {
     "weights-do-not-sum-to-one": ("late mask", "softmax"),
     "keys-appended": ("softmax",),
     "table-mixed": ("table",),
+    "heads-mixed": ("heads mixed",),
     "computed-in-low-precision": ("softmax",),
     "dropout-": ("dropout", "softmax"),
     "weights-after-dropout": ("dropout",),
@@ -104,18 +105,20 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         return []
     short = inside.watch(Situation("short", patient.draw(22, n=2, m=2), None))
     found = [*scoring.scale(patient, first, short), *flow.letters(first.found)]
+    over = list(scoring.axis(patient, first.found))
     if complaints:
         masked = [first] if patient.kind == "causal" else [*inside.masked()]
         back = inside.watch(situations.free(patient), gradient=True)
-        over = list(scoring.axis(patient, first.found))
         # Which scores a mask hides can be told once it is clear which axis counts the keys.
         hidden = [] if over else hiding.masks(patient, masked, flow.heads_first(back))
-        found += [*over, *hidden, *flow.heads(back), *flow.same(first.found, complaints)]
-    return found
+        mixes = any(x.code != "parameters-without-gradient" for x in complaints)
+        over += [*hidden, *(flow.heads(back) if mixes else ())]
+        over += flow.same(first.found, complaints)
+    return [*found, *over]
 
 
 def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
-    """Take back what is by design: keys that are appended, and tables that weights are mixed with.
+    """Take back what is by design: keys that are appended, heads and tables that are mixed in.
 
     Args:
         inside: what can be seen; nothing wrong showed there.
@@ -128,17 +131,28 @@ def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
     counts = [{x.scores.size(x.axis) - one.leaves.key.size(1) for x in one.found}
               for one in (first, short) if one is not None]  # fmt: skip
     appended = len(counts) == 2 and counts[0] == counts[1] and min(counts[0]) > 0
+    mixed = any("heads mixed" in x.steps for x in first.found)
     table = patient.kind != "cross" and any("table" in x.steps for x in first.found)
+    joined = patient.memory and all(
+        x.scores.size(x.axis) == one.leaves.query.size(1) + one.leaves.key.size(1)
+        for one in (first, short) if one is not None for x in one.found
+    )  # fmt: skip
     found: list[Finding] = []
     for finding in complaints:
         sums = finding.code == "weights-do-not-sum-to-one"
         if sums and appended:
             cause = "keys are appended, and take a part of the weight"
             finding = _by_design(finding, "keys-appended", cause)
+        elif joined and (sums or finding.code == "queries-mixed"):
+            cause = "the keys are those of the queries' own tokens and of the context"
+            finding = _by_design(finding, "queries-are-keys", cause)
+        elif sums and mixed:
+            cause = "each head's weights are made from those of all heads (talking heads)"
+            finding = _by_design(finding, "heads-mixed", cause)
         elif table and (sums or finding.code == "query-order-matters"):
             cause = "the weights are also mixed with a table, such as one of relative positions"
             finding = _by_design(finding, "table-mixed", cause)
-        if finding.code != "table-mixed" or all(x.code != finding.code for x in found):
+        if finding.severity == WRONG or all(x.code != finding.code for x in found):
             found.append(finding)
     return found
 

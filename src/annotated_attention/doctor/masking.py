@@ -45,16 +45,8 @@ def _is_inverted(patient: Patient, case: Situation) -> bool:
         return False  # `blocked_keys` says so
     own = torch.arange(len(case.blocked))
     seen = counts(list(reaction.values())[-1][own, :, own])  # (b, n, m)
-    judged = _judged(patient, case.blocked)
+    judged = situations.judged(patient, case)
     return bool(seen.any()) and bool(((seen == case.blocked) | ~judged).all())
-
-
-def _judged(patient: Patient, blocked: Tensor) -> Tensor:
-    """Leave out what says nothing: within one sequence, a token reacts to itself by its query."""
-    judged = torch.ones_like(blocked)
-    if patient.kind == "self":
-        judged &= ~torch.eye(blocked.size(1), dtype=torch.bool)
-    return judged
 
 
 def blocked_keys(patient: Patient) -> Iterator[Finding]:
@@ -93,7 +85,7 @@ def _leak(patient: Patient, case: Situation) -> Finding | None:
     """Compare what has influence with what may have."""
     assert case.blocked is not None
     seen, deaf = influence(patient, case.inputs, case.blocked)
-    judged = _judged(patient, case.blocked)
+    judged = situations.judged(patient, case)
     leaks, missing = seen & case.blocked & judged, deaf & ~case.blocked & judged
     if missing.any():  # what no mask brings back is not the mask's fault
         missing &= ~influence(patient, case.inputs)[1]

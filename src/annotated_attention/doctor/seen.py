@@ -49,7 +49,8 @@ class Seen:
             where that is not clear.
         steps: the steps by their role: ``"product"``, ``"scale"``, ``"mask"``, ``"weak mask"``,
             ``"softmax"``, ``"late mask"``, ``"dropout"``, ``"mix"``, ``"split"``, ``"chunk"``,
-            ``"repeat"``, ``"merge"``, ``"table"`` where weights go into another product, too.
+            ``"repeat"``, ``"merge"``, ``"table"`` where weights go into another product, too,
+            ``"heads mixed"`` where the weights of different heads are mixed with each other.
     """
 
     query: Tensor

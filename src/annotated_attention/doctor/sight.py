@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -112,18 +112,30 @@ def attentions(steps: list[Step]) -> Iterator[Seen]:
 def _seen(event: Softmax, products: list[Product], steps: list[Step]) -> Seen | None:
     """Put together what leads to a softmax and away from it; None if it is no attention."""
     by_step = {id(found.step): found for found in products}
-    chain = back(event.source, lambda step: id(step) in by_step, stops=LAYERS)
+    chain = _through(event.source, lambda step: id(step) in by_step)
     if not chain:
         return None
     first = by_step[id(chain[0])]
     for mix in products:
         for operand, other in ((mix.left, mix.right), (mix.right, mix.left)):
-            away = back(operand, lambda step: step is event.after, stops=LAYERS, not_past=by_step)
+            away = _through(operand, lambda step: step is event.after, by_step)
             if away and mix is not first:
                 left = operand is mix.left
                 summed = tuple(pair[0 if left else 1] for pair in mix.contracted)
                 return _joined(event, first, chain, away, mix, other, summed, steps)
     return None
+
+
+def _through(
+    start: Step, found: Callable[[Step], bool], not_past: Container[int] = ()
+) -> list[Step]:
+    """Go back to a step; through layers only where they mix heads, and leave as many numbers."""
+    way = back(start, found, LAYERS, not_past)
+    if not way:
+        way = back(start, found, not_past=not_past)
+        if any(step.value.numel() != start.value.numel() for step in way):
+            return []
+    return way
 
 
 def _joined(
@@ -143,6 +155,9 @@ def _joined(
     for step in steps:
         if is_projection(step) and step.name != "linear" and _leads(event.after, step):
             roles["table"] = step
+    for step in away[1:]:
+        if step.name in LAYERS or is_projection(step):
+            roles["heads mixed"] = step
     mask = event.scores <= LOW
     dropped = roles.get("dropout")
     second = "query" not in first.left.roots and "query" in first.right.roots

@@ -60,6 +60,21 @@ def masked(patient: Patient, square: bool = False) -> Iterator[Situation]:
             yield Situation(words, patient.draw(2, b, n, m), blocked, name)
 
 
+def judged(patient: Patient, case: Situation) -> Tensor:
+    """Leave out the pairs that say nothing, (b, n, m).
+
+    Within one sequence, a token reacts to itself by its query. What padding sees is nobody's
+    concern: a mask may hide everything from it.
+    """
+    assert case.blocked is not None
+    counts = torch.ones_like(case.blocked)
+    if patient.kind != "cross":
+        counts &= ~torch.eye(case.blocked.size(1), dtype=torch.bool)
+        if case.varies == "padding":
+            counts &= ~case.blocked[:, 0, :, None]
+    return counts
+
+
 def future(patient: Patient) -> Situation | None:
     """Make a case with the future blocked; None if the implementation takes no such mask."""
     if patient.masks not in ("any", "shared"):

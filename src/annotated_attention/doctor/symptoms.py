@@ -25,6 +25,8 @@ def key_order(patient: Patient) -> Iterator[Finding]:
         moved = Inputs(x.query, x.key[:, order], x.value[:, order])
         after = patient.ask(moved, None if blocked is None else blocked[..., order])
         if not patient.same(after, patient.ask(x, blocked)):
+            if blocked is None and _has_positions(patient):
+                return  # the order of the queries says so
             gap = patient.gap(after, patient.ask(x, blocked))
             yield Finding(
                 "key-order-matters",
@@ -58,7 +60,7 @@ def query_order(patient: Patient) -> Iterator[Finding]:
 
 def _order_matters(patient: Patient, case: Situation, gap: float) -> Finding:
     evidence = f"with {case.name}, the results of moved tokens change by {gap:.0%} of their size"
-    if patient.kind == "self" and case.blocked is None and _same_for_equal_tokens(patient):
+    if case.blocked is None and _same_for_equal_tokens(patient):
         return Finding(
             "order-matters",
             CONVENTION,
@@ -75,6 +77,14 @@ def _order_matters(patient: Patient, case: Situation, gap: float) -> Finding:
         "wrong axis",
         "Follow one number through every reshape: it must stay with its token.",
     )
+
+
+def _has_positions(patient: Patient) -> bool:
+    """Tell whether queries may not change places either, but for equal tokens."""
+    x = patient.draw(1)
+    moved = Inputs(x.query.flip(1), x.key, x.value)
+    fixed = patient.same(patient.ask(moved).flip(1), patient.ask(x))
+    return not fixed and _same_for_equal_tokens(patient)
 
 
 def _same_for_equal_tokens(patient: Patient) -> bool:
@@ -141,12 +151,15 @@ def equal_values(patient: Patient) -> Iterator[Finding]:
         return Inputs(query, many.value if patient.memory else other.key, many.value)
 
     short = patient.ask(flat(1, 13))[:, :1]
-    cases: list[tuple[str, Inputs, Tensor | None]] = [("no mask", flat(patient.m, 14), None)]
-    for case in situations.masked(patient):
-        cases.append((case.name, flat(case.inputs.key.size(1), 14), case.blocked))
-    for name, inputs, blocked in cases:
+    for case in (situations.free(patient), *situations.masked(patient)):
+        name, blocked = case.name, case.blocked
+        inputs = flat(patient.m if blocked is None else case.inputs.key.size(1), 14)
         output = patient.ask(inputs, blocked)
-        gap = patient.gap(output, short.expand_as(output))
+        expected = short.expand_as(output)
+        if blocked is not None and patient.kind == "self" and case.varies == "padding":
+            tokens = ~blocked[:, 0]  # what padding gets is nobody's concern
+            output, expected = output[tokens], expected[tokens]
+        gap = patient.gap(output, expected)
         if gap > patient.tolerance:
             later = blocked is not None
             if not later and (appended := _appended(patient, inputs, short)):

@@ -101,7 +101,8 @@ SIGNS = (
             "mask mistakes": "mask-after-softmax mask-multiplied fill-does-not-block",
             "one head": "mixed-over-queries summed-apart",
             "dropout": "weights-after-dropout",
-            "doctor": "weights-are-no-weights keys-appended table-mixed",
+            "doctor": "weights-are-no-weights keys-appended table-mixed "
+            "heads-mixed",
         },
     ),
     Sign(
@@ -216,7 +217,8 @@ SIGNS = (
         "tokens, features of different tokens have been mixed, or positions are inside.",
         SIZES,
         {
-            "order": "query-order-matters key-order-matters queries-mixed order-matters",
+            "order": "query-order-matters key-order-matters queries-mixed order-matters "
+            "queries-are-keys",
             "batches": "heads-attended-over",
             "reshapes": "merge-without-transpose split-without-transpose "
             "split-and-merge-without-transpose",
