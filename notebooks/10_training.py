@@ -471,7 +471,8 @@ display.finish(drawing, name="contributions", alt=f"Exact match with parts silen
 # The two heads of the cross-attention cannot replace each other: with either one silenced, hardly
 # any sequence comes out whole. With both heads of any one attention silenced, at most a tenth of
 # the sequences come out right. In most rows the ring lies far to the right of the bar, because one
-# token is easier to get right than a whole sequence.
+# token is easier to get right than a whole sequence, and because for the accuracy the right
+# beginning is given.
 #
 # Without the decoder's self-attention the exact match is zero. Does the task need it, then? Take a
 # fresh model, and silence this attention from the first step of training on. How well does it learn
@@ -527,7 +528,7 @@ print(f"ten letters, encoder silenced always: exact match {exact:.3f}")
 assert exact > 0.95
 
 # %% [markdown]
-# It can: all 200 sequences are right, as the explanation predicts. One question stays open: how the
+# It does: all 200 sequences are right, as the explanation predicts. One question stays open: how the
 # model gets most sequences of *varying* lengths right without that attention. This chapter does not
 # answer it.
 #
@@ -738,21 +739,31 @@ display.finish(drawing, name="who-reacts", alt=(
 # Read the figure row by row: a filled square marks a token whose change alters the scores of that
 # row. A crossed square looks ahead.
 #
-# A right merge fills row 1 with what both heads have mixed for token 1. The **wrong merge** fills it
-# with what *one* head has mixed for tokens 1 and 2, row 2 with the same for tokens 3 and 4, and so
-# on; from row 6 on, the second head begins again with tokens 1 and 2. The decoder merges twice, in
-# its self-attention and in its cross-attention, and the second merge puts two such rows together:
+# A right merge fills row 1 with what both heads have mixed for token 1. The **wrong merge** fills
+# it with what *one* head has mixed for tokens 1 and 2, row 2 with the same for tokens 3 and 4, and
+# so on; from row 6 on, the second head begins again with tokens 1 and 2. The decoder merges twice,
+# in its self-attention and in its cross-attention, and the second merge puts two such rows
+# together. Each row also keeps, through the residual connection, what its own first merge brought:
 #
-# | row | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9 | 10 |
-# |---|---|---|---|---|---|---|---|---|---|---|
-# | first merge: mixed for tokens | 1, 2 | 3, 4 | 5, 6 | 7, 8 | 9, 10 | 1, 2 | 3, 4 | 5, 6 | 7, 8 | 9, 10 |
-# | second merge: with these rows | 1, 2 | 3, 4 | 5, 6 | 7, 8 | 9, 10 | 1, 2 | 3, 4 | 5, 6 | 7, 8 | 9, 10 |
-# | together, tokens up to | 4 | 8 | 10 | 8 | 10 | 4 | 8 | 10 | 8 | 10 |
+# | row | first merge: tokens | second merge: rows | all in all, tokens up to |
+# |---|---|---|---|
+# | 1 | 1, 2 | 1, 2 | 4 |
+# | 2 | 3, 4 | 3, 4 | 8 |
+# | 3 | 5, 6 | 5, 6 | 10 |
+# | 4 | 7, 8 | 7, 8 | 8 |
+# | 5 | 9, 10 | 9, 10 | 10 |
+# | 6 | 1, 2 | 1, 2 | 4 |
+# | 7 | 3, 4 | 3, 4 | 8 |
+# | 8 | 5, 6 | 5, 6 | 10 |
+# | 9 | 7, 8 | 7, 8 | 8 |
+# | 10 | 9, 10 | 9, 10 | 10 |
 #
-# So the early rows run ahead. Row 6 holds what was mixed for tokens 1 to 4; its own token reaches
-# it through the residual connection only, so token 5 is missing. In 7 of 9 rows the model sees the
-# very letter that the row is asked for. Teacher forcing hands that letter over, training learns to
-# read it off, and in decoding it is not there. This is the pupil who peeks.
+# Row 4, for example, keeps tokens 7 and 8 from the first merge, and gets rows 7 and 8, which are
+# tokens 3 to 6, from the second. So the early rows run ahead. Row 6 holds what was mixed for tokens
+# 1 to 4; its own token reaches it through the residual connection only, so token 5 is missing. In 7
+# of 9 rows the model sees the very letter that the row is asked for. Teacher forcing hands that
+# letter over, training learns to read it off, and in decoding it is not there. This is the pupil
+# who peeks.
 #
 # **Both wrong** does not peek. A right split cuts the features of each token in two. This one cuts
 # the *sequence* in two, and the first half of the target sees only the first halves of target and

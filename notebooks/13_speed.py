@@ -214,8 +214,8 @@ for row in find("one by one"):
 origin("one by one")
 
 # %% [markdown]
-# The largest differences are between the two halves: with memory returned, the same code takes up
-# to twice as long. So a good part of the distance between the two groups at n = 2048 may be the
+# The largest differences are between the two halves: with memory returned, the same code takes
+# about twice as long. So a good part of the distance between the two groups at n = 2048 may be the
 # price of new pages, and not of arithmetic.
 #
 # The list of heads needs more time in every case. It takes more pages, not fewer, and these counts
@@ -371,7 +371,7 @@ for row in rows:
 
 # %% [markdown]
 # `is_causal` alone lets the kernel skip the blocks of keys that lie in the future. Does that save
-# time?
+# time? Both are measured in the process that keeps its memory.
 
 # %%
 alike = {"mode": "forward", "weights": False, "memory": "kept"}
@@ -489,10 +489,11 @@ for _, n, _, _ in SIZES:
 origin("final class")
 
 # %% [markdown]
-# The lowest numbers stand under "infer.": without gradients, PyTorch's class takes its fast path,
-# which computes all the weights and makes no use of `is_causal`, while the final class goes
-# through the fused kernel. Now count the cases, both measurements of each, and name those that miss
-# the goal:
+# The lowest numbers stand under "infer.". Without weights the reason is known: PyTorch's class
+# takes its fast path, which computes all the weights and makes no use of `is_causal`, while the
+# final class goes through the fused kernel. With weights both compute all of them. Why PyTorch's
+# class is slower there under most masks, and faster without one, this table does not say. Now count
+# the cases, both measurements of each, and name those that miss the goal:
 
 # %%
 cases = find("final class")

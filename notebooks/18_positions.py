@@ -366,9 +366,9 @@ print("reordered: equal outputs, equal gradients")
 # ### Two checks, and what each of them sees
 #
 # A second mistake is as quiet: turning the queries and forgetting the keys. Which checks find these
-# two? The first one needs no reference. It moves the sentence by padding, as above, and the outputs
-# of the words must stay. The second compares with the right outputs. Both mistakes are in the
-# package's list, under the names in the first column.
+# two? The first check needs no reference. It moves the sentence by padding, as above, and the
+# outputs of the words must stay. The second compares with the right outputs. Both mistakes are in
+# the package's list, under the names in the first column.
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -390,8 +390,8 @@ for name in ("right", *CODES):
 # %% [markdown]
 # Moving the sentence finds the rotation of one side. It cannot find the mixed layouts: they are a
 # valid rotation, whose scores depend on the distance; it is not the one that these weights were
-# trained with. That takes a comparison with right outputs. Here is the first mistake with its
-# remedy:
+# trained with. That takes a comparison with right outputs. Here is the forgotten rotation of the
+# keys, with its remedy:
 
 # %%
 mistake = MISTAKES["rotates-one-side"]
@@ -415,8 +415,10 @@ from annotated_attention.modern import BucketedBias, biases
 display.annotated(biases.relative_buckets, BucketedBias.forward)
 
 # %% [markdown]
-# The cell sorts the distances up to 40 into eight buckets, for a causal model. A distance here is
-# the key's position minus the query's, so keys that came earlier have negative ones.
+# In the code, `of_side` is the number of buckets for one side, and `alone` how many of them hold a
+# single distance: half of them. The cell sorts the distances up to 40 into eight buckets, for a
+# causal model. A distance here is the key's position minus the query's, so keys that came earlier
+# have negative ones.
 
 # %%
 back = torch.arange(41)
@@ -647,11 +649,12 @@ alt = f"Accuracy from the first stretch to the last: {said}."
 display.finish(drawing, name="train-short", alt=alt, caption=caption)
 
 # %% [markdown]
-# Before place 32 all but the model without positions are nearly perfect. By place 512, ALiBi still
-# writes 0.99 of the letters right and the buckets 0.95; added clocks have fallen to 0.84, and
-# rotary positions to 0.33, which is less than without any positions. The right key stands at a
-# distance that was trained; but hundreds of others stand at distances that were not, and some of
-# them score high. So a good result at the trained length says nothing about a longer text.
+# Before place 32 all but the model without positions are nearly perfect. In the last stretch,
+# places 256 to 511, ALiBi still writes 0.99 of the letters right and the buckets 0.95; added clocks
+# have fallen to 0.84, and rotary positions to 0.33, which is less than without any positions. The
+# right key stands at a distance that was trained; but hundreds of others stand at distances that
+# were not, and some of them score high. So a good result at the trained length says nothing about a
+# longer text.
 #
 # The toy does not show everything. The answer never stands more than 16 letters back, so looking
 # near is enough, and nothing is lost where far keys fade out. In a task that needs a far key, a
@@ -671,15 +674,16 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 #   section 3.3](../docs/references.md#peng-2023)].
 # - `yarn` keeps pairs that turn many times within the trained length, divides those that turn less
 #   than once, and mixes those between [[Peng et al., section
-# 3.4](../docs/references.md#peng-2023)]. By default *many times* is 32. It also enlarges all
+# 3.4](../docs/references.md#peng-2023)]. By default *many times* is 32; here no pair turns so
+# often, and the mixing begins at the first pair, which stays as it is. YaRN also enlarges all
 # scores.
 # - `llama3` keeps pairs that turn at least 4 times, divides those that turn less than once, mixes
 #   differently, and leaves the size of the scores alone, as in
 #   [Llama 3.1](../docs/references.md#llama-3-1).
 #
 # For the models above, these are the settings. Their heads are 16 wide, they were trained on 32
-# letters, and 512 letters are 16 times as many. (The factor of `dynamic` is multiplied by the
-# growth of the text, so it stays 1.)
+# letters, and 512 letters are 16 times as many. (`dynamic` finds the 16 itself, from the length of
+# the text; a factor in its settings would come on top, so it is 1.)
 
 # %%
 from annotated_attention.modern import rotary_frequencies

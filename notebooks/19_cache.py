@@ -7,10 +7,10 @@
 # that reading is the same as the time before. In this chapter you find out which numbers never
 # change, keep them in a **cache**, and prove that the text stays the same, word by word.
 #
-# Think of someone who takes minutes. For every sentence spoken they write an index card with two
-# entries: what to look it up by, and what it says. A new sentence is compared with all cards in the
-# box. Nobody would write all the cards again because one more sentence was spoken; yet that is what
-# a model without a cache does.
+# Think of someone who takes the minutes of a meeting. For every sentence spoken they write an index
+# card with two entries: what to look it up by, and what it says. A new sentence is compared with
+# all cards in the box. Nobody would write all the cards again because one more sentence was spoken;
+# yet that is what a model without a cache does.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -18,7 +18,7 @@ from annotated_attention import display
 display.chapter_map("project in", "split", "score", "mask")
 
 # %% [markdown]
-# The lit steps are those whose code the cache changes. It saves work in all of them.
+# The lit steps are those whose code the cache changes. Work is saved in all eight.
 #
 # ## Word by word
 #
@@ -292,9 +292,9 @@ print(f"{n} steps: {total:,} FLOPs with a cache, {again:,} without")
 #
 # <details><summary>What do you expect?</summary>
 #
-# More than a hundred times. Without a cache, step m projects m tokens instead of one. On average
-# that is half of 1,024. Of the scores it computes m² instead of m, on average two thirds of 1,024
-# times as many.
+# More than a hundred times. The projections take about 512 times as many: m tokens instead of one
+# in step m, and m is 512 on average. The scores take about 683 times as many, since the sum of all
+# m² divided by the sum of all m is two thirds of 1,024.
 #
 # </details>
 
@@ -463,7 +463,8 @@ print("the cache that grows is copied in each step, the one of one size is not")
 # short sentence was padded at its end. A text that is to be continued must end at the edge, where
 # the next word goes, so it is **padded on the left**. The padding mask has a column for each key
 # that `append` returns, kept or new (with a cache of one size, for the empty places as well), and a
-# new word is never padding.
+# new word is never padding. The padding in front sees no key at all; the class gives zeros for such
+# rows, and nobody looks at them.
 
 
 # %%
@@ -593,9 +594,10 @@ for sizes in ([12], [5, 4, 3], [1] * 12):
 # > **Pitfall.** *Zeros of the cache attended to.* A single query gets no mask, in a cache of one
 # > size. The empty places take weight from the words, the more of it the emptier the cache is.
 #
-# > **Pitfall.** *Keys kept before they are rotated*, and then turned from the position of the first
-# > new word on. So the oldest key gets the position of the newest word. (To keep keys unturned is
-# > no mistake in itself; then all of them must be turned by their own positions in each step.)
+# > **Pitfall.** *Keys kept before they are rotated.* All of them, old and new, are then turned as
+# > if the first one stood where the first new word stands. With one new word, the oldest key gets
+# > the position of the newest word. (To keep keys unturned is no mistake in itself; then all of
+# > them must be turned by their own positions in each step.)
 #
 # Here are the four lines as people write them, and the same writer with each mistake built in. It
 # continues *because it*, with a cache of 16 places.

@@ -114,9 +114,9 @@ one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 # In the package this is a subclass of [the final class](07_multihead_attention.ipynb). Its $W_K$
 # and $W_V$ have g · d rows instead of h · d, and before the heads attend, each KV head is repeated
 # for its group. Here is what the class changes; everything else is inherited. Read `repeat_heads`
-# first, and then the last lines of `attend`. Its first lines are a shortcut for calls that do not
-# ask for the weights; it follows in a fold, with the constructor. `_project` differs from the final
-# class in the number of rows alone.
+# first, and then the last lines of `attend`. Calls that do not ask for the weights take a shortcut,
+# in its first lines; the function that they call, `_fused_for_speed`, is in the fold below, with
+# the constructor. `_project` differs from the final class in the number of rows alone.
 
 # %%
 from annotated_attention.modern import GroupedQueryAttention, group_heads, repeat_heads
@@ -151,9 +151,9 @@ for g in (6, 3, 2, 1):
 
 # %% [markdown]
 # With six KV heads the count is that of the final class, $4e^2 + 4e$. With one, $W_K$ and $W_V$
-# have four rows each, and 1,400 of 2,400 parameters are left. The last column is the rank of $W_K$:
-# in how many independent directions two tokens may differ so that any head can score them
-# differently.
+# have four rows each, and 1,400 of 2,400 parameters are left. The last column is the rank of $W_K$,
+# the number of independent features of a token that reach the keys. If two tokens differ in nothing
+# else, no head can tell them apart.
 
 # %% [markdown]
 # <!-- deeper: The rest of the class -->
@@ -521,7 +521,8 @@ for g in (2, 1):
         steps = [step for step in ("0", "15", "75", "300") if step in rows[0]]
         columns = [[row[step] for row in rows] for step in steps]
         spans = [f"{min(values):.2f}–{max(values):.2f}" for values in columns]
-        print(f"{origin:10}", *spans, "after 300" if len(spans) == 1 else "")
+        after = " after 300 steps:" if steps == ["300"] else ""
+        print(f"{origin:10}{after}", *spans)
 
 # %% [markdown]
 # Three things stand out. After 75 steps, new keys and values are still far behind averaged ones, so
@@ -555,9 +556,10 @@ display.annotated(LatentAttention.compress, LatentAttention.attend_plainly, sect
 # $$q\,(\ell U)^\top = (q\,U^\top)\,\ell^\top.$$
 #
 # So instead of every key, change the one query: multiply it by $U^\top$, and compare it with the
-# latents themselves. Values work the same way: mix the latents first, and apply the matrix to the
-# mix. This is called **absorbing** the matrices. The latents are now keys and values at once, one KV
-# head for all queries, so this is multi-query attention with wide keys.
+# latents themselves. (`k_up` keeps $U^\top$, as `nn.Linear` does.) Values work the same way: mix
+# the latents first, and apply the matrix to the mix. This is called **absorbing** the matrices. The
+# latents are now keys and values at once, one KV head for all queries, so this is multi-query
+# attention with wide keys.
 
 # %%
 display.annotated(LatentAttention.attend_absorbed, sections=False)
@@ -584,8 +586,8 @@ print(f"equal, with {len(inputs)} gradients, and in chunks")
 print(f"kept of {2 * 7} tokens: {cache.numel()} numbers")
 
 # %% [markdown]
-# That is 10 numbers a token, 8 of the latent and 2 of the key with the position. Six heads of width 4
-# would keep 48 without sharing.
+# That is 10 numbers a token, 8 of the latent and 2 of the key with the position. Six heads of width
+# 4 would keep 48 without sharing.
 #
 # ### Why positions stand apart
 #
@@ -610,8 +612,10 @@ print(f"with rotation: off by up to {(scores - by_latents).abs().max():.1f}")
 # \ell^\top$. The matrix that could be absorbed is $R_t\,U^\top$, another one for each distance. And
 # keeping the rotated keys themselves would cost the memory that latents are to save. So DeepSeek
 # leaves the keys made from latents unrotated, and puts positions into a second, short key of width
-# r, which *all heads share*. It is rotated and kept beside the latent. Appended to each key it adds
-# its own score to the other one, and the scale becomes $1 / \sqrt{d + r}$. That is `k_turned`.
+# r, which *all heads share*. It is rotated and kept beside the latent: that is `k_turned`. Each
+# head makes a second, short query as well, `q_turned`. Both are appended to the others, so that the
+# dot product is the sum of two scores, one by content and one by position, and the scale becomes $1
+# / \sqrt{d + r}$.
 #
 # ### What it saves
 #
