@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from annotated_attention.doctor import situations
-from annotated_attention.doctor.influence import counts, reactions
+from annotated_attention.doctor.influence import counts, influence, reactions
 from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.situations import Situation
@@ -60,7 +60,9 @@ def query_order(patient: Patient) -> Iterator[Finding]:
 
 def _order_matters(patient: Patient, case: Situation, gap: float) -> Finding:
     evidence = f"with {case.name}, the results of moved tokens change by {gap:.0%} of their size"
-    if case.blocked is None and _same_for_equal_tokens(patient):
+    if case.blocked is None and (
+        _same_for_equal_tokens(patient) if patient.kind == "self" else _has_positions(patient)
+    ):
         return Finding(
             "order-matters",
             CONVENTION,
@@ -84,7 +86,9 @@ def _has_positions(patient: Patient) -> bool:
     x = patient.draw(1)
     moved = Inputs(x.query.flip(1), x.key, x.value)
     fixed = patient.same(patient.ask(moved).flip(1), patient.ask(x))
-    return not fixed and _same_for_equal_tokens(patient)
+    if fixed or influence(patient, x)[1].any():  # what hides some keys is no position
+        return False
+    return _same_for_equal_tokens(patient)
 
 
 def _same_for_equal_tokens(patient: Patient) -> bool:
