@@ -74,7 +74,7 @@ def book(tmp_path_factory):
     # A lock that looks newer than .venv would have this checkout installed there, in place of ours.
     os.utime(root / "requirements.lock", (0, 0))
     (root / "docs" / "index.md").write_text("# Start\n\n<!-- chapters -->\n")
-    for name in ("notation.md", "references.md", "glossary.md"):
+    for name in ("notation.md", "references.md", "glossary.md", "symptoms.md"):
         (root / "docs" / name).write_text(f"# {name}\n\nText.\n")
     for page in (root / "docs" / "package").glob("*.md"):  # these chapters are not there
         page.write_text(
