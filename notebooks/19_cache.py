@@ -434,7 +434,7 @@ def table(title: str, memory: str, number) -> None:
         print(f"{row['kept']:6}" + "".join(f"{number(row, name):>9}" for name in NAMES))
 
 
-table("milliseconds a token", "kept", lambda row, x: f"{row['milliseconds'][x][1]:.1f}")
+table("milliseconds a token", "kept", lambda row, x: f"{row['milliseconds'][x][1]:.2f}")
 table("new KiB a token", "returned", lambda row, x: f"{4 * row['pages'][x]:,}")
 speed.origin("cache")
 
@@ -454,8 +454,8 @@ print("the cache that grows is copied in each step, the one of one size is not")
 # Without a cache, the time for one token grows with the whole text, and so does the new memory.
 # With a cache of one size, only the reading of the keys and values grows. The cache that grows
 # takes as much new memory in each step as all that it holds, because `torch.cat` copies it; the
-# cache of one size takes next to none. The bare minimum and the cache of one size do nearly the
-# same work, so read nothing into which of the two is ahead.
+# cache of one size takes next to none. The bare minimum is below both, because it checks nothing
+# and writes no key.
 #
 # ## Texts of different lengths
 #
