@@ -413,20 +413,22 @@ assert 1.7 < doubled < 2.5
 # Without the final norm, the last layer gets about the same gradient at both depths. So the drop
 # from 112 to 60 is the work of the final norm, which divides by the size of the stream: 1.94 after
 # 6 layers, 3.76 after 24. Divide the gradients without the norm, 220 and 230, by these sizes, and
-# you get nearly those with it. The norm divides what reaches the first layer, too. But the first
-# layer also acts through all the layers above it, so without the norm it gets twice as much in the
-# deeper stack; with the norm the two effects nearly cancel.
+# you get nearly those with it. The norm divides what reaches the first layer, too. But what the
+# first layer adds is also read by every sublayer above it, and with pre-LN nothing divides the
+# stream on the way. So without the final norm its gradient is twice as large in the deeper stack;
+# with the norm the two effects nearly cancel.
 #
-# So the usual explanation is not enough: all these gradients are within a factor of four, and
-# neither order starves a layer.
+# So the usual explanation is not enough. In the stacks as they are used, the pre-LN ones with their
+# final norm, all gradients of the first table are within a factor of four, and neither order
+# starves a layer.
 #
 # ### What one step does to the output
 #
 # Nor does the size of a gradient say how training begins. The usual optimiser, Adam, cancels it:
-# its first step moves every parameter by the same amount, the learning rate. What matters is what
-# such a step does to the *output*. There is no task yet, so take one step towards random targets,
-# and compare the output before and after it. *Moved* is how far the output went, as a share of its
-# size; *error* is how the squared error changed.
+# its first step moves nearly every parameter by the same amount, the learning rate. What matters is
+# what such a step does to the *output*. There is no task yet, so take one step towards random
+# targets, and compare the output before and after it. *Moved* is how far the output went, as a
+# share of its size; *error* is how the squared error changed.
 
 
 # %%
@@ -465,9 +467,10 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 # it wastes most of a large first step: from ten times the step, pre-LN gains almost six times as
 # much, and post-LN not even twice as much. At both rates the output of the deep post-LN stack
 # reacts more strongly to a step. [Liu et al.](../docs/references.md#liu-2020) found this, too, and
-# give a reason. With post-LN, each norm brings the stream back to size one, so every sublayer keeps
-# a large share in it, and the changes of all sublayers add up. With pre-LN the stream grows, and
-# the share of each further sublayer shrinks.
+# give a reason. With post-LN, each norm brings the stream back to size one, so what a late sublayer
+# adds is as large beside the stream as what an early one adds, and so is the change that a step
+# makes in it. With pre-LN the stream has grown, and what a late sublayer adds is a small part of
+# it.
 #
 # ### Learning-rate warm-up in training runs
 #
@@ -477,11 +480,12 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 #
 # The models have four layers that read and four that write (the encoder and the decoder, of which
 # more below; 4+4 in the table). They learn to write a row of letters backwards, a task of the
-# chapter on [training](10_training.ipynb). Each takes 200 steps with Adam. The learning rate begins
-# at a high 0.008<!-- setting --> and falls to a tenth of it. With warm-up, it begins near zero,
-# reaches the high rate after 60 steps, and then falls in the same way. The measure is the **exact
-# match**: the share of sequences that the model writes without a single mistake. Three ways:
-# post-LN without warm-up, post-LN with it, pre-LN without. Which of them learn the task?
+# chapter on [training](10_training.ipynb). Each takes 200 steps with Adam. Four layers on each side
+# are not many, but the learning rate is eight times that of the large step above: it begins at
+# 0.008<!-- setting --> and falls to a tenth of it. With warm-up, it begins near zero, reaches the
+# high rate after 60 steps, and then falls in the same way. The measure is the **exact match**: the
+# share of sequences that the model writes without a single mistake. Three ways: post-LN without
+# warm-up, post-LN with it, pre-LN without. Which of them learn the task?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -509,12 +513,12 @@ known = kept["provenance"]
 print(f"trained on {known['date'][:10]}, torch {known['torch']}")
 
 # %% [markdown]
-# At the high learning rate, deep post-LN without warm-up fails: four of five seeds write not
-# one sequence correctly, and the fifth only some. With 60 steps of warm-up the same model gets
-# at least 0.925 of them right, and is no worse than pre-LN. Pre-LN learns the task without any
-# warm-up, and that is what moving the norm gains in practice. At half the rate, all five
-# seeds of post-LN without warm-up learn, too, but none gets beyond 0.860. So what a deep post-LN
-# model cannot stand is a high rate from the very first step.
+# At the high learning rate, deep post-LN without warm-up fails: four of five seeds write not one
+# sequence correctly, and the remaining one less than a quarter of them. With 60 steps of warm-up
+# the same model gets at least 0.925 of them right, and is no worse than pre-LN. Pre-LN learns the
+# task without any warm-up, and that is what moving the norm gains in practice. At half the rate,
+# all five seeds of post-LN without warm-up learn, too, but none gets beyond 0.860. So what a deep
+# post-LN model cannot stand is a high rate from the very first step.
 #
 # The last row, with one layer on each side, is the model of the chapter on
 # [training](10_training.ipynb), which gives it 400 steps. At the high rate it learns without
@@ -646,11 +650,12 @@ for name, norm in norms.items():
 # smaller by default.
 #
 # **SwiGLU** [[Shazeer](../docs/references.md#shazeer-2020)] replaces the ReLU in the feed-forward
-# network by a gate; its author measured lower losses with it at the same number of parameters. The
-# word is widened twice. The sigmoid turns any number into one between 0 and 1. One of the two
-# widened words passes through $\mathrm{SiLU}(z) = z \cdot \mathrm{sigmoid}(z)$, a smooth relative
-# of the ReLU: near 0 for very negative z, nearly z for large z. The result, the gate, multiplies
-# the other word, number by number: a factor near 0 shuts a number out, a large one amplifies it.
+# network by a gate; its author measured lower losses with it at the same number of parameters. Two
+# matrices widen the word, side by side. The sigmoid turns any number into one between 0 and 1. One
+# of the two results passes through $\mathrm{SiLU}(z) = z \cdot \mathrm{sigmoid}(z)$, a smooth
+# relative of the ReLU: near 0 for very negative z, nearly z for large z. What comes out, the gate,
+# multiplies the other result, number by number: a factor near 0 shuts a number out, a large one
+# amplifies it.
 #
 # $$\mathrm{SwiGLU}(x) = \bigl(\mathrm{SiLU}(x W_1) \odot x W_3\bigr)\, W_2$$
 #

@@ -539,9 +539,10 @@ tests["knowledge*"] = tests["knowledge"][torch.tensor(clear)]
 # of several with equally many hits, the one with the most weight), its hits in the second half with
 # their interval, and the control's hits. A tenth line, `knowledge*`, leaves out four arguable
 # sentences, two in each half: in "the horse left the barn because it was dark", *it* can be the
-# weather, and "the sheep crossed the bridge because it was safe" can be read either way. From the
-# fold come `tests`, with the results of every head on every sentence, `choose`, which picks a head,
-# and `count`, which prints its line.
+# weather, and "the sheep crossed the bridge because it was safe" can be read either way. Three
+# names come from the fold: `choose` picks a head from the first half, `count` prints its line, and
+# `tests` holds, for each test, a tensor `(..., 3, l, h)`. In it the dots are the sentences, and the
+# 3 are the hit, the control's hit, and the weight on the right place.
 
 # %% tags=["needs-weights"]
 print("test           head  hits   interval  control")
@@ -568,8 +569,7 @@ assert chosen["knowledge*"] == chosen["knowledge"]
 #   does not pass. It seems to go by the place, and not by the token. No head rests on
 #   `[SEP]`, whereas the original BERT has heads that do
 #   [[Clark et al., section 3.2<!-- quoted -->](../docs/references.md#clark-2019)].
-# - **The same word.** [Layer 3, head 10](#head-3-10) always finds it, and so do others that were not
-#   chosen. In the sentence of the maps
+# - **The same word.** [Layer 3, head 10](#head-3-10) always finds it; by the table of all heads others do so, too, or nearly. In the sentence of the maps
 #   no word comes twice, so this habit cannot show there.
 # - **Pronouns.** By grammar, [layer 2, head 4](#head-2-4) finds the antecedent in 45 of 48
 #   sentences. Where knowledge decides, the best head of the first half, [layer 4, head
@@ -800,8 +800,8 @@ display.finish(drawing, name="weight-times-norm", alt=alt)
 
 # %% [markdown]
 # In the 34 heads `[CLS]` has 0.67 of the weight and 0.13 of weight times norm, in none more than
-# 0.48. From maps of weights alone it seems that the model reads one special token most of the
-# time. The products say that it takes little from there.
+# 0.48. From maps of weights alone it seems that half of the heads mostly read one special token.
+# The products say that they take little from there.
 #
 # ### An appended zero, invented by training
 #
@@ -1202,8 +1202,9 @@ exercises.trained_weights.check_my_head(my_head)
 # A trained model runs on classes that you have read line by line, and computes what it computes
 # elsewhere. A single `with` block shows you the weights of any model in this book.
 #
-# > **In short.** What token $i$ collects from token $j$ in one head is $w_{ij} \, v_j W_O$: look
-# > at the norm of the whole product before you say what a head looks at.
+# > **In short.** What token $i$ collects from token $j$ in one head is $w_{ij} \, v_j W_O$, with
+# > the head's own rows of $W_O$: look at the norm of the whole product before you say what a head
+# > looks at.
 # >
 # > Weights of all layers and heads `(l, h, n, n)`, norms `(l, h, n)`.
 # >
@@ -1213,9 +1214,10 @@ exercises.trained_weights.check_my_head(my_head)
 # > ```
 # >
 # > Some heads of this model go by the place, several find the same word, one finds the noun that
-# > agrees with a pronoun, and 34 rest on a first token that hands over next to nothing. Where only
-# > knowledge of the world tells what *it* means, none is reliable. Fix a test and its control
-# > before you look, choose the head on one half of the sentences, and count on the other.
+# > agrees with a pronoun, and 34 give more than half of their weight to a first token that hands
+# > over little. Where only knowledge of the world tells what *it* means, none is reliable. Fix a
+# > test and its control before you look, choose the head on one half of the sentences, and count on
+# > the other.
 #
 # How many numbers such a model multiplies, and how much memory it needs, can be known before it
 # runs: [the next chapter](12_counting.ipynb) counts.

@@ -101,8 +101,7 @@ SIGNS = (
             "mask mistakes": "mask-after-softmax mask-multiplied fill-does-not-block",
             "one head": "mixed-over-queries summed-apart",
             "dropout": "weights-after-dropout",
-            "doctor": "weights-are-no-weights keys-appended table-mixed "
-            "heads-mixed",
+            "doctor": "weights-are-no-weights keys-appended table-mixed heads-mixed",
         },
     ),
     Sign(
