@@ -52,7 +52,7 @@ def chromium() -> str:
     return browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # one for a whole session once stopped giving frames
 def browser(chromium: str) -> Iterator[Browser]:
     """Give the browser, started."""
     with sync_playwright() as driver:
@@ -61,7 +61,7 @@ def browser(chromium: str) -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def with_scrollbars(browser: Browser, chromium: str) -> Iterator[Browser]:
     """Give a browser whose scrollbars take room, as on most desktops; a driver hides them."""
     hide = ["--hide-scrollbars"]

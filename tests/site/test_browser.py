@@ -192,8 +192,8 @@ async () => {{
   code.scrollIntoView();  // a button comes when its code is seen
   await navigator.clipboard.writeText(" ");
   let text = "";
-  for (let again = 0; !text && again < 1000; again++) {{
-    await new Promise((go) => (requestAnimationFrame(go), setTimeout(go, 2000)));
+  for (let again = 0; !text && again < 300; again++) {{
+    await new Promise((go) => (requestAnimationFrame(go), setTimeout(go, 100)));
     code.querySelector("[data-clipboard-target]")?.click();
     text = (await navigator.clipboard.readText()).trim();
   }}
