@@ -320,12 +320,12 @@ origin("memory")
 # free. How fast does the memory grow, and how exact is such a number?
 
 # %%
+print(f"{'':26}{'growth':>6} {'three times at 1024':>25}")
 for name, row in kept.items():
     sizes = dict(zip(row["lengths"], row["bytes"]))
     growth = sizes[4096] / sizes[2048]
     low, high = min(row["again"]), max(row["again"])
-    print(f"{name:24} from 2048 to 4096: {growth:.1f} times the memory;", end=" ")
-    print(f"at 1024, measured three times: {low / 2**20:.1f} to {high / 2**20:.1f} MiB")
+    print(f"{name:26}{growth:5.1f}x {low / 2**20:13.1f} to {high / 2**20:.1f} MiB")
     linear = "weights" not in name and "dropout" not in name
     assert growth < 2.6 if linear else growth > 3.2
     assert not linear or sizes[16384] < 4.5 * sizes[4096]
@@ -516,12 +516,12 @@ for row in missed:
 
 # %%
 alike = {"mode": "forward", "weights": False, "memory": "returned"}
+NAMES = ("PyTorch", "final class", "bare minimum")
+print(f"{'pages and ms':14}" + "".join(f"{name:>18}" for name in NAMES))
 for row in find("final class", mask="none", **alike):
     pages, times = row["pages"], row["milliseconds"]
-    print(f"n = {row['size'][1]:4}", end="")
-    for name in ("PyTorch", "final class", "bare minimum"):
-        print(f"   {name} {pages[name]:6} pages, {times[name][1]:5.1f} ms", end="")
-    print()
+    columns = (f"{pages[name]:9} {times[name][1]:8.1f}" for name in NAMES)
+    print(f"n = {row['size'][1]:4}      ", *columns, sep="")
     assert 1.3 < pages["PyTorch"] / pages["final class"] < 2.6
 origin("final class")
 

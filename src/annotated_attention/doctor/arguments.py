@@ -186,8 +186,8 @@ class _Search:
 
     def _plans(self) -> Iterator[Plan]:
         """Give plans with each argument that may take a mask; a few hundred at most."""
-        mask = self.masks[0] if self.masks else None
-        yield from plans(self.function, self.options.kind, mask, self.further, self.options)
+        name = self.masks[0] if self.masks else None
+        yield from plans(self.function, self.options.kind, name, self.further, self.options)
 
     def _layouts(self) -> Iterator[tuple[str, Callable[[Any, int], Any]]]:
         options = self.options

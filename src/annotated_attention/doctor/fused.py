@@ -32,8 +32,9 @@ def fused(step: Step, steps: list[Step]) -> Seen:
     sides = Product(step, made.get("query", step), made.get("key", step), ((-1, -1),), factor=own)
     scale, scaled, normalised = factors(sides, [step])
     scores = _scores(step, q, k, own)
-    low, mask = scores <= LOW, _option(step, "attn_mask")
-    added = isinstance(mask, Tensor) and mask.dtype != torch.bool and not (mask <= LOW).any()
+    low, attn_mask = scores <= LOW, _option(step, "attn_mask")
+    numbers = isinstance(attn_mask, Tensor) and attn_mask.dtype != torch.bool
+    added = numbers and not (attn_mask <= LOW).any()
     roles = dict.fromkeys(("product", "softmax", "mix", "mask", "dropout"), step)
     roles |= {"scale": scaled or step} | ({"weak mask": step} if added else {})
     roles |= around(sides, step, steps)
@@ -51,9 +52,10 @@ def _scores(step: Step, q: Tensor, k: Tensor, scale: float) -> Tensor:
     """Compute the scores as the kernel does, masks included."""
     if q.dim() > 2 and 1 < k.size(-3) < q.size(-3):  # groups of heads
         k = k.repeat_interleave(q.size(-3) // k.size(-3), -3)
-    scores, mask = scale * (q @ k.mT), _option(step, "attn_mask")
-    if isinstance(mask, Tensor):
-        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    scores, attn_mask = scale * (q @ k.mT), _option(step, "attn_mask")
+    if isinstance(attn_mask, Tensor):
+        boolean = attn_mask.dtype == torch.bool
+        scores = scores.masked_fill(~attn_mask, -math.inf) if boolean else scores + attn_mask
     if step.option("is_causal", 5, False):
         future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
         scores = scores.masked_fill(future, -math.inf)

@@ -200,8 +200,8 @@ def _put(step: Step) -> float | None:
         (x for x in step.parents if x.from_tokens and x.value.shape == step.value.shape), None
     )
     if step.name == "scaled_dot_product_attention":
-        mask = step.option("attn_mask", 3)
-        return _one(mask[mask != 0]) if isinstance(mask, Tensor) else None
+        attn_mask = step.option("attn_mask", 3)
+        return _one(attn_mask[attn_mask != 0]) if isinstance(attn_mask, Tensor) else None
     if old is None or constant(old, step) is not None:
         return None
     changed = old.value != step.value

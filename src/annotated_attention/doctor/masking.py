@@ -151,9 +151,9 @@ def _read_in_the_wrong_order(blocked: Tensor, h: int) -> Iterator[Tensor]:
     b = len(blocked)
     sample, head = torch.arange(b)[:, None], torch.arange(h)
     for whose in ((sample * h + head) % b, (head * b + sample) // h):
-        mask = blocked[whose].all(1)
-        if not torch.equal(mask, blocked):
-            yield mask
+        hidden = blocked[whose].all(1)
+        if not torch.equal(hidden, blocked):
+            yield hidden
 
 
 def _hides_queries(patient: Patient, case: Situation) -> bool:

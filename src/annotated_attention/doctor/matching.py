@@ -61,9 +61,9 @@ class Plan:
             named: dict[str, Any] = {name: tensors[role] for name, role in self.tokens.items()}
             for name, extra in self.further.items():
                 named[name] = extra.make(x, value, at) if isinstance(extra, extras.Made) else extra
-            mask = given[count] if len(given) > count else None
-            if self.mask and (mask is not None or self.needs_mask):
-                named[self.mask] = mask
+            passed = given[count] if len(given) > count else None
+            if self.mask and (passed is not None or self.needs_mask):
+                named[self.mask] = passed
             numbers = sorted(name for name in named if name.isdigit())
             first = [named.pop(name) for name in (*positional, *numbers) if name in named]
             return attend(*first, **named)
