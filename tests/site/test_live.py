@@ -213,7 +213,11 @@ new PerformanceObserver((list) => moved.push(...list.getEntries().map((entry) =>
   by: entry.value, at: scrollY,
   what: entry.sources.map(({ node }) => node?.parentElement?.outerHTML.slice(0, 80)),
 })))).observe({ type: 'layout-shift', buffered: true });"""
-DRAWN = "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
+# Once in a great while a frame never comes; without a limit the run would wait for ever.
+DRAWN = """() => new Promise((done) => {
+  requestAnimationFrame(() => setTimeout(done));
+  setTimeout(done, 2000);
+})"""
 # Moves every control to its ends, on a phone also all sliders together to their largest, and gives
 # how high the figure's stage and its picture would be.
 HEIGHTS = """(figure) => {

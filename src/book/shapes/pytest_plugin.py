@@ -37,7 +37,8 @@ class PytestPlugin:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Take over what a worker saw. One that crashed has nothing, and fails the session."""
-        mismatches, reached, deselected = node.workeroutput.get(HANDED_OVER, ((), (), True))
+        output = getattr(node, "workeroutput", {})
+        mismatches, reached, deselected = output.get(HANDED_OVER, ((), (), True))
         self.checker.mismatches += mismatches
         self.checker.reached_elsewhere |= set(reached)
         self.deselected |= deselected

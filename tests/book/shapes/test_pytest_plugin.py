@@ -130,3 +130,11 @@ def test_workers_hand_over_what_they_saw(session):
     assert "__init__.py:5: no run" not in output
     assert SWALLOWED in output
     assert status == 1
+
+
+def test_a_worker_that_crashes_fails_the_session_and_its_test_is_named(session):
+    crash = "import os\n\ndef test_ends():\n    os._exit(1)\n"
+    status, output = session("-n1", "--max-worker-restart=0", test_g=crash)
+    assert "INTERNALERROR" not in output
+    assert "tests/test_g.py::test_ends" in output
+    assert status == 1
