@@ -10,8 +10,8 @@
 #
 # [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day on which you
 # meet somebody else's: what True means, which shape fits, booleans or numbers, which number can
-# block a key, and where the causal mask begins when queries and keys differ in number. Every answer
-# comes from running the function in question, in the version of PyTorch that the first cell
+# block a key, and where the causal mask begins when queries and keys differ in number. Nearly every
+# answer comes from running the function in question, in the version of PyTorch that the first cell
 # prints.
 
 # %% tags=["hide-input"]
@@ -66,17 +66,17 @@ for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
     assert output.isfinite().all()
 
 # %% [markdown]
-# > **Pitfall.** The inverted mask raises no error and gives no NaN. The words collect padding and
-# > nothing else.
+# > **Pitfall.** The inverted mask raises no error and gives no NaN. The words attend to padding
+# > and to nothing else.
 #
-# The cell has asked *what does the output react to?*, and that question needs no look inside. So put
-# it to every function that you may meet: give it a mask that is True for key 2 only, and see whether
-# query 0 reacts to key 2 or to key 1, which the mask does not mark.
+# The cell has asked *what does the output react to?* You can ask this of any function without
+# looking inside. Give it a mask that is True for key 2 only, and see whether query 0 reacts to key
+# 2 or to key 1, which is not marked.
 
 
 # %%
 def true_means(call) -> str:
-    """Find out what True does to key 2, for every query.
+    """Mark key 2 for every query, and see whether query 0 still reacts to it.
 
     Args:
         call: a function of x, (1, 4, 8), and of a mask, (4, 4), that returns x's shape.
@@ -91,10 +91,10 @@ def true_means(call) -> str:
 
 
 # %% [markdown]
-# First this package and PyTorch, each with what True means to it. PyTorch's encoder layer
-# ([Transformer layers](08_transformer_layers.ipynb)) holds an attention and takes its masks under
-# other names. A padding mask has one row for all queries, so there the first row of `given` is
-# passed. Look for the line of the output that stands alone.
+# Now ask what True means to this package and to PyTorch. PyTorch's encoder layer ([Transformer
+# layers](08_transformer_layers.ipynb)) contains attention and takes its masks under other names. A
+# padding mask has one row for all queries, so it gets the first row of `given`. Look for the one
+# line that differs.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -126,9 +126,9 @@ for name, call in calls.items():
 # [[PyTorch](../docs/references.md#pytorch)].
 #
 # What about the code that others publish? [Published code](15_published_code.ipynb) reads seven
-# designs. Their names do not matter yet. The middle column is the shape that each design documents
-# for its mask, the last one is what True means to it. The folded cell says how each is called with
-# our mask.
+# designs. The package holds a repaired version of each, which keeps its source's meaning of True.
+# The middle column of the output is the mask shape that the repaired version takes, and the last is
+# what True means to it.
 
 # %% jupyter={"source_hidden": true}
 from functools import partial
@@ -159,11 +159,12 @@ for name, design in DESIGNS.items():
     print(f"{name:18} {design.mask:13} {means}")
 
 # %% [markdown]
-# Four of seven allow, three block, and the shapes differ, too. So name a mask after what True means,
-# `blocked` or `allowed`, and convert masks from outside once, at the point where they come in.
-# `as_blocked` does the conversion, and makes you state which of the two the mask is. Take the mask
-# of a tokenizer, a program that cuts a text into words or pieces. It writes 1 for each of them and 0
-# for padding, so its 1 means *allowed*:
+# In four of the seven True means allowed, in three it means blocked, and the shapes differ as well.
+# So name a mask after what True means, `blocked` or `allowed`, and convert a mask from outside
+# once, where it comes in. `as_blocked` does the conversion, and makes you state what True means.
+#
+# Take the mask of a tokenizer, a program that cuts a text into words or pieces. It writes 1 for each
+# of them and 0 for padding, so its 1 means *allowed*:
 
 # %%
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -221,9 +222,8 @@ assert [column.count("yes") for column in taken.values()] == [4, 2, 1]
 
 # %% [markdown]
 # The two masks of `nn.MultiheadAttention` are strict: `attn_mask` is `(n, m)` or `(b * h, n, m)`,
-# and `key_padding_mask` is `(b, m)`, or `(m,)` without a batch. The function takes whatever
-# broadcasts to `(b, h, n, m)`. Refusals are helpful here, since every size differs. What if two
-# sizes are equal?
+# and `key_padding_mask` is `(b, m)`. The function takes whatever broadcasts to `(b, h, n, m)`. Here
+# every size is different, so a wrong shape is refused, and that helps. What if two sizes are equal?
 #
 # Let b = h = 2, and pass one mask per sample, `(b, n, m)`, where the function wants `(b, 1, n, m)`.
 # Sample 1 has two places of padding, and sample 0 has none. Is there an error, the right result, or
@@ -277,14 +277,14 @@ print("equal, and so are the gradients")
 print(f"the mask holds {broadcast.numel()} booleans, folded {repeated.numel()}")
 
 # %% [markdown]
-# `nn.MultiheadAttention` folds, too: its `attn_mask` may be `(b * h, n, m)`, one for each sample and
-# head. If you have one mask per sample, it must be written h times. In the folded axis all heads of
-# sample 0 come first. Two functions of PyTorch repeat, in two orders:
+# `nn.MultiheadAttention` folds, too: its `attn_mask` may be `(b * h, n, m)`, one for each sample
+# and head. If you have one mask per sample, copy it h times. The folded axis has b * h slices, and
+# those of sample 0 come first. Two functions of PyTorch repeat, in two orders:
 
 # %%
 slices = torch.arange(8)   # (b * h,)
 samples = torch.arange(2)  # (b,)
-print("belong to        ", (slices // 4).tolist())
+print("sample of a slice", (slices // 4).tolist())
 print("repeat_interleave", samples.repeat_interleave(4).tolist())
 print("repeat           ", samples.repeat(4).tolist())
 
@@ -315,8 +315,8 @@ for name, per_head in choices.items():
 #
 # A mask may also be **additive**: floating-point numbers that are added to the scores. 0 changes
 # nothing, $-\infty$ blocks, and a number between the two is a preference, such as one point off for
-# each step of distance. Here the doorkeeper's list no longer fits, because an additive mask can also
-# set a price instead of a ban.
+# each step of distance. Here the picture of the doorkeeper breaks down: an additive mask can also
+# charge an entrance fee.
 #
 # `merge_masks` takes masks of both kinds. It merges the booleans into one `blocked`, adds the
 # floats up to one `bias`, and returns the two. Together they must do what a single additive mask
@@ -336,9 +336,9 @@ torch.testing.assert_close(one.gradients(apart, [x]), one.gradients(together, [x
 print("equal, and so are the gradients")
 
 # %% [markdown]
-# Turning a boolean mask into an additive one takes a single line, but of the three that come to
-# mind, two are wrong. Watch the weights that the word *was* of the short sentence gives to padding,
-# first without a mask:
+# One line turns a boolean mask into an additive one. Three such lines come to mind, and two of them
+# are wrong. Watch the weights that the word *was* of the short sentence gives to padding, first
+# without a mask:
 
 # %%
 scores = (x @ x.mT / 2).detach()[1, 2]         # (m,)
@@ -388,10 +388,10 @@ assert not torch.allclose(fast, slow)
 # %% [markdown]
 # ## Fills in half precision
 #
-# Much code blocks with a finite number such as -1e9. Its exponential is 0, too, and one such mask
-# cannot make a row NaN. But large models compute in half precision, with 16 bits a number:
-# **bfloat16** has the range of float32 with fewer digits, and **float16** has more digits in a
-# small range.
+# Much code blocks with a finite number such as -1e9. Its exponential is 0, too, and a single mask of
+# -1e9 never makes a row NaN. But large models compute in half precision, with 16 bits a number:
+# **bfloat16** has the range of float32 with fewer digits, and **float16** has more digits than
+# bfloat16, but a much smaller range.
 #
 # Take a query whose three scores are 3, 1 and -2. In the first table one key is blocked, by writing
 # the fill over its score. In the other two all keys are blocked, once by writing and once by adding.
@@ -432,18 +432,20 @@ kept = [key for key, row in found.items() if row[0] == ".88 .12 .01"]
 assert kept == [("all keys blocked, fill is added", torch.float32)]
 
 # %% [markdown]
-# With one blocked key, every fill that fits does the same. -1e9 does not fit into float16 and raises
-# an error, and a loud mistake is the better kind.
+# With one blocked key, every fill that fits does the same. -1e9 does not fit into float16 and
+# raises an error.
 #
 # With all keys blocked, a finite fill gives weights to keys that the query must not see, and no
 # number looks suspicious. A fill that replaces the scores makes them equal, so each key gets a
 # third. A fill that is added shifts all three scores alike. Then -1e4 in float32 changes nothing:
-# the weights are those without any mask, 0.88, 0.12 and 0.01. With -1e9, or in half precision, the
-# sum keeps too few digits to tell the scores apart, and the weights are uniform after all.
+# the weights are those without any mask, 0.88, 0.12 and 0.01. With -1e9, or with -1e4 in half
+# precision, the sum keeps too few digits to tell the scores apart, and the weights are uniform
+# after all.
 #
 # The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But masks may be added up.
 # Where two such masks cover the same whole row, every sum is $-\infty$, and the NaN is back. That
-# happens in a sample of padding only, if one mask blocks padded keys and another padded queries:
+# happens when a sample consists of nothing but padding, and one mask blocks its padded keys while
+# another blocks its padded queries:
 
 # %%
 lowest = torch.finfo(torch.float16).min
@@ -457,21 +459,28 @@ assert twice.isneginf().all()
 assert not nothing.any()
 
 # %% [markdown]
-# This book fills with $-\infty$, which every dtype has, and handles fully masked rows separately.
+# This book fills with $-\infty$, which every dtype in these tables has, and handles fully masked
+# rows separately.
 #
 # ## What a fully masked row gets
 #
-# NaN, zeros or uniform weights: [Masks](06_masks.ipynb#fully-masked-rows) named the three fates.
-# PyTorch's class gives NaN or zeros, depending on which of three routes a call takes. Outside
-# inference there are two: with weights it computes the softmax itself, without them it calls
-# PyTorch's function. In inference, which is evaluation without gradients, self-attention takes a
-# fast path in C++ with a softmax of its own, whether you ask for weights or not. Query 1 is fully
-# masked here. The gradient printed is that of row 0, which is not masked and should stay finite.
+# A fully masked row can get NaN, zeros or uniform weights: [Masks](06_masks.ipynb#fully-masked-rows)
+# named these three fates. The table of fills has just added a fourth, the weights as if there were
+# no mask. PyTorch's class gives NaN or zeros, depending on the route that a call takes:
+#
+# 1. If you ask for the weights (`need_weights=True`, the default), the class computes the softmax
+#    itself.
+# 2. If you do not, it calls PyTorch's function.
+# 3. In evaluation mode with gradients off, which we call *inference*, self-attention can take a fast
+#    path in C++ instead, with weights or without. Here it does.
+#
+# In the cell, query 1 is fully masked. The gradient printed is that of output row 0 with respect to
+# the whole input. Row 0 is not masked, so it should be finite.
 
 
 # %%
 def bad_row(module, need_weights: bool, training: bool = True) -> str:
-    """Say what becomes of a fully masked row, and of the gradient of row 0."""
+    """Say what becomes of a fully masked row, and of the gradient of output row 0."""
     module.train(training)
     x = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=training)
     nothing_for_1 = torch.arange(5)[:, None].expand(5, 5) == 1
@@ -503,13 +512,15 @@ print(" ", bad_row(doubled, False, False))
 torch.backends.mha.set_fastpath_enabled(True)
 
 # %% [markdown]
-# With weights, PyTorch's class lets the masked row spoil the gradient of a row that has nothing to do
-# with it: both rows share the keys, and 0 times a NaN weight is NaN on the way back, too. In
-# inference without weights, the NaN comes from the fast path: switched off, the same call gives
+# With weights, the masked row spoils the gradient of a row that has nothing to do with it. The
+# gradient that enters output row 1 is 0. On the way back that 0 is multiplied by row 1's NaN
+# weights, and the NaN spreads to the gradients of the keys and values, which all rows share.
+#
+# In inference without weights, the NaN comes from the fast path: switched off, the same call gives
 # zeros. The class applies an output projection after the mix, so where its table says *zeros*, what
 # comes out is the bias of that projection.
 #
-# PyTorch's function gives zeros, whatever the dtype:
+# PyTorch's function gives zeros in each of these dtypes:
 
 # %%
 print("F.scaled_dot_product_attention")
@@ -520,8 +531,7 @@ for dtype in (torch.float64, *DTYPES):
     assert not zeros.any()
 
 # %% [markdown]
-# All of these calls ran on a CPU. The published designs fill with finite numbers or with $-\infty$,
-# and [Published code](15_published_code.ipynb) shows what their rows get.
+# All of these calls ran on a CPU.
 #
 # > **Pitfall.** Blocked is not absent. The weight of a blocked key is 0, but $0 \cdot \mathrm{NaN}$
 # > is NaN. Whatever stands in the padding must be finite.
@@ -606,15 +616,15 @@ for name, call in calls.items():
 # Our function takes PyTorch's corner on purpose, so that one can replace the other. For the newest
 # words, pass a mask to either.
 #
-# PyTorch's class takes `is_causal`, too, as a hint besides an `attn_mask`. Give it the right mask
-# for the newest three words, and set the flag as well. Count the keys that each of the three
+# PyTorch's class also takes `is_causal`, as a hint that goes with `attn_mask`. Give it the right
+# mask for the newest three words, and set the flag as well. Count the keys that each of the three
 # queries sees: 6, 7 and 8 would be right.
 
 # %%
 torch.manual_seed(6)
 small_class = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
 newest = words[-3:].detach()
-right = {"attn_mask": CORNERS["bottom right"], "is_causal": True}
+right = {"attn_mask": masks.block_future(8)[-3:], "is_causal": True}
 nothing_padded = torch.zeros(8, dtype=torch.bool)
 ways = {
     "with weights": {},

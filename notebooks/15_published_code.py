@@ -3,15 +3,18 @@
 #
 # *What does the code that people copy really compute?*
 #
-# A recipe is copied onto a card, and the card is copied again. On the third card the salt is missing.
-# It still reads like a recipe, and nobody notices until somebody cooks from it. Code for multi-head
-# attention is passed on like that, from blog post to repository to blog post.
+# A recipe is copied onto a card, and the card is copied again. On the third card the salt is
+# missing. It still reads like a recipe, and nobody notices until somebody cooks from it. Code for
+# multi-head attention is passed on like that, from blog post to repository to blog post.
 #
-# Here you cook from seven of these cards. For each design you get the lines that matter, shortened and
-# renamed, with nearly all their published defects left in, and you run them. Then the slips are repaired;
-# what is a design of its own stays. A test compares the result with the final class. Of the seven, two do
-# not run as printed, and one no longer runs. Once they run, four return something other than they promise,
-# and one of these computes another function than the formula above it.
+# Here you cook from seven of these cards. For each design you get the lines that matter, shortened
+# and renamed, with nearly all their published defects left in, and you run them. Then the mistakes
+# are repaired, and deliberate design choices stay as they are. A test compares the result with the
+# final class of [Multi-head attention](07_multihead_attention.ipynb).
+#
+# Of the seven, two do not run as printed, and one no longer runs. Once they run, four return
+# something other than they promise. One of these computes a different function from the formula that
+# its own article prints.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -33,8 +36,8 @@ display.chapter_map(
 # | [No projection](#no-projection) | slices of the embedding, as they are | the same collection | October 2021 |
 # | [Packed projection](#packed-projection) | PyTorch's own source, step by step | a long article [[article](../docs/references.md#article-through-the-source)] | undated copy |
 #
-# The column *as of* names the state that we read. The annotated page has been repaired since, as
-# its section says; the collection had not changed by the end of 2024.
+# The column *as of* says which version we read. The annotated page has been repaired since; the
+# collection had not changed by the end of 2024.
 #
 # Attention is older [[Bahdanau et al. 2015](../docs/references.md#bahdanau-2015)], but all seven go
 # back to one page of one paper [[Vaswani et al. 2017](../docs/references.md#vaswani-2017)]. Many readers
@@ -43,7 +46,8 @@ display.chapter_map(
 #
 # The package `annotated_attention.published` has a repaired version of each, with the layout, the
 # meaning of True and the order of arguments that its source has. The masks have the source's shape,
-# too, except in the wide projection, where that shape is the defect. The cell lists them. Compare the
+# too, except in the wide projection, where that shape is the defect. The cell lists them; its
+# column *mask* gives the full shape, and the packed projection also takes `(n, m)`. Compare the
 # rows: only the two from the same collection are called the same way.
 
 # %%
@@ -72,12 +76,13 @@ for name, design in DESIGNS.items():
 # Every section has the same five parts: the idea, the published lines, what happens when they run, the
 # repair, and the test. What a first reader may skip is folded at its end.
 #
-# Each defect gets a severity. Code that **computes something else** returns results that differ from what
-# its formula, its text or its options promise. Code that **crashes** stops with an error, even on valid
-# inputs. Code that **wastes** costs time, memory or parameters for nothing. And **style** means a name or
-# a comment that misleads a reader. The four are listed from grave to light: a crash is noticed at once,
-# and a wrong number may never be. NaN in a fully masked row is listed apart, as a **convention**, since
-# PyTorch's own class gives it, too, whenever it returns weights.
+# Each defect gets a severity. Code that **computes something else** returns results that differ
+# from what its formula, its text or its options promise. Code that **crashes** stops with an error,
+# even on valid inputs. Code that **wastes** costs time, memory or parameters for nothing. And
+# **style** means a name or a comment that misleads a reader. The four go from most to least
+# serious: a crash is noticed at once, and a wrong number may never be. NaN in a fully masked row is
+# listed apart, as a **convention**, since PyTorch's own class gives it, too, whenever it returns
+# weights.
 #
 # Two helpers, folded below, reproduce the defects and collect them for [the table at the end](#the-table):
 # `crashes` expects an error of the given kind, and `note` checks a defect before it prints it. If a defect
@@ -107,11 +112,10 @@ def crashes(design: str, what: str, error: type[Exception], run) -> None:
 
 
 # %% [markdown]
-# The third helper is the test, `compare`. It takes a repaired module and the final class of
-# [Multi-head attention](07_multihead_attention.ipynb) with the same parameters, and hands the same random
-# tensors to both, with a mask in which one row is fully masked. Outputs and gradients must agree. Five
-# designs can load the parameters of any final class; for the other two, `as_multihead` builds the final
-# class that they equal.
+# The third helper is the test, `compare`. It takes a repaired module and the final class with the
+# same parameters, and hands the same random tensors to both, with a mask in which one row is fully
+# masked. Outputs and gradients must agree. Five designs can load the parameters of any final class;
+# for the other two, `as_multihead` builds the final class that they equal.
 
 # %% jupyter={"source_hidden": true}
 def compare(name: str) -> None:
@@ -213,7 +217,9 @@ class RightOrder(ListOfHeads):
 x = torch.randn(2, 3, 24)  # (2, 3, 24)
 crashes("module per head", "torch.ModuleList", AttributeError, lambda: ListOfHeads(24, 4))
 swapped = RightName(24, 4)
-crashes("module per head", "widths swapped", RuntimeError, lambda: swapped(x, x, x, None))
+five = torch.randn(2, 5, 24)  # (2, 5, 24)
+crashes("module per head", "widths swapped", RuntimeError,
+        lambda: swapped(five, five, five, None))
 runs = RightOrder(24, 4)
 print("both mended:", tuple(runs(x, x, x, None).shape))
 
@@ -246,10 +252,11 @@ assert found < everything
 print(f"the same output, and {found:,} of {everything:,} parameters are found")
 
 # %% [markdown]
-# **The repair.** `nn.ModuleList`, widths in one order, a mask that may be left out and has to fit, and
-# zeros for a fully masked row. Three helpers come back in all repairs: `check_batches` refuses shapes
-# that do not fit, `read_mask` does so for masks and turns them into True = blocked, and `masked_softmax`
-# gives zeros to fully masked rows. The other repaired designs are printed in the folds.
+# **The repair.** `nn.ModuleList`, widths in one order, a mask that may be left out and has to fit,
+# and zeros for a fully masked row. Three helpers come back in most repairs: `check_batches` refuses
+# shapes that do not fit, `read_mask` does so for masks and turns them into True = blocked, and
+# `masked_softmax` gives zeros to fully masked rows. The other repaired designs are printed in the
+# folds.
 
 # %%
 display.source(published.ModulePerHead.forward, docstrings=False)
@@ -267,9 +274,8 @@ compare("module per head")
 # <!-- deeper: More on the list of heads -->
 # ### Going deeper: More on the list of heads
 #
-# Three more calls that a user makes sooner or later. The mask has no default. A width that the heads do
-# not divide is noticed only by the last layer. And a fully masked row is NaN, since the softmax divides
-# zero by zero.
+# The mask has no default. A width that the heads do not divide is noticed only by the last layer.
+# And a fully masked row is NaN, since the softmax divides zero by zero.
 
 # %%
 crashes("module per head", "no default for the mask", TypeError, lambda: whole(x, x, x))
@@ -357,9 +363,9 @@ class OneInput(nn.Module):
 
 
 # %% [markdown]
-# **What happens.** The import at the top of the file has a capital F, and `torch.bmm` takes three axes. (A
-# third error is mended above: the last line of `forward` used `d_model`, a name that only the constructor
-# knows.)
+# **What happens.** The file begins with `import torch.nn.Functional`, and there is no such module:
+# the f must be small. And `torch.bmm` takes three axes, not four. (A third error is mended above:
+# the last line of `forward` used `d_model`, a name that only the constructor knows.)
 
 
 # %%
@@ -373,10 +379,10 @@ crashes("wide projection", "bmm on four axes", RuntimeError, lambda: OneInput(24
 print("mended:", tuple(WithMatmul(24, 4)(x).shape))
 
 # %% [markdown]
-# These errors are loud. The next one is silent. The post passes a mask of shape `(b, n, n)`, one for
-# each sample, as its first version did. But now the scores are `(b, h, n, n)`, and broadcasting aligns
-# axes from the right: the axis of the samples meets the axis of the *heads*. With four heads and two
-# samples that is an error. With two heads and two samples it fits.
+# The next error is silent. The post passes a mask of shape `(b, n, n)`, one for each sample, as its
+# first version did. But now the scores are `(b, h, n, n)`, and broadcasting aligns axes from the
+# right: the axis of the samples meets the axis of the *heads*. With four heads and two samples that
+# is an error. With two heads and two samples it fits.
 #
 # The batch holds the whole sentence and *the milk was sweet*, four words and four places of padding.
 # The figure shows how much weight each key gets, for each head of each sentence, averaged over all eight
@@ -487,8 +493,8 @@ note("wide projection", CONVENTION, "fully masked row: NaN", lost[0, 0, :3].toli
 # **The idea.** Cut the embedding into h slices first, and then project every slice with the *same*
 # small matrix. `einsum` names each axis, so no transpose is needed [[Persson](../docs/references.md#persson)].
 #
-# **The lines.** Values come first among the arguments. The weights have a function of their own here,
-# so that you can ask for them.
+# **The lines.** Values come first among the arguments. The weights have a function of their own
+# here, so that you can ask for them.
 
 
 # %%
@@ -521,16 +527,17 @@ class SlicesFirst(nn.Module):
 
 # %% [markdown]
 # **What happens.** It runs, and that is the trap: the article prints the formula of multi-head
-# attention above it, and this is another function. No head ever sees another head's slice before the
-# output projection. To see it, send the identity matrix through the cut and the projection. What comes
-# out is the projection as one wide matrix: the same block along the diagonal, and zeros everywhere else.
+# attention above this code, and the code is another function. No head ever sees another head's
+# slice before the output projection. To see it, send the identity matrix through the cut and the
+# projection. What comes out is the projection as one wide matrix: the same block along the
+# diagonal, and zeros everywhere else.
 
 # %%
 small = SlicesFirst(6, 3)
 wide = small.queries(torch.eye(6).unflatten(-1, (3, -1))).flatten(1)  # (6, 6)
 print(wide.detach().numpy().round(2))
 shared, full = count(SlicesFirst(256, 8)), count(MultiheadAttention(256, 8))
-note("shared projection", WRONG, "not the formula above it",
+note("shared projection", WRONG, "not the formula printed above the code",
      f"{shared:,} of {full:,} parameters, {shared / full:.0%}, at e = 256 and h = 8",
      shared < full / 3)
 
@@ -542,10 +549,10 @@ note("shared projection", WRONG, "not the formula above it",
 #
 # <details><summary>What do you expect?</summary>
 #
-# By about 2.83, which is $\sqrt{e / d} = \sqrt h$. A score adds up d products, so $\sqrt d$ brings its
-# deviation back to 1. The softmax over scores that are too small is too flat, so every query starts
-# out looking at everything. Training can undo this by making queries and keys larger; it has to learn
-# what a correct constant gives for free.
+# By about 2.83, which is $\sqrt{e / d} = \sqrt h$. A score adds up d products, so $\sqrt d$ brings
+# its standard deviation back to 1. The softmax over scores that are too small is too flat, so every
+# query starts out looking at everything. Training can undo this by making queries and keys larger,
+# but it then has to learn what the right constant would have given for free.
 #
 # </details>
 #
@@ -560,22 +567,22 @@ weights = slice_weights(q[None, :, None], k[None, :, None], None, e)
 logs = weights[0, 0].log()       # (500, 500)
 right = q @ k.mT / math.sqrt(d)  # (500, 500)
 by_e, by_d = ((x - x.mean(-1, keepdim=True)).std() for x in (logs, right))
-print(f"deviation of the scores: {by_e:.2f} as published, {by_d:.2f} with √d")
+print(f"standard deviation of the scores: {by_e:.2f} as published, {by_d:.2f} with √d")
 factor = (by_d / by_e).item()
 note("shared projection", WRONG, "√e for √d", f"too small by {factor:.2f} = √h",
      math.isclose(factor, h**0.5, rel_tol=1e-3))
 
 # %% [markdown]
-# A third one shows only in a fully masked row. The mask writes a finite number, -1e20, instead of $-\infty$.
-# In a fully masked row all scores are then equal, so the row becomes the mean of exactly what should be
-# hidden, and it looks healthy.
+# A third slip shows only in a fully masked row: blocked scores are filled with a finite number,
+# -1e20, instead of $-\infty$. All scores of such a row are then equal, so its output becomes the
+# mean of exactly what should be hidden, and it looks healthy.
 #
-# **The repair.** Sharing is a legitimate design; only the formula printed above it is wrong. So the sharing
-# stays, and the wrong divisor goes. Fully masked rows get zeros. (Other copies of this
-# code project with wide matrices. Those that we read keep $\sqrt e$.)
+# **The repair.** Sharing is a legitimate design; only the formula printed above the code does not
+# fit it. So the sharing stays, and the wrong divisor goes. Fully masked rows get zeros.
 #
-# **The test.** No final class has parameters that it could load. So `as_multihead` goes the other way and
-# builds the final class that it equals, with the blocks that you saw above.
+# **The test.** This design cannot load the parameters of an ordinary final class, because small
+# matrices cannot hold wide ones. So the test goes the other way: `as_multihead` builds a final
+# class from them, with the block-diagonal matrices that you saw above.
 
 # %%
 compare("shared projection")
@@ -590,8 +597,8 @@ compare("shared projection")
 display.source(published.SharedProjection.forward, docstrings=False)
 
 # %% [markdown]
-# The mask has no default. The number that blocks, -1e20, does not fit into half precision. And in a fully
-# masked row it gives the mean of what is hidden, where NaN would at least be noticed.
+# The mask has no default. The number that blocks, -1e20, does not fit into half precision, and in a
+# fully masked row it gives the mean of what is hidden.
 
 # %%
 module = SlicesFirst(24, 4)
@@ -664,15 +671,15 @@ class OnThePage(ByKeyword):
 
 
 # %% [markdown]
-# **What happens.** The tracker belongs to a package that records training runs. Without that package the
-# file cannot even be imported. With its version 0.5.3<!-- quoted --> the file stops in `forward`, because
-# the function that it calls no longer exists. This page does not install the package, so you see the
-# first error only.
+# **What happens.** The tracker belongs to a package that records training runs. Without that
+# package the file cannot even be imported. With its version 0.5.3<!-- quoted --> the file stops in
+# `forward`, because the function that it calls no longer exists. This page shows the first error
+# only.
 #
-# Another crash, unrelated to the tracker, hits a valid mask. The check compares the mask's first size with
-# its *second*, so a mask with a row for each query is refused as soon as n ≠ m. A decoder that attends to
-# an encoder's output needs such a mask. The page was repaired a month later, in February 2021:
-# its mask check uses both lengths now.
+# Another crash hits a valid mask. The check compares the mask's first size with its *second*, so a
+# mask with a row for each query is refused as soon as n ≠ m. A decoder that attends to an encoder's
+# output needs such a mask if its queries may see different keys. The page was repaired a month
+# later, in February 2021: its mask check uses both lengths now.
 
 # %%
 crashes("sequence first", "needs a tracker", ModuleNotFoundError,
@@ -695,10 +702,10 @@ crashes("sequence first", "refuses masks with n ≠ m", AssertionError,
 compare("sequence first")
 
 # %% [markdown]
-# And does the idea keep its promise? Override the scores: take away one point for each step between a
-# query and a key. (ALiBi [[Press et al. 2022](../docs/references.md#press-2022)] does this with a rate
-# of its own for each head; here both heads have the same.) `forward` divides by √d afterwards, so the method multiplies
-# by it. Three lines are enough, and the word *it* looks at itself and its neighbours.
+# Does the idea deliver? Override the scores, and subtract one point for every step between query
+# and key. (ALiBi [[Press et al. 2022](../docs/references.md#press-2022)] does this with a rate of
+# its own for each head; here both heads have the same.) `forward` divides by √d afterwards, so the
+# method multiplies by it. Now the word *it* looks at itself and its neighbours.
 
 
 # %%
@@ -781,9 +788,10 @@ note("sequence first", WRONG, "bias=False leaves biases", ", ".join(biases),
      output.any().item())
 
 # %% [markdown]
-# Two harmless ones, both changed since. The page defined `__call__` where a module has `forward`. Its own
-# base class made up for that; on a plain `nn.Module`, hooks would never run. And a comment said that one
-# token of each sequence becomes `(b, e)`, where the heads have been cut apart already.
+# Two harmless slips, both changed since. The page defined `__call__` where a module has `forward`.
+# Its own base class made up for that; on a plain `nn.Module`, hooks would never run. And a comment
+# said that one token of each sequence becomes `(b, e)`, where the heads have been cut apart
+# already.
 
 
 # %%
@@ -809,13 +817,14 @@ note("sequence first", STYLE, "a comment that says (b, e)", str(tuple(tokens.sha
 #
 # **The idea.** Queries and keys may have any width $d_k$ in each head, and values any $d_v$. Factors
 # from outside, $A_i$ for head i, multiply the scores before the softmax [[a collection of paper
-# code](../docs/references.md#paper-code-collection)]:
+# code](../docs/references.md#paper-code-collection)]; ⊙ multiplies element by element:
 #
-# $$\mathrm{softmax}\!\left(A_i \odot \frac{Q W^Q_i (K W^K_i)^\top}{\sqrt{d_k}}\right) V W^V_i$$
+# $$\mathrm{head}_i = \mathrm{softmax}\!\left(A_i \odot \frac{Q W^Q_i (K W^K_i)^\top}{\sqrt{d_k}}\right) V W^V_i$$
 #
-# **The lines.** True means *blocked* here. Keys are handed over as `(b, h, d, m)`, already transposed, so
-# `multiplied` itself writes `q @ k`. The function is shared with the next design. All initial weights come
-# from a normal distribution of deviation 0.001<!-- setting -->; the code for that is folded.
+# **The lines.** True means *blocked* here. Keys are handed over as `(b, h, d, m)`, already
+# transposed, so the function below, `multiplied`, writes plain `q @ k`. The next design uses this
+# function, too. The entries of all matrices are drawn from a normal distribution with a standard
+# deviation of 0.001<!-- setting -->; the code for that is folded.
 
 
 # %% jupyter={"source_hidden": true}
@@ -823,8 +832,8 @@ from collections import Counter
 
 
 def initialise(module: nn.Module) -> Counter:
-    """Give a module its initial weights, as published, and count the branches taken."""
-    taken: Counter = Counter()
+    """Give a module its initial parameters, as published, and count its parts by type."""
+    parts: Counter = Counter()
     for part in module.modules():
         if isinstance(part, nn.Conv2d):
             nn.init.kaiming_normal_(part.weight, mode="fan_out")
@@ -833,8 +842,8 @@ def initialise(module: nn.Module) -> Counter:
         elif isinstance(part, nn.Linear):
             nn.init.normal_(part.weight, std=0.001)
             nn.init.zeros_(part.bias)
-        taken[type(part).__name__] += 1
-    return taken
+        parts[type(part).__name__] += 1
+    return parts
 
 
 # %%
@@ -860,7 +869,7 @@ class ScaledDotProductAttention(nn.Module):
         super().__init__()
         self.fc_q, self.fc_k = nn.Linear(d_model, h * d_k), nn.Linear(d_model, h * d_k)
         self.fc_v, self.fc_o = nn.Linear(d_model, h * d_v), nn.Linear(h * d_v, d_model)
-        self.h, self.taken = h, initialise(self)
+        self.h, self.parts = h, initialise(self)
 
     def forward(self, queries, keys, values, attention_mask=None, attention_weights=None):
         pairs = ((self.fc_q, queries), (self.fc_k, keys), (self.fc_v, values))
@@ -886,19 +895,20 @@ class ScaledDotProductAttention(nn.Module):
 
 # %%
 eye = torch.eye(2)[None, None]                                     # (1, 1, 2, 2)
-scores = torch.tensor([[-3.0, 1.0]]).reshape(1, 1, 1, 2) * 2**0.5  # (1, 1, 1, 2)
+# The scores of this query will be -3 and 1.
+query = torch.tensor([-3.0, 1.0])[None, None, None] * 2**0.5       # (1, 1, 1, 2)
 factors = torch.tensor([0.0, 1.0])
-plain = multiplied(scores, eye, eye, None, None)[0, 0]             # (2,)
-zeroed = multiplied(scores, eye, eye, None, factors)[0, 0]         # (2,)
+plain = multiplied(query, eye, eye, None, None)[0, 0]              # (2,)
+zeroed = multiplied(query, eye, eye, None, factors)[0, 0]          # (2,)
 print("weights:", [round(weight, 2) for weight in plain.tolist()])
 note("weighted scores", STYLE, "attention_weights, a name that invites a 0 as a mask",
      f"{plain[0]:.3f} becomes {zeroed[0]:.2f}", zeroed[0] > plain[0])
 
 # %% [markdown]
-# The initial weights have a deviation of 0.001<!-- setting -->, whatever the width. How much of an input of
-# variance 1 survives one projection? Queries and keys come out next to zero, so at the start every key gets
-# nearly the same weight. The formula is right, and training first has to undo this start, which is wasted
-# time.
+# The initial matrices have a standard deviation of 0.001<!-- setting -->, whatever the width. The
+# cell sends an input of variance 1 through the projections, once with Xavier's initial parameters
+# and once with these. Queries and keys come out next to zero, so at the start every key gets nearly
+# the same weight. The formula is right, but training wastes its first steps undoing this start.
 
 # %%
 torch.manual_seed(0)
@@ -909,8 +919,9 @@ pairs = {"Xavier": (xavier.to_query, xavier.to_key), "0.001": (tiny.fc_q, tiny.f
 for name, maps in pairs.items():
     q, k = (to(x)[0, :, :64] for to in maps)  # (49, 64)
     weights = (q @ k.mT / 8).softmax(-1)      # (49, 49)
-    print(f"{name:6} deviation {q.std():.3f}, largest of 49 weights {weights.max():.3f}")
-note("weighted scores", WASTE, "initial weights too small",
+    largest = f"largest of 49 attention weights {weights.max():.3f}"
+    print(f"{name:6} standard deviation {q.std():.3f}, {largest}")
+note("weighted scores", WASTE, "initial parameters too small",
      f"an even share is {1 / 49:.3f}", weights.max() < 1.02 / 49)
 
 # %% [markdown]
@@ -923,8 +934,8 @@ note("weighted scores", STYLE, "multi-head attention called ScaledDotProductAtte
      f"{tiny.h} heads, projections {inside}", tiny.h > 1)
 
 # %% [markdown]
-# **The repair.** Xavier's initial weights, a checked mask, zeros for a fully masked row. The factors
-# stay factors; the docstring says that 0 does not block.
+# **The repair.** Xavier's initial parameters, a checked mask, zeros for a fully masked row. The
+# factors stay factors; the docstring says that 0 does not block.
 #
 # **The test.** With $h d_k = h d_v = e$ and without factors it loads the parameters of the final class. The
 # fold compares it with the formula above at other widths.
@@ -959,7 +970,7 @@ print("at other widths it is its formula, head by head")
 
 # %% [markdown]
 # The published example passes 512 as the width of *one* head, eight times what ordinary attention
-# takes. It runs, with eight times the parameters:
+# takes. It runs, with almost eight times the parameters:
 
 # %%
 for width in (512, 64):
@@ -978,8 +989,8 @@ note("weighted scores", CONVENTION, "fully masked row: NaN", lost[0, 0, :3].toli
 # The initialisation has branches for layers that the class does not have.
 
 # %%
-never = {"Conv2d", "BatchNorm2d"} - set(tiny.taken)
-note("weighted scores", STYLE, "branches that never run", dict(tiny.taken), len(never) == 2)
+never = {"Conv2d", "BatchNorm2d"} - set(tiny.parts)
+note("weighted scores", STYLE, "branches that never run", dict(tiny.parts), len(never) == 2)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -990,7 +1001,8 @@ note("weighted scores", STYLE, "branches that never run", dict(tiny.taken), len(
 # **The idea.** The same collection has a version without the three projections: the embedding itself is
 # cut into heads, and only the output is projected.
 #
-# **The lines.** The diff marks what changed from the previous design.
+# **The lines.** The diff marks what changed in `forward` from the previous design; the constructor
+# loses three projections.
 
 
 # %%
@@ -999,7 +1011,7 @@ class Simplified(nn.Module):
         super().__init__()
         self.h, self.d_k = h, d_model // h
         self.fc_o = nn.Linear(h * self.d_k, d_model)
-        self.taken = initialise(self)
+        self.parts = initialise(self)
 
     def forward(self, queries, keys, values, attention_mask=None, attention_weights=None):
         rows = (queries, keys, values)
@@ -1011,14 +1023,14 @@ display.diff(ScaledDotProductAttention.forward, Simplified.forward)
 
 # %% [markdown]
 # **What happens.** Head i always compares slice i of the features; no training can change that. The
-# output starts next to zero, because the only projection has those tiny weights.
+# output starts next to zero, because the only projection has those tiny parameters.
 
 # %%
 torch.manual_seed(0)
 bare, x = Simplified(512, 8), torch.randn(1, 49, 512)
 spread = bare(x, x, x).std()
-note("no projection", WASTE, "initial weights too small",
-     f"inputs of deviation {x.std():.2f}, outputs of {spread:.3f}", spread < 0.03)
+note("no projection", WASTE, "initial parameters too small",
+     f"standard deviation: inputs {x.std():.2f}, outputs {spread:.3f}", spread < 0.03)
 
 # %% [markdown]
 # **The repair.** As for weighted scores.
@@ -1049,8 +1061,8 @@ crashes("no projection", "h need not divide e", RuntimeError,
 lost = bare(x, x, x, attention_mask=torch.ones(49, 49, dtype=torch.bool))
 note("no projection", CONVENTION, "fully masked row: NaN", lost[0, 0, :3].tolist(),
      bool(lost.isnan().all()))
-never = {"Conv2d", "BatchNorm2d"} - set(bare.taken)
-note("no projection", STYLE, "branches that never run", dict(bare.taken), len(never) == 2)
+never = {"Conv2d", "BatchNorm2d"} - set(bare.parts)
+note("no projection", STYLE, "branches that never run", dict(bare.parts), len(never) == 2)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -1059,12 +1071,12 @@ note("no projection", STYLE, "branches that never run", dict(bare.taken), len(ne
 # ## Packed projection
 #
 # **The idea.** A long article takes PyTorch's own source apart and builds it up again
-# [[article](../docs/references.md#article-through-the-source)]: one head, two heads, one matrix, the
-# fold of [Batches](05_batches.ipynb), masks, and at the end a whole Transformer. Part I of this book
-# walks the same way.
+# [[article](../docs/references.md#article-through-the-source)]: one head, two heads, one matrix,
+# the fold of [Batches](05_batches.ipynb), masks, and at the end a whole Transformer.
 #
-# **The lines.** Samples and heads share one axis, so both masks are brought to `(b * h, n, m)`, merged,
-# and turned into numbers that are added to the scores.
+# **The lines.** Samples and heads share one axis. The padding, `(b, m)`, is copied for each head,
+# which gives `(b * h, 1, m)`. `attn_mask` is `(n, m)` or `(b * h, n, m)`, so merging the two
+# broadcasts to `(b * h, n, m)`. The result is turned into numbers that are added to the scores.
 
 
 # %%
@@ -1073,7 +1085,7 @@ def added_masks(key_padding_mask: Tensor, attn_mask: Tensor, h: int) -> Tensor:
 
     Args:
         key_padding_mask: (b, m), boolean.
-        attn_mask: (n, m), boolean.
+        attn_mask: (n, m) or (b * h, n, m), boolean.
     """
     assert key_padding_mask is not None
     padding = key_padding_mask[:, None, None].expand(-1, h, -1, -1).flatten(0, 1)
@@ -1117,8 +1129,7 @@ class Packed(nn.Module):
 
 
 # %% [markdown]
-# (For three different inputs the article cuts the packed matrix in three, as PyTorch does. One input is
-# enough for what follows.)
+# (For three different inputs the article cuts the packed matrix in three, as PyTorch does.)
 #
 # **What happens.** Neither mask may be left out: an `assert` demands the first, and the second is merged
 # without a check for None. `bias=False` crashes in the constructor, which zeroes the output's bias even
@@ -1245,8 +1256,8 @@ note("packed projection", WASTE, "W_O without a gradient (one head)",
 torch.use_deterministic_algorithms(True)
 output, _ = NotInitialised(24, 4)(x, x, x)
 torch.use_deterministic_algorithms(False)
-note("packed projection", WRONG, "no initial weights (shortest)", output[0, 0, :3].tolist(),
-     bool(output.isnan().all()))
+note("packed projection", WRONG, "no initial parameters (shortest)",
+     output[0, 0, :3].tolist(), bool(output.isnan().all()))
 output, _ = published.Shortest(24, 4)(x, x, x)
 print("ours:", [round(number, 2) for number in output[0, 0, :3].tolist()])
 
@@ -1285,10 +1296,10 @@ note("packed projection", WRONG, "positions: silently sequence-first",
 # %% [markdown]
 # ## All seven on one sentence
 #
-# Put the sentence of [One head](01_one_head.ipynb) through all repaired designs, with the same parameters
-# where they can load them, and with the words after *it* hidden. How strongly does the output for *it*
-# react to each word? The size of the derivative tells us; each is shown as a share of the total. The
-# parameters are random, so do not read meaning into a share: compare the rows.
+# Put the sentence of [One head](01_one_head.ipynb) through all repaired designs, with the same
+# parameters where they can load them, and with the words after *it* hidden. How strongly does the
+# output for *it* react to each word? The size of the derivative tells us, as a share of the total.
+# The parameters are random, so the shares mean nothing: compare the rows.
 
 
 # %%
@@ -1355,9 +1366,11 @@ display.finish(drawing, name="all-seven", alt=f"{alt} {', '.join(same[1:])}: as 
 #
 # ### One mask, two meanings
 #
-# Now mix up the conventions: every module gets the same tensor, with True for padding. The words *was* and
-# *thirsty* are the padding, and the cell asks what the output for *cat* reacts to. `design.call`
-# translates the mask for each design. The cell undoes that, so that all seven see the same tensor.
+# Now mix up the conventions: every module gets the same tensor, with True for padding. The words
+# *was* and *thirsty* are the padding, and the cell asks what the output for *cat* reacts to.
+# `design.call` inverts the mask for the four designs in which True means allowed. The cell inverts
+# it for those four beforehand, so the two inversions cancel, and all seven modules get True for
+# padding.
 
 # %%
 padding = torch.zeros(1, 8, 8, dtype=torch.bool)  # (1, 8, 8)
@@ -1371,15 +1384,14 @@ for name, design in DESIGNS.items():
     print(f"{name:18} True = {design.true_means}: padding {share:3.0%}, cat {cat:3.0%}")
 
 # %% [markdown]
-# No error, no warning. The designs in which True means allowed attend to the padding and to nothing else;
-# the rest of their reaction is *cat* itself, as the query. Weighted scores and packed projection, which share
-# their parameters, agree again.
+# No error, no warning. The designs in which True means allowed attend to the padding and to nothing
+# else; the rest of their reaction is *cat* itself, as the query.
 #
 # ## The table
 #
-# These defects compute something else: no error tells you about them. Four rows are shown in the folds of
-# their sections: fully masked rows, biases left over, missing initial weights and the positions. The
-# rows of *sequence first* describe its page of January 2021.
+# These defects compute something else: no error tells you about them. Four rows are shown in the
+# folds of their sections: fully masked rows, biases left over, missing initial parameters and the
+# positions.
 
 # %% tags=["hide-input"]
 import re
@@ -1445,9 +1457,8 @@ for name, design in DESIGNS.items():
 print("the last one:", *report.not_examined, sep="\n    ")
 
 # %% [markdown]
-# Nothing, and it says what it could not ask. Would it have found what was wrong? `mistakes` has versions
-# of attention with one defect each, eight of them from this chapter. Behind each defect stands the
-# doctor's worst finding.
+# Nothing, and it says what it could not ask. `mistakes` has versions of attention with one defect
+# each, eight of them from this chapter. Behind each defect stands the doctor's worst finding.
 
 # %%
 FROM_THIS_CHAPTER = {
@@ -1474,12 +1485,12 @@ for what, version in FROM_THIS_CHAPTER.items():
 # ## What they teach
 #
 # - **Run it.** Three of the seven stop at once.
-# - **Choose sizes that all differ.** Swapped widths, a refused mask and masked heads hide behind equal
-#   sizes.
+# - **Choose sizes that all differ.** When sizes happen to be equal you do not notice widths in the
+#   wrong order, a mask check that refuses n ≠ m, or a mask that lands on the axis of the heads.
 # - **Say what True means** in the name of a mask: `blocked` or `allowed`.
 # - **Give a fully masked row a meaning,** and test it in half precision, too.
 # - **Compare with the formula.** Shared projections and $\sqrt e$ keep every shape.
-# - **Ask where the numbers start.** Initial weights may be missing, or far too small.
+# - **Ask where the numbers start.** Initial parameters may be missing, or far too small.
 # - **Look at gradients and parameters,** and not only at outputs.
 #
 # ## Exercises
@@ -1622,8 +1633,9 @@ exercises.published_code.check_call_it(call_it)
 # %% [markdown]
 # ## What you have now
 #
-# You have run seven published designs with their defects, and you have seen that the repaired ones agree
-# with the final class: five load its parameters, and two equal one with parameters of a special form.
+# You have run seven published designs with their defects, and the repaired ones agree with the
+# final class. Five can load its parameters, and each of the other two equals a final class whose
+# matrices have a special form.
 #
 # > **In short.** All seven are versions of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$, h times, and
 # > one projection.
@@ -1633,7 +1645,7 @@ exercises.published_code.check_call_it(call_it)
 # >
 # > ```python
 # > design = published.DESIGNS["sequence first"]
-# > module, same = design.pair(embed_dim, num_heads)
+# > module, final_class = design.pair(embed_dim, num_heads)
 # > output = design.call(module, query, key, value, blocked)
 # > ```
 # >

@@ -61,7 +61,7 @@ def read_mask(
     )
     if not fits:
         raise ValueError(
-            f"{name} {tuple(mask.shape)} must have shape {letters} = {sizes}; a size may be 1"
+            f"{name} {tuple(mask.shape)} must have shape {letters} = {sizes}; any of these may be 1"
         )
     return as_blocked(mask, true_means=true_means)
 
@@ -113,7 +113,7 @@ def check_factors(factors: Tensor, *sizes: int) -> None:
     if factors.dim() != len(sizes) or any(have not in (1, want) for have, want in wanted):
         raise ValueError(
             f"attention_weights {tuple(factors.shape)} must have shape (b, h, n, m) = {sizes}; "
-            "a size may be 1"
+            "any of these may be 1"
         )
 
 
