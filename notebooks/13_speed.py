@@ -229,9 +229,9 @@ origin("one by one")
 
 # %% [markdown]
 # The list of heads needs more time in every case. It does with memory kept, too, so the smaller
-# pieces themselves cost time. In the figure above the list seemed faster at n = 2048. There many
-# versions share one process and its allocator, so trust the separate processes more than the order
-# of two neighbours in the figure.
+# pieces themselves cost time. In the figure of all versions the list seemed faster at n = 2048.
+# There many versions share one process and its allocator, so trust the separate processes more than
+# the order of two neighbours in that figure.
 #
 # The largest differences are between the two halves of the table: with memory returned, the same
 # code takes about twice as long. So a good part of the distance between the two groups at n = 2048
@@ -251,8 +251,8 @@ origin("one by one")
 # is the default here as in PyTorch. With it the kernel cannot be used, which costs time and, above
 # all, memory. Here is a single sequence at five lengths, with e = 512 and h = 8.
 #
-# In the figure above, weights made a forward pass more than twice as long at n = 2048. At n = 4096,
-# is this ratio about the same, twice as large, or four times as large?
+# In the figure of all versions, weights made a forward pass more than twice as long at n = 2048. At
+# n = 4096, is this ratio about the same, twice as large, or four times as large?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -283,9 +283,9 @@ assert abs(ratios[4096] - ratios[2048]) < 0.3
 # %% [markdown]
 # From n = 1024 on, the ratio stays about the same. Between n = 512 and n = 1024 it jumps, and the
 # allocator may be why: at n = 1024 the weights of the 8 heads reach 32 MiB, from where glibc returns
-# every block. In the figure above there were four samples, so there they reach 32 MiB already at
-# n = 512. At that length the final class with weights took 1.55 times as long as the bare minimum,
-# not 1.12. That fits, but it is no proof.
+# every block. In the figure of all versions there were four samples of n = 512, whose weights reach
+# 32 MiB, too. There the final class with weights took 1.55 times as long as the bare minimum, not
+# 1.12. That fits, but it is no proof.
 #
 # Now the memory: the peak during a forward and a backward pass, in MiB. Each number is one
 # measurement in a new process. At n = 1024 there are three measurements, and where they differ you
@@ -400,7 +400,7 @@ origin("heads")
 #
 # At which of the three lengths is the fast path faster than the same module with the fast path
 # switched off? The numbers are multiples of the time without it, for the fast path and, beside it,
-# for the final class. Profiles of both modes at the longest follow, in which
+# for the final class. Profiles with and without it at the longest follow, in which
 # `_native_multi_head_attention` is the C++ routine itself.
 #
 # <details><summary>What do you expect?</summary>
@@ -494,8 +494,8 @@ assert [takes_fast_path(mask) for mask in (None, blocked, floats)] == [True, Tru
 # weights, that path still computes all of them and makes no use of `is_causal`, while the final
 # class goes through the fused kernel. At n = 128 without a mask the fast path is quick, so there is
 # little to gain. A mask of floats keeps PyTorch's class off the fast path, so those rows are
-# close to the forward pass. With weights, both classes compute all of them. There PyTorch's class is slower
-# under the other masks, and faster without one.
+# close to the forward pass. With weights, both classes compute all of them. There the fast path is
+# slower than the final class under a mask, and faster without one.
 #
 # Now count the cases, both measurements of each, and name those that miss the goal:
 
@@ -588,8 +588,8 @@ exercises.speed.check_predictions(predictions)
 #
 # <details><summary>Hint 2</summary>
 #
-# The tables of this chapter hold three of the answers. For the fourth: how many weights do 64 heads
-# have?
+# The figure and the tables of this chapter hold the answers. For the fourth: how many weights do 64
+# heads have?
 #
 # </details>
 
