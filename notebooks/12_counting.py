@@ -6,7 +6,7 @@
 # How many parameters does a model have, how much arithmetic does a call take, and how much memory?
 # All three follow from the sizes alone, as the price of a carpet follows from its length and width. In
 # this chapter you derive short formulas from a single matrix product, and check each against PyTorch's
-# own count. They must be equal, to the last digit.
+# own count. The two must agree to the last digit.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -14,7 +14,7 @@ from annotated_attention import display
 display.chapter_map("project in", "score", "mix", "project out")
 
 # %% [markdown]
-# The four lit steps are matrix products, and products are what this chapter counts.
+# The four lit steps are matrix products, and this chapter counts the arithmetic of products alone.
 #
 # ## One product
 #
@@ -67,11 +67,11 @@ print("PyTorch counts", counter.get_total_flops(), "and 2nmd is", 2 * n * m * d)
 torch.testing.assert_close(by_hand(left, right, bias=[0.1]), left @ right + 0.1)
 
 # %% [markdown]
-# Such an operation is a **FLOP**, a floating-point operation, and **FLOPs** are an amount. **FLOPS**,
-# with a capital S, are FLOPs per second: the speed of a machine at some task. You can know the
-# amount in advance, never the speed. Here are three amounts from this book's measurements, each a
-# forward pass of self-attention, with the speed that one machine reached. It is slower where the
-# attention weights are asked for.
+# Each multiplication or addition is a **FLOP**, a floating-point operation. **FLOPs** are an amount of
+# work. **FLOPS**, with a capital S, are FLOPs per second: the speed of a machine at some task. You can
+# know the amount in advance, never the speed. Here are three amounts from this book's measurements,
+# each a forward pass of self-attention, with the speed that one machine reached. The machine reaches
+# fewer FLOPS where the attention weights are asked for.
 
 # %% jupyter={"source_hidden": true}
 from annotated_attention import counting, measure
@@ -87,9 +87,10 @@ for row in measure.find("versions", mode="forward"):
     print(f"at {fused:.0f} GFLOPS, with weights at {weights:.0f}")
 
 # %% [markdown]
-# The same machine has more than one speed, so time is not proportional to FLOPs. Some people count half
-# as many, because many machines multiply and add in one step. Big-O notation hides every constant
-# factor, so there it changes nothing: $O(\text{FLOPs} / 2)$ *is* $O(\text{FLOPs})$.
+# The same machine has more than one speed, so time is not proportional to FLOPs. Some people count a
+# multiplication with its addition as one, a multiply-accumulate or MAC, and get half as many. Big-O
+# notation hides every constant factor, so there it changes nothing: $O(\text{FLOPs} / 2)$ *is*
+# $O(\text{FLOPs})$.
 #
 # ## Attention, product by product
 #
@@ -117,7 +118,8 @@ for name, flops in listed.items():
 print(f"{'together':>16} {sum(listed.values()):6,}")
 
 # %% [markdown]
-# In self-attention the queries are the keys, so $m = n$, and the six lines add up to
+# In self-attention the queries are the keys, so $m = n$. The three input projections, score, mix and
+# the output projection add up to
 #
 # $$6bne^2 + 2bn^2e + 2bn^2e + 2bne^2 = 4bne\,(2e + n).$$
 #
@@ -156,10 +158,11 @@ for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 
 # %% [markdown]
 # Equal everywhere, and the backward pass is twice the forward pass: $Y = XW$ has two gradients,
 # $\partial X = \partial Y\, W^\top$ and $\partial W = X^\top \partial Y$, and each is a product of
-# the same three sizes. The inputs need gradients here, as in every layer but the first.
+# the same three sizes. The inputs need gradients here, as they do wherever something before the layer
+# is trained. Where the inputs are fixed data, the backward pass is cheaper.
 #
-# > **Pitfall.** The counter reads the names of operations. It knows no fused kernel of the CPU, and
-# > counts nothing for it.
+# > **Pitfall.** The counter reads the names of operations. It does not know the CPU's fused kernel,
+# > which computes scores, softmax and mix in one operation, and counts nothing for it.
 
 # %%
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -170,14 +173,14 @@ for module in (MultiheadAttention(h * d, h, batch_first=True),
                nn.MultiheadAttention(h * d, h, batch_first=True)):
     step_by_step, _ = count(module, x, x, x)
     fused, _ = count(module, x, x, x, need_weights=False)
-    with sdpa_kernel(SDPBackend.MATH):
+    with sdpa_kernel(SDPBackend.MATH):  # the same formula, in separate operations
         opened, _ = count(module, x, x, x, need_weights=False)
     print(f"{step_by_step:9,} step by step, {fused:9,} fused, {opened:9,} kernel off")
 
 # %% [markdown]
-# The first line is the final class, the second PyTorch's. At these sizes the count with the fused kernel
-# lacks half of the work, though the machine still does all of it. Count on the path that you can read, or
-# switch the kernel off.
+# The first line is the final class, the second PyTorch's. The count with the fused kernel lacks half of
+# the work, because here n = 2e, as the next section shows. The machine still does all of it. Count on the
+# path that you can read, or switch the kernel off.
 #
 # ## Where the scores overtake the projections
 #
@@ -213,10 +216,15 @@ def measure_parts(n: int, e: int) -> tuple[int, int]:
 
 
 e = 512
-print("     n     projections  scores and mix   ratio")
+print("     n     projections   share  scores and mix   ratio")
 for n in (64, e, 2 * e - 1, 2 * e, 2 * e + 1, 16384):
     projections, scores = measure_parts(n, e)
-    print(f"{n:6} {projections:15,} {scores:15,} {scores / projections:7.3f}")
+    share = projections / (projections + scores)
+    print(f"{n:6} {projections:15,} {share:7.0%} {scores:15,} {scores / projections:7.3f}")
+
+# %% [markdown]
+# Divided by n, the projections are flat and the scores with the mix grow in proportion to n. Both axes
+# of the figure are logarithmic.
 
 # %% jupyter={"source_hidden": true}
 lengths = [2**power for power in range(5, 15)]
@@ -240,14 +248,15 @@ display.finish(drawing, name="crossover", alt=(
 # So what is the complexity of attention? $4bne(2e + n)$ is $O(bne^2 + bn^2e)$. For one sample, and
 # e much smaller than n, the second term is all that counts: $O(n^2e)$. That is also the entry for
 # self-attention in the table that compares layers in [[Vaswani et al., table
-# 1](../docs/references.md#vaswani-2017)]. It leaves out the projections, which are the larger part
-# up to $n = 2e$ and nearly everything in the first row above.
+# 1](../docs/references.md#vaswani-2017)]. The paper's entry leaves out the projections. They are the
+# larger part up to $n = 2e$; at n = 64, in the first row of our table, they are 94% of the FLOPs.
 #
 # ## Parameters
 #
 # Four matrices of $(e, e)$ and four biases of e numbers make $4e^2 + 4e$ parameters. Where the keys have
 # another width, `kdim`, their matrix has e · `kdim` numbers instead of $e^2$; the same holds for the
-# values and `vdim`. With `add_bias_kv`, the appended key and value are 2e more.
+# values and `vdim`. With `add_bias_kv`, the appended key and value are 2e more. `counting` is the module
+# that holds this chapter's formulas.
 
 # %%
 e = 24
@@ -266,8 +275,10 @@ print("4e² + 4e =", 4 * e**2 + 4 * e)
 # ## What heads do change
 #
 # Neither parameters nor FLOPs depend on h, because h heads share the width e. Here is what heads do
-# change, at $n = 48$ and $e = 64$. The **rank** of a matrix is how many rows are enough to build all of
-# them by scaling and adding.
+# change, at $n = 48$ and $e = 64$. The **rank** of a matrix is the smallest number of its rows from which
+# all its rows can be built by scaling and adding. With $d = 1$, a head has a single number for each query
+# and key, so all rows of its scores are multiples of one row. Many narrow heads give many simple patterns;
+# few wide heads give few richer ones.
 
 # %%
 b, n, e = 1, 48, 64
@@ -292,16 +303,17 @@ for h in (1, 2, 4, 8, 16, 64):
     print(f"{h:2} {e // h:3} {size:12,} {flops:9,} {weights.numel():9,} {module.rank:8}")
 
 # %% [markdown]
-# Each head has its own n × m matrix of weights. It takes memory and as many exponentials in the softmax,
-# and the FLOPs above count neither. And a head's scores are a product of `(n, d)` and `(d, m)`, so their
-# rank is at most d, and at most n and m. That holds for the scores alone: after the softmax, the rank of
-# the weights can be higher.
+# Each head has its own n × m matrix of weights. Each of its numbers takes memory and costs one
+# exponential in the softmax; the FLOPs above count neither. And a head's scores are a product of `(n,
+# d)` and `(d, m)`, so their rank is at most d, and at most n and m. That holds for the scores alone:
+# after the softmax, the rank of the weights can be higher.
 #
 # ## What the backward pass needs
 #
 # Training keeps results of the forward pass until the backward pass has used them. PyTorch lets you
-# watch what it saves. Several saved tensors can be views of one **storage**, the memory itself,
-# so count each storage once, and leave out the parameters, which exist anyway.
+# watch what it saves: it calls one function whenever it saves a tensor and another when it reads the
+# tensor back. Several saved tensors can be views of one **storage**, the memory itself, so count each
+# storage once. Leave out the parameters, which exist anyway, and masks and indices.
 
 
 # %%
@@ -309,7 +321,7 @@ class Kept(torch.autograd.graph.saved_tensors_hooks):
     """Counts the numbers that are kept for the backward pass, each storage once."""
 
     def __init__(self, module: nn.Module) -> None:
-        super().__init__(self.save, lambda x: x)  # to keep a tensor, to give it back
+        super().__init__(self.save, lambda x: x)  # to save a tensor, to read it back
         self.known = {p.untyped_storage().data_ptr() for p in module.parameters()}
         self.saved: list[Tensor] = []
 
@@ -344,12 +356,14 @@ print("bne =", b * n * h * d, " bhn² =", b * h * n * n, " bhn =", b * h * n)
 # heads that go into $W_O$. The scores are not, because the softmax can be differentiated from its
 # result alone. Five are as large as the input, $5bne$ together; the weights are
 # $bhn^2$. The fused kernel keeps the same five, with queries, keys and values in a single storage, but
-# no weights. It computes them anew in the backward pass, from one number for each query and head: the
-# logarithm of the sum of exponentials by which the softmax divides. In cross-attention, three tensors of
-# n rows and three of m are kept, $3be(n + m)$, and weights of $bhnm$. The next cell asserts all of this
-# at several sizes.
+# no weights. It computes the weights anew in the backward pass, from one number for each query and
+# head: the logarithm of the sum of exponentials by which the softmax divides. In cross-attention, three
+# tensors of n rows and three of m are kept, $3be(n + m)$, and weights of $bhnm$. The next cell asserts
+# all of this at several sizes. In the last, self-attention has a single token, and its one weight for
+# each head takes as much as the one number that the kernel keeps in its place.
 
 # %%
+print("b,n,m,h,d")
 for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (2, 1, 8, 3, 4)):
     e = h * d
     module = MultiheadAttention(e, h, batch_first=True)
@@ -364,14 +378,14 @@ for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (2, 1, 8, 3, 4)):
         assert sum(itself.sizes()) == 5 * b * n * e + b * h * n * each[0]
         assert sum(across.sizes()) == 3 * b * e * (n + m) + b * h * n * each[1]
         kind = "with weights" if need_weights else "fused"
-        print(f"{kind:>12}: {sum(itself.sizes()):5} in self-attention,",
+        print(f"{b},{n},{m},{h},{d} {kind:>12}: {sum(itself.sizes()):5} in self-attention,",
               f"{sum(across.sizes()):5} in cross-attention")
 
 # %% [markdown]
-# > **Pitfall.** A view keeps its whole storage. Step by step, the class keeps keys, values, and a copy
-# > of the queries that is divided by √d. As views of the packed projection, keys and values would keep
-# > the undivided queries beside them, too, which nobody needs any more. So the class first copies each
-# > of the three out of that storage.
+# > **Pitfall.** A view keeps its whole storage. The packed projection gives queries, keys and values in
+# > one storage. If the keys and values stayed views of it, they would keep all three parts alive. That
+# > includes the queries before the division by √d, which nobody needs any more. So the class first
+# > copies each of the three out of that storage.
 
 # %%
 module = MultiheadAttention(24, 4, batch_first=True)
@@ -381,15 +395,11 @@ _, view, _ = packed.chunk(3, -1)  # (1, 7, 24)
 for keys in (view, view.contiguous()):
     storage = keys.untyped_storage().nbytes() // keys.element_size()
     print(f"{keys.numel()} numbers keep {storage}")
-with Kept(module) as kept:
-    module(x, x, x)
-assert sum(kept.sizes()) == 5 * 7 * 24 + 4 * 7 * 7
-print("one sample:", *kept.sizes())
 
 # %% [markdown]
-# Without weights what is kept is linear in n, and with them it is not. Take one attention layer of the
-# original model, with two samples in float32. At a length of 16,384 tokens, how many times as much
-# does it keep with the weights: twice, ten times, or about fifty times?
+# Without the weights, what is kept grows linearly with n; with them, it grows with $n^2$. Take one
+# attention layer of the original model, with two samples in float32. At a length of 16,384 tokens,
+# how many times as much does it keep with the weights: twice, ten times, or about fifty times?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -409,7 +419,8 @@ for n in (256, 1024, 4096, 16384):
 # %% [markdown]
 # These are counts of what is kept on purpose, and they are the same in every run. The peak memory of a
 # process is a measurement: it includes what exists only for a moment, and two runs differ.
-# [Speed](13_speed.ipynb#the-price-of-the-weights) prints such peaks, and how far three runs differ.
+# The next chapter, [Speed](13_speed.ipynb#the-price-of-the-weights), measures such peaks and shows how
+# far three runs differ.
 #
 # ## One token at a time
 #
@@ -449,16 +460,18 @@ def write_next(module: MultiheadAttention, x: Tensor, cache: list[Tensor]) -> Te
     """
     q, k, v = F.linear(x, module.in_proj_weight, module.in_proj_bias).chunk(3, -1)
     q, k, v = (split_heads(part, module.num_heads) for part in (q, k, v))
-    cache[:] = [torch.cat(pair, -2) for pair in zip(cache, (k, v))] if cache else [k, v]
-    heads = scaled_dot_product_attention(q, *cache)[0]  # (b, h, 1, d)
-    return module.out_proj(merge_heads(heads))          # (b, 1, e)
+    if cache:
+        k, v = torch.cat([cache[0], k], -2), torch.cat([cache[1], v], -2)
+    cache[:] = k, v
+    heads = scaled_dot_product_attention(q, k, v)[0]  # (b, h, 1, d)
+    return module.out_proj(merge_heads(heads))        # (b, 1, e)
 
 
 display.diff(write_all, write_next)
 
 # %% [markdown]
-# No mask is needed any more, because later tokens do not exist yet. Token by token, output and
-# gradients are the same.
+# No mask is needed any more, because later tokens do not exist yet. Written token by token, the output
+# is the same as all at once. So are the gradients, which shows that nothing was cut off.
 
 # %%
 from annotated_attention import chapters
@@ -498,17 +511,22 @@ print(f"{anew:24,} one by one, all computed anew each time")
 print(f"{at_once:24,} all at once with a mask, as in training")
 
 # %% [markdown]
-# In FLOPs, the cache even costs less than computing all tokens at once. A mask hides scores that were
-# computed; a step computes no score that it will not use.
+# Counted in FLOPs, writing with a cache is even cheaper than computing all tokens at once. A mask
+# hides scores that were computed; a step computes no score that it will not use.
 #
 # ## Whole models
 #
 # The rest of a Transformer is as easy to count. A feed-forward network from e to f and back has
 # $2ef$ parameters, $f + e$ more for its biases, and $4bnef$ FLOPs; a norm has 2e parameters and no
 # product. For the backward pass, a feed-forward network with a ReLU keeps its input and its hidden
-# numbers, $bn(e + f)$, and a norm its input and two numbers for each token, $bn(e + 2)$. The output
-# multiplies each token by a table of v words, $2bnev$ FLOPs. `counting.Model` adds up layers, embeddings and output. Below are published sizes, and in
-# the last column what their authors say.
+# numbers, $bn(e + f)$, and a norm its input and two numbers for each token, $bn(e + 2)$. All
+# cross-attentions read the same encoder output, which is kept once: each of them after the first adds
+# one $bne$ less. The output keeps its input, $bne$, and multiplies each token by a table of v words,
+# $2bnev$ FLOPs.
+#
+# `counting.Model` adds up layers, embeddings and output. Below are published sizes, and in the last
+# column what their authors say. The original model is counted with 37,000 rows, as its paper says. BERT
+# has a further layer, `pooling`, of $e^2 + e$ for one of its training tasks.
 
 # %%
 SAID = {
@@ -522,11 +540,10 @@ for name, model in counting.PRESETS.items():
     print(f"{name:16} {counted:13,} {SAID[name]:6} million")
 
 # %% [markdown]
-# BERT [[Devlin et al., section 3](../docs/references.md#devlin-2019)] has a further layer of
-# $e^2 + e$ for one of its training tasks, added here; its figures are rounded. GPT-2's figures
+# BERT's figures [[Devlin et al., section 3](../docs/references.md#devlin-2019)] are rounded. GPT-2's
 # [[Radford et al., table 2](../docs/references.md#radford-2019)] were wrong, as its authors admit in
-# their code repository. The two totals of the original model [[Vaswani et al., table
-# 3](../docs/references.md#vaswani-2017)] fit no single vocabulary, as the fold shows.
+# their code repository. No single vocabulary size explains both totals of the original model [[Vaswani
+# et al., table 3](../docs/references.md#vaswani-2017)], as the fold shows.
 
 # %% [markdown]
 # <!-- deeper: Which vocabulary? -->
@@ -579,9 +596,9 @@ for model, said in ((BASE, 65), (BIG, 213)):
 # <!-- /deeper -->
 
 # %% [markdown]
-# The formulas themselves are exact. Here is the model of [The Transformer](09_transformer.ipynb) at the
-# first of these sizes, on the device that stores no numbers and without the final norms that the
-# paper does not have. Then a small one that runs, with its two final norms:
+# The formulas themselves are exact. First, build the model of [The Transformer](09_transformer.ipynb) at
+# the size of transformer-base, on the device `meta`. It has `final_norm=False`, since the paper has no
+# final norms. Then run a small one, with its two final norms:
 
 # %%
 from annotated_attention import Seq2SeqTransformer
@@ -617,8 +634,7 @@ print(f"kept  {sum(numbers.values()):8,} counted {sum(kept.sizes()):8,} by PyTor
 # training step holds for its backward pass, without dropout and the loss; **fused** is the same without
 # weights. *Decoder layers* are those with cross-attention, whose keys and values have a cache, too. For
 # a model that is only an encoder, or a decoder without cross-attention such as GPT-2, set them to 0.
-# Source and target are of the same
-# length.
+# Source and target are of the same length.
 
 # %%
 display.calculator("transformer-base", length=1024)
@@ -740,4 +756,4 @@ exercises.counting.check_decoder_layer(decoder_layer)
 # > $n = 2e$ most FLOPs are in the projections; beyond that, most are in the scores and the mix, which
 # > grow with the square of the length.
 #
-# None of this tells how long a call takes. The [next chapter](13_speed.ipynb) measures that.
+# None of this tells you how long a call takes. The [next chapter](13_speed.ipynb) measures that.

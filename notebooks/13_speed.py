@@ -4,10 +4,10 @@
 # *Which version is fast, and at which length?*
 #
 # You have seen one computation written in many ways. They give the same numbers, but they do not
-# take the same time or the same memory. In this chapter you read measurements of all of them, see
-# from profiles where the time goes, and check the goal of the final class: to take at most
-# 1.05<!-- setting --> times as long as PyTorch's own class. It misses the goal in one kind of case,
-# which you will see.
+# take the same time or the same memory. In this chapter you read measurements of all of them, and
+# profiles that show where the time goes. At the end you check the goal of the final class: to take
+# hardly more time than PyTorch's own class. It misses the goal in one kind of case, which you will
+# see.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -22,31 +22,34 @@ display.chapter_map(
 # A time tells as much about the machine as about the code. So treat a measurement like a race over
 # many laps, with all runners on one track:
 #
-# - All contenders get the same input and the same parameters. That their outputs and gradients are
-#   equal is asserted before the clock starts.
+# - All contenders get the same input and the same parameters. Before the clock starts, we assert
+#   that their outputs and gradients are equal.
 # - They take turns, so that a busy moment of the machine hits all of them.
-# - A ratio of two times is taken within each turn, and the median of these ratios is what you read.
-# - Each median is kept with its **quartiles**: a quarter of the turns gave less than the lower one, a
-#   quarter gave more than the upper one. A ratio whose quartiles lie on both sides of one may be
+# - Within each turn, one contender's time is divided by another's. The median of these ratios is
+#   what you read.
+# - Each median is kept with its **quartiles**: a quarter of the turns gave less than the lower one,
+#   a quarter gave more than the upper one. A ratio whose quartiles lie on both sides of one may be
 #   noise, so the tables print it as "even".
 #
-# Few turns make rough quartiles, and among hundreds of ratios some miss "even" by chance. So read
-# nothing into a few percent. This page runs no measurement of its own; `make bench` does that, in
-# about 25 minutes, and writes its results to `src/annotated_attention/data/benchmarks.json`. The
-# tables show a part of that file; `find` gives you any of its cases. First, where the numbers come
-# from. The *load* is how many processes ran, on average, in the minute before a run began. This
-# machine has two threads, so a load near 2 means that other work kept both busy until the run
-# started. Ratios suffer less from such things than times do. Unless a table says otherwise, the
-# memory allocator is left as it is. A section that was measured again later shows its own date.
+# With few turns the quartiles are rough: among hundreds of ratios, some will look different from
+# one by chance. So ignore a few percent.
+#
+# This page runs no measurement of its own. `make bench` does that, in about 25 minutes, and writes
+# its results to `src/annotated_attention/data/benchmarks.json`. The tables show a part of that
+# file. Under them a line in brackets says where the numbers come from:
+#
+# - when they were measured, and with which commit;
+# - the **load**: how many processes ran, on average, in the minute before. This machine has two
+#   threads, so a load near 2 means that other work had kept both of them busy;
+# - how many turns the contenders took.
 
 # %%
 from annotated_attention import measure
-from annotated_attention.measure import find
+from annotated_attention.measure import find  # gives you the cases of a section
 
 RESULTS = measure.load()
 RUN = RESULTS["provenance"]
 print("{cpu}, {threads} threads, torch {torch}".format(**RUN))
-print(RUN["command"])
 
 
 def origin(section: str) -> None:
@@ -56,18 +59,23 @@ def origin(section: str) -> None:
     counts = " to ".join(map(str, sorted({min(turns), max(turns)} if turns else ())))
     rounds = f", {counts} turns" if turns else ""
     commit, load = run["commit"][:7], run["load"][0]
-    print(f"[{section}: {run['date'][:16]}, commit {commit}, load {load:.2f}{rounds}]")
+    print(f"[{run['date'][:16]}, commit {commit}, load {load:.2f}{rounds}]")
 
 
-origin("versions")
+def shown(ratio: list[float]) -> str:
+    """Write a ratio, given as its quartiles, or say that it cannot be told from one."""
+    low, middle, up = ratio
+    return "even" if low <= 1 <= up else f"{middle:.2f}"
+
 
 # %% [markdown]
-# Such a line in brackets stands under every table below. On your machine the times will differ, and
-# so will many of the ratios: run `make bench`, then this chapter again.
+# On your machine the times will differ, and so will many of the ratios: run `make bench`, then this
+# chapter again.
 #
 # Three sizes recur: many short sequences, some of middle length, and a single long one.
 
 # %%
+MODES = ("forward", "forward + backward")
 SIZES = [tuple(row["size"]) for row in find("versions", mode="forward")]
 for b, n, e, h in SIZES:
     print(f"b = {b}, n = {n:4}, e = {e}, h = {h}")
@@ -75,40 +83,23 @@ for b, n, e, h in SIZES:
 # %% [markdown]
 # ## Every version
 #
-# Here are all versions that this book builds, the designs of [Published
-# code](15_published_code.ipynb) that can take the same parameters, and PyTorch's own class. Each
-# time is divided by that of the **bare minimum**: matrix products for the projections and PyTorch's
-# fused kernel between them, without checks or options. It is a yardstick and no lower limit. The
-# number before a name is its chapter. "Weights" means that the attention weights were asked for. The
-# first three columns are the forward pass, the last three a forward and a backward pass.
-
-
-# %%
-def shown(ratio: list[float]) -> str:
-    """Write a ratio, given as its quartiles, or say that it cannot be told from one."""
-    low, middle, up = ratio
-    return "even" if low <= 1 <= up else f"{middle:.2f}"
-
-
-modes = ("forward", "forward + backward")
-rows = [row for mode in modes for row in find("versions", mode=mode)]
-print(f"{'times the bare minimum':27}{'forward':>16}{'forward + backward':>26}")
-print(f"{'':27}" + "".join(f"{row['size'][1]:>8}" for row in rows))
-for name in rows[0]["ratios"]["bare minimum"]:
-    columns = [shown(row["ratios"]["bare minimum"][name]) for row in rows]
-    print(f"{name:27}" + "".join(f"{column:>8}" for column in columns))
-origin("versions")
-
-# %% [markdown]
-# Here are the same numbers as a figure. Circles are the forward pass, squares a forward and a
-# backward pass. A line goes from the lower to the upper quartile.
+# Here is every version that this book builds, beside PyTorch's own class. The number before a name
+# is its chapter. The five rows named "published" are other people's designs, which [Published
+# code](15_published_code.ipynb) reads; here they are only company. "Weights" means that the
+# attention weights were asked for. Only "PyTorch" and "07 final class", both without weights, use
+# the fused kernel; all other rows store the weights.
+#
+# Each time is divided by that of the **bare minimum**: matrix products for the projections and
+# PyTorch's fused kernel between them, without checks or options. It is a yardstick, not a lower
+# bound. A line goes from the lower to the upper quartile. Where the lines are long, read no more
+# than the groups.
 
 # %% jupyter={"source_hidden": true}
-names = list(rows[0]["ratios"]["bare minimum"])[::-1]
+names = list(find("versions")[0]["ratios"]["bare minimum"])[::-1]
 drawing, axes = display.panels(860, 28 * len(names) + 90, columns=3)
 for ax, size in zip(axes, SIZES):
     ax.sharex(axes[-1]) if ax is not axes[-1] else None
-    for mode, letter, marker, shift in ((modes[0], *"no", 0.14), (modes[1], *"hs", -0.14)):
+    for mode, letter, marker, shift in ((MODES[0], *"no", 0.14), (MODES[1], *"hs", -0.14)):
         row = find("versions", mode=mode, size=list(size))[0]["ratios"]["bare minimum"]
         low, middle, up = zip(*(row[name] for name in names))
         y, colour = [i + shift for i in range(len(names))], display.COLOURS[letter]
@@ -123,24 +114,43 @@ alt = "Time over the bare minimum, at three lengths. Forward at the longest: "
 alt += ", ".join(f"{name} {ratio[1]:.2f}" for name, ratio in last)
 display.finish(drawing, name="every-version", alt=alt)
 
+# %% jupyter={"source_hidden": true}
+origin("versions")
+
 # %% [markdown]
 # At n = 2048 two groups appear. What goes through the fused kernel stays near one. What stores the
 # weights takes much longer, because there are n² of them for each head. At n = 128 there are no two
 # groups: several versions that store the weights are as fast as PyTorch's class, which does not. At
 # n = 512 they begin to part.
 #
-# With weights, the forward pass of the final class is in the middle of the field at n = 128, and
-# slower than most versions of chapters 2 to 5 at the other two sizes. It also does more: it checks
-# its inputs, looks after masks, and returns the mean of the weights over the heads. How much of the
-# difference that explains, this table does not say.
-#
+# With weights, the forward pass of the final class is among the faster ones at n = 128. At the other
+# two sizes it is slower than most versions of chapters 2 to 5. It also does more: it checks its
+# inputs, and returns the mean of the weights over the heads.
+
+# %% [markdown]
+# <!-- deeper: The numbers of the figure -->
+# ### Going deeper: The numbers of the figure
+
+# %%
+rows = [row for mode in MODES for row in find("versions", mode=mode)]
+print(f"{'times the bare minimum':27}{'forward':>16}{'forward + backward':>26}")
+print(f"{'':27}" + "".join(f"{row['size'][1]:>8}" for row in rows))
+for name in rows[0]["ratios"]["bare minimum"]:
+    columns = [shown(row["ratios"]["bare minimum"][name]) for row in rows]
+    print(f"{name:27}" + "".join(f"{column:>8}" for column in columns))
+origin("versions")
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## Where the time goes
 #
 # Guessing at causes is easy and often wrong. A **profile** runs a version and adds up what each of
 # PyTorch's operations took; we keep the quickest of five runs, the one that was disturbed least. In
-# the lines below `addmm`, `mm` and `bmm` are matrix products, `_softmax` is the softmax, and
-# `copy_` moves numbers from one place to another. Each line gives percentages of its own version's
-# time.
+# the lines below `mm` and `bmm` are matrix products, `_softmax` is the softmax, and `copy_` moves
+# numbers from one place to another. The versions have no biases here; with them, the projections
+# would be called `addmm`. Each line gives percentages of its own version's time.
 
 
 # %%
@@ -160,38 +170,39 @@ for name in ("bare minimum", "07 final class", "04 reshape trick", "05 by name",
              "published sequence first"):
     spent(longest, name)
 origin("versions")
+
+# %% jupyter={"source_hidden": true}
 parts = {name: dict(found) for name, found in longest["profile"].items()}
-assert "_softmax" not in parts["07 final class"]
+fused = {name for name, found in parts.items() if "_softmax" not in found}
+assert fused == {"bare minimum", "PyTorch", "07 final class"}
 assert parts["04 reshape trick"]["_softmax"] > 0.2
 assert "div" in parts["05 by name"]
 assert parts["published sequence first"]["copy_"] > 0.1
 
 # %% [markdown]
-# The bare minimum consists of the projections, `mm`, and the fused kernel, and so does the final
+# The bare minimum consists of the fused kernel and the projections, `mm`, and so does the final
 # class. The kernel hides the products of the heads. In the reshape trick they appear as `bmm`,
 # beside a softmax that reads and writes all the weights. The einsum form of
-# [Batches](05_batches.ipynb) divides the scores, h · n² numbers, by √d, where other versions divide
-# the queries. That is the `div` in its line. The published design "sequence first" copies: in its
-# einsum the tokens come first and the samples and heads last, and every product needs the opposite
-# order.
+# [Batches](05_batches.ipynb), "by name", divides the scores by √d, h · n² numbers. That is the
+# `div` in its line; other versions divide the queries, which are fewer numbers. The published design
+# "sequence first" copies: in its einsum the tokens come first and the samples and heads last, and
+# every product needs the opposite order.
 #
-# ### A list of heads, or all heads at once?
+# ## A list of heads, or all heads at once?
 #
-# [Two heads](02_two_heads.ipynb) computes one head after another; [The reshape
-# trick](04_reshape_trick.ipynb) computes all heads in one product. You might expect the second
-# always to win. The two differ in more than the loop: the list works on the scores of a single head
-# at a time, a matrix that is h times smaller, and a smaller matrix may get its memory more cheaply.
+# The class of [Two heads](02_two_heads.ipynb) computes one head after another, in a list. The class
+# of [The reshape trick](04_reshape_trick.ipynb) computes all heads in one product, which you might
+# expect to be always faster. But the list works on the scores of a single head at a time. That
+# matrix is h times smaller, and a smaller matrix may get its memory more cheaply.
 #
-# When a tensor is freed, its memory goes back to an **allocator**, here that of the C library. The
-# allocator may keep the memory for the next tensor, or return it to the system, which then has to
-# hand it out anew, in **pages** of 4 KiB, each filled with zeros first. Which of the two happens
-# depends on sizes and on what the process did before [[mallopt](../docs/references.md#mallopt)]. To
-# separate the cause "memory" from the cause "arithmetic", `make bench` measures the two versions in
-# two processes. In one the allocator is told to keep everything, in the other to return every large
-# block. In the table, "both" is a forward and a backward pass. The last two columns count the pages
-# that one call took, all heads at once and with the list.
+# When a tensor is freed, its memory goes back to an **allocator**, here that of glibc, the C library
+# of most Linux systems. The allocator may keep the memory for the next tensor, or return it to the
+# system [[mallopt](../docs/references.md#mallopt)]. The system then has to hand it out anew, in
+# **pages** of 4 KiB, each filled with zeros first.
 #
-# Does the list of heads need less time, and if so, in which of the two processes?
+# To separate memory from arithmetic, `make bench` measures both versions twice, each time in a
+# process of its own. In one process the allocator keeps everything; in the other it returns every
+# large block. Does the list of heads need less time, and if so, in which of the two processes?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -200,9 +211,12 @@ assert parts["published sequence first"]["copy_"] > 0.1
 # version takes more of them.
 #
 # </details>
+#
+# In the table, "both" is a forward and a backward pass. The ratio is the median of the turns'
+# ratios, not the ratio of the two medians. The last two columns count the new pages of one call.
 
 # %%
-print(f"{'':42}{'all at once':>12}{'list':>11}{'ratio':>8}{'pages':>16}")
+print(f"{'':42}{'all at once':>11}{'list':>11}{'ratio':>8}{'pages: all / list':>21}")
 for row in find("one by one"):
     way = "forward" if row["mode"] == "forward" else "both"
     times, pages = row["milliseconds"], row["pages"]
@@ -210,59 +224,41 @@ for row in find("one by one"):
     for name in ("all heads at once", "a list of heads"):
         print(f"{times[name][1]:8.1f} ms", end="")
     ratio = shown(row["ratios"]["all heads at once"]["a list of heads"])
-    print(f"{ratio:>8}{pages['all heads at once']:9}{pages['a list of heads']:7}")
+    print(f"{ratio:>8}{pages['all heads at once']:12}{pages['a list of heads']:8}")
 origin("one by one")
 
 # %% [markdown]
-# The largest differences are between the two halves: with memory returned, the same code takes
-# about twice as long. So a good part of the distance between the two groups at n = 2048 may be the
-# price of new pages, and not of arithmetic.
+# The list of heads needs more time in every case. It does with memory kept, too, so the smaller
+# pieces themselves cost time. In the figure of all versions the list seemed faster at n = 2048.
+# There many versions share one process and its allocator, so trust the separate processes more than
+# the order of two neighbours in that figure.
 #
-# The list of heads needs more time in every case. It takes more pages, not fewer, and these counts
-# do not tell why. It is slower with memory kept, too, so the smaller pieces themselves cost time.
-# In the table of all versions it was about as fast at n = 512, and seemed faster at n = 2048. There
-# many versions share one process and its allocator, so trust the separate processes, and not the
-# order of two neighbouring lines up there. One product for all heads is also shorter to write, and
-# has no parameters per head.
+# The largest differences are between the two halves of the table: with memory returned, the same
+# code takes about twice as long. So a good part of the distance between the two groups at n = 2048
+# may be the price of new pages, and not of arithmetic.
 #
-# ### How good is the bare minimum?
+# > **Pitfall.** By default, glibc returns every block of 32 MiB or more to the system, and large
+# > batches need many such blocks. To make it keep them, set `MALLOC_MMAP_MAX_=0` and a
+# > `MALLOC_TRIM_THRESHOLD_` larger than your peak before Python starts. Other programs then cannot
+# > use that memory.
 #
-# Divide its FLOPs, counted in [Counting](12_counting.ipynb), by its time; that gives FLOPS. Then
-# compare with the product of one large square matrix with itself, which was timed when the same run
-# began.
-
-# %%
-from annotated_attention import counting
-
-peak = RUN.get("renewed", {}).get("versions", RUN)["peak_flops"]
-print(f"a large product: {peak / 1e9:.0f} GFLOPS")
-for row in find("versions", mode="forward"):
-    b, n, e, _ = row["size"]
-    seconds = row["milliseconds"]["bare minimum"][1] / 1000
-    speed = counting.attention_flops(n, n, e, b=b) / seconds
-    print(f"bare minimum, n = {n:4}: {speed / 1e9:.0f} GFLOPS, {speed / peak:.0%} of that")
-origin("versions")
-
-# %% [markdown]
-# The rest is the price of everything but large products. The softmax and copies take time and count
-# no FLOPs, and smaller products may run more slowly. These numbers do not tell the three apart.
+# Where a table names no such choice, the allocator was left at this default.
 #
 # ## The price of the weights
 #
 # The fused kernel never stores the weights. It takes a block of keys at a time and keeps a running
 # sum [[Dao et al.](../docs/references.md#dao-2022)]. Asking for the weights, `need_weights=True`,
-# is the default here as in PyTorch. It goes without the kernel, and that costs time and above all
-# memory. Here is a single sequence, b = 1, at five lengths.
+# is the default here as in PyTorch. With it the kernel cannot be used, which costs time and, above
+# all, memory. Here is a single sequence at five lengths, with e = 512 and h = 8.
 #
-# At n = 2048, how long does a forward pass of the final class take with weights, compared with one
-# without: about the same time, half as long again, or more than twice as long? And at n = 256?
+# In the figure of all versions, weights made a forward pass more than twice as long at n = 2048. At
+# n = 4096, is this ratio about the same, twice as large, or four times as large?
 #
 # <details><summary>What do you expect?</summary>
 #
-# There are n² weights for each head, but only n rows to project. So the price is larger where the
-# sequence is long: at n = 256 the weights cost little. At n = 2048 the call takes more than twice
-# as long. It writes the scores, reads them for the softmax, writes the weights and reads them for
-# the mix.
+# About the same. The kernel stores no weights, but it computes all n² scores of each head, too. So
+# for long sequences both sides grow with n². For short ones the weights cost little, because there
+# the projections take most of the time, and they are the same on both sides.
 #
 # </details>
 
@@ -274,76 +270,65 @@ for row in find("lengths"):
     ratio = row["ratios"]["final class"]["final class, weights"]
     print(f"{weights:7.1f} ms with them, ratio {shown(ratio)}")
 origin("lengths")
-assert find("lengths", size=[1, 2048, 512, 8])[0]["ratios"]["final class"][
-    "final class, weights"][0] > 2
-
-# %% [markdown]
-# The price jumps between n = 512 and n = 1024, and then stays about the same, since both sides grow
-# with n². At n = 1024 the weights of the 8 heads reach 32 MiB, the size from which the allocator
-# returns every block. The table cannot tell whether this is the cause, but the table of the lists
-# shows that returned memory alone can double a time.
-#
-# The figure draws both against n. The memory is the peak of a forward and a
-# backward pass.
 
 # %% jupyter={"source_hidden": true}
-kept = {row["name"]: row for row in RESULTS["memory"]}
-styles = {"final class, weights": ("h", "s-"), "final class": ("n", "o-")}
-drawing, (left, right) = display.panels(760, 330, columns=2)
-for name, (letter, style) in styles.items():
-    times = [(row["size"][1], row["milliseconds"][name][1]) for row in find("lengths")]
-    pairs = zip(kept[name]["lengths"], kept[name]["bytes"])
-    sizes = [(n, size / 2**20) for n, size in pairs if size and n != 8192]
-    for ax, points in ((left, times), (right, sizes)):
-        ax.plot(*zip(*points), style, color=display.COLOURS[letter], label=name)
-for ax, title in ((left, "milliseconds, forward"), (right, "MiB, forward + backward")):
-    ax.set(xscale="log", yscale="log", xlabel="n", title=title)
-    ax.set_xticks([256, 1024, 4096, 16384], ["256", "1024", "4096", "16384"])
-    ax.minorticks_off()
-    ax.legend(frameon=False)
-at_4096 = ", ".join(f"{name} {kept[name]['bytes'][3] / 2**20:.0f}" for name in styles)
-alt = f"Time and memory against n, both scales logarithmic. MiB at n = 4096: {at_4096}."
-display.finish(drawing, name="the-wall", alt=alt)
+ratios = {
+    row["size"][1]: row["ratios"]["final class"]["final class, weights"][1]
+    for row in find("lengths")
+}
+assert ratios[512] < 1.5
+assert ratios[2048] > 2
+assert abs(ratios[4096] - ratios[2048]) < 0.3
+
+# %% [markdown]
+# From n = 1024 on, the ratio stays about the same. Between n = 512 and n = 1024 it jumps, and the
+# allocator may be why: at n = 1024 the weights of the 8 heads reach 32 MiB, from where glibc returns
+# every block. In the figure of all versions there were four samples of n = 512, whose weights reach
+# 32 MiB, too. There the final class with weights took 1.55 times as long as the bare minimum, not
+# 1.12. That fits, but it is no proof.
+#
+# Now the memory: the peak during a forward and a backward pass, in MiB. Each number is one
+# measurement in a new process. At n = 1024 there are three measurements, and where they differ you
+# see the smallest and the largest. So read nothing into differences of that size. A dash stands
+# where the call would have taken more than half of the memory that was free. The length n = 8192 is
+# left out, for you to predict in the exercises.
+
 
 # %%
-shown_at = [n for n in kept["final class"]["lengths"] if n != 8192]
-print(f"{'MiB at n =':24}" + "".join(f"{n:8}" for n in shown_at))
-for name, row in kept.items():
+def mebibytes_at(n: int, row: dict) -> str:
+    """Write a peak in MiB, or the smallest and the largest of three."""
     sizes = dict(zip(row["lengths"], row["bytes"]))
-    texts = ("-" if sizes[n] is None else f"{sizes[n] / 2**20:.0f}" for n in shown_at)
-    print(f"{name:24}" + "".join(f"{text:>8}" for text in texts))
+    found = sorted(row["again"]) if n == 1024 else [sizes[n]]
+    if None in found:
+        return "-"
+    return " to ".join(dict.fromkeys(f"{x / 2**20:.0f}" for x in (found[0], found[-1])))
+
+
+lengths = (512, 1024, 2048, 4096, 16384)
+print(f"{'MiB at n =':20}" + "".join(f"{n:>12}" for n in lengths))
+for row in RESULTS["memory"]:
+    print(f"{row['name']:20}" + "".join(f"{mebibytes_at(n, row):>12}" for n in lengths))
 origin("memory")
 
-# %% [markdown]
-# From column to column n doubles, except for the last: n = 8192 is left out for you to predict in
-# the exercises. A dash stands where the call would have taken more than half of the memory that was
-# free. How fast does the memory grow, and how exact is such a number?
-
-# %%
-print(f"{'':26}{'growth':>6} {'three times at 1024':>25}")
-for name, row in kept.items():
+# %% jupyter={"source_hidden": true}
+for row in RESULTS["memory"]:
     sizes = dict(zip(row["lengths"], row["bytes"]))
     growth = sizes[4096] / sizes[2048]
-    low, high = min(row["again"]), max(row["again"])
-    print(f"{name:26}{growth:5.1f}x {low / 2**20:13.1f} to {high / 2**20:.1f} MiB")
-    linear = "weights" not in name and "dropout" not in name
-    assert growth < 2.6 if linear else growth > 3.2
-    assert not linear or sizes[16384] < 4.5 * sizes[4096]
+    linear = "weights" not in row["name"] and "dropout" not in row["name"]
+    assert growth < 2.1 if linear else growth > 3.7
+    assert not linear or sizes[16384] < 4.1 * sizes[4096]
 
 # %% [markdown]
-# Each number is one measurement in a new process, and the operating system counts the peak in whole
-# pages, together with what libraries take on the way. The three measurements at n = 1024 show how
-# far such peaks differ by chance, so read nothing into differences of that size.
+# Without weights the memory grows at most in proportion to n, mostly more slowly, because a part of
+# each peak does not depend on n. A causal or a padding mask does not change that.
 #
-# Without weights the memory grows roughly with n, also under a causal or a padding mask. With
-# weights it grows about four times from n = 2048 to n = 4096. Dropout costs even more than the
-# weights. The line "final class, dropout" asked for no weights, but on a CPU dropout leaves the
-# kernel, so the weights are stored, and so is what dropout did to them.
+# With weights, twice the length takes nearly four times the memory. At n = 4096 the weights of
+# 8 heads are 512 MiB, and in the backward pass the gradients of the weights and of the scores are as
+# large. Together they are 1,536 of the 1,591 MiB. That is more than [what the forward pass
+# keeps](12_counting.ipynb#what-the-backward-pass-needs), which has no gradients.
 #
-# These peaks are larger than the counts of
-# [Counting](12_counting.ipynb#what-the-backward-pass-needs). At n = 4096 the weights of 8 heads are
-# 512 MiB. The backward pass also makes the gradients of the weights and of the scores, which are as
-# large.
+# Dropout costs even more. The line "final class, dropout" asked for no weights, but on a CPU the
+# kernel is not used with dropout, so the weights are stored, once before dropout and once after.
 #
 # ## The price of a mask
 #
@@ -360,18 +345,17 @@ for name in rows[0]["ratios"]["no mask"]:
     print(f"{name:24}{columns[0]:>12}{columns[1]:>8}{columns[2]:>12}{columns[3]:>8}")
 origin("masks")
 
-# %% [markdown]
-# A mask for every head is as large as the scores and costs the most in every column. The other
-# masks, of the shape (b, m) or (n, m), are much smaller.
-
-# %%
+# %% jupyter={"source_hidden": true}
 for row in rows:
     ratios = {name: ratio[1] for name, ratio in row["ratios"]["no mask"].items()}
     assert max(ratios, key=ratios.get) == "attn_mask, every head"
 
 # %% [markdown]
+# A mask for every head is as large as the scores and costs the most in every column. The other
+# masks, of the shape (b, m) or (n, m), are much smaller and cost a few percent at most.
+#
 # `is_causal` alone lets the kernel skip the blocks of keys that lie in the future. Does that save
-# time? Both are measured in the process that keeps its memory.
+# time? Here are both, measured where memory is kept:
 
 # %%
 alike = {"mode": "forward", "weights": False, "memory": "kept"}
@@ -389,7 +373,7 @@ origin("final class")
 #
 # ## The number of heads
 #
-# [Counting](12_counting.ipynb) says that the number of heads changes no FLOP. Does it change the
+# In [Counting](12_counting.ipynb), the number of heads did not change the FLOPs. Does it change the
 # time? Take the forward pass at the middle size, four sequences of 512 tokens. The width stays 512,
 # cut into more and more heads. Each number is the time over that with eight heads.
 
@@ -405,10 +389,9 @@ for weights in (False, True):
 origin("heads")
 
 # %% [markdown]
-# There are h · n · m weights. So more heads take more exponentials, also inside the kernel, and
-# where the weights are stored, more numbers are written and read. Products of narrow heads may be
-# slower, too. The table shows the sum of such effects, and a count of FLOPs in products sees none
-# of them.
+# More heads take longer, because each has n · m weights of its own. They are more exponentials to
+# compute, also inside the kernel, and where the weights are stored, more numbers to write and read.
+# The FLOPs count none of that. Products of narrow heads may be slower, too.
 #
 # ## The fast path that is not always fast
 #
@@ -416,8 +399,9 @@ origin("heads")
 # which PyTorch calls the fast path. It computes all the weights, even when nobody asked for them.
 #
 # At which of the three lengths is the fast path faster than the same module with the fast path
-# switched off? The numbers are multiples of the time without it. Profiles of both at the longest
-# follow, in which `_native_multi_head_attention` is the C++ routine itself.
+# switched off? The numbers are multiples of the time without it, for the fast path and, beside it,
+# for the final class. Profiles with and without it at the longest follow, in which
+# `_native_multi_head_attention` is the C++ routine itself.
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -439,22 +423,24 @@ short, *_, long = (row["ratios"]["fast path off"]["fast path"] for row in find("
 assert short[1] < 1 < long[0]
 
 # %% [markdown]
-# > **Pitfall.** A name is not a measurement. At the short length the fast path saves time; at the
-# > long one it pays for the weights. In a model that reads long texts, switch it off, or use a class
-# > that goes through the fused kernel.
+# > **Pitfall.** The fast path is not always faster. At n = 128 it saves time; at n = 2048 storing
+# > the weights costs more than it saves. In a model that reads long texts, switch it off, or use a
+# > class that goes through the fused kernel.
 #
 # ## What the final class promises
 #
 # The goal is that no case takes more than 1.05<!-- setting --> times as long as PyTorch's own
-# class. One case is allowed 1.07<!-- setting -->: a boolean (n, m) mask with weights at n = 2048.
-# The class turns such a mask into numbers and searches it for fully masked rows, and PyTorch's
-# class does not search. The limits are exact so that a test can use them; a few percent over or
-# under mean little. Every case was measured twice, in a process whose allocator keeps memory
-# and in one whose allocator returns it. The table shows the worse of the two, so its numbers are not
-# those of the tables above. A star marks a case
-# that is slower than PyTorch's beyond the spread: the lower quartile of the ratio is above one. An
-# exclamation mark follows where the goal is missed. The last three columns compare with the bare
-# minimum, which has no weights to return.
+# class. One case is allowed 1.07<!-- setting -->: a boolean (n, m) mask with weights at n = 2048,
+# because there the class searches the mask for fully masked rows, and PyTorch's class does not.
+#
+# Every case was measured twice, in a process whose allocator keeps memory and in one whose allocator
+# returns it. The table shows the worse of the two, so its numbers are not those of the tables above.
+#
+# - A star marks a case that is slower than PyTorch's beyond the spread: the lower quartile of the
+#   ratio is above one. An exclamation mark follows where the goal is missed.
+# - The last three columns compare with the bare minimum, which has no weights to return.
+# - "Floats" and "boolean" are masks of the shape (n, m), "both" is forward and backward, and
+#   "infer." is evaluation without gradients.
 
 
 # %%
@@ -466,14 +452,9 @@ def worse(rows: list[dict], base: str) -> str:
     return f"{middle:.2f}{marks if base == 'PyTorch' else ''}"
 
 
-# %% [markdown]
-# "Floats" and "boolean" are masks of the shape (n, m), "both" is forward and backward, and "infer."
-# is evaluation without gradients.
-
 # %%
 import itertools
 
-MODES = ("forward", "forward + backward", "inference")
 KINDS = ((True, "PyTorch"), (False, "PyTorch"), (False, "bare minimum"))
 heads = ("with weights, × PyTorch", "without, × PyTorch", "without, × minimum")
 print(f"{'':16}" + "".join(f"{head:24}" for head in heads))
@@ -482,18 +463,41 @@ for _, n, _, _ in SIZES:
     for mask in dict.fromkeys(row["mask"] for row in find("final class")):
         rows = [row for row in find("final class", mask=mask) if row["size"][1] == n]
         print(f"{n:4} {mask:10}", end=" ")
-        for (weights, base), mode in itertools.product(KINDS, MODES):
+        for (weights, base), mode in itertools.product(KINDS, (*MODES, "inference")):
             same = [row for row in rows if (row["weights"], row["mode"]) == (weights, mode)]
             print(f"{worse(same, base):8}", end="")
         print()
 origin("final class")
 
+# %% jupyter={"source_hidden": true}
+from unittest import mock
+
+import torch
+from torch import nn
+
+
+def takes_fast_path(mask: torch.Tensor | None) -> bool:
+    """Say whether PyTorch's class calls its C++ routine in evaluation."""
+    module, x = nn.MultiheadAttention(6, 2, batch_first=True).eval(), torch.randn(3, 5, 6)
+    with torch.no_grad(), mock.patch("torch._native_multi_head_attention") as routine:
+        routine.return_value = (x, None)
+        module(x, x, x, attn_mask=mask)
+    return routine.called
+
+
+blocked = torch.ones(5, 5, dtype=torch.bool).triu(1)  # (5, 5)
+floats = torch.zeros(5, 5)                            # (5, 5)
+assert [takes_fast_path(mask) for mask in (None, blocked, floats)] == [True, True, False]
+
 # %% [markdown]
-# The lowest numbers stand under "infer.". Without weights the reason is known: PyTorch's class
-# takes its fast path, which computes all the weights and makes no use of `is_causal`, while the
-# final class goes through the fused kernel. With weights both compute all of them. Why PyTorch's
-# class is slower there under most masks, and faster without one, this table does not say. Now count
-# the cases, both measurements of each, and name those that miss the goal:
+# The lowest numbers stand under "infer.", where PyTorch's class takes its fast path. Without
+# weights, that path still computes all of them and makes no use of `is_causal`, while the final
+# class goes through the fused kernel. At n = 128 without a mask the fast path is quick, so there is
+# little to gain. A mask of floats keeps PyTorch's class off the fast path, so those rows are
+# close to the forward pass. With weights, both classes compute all of them. There the fast path is
+# slower than the final class under a mask, and faster without one.
+#
+# Now count the cases, both measurements of each, and name those that miss the goal:
 
 # %%
 cases = find("final class")
@@ -505,14 +509,17 @@ for row in missed:
 
 # %% [markdown]
 # All that miss are inference with weights and without a mask, where PyTorch's class takes its fast
-# path. Everywhere else the goal is met, and without weights no case misses the goal. The
-# docstring of the class has to name the exceptions, and a test compares it with this list.
-# Quartiles show how much the turns of one run differ, but not what they all have in common, so a
-# case near the limit may fall on the other side in another run.
+# path. The docstring of the class has to name these cases, and a test compares it with this list.
+# Quartiles show how much the turns of one run differ. They do not show what shifts a whole run, so a
+# case near the limit may fall on the other side next time.
+
+# %% [markdown]
+# <!-- deeper: What the class does for speed -->
+# ### Going deeper: What the class does for speed
 #
-# Where does the class save time without weights? PyTorch's class copies queries, keys and values
-# even where the fused kernel would take views of them, and so it takes more memory. That shows in
-# the pages which the system hands out where memory is returned:
+# Without weights, PyTorch's class copies queries, keys and values, even where the fused kernel would
+# take views of them. The final class passes views. So PyTorch's class takes more new pages where
+# memory is returned:
 
 # %%
 alike = {"mode": "forward", "weights": False, "memory": "returned"}
@@ -526,12 +533,11 @@ for row in find("final class", mask="none", **alike):
 origin("final class")
 
 # %% [markdown]
-# With weights, there is no kernel that would take views. So the class copies, too, and makes
-# queries, keys and values contiguous first; that saves memory, as
-# [Counting](12_counting.ipynb#what-the-backward-pass-needs) has shown. Then it adds the mask to the
-# scores in place. It looks for fully masked rows in the mask, not in the scores, because the mask is
-# smaller. Here is what the copies alone take ("contiguous first"), and what copies and mask together
-# take ("final class"), beside the formula written down step by step as in [Multi-head
+# With weights there is no such kernel. Then the class first copies queries, keys and values, too,
+# which saves memory, as [Counting](12_counting.ipynb#what-the-backward-pass-needs) has shown. And it
+# treats masks in a quicker way: it adds the mask to the scores in place, and looks for fully masked
+# rows in the mask, which is smaller than the scores. Here are the copies alone ("contiguous first"),
+# and copies and masks together ("final class"), beside the formula step by step as in [Multi-head
 # attention](07_multihead_attention.ipynb#two-ways-through).
 
 # %%
@@ -545,15 +551,12 @@ for row in find("for speed"):
 origin("for speed")
 
 # %% [markdown]
-# Most differences are small or even. What pays is the mask: under a padding mask at n = 2048, the
-# forward pass of the final class takes about two thirds of the formula's time. The copies alone
-# gain next to nothing, and in one case they cost time.
+# The copies alone gain next to nothing, and in one case they cost time. The quicker way with masks
+# pays: under a padding mask at n = 2048, the forward pass of the final class takes about two thirds
+# of the formula's time.
 
 # %% [markdown]
-# > **Pitfall.** glibc, the C library of most Linux systems, by default returns every block of 32 MiB
-# > and more, and a large batch has many. With `MALLOC_MMAP_MAX_=0` and a `MALLOC_TRIM_THRESHOLD_`
-# > above all that you need, set before Python starts, it keeps them. The memory it keeps is not
-# > available to other programs.
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Exercises
@@ -585,8 +588,8 @@ exercises.speed.check_predictions(predictions)
 #
 # <details><summary>Hint 2</summary>
 #
-# The tables of this chapter hold three of the answers. For the fourth: how many weights do 64 heads
-# have?
+# The figure and the tables of this chapter hold the answers. For the fourth: how many weights do 64
+# heads have?
 #
 # </details>
 
