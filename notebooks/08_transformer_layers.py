@@ -11,8 +11,8 @@
 # Think of each word as a page of notes. Attention collects lines from the other pages and *adds*
 # them to this one, and nothing is erased: that is the **residual connection**. Then a small
 # network reads each page by itself and adds what follows from it: the **feed-forward network**.
-# Each round leaves the pages fuller. So a **norm** brings the numbers back to one size, to keep the
-# page legible.
+# Each round leaves the pages fuller. So a **norm** brings what is read back to one size, to keep it
+# legible.
 #
 # In this chapter you build such a layer, measure what its parts do, and compare training runs with
 # the norm in two places: where the first Transformer had it, and where most models of today have
@@ -80,8 +80,8 @@ print(f"at the start: {apart(sentence):.2f}")
 # <details><summary>What do you expect?</summary>
 #
 # Hardly at all. The weights of a word are positive and add up to one, so what the word collects is
-# an average of all words. Averages differ less from each other than what they are averages of, and
-# the next module averages again.
+# an average of all words. Averages differ less from each other than the things averaged, and the
+# next module averages again.
 #
 # </details>
 
@@ -100,9 +100,9 @@ for depth in range(1, 9):
 # the more even the weights; and with even weights all get the same average. [Dong et
 # al.](../docs/references.md#dong-2021) showed that it happens this fast with any number of heads.
 # In the right column each word keeps what it was, and attention adds to it. What the words have in
-# common makes up a growing share, but they remain different. Adding to x instead of replacing it is
-# called a **residual connection** [[He et al.](../docs/references.md#he-2016)], and the module that
-# computes what is added is called a **sublayer**.
+# common makes up a growing share here, too, but it grows slowly. Adding to x instead of replacing it
+# is called a **residual connection** [[He et al.](../docs/references.md#he-2016)], and the module
+# that computes what is added is called a **sublayer**.
 #
 # The sum that passes from sublayer to sublayer is also called the **residual stream**. Here the
 # picture of the page breaks down: a page grows with every line, but the stream has only e numbers
@@ -119,7 +119,7 @@ feed_forward = nn.Sequential(nn.Linear(24, 96), nn.ReLU(), nn.Linear(96, 24))
 print(tuple(feed_forward(sentence).shape))
 
 # %% [markdown]
-# What does it add to a layer that attention does not have? Change one word of the sentence, *cat*,
+# What does it give a layer that attention cannot? Change one word of the sentence, *cat*,
 # and look at what comes out for all eight. Which rows change after an attention (the last one of
 # the loop above), and which after the feed-forward network: all of them, or only the row of *cat*?
 #
@@ -151,16 +151,16 @@ for name, sublayer in (
 #
 # ## The norm
 #
-# Every sublayer adds to the stream, and sums grow:
-# [below](#what-the-norms-do-to-sizes-and-gradients) you measure by how much. Large features make
-# large scores, and with those the softmax gives nearly all weight to one word and [hardly
-# learns](01_one_head.ipynb#going-deeper-why-divide-by-d). A **layer norm** [[Ba et
-# al.](../docs/references.md#ba-2016)] keeps what a sublayer reads at one size. For each word it
-# subtracts the mean of the word's features and divides by their standard deviation:
+# Every sublayer adds to the stream, so the stream grows;
+# [below](#what-the-norms-do-to-sizes-and-gradients) you will measure by how much. Large features
+# make large scores. With large scores the softmax gives nearly all weight to one word, and [hardly
+# any gradient passes through it](01_one_head.ipynb#going-deeper-why-divide-by-d). A **layer norm**
+# [[Ba et al.](../docs/references.md#ba-2016)] keeps what a sublayer reads at one size. For each word
+# it subtracts the mean of the word's features and divides by their standard deviation:
 #
-# $$\mathrm{LayerNorm}(x) = \frac{x - \mathrm{mean}(x)}{\sqrt{\mathrm{var}(x) + \varepsilon}} \cdot g + b$$
+# $$\mathrm{LayerNorm}(x) = \frac{x - \mathrm{mean}(x)}{\sqrt{\mathrm{var}(x) + \varepsilon}} \cdot g + s$$
 #
-# The small number ε protects against a division by zero. Scale $g$ and shift $b$ are learned, one
+# The small number ε protects against a division by zero. Scale $g$ and shift $s$ are learned, one
 # number per feature, and start at 1 and 0. Compute it by hand and compare with PyTorch's:
 
 # %%
@@ -176,14 +176,14 @@ for name, rows in (("before", x), ("after", by_hand)):
     print(f"cat, {name}: mean {mean:.2f}, standard deviation {cat.std(correction=0):.2f}")
 
 # %% [markdown]
-# Mean and variance run over the features of one word, never over words or samples. So a word is
-# normalised in the same way whatever stands beside it, and padding has no influence.
+# Mean and variance run over the features of one word, never over words or samples. So it makes no
+# difference what stands beside the word, be it padding.
 #
 # ### With a pencil: a norm
 #
 # *Easy, 2 minutes.* In the first chapter *thirsty* was `(2, 0, 0, 2)`. Suppose that some layers
 # have doubled it to `(4, 0, 0, 4)`. Which four numbers does a layer norm make of it, with $g$ = 1,
-# $b$ = 0, and ε too small to matter?
+# $s$ = 0, and ε too small to matter?
 
 # %% tags=["exercise"]
 my_norm = [None, None, None, None]
@@ -277,10 +277,10 @@ print(f"the outputs differ by up to {difference:.2f}")
 #
 # ### What the norms do to sizes and gradients
 #
-# Why did the norm move? The usual explanation is that in one of the two orders gradients become
-# too small or too large. Test that first; it will turn out not to be enough. Take untrained stacks
-# of 6, 12 and 24 layers in both orders, and measure two things in each layer, averaged over ten
-# seeds:
+# Why did the norm move? The usual explanation: with post-LN, some layers of a deep stack get much
+# larger gradients than others. If so, gradients must differ more from layer to layer with post-LN
+# than with pre-LN. Take untrained stacks of 6, 12 and 24 layers in both orders, and measure two
+# things in each layer, averaged over ten seeds:
 #
 # - the **size** of the stream after the layer: the standard deviation of all its numbers,
 # - the **size of a gradient**. A gradient needs one number to start from. There is no task yet, so
@@ -288,11 +288,9 @@ print(f"the outputs differ by up to {difference:.2f}")
 #   Differentiate it with respect to one matrix of each layer, the second of its feed-forward
 #   network. The size is the root of the sum of the gradient's squared entries.
 #
-# The second one repeats, on small stacks, a measurement of [Xiong et
-# al.](../docs/references.md#xiong-2020) The stacks are the package's, whose layers compute what
-# yours do (the fold [The same as PyTorch's](#going-deeper-the-same-as-pytorchs) proves it), with
-# dropout off. A pre-LN stack ends in one more norm, because nothing has normalised the sum that
-# leaves its last layer.
+# The stacks are the package's, whose layers compute what yours do (the fold [The same as
+# PyTorch's](#going-deeper-the-same-as-pytorchs) proves it). Dropout, random zeros during training,
+# is off. A pre-LN stack ends in one more norm, [the final norm](#the-final-norm).
 
 # %%
 from annotated_attention import TransformerEncoder, TransformerEncoderLayer
@@ -328,8 +326,8 @@ def by_layer(norm_first: bool, depth: int, final: bool = True) -> tuple[Tensor, 
 
 
 # %% [markdown]
-# First look at the gradients. Read along a row of the table: does the same layer get less in
-# a deeper stack? In a stack of 6, the sixth layer is also the last.
+# First look at the gradients. Read along a row of the table: what does a layer get in a deeper
+# stack? Then compare the first layer with the last, within a column.
 
 # %%
 ORDERS = {"post-LN": False, "pre-LN": True}
@@ -337,33 +335,32 @@ measured = {
     name: {depth: by_layer(norm_first, depth) for depth in DEPTHS}
     for name, norm_first in ORDERS.items()
 }
-PLACES = {"first": 0, "sixth": 5, "last": -1}
+PLACES = {"first": 0, "last": -1}
 labels, means = [], []
 for name, stacks in measured.items():
     for place, layer in PLACES.items():
         labels.append(f"{name}, {place}")
         means.append(torch.stack([stacks[depth][1][:, layer].mean() for depth in DEPTHS]))
 print("gradient, by number of layers in the stack:")
-one.show(labels, [str(depth) for depth in DEPTHS], torch.stack(means), digits=0)
-for row in (means[2], means[3]):  # post-LN, last, and pre-LN, first
-    assert ((row / row[0] - 1).abs() < 0.15).all()
+table = torch.stack(means)  # (4, 3)
+one.show(labels, [str(depth) for depth in DEPTHS], table, digits=0)
+assert ((table[1:3] / table[1:3, :1] - 1).abs() < 0.15).all()  # post-LN last, pre-LN first
+assert table.max() < 4 * table.min()
+assert table[1, -1] / table[0, -1] < table[2, -1] / table[3, -1]
 
 # %% [markdown]
-# - **Post-LN**: the last layer gets about the same gradient in a stack of any depth. Towards the
-#   input, the gradient gets smaller in the deep stack.
-# - **Pre-LN**: here the first layer gets the same gradient at any depth. From layer to layer the
-#   gradient falls, and the last of 24 layers gets about half of what the last of 6 gets.
+# - **Post-LN**: the last layer gets about the same gradient in a stack of any depth. The first
+#   layer gets less in the deepest stack.
+# - **Pre-LN**: here the first layer gets about the same gradient at any depth. The last layer gets
+#   less in a deeper stack: in 24 layers about half of what it gets in 6.
 #
-# Here is a layer of each kind, drawn from what a call really does: hooks note which module runs
-# after which. The lower panels show what you measured, in every layer. If the figure has
-# controls, choose an order and a depth; what you chose is drawn thick:
+# [Xiong et al.](../docs/references.md#xiong-2020) found the same for the last layers. But all
+# gradients of the table are within a factor of four, and in 24 layers the first and the last differ
+# less with post-LN than with pre-LN. So the usual explanation is not enough.
 #
-# 1. Follow the residual stream, the thick line. With post-LN, each norm stands on it. With pre-LN,
-#    the norms sit on the branches, and the stream runs past all of them.
-# 2. Look at the size. With post-LN it stays near one in every layer. With pre-LN it grows from layer
-#    to layer, because nothing ever divides the sum.
-# 3. Look at the gradient. In 24 post-LN layers it falls towards the input. With pre-LN it falls
-#    towards the output, at each depth.
+# Here is the layer, drawn from what a call really does: hooks, functions that PyTorch calls after a
+# module has run, note the order. The lower panels show what you measured in every layer. If the
+# figure has controls, switch between post-LN and pre-LN, and choose a depth.
 
 # %% jupyter={"source_hidden": true}
 NAMES = {
@@ -388,9 +385,19 @@ rows = {what: {name: {depth: found[i].mean(0).tolist() for depth, found in by_de
 display.norm_place(orders, rows, name="norm-place", depth=24)
 
 # %% [markdown]
-# Why does the last of 24 pre-LN layers get only half? The final norm may be the reason, because it
-# divides by a stream that has grown. Measure the last and the first layers again, with the final
-# norm left out:
+# 1. Follow the residual stream, the thick green line. With post-LN, each norm stands on it. With
+#    pre-LN, the norms sit on the branches, and the stream runs past all of them.
+# 2. Look at the size. With post-LN it stays near one in every layer. With pre-LN it grows from layer
+#    to layer, because nothing ever divides the sum.
+# 3. Look at the gradient. In 24 layers it falls towards the input with post-LN, and towards the
+#    output with pre-LN.
+
+# %% [markdown]
+# <!-- deeper: What the final norm does to gradients -->
+# ### Going deeper: What the final norm does to gradients
+#
+# Why does the last of 24 pre-LN layers get only half? Perhaps because the final norm divides by a
+# stream that has grown. Measure the last and the first layers again, with the final norm left out:
 
 # %%
 bare = {depth: by_layer(True, depth, final=False) for depth in (6, 24)}
@@ -413,22 +420,24 @@ assert 1.7 < doubled < 2.5
 # Without the final norm, the last layer gets about the same gradient at both depths. So the drop
 # from 112 to 60 is the work of the final norm, which divides by the size of the stream: 1.94 after
 # 6 layers, 3.76 after 24. Divide the gradients without the norm, 220 and 230, by these sizes, and
-# you get nearly those with it. The norm divides what reaches the first layer, too. But what the
-# first layer adds is also read by every sublayer above it, and with pre-LN nothing divides the
-# stream on the way. So without the final norm its gradient is twice as large in the deeper stack;
-# with the norm the two effects nearly cancel.
+# you get nearly those with it.
 #
-# So the usual explanation is not enough. In the stacks as they are used, the pre-LN ones with their
-# final norm, all gradients of the first table are within a factor of four, and neither order
-# starves a layer.
-#
+# The gradient reaches the first layer by many paths: straight down the stream, and through every
+# sublayer that reads what the first layer added. A deeper stack has more such paths, and no norm
+# stands on a pre-LN stream to scale them down: 386 becomes 795. The final norm divides these, too,
+# and the two effects nearly cancel: 196 and 199.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ### What one step does to the output
 #
-# Nor does the size of a gradient say how training begins. The usual optimiser, Adam, cancels it:
-# its first step moves nearly every parameter by the same amount, the learning rate. What matters is
-# what such a step does to the *output*. There is no task yet, so take one step towards random
-# targets, and compare the output before and after it. *Moved* is how far the output went, as a
-# share of its size; *error* is how the squared error changed.
+# The size of a gradient does not tell you how training will begin: Adam, the usual optimiser,
+# divides it out. Its first step moves nearly every parameter by the same amount, the learning rate.
+# What matters is what such a step does to the *output*. There is no task yet, so take one step
+# towards random targets, and compare the output before and after it. *Moved* is how far the output
+# went, as a share of its size; *error* is how the squared error changed.
 
 
 # %%
@@ -460,17 +469,18 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
         assert steps["pre-LN"][1] < 2 * steps["post-LN"][1] < 0
 
 # %% [markdown]
-# With one layer, the order makes hardly any difference. With six, the step moves the output of the
-# post-LN stack further, and lowers the error a little more. With 24 layers, post-LN moves further
-# again and gains less: the error falls by 4.4%, with pre-LN by 10.8%. With a tenth of the step,
+# With one layer, the order makes hardly any difference. With six, post-LN moves the output further,
+# and lowers the error a little more. With 24 layers and the large step, post-LN moves further than
+# pre-LN and gains less: the error falls by 4.4%, with pre-LN by 10.8%. With a tenth of the step,
 # post-LN gains a little more than pre-LN: 2.5% against 1.9%. So a deep post-LN stack can learn, but
-# it wastes most of a large first step: from ten times the step, pre-LN gains almost six times as
-# much, and post-LN not even twice as much. At both rates the output of the deep post-LN stack
-# reacts more strongly to a step. [Liu et al.](../docs/references.md#liu-2020) found this, too, and
-# give a reason. With post-LN, each norm brings the stream back to size one, so what a late sublayer
-# adds is as large beside the stream as what an early one adds, and so is the change that a step
-# makes in it. With pre-LN the stream has grown, and what a late sublayer adds is a small part of
-# it.
+# it wastes most of a large first step.
+#
+# At both rates its output reacts more strongly to a step. [Liu et
+# al.](../docs/references.md#liu-2020) found this, too, and give a reason. A step changes what every
+# sublayer adds. With post-LN each norm brings the stream back to size one, so the change in a late
+# layer weighs as much as in an early one, and 24 layers' changes pile up in the output. With pre-LN
+# the stream has grown by then: a late layer's change is a small part of it, and the output moves
+# less.
 #
 # ### Learning-rate warm-up in training runs
 #
@@ -478,14 +488,15 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 # steps [[Vaswani et al., section 5.3<!-- quoted -->](../docs/references.md#vaswani-2017)], which is
 # called learning-rate **warm-up**. Does it matter in a real training run?
 #
-# The models have four layers that read and four that write (the encoder and the decoder, of which
-# more below; 4+4 in the table). They learn to write a row of letters backwards, a task of the
-# chapter on [training](10_training.ipynb). Each takes 200 steps with Adam. Four layers on each side
-# are not many, but the learning rate is eight times that of the large step above: it begins at
-# 0.008<!-- setting --> and falls to a tenth of it. With warm-up, it begins near zero, reaches the
-# high rate after 60 steps, and then falls in the same way. The measure is the **exact match**: the
-# share of sequences that the model writes without a single mistake. Three ways: post-LN without
-# warm-up, post-LN with it, pre-LN without. Which of them learn the task?
+# The models are whole Transformers, as the next chapter builds them, with four encoder layers that
+# read and four decoder layers that write (4+4 in the table). They learn to write a row of letters
+# backwards, a task of the chapter on [training](10_training.ipynb), in 200 steps with Adam. Four
+# layers on each side are not many, but the learning rate is eight times that of the large step
+# above: it begins at 0.008<!-- setting --> and falls to a tenth of it. With warm-up, it begins near
+# zero, reaches the high rate after 60 steps, and then falls in the same way. The measure is the
+# **exact match**: the share of sequences that the model writes without a single mistake.
+#
+# Three ways: post-LN without warm-up, post-LN with it, pre-LN without. Which of them learn the task?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -513,12 +524,12 @@ known = kept["provenance"]
 print(f"trained on {known['date'][:10]}, torch {known['torch']}")
 
 # %% [markdown]
-# At the high learning rate, deep post-LN without warm-up fails: four of five seeds write not one
-# sequence correctly, and the remaining one less than a quarter of them. With 60 steps of warm-up
-# the same model gets at least 0.925 of them right, and is no worse than pre-LN. Pre-LN learns the
-# task without any warm-up, and that is what moving the norm gains in practice. At half the rate,
-# all five seeds of post-LN without warm-up learn, too, but none gets beyond 0.860. So what a deep
-# post-LN model cannot stand is a high rate from the very first step.
+# At the high learning rate, deep post-LN without warm-up fails: with four of the five seeds, the
+# model does not get a single sequence right, and with the fifth less than a quarter of them. With
+# 60 steps of warm-up the same model gets at least 0.925 of them right, and is no worse than pre-LN.
+# Pre-LN learns the task without any warm-up, and that is what moving the norm gains in practice. At
+# half the rate, all five seeds of post-LN without warm-up learn, too, but none gets beyond 0.860.
+# What a deep post-LN model cannot tolerate is a high rate right from the start.
 #
 # The last row, with one layer on each side, is the model of the chapter on
 # [training](10_training.ipynb), which gives it 400 steps. At the high rate it learns without
@@ -582,15 +593,9 @@ for kind, norm_first in ((EncoderLayer, False), (PreNormLayer, True)):
         print(f"{kind.__name__:>12} = {others.__module__.split('.')[0]}'s, gradients too")
 
 # %% [markdown]
-# The package's layer adds dropout, masks, and the choice between the orders, which is one method.
-# Dropout stands where the paper has it: on what a sublayer adds, before it is added.
-
-# %%
-display.source(TransformerEncoderLayer._residual)
-
-# %% [markdown]
-# And this is all that a call does. It checks its arguments, it says what self-attention means, and
-# then two lines do the work.
+# The package's layer adds dropout, masks, and the choice between the orders, which is the method
+# `_residual` ([the decoder layer](#the-decoder-layer) shows it). A call checks its arguments, says
+# what self-attention means, and then two lines do the work.
 
 # %%
 display.annotated(TransformerEncoderLayer.forward)
@@ -651,11 +656,11 @@ for name, norm in norms.items():
 #
 # **SwiGLU** [[Shazeer](../docs/references.md#shazeer-2020)] replaces the ReLU in the feed-forward
 # network by a gate; its author measured lower losses with it at the same number of parameters. Two
-# matrices widen the word, side by side. The sigmoid turns any number into one between 0 and 1. One
-# of the two results passes through $\mathrm{SiLU}(z) = z \cdot \mathrm{sigmoid}(z)$, a smooth
-# relative of the ReLU: near 0 for very negative z, nearly z for large z. What comes out, the gate,
-# multiplies the other result, number by number: a factor near 0 shuts a number out, a large one
-# amplifies it.
+# matrices, $W_1$ and $W_3$, each widen the word. The result of $W_1$ becomes the gate: it passes
+# through $\mathrm{SiLU}(z) = z \cdot \mathrm{sigmoid}(z)$, a smooth relative of the ReLU, near 0 for
+# very negative z and nearly z for large z. (The sigmoid maps any number to one between 0 and 1.) The
+# gate multiplies the result of $W_3$, number by number: a factor near 0 shuts a number out, a large
+# one amplifies it. $W_2$ brings the product back to the word's width.
 #
 # $$\mathrm{SwiGLU}(x) = \bigl(\mathrm{SiLU}(x W_1) \odot x W_3\bigr)\, W_2$$
 #
@@ -668,7 +673,7 @@ class SwiGLU(nn.Module):
 
     def __init__(self, embed_dim: int, wide: int) -> None:
         super().__init__()
-        self.gate = nn.Linear(embed_dim, wide, bias=False)  # W_1
+        self.gate = nn.Linear(embed_dim, wide, bias=False)  # W_1, before the SiLU
         self.up = nn.Linear(embed_dim, wide, bias=False)    # W_3
         self.down = nn.Linear(wide, embed_dim, bias=False)  # W_2
 
@@ -683,9 +688,8 @@ for name, part in (("ReLU, 96 wide", feed_forward), ("SwiGLU, 64 wide", swiglu))
     print(f"{name:>15}: {matrices} numbers in its matrices")
 
 # %% [markdown]
-# A third matrix would make the network half as large again. So it is made two thirds as wide, 64
-# instead of 96, and both have 4608 numbers in their matrices. (The ReLU network has 120 biases
-# besides.)
+# A third matrix would add half again as many numbers, so the network is made only two thirds as
+# wide, 64 instead of 96. Both have 4608 numbers in their matrices.
 #
 
 # %% [markdown]
@@ -734,10 +738,9 @@ for name, layers in stacks.items():
 # > **Pitfall.** `copy.deepcopy` copies numbers and does not draw any. The layers of a stack that was
 # > made by copying start with equal weights, in PyTorch's `TransformerEncoder` as in ours.
 #
-# The whole `Transformer` draws every matrix anew after copying. A stack on its own cannot know what
-# you want. If the layer is already trained, you want its numbers in every copy, and that is the
-# default. In a new stack, you want layers that start different. Ask for `reset_parameters=True`, as
-# the stacks of the measurements above did:
+# The whole `Transformer` draws every matrix anew after copying. A stack on its own keeps the
+# numbers, since the layer may be trained already. For layers that start different, ask for
+# `reset_parameters=True`, as the stacks of the measurements above did:
 
 # %%
 pattern = TransformerEncoderLayer(24, 4, 48)
@@ -758,23 +761,29 @@ for reset in (False, True):
 # is written the **target**, `tgt`. The layer has two attention modules. The first is self-attention
 # over what is written so far. The second is **cross-attention**: it looks at what the encoder has
 # read. The encoder's output is called the **memory**, one row per word that was read. With the
-# feed-forward network that makes three sublayers. Each goes through `_residual`, which takes the
-# sublayer, its norm and its dropout, and adds and normalises in one of the two orders from above;
-# the lines of checks refuse arguments that do not fit.
+# feed-forward network that makes three sublayers. In the package each goes through `_residual`,
+# which adds and normalises in one of the two orders. Dropout stands where the paper has it: on what
+# the sublayer adds, before it is added.
 
 # %%
 from annotated_attention import TransformerDecoderLayer
 
+display.source(TransformerDecoderLayer._residual)
+
+# %% [markdown]
+# A call first refuses arguments that do not fit. Then it says what the two attentions mean, and runs
+# the three sublayers:
+
+# %%
 display.annotated(TransformerDecoderLayer.forward)
 
 # %% [markdown]
 # In `cross_attention`, who asks and who answers? The word being written asks, so **the queries
 # come from the decoder**. What was read answers, so **keys and values come from the memory**. For
 # example, suppose *the cat was* has been written so far: n = 3. The memory is the sentence and two
-# rows of padding, here random numbers so that a leak would show: m = 10. No encoder has read the
-# sentence, and the layer is not trained, so look at the shapes. The layer does not return its
-# weights; `weights_of`, in the fold, gets them by a hook. PyTorch's name for the cross-attention is
-# `multihead_attn`.
+# rows of padding: m = 10. The layer is not trained, so look at the shapes. It does not return its
+# weights; `weights_of`, in the fold, gets them by a hook, averaged over the heads. PyTorch's name
+# for the cross-attention is `multihead_attn`.
 
 
 # %% jupyter={"source_hidden": true}
@@ -818,10 +827,12 @@ for name in ("self_attn", "multihead_attn"):
 #
 # | mask | shape | argument | why |
 # |---|---|---|---|
-# | causal | `(n, n)` | `tgt_is_causal`, or `tgt_mask` | hides words that are not written yet |
-# | padding of the target | `(b, n)` | `tgt_key_padding_mask` | hides padding from the self-attention, needed if it stands in front |
+# | causal | `(n, n)` | `tgt_mask`; here `tgt_is_causal=True` alone is enough, PyTorch wants the mask as well | hides words that are not written yet |
+# | padding of the target | `(b, n)` | `tgt_key_padding_mask` | hides padding from the self-attention; needed only when the padding comes first |
 # | padding of the source | `(b, m)` | `src_key_padding_mask` in the encoder | hides padding from the encoder |
 # | padding of the source, again | `(b, m)` | `memory_key_padding_mask` in the decoder | hides it from the cross-attention |
+#
+# Draw the weights under both masks:
 
 # %%
 from annotated_attention import block_padding
@@ -857,7 +868,7 @@ for name, given in (("given", masks), ("forgotten", {"tgt_is_causal": True})):
 
 # %% [markdown]
 # > **Pitfall.** Forget `memory_key_padding_mask`, and nothing fails, but the output depends on
-# > padding, here more on a row of padding than on a row of a word.
+# > padding, here more on a row of padding (random numbers) than on a row of a word.
 #
 # And the padding of the target? Padding after the end is already hidden from every real word by the
 # causal mask. Only padding in front needs a mask of its own:

