@@ -61,8 +61,9 @@ for begin in (0, 1, 2, 10, 100):
 
 # %% [markdown]
 # The score runs from 1.15 to 2.73, and where the sentence begins at 1 or 2, *it* looks most at
-# itself. A model can learn to live with that. But whatever it learns about a distance at one place,
-# it has to learn again at another.
+# itself. A model can learn to live with that: the product of two places depends on the distance
+# alone. But the products of a word with a place go on changing, and the model must learn to ignore
+# them.
 #
 # ## Two numbers that turn
 #
@@ -72,9 +73,9 @@ for begin in (0, 1, 2, 10, 100):
 # their dot product.
 #
 # So let each arrow turn with its position, like the hand of a clock, but counterclockwise: at
-# position p it has turned by p radians. A query at position p and a key at position q then have p −
-# q radians more between them than they had before. Whatever their positions, the score depends on
-# the distance p − q alone. Turned by an angle φ counterclockwise, the arrow (a, b) becomes
+# position p it has turned by p radians. A query at position p and a key at position j then have p −
+# j radians more between them than they had before. Whatever their positions, the score depends on
+# the distance p − j alone. Turned by an angle φ counterclockwise, the arrow (a, b) becomes
 #
 # $$(a \cos\varphi - b \sin\varphi,\;\; b \cos\varphi + a \sin\varphi)$$
 #
@@ -93,9 +94,9 @@ def turn(arrow: Tensor, angle: float) -> Tensor:
 query, key = one.EMBEDDINGS[it, :2], one.EMBEDDINGS[cat, :2]  # (2,), (2,)
 print("it:", query.tolist(), " cat:", key.tolist())
 print("it at   cat at   distance   score")
-for p, q in ((5, 1), (6, 2), (105, 101), (5, 3), (7, 1)):
-    score = turn(query, p) @ turn(key, q)                       # ()
-    print(f"{p:5} {q:8} {p - q:10} {score:7.2f}")
+for p, j in ((5, 1), (6, 2), (105, 101), (5, 3), (7, 1)):
+    score = turn(query, p) @ turn(key, j)                       # ()
+    print(f"{p:5} {j:8} {p - j:10} {score:7.2f}")
 
 # %% [markdown]
 # At distance 4 the score is 0.31, whether *cat* stands at 1, 2 or 101. At other distances it is
@@ -149,13 +150,14 @@ exercises.positions.check_turned(my_turned)
 # %% [markdown]
 # ## All pairs
 #
-# A single hand repeats itself after a full turn, which takes a little over six words. So it cannot
-# tell well whether a key stands one word back or seven. The remedy is that of the clocks: a head of
-# width d has d / 2 pairs of features, and each pair turns more slowly than the one before. Pair i,
-# counted from 0, turns by $\text{base}^{-2i/d}$ radians per position. The first pair turns by 1 and
-# each further one more slowly; the wider the head, the closer the last one comes to 1 / base. The
-# paper takes 10000 for the **base**. Positions that turn queries and keys are called **rotary
-# positions** [[Su et al., section 3.2.2](../docs/references.md#su-2021)].
+# A single hand repeats itself after a full turn, which takes a little over six words. So it can
+# hardly tell a key one word back from a key seven words back. The remedy is the same as for the
+# clocks: a head of width d has d / 2 pairs of features, and each pair turns more slowly than the one
+# before. Pair i, counted from 0, turns by $\text{base}^{-2i/d}$ radians per position. The first pair
+# turns by 1 radian; the last turns by nearly 1 / base, and the wider the head, the nearer it gets.
+# The paper takes 10000 for the **base**. Positions that turn queries and keys are called **rotary
+# positions** (RoPE for short: rotary position embedding) [[Su et al., section
+# 3.2.2](../docs/references.md#su-2021)].
 #
 # Two pieces of the package do this. The function `rotate` turns each pair by an angle of its own.
 # The module `RotaryEmbedding` computes the angles from the positions, and calls `rotate`. In the
@@ -168,11 +170,11 @@ from annotated_attention.modern import RotaryEmbedding, rotary
 display.annotated(rotary.rotate, RotaryEmbedding.forward, RotaryEmbedding.angles)
 
 # %% [markdown]
-# A word of our sentence has four features, so two pairs: *animal* with *food*, which turn by 1 per
-# word, and *action* with *quality*, which turn by 0.01<!-- setting -->. The cell lets every word be
-# query and key, and prints the scores of *it*: without turning, turned with the sentence at 0, and
-# turned with the sentence at 100. The assertion checks that all scores stay the same, wherever
-# the sentence begins.
+# A word of our sentence has four features, so two pairs of neighbours (`interleaved`): *animal* with
+# *food*, which turn by 1 per word, and *action* with *quality*, which turn by 0.01<!-- setting -->.
+# The cell lets every word be query and key, and prints the scores of *it*: without turning, turned
+# with the sentence at 0, and turned with the sentence at 100. The assertion checks that all scores
+# stay the same, wherever the sentence begins.
 
 # %%
 TURNING = RotaryEmbedding(4, layout="interleaved")
@@ -191,18 +193,18 @@ rows = torch.stack([plain[it], turned_scores(0)[it], turned_scores(100)[it]])  #
 one.show(one.WORDS, ["plain", "at 0", "at 100"], rows.mT)
 
 # %% [markdown]
-# The last two columns are equal: the score knows the distance, and nothing of the place. The columns
-# also show what turning costs. *Cat* and *it* share the feature *animal*, which lies in the fast
-# pair. Over four words that pair has turned by 4 radians, and of the score 1.50 only 0.15 is left
-# (the 0.31 from above, divided by √4).
-# *Thirsty* and *it* also share *quality*, in the slow pair, and that part is kept. These features
-# were made by hand, without any thought of turning. A trained model has $W_Q$ and $W_K$ in front of
-# the rotation, and can put into slow pairs what should count at any distance.
+# The last two columns are equal: the score depends on the distance, and not on the place. The
+# columns also show what turning costs. *Cat* and *it* share the feature *animal*, which lies in the
+# fast pair. Over four words that pair has turned by 4 radians, and of the score 1.50 only 0.15 is
+# left (the 0.31 from above, divided by √4). *Thirsty* and *it* also share *quality*, in the slow
+# pair, and that part is kept. These features were made by hand, without any thought of turning. A
+# trained model has $W_Q$ and $W_K$ in front of the rotation, and can put into slow pairs what
+# should count at any distance.
 #
 # ### In the class
 #
-# In the final class the rotation stands between the projections and the scores. `attend` is one of
-# the two methods that are made to be
+# In the class, the rotation goes between the projections and the scores. `attend` sits just there,
+# and is one of the two methods made to be
 # [overridden](07_multihead_attention.ipynb#the-steps-that-forward-calls), so the subclass is short.
 # Only queries and keys turn. Values do not: they are what is collected, and the distance has done
 # its work in the score.
@@ -227,22 +229,23 @@ words = one.EMBEDDINGS[None]          # (1, 8, 4)
 moved = F.pad(words, (0, 0, 3, 0))    # (1, 11, 4)
 padding = torch.arange(11)[None] < 3  # (1, 11)
 for name, module, added in (("rotary", attention, 0), ("added", without, 1)):
-    before = module(*[words + added * code[:8]] * 3)[0]                  # (1, 8, 4)
-    after = module(*[moved + added * code[:11]] * 3, padding)[0][:, 3:]  # (1, 8, 4)
+    x, y = words + added * code[:8], moved + added * code[:11]  # (1, 8, 4), (1, 11, 4)
+    before = module(x, x, x)[0]                                 # (1, 8, 4)
+    after = module(y, y, y, padding)[0][:, 3:]                  # (1, 8, 4)
     print(f"{name:>6}: words come out changed by up to {(after - before).abs().max():.7f}")
 
 # %% [markdown]
 # <!-- deeper: Why one rotation undoes the other -->
 # ### Going deeper: Why one rotation undoes the other
 #
-# Write $R_i$ for the matrix that turns every pair by its angle at position i. It has a block of
+# Write $R_p$ for the matrix that turns every pair by its angle at position p. It has a block of
 # cosines and sines for each pair, and zeros elsewhere. A rotation is undone by turning back, so
-# $R_i^\top = R_{-i}$, and two rotations in a row add their angles, so $R_{-i} R_j = R_{j-i}$. The
+# $R_p^\top = R_{-p}$, and two rotations in a row add their angles, so $R_{-p} R_j = R_{j-p}$. The
 # score of a turned query for a turned key is therefore
 #
-# $$(R_i\,q)^\top (R_j\,k) = q^\top R_i^\top R_j\, k = q^\top R_{j-i}\, k$$
+# $$(R_p\,q)^\top (R_j\,k) = q^\top R_p^\top R_j\, k = q^\top R_{j-p}\, k = (R_{p-j}\,q)^\top k$$
 #
-# in which only the difference of the positions is left (equation 16 of the paper). A complex number
+# in which only the distance is left (equation 16 of the paper). A complex number
 # is such a pair, too: $a + b\mathrm{i}$ times $\cos\varphi + \mathrm{i}\sin\varphi$ is the arrow
 # turned by φ. The cell turns with matrices and with complex numbers, and compares with `rotate`:
 # numbers and gradients.
@@ -324,19 +327,22 @@ x = torch.randn(b, n, e)  # (b, n, e)
 for module in (checkpoint, loaded):
     module(x, x, x)
 off = (loaded.seen - checkpoint.seen).abs()  # (b, h, n, n)
-print(f"the right scores deviate by {checkpoint.seen.std():.2f} from their mean")
 for distance in (0, 1, 2, 4, 16, 64):
     average = off.diagonal(-distance, -2, -1).mean()
     print(f"distance {distance:2}: off by {average:.2f} on average")
+another = checkpoint.seen.roll(1, -1)  # (b, h, n, n)
+apart = (another - checkpoint.seen).abs().mean()
+print(f"the scores of two keys: {apart:.2f} apart on average")
 
 # %% [markdown]
-# At distance 0 every score is right. Far away the error is nearly as large as the spread of the
-# scores themselves, so the scores say little about the words any more. Nothing fails, and nothing
-# points to the rotation: the model still writes, only badly.
+# At distance 0 every score is right. Far away it is off by nearly as much as the scores of two keys
+# differ on average, so it says little about the words any more. Nothing fails, and nothing points
+# to the rotation: a model would still write, only badly.
 #
 # `interleaved_to_half` reorders the rows: in each head first the even ones, then the odd ones. The
-# packed matrix of the final class holds $W_Q$, $W_K$ and $W_V$ below each other, so cut it, reorder
-# the first two, and put it together again. The biases of these two projections go the same way.
+# packed matrix of the final class holds $W_Q$, $W_K$ and $W_V$ stacked on top of one another, so cut
+# it, reorder the first two, and put it together again. The biases of these two projections go the
+# same way.
 
 # %%
 from annotated_attention.modern import interleaved_to_half
@@ -365,10 +371,10 @@ print("reordered: equal outputs, equal gradients")
 #
 # ### Two checks, and what each of them sees
 #
-# A second mistake is as quiet: turning the queries and forgetting the keys. Which checks find these
-# two? The first check needs no reference. It moves the sentence by padding, as above, and the
+# A second mistake is just as quiet: turning the queries and forgetting the keys. Which checks find
+# these two? The first check needs no reference. It moves the sentence by padding, as above, and the
 # outputs of the words must stay. The second compares with the right outputs. Both mistakes are in
-# the package's list, under the names in the first column.
+# the package's list, under the names that the output prints.
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -388,10 +394,10 @@ for name in ("right", *CODES):
     print(f"    {by_mistake:.5f} from the right output")
 
 # %% [markdown]
-# Moving the sentence finds the rotation of one side. It cannot find the mixed layouts: they are a
-# valid rotation, whose scores depend on the distance; it is not the one that these weights were
-# trained with. That takes a comparison with right outputs. Here is the forgotten rotation of the
-# keys, with its remedy:
+# Moving the sentence finds the rotation of one side. It cannot find the mixed layouts. The wrong
+# layout is a valid rotation too: its scores depend on the distance alone. But these weights were
+# trained with another rotation, and only a comparison with right outputs shows that. Here is the
+# forgotten rotation of the keys, with its remedy:
 
 # %%
 mistake = MISTAKES["rotates-one-side"]
@@ -407,7 +413,8 @@ display.diff(mistake.wrong, mistake.right)
 # 2.1](../docs/references.md#raffel-2020)]. One number per distance would be too many, and the far
 # ones would rarely be trained. So distances are sorted into buckets, and all distances of a bucket
 # share a number. Short distances have a bucket each. Longer ones share buckets that grow wider and
-# wider. The last bucket begins somewhat before `max_distance`, and takes everything beyond it.
+# wider. The last bucket begins somewhat before `max_distance`, and takes every distance from there
+# on.
 
 # %%
 from annotated_attention.modern import BucketedBias, biases
@@ -416,9 +423,14 @@ display.annotated(biases.relative_buckets, BucketedBias.forward)
 
 # %% [markdown]
 # In the code, `of_side` is the number of buckets for one side, and `alone` how many of them hold a
-# single distance: half of them. The cell sorts the distances up to 40 into eight buckets, for a
-# causal model. A distance here is the key's position minus the query's, so keys that came earlier
-# have negative ones.
+# single distance: half of them. `share` says how far a distance has come on a logarithmic scale,
+# from `alone` (0) to `max_distance` (1). Multiplied by the number of buckets left over, and rounded
+# down, it gives the bucket, counted from `alone`. `table`, `(num_buckets, h)`, holds the learned
+# numbers.
+#
+# The cell sorts the distances up to 40 into eight buckets, for a causal model. Here a distance has
+# the opposite sign, the key's position minus the query's, so keys that came earlier have negative
+# ones.
 
 # %%
 back = torch.arange(41)
@@ -477,8 +489,8 @@ steep = plain[it] - (places - it).abs()  # (8,)
 print("with slope 1, it looks most at:", one.WORDS[steep.argmax()])
 
 # %% [markdown]
-# With every step of distance a score loses a little, so *it* itself gains, and the first words lose
-# the most. With the slope 1 the head would look mostly at *it* itself.
+# With the slope 1/16 *it* itself gains, and the first words lose the most. The flat head hardly
+# notices distances this short. With the slope 1 a head would look mostly at *it* itself.
 #
 # > **Pitfall.** Slopes for a number of heads that is no power of two. The formula $2^{-8i/h}$ gives
 # > some, but checkpoints use others: first the slopes of the next smaller power of two, and then the
@@ -501,8 +513,8 @@ print(f"off by up to {(simple - right).abs().max():.2f}")
 # A model is trained on texts up to some length. What happens in a longer one? Take the task of
 # [Training](10_training.ipynb): a sequence of letters repeats itself after 4 to 16 letters, and the
 # model has to write the next letter. It is trained on sequences of 32 letters and tested on
-# sequences of 512. The model has two layers of attention with four heads and nothing else. Only its
-# positions differ: added clocks, rotary, ALiBi, buckets, or none.
+# sequences of 512. The model has two layers of attention with four heads, but no feed-forward part
+# and no norms. Only its positions differ: added clocks, rotary, ALiBi, buckets, or none.
 
 # %% [markdown]
 # <!-- deeper: the model, its training and its test -->
@@ -609,7 +621,7 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 # ALiBi and the buckets lose least. A far key is something that they know: ALiBi's steep heads give
 # it a large penalty, and all far distances share a bucket that was trained. Rotary positions lose
 # most here. At distances that never occurred in training the score takes values that nothing has
-# trained, and some far key happens to score high.
+# trained, and some far key may happen to score high.
 #
 # </details>
 
@@ -650,36 +662,37 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 
 # %% [markdown]
 # Before place 32 all but the model without positions are nearly perfect. In the last stretch,
-# places 256 to 511, ALiBi still writes 0.99 of the letters right and the buckets 0.95; added clocks
+# places 256 to 511, ALiBi still gets 0.99 of the letters right and the buckets 0.95; added clocks
 # have fallen to 0.84, and rotary positions to 0.33, which is less than without any positions. The
-# right key stands at a distance that was trained; but hundreds of others stand at distances that
-# were not, and some of them score high. So a good result at the trained length says nothing about a
-# longer text.
+# right key stands at a distance that was trained, but hundreds of others stand at distances that
+# were not, and probably some of them score high. So a good result at the trained length says nothing
+# about a longer text.
 #
-# The toy does not show everything. The answer never stands more than 16 letters back, so looking
-# near is enough, and nothing is lost where far keys fade out. In a task that needs a far key, a
-# penalty on distance is in the way. The model without any positions learns part of the task, too:
-# under a causal mask the first word sees one key, the second sees two, and from that a model can
-# learn where it is [[Kazemnejad et al.](../docs/references.md#kazemnejad-2023)].
+# This toy task does not tell the whole story. The answer never stands more than 16 letters back, so
+# looking near is enough, and nothing is lost where far keys fade out. In a task that needs a far
+# key, a penalty on distance is in the way. The model without any positions learns part of the task,
+# too: under a causal mask the first word sees one key, the second sees two, and from that a model
+# can learn where it is [[Kazemnejad et al.](../docs/references.md#kazemnejad-2023)].
 #
 # ## Turning more slowly
 #
 # If unseen angles are what harms rotary positions, turn more slowly, so that the angles of a long
-# text are those of a short one. Four ways are common in checkpoints, under `rope_scaling` or
-# `rope_parameters` in their `config.json`. `RotaryEmbedding` takes the same names and numbers as
-# `scaling`, and what is called `rope_theta` there as its `base`:
+# text are those of a short one. A pair that goes all the way round within 32 letters has met every
+# angle. Only a slower pair meets new ones in a longer text. Four ways to slow down are common in
+# checkpoints, under `rope_scaling` or `rope_parameters` in their `config.json`. Pass the same
+# dictionary to `RotaryEmbedding` as its argument `scaling`, and the number that is called
+# `rope_theta` there as its argument `base`.
 #
 # - `linear` divides every speed by a factor [[Chen et al.](../docs/references.md#chen-2023)].
 # - `dynamic` raises the base as the text grows, which slows the slow pairs most [[Peng et al.,
 #   section 3.3](../docs/references.md#peng-2023)].
-# - `yarn` keeps pairs that turn many times within the trained length, divides those that turn less
-#   than once, and mixes those between [[Peng et al., section
-# 3.4](../docs/references.md#peng-2023)]. By default *many times* is 32; here no pair turns so
-# often, and the mixing begins at the first pair, which stays as it is. YaRN also enlarges all
-# scores.
-# - `llama3` keeps pairs that turn at least 4 times, divides those that turn less than once, mixes
-#   differently, and leaves the size of the scores alone, as in
-#   [Llama 3.1](../docs/references.md#llama-3-1).
+# - `yarn` leaves the speed of pairs that turn many times within the trained length, 32 times by
+#   default. It divides the speed of those that turn less than once by the factor, and gives the ones
+#   between a speed in between. It also enlarges all scores, which sharpens the softmax [[Peng et
+#   al., section 3.4](../docs/references.md#peng-2023)].
+# - `llama3` leaves the speed of pairs that turn at least 4 times. It divides those that turn less
+#   than once, too, gives the ones between other speeds than YaRN, and leaves the size of the scores
+#   alone, as in [Llama 3.1](../docs/references.md#llama-3-1).
 #
 # For the models above, these are the settings. Their heads are 16 wide, they were trained on 32
 # letters, and 512 letters are 16 times as many. (`dynamic` finds the 16 itself, from the length of
@@ -702,23 +715,29 @@ SCALINGS = {
 print(json.dumps(SCALINGS["llama3"], indent=1))
 
 # %% [markdown]
-# So it would stand in a `config.json`. The next table has a row for each of the eight pairs. Its
-# first column says how many turns the pair makes in 32 letters, the others how many times more
+# This is how it would look in a `config.json`. The next table has a row for each of the eight pairs.
+# Its first column says how many turns the pair makes in 32 letters, the others how many times more
 # slowly it turns with each kind of scaling.
 
 # %%
 speeds, _ = rotary_frequencies(16)
 slower = [speeds * SHORT / (2 * math.pi)]              # turns within the trained length
 for scaling in SCALINGS.values():
-    other, _ = rotary_frequencies(16, scaling=scaling, max_length=SHORT, length=LONG)
+    other, factor = rotary_frequencies(16, scaling=scaling, max_length=SHORT, length=LONG)
     slower.append(speeds / other)
+    if factor != 1:
+        print(f"scores with {scaling['rope_type']}: {factor**2:.1f} times as large")
 one.show([str(i) for i in range(8)], ["turns", *SCALINGS], torch.stack(slower, 1))
 
 # %% [markdown]
 # `linear` slows the fast pairs as much as the slow ones, so two neighbours are hardly told apart
 # any more. The others leave the first pair alone and slow the last one 16 times; they differ in
-# what is between, and YaRN in the size of the scores, too. Now take the trained rotary models,
-# exchange their rotation, and test again, without a single step of training.
+# what is between. For YaRN even the fastest pair turns only 5 times, not 32, so its ramp starts
+# there: pair 0 keeps its speed, pair 1 gets one in between, and the rest are divided.
+#
+# What does scaling do to the trained rotary models, without a single step of training? `make seeds`
+# has exchanged their rotation with the function below, and the table shows its stored results. All
+# columns come from one pass over 512 letters, so `dynamic` uses the speeds for 512 everywhere.
 
 
 # %%
@@ -736,12 +755,13 @@ one.show(["plain", *SCALINGS], [str(end) for end in ENDS], table)
 
 # %% [markdown]
 # YaRN lifts the last stretch from 0.33 to 0.97, without training and with hardly any loss at the
-# trained length. `llama3` reaches 0.80 with these bounds, and `dynamic` 0.66. `linear` breaks even
-# the short texts, since the model has learned what a fast pair says about neighbours. It was
-# proposed together with further training, which these models did not get.
+# trained length. `dynamic` reaches 0.66, and `llama3` 0.80 with these bounds. `llama3` loses even
+# before place 32: it slows pair 1, which turns 1.61 times in 32 letters, almost four times.
+# `linear` breaks even the short texts, since the model has learned what a fast pair says about
+# neighbours. It was proposed together with further training, which these models did not get.
 #
-# A real configuration, that of Llama 3.1, reads like this. The cell counts what becomes of the pairs
-# of a head of width 128.
+# A real configuration, that of Llama 3.1, reads like this; its `rope_theta` is 500,000. The cell
+# counts what becomes of the pairs of a head of width 128.
 
 # %%
 LLAMA = {
@@ -867,9 +887,10 @@ exercises.positions.check_slopes(my_slopes)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** Positions go into the score. Rotary ones turn queries and keys, so that
-# > $(R_i\,q)^\top (R_j\,k) = q^\top R_{j-i}\,k$ for a query at i and a key at j; a bias by distance
-# > is added: $q^\top k / \sqrt d + \text{bias}_{\text{head}}(j - i)$.
+# > **In short.** Positions go into the score of a query at position p for a key at position j.
+# > Rotary ones turn both: $(R_p\,q)^\top (R_j\,k) = (R_{p-j}\,q)^\top k$, where $R_p$ turns every
+# > pair by its angle at position p. A bias by distance is added: $q^\top k / \sqrt d +
+# > \text{bias}_{\text{head}}(p - j)$.
 # >
 # > Angles `(n, d / 2)`, turned `(b, h, n, d)`, biases `(h, n, m)`.
 # >
@@ -881,7 +902,8 @@ exercises.positions.check_slopes(my_slopes)
 # > ```
 # >
 # > Turn queries and keys, not values, in the layout of the weights. ALiBi and buckets carry on past
-# > the trained length; rotary positions do so if the slow pairs are slowed down.
+# > the trained length; rotary positions need their slow pairs slowed down, and here YaRN did that
+# > best.
 #
 # A model that writes computes the same keys again for each new word. The [next
 # chapter](19_cache.ipynb) keeps them.

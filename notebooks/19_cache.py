@@ -5,7 +5,7 @@
 #
 # A model that writes adds one word, reads everything again, and adds the next one. Nearly all of
 # that reading is the same as the time before. In this chapter you find out which numbers never
-# change, keep them in a **cache**, and prove that the text stays the same, word by word.
+# change, keep them in a **cache**, and check that the text stays the same, word by word.
 #
 # Think of someone who takes the minutes of a meeting. For every sentence spoken they write an index
 # card with two entries: what to look it up by, and what it says. A new sentence is compared with
@@ -154,18 +154,19 @@ for i, layer in enumerate(noting.layers):
 
 # %% [markdown]
 # Everything about the old words is as it was. What does the new word need of all that? Its query is
-# compared with all keys, and the values are mixed. The old words' queries and outputs have done
-# their work and are not needed again. So keep the **keys and values** of each layer, and nothing
-# else. This is the **KV cache**, which [Counting](12_counting.ipynb#one-token-at-a-time) showed as
-# a list of two tensors. Here it is a class. It grows with each call of `append`, which hands back
-# everything so far.
+# compared with all keys, and the values are mixed. The old words' queries and outputs are not
+# needed again: the next layer has already made its own keys and values from these outputs. So keep
+# the **keys and values** of each layer, and nothing else. This is the **KV cache**, which
+# [Counting](12_counting.ipynb#one-token-at-a-time) showed as a list of two tensors. Here it is a
+# class. It grows with each call of `append`, which hands back everything so far.
 
 # %%
 display.annotated(KVCache, sections=False)
 
 # %% [markdown]
-# Nothing in it says how many heads there are, or what the numbers mean. `crop` and `reorder` are
-# needed when a text goes back, or continues in several ways; both come [later](#back-and-apart).
+# Nothing in it says how many heads there are, or what the numbers mean, so it will serve the next
+# chapter unchanged. `crop` and `reorder` are needed when a text goes back, or continues in several
+# ways; both come [later](#going-back-and-branching).
 #
 # ## Attention that continues
 #
@@ -197,10 +198,10 @@ assert block_later(positions, 5).equal(block_future(5)[3:])
 # right** corner, because the newest query and the newest key are the same word. A rule with
 # positions says this without corners: block key j for a query at position p where j > p.
 #
-# Does it make a difference how a text is cut into chunks? The cell sends random tokens in through
-# four ways of cutting, and compares outputs and gradients with those of a single call. (b, n, h and
-# d all differ, so that no axis can pass for another.) Gradients flow through a cache that grows,
-# because its tensors keep their graph.
+# Does it make a difference how a text is cut into chunks? The cell feeds in random tokens, cut in
+# four ways, and compares outputs and gradients with those of a single call. (b, n, h and d all
+# differ, so that no axis can pass for another.) Gradients flow through a cache that grows, because
+# its tensors keep their graph.
 
 # %%
 b, n, h, d = 2, 12, 4, 6
@@ -218,10 +219,11 @@ for sizes in ([12], [5, 4, 3], [11, 1], [1] * 12):
     together = torch.cat(parts, 1)                                 # (b, n, e)
     torch.testing.assert_close(together, whole)
     torch.testing.assert_close(one.gradients(together, inputs), expected)
-    print(f"equal, with {len(inputs)} gradients: {' + '.join(map(str, sizes))}")
+    print(f"equal, and {len(inputs)} gradients, too: {' + '.join(map(str, sizes))}")
 
 # %% [markdown]
-# However the text is cut, the result is the same. Now the writer can keep what it has read. The
+# However the text is cut, the outputs are the same, and so are the gradients of `x` and of the four
+# parameters. Now the writer can keep what it has read. The
 # model is called with a cache for each layer, and from the second call on it is given the new word
 # alone.
 
@@ -260,14 +262,14 @@ display.cache_filling(weights, one.WORDS, name="cache-filling", step=6)
 
 # %% [markdown]
 # If the figure has controls, move *words* from 1 to 8, first with a cache and then without. With a
-# cache each step adds one column and one row of weights. Without, it fills everything again, up to
-# the last word.
+# cache each step adds one query, key and value (a column above) and one row of weights (below).
+# Without, it fills everything again, up to the last word.
 #
 # ## What it saves, and what it costs
 #
 # Count one layer of attention with the formulas of [Counting](12_counting.ipynb). A step with a
-# cache projects one token, $8be^2$ FLOPs, and compares it with m keys, $4bme$. Without a cache,
-# step m is attention over all m tokens. PyTorch's counter agrees:
+# cache projects one token, $8be^2$ FLOPs, compares it with m keys and mixes m values, $4bme$.
+# Without a cache, step m is attention over all m tokens. PyTorch's counter agrees:
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
@@ -300,15 +302,15 @@ print(f"{n} steps: {total:,} FLOPs with a cache, {again:,} without")
 
 # %%
 layers, width = 12, 768
-print("            GFLOPs             the cache,")
-print("tokens       anew  kept  ratio    float16")
+print("             GFLOPs              the cache,")
+print("tokens    without   with  ratio    float16")
 for length in (64, 1024, 4096):
     steps = range(1, length + 1)
     again = layers * sum(counting.attention_flops(m, m, width) for m in steps)
     projected = length * counting.projection_flops(1, 1, width)
     kept = layers * (projected + sum(counting.score_flops(1, m, width) for m in steps))
     size = counting.short(2 * counting.cache_numbers(length, width, layers=layers), "B")
-    flops = f"{again / 1e9:10,.0f} {kept / 1e9:5,.0f}"
+    flops = f"{again / 1e9:10,.0f} {kept / 1e9:6,.1f}"
     print(f"{length:6} {flops} {again / kept:6,.0f} {size:>10}")
 
 # %% [markdown]
@@ -316,12 +318,13 @@ for length in (64, 1024, 4096):
 # grows, too: 2 numbers for each feature, layer and token. One short text is no problem. Many long
 # ones at the same time are, and [Fewer keys](20_fewer_keys.ipynb) is about making them smaller.
 #
-# ## A cache of one size
+# ## A cache of fixed size
 #
 # The cache that grows has two disadvantages. `torch.cat` makes new tensors in every step and copies
-# all that was kept. And `torch.compile`, which translates a module into a faster program, does so
-# for given shapes: a program for 5 keys does not fit 6. A `StaticCache` avoids both. It reserves
-# room for the longest text once, and writes each new key in its place:
+# all that was kept. And `torch.compile`, which translates a module into a faster program, starts
+# with a program for one given shape. When the shape changes it has to compile again, until it makes
+# a program for any length. A `StaticCache` avoids both. It reserves room for the longest text once,
+# and writes each new key in its place:
 
 # %%
 from annotated_attention.modern import StaticCache
@@ -358,12 +361,12 @@ def programs(module: nn.Module, cache: object, tokens: Tensor) -> tuple[int, Ten
 ROOM = 16
 
 
-def one_size(b: int) -> StaticCache:
+def fixed_size(b: int) -> StaticCache:
     """Make an empty cache with room for 16 tokens of b texts."""
     return StaticCache(b, H, ROOM, E // H, dtype=torch.float64)
 
 
-for cache in (KVCache(), one_size(b)):
+for cache in (KVCache(), fixed_size(b)):
     count, outputs = programs(attention, cache, x)
     torch.testing.assert_close(outputs, whole.detach())
     print(f"{type(cache).__name__:12} {count} program{'s' * (count > 1)}")
@@ -371,20 +374,20 @@ assert count == 1
 
 # %% [markdown]
 # One program serves every step of the `StaticCache`. The cache that grows needs three: one for the
-# empty cache, one for the first length, and one in which the compiler has understood that the length
-# changes.
+# empty cache, one for the first length, and one for any length.
 #
 # The price shows in the shapes: `append` returns all 16 places, including those not yet written.
-# They hold zeros. (A text that is longer than the reserved room raises an error.) Take a single
-# query in a cache of 16 places of which 5 are written, and forget the mask. One query has no future
-# to hide, after all. How much weight do the 11 empty places get: none, because they are zero; a
-# little; or more than half?
+# They hold zeros. (A text that is longer than the reserved room raises an error. Wanting gradients
+# raises one, too: they would need the numbers that the next token changes.) Take a single query in
+# a cache of 16 places of which 5 are written, and forget the mask. One query has no future to hide,
+# after all. How much weight do the 11 empty places get: none, because they are zero; a little; or
+# more than half?
 #
 # <details><summary>What do you expect?</summary>
 #
 # More than half. A key of zeros has the score 0 with every query, as [Masks](06_masks.ipynb#padding)
-# found for padding, and that is the score of an average key. So 11 of 16 places together get
-# about that share.
+# found for padding, and that is the score of an average key, as long as scores spread around 0. So
+# 11 of 16 places together get about that share.
 #
 # </details>
 
@@ -400,7 +403,7 @@ def another(version: type, module: CachedAttention) -> CachedAttention:
 
 
 for version in (mistakes.CacheZerosAttended, CachedAttention):
-    cache, made = one_size(b), another(version, attention)
+    cache, made = fixed_size(b), another(version, attention)
     with torch.no_grad():
         made(x[:, :4], cache)
         weights = made(x[:, 4:5], cache, need_weights=True)[1]  # (b, h, 1, ...)
@@ -409,29 +412,30 @@ for version in (mistakes.CacheZerosAttended, CachedAttention):
 assert empty == 0
 
 # %% [markdown]
-# The rule of the mask covers the empty places without a further line: they stand at later positions,
-# and j > p hides them. So apply it to a single query as well.
+# The mask's rule already covers the empty places: they stand at later positions, and j > p hides
+# them. So apply it to a single query as well.
 #
 # ### Measured
 #
 # Here is what one more token takes, for one layer with e = 512, behind 255, 1,023 and 4,095 tokens.
-# *Bare* is the projections and PyTorch's kernel, with the keys already in their place.
-# `make bench` has measured this, as [Speed](13_speed.ipynb#how-to-measure) explains. The second
-# table counts the new memory of one such step: pages of 4 KiB that the system had to hand out.
+# *Bare* is the projections and PyTorch's kernel, with the keys already in their place. `make bench`
+# has let all four take turns, and kept their medians, as
+# [Speed](13_speed.ipynb#how-to-measure) explains. The second table counts the new memory of one such
+# step: memory pages of the operating system, 4 KiB each.
 
 # %%
 from annotated_attention import measure
 
 speed = chapters.load("13_speed")
-NAMES = {"bare minimum": "bare", **{x: x for x in ("one size", "grows", "without")}}
+NAMES = {"bare minimum": "bare", **{x: x for x in ("fixed size", "grows", "without")}}
 
 
 def table(title: str, memory: str, number) -> None:
     """Print a number for each way of going on, behind ever more tokens."""
     print(title)
-    print("before" + "".join(f"{name:>9}" for name in NAMES.values()))
+    print("behind" + "".join(f"{name:>11}" for name in NAMES.values()))
     for row in measure.find("cache", memory=memory, size=[1, 1, 512, 8]):
-        print(f"{row['kept']:6}" + "".join(f"{number(row, name):>9}" for name in NAMES))
+        print(f"{row['kept']:6}" + "".join(f"{number(row, name):>11}" for name in NAMES))
 
 
 table("milliseconds a token", "kept", lambda row, x: f"{row['milliseconds'][x][1]:.2f}")
@@ -439,32 +443,41 @@ table("new KiB a token", "returned", lambda row, x: f"{4 * row['pages'][x]:,}")
 speed.origin("cache")
 
 # %% jupyter={"source_hidden": true}
-ratios = [
-    row["ratios"]["bare minimum"]["without"]
-    for row in measure.find("cache", memory="kept", size=[1, 1, 512, 8])
-]
+rows = measure.find("cache", memory="kept", size=[1, 1, 512, 8])
+ratios = [row["ratios"]["bare minimum"]["without"] for row in rows]
 assert ratios[-1][0] > ratios[0][2]  # quartiles that do not touch
+print("without a cache, compared with one of fixed size")
+for row in rows:
+    m, spent = row["kept"] + 1, row["milliseconds"]
+    saved = counting.attention_flops(m, m, 512)
+    saved /= counting.projection_flops(1, 1, 512) + counting.score_flops(1, m, 512)
+    longer = spent["without"][1] / spent["fixed size"][1]
+    print(f"behind {m - 1:5}: {saved:5,.0f} times the FLOPs, {longer:3,.0f} times the time")
+    assert longer < saved
 for row in measure.find("cache", memory="returned", size=[1, 1, 512, 8]):
     copied = 4 * counting.cache_numbers(row["kept"] + 1, 512)
     assert 0.9 * copied < 4096 * row["pages"]["grows"] < 1.2 * copied
-    assert row["pages"]["one size"] < 64
-print("the cache that grows is copied in each step, the one of one size is not")
+    assert row["pages"]["fixed size"] < 64
+print("checked: the new memory of the cache that grows is 0.9 to 1.2 times what it holds")
 
 # %% [markdown]
 # Without a cache, the time for one token grows with the whole text, and so does the new memory.
-# With a cache of one size, only the reading of the keys and values grows. The cache that grows
+# With a cache of fixed size, only the reading of the keys and values grows. The cache that grows
 # takes as much new memory in each step as all that it holds, because `torch.cat` copies it; the
-# cache of one size takes next to none. The bare minimum is below both, because it checks nothing
+# cache of fixed size takes next to none. The bare minimum is below both, because it checks nothing
 # and writes no key.
+#
+# The clock gains less than the FLOPs. A single token cannot keep the processor busy: it has to fetch
+# all weights and all keys for very little arithmetic.
 #
 # ## Texts of different lengths
 #
 # Two people ask at once, and their beginnings differ in length. In [Masks](06_masks.ipynb) the
 # short sentence was padded at its end. A text that is to be continued must end at the edge, where
 # the next word goes, so it is **padded on the left**. The padding mask has a column for each key
-# that `append` returns, kept or new (with a cache of one size, for the empty places as well), and a
-# new word is never padding. The padding in front sees no key at all; the class gives zeros for such
-# rows, and nobody looks at them.
+# that `append` returns, kept or new (with a cache of fixed size, for the empty places as well), and
+# a new word is never padding. The padding in front sees no key at all; the class gives zeros for
+# such rows, and nobody looks at them.
 
 
 # %%
@@ -497,13 +510,13 @@ for words, text in zip(prompts, texts):
 # the same two places, so all distances are what they were. A code that is added to the words, as in
 # [The Transformer](09_transformer.ipynb), would have to be told where each text begins.
 #
-# ## Back and apart
+# ## Going back, and branching
 #
 # A text does not only grow at its end. Sometimes the last words are taken back, for another try:
-# `crop` forgets all tokens but the first ones. And some programs continue one beginning in several
-# ways at once and keep the best of them, which is called **beam search**. After each step, several
-# of the texts that are kept may continue one and the same beginning. `reorder(index)` arranges the
-# cache for that: sequence i continues what was kept for sequence `index[i]`.
+# `crop` forgets all tokens but the first ones. **Beam search** continues a prompt in several ways at
+# once and keeps the best few after each step. Two of those may come from the same text of the step
+# before, while another text is dropped. `reorder(index)` arranges the cache for that: sequence i
+# continues what was kept for sequence `index[i]`.
 
 # %%
 with torch.no_grad():
@@ -520,7 +533,7 @@ print("after crop and after reorder: as if the text had always been this one")
 
 # %% [markdown]
 # Reordering copies whole texts, even where two of them begin alike. A **page table** avoids that,
-# an idea from operating systems that vLLM brought to attention [[Kwon et
+# an idea from operating systems that the inference engine vLLM made popular [[Kwon et
 # al.](../docs/references.md#kwon-2023)]. The keys and values lie on pages of a few tokens each, and
 # a table says which pages a text consists of. Texts that begin alike name the same pages. When one
 # of them writes onto a shared page, it first gets its own copy of that page alone.
@@ -547,9 +560,9 @@ print("the tables:", paged.tables)
 
 # %% [markdown]
 # The cache that grows has three copies at once. In the paged cache the three texts share three
-# pages; after one more word, the two full pages are still shared, and only the last one exists
-# three times. The pages that are in use are counted in full, so a short text on a new page costs
-# a whole page.
+# pages; after one more word, the two full pages, 0 and 1, are still shared. The first two texts got
+# copies of the last page, 3 and 4; the third, then alone on page 2, wrote on it. The pages that are
+# in use are counted in full, so a short text on a new page costs a whole page.
 
 # %% [markdown]
 # <!-- deeper: The page table, line by line -->
@@ -567,7 +580,7 @@ display.annotated(PagedCache.append, PagedCache._own, PagedCache._places, sectio
 # %%
 for sizes in ([12], [5, 4, 3], [1] * 12):
     pages = PagedCache(6, 4, h, d, dtype=torch.float64)
-    for cache in (KVCache(), one_size(b), pages):
+    for cache in (KVCache(), fixed_size(b), pages):
         with torch.no_grad():
             parts = [attention(part, cache)[0] for part in x.split(sizes, 1)]
         torch.testing.assert_close(torch.cat(parts, 1), whole.detach())
@@ -591,13 +604,14 @@ for sizes in ([12], [5, 4, 3], [1] * 12):
 # > **Pitfall.** *Positions that restart.* Each chunk is rotated as if it began at 0. All distances
 # > to what is kept are wrong, those within a chunk are right.
 #
-# > **Pitfall.** *Zeros of the cache attended to.* A single query gets no mask, in a cache of one
-# > size. The empty places take weight from the words, the more of it the emptier the cache is.
+# > **Pitfall.** *Zeros of the cache attended to.* A single query gets no mask, in a cache of fixed
+# > size. The empty places take weight from the words, and the emptier the cache, the more they take.
 #
-# > **Pitfall.** *Keys kept before they are rotated.* All of them, old and new, are then turned as
-# > if the first one stood where the first new word stands. With one new word, the oldest key gets
-# > the position of the newest word. (To keep keys unturned is no mistake in itself; then all of
-# > them must be turned by their own positions in each step.)
+# > **Pitfall.** *Keys kept before they are rotated.* The cache hands back unturned keys, and the
+# > code turns them all, counting from the position of the first *new* word. With one new word, the
+# > oldest key is given the newest word's position, and the next keys the positions behind it. (To
+# > keep keys unturned is no mistake in itself, if each step turns all of them by their own
+# > positions.)
 #
 # Here are the four lines as people write them, and the same writer with each mistake built in. It
 # continues *because it*, with a cache of 16 places.
@@ -621,16 +635,17 @@ for code, entry in WRONG.items():
 print(f"right\n    {writes(CachedAttention, model)}")
 
 # %% [markdown]
-# The wrong corner ruins the text at once. The others still write words that look like a text, and
-# the zeros do not even change a word here: the model knows two sentences by heart, and its first
-# choice survives. So do not judge a cache by reading. Compare numbers, in chunks.
+# Three of the mistakes show in the text: one repeats a single word, two stumble after *sweet*. The
+# zeros change no word at all, although 13 of 16 places are empty when the first single word goes
+# in. So do not judge a cache by reading what it writes. Feed the text in chunks and compare the
+# numbers.
 #
 # Before you look: which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3, or
 # one by one? And does it matter whether the cache grows?
 #
 # <details><summary>What do you expect?</summary>
 #
-# One by one shows all four, in a cache of one size: single queries come without a mask there, and
+# One by one shows all four, in a cache of fixed size: single queries come without a mask there, and
 # the zeros take weight. In a cache that grows there are no zeros to see. All at once shows none: the
 # first query does stand at position 0, and nothing is kept that could be wrong.
 #
@@ -659,18 +674,21 @@ print("off by up to " + "".join(f"{name:>12}" for name in WAYS))
 for code, entry in {**WRONG, "right": None}.items():
     made = another(entry.version if entry else CachedAttention, attention)
     grows = [off(made, x, sizes, KVCache()) for sizes in WAYS.values()]
-    fixed = [off(made, x, sizes, one_size(b)) for sizes in WAYS.values()]
+    fixed = [off(made, x, sizes, fixed_size(b)) for sizes in WAYS.values()]
     print(code)
-    for name, found in (("grows", grows), ("one size", fixed)):
-        print(f"    {name:9}" + "".join(f"{number:12.2f}" for number in found))
+    for name, found in (("grows", grows), ("fixed size", fixed)):
+        print(f"   {name:10}" + "".join(f"{number:12.2f}" for number in found))
     assert (max(fixed) > 0.01) == (code != "right")
     assert grows[0] < 1e-9
 
 # %% [markdown]
 # The first column, a single call, is all zeros. The last column finds every mistake, if the cache
-# is of one size. So the check for your own code is: **the same text at once, in uneven chunks and
-# token by token, in the cache that you will use; compare outputs.** It needs no second
-# implementation, because each way of cutting is the reference of the others.
+# is of fixed size. Its largest number belongs to the mistake that changed no word: when one token
+# stands among 16 places, 15 are empty. So the check for your own code is: **the same text at once,
+# in uneven chunks and token by token, in the cache that you will use; compare outputs.** Try both
+# kinds of chunks, because a mask can be right for one query and wrong for several, or the other way
+# round. The check needs no second implementation: each way of cutting is the reference of the
+# others.
 #
 # ## Exercises
 #
@@ -803,7 +821,7 @@ exercises.cache.check_step(step)
 # ## What you have now
 #
 # You can write with a cache, in chunks of any size, from a padded batch, back and forth, and you
-# have a check that finds the four classical mistakes.
+# have a check that finds the four classic mistakes.
 #
 # > **In short.** Under a causal mask nothing about the old tokens changes, so keep their keys and
 # > values: $2bme$ numbers a layer. A step then costs $8be^2 + 4bme$ FLOPs instead of $4bme\,(2e +

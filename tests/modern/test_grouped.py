@@ -280,7 +280,7 @@ class CachedGroups(CachedAttention, GroupedQueryAttention):
 
 CACHES = {
     "grows": KVCache,
-    "one size": lambda: StaticCache(B, G, 9, D, dtype=torch.float64),
+    "fixed size": lambda: StaticCache(B, G, 9, D, dtype=torch.float64),
     "pages": lambda: PagedCache(6, 2, G, D, dtype=torch.float64),
 }
 

@@ -131,7 +131,7 @@ def test_both_forms_are_equal(compressed, need_weights):
 
 CACHES = {
     "grows": KVCache,
-    "one size": lambda: StaticCache(B, 1, 9, C, R, dtype=torch.float64),
+    "fixed size": lambda: StaticCache(B, 1, 9, C, R, dtype=torch.float64),
     "pages": lambda: PagedCache(6, 2, 1, C, R, dtype=torch.float64),
 }
 

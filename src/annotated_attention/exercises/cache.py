@@ -203,7 +203,7 @@ def _written(
 
 
 def _fixed(b: int, h: int, m: int, d: int) -> StaticCache:
-    """Make an empty cache of one size."""
+    """Make an empty cache of fixed size."""
     return StaticCache(b, h, m, d, dtype=torch.float64)
 
 

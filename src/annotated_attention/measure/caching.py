@@ -29,7 +29,7 @@ def more_tokens(size: Size, factory: Factory, kept: int) -> Contenders:
     pages = b * -(-room // PAGE)
     caches: dict[str, Cache] = {
         "grows": KVCache(),
-        "one size": StaticCache(b, h, room, d, **factory),
+        "fixed size": StaticCache(b, h, room, d, **factory),
         "pages": PagedCache(pages, PAGE, h, d, **factory),
     }
     final = MultiheadAttention(e, h, batch_first=True, **factory).eval()

@@ -36,10 +36,10 @@ def alibi_slopes(num_heads: int) -> Tensor:
     Source: Press et al. (2022), section 3; for other numbers of heads the authors' code.
     """
     check_sizes({"num_heads": num_heads})
-    power = 2 ** (num_heads.bit_length() - 1)
-    slopes = [2 ** (-8 * i / power) for i in range(1, power + 1)]
-    between = [2 ** (-4 * i / power) for i in range(1, 2 * power + 1, 2)]
-    return torch.tensor(slopes + between[: num_heads - power])  # (h,)
+    below = 2 ** (num_heads.bit_length() - 1)  # the next smaller power of two, or num_heads
+    slopes = [2 ** (-8 * i / below) for i in range(1, below + 1)]
+    extra = [2 ** (-4 * i / below) for i in range(1, 2 * below + 1, 2)]
+    return torch.tensor(slopes + extra[: num_heads - below])  # (h,)
 
 
 class AlibiBias(nn.Module):

@@ -54,7 +54,7 @@ class Cache(Protocol):
 class KVCache:
     """Keeps keys and values in two tensors that grow with each token.
 
-    The tensors keep their graph, so gradients flow through the cache as if there were none.
+    The tensors keep their graph, so gradients flow as if no cache were used.
 
     Examples:
         >>> import torch
@@ -118,7 +118,7 @@ class KVCache:
 
 
 class StaticCache:
-    """Keeps keys and values in two tensors of one size, so that ``torch.compile`` runs once.
+    """Keeps keys and values in two tensors of fixed size, so that ``torch.compile`` runs once.
 
     ``append`` returns the whole tensors. Behind the last token they hold zeros, or what was
     cropped, and **these places must be masked**: see ``block_later``. No graph is kept.
@@ -185,7 +185,7 @@ class StaticCache:
         _check(k, v, self.keys, self.values)
         _refuse_graph(self, k, v)
         n = k.size(-2)
-        # A tensor, not a number: to the compiler, another number would be another program.
+        # The length is a tensor: a Python number would be a part of the compiled program.
         places = self.length + torch.arange(n, device=k.device)  # (n,)
         self.keys.index_copy_(-2, places, k.to(self.keys.dtype))
         self.values.index_copy_(-2, places, v.to(self.values.dtype))

@@ -96,8 +96,8 @@ class CachedAttention(MultiheadAttention):
         # Queries, keys and values of the new tokens alone.
         q, k, v = self._project(x, x, x)
         q = split_heads(self._batch_first(q), self.num_heads)          # (b, h, n, d)
-        k = split_heads(self._batch_first(k), self.num_kv_heads)       # (b, ..., n, d)
-        v = split_heads(self._batch_first(v), self.num_kv_heads)       # (b, ..., n, d)
+        k = split_heads(self._batch_first(k), self.num_kv_heads)       # (b, g, n, d)
+        v = split_heads(self._batch_first(v), self.num_kv_heads)       # (b, g, n, d)
         # The first of them stands behind all tokens that are kept.
         start = 0 if cache is None else cache.length
         positions = start + torch.arange(q.size(-2), device=q.device)  # (n,)

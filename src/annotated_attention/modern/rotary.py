@@ -224,8 +224,8 @@ class RotaryAttention(MultiheadAttention):
         Returns:
             The heads' outputs, (b, h, n, d), and the weights, (b, h, n, m), or None.
         """
-        q = self.rotary(q, torch.arange(q.size(-2), device=q.device))  # (b, h, n, d)
         k = self.rotary(k, torch.arange(k.size(-2), device=k.device))  # (b, h, m, d)
+        q = self.rotary(q, torch.arange(q.size(-2), device=q.device))  # (b, h, n, d)
         return super().attend(q, k, v, **options)
 
 

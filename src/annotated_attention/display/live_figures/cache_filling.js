@@ -47,7 +47,9 @@ export default {
       const [one, all] = [work, total].map((count) => count(now.step, now.cached));
       const word = `“${words[now.step - 1]}”`;
       lines[0].textContent = `For ${word}: ${one.vectors} vectors and ${one.weights} weights computed, ${now.cached ? 2 * (now.step - 1) : 0} vectors kept. `;
-      lines[1].textContent = `Since the first word: ${all.vectors} vectors and ${all.weights} weights.`;
+      const without = total(now.step, false);
+      const instead = now.cached ? ` instead of ${without.vectors} and ${without.weights}` : "";
+      lines[1].textContent = `Since the first word: ${all.vectors} vectors and ${all.weights} weights${instead}.`;
     };
     const marks = [false, true].map((kept) => {
       const mark = element("button", { type: "button", class: "aa-mark" }, kept ? "with a cache" : "without");

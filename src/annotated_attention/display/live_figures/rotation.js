@@ -91,7 +91,8 @@ function drawCurve(at, farthest) {
   const zero = svg("path", { d: `M${LEFT} ${y(0)}H${RIGHT}`, stroke: "#808080", "stroke-dasharray": "2 4" });
   const dot = svg("circle", { r: 6, fill: "none", stroke: "var(--aa-n)", "stroke-width": 2.5 });
   for (let r = 0; r <= farthest; r += 5) root.append(label(r, x(r), LOW + 15, { "font-size": 11 }));
-  root.append(zero, line, ...points, dot, label("0", LEFT - 8, y(0) + 4, { "font-size": 11 }));
+  const sides = [-most, 0, most].map((value) => label(minus(value.toFixed(1)), LEFT - 5, y(value) + 4, { "text-anchor": "end", "font-size": 11 }));
+  root.append(zero, line, ...points, dot, ...sides);
   return {
     root,
     show(distance, number) {
