@@ -23,9 +23,10 @@ display.chapter_map(
 # The centre of everything is the formula of [One head](01_one_head.ipynb): score, softmax, mix. In
 # the package these are three functions, and a helper that the second one calls. Each docstring is
 # shown above its code. The line numbers are those of the real file, so they skip the lines of the
-# docstring. Where a note begins with shapes, its lines produce them. The dots in `(..., n, m)` stand
-# for any axes in front, such as samples and heads; `d_v` is the width of the values. Dropout is off
-# as long as `dropout_p` is 0, and comes [later](#dropout).
+# docstring. Where a note begins with shapes, its lines produce them. The dots in `(..., n, m)`
+# stand for any axes in front, such as samples and heads; `d_v` is the width of the values. Dropout
+# is off as long as `dropout_p` is 0, and comes [later](#dropout). `display` was imported in the
+# first cell, which the page hides.
 #
 # Beside the boolean mask `blocked` of [Masks](06_masks.ipynb) there is a second kind of mask:
 # numbers that are added to the scores, for instance to make distant keys count less. Such a mask is
@@ -36,7 +37,7 @@ display.chapter_map(
 # softmax never meets a row of nothing but −∞. The second half sets that row's weights to zero.
 
 # %%
-from annotated_attention import attention, chapters, display, masks
+from annotated_attention import attention, chapters, masks
 
 THREE_LINES = (attention.scaled_scores, attention.masked_softmax, attention.mix)
 display.annotated(*THREE_LINES, masks.masks_as_bias, sections=False)
@@ -495,10 +496,10 @@ for need_weights in (True, False):
     print(f"need_weights={need_weights}: {kept(1024, need_weights, dropout=0.1):,}")
 
 # %% [markdown]
-# Both exceed every number in the [earlier table](#the-weights-and-what-they-cost). On a CPU, dropout
-# stores three `(n, m)` matrices per head, whether you ask for the weights or not: the weights, the
-# random factors, and the product of the two. Without weights, half a megabyte more is kept: there
-# the values are not copied, so the packed queries, keys and values stay in memory with them.
+# Both exceed every number in the [earlier table](#the-weights-and-what-they-cost). On a CPU,
+# dropout stores three `(n, m)` matrices per head, whether you ask for the weights or not: the
+# weights, the random factors, and the product of the two. Without weights, half a megabyte more is
+# kept: there the values are not copied, so the packed queries, keys and values stay.
 #
 # ## A score of your own
 #
@@ -754,10 +755,9 @@ display.annotated(MultiheadAttention._check, checks, sections=False)
 display.annotated(MultiheadAttention, methods=False)
 
 # %% [markdown]
-# A table in a docstring can be wrong like any other text, so each row is run here. Each call goes
-# to PyTorch's class and to ours, both with the same parameters. To say in words what came out, its
-# output is compared with those of calls that leave no doubt, and these are computed first, by
-# PyTorch's class.
+# A docstring can be wrong, so each row is run here, by PyTorch's class and by ours with the same
+# parameters. To say in words what came out, each output is compared with reference outputs, which
+# PyTorch's class computes first.
 
 # %%
 import warnings
@@ -866,10 +866,10 @@ table(
 )
 
 # %% [markdown]
-# Look at the last three rows. With gradients, PyTorch's class refuses `is_causal=True`
-# without a mask, in training and in evaluation alike. In inference the same call goes through, and
-# every token sees the future. Two masks at once come next, and keys that are appended. *The causal
-# mask alone* means that the other mask had no effect.
+# With gradients, PyTorch's class refuses `is_causal=True` without a mask, in training and in
+# evaluation. In inference the same call goes through, and every token sees the future. Two masks at
+# once come next, and keys that are appended. *The causal mask alone* means that the other mask had
+# no effect.
 
 # %%
 both = given(*CROSS, attn_mask=OTHER, **HINT)

@@ -39,8 +39,7 @@ display.chapter_map("project in", "split", "score", "mix")
 #
 # The cell computes it for published models, for one token and, for comparison, for a text of 8,192
 # tokens, which is more than GPT-3 can read. The column *heads* says how many heads of queries a
-# layer has, and how many of keys and values. In two models both numbers are the same; the others
-# have fewer heads of keys.
+# layer has, and how many of keys and values.
 
 # %%
 from annotated_attention.counting import cache_numbers, short
@@ -109,7 +108,7 @@ one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 #
 # ## Groups
 #
-# There is a middle way between one KV head for all and one for each head. With **grouped-query
+# There is a middle way. With **grouped-query
 # attention**, g KV heads serve h heads of queries, and each serves a **group** of h / g neighbours
 # [[Ainslie et al.](../docs/references.md#ainslie-2023)]. With g = h every group is a single head,
 # and this is multi-head attention as before. With g = 1 it is multi-query attention.
@@ -117,10 +116,10 @@ one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 # In the package this is a subclass of [the final class](07_multihead_attention.ipynb). Its $W_K$
 # and $W_V$, stored transposed as in `nn.Linear`, have g · d rows instead of h · d, and before the
 # heads attend, each KV head is repeated for its group. Here is what the class changes; everything
-# else is inherited. Read `repeat_heads` first, and then the last lines of `attend`. The first lines
-# of `attend` are a shortcut for calls that do not ask for the weights; the function behind it,
-# `_fused_for_speed`, is in the fold below, with the constructor. `_project` splits the packed matrix
-# unevenly, because $W_K$ and $W_V$ have fewer rows, and always makes three products.
+# else is inherited. Read `repeat_heads` first, and then the last lines of `attend`. Its first lines
+# are a shortcut for calls that do not ask for the weights; the function behind it,
+# `_fused_for_speed`, is in the fold below, with the constructor. `_project` splits the packed
+# matrix unevenly, because $W_K$ and $W_V$ have fewer rows, and always makes three products.
 
 # %%
 from annotated_attention.modern import GroupedQueryAttention, repeat_heads
@@ -283,15 +282,13 @@ assert served(wrong, 0, x, y) == [0, 2, 4]
 
 # %% [markdown]
 # In the right version each KV head serves three neighbours; in the tiled one it serves every second
-# head. The test needs the weights of each head, which the module returns, and the name and the
-# order of one parameter.
+# head.
 
 # %% [markdown]
 # <!-- deeper: How the next figure is drawn -->
 # ### Going deeper: How the next figure is drawn
 #
-# Each module is asked which heads of queries react to which head of what is kept: the answer is
-# where a gradient is not zero.
+# A head of queries reacts to a kept head where the gradient is not zero.
 
 # %%
 from matplotlib.patches import Circle, Rectangle
@@ -386,9 +383,8 @@ display.finish(
 )
 
 # %% [markdown]
-# Four heads of width 6 keep 48 numbers for each token, a key and a value in each head. Two groups
-# keep half of that, and one KV head a quarter. The latent of the last picture has 8 numbers, and 2
-# more are kept beside it for positions (8 and 2 are chosen freely).
+# Four heads of width 6 keep 48 numbers for each token, a key and a value in each head. The latent
+# has 8 numbers, and 2 more are kept beside it for positions (8 and 2 are chosen freely).
 #
 # ## What a cache keeps
 #
@@ -423,8 +419,7 @@ for g in (6, 3, 2, 1):
 # <details><summary>What do you expect?</summary>
 #
 # The projections alone. Each head of queries still compares its own query with every key and mixes
-# every value, so scores and mix stay as they are. The other thing that shrinks is what has to be
-# kept and read.
+# every value, so scores and mix stay as they are.
 #
 # </details>
 
@@ -447,8 +442,7 @@ for g in (8, 4, 2, 1):
 # %% [markdown]
 # Scores and mix stay at 2,050,048 FLOPs, while the cache shrinks to an eighth. The fused kernel
 # also reads eight times fewer numbers; the path with weights, which the cell takes, first repeats
-# the keys in memory. The two asserted formulas are those of [Counting](12_counting.ipynb); the one
-# of the projections is also given the width of the KV heads, as `shared`.
+# the keys in memory. The two asserted formulas are those of [Counting](12_counting.ipynb).
 #
 # ## Fewer keys for a trained model
 #
@@ -459,7 +453,7 @@ for g in (8, 4, 2, 1):
 # of heads, and `mean(1)` averages the heads of each group:
 
 # %%
-from annotated_attention.modern import group_heads, grouped
+from annotated_attention.modern import group_heads
 
 display.annotated(grouped._average, sections=False)
 
@@ -523,14 +517,14 @@ curves = {g: retrain(share_keys(copier, g)) for g in (2, 1)}
 # %%
 print("steps     ", *(f"{step:>5}" for step in CHECKED))
 for g, accuracy in curves.items():
-    print(f"g = {g}    ", *(f"{accuracy[step]:.3f}" for step in CHECKED))
+    print(f"g = {g}     ", *(f"{accuracy[step]:.3f}" for step in CHECKED))
 
 # %% [markdown]
 # Averaging alone leaves an accuracy of 0.37 with two KV heads, and of 0.10 with one. Fifteen steps
 # later, which is one twentieth of the first training, two KV heads are close to where four were. A
 # single one takes longer, and comes close, too.
 #
-# One run may be luck. So the command `make seeds` repeated the experiment with five seeds, and also
+# One run may be luck. So `make seeds` repeated the experiment with five seeds, and also
 # tried three other ways to start: **first** keeps the first head of each group and drops the
 # others, **new** draws $W_K$ and $W_V$ anew, and **from scratch** trains a model with shared keys
 # from the beginning, for 300 steps. The cell prints the lowest and the highest accuracy of the
@@ -688,7 +682,7 @@ for m, n in ((4096, 1), (4096, 4096)):
 # %% [markdown]
 # Writing one token, the plain form makes keys and values of all 4,096 tokens, and the absorbed one
 # takes about ninety times less. Reading many tokens at once, every key is used by thousands of
-# queries, so making it once pays, and the plain form is cheaper. That is why the class has both.
+# queries, so making it once pays, and the plain form is cheaper.
 
 # %% [markdown]
 # <!-- deeper: The whole class -->
