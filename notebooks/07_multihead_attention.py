@@ -89,7 +89,8 @@ display.annotated(scaled_dot_product_attention)
 x = words.double().requires_grad_()  # (8, 4)
 nobody = torch.zeros(8, 8, dtype=torch.bool)
 nobody[it] = True  # the word must not look anywhere
-for name, mask in {"causal": {"is_causal": True}, "'it' masked": {"blocked": nobody}}.items():
+masked = {"causal": {"is_causal": True}, "'it' masked": {"blocked": nobody}}
+for name, mask in masked.items():
     slow = scaled_dot_product_attention(x, x, x, **mask)[0]                      # (8, 4)
     fast = scaled_dot_product_attention(x, x, x, need_weights=False, **mask)[0]  # (8, 4)
     torch.testing.assert_close(fast, slow)
