@@ -6,8 +6,9 @@
 # Six chapters have built the parts. This chapter assembles them into one class, the final class of
 # the book, which can replace `nn.MultiheadAttention` in a model that somebody else has written. You
 # read the real source of the package, line by line: first the three lines of the formula, which you
-# know, then the class around them, in the order in which the data flows. After that you put the
-# class to work: you swap it into a PyTorch layer, see what its weights cost, and change its score.
+# know, then the method that runs when the class is called. You swap the class into a PyTorch layer,
+# and read the short steps that this method calls. Then you see what the weights cost, and change the
+# score.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -20,17 +21,20 @@ display.chapter_map(
 # ## The three lines
 #
 # The centre of everything is the formula of [One head](01_one_head.ipynb): score, softmax, mix. In
-# the package these are three functions, and a helper that the second one calls. The docstring of
-# each is shown above its code, and the line numbers are those of the real file, so they jump where
-# the docstring was. Dropout is off as long as `dropout_p` is 0, and comes [later](#dropout).
+# the package these are three functions, and a helper that the second one calls. Each docstring is
+# shown above its code. The line numbers are those of the real file, so they skip the lines of the
+# docstring. Where a note begins with shapes, its lines produce them. The dots in `(..., n, m)`
+# stand for any axes in front, such as samples and heads; `d_v` is the width of the values. Dropout
+# is off as long as `dropout_p` is 0, and comes [later](#dropout). `display` was imported in the
+# first cell, which the page hides.
 #
 # Beside the boolean mask `blocked` of [Masks](06_masks.ipynb) there is a second kind of mask:
 # numbers that are added to the scores, for instance to make distant keys count less. Such a mask is
 # called `bias` here; it has nothing to do with the bias of a `Linear`. That chapter wrote −∞ over
 # the blocked scores. Here `blocked` becomes numbers, too, 0 and −∞, so that one addition serves
 # both kinds. In the second function, look for the fix for fully masked rows. It has two halves, one
-# before the softmax and one after. The first half makes the addition safe, because no row of −∞ is
-# left.
+# before the softmax and one after. The first half lifts the mask from such a row, so that the
+# softmax never meets a row of nothing but −∞. The second half sets that row's weights to zero.
 
 # %%
 from annotated_attention import attention, chapters, masks
@@ -39,9 +43,8 @@ THREE_LINES = (attention.scaled_scores, attention.masked_softmax, attention.mix)
 display.annotated(*THREE_LINES, masks.masks_as_bias, sections=False)
 
 # %% [markdown]
-# The dots in `(..., n, m)` stand for any axes in front, such as samples and heads; these functions
-# need not know about them. Run the first three one after the other on the sentence, and compare with
-# the function that you wrote in the first chapter.
+# Run the first three one after the other on the sentence, and compare with the function that you
+# wrote in the first chapter.
 
 # %%
 import torch
@@ -74,25 +77,29 @@ display.annotated(scaled_dot_product_attention)
 
 # %% [markdown]
 # `block_future` is known from [Masks](06_masks.ipynb#merging-the-two). `merge_masks` does what the
-# operator `|` did there, and also adds up masks made of numbers. Both functions are shown below. The
-# functions that begin with an underscore refuse bad arguments, call the fused kernel, or save time;
-# they stand in the fold after the next cell.
+# operator `|` did there, and also adds up masks made of numbers. Both functions are shown
+# [below](#the-steps-that-forward-calls). Functions whose names begin with an underscore check
+# arguments, call the fused kernel or save time; you find them in the fold after the next cell.
 #
-# With weights and without, outputs and gradients must agree. The cell compares them twice, with a
-# causal mask and with a mask that hides every key from *it*. The printed row is what *it* collects;
-# in the second case that must be zero.
+# With weights and without, outputs and gradients must agree. The cell compares them under two masks:
+# a causal one, and one that hides every key from the word *it*. The printed row is what *it*
+# collects; under the second mask that must be zero.
 
 # %%
 x = words.double().requires_grad_()  # (8, 4)
 nobody = torch.zeros(8, 8, dtype=torch.bool)
-nobody[it] = True  # it must not look anywhere
-for name, mask in {"causal": {"is_causal": True}, "it masked": {"blocked": nobody}}.items():
+nobody[it] = True  # the word must not look anywhere
+masked = {"causal": {"is_causal": True}, "'it' masked": {"blocked": nobody}}
+for name, mask in masked.items():
     slow = scaled_dot_product_attention(x, x, x, **mask)[0]                      # (8, 4)
     fast = scaled_dot_product_attention(x, x, x, need_weights=False, **mask)[0]  # (8, 4)
     torch.testing.assert_close(fast, slow)
     torch.testing.assert_close(one.gradients(fast, [x]), one.gradients(slow, [x]))
-    print(f"{name}: equal; it collects")
-    print("   ", *(f"{x} {number:.2f}" for x, number in zip(one.FEATURES, slow[it])))
+    print(f"{name}: equal; 'it' collects")
+    print("   ", *(f"{feature} {x:.2f}" for feature, x in zip(one.FEATURES, slow[it])))
+
+# %% [markdown]
+# The causal mask hides *thirsty*, so little *quality* is left.
 
 # %% [markdown]
 # <!-- deeper: The functions with an underscore -->
@@ -118,17 +125,17 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 # ## The class
 #
 # Now the class around the three lines. Its method `forward` is what runs when you call the module.
-# Read the notes from top to bottom. A shape at the start of a note is the shape that the lines below
-# it produce. Tokens come in as `(n, b, e)`, become `(b, h, n, d)` for the attention, and leave as
-# they came.
+# Read the notes from top to bottom. Tokens come in as `(n, b, e)`, become `(b, h, n, d)` for the
+# attention, and leave as they came.
 #
 # Two terms first. **Appended keys**: two settings of the class each add one more key and value to
 # every sequence, as a place to look when nothing else fits ([fold
 # below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended.
-# **Hook**: a function that PyTorch calls after a module has run. Where a shape of keys or values
-# has dots, they are `(b, h, m, d)` here. The dots leave room for appended keys, and for subclasses
-# in which several heads share their keys: there `num_kv_heads` is smaller than `num_heads`; in this
-# class the two are equal.
+# **Hook**: a function that PyTorch calls after a module has run.
+#
+# In these notes, dots hide an axis that may vary. In `(b, ..., m, d)` it is the heads: h here, fewer
+# in a subclass whose heads share keys (`num_kv_heads`). In `(b, ..., d)` it is also the number of
+# keys, m plus what is appended. In `(..., e)` it is the layout of the input.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -137,8 +144,8 @@ display.annotated(MultiheadAttention.forward)
 
 # %% [markdown]
 # Do not take the shapes on trust: let a subclass record what passes through. Three queries look at
-# five keys, in two samples, with four heads of width 6, and sample 1 has two places of padding. A
-# hook records what goes into and out of `out_proj`.
+# five keys, in two samples, with four heads of width 6, and the second sample has two places of
+# padding. A hook records what goes into and out of `out_proj`.
 
 # %%
 b, n, m, h, d = 2, 3, 5, 4, 6
@@ -196,55 +203,9 @@ display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")
 # %% [markdown]
 # Blue boxes have the queries' axis n, green ones the keys' axis m, and grey ones have both; what the
 # grey ones cost is counted [below](#the-weights-and-what-they-cost). All five sizes differ, so each
-# number of the run has its letter. The padding mask has become `(b, 1, 1, m)`, one row for all heads
-# and all queries.
+# number of the run has its letter. The padding mask has become `(b, 1, 1, m)`, one row per sample,
+# for all its heads and queries.
 #
-# ### The steps that forward calls
-#
-# Each step is a short method or function. They stand here in the order of the calls, in four groups;
-# `_append` and the checks stand in folds below.
-# The first group leads from tokens to heads. Look for `query is key is value`, the case of
-# self-attention: there one matrix product makes all three.
-
-# %%
-from annotated_attention.heads import merge_heads, split_heads
-
-FIRST = (MultiheadAttention._project, MultiheadAttention._batch_first)
-display.annotated(*FIRST, split_heads, sections=False)
-
-# %% [markdown]
-# The second group gives each mask the axes of the scores: look for `None, None`, the axes for heads
-# and queries that a padding mask lacks. On a first reading, the first and the last line of
-# `_merge`'s body are enough; those between deal with appended keys.
-
-# %%
-TO_HEADS = (masks.attention_to_heads, masks.padding_to_heads)
-display.annotated(MultiheadAttention._merge, *TO_HEADS, sections=False)
-
-# %% [markdown]
-# The second group also includes two functions that
-# [`scaled_dot_product_attention`](#code-scaled_dot_product_attention) has already called. See how
-# `merge_masks` keeps the two kinds of masks apart: booleans meet in `|`, numbers in `+`.
-
-# %%
-display.annotated(masks.block_future, masks.merge_masks, sections=False)
-
-# %% [markdown]
-# The third group computes. `attend` hands over to the function that you have read at the beginning,
-# and `score` to the first of the three lines. These two are there to be overridden, and
-# [below](#a-score-of-your-own) you override both.
-
-# %%
-display.annotated(MultiheadAttention.attend, MultiheadAttention.score)
-
-# %% [markdown]
-# The last group takes two of the first steps back: `merge_heads` undoes `split_heads`, and
-# `_as_given` undoes `_batch_first`.
-
-# %%
-display.annotated(merge_heads, MultiheadAttention._as_given, sections=False)
-
-# %% [markdown]
 # ## In PyTorch's place
 #
 # The same seed gives the same parameters under the same names as in PyTorch's class. Outputs,
@@ -316,9 +277,10 @@ print(f"{len(checkpoint)} parameters fit\noutput and {len(expected)} gradients a
 display.diff(printed, str(layer))
 
 # %% [markdown]
-# Only the line of `out_proj` differs: PyTorch's has a class of its own, ours is a plain `Linear`.
-# The two attention classes share their name, so their line looks the same. What behaves differently
-# is listed in [the last fold](#going-deeper-where-it-differs-from-pytorchs).
+# Only the line of `out_proj` differs: PyTorch's is a `Linear` that its quantisation leaves alone,
+# ours a plain one. The two attention classes share their name, so their line looks the same. What
+# behaves differently is listed in [the last *Going
+# deeper*](#going-deeper-where-it-differs-from-pytorchs).
 #
 # Now forget `batch_first=True` in the line that replaces the module. Where do you find out: when the
 # checkpoint is loaded, when the layer is called, or not at all?
@@ -340,16 +302,63 @@ print(f"off by up to {(wrong - before).abs().max():.2f}")
 assert not wrong.allclose(before)
 
 # %% [markdown]
-# > **Pitfall.** A `state_dict` does not know `batch_first`, `num_heads` or `dropout`. After a swap,
-# > compare one output with that of the old module, as the cell before did.
+# > **Pitfall.** A `state_dict` does not know `batch_first`, `num_heads` or `dropout`. In evaluation,
+# > compare one output with the old module's: that finds a wrong `batch_first` or `num_heads`. It
+# > cannot find a wrong `dropout`, so compare that setting itself.
 #
+# ## The steps that forward calls
+#
+# Each step is a short method or function. They stand here in four groups, in the order of the
+# calls; `_append` and the checks stand in folds below. The first group leads from tokens to heads.
+# Look for `query is key is value`, the case of self-attention: there one matrix product makes all
+# three.
+
+# %%
+from annotated_attention.heads import merge_heads, split_heads
+
+FIRST = (MultiheadAttention._project, MultiheadAttention._batch_first)
+display.annotated(*FIRST, split_heads, sections=False)
+
+# %% [markdown]
+# The second group gives each mask the axes of the scores: look for `None, None`, the axes for heads
+# and queries that a padding mask lacks. On a first reading, the first and the last line of
+# `_merge`'s body are enough; those between deal with appended keys.
+
+# %%
+TO_HEADS = (masks.attention_to_heads, masks.padding_to_heads)
+display.annotated(MultiheadAttention._merge, *TO_HEADS, sections=False)
+
+# %% [markdown]
+# The second group also includes two functions that you met in the code of
+# [`scaled_dot_product_attention`](#code-scaled_dot_product_attention). See how `merge_masks` keeps
+# the two kinds of masks apart: booleans meet in `|`, numbers in `+`.
+
+# %%
+display.annotated(masks.block_future, masks.merge_masks, sections=False)
+
+# %% [markdown]
+# The third group computes. `attend` hands over to the function that you have read at the beginning,
+# and `score` to the first of the three lines. These two are there to be overridden, and
+# [below](#a-score-of-your-own) you override both.
+
+# %%
+display.annotated(MultiheadAttention.attend, MultiheadAttention.score)
+
+# %% [markdown]
+# The last group takes two of the first steps back: `merge_heads` undoes `split_heads`, and
+# `_as_given` undoes `_batch_first`.
+
+# %%
+display.annotated(merge_heads, MultiheadAttention._as_given, sections=False)
+
+# %% [markdown]
 # ## The weights, and what they cost
 #
 # Back to the sentence, with the two heads that [Two heads](02_two_heads.ipynb) made by hand. The
 # first compares words by *animal* and *food*, the second by *action* and *quality*. In one module,
 # each of the four matrices is the identity: head 1 gets the first two features and head 2 the
-# others. As there, the words go in after a first head: each word plus what it has
-# [collected](01_one_head.ipynb#collected-then-added).
+# others. As in that chapter, the input is each word plus what a first head
+# [collected](01_one_head.ipynb#collected-then-added) for it.
 
 
 # %%
@@ -387,11 +396,14 @@ display.heads_at_work(still, three, one.WORDS, one.WORDS, start=(0, 2, it), head
 #
 # <details><summary>What do you expect?</summary>
 #
-# With weights they tend to fourfold: the matrices have n times n entries, and for long sequences
-# they outweigh everything else. Without weights they nearly double: what is kept has one row per
-# token, apart from $W_O$, whose size does not depend on n.
+# With weights the growth approaches fourfold: the matrices have n times n entries, and for long
+# sequences they outweigh everything else. Without weights they nearly double: what is kept has one
+# row per token, apart from $W_O$, whose size does not depend on n.
 #
 # </details>
+#
+# In the cell, PyTorch calls `count` for every tensor that it keeps for the backward pass; each
+# piece of memory is counted once.
 
 
 # %%
@@ -485,9 +497,10 @@ for need_weights in (True, False):
     print(f"need_weights={need_weights}: {kept(1024, need_weights, dropout=0.1):,}")
 
 # %% [markdown]
-# Both numbers are above all of the [table before](#the-weights-and-what-they-cost). On a CPU,
+# Both exceed every number in the [earlier table](#the-weights-and-what-they-cost). On a CPU,
 # dropout stores three `(n, m)` matrices per head, whether you ask for the weights or not: the
-# weights, the random factors, and the product of the two.
+# weights, the random factors, and the product of the two. Without weights, half a megabyte more is
+# kept: there the values are not copied, so the packed queries, keys and values stay.
 #
 # ## A score of your own
 #
@@ -511,7 +524,7 @@ one.show(one.WORDS, ["by product", "by distance"], rows.mT)
 
 # %% [markdown]
 # By the product, *it* finds *thirsty* with 0.30. By distance it finds itself, with 0.29, and *cat*
-# and *milk* fall behind *the*. What exactly has changed? Multiply out:
+# and *milk* now rank below *the*. What exactly has changed? Multiply out:
 #
 # $$-\frac{\lVert q - k\rVert^2}{2 \sqrt d} = \frac{qk^\top}{\sqrt d} - \frac{\lVert q \rVert^2}{2 \sqrt d}
 # - \frac{\lVert k \rVert^2}{2 \sqrt d}$$
@@ -521,7 +534,7 @@ one.show(one.WORDS, ["by product", "by distance"], rows.mT)
 #
 # Check this: add the handicap to the scores of the ordinary class, and the two classes must agree.
 # The handicap goes in as a mask of numbers. Each head has its own keys and so a mask of its own,
-# and `attn_mask` takes one for each sample and head as `(b * h, n, m)`, like PyTorch's. Both
+# and `attn_mask` takes one for each sample and head as `(b * h, n, m)`, like PyTorch's. Both classes
 # also get a causal mask, so in the plain class the two kinds of masks have to merge.
 
 # %%
@@ -579,7 +592,7 @@ one.show([*collected], one.FEATURES, torch.stack([*collected.values()]))
 #
 # ## Parameters, layouts and PyTorch's names
 #
-# What is left of the class is how it is made. A `state_dict` of PyTorch's fits because the
+# One part of the class is left: its constructor. A `state_dict` of PyTorch's fits because the
 # parameters have PyTorch's names and shapes. Where queries, keys and values have the same width e,
 # the three matrices lie in one, `in_proj_weight`; its rows are $W_Q$, then $W_K$, then $W_V$, each
 # transposed.
@@ -743,10 +756,9 @@ display.annotated(MultiheadAttention._check, checks, sections=False)
 display.annotated(MultiheadAttention, methods=False)
 
 # %% [markdown]
-# A table in a docstring can be wrong like any other text, so each row is run here. Each call goes
-# to PyTorch's class and to ours, both with the same parameters. To say in words what came out, its
-# output is compared with those of calls that leave no doubt, and these are computed first, by
-# PyTorch's class.
+# A docstring can be wrong, so each row is run here, by PyTorch's class and by ours with the same
+# parameters. To say in words what came out, each output is compared with reference outputs, which
+# PyTorch's class computes first.
 
 # %%
 import warnings
@@ -855,10 +867,10 @@ table(
 )
 
 # %% [markdown]
-# Look at the last three rows. With gradients, PyTorch's class refuses `is_causal=True`
-# without a mask, in training and in evaluation alike. In inference the same call goes through, and
-# every token sees the future. Two masks at once come next, and keys that are appended. *The causal
-# mask alone* means that the other mask had no effect.
+# With gradients, PyTorch's class refuses `is_causal=True` without a mask, in training and in
+# evaluation. In inference the same call goes through, and every token sees the future. Two masks at
+# once come next, and keys that are appended. *The causal mask alone* means that the other mask had
+# no effect.
 
 # %%
 both = given(*CROSS, attn_mask=OTHER, **HINT)
@@ -1153,8 +1165,8 @@ exercises.multihead_attention.check_take_over(take_over)
 # > ```
 # >
 # > The class projects, splits, attends, merges and projects. A `state_dict` holds parameters and no
-# > settings, so compare one output after every swap. Weights cost memory and time, and in training
-# > they are what dropout has left; ask for them only to look at them.
+# > settings, so after every swap compare one output, and `dropout`. Weights cost memory and time,
+# > and in training they are what dropout has left; ask for them only to look at them.
 #
 # Attention alone is not yet a model. [The next chapter](08_transformer_layers.ipynb) wraps it in
 # layers, with norms, residual connections, and a small network for each token.

@@ -37,9 +37,9 @@ display.chapter_map("project in", "split", "score", "mix")
 #
 # </details>
 #
-# The cell computes it for published models, for one token and for a text of 8,192 of them. The
-# column *heads* says how many heads of queries a layer has, and how many of keys and values. In two
-# models both numbers are the same; the others have fewer heads of keys.
+# The cell computes it for published models, for one token and, for comparison, for a text of 8,192
+# tokens, which is more than GPT-3 can read. The column *heads* says how many heads of queries a
+# layer has, and how many of keys and values.
 
 # %%
 from annotated_attention.counting import cache_numbers, short
@@ -65,20 +65,21 @@ print("GPT-3, 2,048 tokens:", short(2 * cache_numbers(2048, 96 * 128, layers=96)
 # whole cache has to be read from memory, and on a fast processor this takes longer than the
 # arithmetic [[Shazeer](../docs/references.md#shazeer-2019)].
 #
-# LLaMA 7B and Llama 3 8B have equally many layers and heads, of the same width, and the newer model
-# takes a quarter of the memory. PaLM is the largest model on the list, yet one of its tokens takes
-# less than one of Llama 3 8B. In PaLM and in Llama 3 8B, heads of queries share their keys and
-# values. The sizes come from the models' own papers [[Touvron et al., table
-# 2](../docs/references.md#touvron-2023); [Llama Team, table 3](../docs/references.md#llama-2024);
-# [Jiang et al., table 1](../docs/references.md#jiang-2023); [Touvron et al., section
-# 2.2](../docs/references.md#touvron-2023-b); [Chowdhery et al., section
+# LLaMA 7B and Llama 3 8B have equally many layers and heads of queries, of the same width. The newer
+# model takes a quarter of the memory, because it has a quarter of the heads of keys. PaLM is the
+# largest model on the list, yet it keeps less per token than Llama 3 8B. In the last four models,
+# heads of queries share their keys and values. The sizes come from the models' own papers [LLaMA:
+# [Touvron et al., table 2](../docs/references.md#touvron-2023); Llama 3: [Llama Team, table
+# 3](../docs/references.md#llama-2024); Mistral: [Jiang et al., table
+# 1](../docs/references.md#jiang-2023); Llama 2: [Touvron et al., section
+# 2.2](../docs/references.md#touvron-2023-b); PaLM: [Chowdhery et al., section
 # 2](../docs/references.md#chowdhery-2022)].
 #
 # ## Two questions, one catalogue
 #
 # Why can heads share keys at all? Because what a head looks for is decided by its *query*. Take the
-# sentence of this book, and let all words be keys and values as they are. Two heads ask: one asks
-# for animals, the other for qualities. The queries are made by hand.
+# sentence of this book, and let all words be keys and values as they are. Two heads ask, one for
+# animals, the other for qualities. Each row of `questions` is one head's query, made by hand.
 
 # %%
 import torch
@@ -100,26 +101,28 @@ one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 # values. A head of keys together with its head of values is called a **KV head**.
 #
 # What is given up? Each KV head sees the tokens through its own matrices $W_K$ and $W_V$, and d
-# features come out. With h KV heads, scores can depend on h · d features of a token, and as many
-# are carried home; with one KV head, on d of them. The toy example does not show that, because its
-# keys hold all features; the next section counts it.
+# features come out. With h KV heads, the heads together can compare h · d features of a token, and
+# bring home as many in their values. With one KV head, all heads compare the same d features, and
+# bring home the same d. The toy example does not show that, because its keys hold all features; the
+# next section counts it.
 #
 # ## Groups
 #
-# There is a middle way between one KV head for all and one for each head. With **grouped-query
+# There is a middle way. With **grouped-query
 # attention**, g KV heads serve h heads of queries, and each serves a **group** of h / g neighbours
 # [[Ainslie et al.](../docs/references.md#ainslie-2023)]. With g = h every group is a single head,
 # and this is multi-head attention as before. With g = 1 it is multi-query attention.
 #
 # In the package this is a subclass of [the final class](07_multihead_attention.ipynb). Its $W_K$
-# and $W_V$ have g · d rows instead of h · d, and before the heads attend, each KV head is repeated
-# for its group. Here is what the class changes; everything else is inherited. Read `repeat_heads`
-# first, and then the last lines of `attend`. Calls that do not ask for the weights take a shortcut,
-# in its first lines; the function that they call, `_fused_for_speed`, is in the fold below, with
-# the constructor. `_project` differs from the final class in the number of rows alone.
+# and $W_V$, stored transposed as in `nn.Linear`, have g · d rows instead of h · d, and before the
+# heads attend, each KV head is repeated for its group. Here is what the class changes; everything
+# else is inherited. Read `repeat_heads` first, and then the last lines of `attend`. Its first lines
+# are a shortcut for calls that do not ask for the weights; the function behind it,
+# `_fused_for_speed`, is in the fold below, with the constructor. `_project` splits the packed
+# matrix unevenly, because $W_K$ and $W_V$ have fewer rows, and always makes three products.
 
 # %%
-from annotated_attention.modern import GroupedQueryAttention, group_heads, repeat_heads
+from annotated_attention.modern import GroupedQueryAttention, repeat_heads
 
 CHANGED = (GroupedQueryAttention.attend, GroupedQueryAttention._project)
 display.annotated(repeat_heads, *CHANGED, sections=False)
@@ -152,8 +155,8 @@ for g in (6, 3, 2, 1):
 # %% [markdown]
 # With six KV heads the count is that of the final class, $4e^2 + 4e$. With one, $W_K$ and $W_V$
 # have four rows each, and 1,400 of 2,400 parameters are left. The last column is the rank of $W_K$,
-# the number of independent features of a token that reach the keys. If two tokens differ in nothing
-# else, no head can tell them apart.
+# the number of independent features of a token that reach the keys. Two tokens that agree in these
+# features have the same key, so every head scores them alike, however much else differs.
 
 # %% [markdown]
 # <!-- deeper: The rest of the class -->
@@ -175,8 +178,9 @@ display.annotated(GroupedQueryAttention.__init__, grouped._fused_for_speed, sect
 # ### The same as PyTorch
 #
 # PyTorch's function has groups, too, as an argument: `enable_gqa=True`. Outputs and gradients must
-# be equal, for any number of KV heads, with the weights and without. With six KV heads, the
-# parameters must be those of the final class, and so must the result.
+# be equal, for any number of KV heads, with the weights and without; the gradients are those of two
+# inputs and four parameters. With six KV heads, the parameters must be those of the final class, and
+# so must the result.
 
 # %%
 from annotated_attention import merge_heads, split_heads
@@ -192,10 +196,10 @@ def by_pytorch(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """
     shared = module.num_kv_heads * module.head_dim
     rows = [WIDTH, shared, shared]
-    weights, biases = module.in_proj_weight.split(rows), module.in_proj_bias.split(rows)
+    matrices, biases = module.in_proj_weight.split(rows), module.in_proj_bias.split(rows)
     split = [
-        split_heads(F.linear(each, weight, bias), weight.size(0) // module.head_dim)
-        for each, weight, bias in zip((x, y, y), weights, biases)
+        split_heads(F.linear(each, matrix, bias), matrix.size(0) // module.head_dim)
+        for each, matrix, bias in zip((x, y, y), matrices, biases)
     ]
     heads = F.scaled_dot_product_attention(*split, enable_gqa=True)  # (b, h, n, d)
     return module.out_proj(merge_heads(heads))                       # (b, n, e)
@@ -213,11 +217,11 @@ for g in (6, 3, 2, 1):
         output, _ = module(x, y, y, need_weights=need_weights)
         torch.testing.assert_close(output, expected)
         torch.testing.assert_close(one.gradients(output, inputs), gradients)
-    print(f"{g} KV heads: equal, with {len(gradients)} gradients")
+    print(f"g = {g}: equal, with {len(gradients)} gradients")
 single, final = made(GroupedQueryAttention, 6), made(MultiheadAttention)
 torch.testing.assert_close(dict(single.state_dict()), dict(final.state_dict()))
 torch.testing.assert_close(single(x, y, y), final(x, y, y))
-print("6 KV heads: the final class")
+print("g = 6: the final class")
 
 # %% [markdown]
 # ## Which heads share
@@ -233,11 +237,13 @@ print("repeat:           ", *numbered.repeat(1, 3, 1, 1).flatten().tolist())
 
 # %% [markdown]
 # > **Pitfall.** `repeat` lays out the whole row of KV heads again and again, like tiles. Heads 1
-# > and 4 get a different KV head than with `repeat_interleave`. A model that is *trained* with
-# > tiles works, because its queries learn which KV head they get. But with weights that were
-# > trained the other way, two heads of six read the wrong catalogue. It happens to experts: the
-# > ONNX standard, in which models are exchanged, first defined its operator for attention with
-# > tiles [[ONNX](../docs/references.md#onnx-gqa)].
+# > and 4, counted from 0, get a different KV head than with `repeat_interleave`. A model that is
+# > *trained* with tiles works, because its queries learn which KV head they get. But with weights
+# > that were trained the other way, two heads of six read the wrong catalogue. It happens to
+# > experts: the ONNX standard, in which models are exchanged, first defined its operator for
+# > attention with tiles [[ONNX](../docs/references.md#onnx-gqa)].
+#
+# The package keeps this mistake as a class of its own. Give it the parameters of the right class:
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -276,15 +282,15 @@ assert served(wrong, 0, x, y) == [0, 2, 4]
 
 # %% [markdown]
 # In the right version each KV head serves three neighbours; in the tiled one it serves every second
-# head. The test needs the weights of each head, which the module returns, and the name and the
-# order of one parameter.
-#
-# The figure shows all the ways to share, each drawn from a module with four heads, made in this
-# run: a line means that a head of queries reacts to what is kept. The last way, **latent
-# attention**, comes [below](#a-summary-instead-of-a-catalogue); what is dotted there is made when
-# it is needed, and not kept.
+# head.
 
-# %% jupyter={"source_hidden": true}
+# %% [markdown]
+# <!-- deeper: How the next figure is drawn -->
+# ### Going deeper: How the next figure is drawn
+#
+# A head of queries reacts to a kept head where the gradient is not zero.
+
+# %%
 from matplotlib.patches import Circle, Rectangle
 
 from annotated_attention.modern import LatentAttention
@@ -297,7 +303,7 @@ def reactions(outputs: Tensor, kept: Tensor) -> Tensor:
     return torch.stack([each.abs().sum((0, 2, 3)) > 0 for each in found])
 
 
-# %% jupyter={"source_hidden": true}
+# %%
 PLAIN = {"blocked": None, "bias": None, "need_weights": True}
 
 
@@ -315,7 +321,7 @@ def kept_by(module: nn.Module) -> tuple[Tensor, int]:
     return reactions(heads, k), 2 * k.size(1) * k.size(3)
 
 
-# %% jupyter={"source_hidden": true}
+# %%
 def put(ax, x: float, y: float, said: str, letter: str, round=False, linestyle="-") -> None:
     """Draw a word in a circle or a box."""
     colour = display.COLOURS[letter]
@@ -327,7 +333,7 @@ def put(ax, x: float, y: float, said: str, letter: str, round=False, linestyle="
     ax.text(x, y, said, ha="center", va="center", color=colour, fontsize=13)
 
 
-# %% jupyter={"source_hidden": true}
+# %%
 def draw_way(ax, name: str, table: Tensor, numbers: int) -> str:
     """Draw one way to share, and say it in words."""
     (h, g), top = table.shape, 2.6
@@ -346,6 +352,15 @@ def draw_way(ax, name: str, table: Tensor, numbers: int) -> str:
     groups = [table[:, j].nonzero().flatten().tolist() for j in range(g)]
     return f"{name}: {groups} share, {numbers} numbers kept a token"
 
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# The figure shows all four designs, each drawn from a real module with four heads. A line means that
+# a head of queries reacts to what is kept. The last design, **latent attention**, comes
+# [below](#a-summary-instead-of-a-catalogue); what is dotted there is made when it is needed, and not
+# kept.
 
 # %% jupyter={"source_hidden": true}
 ways = {
@@ -368,15 +383,14 @@ display.finish(
 )
 
 # %% [markdown]
-# Four heads of width 6 keep 48 numbers for each token, a key and a value in each head. Two groups
-# keep half of that, and one KV head a quarter. The latent of the last picture has 8 numbers, and 2
-# more are kept beside it for positions.
+# Four heads of width 6 keep 48 numbers for each token, a key and a value in each head. The latent
+# has 8 numbers, and 2 more are kept beside it for positions (8 and 2 are chosen freely).
 #
 # ## What a cache keeps
 #
 # `attend` receives keys and values before they are repeated, and so does a cache. So grouped heads
-# and the cache of the last chapter combine in a class without any code of its own. It reads seven
-# tokens in chunks, and the result must be the same as for all of them at once.
+# and the cache of the last chapter combine in a class without any code of its own. It reads two
+# samples of seven tokens in chunks, and the result must be the same as for all tokens at once.
 
 # %%
 from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
@@ -393,9 +407,11 @@ for g in (6, 3, 2, 1):
     chunks = [module(part, cache)[0] for part in tokens.split([4, 2, 1], dim=1)]
     torch.testing.assert_close(torch.cat(chunks, 1), whole)
     assert cache.numel() == cache_numbers(7, g * 4, b=2)
-    print(f"{g} KV heads: equal, {cache.numel()} numbers kept")
+    print(f"g = {g}: equal, {cache.numel()} numbers kept")
 
 # %% [markdown]
+# With six KV heads that is 2 samples × 7 tokens × 48 numbers.
+#
 # Does sharing also save arithmetic? Let PyTorch count the FLOPs of one new token behind 1,000
 # others, at e = 512 with 8 heads of queries and 8, 4, 2 or 1 KV heads. Which parts get smaller: the
 # projections, the scores with the mix, or both?
@@ -403,8 +419,7 @@ for g in (6, 3, 2, 1):
 # <details><summary>What do you expect?</summary>
 #
 # The projections alone. Each head of queries still compares its own query with every key and mixes
-# every value, so scores and mix stay as they are. The other thing that shrinks is what has to be
-# kept and read.
+# every value, so scores and mix stay as they are.
 #
 # </details>
 
@@ -425,18 +440,24 @@ for g in (8, 4, 2, 1):
     print(f"{g:2} {projections:12,} {scores:12,} {cache.numel():10,}")
 
 # %% [markdown]
-# Scores and mix stay at 2,050,048 FLOPs, while the numbers that are kept become eight times fewer.
-# (So do those that are read, in the fused kernel; the path with weights repeats the keys in memory
-# first.) The two asserted formulas are those of [Counting](12_counting.ipynb); the one of the
-# projections is also given the width of the KV heads, as `shared`.
+# Scores and mix stay at 2,050,048 FLOPs, while the cache shrinks to an eighth. The fused kernel
+# also reads eight times fewer numbers; the path with weights, which the cell takes, first repeats
+# the keys in memory. The two asserted formulas are those of [Counting](12_counting.ipynb).
 #
 # ## Fewer keys for a trained model
 #
 # Training a large model anew is expensive. Can a trained one be made to share? Ainslie et al.
 # average: the new $W_K$ of a group is the mean of the old ones, row by row, and $W_V$ likewise.
-# `group_heads` does that for one module. Then they train on, with one twentieth of the steps of the
-# first training.
-#
+# Then they continue the training, with one twentieth of the steps of the first. In the package,
+# `group_heads` averages the heads of one module. At its core, `unflatten` cuts the rows into groups
+# of heads, and `mean(1)` averages the heads of each group:
+
+# %%
+from annotated_attention.modern import group_heads
+
+display.annotated(grouped._average, sections=False)
+
+# %% [markdown]
 # Try it on a model that you know: the copier of [Training](10_training.ipynb), two layers of
 # attention that continue a text which repeats itself. Here it has four heads in each layer.
 
@@ -496,17 +517,18 @@ curves = {g: retrain(share_keys(copier, g)) for g in (2, 1)}
 # %%
 print("steps     ", *(f"{step:>5}" for step in CHECKED))
 for g, accuracy in curves.items():
-    print(f"{g} KV heads", *(f"{accuracy[step]:.3f}" for step in CHECKED))
+    print(f"g = {g}     ", *(f"{accuracy[step]:.3f}" for step in CHECKED))
 
 # %% [markdown]
 # Averaging alone leaves an accuracy of 0.37 with two KV heads, and of 0.10 with one. Fifteen steps
 # later, which is one twentieth of the first training, two KV heads are close to where four were. A
 # single one takes longer, and comes close, too.
 #
-# One run may be luck. So `make seeds` has done the same from five seeds, and in three other ways:
-# **first** keeps the first head of each group and drops the others, **new** draws $W_K$ and $W_V$
-# anew, and **from scratch** trains a model with shared keys from the beginning, for 300 steps. The
-# cell prints the lowest and the highest accuracy of the five.
+# One run may be luck. So `make seeds` repeated the experiment with five seeds, and also
+# tried three other ways to start: **first** keeps the first head of each group and drops the
+# others, **new** draws $W_K$ and $W_V$ anew, and **from scratch** trains a model with shared keys
+# from the beginning, for 300 steps. The cell prints the lowest and the highest accuracy of the
+# five.
 
 # %%
 import json
@@ -515,7 +537,7 @@ from importlib import resources
 data = resources.files("annotated_attention").joinpath("data/groups.json")
 runs = json.loads(data.read_text())["runs"]
 for g in (2, 1):
-    print(f"{g} KV heads   0 steps        15        75")
+    print(f"g = {g}        0 steps        15        75")
     for origin in ("averaged", "first", "new", "from scratch"):
         rows = [x for x in runs if (x["KV heads"], x["origin"]) == (g, origin)]
         steps = [step for step in ("0", "15", "75", "300") if step in rows[0]]
@@ -525,25 +547,27 @@ for g in (2, 1):
         print(f"{origin:10}{after}", *spans)
 
 # %% [markdown]
-# Three things stand out. After 75 steps, new keys and values are still far behind averaged ones, so
-# the old ones are worth a lot, even averaged. Keeping the first heads is sometimes better at once
+# Three things stand out. New keys and values start at 0.04, what guessing one of 26 letters gives,
+# and after 75 steps they are still far behind averaged ones. So the old ones are worth a lot, even
+# averaged. Keeping the first heads is sometimes better at once
 # and sometimes much worse; averages depend less on luck. And models that shared from the beginning
 # get nearly everything right, too. On this small task, four catalogues were more than was needed.
 # Ainslie et al. found the mean best on a large model, then the first head, then new ones.
 #
 # ## A summary instead of a catalogue
 #
-# Heads of a group share their keys, whether they would like to or not. **Latent attention** gives
-# every head keys and values of its own, but does not keep them [[DeepSeek-AI 2024, section
-# 2.1](../docs/references.md#deepseek-2024)]. What it keeps of each token is one short vector of
-# width c, the **latent**, which is made by a matrix that narrows: $\ell = x\,W_{\text{down}}$
-# (`kv_down` in the code, where a norm follows, `kv_norm`). From it, two matrices make the keys and
-# values of all heads. In the library, the readers keep one page of notes for each book, and
-# everybody makes a catalogue from the notes when it is needed.
+# Heads of a group must share their keys, even where separate keys would serve them better. **Latent
+# attention** gives every head keys and values of its own, but does not keep them [[DeepSeek-AI
+# 2024, section 2.1](../docs/references.md#deepseek-2024)]. What it keeps of each token is one short
+# vector of width c, the **latent**, which is made by a matrix that narrows: $\ell =
+# x\,W_{\text{down}}$ (`kv_down` in the code, where a norm follows, `kv_norm`). From it, two
+# matrices make the keys and values of all heads. In the library, the readers keep a one-page
+# summary of each book, and everybody makes a catalogue from the summaries when it is needed.
 #
 # Read two methods of the package's class: what is kept, and the plain way to use it. The latent
 # gets an axis for heads, as if it were one KV head, so that a cache takes it. A second part,
-# `k_turned`, has to do with positions, and is explained [below](#why-positions-stand-apart).
+# `k_turned`, r numbers wide, has to do with positions, and is explained
+# [below](#why-positions-stand-apart).
 
 # %%
 display.annotated(LatentAttention.compress, LatentAttention.attend_plainly, sections=False)
@@ -571,17 +595,18 @@ display.annotated(LatentAttention.attend_absorbed, sections=False)
 
 # %%
 torch.manual_seed(8)
-latent = LatentAttention(24, 6, 8, 2, batch_first=True, dtype=torch.float64)
+sizes = {"latent_dim": 8, "rotary_dim": 2}  # c and r
+latent = LatentAttention(24, 6, **sizes, batch_first=True, dtype=torch.float64)
 tokens = torch.randn(2, 7, 24, dtype=torch.float64, requires_grad=True)  # (2, 7, 24)
 inputs = [tokens, *latent.parameters()]
-made_keys, absorbed = (latent(tokens, absorb=absorb)[0] for absorb in (False, True))
-torch.testing.assert_close(absorbed, made_keys)
-expected = one.gradients(made_keys, inputs)
+plain, absorbed = (latent(tokens, absorb=absorb)[0] for absorb in (False, True))
+torch.testing.assert_close(absorbed, plain)
+expected = one.gradients(plain, inputs)
 torch.testing.assert_close(one.gradients(absorbed, inputs), expected)
 
 cache = KVCache()
 chunks = [latent(part, cache, absorb=True)[0] for part in tokens.split([4, 2, 1], dim=1)]
-torch.testing.assert_close(torch.cat(chunks, 1), made_keys)
+torch.testing.assert_close(torch.cat(chunks, 1), plain)
 print(f"equal, with {len(inputs)} gradients, and in chunks")
 print(f"kept of {2 * 7} tokens: {cache.numel()} numbers")
 
@@ -606,16 +631,21 @@ plain, absorbed = q @ keys.mT, q @ up @ latents.mT               # (3, 3), (3, 3
 torch.testing.assert_close(plain, absorbed)
 print("without rotation: equal")
 print(f"with rotation: off by up to {(scores - by_latents).abs().max():.1f}")
+print(f"the scores: up to {scores.abs().max():.1f} in size")
 
 # %% [markdown]
-# A rotation stands between the query and $U$: for a distance of $t$ the score is $q\,R_t\,U^\top
-# \ell^\top$. The matrix that could be absorbed is $R_t\,U^\top$, another one for each distance. And
-# keeping the rotated keys themselves would cost the memory that latents are to save. So DeepSeek
-# leaves the keys made from latents unrotated, and puts positions into a second, short key of width
-# r, which *all heads share*. It is rotated and kept beside the latent: that is `k_turned`. Each
-# head makes a second, short query as well, `q_turned`. Both are appended to the others, so that the
-# dot product is the sum of two scores, one by content and one by position, and the scale becomes $1
-# / \sqrt{d + r}$.
+# The error exceeds every score. Rotating the query by its place and the key by its own is the
+# same as one rotation $R_t$ by the distance $t$ between them ([Positions](18_positions.ipynb)). It
+# stands between $q$ and $U^\top$: the score is $q\,R_t\,U^\top \ell^\top$. The matrix that could be
+# absorbed is $R_t\,U^\top$, another one for each distance. And keeping the rotated keys themselves
+# would cost the memory that latents are to save.
+#
+# So DeepSeek leaves the keys made from latents unrotated, and adds a second, short key of width r,
+# made from the token beside the latent (`kv_down` gives c + r numbers) and shared by *all heads*.
+# Only this key is rotated, and kept so: that is `k_turned`. Each head makes a second, short query as
+# well, `q_turned`. Both are appended to the others. So the dot product is the sum of two scores: one
+# from the latents, without positions, and one that also knows the distance. The scale becomes
+# $1 / \sqrt{d + r}$.
 #
 # ### What it saves
 #
@@ -638,8 +668,9 @@ for name, layers in {"DeepSeek-V2": 60, "DeepSeek-V3": 61}.items():
 # Llama 3 8B in the first table, and one seventieth of what keys and values for every head would take
 # [[DeepSeek-AI 2024, section 4.2](../docs/references.md#deepseek-2024-b)].
 #
-# Which form is cheaper to compute? The cell counts the FLOPs of one layer of DeepSeek-V3, once for
-# one new token behind 4,095 that are kept, and once for 4,096 tokens at once.
+# Which form is cheaper to compute? The cell computes the FLOPs of the attention in one layer of
+# DeepSeek-V3, whose tokens are 7,168 wide and whose queries are compressed to 1,536 numbers: once
+# for one new token behind 4,095 that are kept, and once for 4,096 tokens at once.
 
 # %%
 SIZES = {"h": 128, "c": 512, "r": 64, "d": 128, "queries": 1536}
@@ -651,7 +682,7 @@ for m, n in ((4096, 1), (4096, 4096)):
 # %% [markdown]
 # Writing one token, the plain form makes keys and values of all 4,096 tokens, and the absorbed one
 # takes about ninety times less. Reading many tokens at once, every key is used by thousands of
-# queries, so making it once pays, and the plain form is cheaper. That is why the class has both.
+# queries, so making it once pays, and the plain form is cheaper.
 
 # %% [markdown]
 # <!-- deeper: The whole class -->
@@ -659,10 +690,11 @@ for m, n in ((4096, 1), (4096, 4096)):
 #
 # As in DeepSeek's models, the latents pass through a norm (`kv_norm`), which divides each of them
 # by its size, before they are kept. Queries may be compressed, too, which saves parameters and
-# nothing in a cache.
+# nothing in a cache. `_attend` passes on the scale.
 
 # %%
-display.annotated(LatentAttention.forward, LatentAttention.queries, sections=False)
+STEPS = (LatentAttention.queries, LatentAttention._attend)
+display.annotated(LatentAttention.forward, *STEPS, sections=False)
 
 # %%
 display.annotated(LatentAttention.__init__, sections=False)
@@ -817,7 +849,7 @@ exercises.fewer_keys.check_without_copy(without_copy)
 # > output = F.scaled_dot_product_attention(q, k, v)  # or k, v as they are, with enable_gqa=True
 # > ```
 # >
-# > Sharing saves memory and reading, and no arithmetic of the scores. Averaged heads need some
+# > Sharing saves memory and reading, but no arithmetic in the scores. Averaged heads need some
 # > training before they work. Positions stand apart from latents, because a rotation cannot be
 # > absorbed.
 #

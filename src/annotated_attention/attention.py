@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.jit import is_tracing  # type: ignore[attr-defined]
 
 from annotated_attention.masks import block_future, masks_as_bias, merge_masks
 
@@ -79,10 +80,10 @@ def scaled_dot_product_attention(
     # The products below are faster on tensors that lie in one piece.
     query, key, value = _contiguous_for_speed(query, key, value)
     # Lines one and two also have a quick form, with the same result. It cannot take a score from
-    # the caller. It is also left out while PyTorch records the call, to compile or trace it:
-    # without gradients the quick form overwrites the scores, and what is recorded without them may
-    # later run with them. Where it is left out or cannot run, ``weights`` is None.
-    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    # the caller. It is also left out while PyTorch records the call (to compile or trace it). A
+    # call recorded without gradients may later be run with gradients, and then the scores must not
+    # be overwritten. Where the quick form is left out or cannot run, ``weights`` is None.
+    recorded = torch.compiler.is_compiling() or is_tracing()
     quick = score is None and not recorded
     weights = _weights_for_speed(query, key, scale, blocked, bias) if quick else None
     if weights is None:
@@ -223,7 +224,8 @@ def _weights_for_speed(
 
 def _softmax_in_place(scores: Tensor, fully_masked: Tensor | None) -> Tensor:
     """Write the weights over the scores; zero where a fully masked row sees key 0."""
-    # Autocast, PyTorch's mixed precision, has the softmax return another dtype.
+    # Under autocast, where PyTorch computes partly in a shorter number format, the softmax returns
+    # another dtype.
     other = torch.is_autocast_enabled(scores.device.type)
     weights = scores.softmax(-1) if other else torch.softmax(scores, -1, out=scores)
     if fully_masked is not None:

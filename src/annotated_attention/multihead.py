@@ -138,7 +138,8 @@ class MultiheadAttention(nn.Module):
             self.register_parameter(name, None if empty is None else nn.Parameter(empty))
 
         # One packed matrix where the widths allow it, as in PyTorch's class. The packing matters:
-        # Xavier's initial values depend on the shape, and one product can make q, k and v.
+        # PyTorch's initialisation (Xavier's) draws values whose spread depends on the shape, and
+        # one product can make q, k and v.
         e, packed = embed_dim, kdim == vdim == embed_dim
         create("in_proj_weight", packed, 3 * e, e)  # W_Q, W_K and W_V, one below the other
         create("q_proj_weight", not packed, e, e)
@@ -301,8 +302,9 @@ class MultiheadAttention(nn.Module):
             >>> CosineAttention(24, 4)(x, x, x)[1].shape
             torch.Size([2, 5, 5])
         """
-        # Only an overridden score, in a subclass or on the module itself, is passed on; the kernel
-        # would compute another one. Otherwise ``score`` is not called, and the kernel may be used.
+        # If ``score`` was replaced, in a subclass or by assigning ``module.score = ...``, it is
+        # passed on, because the fused kernel would use its own. If not, ``score`` is not called,
+        # and the kernel may be used.
         overridden = "score" in self.__dict__ or type(self).score is not MultiheadAttention.score
         return scaled_dot_product_attention(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights,
@@ -322,18 +324,18 @@ class MultiheadAttention(nn.Module):
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Make queries, keys and values, in the layout that was given."""
-        # The bias of the three projections. Under autocast, PyTorch's mixed precision, parameters
-        # and inputs may differ in dtype.
+        # The bias of the three projections. Under autocast, where PyTorch computes partly in a
+        # shorter number format, parameters and inputs may differ in dtype.
         bias = None if self.in_proj_bias is None else self.in_proj_bias.to(query.dtype)
         # One packed matrix holds W_Q, W_K and W_V. Three separate ones exist only where the widths
         # of queries, keys and values differ.
-        weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        matrices: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:
             if query is key is value:  # one product instead of three
                 return F.linear(query, self.in_proj_weight, bias).chunk(3, -1)
-            weights = self.in_proj_weight.chunk(3)
+            matrices = self.in_proj_weight.chunk(3)
         biases: Any = (None, None, None) if bias is None else bias.chunk(3)
-        return tuple(map(F.linear, (query, key, value), weights, biases))
+        return tuple(map(F.linear, (query, key, value), matrices, biases))
 
     def _merge(
         self, attn_mask: Tensor | None, key_padding_mask: Tensor | None,

@@ -132,13 +132,13 @@ class GroupedQueryAttention(MultiheadAttention):
         # W_Q has e rows. W_K and W_V have d rows for each head of keys and values.
         kv = self.num_kv_heads * self.head_dim
         widths = (self.embed_dim, kv, kv)
-        weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        matrices: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:
-            weights = self.in_proj_weight.split(widths)
+            matrices = self.in_proj_weight.split(widths)
         biases: Any = (None, None, None)
         if self.in_proj_bias is not None:
             biases = self.in_proj_bias.to(query.dtype).split(widths)
-        return tuple(map(F.linear, (query, key, value), weights, biases))
+        return tuple(map(F.linear, (query, key, value), matrices, biases))
 
 
 def group_heads(module: MultiheadAttention, num_kv_heads: int) -> GroupedQueryAttention:
