@@ -74,18 +74,22 @@ def book(tmp_path_factory):
     # A lock that looks newer than .venv would have this checkout installed there, in place of ours.
     os.utime(root / "requirements.lock", (0, 0))
     (root / "docs" / "index.md").write_text("# Start\n\n<!-- chapters -->\n")
-    for name in ("notation.md", "references.md", "glossary.md", "symptoms.md"):
+    pages = ("notation.md", "references.md", "glossary.md", "symptoms.md", "contributing.md")
+    for name in pages:
         (root / "docs" / name).write_text(f"# {name}\n\nText.\n")
-    for page in (root / "docs" / "package").glob("*.md"):  # these chapters are not there
-        page.write_text(
-            re.sub(r"\]\(../../notebooks/\w+.ipynb\)", "](../notation.md)", page.read_text())
-        )
+    for page in (root / "docs" / "package").glob("*.md"):
+        if page.name != "masks.md":  # one page with docstrings is enough, and these take long
+            page.unlink()
+        else:  # these chapters are not there
+            links = re.compile(r"\]\((../../notebooks/\w+.ipynb|\w+.md)(#[\w.-]+)?\)")
+            page.write_text(links.sub("](../notation.md)", page.read_text()))
     (root / "notebooks").mkdir()
     shutil.copy2(scripts.CHAPTERS / "jupytext.toml", root / "notebooks")
     for name, text in SCRIPTS.items():
         (root / "notebooks" / f"{name}.py").write_text(text)
     config = (root / "mkdocs.yml").read_text().partition("  parts:\n")[0]
     config = config.replace("  - Cheat sheet: notebooks/cheat_sheet.ipynb\n", "")
+    config = re.sub(r" +- .*: package/(?!masks).*\n", "", config)
     (root / "mkdocs.yml").write_text(
         f"{config}  parts:\n    - title: Part\n      chapters:{PARTS}\n"
     )
