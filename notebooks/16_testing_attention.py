@@ -5,8 +5,8 @@
 #
 # Somebody hands you an attention module. Its shapes are right and its loss falls, but that was true
 # of many mistakes in this book, too. There are three ways to test it. Some properties hold for
-# **every** right attention, and calling the module shows them. Some mistakes show only inside, while
-# it runs. A few show only beside an implementation that you trust.
+# **every** right attention, and calling the module shows them. Some mistakes show only inside,
+# while it runs. A few show only beside an implementation that you trust.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -19,8 +19,7 @@ display.chapter_map(
 # ## The patients
 #
 # The package collects mistakes in `mistakes`. Each is the right class with one thing changed, and
-# has a short name, such as `no-scale`. The right module and these versions are the patients of this
-# chapter.
+# has a short name, such as `no-scale`. These are the patients of this chapter.
 
 # %%
 import torch
@@ -82,9 +81,9 @@ def show(probe, *codes: str) -> None:
 # ### Leakage: what does it react to?
 #
 # A blocked token must have no influence at all. The gradient tells, because a weight of zero passes
-# zero on. The probe pads the first sentence and measures how its words react to the padding. A plain
-# sum of the outputs gives every number the same factor, so two opposite reactions could add to 0.
-# The cosine gives each number a factor of its own.
+# zero on. The probe pads the first sentence and measures how its words react to the padding. In a
+# plain sum of the outputs, two opposite reactions could add to 0; the cosine gives each number a
+# factor of its own.
 
 
 # %%
@@ -108,8 +107,8 @@ show(leakage, "padding-mask-on-queries", "mask-ignored", "mask-after-softmax")
 #
 # ### Prefix: the past does not change
 #
-# If the future is hidden, the results for the first words must not change when the sentence goes on.
-# This finds what leaks from the future, and something that no gradient shows.
+# If the future is hidden, the results for the first words must not change when the sentence goes
+# on. This finds what leaks from the future, and something that no gradient shows.
 
 
 # %%
@@ -124,8 +123,8 @@ show(prefix, "causal-off-by-one", "scale-by-length", "split-and-merge-without-tr
 
 # %% [markdown]
 # `scale-by-length` divides by the root of the *length*. No number of the future enters, only how
-# many there are, so the gradient sees no leak. `split-and-merge-without-transpose` cuts the row
-# of all features into h equal parts, and where it cuts depends on the length, too.
+# many there are, so the gradient sees no leak. `split-and-merge-without-transpose` cuts the row of
+# all features into h equal parts, and where it cuts depends on the length, too.
 #
 # ### Permutation: the order says nothing
 #
@@ -149,9 +148,9 @@ show(permutation, "causal-unasked", "merge-without-transpose")
 #
 # ### Convexity: the weights sum to one
 #
-# Weights that are positive and sum to one make a result that lies *between* the values: a **convex**
-# combination. Seven equal tokens have seven equal values, so the result must be that of one token.
-# This tests the sum, not the sign.
+# Weights that are positive and sum to one make a result that lies *between* the values: a
+# **convex** combination. Seven equal tokens have seven equal values, so the result must be that of
+# one token. This tests the sum, not the sign.
 
 
 # %%
@@ -253,8 +252,7 @@ unfound = [code for code, names in found_by.items() if not names]
 print(f"none of the four: {len(unfound)} of {len(LISTED)} mistakes")
 
 # %% [markdown]
-# Each probe finds a mistake that no other finds, so none can be left out. The last line counts the
-# mistakes that pass all four.
+# Each probe finds a mistake that no other finds, so none can be left out.
 #
 # ### A mistake has a fingerprint
 #
@@ -298,9 +296,9 @@ display.finish(drawing, name="fingerprints", alt="; ".join(
 ), caption="Blue: a token reacts to itself or the past. ×: it reacts to the future.")
 
 # %% [markdown]
-# The pattern of the wrong merge repeats after every third row. Each of its rows holds 4 neighbouring
-# tokens of *one* head, so three rows fill up with the 12 tokens of the first head, the next three
-# with the second. In the third panel there is one diagonal too many: somebody wrote
+# The pattern of the wrong merge repeats after every third row. Each of its rows holds 4
+# neighbouring tokens of *one* head, so three rows fill up with the 12 tokens of the first head, the
+# next three with the second. In the third panel there is one diagonal too many: somebody wrote
 # `triu(diagonal=2)`.
 #
 # ## The doctor
@@ -327,13 +325,11 @@ consult(nn.MultiheadAttention)
 
 # %% [markdown]
 # Nothing is wrong. A *convention* is a choice on which good implementations differ, and this class
-# has two: a fully masked row becomes NaN, and in training the returned weights are those after
-# dropout.
+# has two.
 #
 # *Agrees* means that the doctor copied the parameters into a right version and got the same outputs
 # in nine *situations*, calls with different lengths and masks. *Not examined* lists what does not
-# apply here, such as the cache of part IV. The package's tests examine the designs of [Published
-# code](15_published_code.ipynb) in this way, too.
+# apply here, such as the cache of part IV.
 #
 # ## What is seen by looking inside
 #
@@ -387,7 +383,8 @@ examine(Near(WIDTH, HEADS), **SIZES)
 #
 # ## What only a reference finds
 #
-# A **reference** is an implementation that you trust. Give it the patient's parameters, and compare.
+# A **reference** is an implementation that you trust. Give it the patient's parameters, and
+# compare.
 #
 # ### Parity: the same parameters, the same result
 #
@@ -418,20 +415,19 @@ print(textwrap.fill(", ".join(rest), 88, break_on_hyphens=False))
 
 # %% [markdown]
 # `no-scale` is a valid attention with sharper weights, and `keys-and-values-swapped` one whose two
-# matrices have each other's names: no property can object. The mistakes that even parity misses need
-# something else: a mask, half precision, dropout, a hook, or a look at the inputs afterwards.
+# matrices have each other's names: no property can object. The mistakes that even parity misses
+# need something else: a mask, half precision, dropout, a hook, or a look at the inputs afterwards.
 #
 # Given a `reference=`, `examine` does the same: it copies the patient's parameters into the
-# reference, by their names. Three versions of `Near` follow: with the right scale, with a scale of
-# 0.1<!-- setting -->, and with keys and values swapped. Which are called wrong without the
-# reference, and which with it?
+# reference, by their names. Take `Near` with the right scale, with a scale of 0.1<!-- setting -->,
+# and with keys and values swapped. Which are called wrong without the reference, and which with it?
 #
 # <details><summary>What do you expect?</summary>
 #
 # Without it, none. The scale above, 0.204, is exactly 1/√e, a known slip; 0.1<!-- setting --> is no
 # known one and may be meant, so it is a convention. Matrices that swap their names learn as well as
-# before. With the reference, the last two are wrong: parameters that were trained in the reference
-# would give other results in them.
+# before. With the reference, the last two are wrong: its trained parameters give other results in
+# them.
 #
 # </details>
 
@@ -459,14 +455,12 @@ for name, module in versions.items():
     print(f"{name:>8}:  alone {before.codes}  with the reference {after.codes[:1]}")
 
 # %% [markdown]
-# Alone, nothing is wrong with any of them. With the reference, the outputs of the last two differ.
+# Alone, nothing is wrong; with the reference, the outputs of the last two differ.
 #
-# ## Every mistake, every test
+# ## Every mistake
 #
 # Now the doctor examines every mistake of the list. It knows the names of these parameters, so it
-# brings its own reference, a right version; for `Near` it had none. For three of the mistakes, the
-# cell prints every test that reacts to the mistake but not to the right version. Then it lists the
-# mistakes that the reference alone finds.
+# brings its own reference; for `Near` it had none. The cell lists what only this comparison finds.
 
 # %%
 CAUSAL = ("causal-off-by-one", "causal-hides-itself")  # only kind "causal" asks about these
@@ -476,21 +470,17 @@ reports = {
 }
 assert all(code in report.codes for code, report in reports.items())
 usual = consult(MultiheadAttention).results
-failing = {
-    code: [x for x, said in report.results.items() if said not in ("fine", usual.get(x))]
-    for code, report in reports.items()
-}
-for code in ("mask-after-softmax", "scale-by-length", "softmax-over-heads"):
-    print(f"{code}: {', '.join(failing[code])}")
-compared = [code for code, tests in failing.items() if tests == ["reference"]]
-print(f"\nall {len(reports)} are found, {len(compared)} of them by the reference alone:")
+compared = [
+    code for code, report in reports.items()
+    if [x for x, said in report.results.items() if said not in ("fine", usual.get(x))]
+    == ["reference"]
+]
+print(f"all {len(reports)} are found, {len(compared)} of them by the reference alone:")
 print(textwrap.fill(", ".join(compared), 88, break_on_hyphens=False))
 
 # %% [markdown]
-# Some of these tests are probes under another name: *equal values* is convexity, and *blocked* is
-# leakage. *Alone* lets each token see only itself. Looking inside would show the four wrong scales,
-# too, as it did for `Near`. But where a reference has named the mistake, the doctor looks inside
-# only for the lines.
+# Looking inside would show the four scales among them, too, as it did for `Near`. But where the
+# reference has named a mistake, the doctor looks inside only for the lines.
 #
 # > **Pitfall.** Testing with friendly sizes. With one sample, one head or one token there is nothing
 # > to mix up. And where two sizes are equal, one may stand for the other: with 6 tokens and heads of
@@ -521,7 +511,7 @@ for name, (b, h, n) in situations.items():
 # test of `Near` as it was first, with its mistake.
 
 # %%
-from annotated_attention.doctor import assert_attention, examine_model
+from annotated_attention.doctor import assert_attention
 
 
 def test_attention() -> None:
@@ -536,23 +526,13 @@ print("\n".join(said.splitlines()[:4]))
 assert "scale-by-model-width" in said
 
 # %% [markdown]
-# The test fails with the line where the mistake shows. `examine_model` runs a whole model once, and
-# examines each attention in it with the arguments that the model gives it.
-
-# %%
-model = nn.Sequential(near(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), Near(WIDTH, HEADS))
-reports = examine_model(model, tokens(10, 5).float())
-for path, report in reports.items():
-    print(f"model[{path}]  {report.verdict}")
-assert [report.ok for report in reports.values()] == [True, False]
-
-# %% [markdown]
-# The path says which attention is wrong. In a shell, `attention-doctor file.py:Name --kind causal
-# --embed-dim 24 --num-heads 4` examines a class in a file. [In your
-# CI](../docs/package/doctor-in-ci.md) has the lines for a workflow, and
-# [Symptoms](../docs/symptoms.md) leads from what you see, such as NaN, to likely causes.
-
-# %% [markdown]
+# The test fails with the line where the mistake shows.
+# [`examine_model`](../docs/package/doctor.md#examine-inside-a-model) examines each attention inside
+# a whole model. In a shell, `attention-doctor file.py:Name --kind causal --embed-dim 24 --num-heads
+# 4` examines a class in a file. [In your CI](../docs/package/doctor-in-ci.md) has the lines for a
+# workflow, and [Symptoms](../docs/symptoms.md) leads from what you see, such as NaN, to likely
+# causes.
+#
 # ## Exercises
 #
 # ### Mend one number
@@ -596,9 +576,9 @@ exercises.testing_attention.check_scaled(Scaled)
 # %% [markdown]
 # ### Make the doctor content
 #
-# *Medium, 5 minutes.* This is a causal self-attention of the usual kind, with three mistakes. Run
-# the check: it asks the doctor, and shows the first finding with its line. Repair that, and ask
-# again. The line is where a mistake shows; the slip may stand above it.
+# *Medium, 5 minutes.* This is a usual causal self-attention with three mistakes. The check asks the
+# doctor and shows the first finding with its line. Repair that, and ask again. The line is where a
+# mistake shows; the slip may stand above it.
 
 
 # %% tags=["exercise"]
@@ -726,5 +706,5 @@ exercises.testing_attention.check_samples_touch(samples_touch)
 # > Properties find what breaks a rule. Looking inside finds a wrong scale, mask or axis, with its
 # > line. A scale that may be meant, and roles that swap their names, need a reference.
 #
-# One chapter is left for the class: [write it from memory](17_from_memory.ipynb), and let the doctor
-# read it.
+# One chapter is left for the class: [write it from memory](17_from_memory.ipynb), and let the
+# doctor read it.
