@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from annotated_attention import MultiheadAttention, block_future, chapters, published
 
 torch.manual_seed(0)
-one = chapters.load("01_one_head")
+one = chapters.load("01_one_head")  # for its `gradients`
 
 
 # %%
@@ -72,9 +72,10 @@ class Attention(nn.Module):
 
 
 # %% [markdown]
-# There is one sentence to remember: *project, split, score, scale, softmax, mix, merge, project.* Each word
-# stands for a call or two, and each has its typical mistake. The last column names the part of the
-# final class that does it, in [Multi-head attention](07_multihead_attention.ipynb).
+# (In `(b, h, ..., d)`, the dots are n for q, and m for k and v.) There is one sentence to remember:
+# *project, split, score, scale, softmax, mix, merge, project.* Each word stands for a call or two, and
+# each has its typical mistake. The last column names the part of the final class that does the same step,
+# in [Multi-head attention](07_multihead_attention.ipynb).
 #
 # | word | call | typical mistake | in the final class |
 # |---|---|---|---|
@@ -87,42 +88,44 @@ class Attention(nn.Module):
 # | project | `@ self.w_o` | declared and forgotten | `out_proj` |
 #
 # Is it right? Give the same matrices to `published.Shortest`, the shortest class of the long article in
-# [Published code](15_published_code.ipynb#packed-projection) (repaired; tokens first), and to the final
-# class. The final class stores each matrix transposed, as `nn.Linear` does, and `load_from` transposes it
-# back. Then compare outputs, weights and gradients.
+# [Published code](15_published_code.ipynb#packed-projection), with its mistake repaired, and to the final
+# class. `Shortest` takes tokens first, `(n, b, e)`. The final class stores each matrix transposed, as
+# `nn.Linear` does, and `load_from` transposes it back. Then compare outputs, weights and gradients.
 
 # %%
 b, n, m, h, d = 2, 3, 5, 4, 6
 e = h * d
 query = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)  # (b, n, e)
 key = torch.randn(b, m, e, dtype=torch.float64, requires_grad=True)    # (b, m, e)
+value = torch.randn(b, m, e, dtype=torch.float64, requires_grad=True)  # (b, m, e)
+inputs = (query, key, value)
 
 reference = MultiheadAttention(e, h, bias=False, batch_first=True, dtype=torch.float64)
 shortest = published.Shortest(e, h).double()
 shortest.load_from(reference)
 mine = Attention(e, h).double()
 mine.load_state_dict(shortest.state_dict())
-print("the same matrices in all three:", ", ".join(mine.state_dict()))
+print("copied:", ", ".join(mine.state_dict()))
 
 # %%
-first = (query.transpose(0, 1), key.transpose(0, 1), key.transpose(0, 1))
+first = (x.transpose(0, 1) for x in inputs)
 sequence_first, their_weights = shortest(*first)  # (n, b, e), (b, h, n, m)
 theirs = {"the shortest published": (sequence_first.transpose(0, 1), their_weights),
-          "the final class": reference(query, key, key, average_attn_weights=False)}
+          "the final class": reference(*inputs, average_attn_weights=False)}
 
-output, weights = mine(query, key, key)  # (b, n, e), (b, h, n, m)
-gradients = one.gradients(output, [query, key])
+output, weights = mine(*inputs)  # (b, n, e), (b, h, n, m)
+gradients = one.gradients(output, inputs)
 for name, (expected, their_weights) in theirs.items():
     torch.testing.assert_close((output, weights), (expected, their_weights))
-    torch.testing.assert_close(gradients, one.gradients(expected, [query, key]))
+    torch.testing.assert_close(gradients, one.gradients(expected, inputs))
     print(f"{name}: outputs, weights and gradients agree")
 
 # %% [markdown]
 # ## Can it take a mask?
 #
-# It takes one more argument and two lines. Say aloud what True means, before you are asked: here it means
-# *blocked*. The mask is `(b, n, m)` and the same for every head, so it gets an axis of size 1 where the
-# heads are.
+# Yes, with one more argument and two more lines. Say aloud what True means, before you are asked: here it
+# means *blocked*. The mask is `(b, n, m)` and the same for every head, so it gets an axis of size 1 where
+# the heads are.
 
 
 # %% jupyter={"source_hidden": true}
@@ -154,8 +157,8 @@ class WithMask(Attention):
 display.diff(Attention.forward, WithMask.forward)
 
 # %% [markdown]
-# Compare with the final class once more, with a causal mask and some further keys blocked. Then block
-# everything for one query.
+# Compare with the final class once more, with a causal mask (query i sees keys 0 to i) and some further keys
+# blocked. Then block everything for one query.
 
 # %%
 masked = WithMask(e, h).double()
@@ -163,23 +166,25 @@ masked.load_state_dict(mine.state_dict())
 blocked = block_future(n, m).expand(b, -1, -1) | (torch.rand(b, n, m) < 0.3)  # (b, n, m)
 blocked[..., 0] = False                      # no row fully masked yet
 for_heads = blocked.repeat_interleave(h, 0)  # (b * h, n, m)
-output, _ = masked(query, key, key, blocked)
-expected, _ = reference(query, key, key, attn_mask=for_heads)
+output, _ = masked(*inputs, blocked)
+expected, _ = reference(*inputs, attn_mask=for_heads)
 torch.testing.assert_close(output, expected)
+torch.testing.assert_close(one.gradients(output, inputs), one.gradients(expected, inputs))
 
 blocked[0, 1] = True
-empty = masked(query, key, key, blocked)[0][0, 1, :3].tolist()
+empty = masked(*inputs, blocked)[0][0, 1, :3].tolist()
 print("agrees with the final class; a fully masked query:", empty)
 
 # %% [markdown]
 # > **Pitfall.** A fully masked row is NaN here. Say so before you are asked. The final class gives zeros:
-# > [Masks](06_masks.ipynb#fully-masked-rows) shows how, in one line before the softmax and one after.
+# > the chapter [Masks](06_masks.ipynb#fully-masked-rows) shows how, in one line before the softmax and one after.
 #
 # ## What does it cost?
 #
-# With n = m the four projections take $8bne^2$ operations, and scores and mixing take $4bn^2e$. So the cost
-# grows with the square of the length, and at short lengths the projections are the larger part. The two
-# break even at n = 2e. [Counting](12_counting.ipynb) derives the formulas.
+# With n = m the four projections take $8bne^2$ operations, two for each multiply-add, and scores and
+# mixing take $4bn^2e$. So the cost grows with the square of the length, and at short lengths the
+# projections are the larger part. The two break even at n = 2e. [Counting](12_counting.ipynb) derives the
+# formulas.
 #
 # Now go from 4 heads to 16, at the same width. Are there more operations, fewer, or as many as before?
 #
@@ -212,8 +217,8 @@ print("parameters:", 4 * e**2, "each time")
 #
 # ## Why √d?
 #
-# A score adds up d products. With entries of variance 1 its variance is d, and a softmax over such numbers
-# gives nearly everything to one key. Then hardly any gradient comes back, as [One
+# A score adds up d products. With entries of variance 1 its variance is d, and the softmax of numbers that
+# far apart gives nearly all the weight to one key. Then hardly any gradient comes back, as [One
 # head](01_one_head.ipynb#going-deeper-why-divide-by-d) measures. Divide by $\sqrt d$, and the variance is
 # one again. Compare three divisors, with d = 256 and a thousand keys.
 
@@ -265,7 +270,8 @@ steps = [step(module, x[:, i : i + 1], cache) for i in range(n)]  # (b, 1, e)
 whole, _ = module(x, x, x, block_future(n).expand(b, -1, -1))     # (b, n, e), (b, h, n, n)
 torch.testing.assert_close(torch.cat(steps, 1), whole)
 print("token by token equals all at once")
-print("numbers in the cache:", sum(x.numel() for x in cache), "= 2bne =", 2 * b * n * e)
+print("numbers in the cache:", sum(x.numel() for x in cache), "which is 2bne")
+assert sum(x.numel() for x in cache) == 2 * b * n * e
 
 # %% [markdown]
 # A step needs no mask, because words that are not written yet are not in the cache. The price is memory: it
@@ -296,10 +302,11 @@ print("in evaluation:", F.dropout(weights, 0.5, training=False).equal(weights))
 # %% [markdown]
 # ## How are the matrices initialised?
 #
-# So that numbers neither grow nor shrink on their way through. Xavier's variance is $2 /
-# (\text{rows} + \text{columns})$ [[Glorot and Bengio 2010](../docs/references.md#glorot-2010)], so $1 / e$
-# for a square. PyTorch packs three squares into one matrix of `(3 * e, e)`, and its entries get half of
-# that variance. And `torch.empty` does not initialise anything: it holds whatever was in memory.
+# In such a way that numbers neither grow nor shrink on their way through. The usual choice, called Xavier
+# after Xavier Glorot, is the variance $2 / (\text{rows} + \text{columns})$ [[Glorot and Bengio
+# 2010](../docs/references.md#glorot-2010)], so $1 / e$ for a square. PyTorch packs three squares into one
+# matrix of `(3 * e, e)`, and its entries get half of that variance. `torch.empty` holds whatever was in
+# memory; that is why the class wraps it in `xavier_uniform_`.
 
 # %%
 e = 512
@@ -314,8 +321,8 @@ for name, matrix in matrices.items():
 
 # %% [markdown]
 # Xavier for each square keeps the deviation of the inputs, 1.00, so that is the answer to give. The final
-# class starts like the class that it replaces, with the smaller numbers of the packed matrix. `nn.Linear`'s own default is
-# smaller still. All three can be trained; say which one you use.
+# class starts like PyTorch's, which it replaces, with the smaller numbers of the packed matrix.
+# `nn.Linear`'s own default is smaller still. All three can be trained; say which one you use.
 #
 # ## What are grouped heads?
 #
@@ -353,12 +360,18 @@ print(examine(WithMask(24, 4), embed_dim=24, num_heads=4))
 
 # %% [markdown]
 # Nothing is wrong. The doctor has found the matrices by their names, and a right version with the same
-# numbers gives the same output in all 9 situations: two without a mask, three kinds of mask at two sets of
-# sizes, and the future blocked. It calls the NaN of a fully masked row a convention, since PyTorch's class
-# gives it, too, when it returns weights; in the remedy, `fully_masked` is
-# `blocked.all(-1, keepdim=True)`. Two questions do not apply: *future* is for modules that hide the future
-# by themselves, and this class has no dropout. Now make
-# seven mistakes like those in the table above, one at a time:
+# numbers gives the same output in all 9 situations: two without a mask, six with a mask that differs
+# between samples, between queries or between both, and one with the future blocked.
+#
+# The NaN of a fully masked row is called a convention, since PyTorch's class gives it, too, when it returns
+# weights. To follow the remedy here, first write `blocked = blocked[:, None]`, and then `fully_masked =
+# blocked.all(-1, keepdim=True)`.
+#
+# What is not examined does not apply here: this class has no dropout, for example, and *future* is for
+# modules that hide the future by themselves. (*Cross* is the default kind.)
+#
+# The package has seven mistakes like those in the table above, each in a copy of its own class. Does the
+# doctor name them?
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -373,14 +386,15 @@ for slip in SLIPS:
     print(f"{slip:26} found: {report.findings[0].code}")
 
 # %% [markdown]
-# The doctor names every mistake. (In the fifth, keys and values are swapped.) Now it is your turn.
+# It names every one. (In place of the table's “keys mixed instead of values” there is a relative, in which
+# keys and values are swapped.) Now it is your turn.
 #
 # ## Exercises
 #
 # ### The words in order
 #
-# *Easy, 2 minutes.* Here are the eight words, and *mask*, in alphabetical order. Put them into an order in
-# which they compute masked attention. The check runs them in the order you give.
+# *Easy, 2 minutes.* Here are the eight words, and *mask*, in alphabetical order. Put them in an order that
+# computes masked attention. The check runs them in the order you give.
 
 # %% tags=["exercise"]
 order = ["mask", "merge", "mix", "project", "project", "scale", "score", "softmax", "split"]
@@ -415,7 +429,7 @@ exercises.from_memory.check_order(order)
 # this chapter's imports. Then ask the doctor from a terminal:
 #
 # ```bash
-# python -m annotated_attention.doctor mine.py:MyAttention --embed-dim 24 --num-heads 4
+# attention-doctor mine.py:MyAttention --embed-dim 24 --num-heads 4
 # ```
 #
 # To show what it says, this cell writes the short version into a file and runs the same command. Without a
@@ -610,5 +624,5 @@ exercises.from_memory.check_mended(Mended)
 # > before you merge, and test with sizes that all differ.
 #
 # The [cheat sheet](cheat_sheet.ipynb) has it on one page, and the
-# [package](../docs/package/index.md) has the class to use. What models of today have changed comes
-# next, and begins with [positions](18_positions.ipynb).
+# [package](../docs/package/index.md) has the class to use. Next comes what today's models
+# have changed, beginning with [positions](18_positions.ipynb).

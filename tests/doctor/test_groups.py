@@ -48,6 +48,27 @@ def report(*arguments, **options):
     return examine(module, embed_dim=E, num_heads=H, kind="causal")
 
 
+@pytest.mark.parametrize("rest", [0, 1])
+def test_a_plain_parameter_can_be_the_output_projection(rest):
+    class Plain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name in ("w_q", "w_k", "w_v", "w_o"):
+                setattr(self, name, nn.Parameter(nn.init.xavier_uniform_(torch.empty(E, E))))
+
+        def forward(self, x):
+            heads = (x @ torch.cat([self.w_q, self.w_k, self.w_v], 1)).unflatten(-1, (3, H, D))
+            q, k, v = heads.permute(2, 0, 3, 1, 4)
+            heads = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return heads.transpose(1, 2).flatten(2) @ self.w_o + rest * x
+
+    torch.manual_seed(0)
+    found = examine(Plain(), embed_dim=E, num_heads=H, kind="causal")
+    assert found.codes == ("residual-inside",) * rest
+    assert found.results["residual"] == ("convention" if rest else "fine")
+    assert rest or found.agreement.endswith("w_q, w_k, w_v, w_o, by their names")
+
+
 @pytest.mark.parametrize("groups", [1, 2, 3, 6])
 @pytest.mark.parametrize("turned", [True, False])
 @pytest.mark.parametrize("out", [True, False])

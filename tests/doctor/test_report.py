@@ -33,6 +33,8 @@ def test_verdict_counts():
     report = Report("Mine", (WRONG, CONVENTION), ("dropout: none",), results)
     assert report.verdict == "✗ Mine: 1 wrong, 1 by convention, 2 tests, 1 not examined"
     assert Report("Mine", (), (), results).verdict == "✓ Mine: nothing wrong, 2 tests"
+    left = ("future, window: it hides none, see: there", "dropout: none")
+    assert Report("Mine", (), left, results).verdict.endswith("2 tests, 3 not examined")
 
 
 def test_text_holds_everything_in_narrow_lines():

@@ -1,5 +1,6 @@
 """What the doctor sees inside: right code in many styles, and planted mistakes by their lines."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -463,6 +464,20 @@ def test_compiled_code_is_seen_line_by_line(tmp_path):
     assert "mine.py" in found.inside
 
 
+def test_a_detour_through_numpy_is_examined_from_outside():
+    def attend(x, blocked=None):
+        q = x.detach().unflatten(-1, (H, -1)).transpose(1, 2).numpy()
+        e = np.exp(q @ q.swapaxes(-1, -2))
+        return torch.from_numpy(e / e.sum(-1, keepdims=True) @ q).transpose(1, 2).flatten(2)
+
+    found = report(adapters.without_mask(attend))
+    assert found.inside == ""
+    assert "inside: no softmax over a product of queries and keys could be seen" in (
+        found.not_examined
+    )
+    assert found.results["query order"] == "fine"
+
+
 @pytest.mark.filterwarnings("ignore")  # what is to be traced is deprecated, and warns
 def test_what_shows_nothing_is_examined_from_outside(tmp_path):
     class Scripted(nn.Module):
@@ -506,7 +521,7 @@ def test_another_constant_is_a_convention_with_its_line(tmp_path):
     found = report(made(text, tmp_path))
     (finding,) = (x for x in found.findings if x.code == "scale-by-convention")
     assert found.ok
-    assert "0.3 times q kᵀ" in finding.evidence
+    assert "q kᵀ is multiplied by 0.3" in finding.evidence
     assert finding.where.text == "scores = torch.matmul(q, k.transpose(2, 3)) * 0.3"
 
 

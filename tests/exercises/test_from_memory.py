@@ -41,11 +41,11 @@ def test_the_stub_can_be_examined_as_a_file(groups: Any, tmp_path: Path) -> None
     """By the very command that the chapter names, and there is nothing in it yet."""
     _, stub, *_ = groups(CHAPTER)[1]
     script = (ROOT / "notebooks" / f"{CHAPTER}.py").read_text(encoding="utf-8")
-    command = re.search(r"# python (-m annotated_attention.doctor mine.py:MyAttention .*)", script)
+    command = re.search(r"# attention-doctor (mine.py:MyAttention .*)", script)
     assert command is not None
     mine = tmp_path / "mine.py"
     mine.write_text(f"from torch import Tensor, nn\n\n\n{stub.source}\n", encoding="utf-8")
-    run = [sys.executable, *command[1].split()]
+    run = [sys.executable, "-m", "annotated_attention.doctor", *command[1].split()]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "NotImplementedError" in done.stdout

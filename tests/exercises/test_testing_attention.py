@@ -7,9 +7,54 @@ import torch
 from torch import nn
 
 from annotated_attention import MultiheadAttention
-from annotated_attention.exercises.testing_attention import check_repaired, check_samples_touch
+from annotated_attention.exercises.testing_attention import (
+    check_repaired,
+    check_samples_touch,
+    check_scaled,
+)
 
 CHAPTER = "16_testing_attention"
+
+
+def test_scaled_stub_and_solution(printed: Any) -> None:
+    before, after = printed(CHAPTER, "check_scaled")
+    assert before.startswith("✗ Scaled: the doctor finds 1 thing. scale-by-model-width")
+    assert "scores = q @ k.mT * self.scale - distance" in before
+    assert after == "✓ Scaled: the doctor is content, at two widths. "
+
+
+@pytest.mark.parametrize(
+    ("scale", "reason"),
+    [
+        (lambda e, h: e**-0.5, "scale-by-model-width"),
+        (lambda e, h: 6**-0.5, "scale-by-convention"),  # right at one width alone
+        (lambda e, h: 0.1, "scale-by-convention"),
+        (lambda e, h: (e // h) ** 0.5, "scale-inverted"),
+    ],
+)
+def test_scaled_names_another_scale(verdict: Any, scale: Any, reason: str) -> None:
+    from annotated_attention import chapters
+
+    class Scaled(chapters.load(CHAPTER).Near):
+        def __init__(self, embed_dim, num_heads):
+            super().__init__(embed_dim, num_heads)
+            self.scale = scale(embed_dim, num_heads)
+
+    assert f"1 thing. {reason}" in verdict(check_scaled, Scaled)
+
+
+def test_scaled_wants_to_see_the_scale(verdict: Any) -> None:
+    import torch.nn.functional as F
+
+    class Normed(repaired()):  # behind a norm, nothing can be said about a scale
+        def forward(self, x):
+            q, k, v = self.qkv(x).unflatten(-1, (3, self.h, -1)).permute(2, 0, 3, 1, 4)
+            blocked = torch.ones(x.size(1), x.size(1), dtype=torch.bool).triu(1)
+            scores = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT
+            weights = scores.masked_fill(blocked, float("-inf")).softmax(-1)
+            return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+    assert "the doctor sees no factor 1/√d" in verdict(check_scaled, Normed)
 
 
 def test_repaired_stub_and_solution(printed: Any) -> None:

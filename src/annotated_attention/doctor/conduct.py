@@ -135,7 +135,7 @@ def weights(patient: Patient) -> Iterator[Finding]:
             "weights-are-no-weights",
             CONVENTION,
             "the returned weights do not sum to one over the keys",
-            f"sums are from {sums.min():.2f} to {sums.max():.2f}",
+            f"a row of weights sums to {sums.min():.2f} … {sums.max():.2f}",
             "scores, or weights before or after another step, are returned",
         )
         return
@@ -152,7 +152,8 @@ def weights(patient: Patient) -> Iterator[Finding]:
             "weights-after-dropout",
             CONVENTION,
             "in training, the returned weights are those after dropout",
-            f"with dropout at {_DROPOUT}, sums are from {sums.min():.2f} to {sums.max():.2f}",
+            f"with dropout at {_DROPOUT}, a row of weights sums to {sums.min():.2f} … "
+            f"{sums.max():.2f}",
         )
 
 

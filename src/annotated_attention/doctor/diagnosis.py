@@ -106,7 +106,7 @@ def _skipped(patient: Patient, reading: Projections) -> set[str]:
 
 
 def _say(answers: Answers, version: str, reading: Projections) -> str:
-    return f"with {version}, in all of {len(answers)} situations; weights: {reading.how}"
+    return f"with {version}, in all of {len(answers)} situations; parameters: {reading.how}"
 
 
 def _layout(reading: Projections) -> Finding:

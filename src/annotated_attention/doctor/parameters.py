@@ -130,12 +130,15 @@ def projection_rows(module: nn.Module, role: str, d: int) -> dict[str, tuple[Ten
 
 
 def output_projection(module: nn.Module, embed_dim: int) -> tuple[Tensor, int] | None:
-    """Find the output projection: the parameter, and the axis of its inputs; None if none is."""
+    """Find the output projection: the parameter, and the axis of its inputs; None if none is.
+
+    A matrix of no known layer is taken to stand on the right of a product, ``x @ w``.
+    """
     named = dict(module.named_parameters())
     for x in _matrices(module):
         axis = 1 if x.linear else 0
-        known = x.linear is not None and x.weight.dim() == 2 and x.name in named
-        if known and _role(x.name) == "o" and x.weight.size(1 - axis) == embed_dim:
+        fits = x.weight.dim() == 2 and x.name in named and x.weight.size(1 - axis) == embed_dim
+        if fits and _role(x.name) == "o":
             return named[x.name], axis
     return None
 
@@ -233,7 +236,9 @@ def _separate(roles: dict[str, list[_Found]], e: int, h: int, flip: bool) -> Ite
     pairs = [pair for pair in joined if pair is not None] + [out]
     weights, biases = zip(*pairs, strict=True)
     names = ", ".join(x.name for role in "qkv" for x in groups[role][:1])
-    usual = Projections(tuple(weights), tuple(biases), f"{names}: by their {basis}", basis=basis)
+    last = "".join(f", {x.name}" for x in _fitting(groups.get("o", []), e)[-1:])
+    how = f"{names}{last}, by their {basis}"
+    usual = Projections(tuple(weights), tuple(biases), how, basis=basis)
     yield usual
     for order in itertools.permutations(range(3)):
         if order != (0, 1, 2):
@@ -288,9 +293,7 @@ def _join(group: list[_Found], e: int, h: int, flip: bool) -> tuple[Tensor, Tens
 
 def _out(group: list[_Found], e: int, h: int, flip: bool) -> tuple[Tensor, Tensor] | None:
     """Take the output projection; the identity where there is none."""
-    fits = [
-        x for x in group if x.weight.numel() == e * e and e in (x.weight.size(-1), len(x.weight))
-    ]
+    fits = _fitting(group, e)
     if not fits:
         like = group[0].weight if group else torch.zeros(0)
         eye = torch.eye(e, dtype=like.dtype, device=like.device)
@@ -303,3 +306,10 @@ def _out(group: list[_Found], e: int, h: int, flip: bool) -> tuple[Tensor, Tenso
         weight = weight.mT
     bias = weight.new_zeros(e) if found.bias is None else found.bias.reshape(-1)
     return (weight, bias) if bias.numel() == e else None
+
+
+def _fitting(group: list[_Found], e: int) -> list[_Found]:
+    """Choose what has the numbers and an axis of an (e, e) matrix."""
+    return [
+        x for x in group if x.weight.numel() == e * e and e in (x.weight.size(-1), len(x.weight))
+    ]

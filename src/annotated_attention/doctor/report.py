@@ -79,7 +79,7 @@ class Report:
         >>> isinstance(report, Report), report.ok
         (True, True)
         >>> print(report.verdict)
-        ✓ MultiheadAttention: nothing wrong, 1 by convention, 27 tests, 2 not examined
+        ✓ MultiheadAttention: nothing wrong, 1 by convention, 27 tests, 5 not examined
     """
 
     name: str
@@ -116,7 +116,8 @@ class Report:
         parts = [f"{wrong} wrong" if wrong else "nothing wrong"]
         parts += [f"{conventions} by convention"] if conventions else []
         parts += [f"{len(self.results)} tests"]
-        parts += [f"{len(self.not_examined)} not examined"] if self.not_examined else []
+        left = sum(len(reason.partition(": ")[0].split(", ")) for reason in self.not_examined)
+        parts += [f"{left} not examined"] if left else []
         return f"{'✓' if self.ok else '✗'} {self.name}: {', '.join(parts)}"
 
     @property

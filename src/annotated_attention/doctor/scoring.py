@@ -73,7 +73,7 @@ def _other_scale(seen: Seen, other: Seen, code: str) -> Finding:
     text = f"{found:.3g}" + (f" = 1/√{round(found**-2)}" if code == "scale-by-model-width" else "")
     if not _is(found, other.scale or 0.0):
         lengths = [x.scores.size(x.axis) for x in (seen, other)]
-        text += f" with {lengths[0]} keys and {other.scale:.3g} with {lengths[1]}"
+        text += f" with {lengths[0]} keys and by {other.scale:.3g} with {lengths[1]}"
     convention = code == "scale-by-convention"
     cause = ""
     if convention:
@@ -83,7 +83,7 @@ def _other_scale(seen: Seen, other: Seen, code: str) -> Finding:
     return seen_inside(
         code,
         "the scores are scaled by another number than 1/√d",
-        f"they are {text} times q kᵀ; with d = {d}, 1/√d is {d**-0.5:.3g}",
+        f"the product q kᵀ is multiplied by {text}; with d = {d}, 1/√d is {d**-0.5:.3g}",
         f"{{line}} makes the factor {text}; the usual one is {d**-0.5:.3g} = 1/√{d}, from the "
         "width of a key.",
         seen.where("scale", "product"),

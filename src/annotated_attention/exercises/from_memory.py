@@ -32,7 +32,7 @@ def start_clock() -> None:
     """Start the clock; the verdict on ``MyAttention`` says how long it took."""
     global _started
     _started = time.monotonic()
-    print(f"The clock is running. {_MINUTES} minutes are a good time.")
+    print(f"The clock is running. {_MINUTES} minutes is a good time.")
 
 
 def _taken() -> str:

@@ -1,4 +1,4 @@
-"""Exercises of "Testing attention": a broken attention to repair, and a probe to write."""
+"""Exercises of "Testing attention": a number to mend, a class to repair, and a probe to write."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +22,22 @@ _E, _H = 24, 4
 Attend = Callable[[Tensor], Tensor]
 
 
+@check("Scaled")
+def check_scaled(answer: Callable[..., Any]) -> str:
+    """Judge ``Scaled(embed_dim, num_heads)``, a causal self-attention, and print the verdict.
+
+    Args:
+        answer: the reader's class, whose modules take x (b, n, e) and return as much.
+    """
+    for embed_dim in (_E, 2 * _E):
+        report = examine(_made(answer, embed_dim), embed_dim=embed_dim, num_heads=_H, kind="causal")
+        if report.findings:
+            raise Refused(_said(report))
+        if "= 1/√" not in report.inside:
+            raise Refused("the doctor sees no factor 1/√d. Keep what `Near` computes.")
+    return "the doctor is content, at two widths."
+
+
 @check("Repaired")
 def check_repaired(answer: Callable[..., Any]) -> str:
     """Judge ``Repaired(embed_dim, num_heads)``, a causal self-attention, and print the verdict.
@@ -29,30 +45,39 @@ def check_repaired(answer: Callable[..., Any]) -> str:
     Args:
         answer: the reader's class, whose modules take x (b, n, e) and return as much.
     """
-    if isinstance(answer, nn.Module):
-        raise Refused("give the class itself, not a module of it.")
-    require_function(answer)
-    torch.manual_seed(15)
-    module = call("making one", answer, _E, _H)
-    if not isinstance(module, nn.Module):
-        raise Refused(f"it makes an object of type {type(module).__name__}; a module is asked for.")
-    report = examine(module, embed_dim=_E, num_heads=_H, kind="causal")
+    report = examine(_made(answer, _E), embed_dim=_E, num_heads=_H, kind="causal")
     if not report.ok:
         raise Refused(_said(report))
     if report.version != "right":
         raise Refused(
-            "nothing is wrong with it, but it is not what it should be: with its weights the right "
-            "version gives other outputs. Keep the four layers as they are, and repair the rest."
+            "nothing is wrong with it, but it is not what it should be: with its parameters the "
+            "right version gives other outputs. Keep the four layers as they are, and "
+            "repair the rest."
         )
-    return "the doctor is content, and with the same weights the right version computes the same."
+    return "the doctor is content, and a right version with its parameters computes the same."
+
+
+def _made(answer: Callable[..., Any], embed_dim: int) -> nn.Module:
+    """Make a module of the reader's class."""
+    if isinstance(answer, nn.Module):
+        raise Refused("give the class itself, not a module of it.")
+    require_function(answer)
+    torch.manual_seed(15)
+    module = call("making one", answer, embed_dim, _H)
+    if not isinstance(module, nn.Module):
+        raise Refused(f"it makes an object of type {type(module).__name__}; a module is asked for.")
+    return module
 
 
 def _said(report: Report) -> str:
     """Say what the doctor finds, the first of it in full."""
     wrong = [finding for finding in report.findings if finding.severity != "convention"]
+    wrong = wrong or [*report.findings]
     first = wrong[0]
     text = f"the doctor finds {len(wrong)} thing{'s' * (len(wrong) > 1)}. {first.code}: "
     text += f"{first.symptom} ({first.evidence})."
+    if first.where is not None:
+        text += f" Where: {first.where}."
     if first.test == "reference":
         text += f" {first.remedy}"
     if len(wrong) > 1:

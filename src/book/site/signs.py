@@ -57,7 +57,7 @@ SECTIONS = {
     "half precision": "14_masks_in_the_wild.ipynb#fills-in-half-precision",
     "empty row": "14_masks_in_the_wild.ipynb#what-a-fully-masked-row-gets",
     "packed": "15_published_code.ipynb#packed-projection",
-    "parity": "16_testing_attention.ipynb#parity-the-same-weights-the-same-result",
+    "parity": "16_testing_attention.ipynb#parity-the-same-parameters-the-same-result",
     "leakage": "16_testing_attention.ipynb#leakage-what-does-it-react-to",
     "prefix": "16_testing_attention.ipynb#prefix-the-past-does-not-change",
     "order": "16_testing_attention.ipynb#permutation-the-order-says-nothing",
