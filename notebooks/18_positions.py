@@ -73,9 +73,9 @@ for begin in (0, 1, 2, 10, 100):
 # their dot product.
 #
 # So let each arrow turn with its position, like the hand of a clock, but counterclockwise: at
-# position p it has turned by p radians. A query at position p and a key at position j then have p −
-# j radians more between them than they had before. Whatever their positions, the score depends on
-# the distance p − j alone. Turned by an angle φ counterclockwise, the arrow (a, b) becomes
+# position p it has turned by p radians. Then the angle from a key at position j to a query at
+# position p grows by p − j radians. Whatever their positions, the score depends on the distance p −
+# j alone. Turned by an angle φ counterclockwise, the arrow (a, b) becomes
 #
 # $$(a \cos\varphi - b \sin\varphi,\;\; b \cos\varphi + a \sin\varphi)$$
 #
@@ -103,7 +103,8 @@ for p, j in ((5, 1), (6, 2), (105, 101), (5, 3), (7, 1)):
 # another number. The figure shows the two arrows. If it has sliders, do two things:
 #
 # 1. Move *cat*, and leave the distance. Both arrows turn together. The score stays.
-# 2. Move the distance. Now the query alone turns on, and the score goes from point to point.
+# 2. Move the distance. Now only the query turns, and the
+#    score moves from point to point along the curve.
 
 # %% jupyter={"source_hidden": true}
 SHOWN = [(5, 1), (9, 5), (7, 1)]
@@ -152,10 +153,10 @@ exercises.positions.check_turned(my_turned)
 #
 # A single hand repeats itself after a full turn, which takes a little over six words. So it can
 # hardly tell a key one word back from a key seven words back. The remedy is the same as for the
-# clocks: a head of width d has d / 2 pairs of features, and each pair turns more slowly than the one
-# before. Pair i, counted from 0, turns by $\text{base}^{-2i/d}$ radians per position. The first pair
-# turns by 1 radian; the last turns by nearly 1 / base, and the wider the head, the nearer it gets.
-# The paper takes 10000 for the **base**. Positions that turn queries and keys are called **rotary
+# clocks: a head of width d has d / 2 pairs of features, and each pair turns more slowly than the
+# one before. Pair i, counted from 0, turns by $\text{base}^{-2i/d}$ radians per position. The first
+# pair turns by 1 radian, the last hardly at all: by 0.01<!-- setting --> in a head of width 4, with
+# 10000 for the **base**, as in the paper. Positions that turn queries and keys are called **rotary
 # positions** (RoPE for short: rotary position embedding) [[Su et al., section
 # 3.2.2](../docs/references.md#su-2021)].
 #
@@ -193,7 +194,7 @@ rows = torch.stack([plain[it], turned_scores(0)[it], turned_scores(100)[it]])  #
 one.show(one.WORDS, ["plain", "at 0", "at 100"], rows.mT)
 
 # %% [markdown]
-# The last two columns are equal: the score depends on the distance, and not on the place. The
+# The last two columns are equal: the score depends on the distance, not on the place. The
 # columns also show what turning costs. *Cat* and *it* share the feature *animal*, which lies in the
 # fast pair. Over four words that pair has turned by 4 radians, and of the score 1.50 only 0.15 is
 # left (the 0.31 from above, divided by √4). *Thirsty* and *it* also share *quality*, in the slow
@@ -216,8 +217,9 @@ display.annotated(RotaryAttention.attend)
 
 # %% [markdown]
 # Try it on outputs. Put three words of padding in front of the sentence, and mask them. With rotary
-# positions every word must come out as before, although it stands three places further back. The
-# second line does the same with added positions, in the same module without its rotation.
+# positions every word must come out as before, up to rounding, although it stands three places
+# further back. The second line does the same with added positions, in the same module without its
+# rotation; there the words change.
 
 # %%
 torch.manual_seed(18)
@@ -320,7 +322,8 @@ print(loaded.load_state_dict(checkpoint.state_dict()))
 
 # %% [markdown]
 # Everything has loaded. Now call both with the same tokens, and compare the scores of keys at some
-# distances.
+# distances. As a yardstick, the last line compares the scores of each key with those of its
+# neighbour.
 
 # %%
 x = torch.randn(b, n, e)  # (b, n, e)
@@ -335,8 +338,8 @@ apart = (another - checkpoint.seen).abs().mean()
 print(f"the scores of two keys: {apart:.2f} apart on average")
 
 # %% [markdown]
-# At distance 0 every score is right. Far away it is off by nearly as much as the scores of two keys
-# differ on average, so it says little about the words any more. Nothing fails, and nothing points
+# At distance 0 every score is right. Far away it is off by nearly as much as the scores of two
+# keys differ, so it says little about the words any more. Nothing fails, and nothing points
 # to the rotation: a model would still write, only badly.
 #
 # `interleaved_to_half` reorders the rows: in each head first the even ones, then the odd ones. The
@@ -374,7 +377,7 @@ print("reordered: equal outputs, equal gradients")
 # A second mistake is just as quiet: turning the queries and forgetting the keys. Which checks find
 # these two? The first check needs no reference. It moves the sentence by padding, as above, and the
 # outputs of the words must stay. The second compares with the right outputs. Both mistakes are in
-# the package's list, under the names that the output prints.
+# `MISTAKES`, the list of [Testing attention](16_testing_attention.ipynb).
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -414,7 +417,8 @@ display.diff(mistake.wrong, mistake.right)
 # ones would rarely be trained. So distances are sorted into buckets, and all distances of a bucket
 # share a number. Short distances have a bucket each. Longer ones share buckets that grow wider and
 # wider. The last bucket begins somewhat before `max_distance`, and takes every distance from there
-# on.
+# on. In this code, as in its source, a distance is the key's position minus the query's, so keys
+# that came earlier have negative ones.
 
 # %%
 from annotated_attention.modern import BucketedBias, biases
@@ -428,9 +432,7 @@ display.annotated(biases.relative_buckets, BucketedBias.forward)
 # down, it gives the bucket, counted from `alone`. `table`, `(num_buckets, h)`, holds the learned
 # numbers.
 #
-# The cell sorts the distances up to 40 into eight buckets, for a causal model. Here a distance has
-# the opposite sign, the key's position minus the query's, so keys that came earlier have negative
-# ones.
+# The cell sorts keys up to 40 places back into eight buckets, for a causal model.
 
 # %%
 back = torch.arange(41)
@@ -446,7 +448,7 @@ for number in range(8):
 # **ALiBi**, attention with linear biases, learns nothing: every step of distance takes the same
 # amount off the score [[Press et al., section 3](../docs/references.md#press-2022)]. That amount is
 # the head's **slope**. Steep heads look at their neighbours, flat heads far back. For eight heads
-# the slopes are 1/2, 1/4, 1/8, and so on, down to 1/256.
+# the slopes are 1/2, 1/4, 1/8, and so on, down to 1/256. The figure shows those of four heads.
 
 # %%
 from annotated_attention.modern import AlibiBias
@@ -489,8 +491,8 @@ steep = plain[it] - (places - it).abs()  # (8,)
 print("with slope 1, it looks most at:", one.WORDS[steep.argmax()])
 
 # %% [markdown]
-# With the slope 1/16 *it* itself gains, and the first words lose the most. The flat head hardly
-# notices distances this short. With the slope 1 a head would look mostly at *it* itself.
+# With the slope 1/16, the word *it* itself gains, and the first words lose the most. The flat head
+# hardly notices distances this short. With the slope 1 a head would look mostly at *it* itself.
 #
 # > **Pitfall.** Slopes for a number of heads that is no power of two. The formula $2^{-8i/h}$ gives
 # > some, but checkpoints use others: first the slopes of the next smaller power of two, and then the
@@ -505,8 +507,8 @@ one.show(names, ["formula", "checkpoints"], torch.stack([simple, right], 1))
 print(f"off by up to {(simple - right).abs().max():.2f}")
 
 # %% [markdown]
-# Loaded with the formula's slopes, the fifth head would look far back, where it was trained to look
-# at its neighbours.
+# With the formula's slopes, the fifth head would look far back, although it was trained to look at
+# its neighbours.
 #
 # ## Longer than in training
 #
@@ -612,8 +614,8 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 
 # %% [markdown]
 # `make seeds` has trained each kind from five seeds for 1000 steps; its results come with the
-# package. The table has the median accuracy in five stretches of the long sequences: before place
-# 32, which is as long as in training, from there to 64, and so on. Which kind loses least by place
+# package. The table has the median accuracy in five stretches of the long sequences: the places
+# before 32, the trained length, then those before 64, and so on. Which kind loses least by place
 # 512, and which loses most: added, rotary, ALiBi or buckets?
 #
 # <details><summary>What do you expect?</summary>
@@ -665,34 +667,34 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # places 256 to 511, ALiBi still gets 0.99 of the letters right and the buckets 0.95; added clocks
 # have fallen to 0.84, and rotary positions to 0.33, which is less than without any positions. The
 # right key stands at a distance that was trained, but hundreds of others stand at distances that
-# were not, and probably some of them score high. So a good result at the trained length says nothing
-# about a longer text.
+# were not, and probably some of them score high. So a good result at the trained length does not
+# promise one in a longer text.
 #
 # This toy task does not tell the whole story. The answer never stands more than 16 letters back, so
 # looking near is enough, and nothing is lost where far keys fade out. In a task that needs a far
-# key, a penalty on distance is in the way. The model without any positions learns part of the task,
-# too: under a causal mask the first word sees one key, the second sees two, and from that a model
-# can learn where it is [[Kazemnejad et al.](../docs/references.md#kazemnejad-2023)].
+# key, a penalty on distance gets in the way. The model without any positions learns part of the
+# task, too: under a causal mask the first word sees one key, the second sees two, and from that a
+# model can learn where it is [[Kazemnejad et al.](../docs/references.md#kazemnejad-2023)].
 #
 # ## Turning more slowly
 #
-# If unseen angles are what harms rotary positions, turn more slowly, so that the angles of a long
-# text are those of a short one. A pair that goes all the way round within 32 letters has met every
-# angle. Only a slower pair meets new ones in a longer text. Four ways to slow down are common in
-# checkpoints, under `rope_scaling` or `rope_parameters` in their `config.json`. Pass the same
+# If unseen angles are what harms rotary positions, turn more slowly, so that a long text uses only
+# angles that a short one has used. A pair that goes round within 32 letters has met angles all the
+# way. Only a slower pair meets new ones in a longer text. Four ways of slowing down are common; a
+# checkpoint names its own in `config.json`, under `rope_scaling` or `rope_parameters`. Pass the same
 # dictionary to `RotaryEmbedding` as its argument `scaling`, and the number that is called
 # `rope_theta` there as its argument `base`.
 #
 # - `linear` divides every speed by a factor [[Chen et al.](../docs/references.md#chen-2023)].
 # - `dynamic` raises the base as the text grows, which slows the slow pairs most [[Peng et al.,
 #   section 3.3](../docs/references.md#peng-2023)].
-# - `yarn` leaves the speed of pairs that turn many times within the trained length, 32 times by
-#   default. It divides the speed of those that turn less than once by the factor, and gives the ones
-#   between a speed in between. It also enlarges all scores, which sharpens the softmax [[Peng et
+# - `yarn` lowers the speeds along a ramp. It begins at the pair that turns 32 times within the
+#   trained length, and that pair keeps its speed. At the pair that turns once it ends: from there
+#   on every speed is divided by the factor. All scores are enlarged a little, too, which sharpens
+#   the softmax [[Peng et
 #   al., section 3.4](../docs/references.md#peng-2023)].
-# - `llama3` leaves the speed of pairs that turn at least 4 times. It divides those that turn less
-#   than once, too, gives the ones between other speeds than YaRN, and leaves the size of the scores
-#   alone, as in [Llama 3.1](../docs/references.md#llama-3-1).
+# - `llama3` has a ramp of another form, here from 4 turns to one, and leaves the scores as they are,
+#   as in [Llama 3.1](../docs/references.md#llama-3-1).
 #
 # For the models above, these are the settings. Their heads are 16 wide, they were trained on 32
 # letters, and 512 letters are 16 times as many. (`dynamic` finds the 16 itself, from the length of
@@ -732,8 +734,8 @@ one.show([str(i) for i in range(8)], ["turns", *SCALINGS], torch.stack(slower, 1
 # %% [markdown]
 # `linear` slows the fast pairs as much as the slow ones, so two neighbours are hardly told apart
 # any more. The others leave the first pair alone and slow the last one 16 times; they differ in
-# what is between. For YaRN even the fastest pair turns only 5 times, not 32, so its ramp starts
-# there: pair 0 keeps its speed, pair 1 gets one in between, and the rest are divided.
+# what is between. For YaRN no pair here turns 32 times, so the ramp begins at the
+# fastest one: pair 0 keeps its speed, pair 1 gets one in between, and the rest are divided.
 #
 # What does scaling do to the trained rotary models, without a single step of training? `make seeds`
 # has exchanged their rotation with the function below, and the table shows its stored results. All
@@ -755,8 +757,9 @@ one.show(["plain", *SCALINGS], [str(end) for end in ENDS], table)
 
 # %% [markdown]
 # YaRN lifts the last stretch from 0.33 to 0.97, without training and with hardly any loss at the
-# trained length. `dynamic` reaches 0.66, and `llama3` 0.80 with these bounds. `llama3` loses even
-# before place 32: it slows pair 1, which turns 1.61 times in 32 letters, almost four times.
+# trained length. `dynamic` reaches 0.66, and `llama3` 0.80. The latter loses even before
+# place 32: it makes pair 1 almost four times slower, although that pair, with 1.61 turns in 32
+# letters, had met angles all the way round.
 # `linear` breaks even the short texts, since the model has learned what a fast pair says about
 # neighbours. It was proposed together with further training, which these models did not get.
 #

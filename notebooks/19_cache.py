@@ -18,7 +18,8 @@ from annotated_attention import display
 display.chapter_map("project in", "split", "score", "mask")
 
 # %% [markdown]
-# The lit steps are those whose code the cache changes. Work is saved in all eight.
+# The cache sits between *split* and *score*: there new keys and values join those that were kept.
+# The other lit steps are those whose code it changes, and work is saved in all eight.
 #
 # ## Word by word
 #
@@ -37,7 +38,7 @@ from torch import Tensor, nn
 from annotated_attention import chapters
 from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
 
-torch.set_num_threads(1)  # with one, sums come out the same each time; more gain nothing
+torch.set_num_threads(1)  # more gain nothing here
 one = chapters.load("01_one_head")
 SENTENCE = [*one.WORDS, "."]
 OTHER = ["because", "it", "was", "sweet", "the", "cat", "drank", "the", "milk", "."]
@@ -108,7 +109,7 @@ for _ in range(150):
 for prompt in ("the", "because"):
     text, read = write(model, encode([prompt]), 8)
     print(f"{read} words read to write 8:", spell(text[0]))
-anew, _ = write(model, encode(["the"]), 8)
+anew, _ = write(model, encode(["the"]), 8)  # for comparison, later
 
 # %% [markdown]
 # To write 8 words, the model reads 36: one, then two, up to eight. For n words it reads $n(n +
@@ -182,8 +183,8 @@ display.annotated(
 )
 
 # %% [markdown]
-# The mask deserves a look. In a chunk of two words behind three that are kept, the first query
-# stands at position 3. So it may see the keys 0 to 3, and the second query one more:
+# The mask deserves a look. When two words come after three that are kept, the first
+# query stands at position 3. So it may see the keys 0 to 3, and the second query one more:
 
 # %%
 from annotated_attention import block_future
@@ -263,7 +264,8 @@ display.cache_filling(weights, one.WORDS, name="cache-filling", step=6)
 # %% [markdown]
 # If the figure has controls, move *words* from 1 to 8, first with a cache and then without. With a
 # cache each step adds one query, key and value (a column above) and one row of weights (below).
-# Without, it fills everything again, up to the last word.
+# Without, it fills everything again, up to the last word, and computes a full square of weights: 6
+# · 6 in step 6, also those that the mask hides.
 #
 # ## What it saves, and what it costs
 #
@@ -320,11 +322,11 @@ for length in (64, 1024, 4096):
 #
 # ## A cache of fixed size
 #
-# The cache that grows has two disadvantages. `torch.cat` makes new tensors in every step and copies
-# all that was kept. And `torch.compile`, which translates a module into a faster program, starts
-# with a program for one given shape. When the shape changes it has to compile again, until it makes
-# a program for any length. A `StaticCache` avoids both. It reserves room for the longest text once,
-# and writes each new key in its place:
+# The growing cache has two disadvantages. `torch.cat` makes new tensors in every step and copies
+# all that was kept. And `torch.compile`, which translates a module into a faster program, first
+# makes one for the shape that it sees. When the length changes, it has to compile again. A
+# `StaticCache` avoids both. It reserves room for the longest text once, and writes each new key in
+# its place:
 
 # %%
 from annotated_attention.modern import StaticCache
@@ -373,15 +375,15 @@ for cache in (KVCache(), fixed_size(b)):
 assert count == 1
 
 # %% [markdown]
-# One program serves every step of the `StaticCache`. The cache that grows needs three: one for the
+# One program serves every step of the `StaticCache`. The growing cache needs three: one for the
 # empty cache, one for the first length, and one for any length.
 #
 # The price shows in the shapes: `append` returns all 16 places, including those not yet written.
-# They hold zeros. (A text that is longer than the reserved room raises an error. Wanting gradients
-# raises one, too: they would need the numbers that the next token changes.) Take a single query in
-# a cache of 16 places of which 5 are written, and forget the mask. One query has no future to hide,
-# after all. How much weight do the 11 empty places get: none, because they are zero; a little; or
-# more than half?
+# They hold zeros. (A text that is longer than the reserved room raises an error. Asking for
+# gradients raises one, too: the next token writes into the tensor that the backward pass would
+# need.) Take a single query in a cache of 16 places of which 5 are written, and forget the mask.
+# One query has no future to hide, after all. How much weight do the 11 empty places get: none,
+# because they are zero; a little; or more than half?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -418,8 +420,8 @@ assert empty == 0
 # ### Measured
 #
 # Here is what one more token takes, for one layer with e = 512, behind 255, 1,023 and 4,095 tokens.
-# *Bare* is the projections and PyTorch's kernel, with the keys already in their place. `make bench`
-# has let all four take turns, and kept their medians, as
+# *Bare* is the projections and PyTorch's kernel alone, with the keys already in place. `make
+# bench` ran all four in turn and kept the medians, as
 # [Speed](13_speed.ipynb#how-to-measure) explains. The second table counts the new memory of one such
 # step: memory pages of the operating system, 4 KiB each.
 
@@ -458,26 +460,27 @@ for row in measure.find("cache", memory="returned", size=[1, 1, 512, 8]):
     copied = 4 * counting.cache_numbers(row["kept"] + 1, 512)
     assert 0.9 * copied < 4096 * row["pages"]["grows"] < 1.2 * copied
     assert row["pages"]["fixed size"] < 64
-print("checked: the new memory of the cache that grows is 0.9 to 1.2 times what it holds")
+print("checked: the new memory of the growing cache is 0.9 to 1.2 times what it holds")
 
 # %% [markdown]
-# Without a cache, the time for one token grows with the whole text, and so does the new memory.
-# With a cache of fixed size, only the reading of the keys and values grows. The cache that grows
-# takes as much new memory in each step as all that it holds, because `torch.cat` copies it; the
-# cache of fixed size takes next to none. The bare minimum is below both, because it checks nothing
-# and writes no key.
+# Without a cache, the time for one token grows faster than the text, and the new memory grows with
+# it, too. With a cache of fixed size, only the reading of the keys and values grows. In each step
+# the growing cache takes as much new memory as all that it holds, because `torch.cat` copies it;
+# the cache of fixed size takes next to none. The bare minimum is below both, because it checks
+# nothing and writes no key.
 #
-# The clock gains less than the FLOPs. A single token cannot keep the processor busy: it has to fetch
-# all weights and all keys for very little arithmetic.
+# The time shrinks less than the FLOPs do. A single token cannot keep the processor busy: it has to
+# fetch all weights and all keys for very little arithmetic.
 #
 # ## Texts of different lengths
 #
-# Two people ask at once, and their beginnings differ in length. In [Masks](06_masks.ipynb) the
-# short sentence was padded at its end. A text that is to be continued must end at the edge, where
-# the next word goes, so it is **padded on the left**. The padding mask has a column for each key
-# that `append` returns, kept or new (with a cache of fixed size, for the empty places as well), and
-# a new word is never padding. The padding in front sees no key at all; the class gives zeros for
-# such rows, and nobody looks at them.
+# Two people ask at once, and their prompts differ in length. In [Masks](06_masks.ipynb) the short
+# sentence was padded at its end. A text that will be continued must end at the right-hand edge,
+# where the next word goes, so it is **padded on the left**. The padding mask has a column for each
+# key that `append` returns, kept or new, and a new word is never padding. (With a cache of fixed
+# size it would need columns for the empty places as well; the function below is for caches that
+# grow.) The padding in front sees no key at all; the class gives zeros for such rows, and nobody
+# looks at them.
 
 
 # %%
@@ -559,7 +562,7 @@ torch.testing.assert_close(*outputs)
 print("the tables:", paged.tables)
 
 # %% [markdown]
-# The cache that grows has three copies at once. In the paged cache the three texts share three
+# The growing cache makes three copies right away. In the paged cache the three texts share three
 # pages; after one more word, the two full pages, 0 and 1, are still shared. The first two texts got
 # copies of the last page, 3 and 4; the third, then alone on page 2, wrote on it. The pages that are
 # in use are counted in full, so a short text on a new page costs a whole page.
@@ -601,8 +604,8 @@ for sizes in ([12], [5, 4, 3], [1] * 12):
 # > the diagonal from the upper left. A single query then counts as the first one, and sees the first
 # > word alone.
 #
-# > **Pitfall.** *Positions that restart.* Each chunk is rotated as if it began at 0. All distances
-# > to what is kept are wrong, those within a chunk are right.
+# > **Pitfall.** *Positions that restart.* Each chunk is rotated as if it began at 0 (the mask
+# > still counts on). All distances to what is kept are wrong, those within a chunk are right.
 #
 # > **Pitfall.** *Zeros of the cache attended to.* A single query gets no mask, in a cache of fixed
 # > size. The empty places take weight from the words, and the emptier the cache, the more they take.

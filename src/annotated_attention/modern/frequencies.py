@@ -45,7 +45,7 @@ def rotary_frequencies(
 
     Args:
         head_dim: d, the width of one head; even.
-        base: the first pair turns by 1, the others ever less, the last by about 1 / base.
+        base: the first pair turns by 1, the others ever less, the last by base ** (2 / d - 1).
         scaling: how the frequencies change for long sequences; None means not at all.
         max_length: the length that the model was trained for. ``"dynamic"`` needs it, and
             ``"yarn"`` without ``factor``.

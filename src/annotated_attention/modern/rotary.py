@@ -86,7 +86,7 @@ class RotaryEmbedding(nn.Module):
 
         Args:
             head_dim: d, the width of one head; even.
-            base: the pairs turn by 1, then ever less, down to about 1 / base per position.
+            base: the pairs turn by 1 per position, then ever less, see ``rotary_frequencies``.
             layout: which features form a pair, see ``rotate``.
             scaling: how the frequencies change for long sequences, see ``rotary_frequencies``.
             max_length: the length that the model was trained for, where ``scaling`` needs it.
