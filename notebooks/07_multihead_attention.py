@@ -6,9 +6,9 @@
 # Six chapters have built the parts. This chapter assembles them into one class, the final class of
 # the book, which can replace `nn.MultiheadAttention` in a model that somebody else has written. You
 # read the real source of the package, line by line: first the three lines of the formula, which you
-# know, then the method that runs when the class is called. You swap the class into a PyTorch layer,
-# and read the short steps that this method calls. Then you see what the weights cost, and change the
-# score.
+# know, then `forward`, the method that runs when you call a module of this class. You swap the
+# class into a PyTorch layer, and read the short steps that `forward` calls. Then you see what the
+# weights cost, and change the score.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -23,12 +23,12 @@ display.chapter_map(
 # The centre of everything is the formula of [One head](01_one_head.ipynb): score, softmax, mix. In
 # the package these are three functions, and a helper that the second one calls. Each docstring is
 # shown above its code. The line numbers are those of the real file, so they skip the lines of the
-# docstring. Where a note begins with shapes, its lines produce them. The dots in `(..., n, m)`
-# stand for any axes in front, such as samples and heads; `d_v` is the width of the values. Dropout
-# is off as long as `dropout_p` is 0, and comes [later](#dropout). `display` was imported in the
-# first cell, which the page hides.
+# docstring. The text above a piece of code is its note. Where a note begins with shapes, the lines
+# below it produce them. The dots in `(..., n, m)` stand for any axes in front, such as samples and
+# heads; `d_v` is the width of the values. Dropout is off as long as `dropout_p` is 0, and comes
+# [later](#dropout). `display` was imported in the first cell, which the page hides.
 #
-# Beside the boolean mask `blocked` of [Masks](06_masks.ipynb) there is a second kind of mask:
+# Besides the boolean mask `blocked` of [Masks](06_masks.ipynb) there is a second kind of mask:
 # numbers that are added to the scores, for instance to make distant keys count less. Such a mask is
 # called `bias` here; it has nothing to do with the bias of a `Linear`. That chapter wrote −∞ over
 # the blocked scores. Here `blocked` becomes numbers, too, 0 and −∞, so that one addition serves
@@ -133,9 +133,10 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 # below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended.
 # **Hook**: a function that PyTorch calls after a module has run.
 #
-# In these notes, dots hide an axis that may vary. In `(b, ..., m, d)` it is the heads: h here, fewer
-# in a subclass whose heads share keys (`num_kv_heads`). In `(b, ..., d)` it is also the number of
-# keys, m plus what is appended. In `(..., e)` it is the layout of the input.
+# In these notes, dots hide the axes that depend on the settings. In `(b, ..., m, d)` these are the
+# heads: h here, fewer in a subclass whose heads share keys (`num_kv_heads`). In `(b, ..., d)` they
+# are the heads and the keys, of which some may be appended. In `(..., e)` they are tokens and
+# samples, in the order in which they came.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -302,9 +303,9 @@ print(f"off by up to {(wrong - before).abs().max():.2f}")
 assert not wrong.allclose(before)
 
 # %% [markdown]
-# > **Pitfall.** A `state_dict` does not know `batch_first`, `num_heads` or `dropout`. In evaluation,
-# > compare one output with the old module's: that finds a wrong `batch_first` or `num_heads`. It
-# > cannot find a wrong `dropout`, so compare that setting itself.
+# > **Pitfall.** A `state_dict` does not know `batch_first`, `num_heads` or `dropout`. In
+# > evaluation, compare the outputs for a batch of several sequences: that finds a wrong
+# > `batch_first` or `num_heads`. It cannot find a wrong `dropout`, so compare that setting itself.
 #
 # ## The steps that forward calls
 #
@@ -338,8 +339,8 @@ display.annotated(masks.block_future, masks.merge_masks, sections=False)
 
 # %% [markdown]
 # The third group computes. `attend` hands over to the function that you have read at the beginning,
-# and `score` to the first of the three lines. These two are there to be overridden, and
-# [below](#a-score-of-your-own) you override both.
+# and `score` to the first of the three lines. These two are there to be overridden. `Noting` did so
+# only to look, and [below](#a-score-of-your-own) you override both.
 
 # %%
 display.annotated(MultiheadAttention.attend, MultiheadAttention.score)
@@ -391,8 +392,8 @@ display.heads_at_work(still, three, one.WORDS, one.WORDS, start=(0, 2, it), head
 
 # %% [markdown]
 # Returning the weights is the default, too, and it has a price: the `(n, m)` matrices of all heads
-# are kept until the gradient has been computed. Double the number of tokens. How do the kept bytes
-# grow with weights, and how without: twofold, fourfold, or eightfold?
+# are kept until the gradient has been computed. Double the number of tokens. By what factor do the
+# kept bytes grow if the weights are returned, and by what factor if not: two, four, or eight?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -500,7 +501,8 @@ for need_weights in (True, False):
 # Both exceed every number in the [earlier table](#the-weights-and-what-they-cost). On a CPU,
 # dropout stores three `(n, m)` matrices per head, whether you ask for the weights or not: the
 # weights, the random factors, and the product of the two. Without weights, half a megabyte more is
-# kept: there the values are not copied, so the packed queries, keys and values stay.
+# kept. There the values are not copied: they stay part of the one tensor that holds queries and
+# keys as well, and that tensor stays with them.
 #
 # ## A score of your own
 #
@@ -1166,7 +1168,7 @@ exercises.multihead_attention.check_take_over(take_over)
 # >
 # > The class projects, splits, attends, merges and projects. A `state_dict` holds parameters and no
 # > settings, so after every swap compare one output, and `dropout`. Weights cost memory and time,
-# > and in training they are what dropout has left; ask for them only to look at them.
+# > so ask for them only to look at them; in training you get what dropout has left of them.
 #
 # Attention alone is not yet a model. [The next chapter](08_transformer_layers.ipynb) wraps it in
 # layers, with norms, residual connections, and a small network for each token.

@@ -6,7 +6,7 @@
 # Remember the library of the [first chapter](01_one_head.ipynb): a head asks a question, compares
 # it with a catalogue of keys, and goes home with notes from the values. A model with 96 heads sends
 # 96 readers, and each of them has a catalogue and a shelf of books of its own. A model that writes
-# keeps all of that for every word so far, in a cache as you built it in [The
+# keeps all of that for every word so far, in a cache like the one that you built in [The
 # cache](19_cache.ipynb).
 #
 # Readers with different questions can use the same catalogue. In this chapter you let them share, in
@@ -22,9 +22,9 @@ display.chapter_map("project in", "split", "score", "mix")
 # %% [markdown]
 # ## The bill
 #
-# For every token the cache holds a key and a value, in each head of each layer. That is
-# `2 * layers * heads * width` numbers a token, where `width` is that of one head. In half precision
-# a number takes two bytes.
+# For every token the cache holds a key and a value, in each head of each layer. That makes `2 *
+# layers * heads * width` numbers per token, where `width` is the width of one head. In half
+# precision a number takes two bytes.
 #
 # GPT-3 has 96 layers with 96 heads of width 128 [[Brown et al., table
 # 2.1](../docs/references.md#brown-2020)]. Its texts are up to 2,048 tokens long. How
@@ -38,8 +38,8 @@ display.chapter_map("project in", "split", "score", "mix")
 # </details>
 #
 # The cell computes it for published models, for one token and, for comparison, for a text of 8,192
-# tokens, which is more than GPT-3 can read. The column *heads* says how many heads of queries a
-# layer has, and how many of keys and values.
+# tokens, which is more than some of them can read. The column *heads* says how many heads of
+# queries a layer has, and how many of keys and values.
 
 # %%
 from annotated_attention.counting import cache_numbers, short
@@ -65,11 +65,11 @@ print("GPT-3, 2,048 tokens:", short(2 * cache_numbers(2048, 96 * 128, layers=96)
 # whole cache has to be read from memory, and on a fast processor this takes longer than the
 # arithmetic [[Shazeer](../docs/references.md#shazeer-2019)].
 #
-# LLaMA 7B and Llama 3 8B have equally many layers and heads of queries, of the same width. The newer
-# model takes a quarter of the memory, because it has a quarter of the heads of keys. PaLM is the
-# largest model on the list, yet it keeps less per token than Llama 3 8B. In the last four models,
-# heads of queries share their keys and values. The sizes come from the models' own papers [LLaMA:
-# [Touvron et al., table 2](../docs/references.md#touvron-2023); Llama 3: [Llama Team, table
+# LLaMA 7B and Llama 3 8B have the same number of layers and of query heads, of the same width. The
+# newer model takes a quarter of the memory, because it has a quarter of the heads of keys. PaLM is
+# the largest model on the list, yet it keeps less per token than Llama 3 8B. In the last four
+# models, heads of queries share their keys and values. The sizes come from the models' own papers
+# [LLaMA: [Touvron et al., table 2](../docs/references.md#touvron-2023); Llama 3: [Llama Team, table
 # 3](../docs/references.md#llama-2024); Mistral: [Jiang et al., table
 # 1](../docs/references.md#jiang-2023); Llama 2: [Touvron et al., section
 # 2.2](../docs/references.md#touvron-2023-b); PaLM: [Chowdhery et al., section
@@ -238,10 +238,10 @@ print("repeat:           ", *numbered.repeat(1, 3, 1, 1).flatten().tolist())
 # %% [markdown]
 # > **Pitfall.** `repeat` lays out the whole row of KV heads again and again, like tiles. Heads 1
 # > and 4, counted from 0, get a different KV head than with `repeat_interleave`. A model that is
-# > *trained* with tiles works, because its queries learn which KV head they get. But with weights
-# > that were trained the other way, two heads of six read the wrong catalogue. It happens to
-# > experts: the ONNX standard, in which models are exchanged, first defined its operator for
-# > attention with tiles [[ONNX](../docs/references.md#onnx-gqa)].
+# > *trained* with tiles works, because its queries learn which KV head they get. But with
+# > parameters that were trained the other way, two heads of six read the wrong catalogue. It
+# > happens to experts: the ONNX standard, in which models are exchanged, first defined its operator
+# > for attention with tiles [[ONNX](../docs/references.md#onnx-gqa)].
 #
 # The package keeps this mistake as a class of its own. Give it the parameters of the right class:
 
@@ -357,10 +357,10 @@ def draw_way(ax, name: str, table: Tensor, numbers: int) -> str:
 # <!-- /deeper -->
 
 # %% [markdown]
-# The figure shows all four designs, each drawn from a real module with four heads. A line means that
-# a head of queries reacts to what is kept. The last design, **latent attention**, comes
-# [below](#a-summary-instead-of-a-catalogue); what is dotted there is made when it is needed, and not
-# kept.
+# The figure shows the usual design and the three ways to share, each drawn from a real module with
+# four heads. A line means that a head of queries reacts to what is kept. The last design, **latent
+# attention**, comes [below](#a-summary-instead-of-a-catalogue); what is dotted there is made when
+# it is needed, and not kept.
 
 # %% jupyter={"source_hidden": true}
 ways = {
@@ -446,11 +446,11 @@ for g in (8, 4, 2, 1):
 #
 # ## Fewer keys for a trained model
 #
-# Training a large model anew is expensive. Can a trained one be made to share? Ainslie et al.
-# average: the new $W_K$ of a group is the mean of the old ones, row by row, and $W_V$ likewise.
-# Then they continue the training, with one twentieth of the steps of the first. In the package,
-# `group_heads` averages the heads of one module. At its core, `unflatten` cuts the rows into groups
-# of heads, and `mean(1)` averages the heads of each group:
+# Training a large model from scratch is expensive. Can one that is already trained be made to
+# share? Ainslie et al. average: the new $W_K$ of a group is the mean of the old ones, row by row,
+# and $W_V$ likewise. Then they go on training, for one twentieth of the original number of steps.
+# In the package, `group_heads` averages the heads of one module. At its core, `unflatten` cuts the
+# rows into groups of heads, and `mean(1)` averages the heads of each group:
 
 # %%
 from annotated_attention.modern import group_heads
@@ -637,15 +637,16 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 # The error exceeds every score. Rotating the query by its place and the key by its own is the
 # same as one rotation $R_t$ by the distance $t$ between them ([Positions](18_positions.ipynb)). It
 # stands between $q$ and $U^\top$: the score is $q\,R_t\,U^\top \ell^\top$. The matrix that could be
-# absorbed is $R_t\,U^\top$, another one for each distance. And keeping the rotated keys themselves
+# absorbed is $R_t\,U^\top$, another one for each distance, so
+# the query would have to be changed anew for every key. And keeping the rotated keys themselves
 # would cost the memory that latents are to save.
 #
-# So DeepSeek leaves the keys made from latents unrotated, and adds a second, short key of width r,
-# made from the token beside the latent (`kv_down` gives c + r numbers) and shared by *all heads*.
-# Only this key is rotated, and kept so: that is `k_turned`. Each head makes a second, short query as
-# well, `q_turned`. Both are appended to the others. So the dot product is the sum of two scores: one
-# from the latents, without positions, and one that also knows the distance. The scale becomes
-# $1 / \sqrt{d + r}$.
+# So DeepSeek leaves the keys made from latents unrotated, and adds a second, short key of width r.
+# The matrix that makes the latent makes it, too (`kv_down` gives c + r numbers), and *all heads*
+# share it. Only this key is rotated, and kept so: that is `k_turned`. Each head makes a second,
+# short query as well, `q_turned`. The short query is appended to the long one, and the short key to
+# the long one. So the dot product is the sum of two scores: one from the latents, without
+# positions, and one that also knows the distance. The scale becomes $1 / \sqrt{d + r}$.
 #
 # ### What it saves
 #
@@ -681,8 +682,8 @@ for m, n in ((4096, 1), (4096, 4096)):
 
 # %% [markdown]
 # Writing one token, the plain form makes keys and values of all 4,096 tokens, and the absorbed one
-# takes about ninety times less. Reading many tokens at once, every key is used by thousands of
-# queries, so making it once pays, and the plain form is cheaper.
+# takes about ninety times less. When many tokens are read at once, each key serves thousands of
+# queries, so it pays to make it once, and the plain form is cheaper.
 
 # %% [markdown]
 # <!-- deeper: The whole class -->

@@ -77,7 +77,7 @@ def scaled_dot_product_attention(
     if is_causal:
         future = block_future(query.size(-2), key.size(-2), query.device)  # (n, m)
         blocked, bias = merge_masks(future, blocked, bias)
-    # The products below are faster on tensors that lie in one piece.
+    # The products below are faster on tensors that are contiguous in memory.
     query, key, value = _contiguous_for_speed(query, key, value)
     # Lines one and two also have a quick form, with the same result. It cannot take a score from
     # the caller. It is also left out while PyTorch records the call (to compile or trace it). A

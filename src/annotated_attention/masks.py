@@ -217,7 +217,7 @@ def padding_to_heads(key_padding_mask: Tensor | None) -> Tensor | None:
 
 
 def attention_to_heads(attn_mask: Tensor | None, num_heads: int) -> Tensor | None:
-    """Give an attention mask the axes of the scores.
+    """Give a mask of each head the axes of the scores; (n, m) broadcasts as it is.
 
     Args:
         attn_mask: (n, m), or (b * h, n, m) where mask i * h + j is for sample i and head j: a mask
