@@ -5,8 +5,8 @@
 #
 # Somebody hands you an attention module. Its shapes are right and its loss falls, but that was true
 # of many mistakes in this book, too. There are three ways to test it. Some properties hold for
-# **every** right attention, and calling the module shows them. Some mistakes show only inside,
-# while it runs. A few show only beside an implementation that you trust.
+# every right attention, and calling the module shows them. Some mistakes show only inside, while it
+# runs. A few show only beside an implementation that you trust.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -18,8 +18,8 @@ display.chapter_map(
 # %% [markdown]
 # ## The patients
 #
-# The package collects mistakes in `mistakes`. Each is the right class with one thing changed, and
-# has a short name, such as `no-scale`. These are the patients of this chapter.
+# The package has a collection of mistakes, the module `mistakes`. Each is the right class with one
+# thing changed, and has a short name, such as `no-scale`. These are the patients of this chapter.
 
 # %%
 import torch
@@ -51,8 +51,9 @@ for code in ("no-scale", "padding-mask-on-queries", "scale-by-length"):
 # ## What must hold for all
 #
 # Each question below is a **probe**: a function of a patient that returns how far it is from what
-# must hold. Zero is right. A probe only calls the patient, so it works for code that you did not
-# write. All probes use self-attention in float64, where rounding is far below any effect.
+# must hold. Zero is right. A probe only calls the patient and never reads its code. (These call it
+# as the final class is called.) All probes use self-attention in float64, where rounding is far
+# below any effect.
 
 
 # %%
@@ -80,22 +81,24 @@ def show(probe, *codes: str) -> None:
 # %% [markdown]
 # ### Leakage: what does it react to?
 #
-# A blocked token must have no influence at all. The gradient tells, because a weight of zero passes
-# zero on. The probe pads the first sentence and measures how its words react to the padding. In a
-# plain sum of the outputs, two opposite reactions could add to 0; the cosine gives each number a
-# factor of its own.
+# A blocked token must have no influence at all. The gradient shows this:
+# nothing flows through a weight of zero. The probe pads the first sentence and takes the
+# **Jacobian**, the gradient of each output number. How do the words react to the padding?
 
 
 # %%
 def leakage(patient: nn.Module) -> float:
     """Measure how the real tokens react to padding."""
-    x = tokens(2).requires_grad_()
+    x = tokens(2)  # (2, 7, 24)
     padding = torch.zeros(2, 7, dtype=torch.bool)
     padding[0, 4:] = True
-    copy = x * 1  # since one mistake changes its input in place
-    output = attend(patient, copy, key_padding_mask=padding)  # (2, 7, 24)
-    (reaction,) = torch.autograd.grad(output[0, :4].cos().sum(), x)
-    return reaction[0, 4:].abs().max().item()
+
+    def words(x: Tensor) -> Tensor:
+        x = x * 1  # a copy, since one mistake changes its input in place
+        return attend(patient, x, key_padding_mask=padding)[0, :4]  # (4, 24)
+
+    reaction = torch.autograd.functional.jacobian(words, x)  # (4, 24, 2, 7, 24)
+    return reaction[:, :, 0, 4:].abs().max().item()
 
 
 show(leakage, "padding-mask-on-queries", "mask-ignored", "mask-after-softmax")
@@ -108,7 +111,7 @@ show(leakage, "padding-mask-on-queries", "mask-ignored", "mask-after-softmax")
 # ### Prefix: the past does not change
 #
 # If the future is hidden, the results for the first words must not change when the sentence goes
-# on. This finds what leaks from the future, and something that no gradient shows.
+# on. This finds what leaks from the future, and also two mistakes that no gradient shows.
 
 
 # %%
@@ -123,8 +126,9 @@ show(prefix, "causal-off-by-one", "scale-by-length", "split-and-merge-without-tr
 
 # %% [markdown]
 # `scale-by-length` divides by the root of the *length*. No number of the future enters, only how
-# many there are, so the gradient sees no leak. `split-and-merge-without-transpose` cuts the row of
-# all features into h equal parts, and where it cuts depends on the length, too.
+# many there are, so the gradient sees no leak. `split-and-merge-without-transpose` lays the
+# features of all tokens end to end and cuts this row into h equal parts. Where it cuts depends on
+# the length, too.
 #
 # ### Permutation: the order says nothing
 #
@@ -175,7 +179,7 @@ show(convexity, "softmax-over-heads", "merge-without-transpose")
 # <details><summary>What do you expect?</summary>
 #
 # None. They leak nothing, keep the past, know no order, and map equal tokens to equal results. So
-# far the probes say only what attention must *not* do.
+# far the probes test only what attention must *not* do.
 #
 # </details>
 
@@ -196,7 +200,7 @@ impostors = {"identity": Alone(), "mean": mean, "network": network}
 # %% [markdown]
 # What attention *must* do is let tokens compete: how much one token counts depends on the others,
 # because each weight is a score's share of the total. If one score rises, the other shares fall.
-# The new probe measures what token 1 adds to the result of token 3, changes all tokens but these
+# The new probe measures how the result of token 3 reacts to token 1, changes all tokens but these
 # two, and measures again. Here zero is wrong.
 
 
@@ -230,7 +234,8 @@ assert alone == ["heads-attended-over", "softmax-over-heads"]
 #
 # ### Which finds which
 #
-# This cell runs the first four probes on every patient. An error counts as found, too.
+# This cell runs the first four probes on every patient. An error counts as found, too: the scores of
+# `heads-attended-over` take no padding mask.
 
 
 # %%
@@ -252,7 +257,7 @@ unfound = [code for code, names in found_by.items() if not names]
 print(f"none of the four: {len(unfound)} of {len(LISTED)} mistakes")
 
 # %% [markdown]
-# Each probe finds a mistake that no other finds, so none can be left out.
+# Each of the four finds a mistake that the other three miss.
 #
 # ### A mistake has a fingerprint
 #
@@ -297,16 +302,17 @@ display.finish(drawing, name="fingerprints", alt="; ".join(
 
 # %% [markdown]
 # The pattern of the wrong merge repeats after every third row. Each of its rows holds 4
-# neighbouring tokens of *one* head, so three rows fill up with the 12 tokens of the first head, the
-# next three with the second. In the third panel there is one diagonal too many: somebody wrote
+# neighbouring tokens of *one* head, so three rows hold the 12 tokens of the first head, the next
+# three those of the second. The second row, for instance, holds tokens 4 to 7, and reacts to all
+# that these see. In the third panel there is one diagonal too many: somebody wrote
 # `triu(diagonal=2)`.
 #
 # ## The doctor
 #
 # `examine` asks these questions and more. It takes something to call, the sizes, and the `kind`:
 # *self*, *cross*, or *causal* for self-attention that hides the future by itself. An adapter says
-# how the module is called. A doctor who calls everybody ill is of no use, so PyTorch's own class
-# goes first.
+# with which arguments to call the module. A doctor who finds everybody ill is no use, so the first
+# patient is PyTorch's own class.
 
 # %%
 from annotated_attention.doctor import adapters, examine
@@ -338,8 +344,8 @@ consult(nn.MultiheadAttention)
 # the product of queries and keys before it, the product with the values after it, and the line of
 # each in your file.
 #
-# Here is a causal class with one mistake. It subtracts a bias that grows with the distance, so no
-# class of this book computes the same.
+# Here is a causal class. On purpose it subtracts a bias that grows with the distance, so no class of
+# this book computes the same. And it has one mistake.
 
 
 # %%
@@ -414,20 +420,21 @@ print(f"parity finds {len(unfound) - len(rest)} of the {len(unfound)}, and misse
 print(textwrap.fill(", ".join(rest), 88, break_on_hyphens=False))
 
 # %% [markdown]
-# `no-scale` is a valid attention with sharper weights, and `keys-and-values-swapped` one whose two
-# matrices have each other's names: no property can object. The mistakes that even parity misses
+# `no-scale` is a valid attention with sharper weights, and in `keys-and-values-swapped` two matrices
+# have traded names. Neither breaks a property. The mistakes that even parity misses
 # need something else: a mask, half precision, dropout, a hook, or a look at the inputs afterwards.
 #
 # Given a `reference=`, `examine` does the same: it copies the patient's parameters into the
-# reference, by their names. Take `Near` with the right scale, with a scale of 0.1<!-- setting -->,
-# and with keys and values swapped. Which are called wrong without the reference, and which with it?
+# reference, by their names. Let the reference be `Near` with the right scale.
+# Examine three versions: the same again, one with a scale of 0.1<!-- setting -->, and one with keys
+# and values swapped. Which are called wrong without the reference, and which with it?
 #
 # <details><summary>What do you expect?</summary>
 #
 # Without it, none. The scale above, 0.204, is exactly 1/√e, a known slip; 0.1<!-- setting --> is no
 # known one and may be meant, so it is a convention. Matrices that swap their names learn as well as
-# before. With the reference, the last two are wrong: its trained parameters give other results in
-# them.
+# before. With the reference, the last two are wrong: with the same parameters they give
+# other results.
 #
 # </details>
 
@@ -459,8 +466,8 @@ for name, module in versions.items():
 #
 # ## Every mistake
 #
-# Now the doctor examines every mistake of the list. It knows the names of these parameters, so it
-# brings its own reference; for `Near` it had none. The cell lists what only this comparison finds.
+# Now the doctor examines every mistake of the list. It knows a right version of this class, so it
+# brings its own reference; for `Near` it had none. The cell counts what only this comparison names.
 
 # %%
 CAUSAL = ("causal-off-by-one", "causal-hides-itself")  # only kind "causal" asks about these
@@ -475,12 +482,13 @@ compared = [
     if [x for x, said in report.results.items() if said not in ("fine", usual.get(x))]
     == ["reference"]
 ]
-print(f"all {len(reports)} are found, {len(compared)} of them by the reference alone:")
+print(f"all {len(reports)} are found; named by the reference, and by nothing else: {len(compared)}")
 print(textwrap.fill(", ".join(compared), 88, break_on_hyphens=False))
 
 # %% [markdown]
 # Looking inside would show the four scales among them, too, as it did for `Near`. But where the
-# reference has named a mistake, the doctor looks inside only for the lines.
+# reference has named a mistake, the doctor looks inside only for its line. (`nan-row` is on the list
+# because the final class promises zeros; in other people's code it is a convention.)
 #
 # > **Pitfall.** Testing with friendly sizes. With one sample, one head or one token there is nothing
 # > to mix up. And where two sizes are equal, one may stand for the other: with 6 tokens and heads of
@@ -529,15 +537,16 @@ assert "scale-by-model-width" in said
 # The test fails with the line where the mistake shows.
 # [`examine_model`](../docs/package/doctor.md#examine-inside-a-model) examines each attention inside
 # a whole model. In a shell, `attention-doctor file.py:Name --kind causal --embed-dim 24 --num-heads
-# 4` examines a class in a file. [In your CI](../docs/package/doctor-in-ci.md) has the lines for a
-# workflow, and [Symptoms](../docs/symptoms.md) leads from what you see, such as NaN, to likely
-# causes.
+# 4` examines a class in a file. The page [In your CI](../docs/package/doctor-in-ci.md) has the
+# lines for a workflow, and [Symptoms](../docs/symptoms.md) leads from what you see, such as NaN, to
+# likely causes.
 #
 # ## Exercises
 #
 # ### Mend one number
 #
-# *Easy, 2 minutes.* Give `Near` the usual scale. The check asks the doctor.
+# *Easy, 2 minutes.* Give `Near` the usual scale. The check asks the doctor; the line that it shows
+# stands in `Near`, where the scale is used.
 
 
 # %% tags=["exercise"]
@@ -645,7 +654,7 @@ exercises.testing_attention.check_repaired(Repaired)
 # ### Write a probe
 #
 # *Medium, 5 minutes.* Two mistakes mix the samples even without a mask: `batch-mixed-into-sequence`
-# and `heads-of-other-samples`. Write the question that finds them: do the samples of a batch affect
+# and `heads-of-other-samples`. Write the function that finds them: do the samples of a batch affect
 # each other? You are given `call`, which takes a float32 tensor x of shape `(b, n, 24)` and returns
 # one of the same shape. Return True or False. Rounding is about `1e-6` here.
 
@@ -692,9 +701,9 @@ exercises.testing_attention.check_samples_touch(samples_touch)
 # answer as a test.
 #
 # > **In short.** In every right attention, $\partial\,\text{output}_i / \partial x_j = 0$ for a
-# > blocked token $j$; the weights of each query sum to 1, $\sum_j A_{ij} = 1$; and tokens compete.
-# > Under a causal mask, the past does not change when the sentence grows. Without masks and
-# > positions, shuffled tokens give shuffled results.
+# > blocked token $j$ and every other token $i$; the weights of each query sum to 1, $\sum_j A_{ij}
+# > = 1$; and tokens compete. Under a causal mask, the past does not change when the sentence grows.
+# > Without masks and positions, shuffled tokens give shuffled results.
 # >
 # > Test with tokens `(b, n, e)` and masks `(b, n, m)` whose sizes all differ.
 # >
@@ -704,7 +713,7 @@ exercises.testing_attention.check_samples_touch(samples_touch)
 # > ```
 # >
 # > Properties find what breaks a rule. Looking inside finds a wrong scale, mask or axis, with its
-# > line. A scale that may be meant, and roles that swap their names, need a reference.
+# > line. To find a scale that may be meant, or roles that have traded names, you need a reference.
 #
 # One chapter is left for the class: [write it from memory](17_from_memory.ipynb), and let the
 # doctor read it.

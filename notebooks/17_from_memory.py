@@ -87,10 +87,10 @@ class Attention(nn.Module):
 # | merge | `transpose`, `flatten` | flattened without the transpose | `merge_heads` |
 # | project | `@ self.w_o` | declared and forgotten | `out_proj` |
 #
-# Is it right? Give the same matrices to `published.Shortest`, the shortest class of the long article in
-# [Published code](15_published_code.ipynb#packed-projection), with its mistake repaired, and to the final
-# class. `Shortest` takes tokens first, `(n, b, e)`. The final class stores each matrix transposed, as
-# `nn.Linear` does, and `load_from` transposes it back. Then compare outputs, weights and gradients.
+# Is it right? Compare it with the final class, and with `published.Shortest`, the shortest class of the
+# long article in [Published code](15_published_code.ipynb#packed-projection), its mistake repaired. All
+# three get the same matrices: from the final class to `Shortest`, where `load_from` transposes them, and
+# from there to yours. `Shortest` takes tokens first, `(n, b, e)`.
 
 # %%
 b, n, m, h, d = 2, 3, 5, 4, 6
@@ -287,8 +287,7 @@ assert sum(x.numel() for x in cache) == 2 * b * n * e
 # <details><summary>What do you expect?</summary>
 #
 # Something else each time, from 0, where everything is dropped, to 2, where nothing is. What is kept is
-# doubled, so that each weight is right on average, and so is the sum. This is why returned weights do not
-# sum to 1 in training.
+# doubled, so that each weight is right on average, and so is the sum. This is why weights that are returned after dropout, as PyTorch's class does, do not sum to 1 in training.
 #
 # </details>
 
@@ -364,14 +363,14 @@ print(examine(WithMask(24, 4), embed_dim=24, num_heads=4))
 # between samples, between queries or between both, and one with the future blocked.
 #
 # The NaN of a fully masked row is called a convention, since PyTorch's class gives it, too, when it returns
-# weights. To follow the remedy here, first write `blocked = blocked[:, None]`, and then `fully_masked =
-# blocked.all(-1, keepdim=True)`.
+# weights. The remedy has two halves, one before the softmax and one after. In it
+# `fully_masked` is `blocked.all(-1, keepdim=True)`, with `blocked` already brought to `(b, 1, n, m)`.
 #
 # What is not examined does not apply here: this class has no dropout, for example, and *future* is for
 # modules that hide the future by themselves. (*Cross* is the default kind.)
 #
-# The package has seven mistakes like those in the table above, each in a copy of its own class. Does the
-# doctor name them?
+# The package has most of the table's mistakes ready, each in a copy of the final class. Does the doctor
+# name them?
 
 # %%
 from annotated_attention.mistakes import MISTAKES
