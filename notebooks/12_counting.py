@@ -50,7 +50,7 @@ torch.testing.assert_close(by_hand(left, right, bias=[]), left @ right)
 print(n * m * d, "is nmd, and", n * m * (d - 1), "is nm(d - 1)")
 
 # %% [markdown]
-# Together that is $nm(2d - 1)$. The usual count is rounder, $2nmd$: one addition for each
+# Together that is $nm(2d - 1)$. The usual count is the rounder $2nmd$, one addition for each
 # multiplication. That is what PyTorch's own counter says, and what this chapter counts:
 
 # %%
@@ -61,7 +61,7 @@ print("PyTorch counts", counter.get_total_flops(), "and 2nmd is", 2 * n * m * d)
 
 # %% [markdown]
 # The difference is one addition for each number of the result. A linear layer starts each sum from a
-# bias, which is one addition more, so there $2nmd$ is exact:
+# bias. That is one more addition, so there $2nmd$ is exact:
 
 # %%
 torch.testing.assert_close(by_hand(left, right, bias=[0.1]), left @ right + 0.1)
@@ -69,9 +69,9 @@ torch.testing.assert_close(by_hand(left, right, bias=[0.1]), left @ right + 0.1)
 # %% [markdown]
 # Each multiplication or addition is a **FLOP**, a floating-point operation. **FLOPs** are an amount of
 # work. **FLOPS**, with a capital S, are FLOPs per second: the speed of a machine at some task. You can
-# know the amount in advance, never the speed. Here are three amounts from this book's measurements,
-# each a forward pass of self-attention, with the speed that one machine reached. The machine reaches
-# fewer FLOPS where the attention weights are asked for.
+# know the amount in advance, never the speed. Here are three forward passes of self-attention: the
+# FLOPs of each, and the speed that one machine reached in this book's measurements, without and with
+# the attention weights.
 
 # %% jupyter={"source_hidden": true}
 from annotated_attention import counting, measure
@@ -84,18 +84,17 @@ for row in measure.find("versions", mode="forward"):
         flops / times[f"07 final class{kind}"][1] / 1e6 for kind in ("", ", weights")
     )
     print(f"{b = }, {n = :4}, {e = }: {flops / 1e9:5.2f} GFLOPs", end=" ")
-    print(f"at {fused:.0f} GFLOPS, with weights at {weights:.0f}")
+    print(f"at {fused:.0f} GFLOPs per second, {weights:.0f} with weights")
 
 # %% [markdown]
-# The same machine has more than one speed, so time is not proportional to FLOPs. Some people count a
+# The same machine runs at different speeds, so time is not proportional to FLOPs. Some people count a
 # multiplication with its addition as one, a multiply-accumulate or MAC, and get half as many. Big-O
-# notation hides every constant factor, so there it changes nothing: $O(\text{FLOPs} / 2)$ *is*
-# $O(\text{FLOPs})$.
+# notation hides every constant factor, so there it changes nothing.
 #
 # ## Attention, product by product
 #
-# There are b samples, n queries and m keys, and all heads together are as wide as the model, $e = hd$.
-# The function lists the products of multi-head attention, each with its FLOPs.
+# There are b samples, n queries, m keys and h heads of width d. Together the heads are as wide as the
+# model, $e = hd$. The function lists the products of multi-head attention, each with its FLOPs.
 
 
 # %%
@@ -118,13 +117,13 @@ for name, flops in listed.items():
 print(f"{'together':>16} {sum(listed.values()):6,}")
 
 # %% [markdown]
-# In self-attention the queries are the keys, so $m = n$. The three input projections, score, mix and
-# the output projection add up to
+# In self-attention queries and keys come from the same tokens, so $m = n$. The three input projections,
+# score, mix and the output projection add up to
 #
 # $$6bne^2 + 2bn^2e + 2bn^2e + 2bne^2 = 4bne\,(2e + n).$$
 #
-# The number of heads has dropped out: h products of width d cost as much as one of width e. Now the
-# test, with [the final class](07_multihead_attention.ipynb), forward and backward.
+# The number of heads has dropped out: h products of width d cost as much as one of width e. Now test
+# it with [the final class](07_multihead_attention.ipynb), forward and backward.
 
 
 # %%
@@ -156,10 +155,11 @@ for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 
           f" {crossed[0]:8} {listed:8} {crossed[1]:9}")
 
 # %% [markdown]
-# Equal everywhere, and the backward pass is twice the forward pass: $Y = XW$ has two gradients,
-# $\partial X = \partial Y\, W^\top$ and $\partial W = X^\top \partial Y$, and each is a product of
-# the same three sizes. The inputs need gradients here, as they do wherever something before the layer
-# is trained. Where the inputs are fixed data, the backward pass is cheaper.
+# Equal everywhere, and the backward pass is twice the forward pass. Write $\partial X$ for the gradient
+# of the loss with respect to $X$. A product $Y = XW$ has two gradients, $\partial X = \partial Y\, W^\top$
+# and $\partial W = X^\top \partial Y$, and each is a product of the same three sizes. The inputs need
+# gradients here, as they do wherever something before the layer is trained. Where the inputs are fixed
+# data, the backward pass is cheaper.
 #
 # > **Pitfall.** The counter reads the names of operations. It does not know the CPU's fused kernel,
 # > which computes scores, softmax and mix in one operation, and counts nothing for it.
@@ -178,9 +178,9 @@ for module in (MultiheadAttention(h * d, h, batch_first=True),
     print(f"{step_by_step:9,} step by step, {fused:9,} fused, {opened:9,} kernel off")
 
 # %% [markdown]
-# The first line is the final class, the second PyTorch's. The count with the fused kernel lacks half of
-# the work, because here n = 2e, as the next section shows. The machine still does all of it. Count on the
-# path that you can read, or switch the kernel off.
+# The first line is the final class, the second PyTorch's. The fused count lacks score and mix, which
+# are half of the work at this size. The machine still does all of it. So count step by step, or switch
+# the kernel off.
 #
 # ## Where the scores overtake the projections
 #
@@ -192,13 +192,13 @@ for module in (MultiheadAttention(h * d, h, batch_first=True),
 # whatever the batch and the heads. To see it, let PyTorch count on the device `meta`, where tensors
 # have shapes and no numbers: nothing is computed, however long the sequence.
 #
-# With e = 512, which part is larger at a length of 512 tokens, the projections or the scores with the
-# mix: and by how much, about the same, twice, or ten times?
+# At e = 512 and a length of 512 tokens, which part is larger, the projections or the scores with the
+# mix? Is it only a little larger, twice as large, or ten times?
 #
 # <details><summary>What do you expect?</summary>
 #
 # The ratio of the two parts is $4bn^2e / 8bne^2 = n / 2e$. At n = e that is one half, so the projections
-# are twice as large, although the scores get all the attention.
+# are twice as large.
 #
 # </details>
 
@@ -216,7 +216,7 @@ def measure_parts(n: int, e: int) -> tuple[int, int]:
 
 
 e = 512
-print("     n     projections   share  scores and mix   ratio")
+print("     n     projections  of all  scores and mix   ratio")
 for n in (64, e, 2 * e - 1, 2 * e, 2 * e + 1, 16384):
     projections, scores = measure_parts(n, e)
     share = projections / (projections + scores)
@@ -255,8 +255,8 @@ display.finish(drawing, name="crossover", alt=(
 #
 # Four matrices of $(e, e)$ and four biases of e numbers make $4e^2 + 4e$ parameters. Where the keys have
 # another width, `kdim`, their matrix has e · `kdim` numbers instead of $e^2$; the same holds for the
-# values and `vdim`. With `add_bias_kv`, the appended key and value are 2e more. `counting` is the module
-# that holds this chapter's formulas.
+# values and `vdim`. With `add_bias_kv`, the appended key and value add another 2e. The module
+# `annotated_attention.counting` holds this chapter's formulas.
 
 # %%
 e = 24
@@ -270,15 +270,14 @@ for options in cases:
 print("4e² + 4e =", 4 * e**2 + 4 * e)
 
 # %% [markdown]
-# Each formula was checked against modules of 1, 4 and 24 heads: all three have the same number.
+# Modules of 1, 4 and 24 heads all have the number that the formula gives.
 #
 # ## What heads do change
 #
-# Neither parameters nor FLOPs depend on h, because h heads share the width e. Here is what heads do
-# change, at $n = 48$ and $e = 64$. The **rank** of a matrix is the smallest number of its rows from which
-# all its rows can be built by scaling and adding. With $d = 1$, a head has a single number for each query
-# and key, so all rows of its scores are multiples of one row. Many narrow heads give many simple patterns;
-# few wide heads give few richer ones.
+# Neither parameters nor FLOPs depend on h, because h heads share the width e. The number of weights
+# does, and so does the rank of each head's scores. The **rank** of a matrix is the smallest number of
+# its rows from which all its rows can be built by scaling and adding. Here are both at $n = 48$ and
+# $e = 64$.
 
 # %%
 b, n, e = 1, 48, 64
@@ -303,17 +302,20 @@ for h in (1, 2, 4, 8, 16, 64):
     print(f"{h:2} {e // h:3} {size:12,} {flops:9,} {weights.numel():9,} {module.rank:8}")
 
 # %% [markdown]
-# Each head has its own n × m matrix of weights. Each of its numbers takes memory and costs one
-# exponential in the softmax; the FLOPs above count neither. And a head's scores are a product of `(n,
-# d)` and `(d, m)`, so their rank is at most d, and at most n and m. That holds for the scores alone:
-# after the softmax, the rank of the weights can be higher.
+# Each head has its own n × m matrix of weights. Each weight takes memory and costs one exponential in
+# the softmax, and the FLOPs above include neither.
+#
+# A head's scores are a product of `(n, d)` and `(d, m)`, so their rank is at most d, and at most n and m.
+# So many narrow heads give many score matrices of low rank, and few wide heads give few of high rank.
+# What the softmax makes of them can have a higher rank.
 #
 # ## What the backward pass needs
 #
 # Training keeps results of the forward pass until the backward pass has used them. PyTorch lets you
 # watch what it saves: it calls one function whenever it saves a tensor and another when it reads the
 # tensor back. Several saved tensors can be views of one **storage**, the memory itself, so count each
-# storage once. Leave out the parameters, which exist anyway, and masks and indices.
+# storage once. Leave out the parameters, which exist anyway, and whatever holds no floats, such as
+# boolean masks and indices.
 
 
 # %%
@@ -348,23 +350,26 @@ x = torch.randn(b, n, h * d, requires_grad=True)  # (b, n, h * d)
 for need_weights in (True, False):
     with Kept(module) as kept:
         module(x, x, x, need_weights=need_weights)
-    print(f"need_weights={need_weights}: {sum(kept.sizes())} =", *kept.sizes())
+    sizes = kept.sizes()
+    print(f"need_weights={need_weights}: {sum(sizes)} =", " + ".join(map(str, sizes)))
 print("bne =", b * n * h * d, " bhn² =", b * h * n * n, " bhn =", b * h * n)
 
 # %% [markdown]
 # Step by step, six tensors are kept: the input, keys, queries, the weights, values, and the merged
 # heads that go into $W_O$. The scores are not, because the softmax can be differentiated from its
-# result alone. Five are as large as the input, $5bne$ together; the weights are
-# $bhn^2$. The fused kernel keeps the same five, with queries, keys and values in a single storage, but
-# no weights. It computes the weights anew in the backward pass, from one number for each query and
-# head: the logarithm of the sum of exponentials by which the softmax divides. In cross-attention, three
-# tensors of n rows and three of m are kept, $3be(n + m)$, and weights of $bhnm$. The next cell asserts
-# all of this at several sizes. In the last, self-attention has a single token, and its one weight for
-# each head takes as much as the one number that the kernel keeps in its place.
+# result alone. Five are as large as the input, $5bne$ together; the weights are $bhn^2$.
+#
+# The fused kernel keeps no weights. Input and merged heads are kept as before; queries, keys and values
+# are kept in a single storage. In its backward pass the kernel computes the weights anew, from one number
+# for each query and head. The softmax divides by a sum of exponentials; that number is the sum's
+# logarithm.
+#
+# In cross-attention, three tensors of n rows and three of m rows are kept, $3be(n + m)$ numbers, and
+# $bhnm$ weights. All of this is asserted below at several sizes.
 
 # %%
 print("b,n,m,h,d")
-for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (2, 1, 8, 3, 4)):
+for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (1, 6, 8, 3, 4)):
     e = h * d
     module = MultiheadAttention(e, h, batch_first=True)
     x = torch.randn(b, n, e, requires_grad=True)  # (b, n, e)
@@ -383,8 +388,8 @@ for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (2, 1, 8, 3, 4)):
 
 # %% [markdown]
 # > **Pitfall.** A view keeps its whole storage. The packed projection gives queries, keys and values in
-# > one storage. If the keys and values stayed views of it, they would keep all three parts alive. That
-# > includes the queries before the division by √d, which nobody needs any more. So the class first
+# > one storage, and the fused kernel needs all of it. Step by step, only the queries divided by √d are
+# > needed later, but a view of the keys would keep the undivided ones, too. So there the class first
 # > copies each of the three out of that storage.
 
 # %%
@@ -417,10 +422,9 @@ for n in (256, 1024, 4096, 16384):
     print(f"n = {n:5}: {stored:>7} with weights, {fused:>7} without")
 
 # %% [markdown]
-# These are counts of what is kept on purpose, and they are the same in every run. The peak memory of a
-# process is a measurement: it includes what exists only for a moment, and two runs differ.
-# The next chapter, [Speed](13_speed.ipynb#the-price-of-the-weights), measures such peaks and shows how
-# far three runs differ.
+# These counts are the same in every run. The peak memory of a process is a measurement: it includes
+# what exists only for a moment, and two runs differ.
+# [Speed](13_speed.ipynb#the-price-of-the-weights) measures such peaks.
 #
 # ## One token at a time
 #
@@ -471,12 +475,12 @@ display.diff(write_all, write_next)
 
 # %% [markdown]
 # No mask is needed any more, because later tokens do not exist yet. Written token by token, the output
-# is the same as all at once. So are the gradients, which shows that nothing was cut off.
+# is the same as all at once. So are the gradients: they flow back through the cached keys and values.
 
 # %%
 from annotated_attention import chapters
 
-one = chapters.load("01_one_head")
+one = chapters.load("01_one_head")  # for its helper, gradients
 
 b, n, h, d = 2, 7, 4, 6
 module = MultiheadAttention(h * d, h, batch_first=True, dtype=torch.float64)
@@ -489,11 +493,11 @@ torch.testing.assert_close(steps, whole)
 torch.testing.assert_close(write_all(module, x), whole)
 inputs = [x, *module.parameters()]
 torch.testing.assert_close(one.gradients(steps, inputs), one.gradients(whole, inputs))
-print(f"{n} steps: the same output, the same {len(inputs)} gradients")
+print(f"{n} steps: same output, same gradients of x and {len(inputs) - 1} parameters")
 
 # %% [markdown]
 # A step with m keys costs the projections of one token, $8be^2$, and the scores and mix of one query,
-# $4bme$. The cache holds $2bme$ numbers, for each layer.
+# $4bme$. The cache holds $2bme$ numbers in each layer.
 
 # %%
 e, cache, total = h * d, [], 0
@@ -516,17 +520,24 @@ print(f"{at_once:24,} all at once with a mask, as in training")
 #
 # ## Whole models
 #
-# The rest of a Transformer is as easy to count. A feed-forward network from e to f and back has
-# $2ef$ parameters, $f + e$ more for its biases, and $4bnef$ FLOPs; a norm has 2e parameters and no
-# product. For the backward pass, a feed-forward network with a ReLU keeps its input and its hidden
-# numbers, $bn(e + f)$, and a norm its input and two numbers for each token, $bn(e + 2)$. All
-# cross-attentions read the same encoder output, which is kept once: each of them after the first adds
-# one $bne$ less. The output keeps its input, $bne$, and multiplies each token by a table of v words,
-# $2bnev$ FLOPs.
+# The rest of a Transformer is as easy to count. Let f be the width inside the feed-forward network,
+# which has a ReLU, and v the size of the vocabulary.
+#
+# | part | parameters | FLOPs, forward | kept |
+# |---|---|---|---|
+# | feed-forward network | $2ef + f + e$ | $4bnef$ | $bn(e + f)$ |
+# | norm | $2e$ | 0 | $bn(e + 2)$ |
+# | output layer | $ev$ | $2bnev$ | $bne$ |
+#
+# Each part keeps its input. The network also keeps its hidden numbers, and a norm the mean and the
+# inverse standard deviation of each token. All cross-attentions read the same encoder output, which is
+# kept once. So the first keeps $6bne$ numbers beside its weights and each later one $5bne$, where source
+# and target are of equal length.
 #
 # `counting.Model` adds up layers, embeddings and output. Below are published sizes, and in the last
-# column what their authors say. The original model is counted with 37,000 rows, as its paper says. BERT
-# has a further layer, `pooling`, of $e^2 + e$ for one of its training tasks.
+# column what their authors say. The original model is counted with a vocabulary of 37,000; its paper
+# says *about* 37,000. One matrix serves both its embeddings and the output. BERT has a further layer,
+# `pooling`, of $e^2 + e$ parameters for one of its training tasks.
 
 # %%
 SAID = {
@@ -541,18 +552,17 @@ for name, model in counting.PRESETS.items():
 
 # %% [markdown]
 # BERT's figures [[Devlin et al., section 3](../docs/references.md#devlin-2019)] are rounded. GPT-2's
-# [[Radford et al., table 2](../docs/references.md#radford-2019)] were wrong, as its authors admit in
-# their code repository. No single vocabulary size explains both totals of the original model [[Vaswani
-# et al., table 3](../docs/references.md#vaswani-2017)], as the fold shows.
+# [[Radford et al., table 2](../docs/references.md#radford-2019)] were wrong, as its authors' [code
+# repository](https://github.com/openai/gpt-2) admits. No single vocabulary size explains both totals of
+# the original model [[Vaswani et al., table 3](../docs/references.md#vaswani-2017)], as the fold shows.
 
 # %% [markdown]
 # <!-- deeper: Which vocabulary? -->
 # ### Going deeper: Which vocabulary?
 #
-# In the original model one matrix serves both embeddings and the output (section 3.4<!-- quoted -->),
-# with *about* 37,000 rows (section 5.1<!-- quoted -->). With exactly 37,000 rows, base comes out below
-# its published total and big above. Which numbers of rows would give the two totals, which are rounded
-# to millions?
+# With exactly 37,000 rows in the one matrix (sections 3.4<!-- quoted --> and 5.1<!-- quoted -->), base
+# comes out below its published total and big above. Which numbers of rows would give the two totals,
+# which are rounded to millions?
 
 # %%
 BASE, BIG = (counting.PRESETS[name] for name in ("transformer-base", "transformer-big"))
@@ -589,16 +599,15 @@ for model, said in ((BASE, 65), (BIG, 213)):
 # So 37,000 rows cannot be the whole story, whatever else of a fixed size was counted. With 32,000 rows,
 # which is the vocabulary of the paper's English-French model (section 5.1<!-- quoted -->), the difference
 # fits, and the two ranges of what is left overlap: between 4.0 and 4.4 million numbers in both models
-# would make the totals add up. The paper names no such part, and table 3 is about
-# English-German. More cannot be said from the paper alone.
+# would make the totals add up. The paper names no such part, and table 3 is about English-German.
 
 # %% [markdown]
 # <!-- /deeper -->
 
 # %% [markdown]
-# The formulas themselves are exact. First, build the model of [The Transformer](09_transformer.ipynb) at
-# the size of transformer-base, on the device `meta`. It has `final_norm=False`, since the paper has no
-# final norms. Then run a small one, with its two final norms:
+# The formulas agree with PyTorch's count exactly. First, build the model of [The
+# Transformer](09_transformer.ipynb) at the size of transformer-base, on the device `meta`. It has
+# `final_norm=False`, since the paper has no final norms. Then run a small one, with its two final norms:
 
 # %%
 from annotated_attention import Seq2SeqTransformer
@@ -632,9 +641,9 @@ print(f"kept  {sum(numbers.values()):8,} counted {sum(kept.sizes()):8,} by PyTor
 #
 # Here is all of this for sizes of your choice. **Forward** is a forward pass; **kept** is what a
 # training step holds for its backward pass, without dropout and the loss; **fused** is the same without
-# weights. *Decoder layers* are those with cross-attention, whose keys and values have a cache, too. For
-# a model that is only an encoder, or a decoder without cross-attention such as GPT-2, set them to 0.
-# Source and target are of the same length.
+# weights. *Layers* have self-attention alone: those of an encoder, or of GPT-2. *Decoder layers* have
+# cross-attention, too, and also cache its keys and values; a model without cross-attention has 0 of
+# them. Source and target are of the same length.
 
 # %%
 display.calculator("transformer-base", length=1024)
@@ -743,8 +752,8 @@ exercises.counting.check_decoder_layer(decoder_layer)
 # You can write down what attention costs before you run it, and you have seen PyTorch count the same.
 #
 # > **In short.** Attention has $4e^2 + 4e$ parameters. Self-attention takes $4bne\,(2e + n)$ FLOPs forward
-# > and twice that backward. One layer keeps $5bne$ numbers for its backward pass, and $bhn^2$ more where
-# > the weights are stored. A KV cache holds $2bme$ numbers for each layer.
+# > and twice that backward. It keeps $5bne$ numbers for the backward pass, and $bhn^2$ more where the
+# > weights are stored. A KV cache holds $2bme$ numbers in each layer.
 # >
 # > ```python
 # > with FlopCounterMode(display=False) as counter:
@@ -752,8 +761,8 @@ exercises.counting.check_decoder_layer(decoder_layer)
 # > counter.get_total_flops() == 4 * b * n * e * (2 * e + n)
 # > ```
 # >
-# > Heads change neither parameters nor FLOPs, but the number of weights and the rank of the scores. Up to
-# > $n = 2e$ most FLOPs are in the projections; beyond that, most are in the scores and the mix, which
-# > grow with the square of the length.
+# > Heads change neither parameters nor FLOPs. They do change the number of weights and the rank of the
+# > scores. Up to $n = 2e$ most FLOPs are in the projections; beyond that, most are in the scores and the
+# > mix, which grow with the square of the length.
 #
 # None of this tells you how long a call takes. The [next chapter](13_speed.ipynb) measures that.
