@@ -1,5 +1,6 @@
 """Nothing is called wrong that is right: our classes, PyTorch's, published designs, any layout."""
 
+import itertools
 import math
 
 import pytest
@@ -260,8 +261,12 @@ MODERN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("parts", MODERN, ids=" ".join)
-@pytest.mark.parametrize("groups", [4, 2, 1])
+# Each number of groups with no part and with many; with the others in turn.
+ENDS = [(parts, groups) for parts in ([*MODERN][0], [*MODERN][-1]) for groups in (4, 2, 1)]
+TURNS = list(zip([*MODERN][1:-1], itertools.cycle([2, 1, 4]), strict=False))
+
+
+@pytest.mark.parametrize(("parts", "groups"), ENDS + TURNS)
 def test_attention_of_today_is_right(parts, groups):
     torch.manual_seed(0)
     found = check(Modern(*parts, groups=groups), 24, 4, "causal")
