@@ -262,11 +262,12 @@ MODERN = {
 
 
 # Each number of groups with no part and with many; with the others in turn.
-ENDS = [(parts, groups) for parts in ([*MODERN][0], [*MODERN][-1]) for groups in (4, 2, 1)]
-TURNS = list(zip([*MODERN][1:-1], itertools.cycle([2, 1, 4]), strict=False))
+PLAIN, *SOME, MANY = MODERN
+GROUPED = [*itertools.product([PLAIN, MANY], [4, 2, 1]),
+           *zip(SOME, itertools.cycle([2, 1, 4]), strict=False)]  # fmt: skip
 
 
-@pytest.mark.parametrize(("parts", "groups"), ENDS + TURNS)
+@pytest.mark.parametrize(("parts", "groups"), GROUPED)
 def test_attention_of_today_is_right(parts, groups):
     torch.manual_seed(0)
     found = check(Modern(*parts, groups=groups), 24, 4, "causal")
