@@ -7,6 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from annotated_attention import MultiheadAttention
 from annotated_attention.doctor import adapters, examine
+from annotated_attention.doctor.patient import Patient
 
 E, H = 12, 3
 
@@ -367,3 +368,31 @@ def test_arguments_are_checked(options, error, message):
     arguments = {"attend": module(), "embed_dim": E, "num_heads": H, **options}
     with pytest.raises(error, match=message):
         examine(arguments.pop("attend"), **arguments)
+
+
+def test_what_is_known_is_not_asked_again_in_the_same_state():
+    """Other numbers, masks, meanings, dtypes and settings are another question."""
+    calls = []
+
+    def attend(query, key, value, blocked=None):
+        calls.append(blocked)
+        return query if blocked is None else 2 * query
+
+    dropout = nn.Dropout(0.1)
+    patient = Patient(attend, E, H, "cross", dropout, 16)
+    blocked = torch.zeros(patient.b, patient.n, patient.m, dtype=torch.bool)
+
+    def asks(seed=1, mask=None):
+        before = len(calls)
+        patient.answer(patient.draw(seed), mask)
+        return len(calls) - before
+
+    assert [asks(), asks(), asks(2), asks(1, blocked), asks(1, blocked)] == [1, 0, 1, 1, 0]
+    assert asks(1, ~blocked) == 1
+    patient.inverted = True
+    assert asks(1, blocked) == 1
+    patient.inverted = False
+    for other in (patient.converted(patient.dtype), patient.dropping(0.5)):
+        with other:
+            assert [asks(), asks()] == [1, 0]
+        assert asks() == 0

@@ -1,5 +1,6 @@
 """Nothing is called wrong that is right: our classes, PyTorch's, published designs, any layout."""
 
+import itertools
 import math
 
 import pytest
@@ -260,8 +261,13 @@ MODERN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("parts", MODERN, ids=" ".join)
-@pytest.mark.parametrize("groups", [4, 2, 1])
+# Each number of groups with no part and with many; with the others in turn.
+PLAIN, *SOME, MANY = MODERN
+GROUPED = [*itertools.product([PLAIN, MANY], [4, 2, 1]),
+           *zip(SOME, itertools.cycle([2, 1, 4]), strict=False)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("parts", "groups"), GROUPED)
 def test_attention_of_today_is_right(parts, groups):
     torch.manual_seed(0)
     found = check(Modern(*parts, groups=groups), 24, 4, "causal")

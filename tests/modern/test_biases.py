@@ -203,43 +203,7 @@ def test_without_weights_it_keeps_the_fused_kernel(monkeypatch):
     assert calls
 
 
-# Dtypes, tools, errors
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@EACH
-def test_half_precision_and_autocast(bias, dtype):
-    ours, x = make(bias), inputs()
-    expected = ours(x, x, x)[0]
-    with torch.autocast("cpu", dtype):
-        mixed = ours(x, x, x)[0]
-    half = x.to(dtype)
-    low = ours.to(dtype)(half, half, half)[0]
-    assert low.dtype == mixed.dtype == dtype
-    for found in (low, mixed):
-        torch.testing.assert_close(found.float(), expected, rtol=0, atol=0.05)
-
-
-@EACH
-def test_without_a_batch_and_sequence_first(bias):
-    ours, x = make(bias), inputs()
-    expected = ours(x, x, x, is_causal=True)
-    alone = ours(x[1], x[1], x[1], is_causal=True)
-    torch.testing.assert_close(alone, (expected[0][1], expected[1][1]))
-    ours.batch_first, first = False, x.transpose(0, 1)
-    found = ours(first, first, first, is_causal=True)
-    torch.testing.assert_close(found, (expected[0].transpose(0, 1), expected[1]))
-
-
-@EACH
-def test_compiles_whole(bias):
-    torch.compiler.reset()
-    ours, x = make(bias), inputs()
-    compiled = torch.compile(ours, backend="aot_eager", fullgraph=True)
-    found, expected = compiled(x, x, x, is_causal=True), ours(x, x, x, is_causal=True)
-    torch.testing.assert_close(found, expected)
-    given = (x, *ours.parameters())
-    torch.testing.assert_close(gradients(found[0], *given), gradients(expected[0], *given))
+# Errors
 
 
 REFUSED = {

@@ -206,49 +206,6 @@ def test_angles_are_exact_in_half_precision():
         torch.testing.assert_close(found.float(), expected, rtol=0, atol=0.03)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@LAYOUTS
-def test_half_precision_and_autocast(layout, dtype):
-    ours, x = make(layout), inputs()
-    expected = ours(x, x, x)[0]
-    with torch.autocast("cpu", dtype):
-        mixed = ours(x, x, x)[0]
-    half = x.to(dtype)
-    low = ours.to(dtype)(half, half, half)[0]
-    assert low.dtype == mixed.dtype == dtype
-    for found in (low, mixed):
-        torch.testing.assert_close(found.float(), expected, rtol=0, atol=0.05)
-
-
-@LAYOUTS
-def test_without_a_batch_and_sequence_first(layout):
-    ours, x = make(layout), inputs()
-    expected = ours(x, x, x, is_causal=True)
-    alone = ours(x[1], x[1], x[1], is_causal=True)
-    torch.testing.assert_close(alone, (expected[0][1], expected[1][1]))
-    ours.batch_first, first = False, x.transpose(0, 1)
-    found = ours(first, first, first, is_causal=True)
-    torch.testing.assert_close(found, (expected[0].transpose(0, 1), expected[1]))
-
-
-SCALINGS = {
-    "none": None,
-    "dynamic": {"rope_type": "dynamic", "factor": 3.0},
-    "yarn": {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 3},
-}
-
-
-@pytest.mark.parametrize("scaling", SCALINGS.values(), ids=SCALINGS.keys())
-@LAYOUTS
-def test_compiles_whole(layout, scaling):
-    torch.compiler.reset()
-    ours, x = make(layout, scaling=scaling, max_length=3), inputs()
-    compiled = torch.compile(ours, backend="aot_eager", fullgraph=True)
-    found, expected = compiled(x, x, x, is_causal=True), ours(x, x, x, is_causal=True)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(gradients(found[0], x), gradients(expected[0], x))
-
-
 def test_a_checkpoint_of_the_final_class_fits():
     ours, plain = make(), MultiheadAttention(E, H, batch_first=True)
     plain.load_state_dict(ours.state_dict())

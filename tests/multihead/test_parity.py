@@ -1,4 +1,4 @@
-"""Against PyTorch's: the product of options, masks, layouts and dtypes, and what is excepted."""
+"""Against PyTorch's: options, masks, layouts and dtypes in each pair, and what is excepted."""
 
 import inspect
 import itertools
@@ -227,15 +227,21 @@ GROUPS = [
     if layout == "batch first" or (inputs != "key is value" and appended in ("nothing", "both"))
 ]
 ALL = {group: list(cases(*group)) for group in GROUPS}
+# Layouts and inputs change what goes in and comes out, which one case in four shows.
+WHOLE = ("batch first", "distinct")
+SWEEP = {
+    group: found if group[:2] == WHOLE else random.Random(i).sample(found, len(found) // 4)
+    for i, (group, found) in enumerate(ALL.items())
+}
 
 
-@pytest.mark.parametrize("group", ALL, ids=", ".join)
+@pytest.mark.parametrize("group", SWEEP, ids=", ".join)
 def test_is_pytorchs(group):
-    for case in ALL[group]:
+    for case in SWEEP[group]:
         compare(case)
 
 
-EVERY = [case for group in ALL.values() for case in group]
+EVERY = [case for group in SWEEP.values() for case in group]
 SAMPLE = random.Random(0).sample(EVERY, 200)
 
 
@@ -254,8 +260,15 @@ def test_sweep_meets_every_exception_and_each_is_tested_and_told():
         assert f"\n| {name} " in told
 
 
-def test_sweep_is_as_large_as_it_says():
-    assert len(EVERY) > 4000
+def pairs(cases):
+    """Collect the options that come together in a case, two at a time."""
+    options = (vars(case).items() for case in cases)
+    return {pair for x in options for pair in itertools.combinations(x, 2)}
+
+
+def test_sweep_has_each_pair_of_options():
+    whole = [case for group in ALL.values() for case in group]
+    assert pairs(EVERY) == pairs(whole)
     assert len(set(EVERY)) == len(EVERY)
 
 

@@ -227,7 +227,7 @@ def training(patient: Patient) -> Iterator[Finding]:
     cases = [situations.free(patient)]
     cases += situations.masked(patient) if patient.kind != "causal" else []
     for case in cases:
-        calm = patient.ask(case.inputs, case.blocked)
+        calm = patient.answer(case.inputs, case.blocked)
         with _trained(patient):
             outputs = [patient.ask(case.inputs, case.blocked) for _ in range(2)]
         if not outputs[0].isfinite().all():

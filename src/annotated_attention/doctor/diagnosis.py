@@ -137,7 +137,7 @@ def _answers(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
     """Ask; what fails says nothing here."""
     for case in questions(patient):
         try:
-            output = patient.ask(case.inputs, case.blocked)
+            output = patient.answer(case.inputs, case.blocked)
         except (Failed, NotAsked):
             continue
         yield case, output

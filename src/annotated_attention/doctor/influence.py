@@ -22,6 +22,10 @@ def reactions(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -
         For ``query``, ``key`` and ``value``, for those that are one tensor once: the largest
         reaction, [sample, query, sample, token]. Zeros where no gradient flows.
     """
+    return patient.once("reactions", inputs, blocked, lambda: _react(patient, inputs, blocked))
+
+
+def _react(patient: Patient, inputs: Inputs, blocked: Tensor | None) -> dict[str, Tensor]:
     leaves, tensors = _leaves(inputs)
     output = patient.ask(leaves, blocked, gradient=True)
     b, n, _ = output.shape
@@ -71,7 +75,11 @@ def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Te
     Returns:
         (b, n, m), by how much, relative to the size of the output.
     """
-    before = patient.ask(inputs, blocked)
+    return patient.once("moves", inputs, blocked, lambda: _move(patient, inputs, blocked))
+
+
+def _move(patient: Patient, inputs: Inputs, blocked: Tensor | None) -> Tensor:
+    before = patient.answer(inputs, blocked)
     size = before.abs().max().clamp(min=1e-30)
     other = patient.draw(11, len(before), inputs.query.size(1), inputs.key.size(1))
     columns = []

@@ -173,18 +173,25 @@ def _where(inside: Inside, finding: Finding) -> Where | None:
     roles = next((x for begin, x in _ROLES.items() if finding.code.startswith(begin)), ())
     if inside.first is None:
         return None
-    looks = [*inside.masked()] if "mask" in roles else []
-    looks += inside.looks.values()
     if finding.code == "input-changed-in-place":
-        written = next((x.written for x in looks if x.written is not None), None)
-        return None if written is None else written.where
-    masked = any("mask" in seen.steps for one in looks for seen in one.found)
-    if finding.code.startswith(_TRIANGLES) and masked:
-        drawn = next((x.triangle for x in looks if x.triangle), ())
+        written = (x.written for x in inside.looks.values())
+        return next((step.where for step in written if step is not None), None)
+    if finding.code.startswith(_TRIANGLES) and any(
+        "mask" in seen.steps for one in _looks(inside, roles) for seen in one.found
+    ):
+        drawn = next((x.triangle for x in _looks(inside, roles) if x.triangle), ())
         if drawn:
             return where(drawn[0])
-    places = (seen.where(role) for role in roles for one in looks for seen in one.found)
+    places = (
+        seen.where(role) for role in roles for one in _looks(inside, roles) for seen in one.found
+    )
     return next((place for place in places if place is not None), None)
+
+
+def _looks(inside: Inside, roles: Sequence[str]) -> Iterator[Look]:
+    """Give the calls that may show a line: those with masks are watched as far as it takes."""
+    yield from inside.masked() if "mask" in roles else ()
+    yield from list(inside.looks.values())
 
 
 def summary(inside: Inside) -> str:

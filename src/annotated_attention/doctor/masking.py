@@ -114,7 +114,7 @@ def _named_leak(
         return any(bool(((seen == ~mask) | ~judged).all()) for mask in wrong)
 
     symptom = "blocked keys have influence, or allowed ones have none"
-    if patient.same(patient.ask(case.inputs, blocked), patient.ask(case.inputs)):
+    if patient.same(patient.answer(case.inputs, blocked), patient.answer(case.inputs)):
         return Finding("mask-ignored", WRONG, "the mask changes nothing", evidence)
     if is_mask(~blocked):
         return Finding("mask-inverted", WRONG, "exactly the blocked keys have influence", evidence)
@@ -162,7 +162,7 @@ def _hides_queries(patient: Patient, case: Situation) -> bool:
     padding = case.blocked[:, 0]
     if case.varies != "padding" or padding.shape != case.inputs.query.shape[:2]:
         return False
-    output, free = patient.ask(case.inputs, case.blocked), patient.ask(case.inputs)
+    output, free = patient.answer(case.inputs, case.blocked), patient.answer(case.inputs)
     return patient.same(output[~padding], free[~padding])
 
 

@@ -5,7 +5,7 @@ import math
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from annotated_attention.doctor.state import State, give_size, left_as_it_was, s
 _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4}
 _IN_HALF = 0.1
 _LONGEST = 300
+_Found = TypeVar("_Found")
 
 
 class Failed(Exception):
@@ -104,6 +105,7 @@ class Patient:
         self.max_length = max_length
         self.dtype = torch.float64
         self._state = None if self.module is None else State(self.module)
+        self._known: dict[object, Any] = {}  # what was found in this state
         self.weights: Tensor | None = None  # what the last answer returned besides the output
         self.changed: set[str] = set()  # arguments that were changed in place
         self.n, self.m = min(5, max_length), min(7 if self.kind == "cross" else 5, max_length)
@@ -187,6 +189,39 @@ class Patient:
         if hidden is not None and before is not None and not torch.equal(hidden, before):
             self.changed.add("blocked")
         return self._output(result, inputs)
+
+    def answer(self, inputs: Inputs, blocked: Tensor | None = None) -> Tensor:
+        """Give the output as ``ask`` does; what is known is not asked again."""
+        return self.once("output", inputs, blocked, lambda: self.ask(inputs, blocked))
+
+    def once(
+        self, what: str, inputs: Inputs, blocked: Tensor | None, find: Callable[[], _Found]
+    ) -> _Found:
+        """Find something out once for the same numbers, in the same mode, dtype and settings.
+
+        Args:
+            what: the name of what is found.
+            inputs: the tensors that are called with.
+            blocked: (b, n, m), or None.
+            find: finds it; the result is shared, so nobody may change it.
+        """
+        given = (inputs.query, inputs.key, inputs.value, blocked)
+        numbers = [None if x is None else (x.shape, x.dtype, *x.flatten().tolist()) for x in given]
+        shared = inputs.query is inputs.key, inputs.key is inputs.value
+        key = (what, self.inverted, shared, *numbers)
+        if key not in self._known:
+            self._known[key] = find()
+        found: _Found = self._known[key]
+        return found
+
+    @contextlib.contextmanager
+    def _in_another_state(self) -> Iterator[None]:
+        """Know nothing while the block runs, and afterwards what was known before."""
+        before, self._known = self._known, {}
+        try:
+            yield
+        finally:
+            self._known = before
 
     def ask_for(self, call: Callable[..., Any], x: Tensor, *rest: Any) -> Tensor:
         """Ask in another way than by ``attend``, for an output that has the shape of ``x``.
@@ -284,7 +319,7 @@ class Patient:
         """Run the block in another dtype."""
         before, self.dtype = self.dtype, dtype
         try:
-            with left_as_it_was(self.module):
+            with left_as_it_was(self.module), self._in_another_state():
                 if self.module is not None:
                     self.module.to(dtype)
                 yield
@@ -303,7 +338,8 @@ class Patient:
         try:
             for part, name, _ in found:
                 setattr(part, name, probability)
-            yield len(found)
+            with self._in_another_state() if found else contextlib.nullcontext():
+                yield len(found)
         finally:
             for part, name, value in found:
                 setattr(part, name, value)

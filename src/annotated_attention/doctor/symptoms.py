@@ -24,10 +24,10 @@ def key_order(patient: Patient) -> Iterator[Finding]:
         x, blocked = case.inputs, case.blocked
         moved = Inputs(x.query, x.key[:, order], x.value[:, order])
         after = patient.ask(moved, None if blocked is None else blocked[..., order])
-        if not patient.same(after, patient.ask(x, blocked)):
+        if not patient.same(after, patient.answer(x, blocked)):
             if blocked is None and _has_positions(patient):
                 return  # the order of the queries says so
-            gap = patient.gap(after, patient.ask(x, blocked))
+            gap = patient.gap(after, patient.answer(x, blocked))
             yield Finding(
                 "key-order-matters",
                 WRONG,
@@ -52,7 +52,7 @@ def query_order(patient: Patient) -> Iterator[Finding]:
         else:
             moved = x.map(lambda tokens: tokens[:, order])
             turned = None if blocked is None else blocked[:, order][..., order]
-        gap = patient.gap(patient.ask(moved, turned), patient.ask(x, blocked)[:, order])
+        gap = patient.gap(patient.ask(moved, turned), patient.answer(x, blocked)[:, order])
         if gap > patient.tolerance:
             yield _order_matters(patient, case, gap)
             return
@@ -85,7 +85,7 @@ def _has_positions(patient: Patient) -> bool:
     """Tell whether queries may not change places either, but for equal tokens."""
     x = patient.draw(1)
     moved = Inputs(x.query.flip(1), x.key, x.value)
-    fixed = patient.same(patient.ask(moved).flip(1), patient.ask(x))
+    fixed = patient.same(patient.ask(moved).flip(1), patient.answer(x))
     if fixed or influence(patient, x)[1].any():  # what hides some keys is no position
         return False
     return _same_for_equal_tokens(patient)
@@ -128,7 +128,7 @@ def samples_apart(patient: Patient) -> Iterator[Finding]:
         pairs = sum(int((reaction & other).sum()) for reaction in strong)
         one = x.map(lambda tokens: tokens[:1])
         alone = patient.ask(one, None if blocked is None else blocked[:1])
-        gap = patient.gap(patient.ask(x, blocked)[:1], alone)
+        gap = patient.gap(patient.answer(x, blocked)[:1], alone)
         if pairs or gap > patient.tolerance:
             yield Finding(
                 "samples-mixed",
@@ -215,7 +215,7 @@ def prefix(patient: Patient) -> Iterator[Finding]:
     if case is None:
         raise NotAsked("it takes no mask that blocks the future")
     x, n = case.inputs, case.inputs.query.size(1)
-    whole = patient.ask(x, case.blocked)
+    whole = patient.answer(x, case.blocked)
     for k in range(1, n):
         blocked = None if case.blocked is None else case.blocked[:, :k, :k]
         gap = patient.gap(whole[:, :k], patient.ask(x.cut(0, k), blocked))

@@ -1,0 +1,85 @@
+"""What attention with positions of every kind does: dtypes, layouts, compiling."""
+
+import pytest
+import torch
+
+from annotated_attention.modern import AlibiBias, BiasedAttention, BucketedBias, RotaryAttention
+
+B, N, H, D = 2, 5, 3, 6
+E = H * D
+
+
+def rotary(**options):
+    return RotaryAttention(E, H, batch_first=True, max_length=3, **options)
+
+
+def buckets():
+    attention = BiasedAttention(E, H, BucketedBias(H, 8, 6), batch_first=True)
+    torch.nn.init.normal_(attention.position_bias.table)
+    return attention
+
+
+KINDS = {
+    "half": rotary,
+    "interleaved": lambda: rotary(layout="interleaved"),
+    "ALiBi": lambda: BiasedAttention(E, H, AlibiBias(H), batch_first=True),
+    "buckets": buckets,
+}
+SCALED = {
+    "dynamic": lambda: rotary(
+        layout="interleaved", scaling={"rope_type": "dynamic", "factor": 3.0}
+    ),
+    "YaRN": lambda: rotary(
+        scaling={"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 3}
+    ),
+}
+
+
+def made(build):
+    """Build an attention whose biases are not zero, and an input for it."""
+    torch.manual_seed(3)
+    attention = build()
+    for vector in (attention.in_proj_bias, attention.out_proj.bias):
+        torch.nn.init.normal_(vector)
+    return attention, torch.randn(B, N, E, requires_grad=True)
+
+
+def gradients(output, *given):
+    torch.manual_seed(5)
+    return torch.autograd.grad((output * torch.randn_like(output)).sum(), given)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("build", KINDS.values(), ids=KINDS.keys())
+def test_half_precision_and_autocast(build, dtype):
+    ours, x = made(build)
+    expected = ours(x, x, x)[0]
+    with torch.autocast("cpu", dtype):
+        mixed = ours(x, x, x)[0]
+    half = x.to(dtype)
+    low = ours.to(dtype)(half, half, half)[0]
+    assert low.dtype == mixed.dtype == dtype
+    for found in (low, mixed):
+        torch.testing.assert_close(found.float(), expected, rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("build", KINDS.values(), ids=KINDS.keys())
+def test_without_a_batch_and_sequence_first(build):
+    ours, x = made(build)
+    expected = ours(x, x, x, is_causal=True)
+    alone = ours(x[1], x[1], x[1], is_causal=True)
+    torch.testing.assert_close(alone, (expected[0][1], expected[1][1]))
+    ours.batch_first, first = False, x.transpose(0, 1)
+    found = ours(first, first, first, is_causal=True)
+    torch.testing.assert_close(found, (expected[0].transpose(0, 1), expected[1]))
+
+
+@pytest.mark.parametrize("build", (KINDS | SCALED).values(), ids=(KINDS | SCALED).keys())
+def test_compiles_whole(build):
+    torch.compiler.reset()
+    ours, x = made(build)
+    compiled = torch.compile(ours, backend="aot_eager", fullgraph=True)
+    found, expected = compiled(x, x, x, is_causal=True), ours(x, x, x, is_causal=True)
+    torch.testing.assert_close(found, expected)
+    given = (x, *ours.parameters())
+    torch.testing.assert_close(gradients(found[0], *given), gradients(expected[0], *given))
