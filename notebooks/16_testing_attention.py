@@ -482,7 +482,7 @@ compared = [
     if [x for x, said in report.results.items() if said not in ("fine", usual.get(x))]
     == ["reference"]
 ]
-print(f"all {len(reports)} are found; by the reference by nothing else: {len(compared)}")
+print(f"all {len(reports)} are found, {len(compared)} of them by nothing but the reference:")
 print(textwrap.fill(", ".join(compared), 88, break_on_hyphens=False))
 
 # %% [markdown]
