@@ -48,6 +48,8 @@ def merged(
         if twin is not None:
             named = replace(named, where=twin.where, remedy=twin.remedy)
         causes = [replace(named, test="reference")]
+        if twin is not None and named.severity == CONVENTION:
+            causes = [twin]  # which knows the reference's scale
     for cause in reversed(causes):
         wrong = cause.severity == WRONG
         findings = _folded(cause, findings) if wrong else [*findings, cause]

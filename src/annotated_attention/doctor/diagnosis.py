@@ -74,10 +74,13 @@ def diagnose(patient: Patient) -> Diagnosis:
             and _agrees(patient, answers, mistake.version, reading)
         ]
         if found:
+            # Without a scale, it is wrong only by the parameters of a class that has one.
+            names = [name for name, _ in patient.module.named_parameters()]
+            meant = found[0].code == "no-scale" and not any("in_proj_" in name for name in names)
             result.finding = Finding(
                 found[0].code,
-                WRONG,
-                "",
+                CONVENTION if meant else WRONG,
+                "the scores are not scaled" if meant else "",
                 f"with the same weights, its outputs are those of {found[0].version.__name__}",
             )
             result.version = found[0].code

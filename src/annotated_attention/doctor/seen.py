@@ -41,8 +41,6 @@ class Seen:
         dtype: the dtype that the softmax runs in.
         dropout: the probability that the weights are dropped with, as it was set.
         normalised: whether a norm of queries or keys makes up for the scale.
-        projected: whether queries and keys come from projections.
-        biased: whether something that is no mask is added to the scores.
         products: the two products; empty in the fused kernel.
         operand: the queries that entered the product, to be differentiated.
         rows: the axes that count the queries: of ``operand``, and of what the mix returns; None
@@ -69,8 +67,6 @@ class Seen:
     dtype: torch.dtype
     dropout: float
     normalised: bool
-    projected: bool
-    biased: bool
     products: tuple[Product, ...]
     operand: Tensor
     rows: tuple[int | None, int | None]

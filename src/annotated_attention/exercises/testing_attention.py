@@ -6,8 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor import Report, adapters, examine
-from annotated_attention.exercises._verdict import Refused, call, check, require_function
+from annotated_attention.doctor import Finding, adapters, examine
+from annotated_attention.exercises._verdict import (
+    Refused,
+    call,
+    check,
+    require_function,
+    wrong_in,
+)
 from annotated_attention.mistakes import (
     BatchMixedIntoSequence,
     HeadsOfOtherSamples,
@@ -37,8 +43,8 @@ def check_repaired(answer: Callable[..., Any]) -> str:
     if not isinstance(module, nn.Module):
         raise Refused(f"it makes an object of type {type(module).__name__}; a module is asked for.")
     report = examine(module, embed_dim=_E, num_heads=_H, kind="causal")
-    if not report.ok:
-        raise Refused(_said(report))
+    if wrong := wrong_in(report):
+        raise Refused(_said(wrong))
     if report.version != "right":
         raise Refused(
             "nothing is wrong with it, but it is not what it should be: with its weights the right "
@@ -47,9 +53,8 @@ def check_repaired(answer: Callable[..., Any]) -> str:
     return "the doctor is content, and with the same weights the right version computes the same."
 
 
-def _said(report: Report) -> str:
+def _said(wrong: list[Finding]) -> str:
     """Say what the doctor finds, the first of it in full."""
-    wrong = [finding for finding in report.findings if finding.severity != "convention"]
     first = wrong[0]
     text = f"the doctor finds {len(wrong)} thing{'s' * (len(wrong) > 1)}. {first.code}: "
     text += f"{first.symptom} ({first.evidence})."
