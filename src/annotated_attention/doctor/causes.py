@@ -80,6 +80,8 @@ def _explains(cause: Finding, finding: Finding) -> bool:
         return finding.test not in CONDUCT
     if cause.code == "fill-does-not-block" and finding.test in ("meaning", "half precision"):
         return True
+    if cause.code.startswith(_OF_MASKS) and finding.test == "meaning":
+        return True
     if finding.test in (*CONDUCT, "inside"):
         return False
     if cause.code.startswith(_OF_SCALES):

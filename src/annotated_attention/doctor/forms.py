@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from annotated_attention.doctor import adapters, situations
+from annotated_attention.doctor import adapters, hiding, situations
 from annotated_attention.doctor.adapted import masks_of
 from annotated_attention.doctor.influence import counts, moves, reactions
+from annotated_attention.doctor.inside import Inside
 from annotated_attention.doctor.names import SHAPES, plain_name
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient
 
@@ -31,11 +32,6 @@ _MEANT: dict[str, Callable[[Any], Any]] = {
 }
 _AXES = {"bnm": "(b, n, m)", "b1nm": "(b, 1, n, m)", "bhnm": "(b * h, n, m)", "nm": "(n, m)",
          "bm": "(b, m)", "b11m": "(b, 1, 1, m)", "nmb": "(n, m, b)"}  # fmt: skip
-_MEANS = {
-    "blocked": "True = blocked",
-    "allowed": "True = allowed (`--mask blocked` says otherwise)",
-    "additive": "added to the scores",
-}
 
 
 def forms(
@@ -95,11 +91,26 @@ def masked(
             hides = [form for form in works if _hides(works[form], options)]
             hides.sort(key=lambda form: form[1] == "additive")  # added numbers may be truths, too
             chosen = (hides or [*works])[0]
-            if hides and options.mask == "auto":
-                axes = _AXES[chosen[0]]
-                notes.append(f"`{name}` is {axes}, {_MEANS[chosen[1]]}")
+            other = (chosen[0], "allowed")
+            if not hides and other in works and _turned(works[chosen], options):
+                chosen = other  # what else is wrong does not turn its meaning
+            if options.mask == "auto":
+                notes.append(f"`{name}` is {_AXES[chosen[0]]}, {_meant(chosen[1], name)}")
             return works[chosen]
     return None
+
+
+def _meant(meaning: str, name: str) -> str:
+    """Say which meaning was chosen, and why."""
+    if meaning == "additive":
+        return "added to the scores"
+    if len(_meanings(name)) == 1:
+        return f"True = {meaning}, as its name says"
+    other = "allowed" if meaning == "blocked" else "blocked"
+    return (
+        f"True = {meaning}, by what it hides; its name fits either: `--mask {other}` asks for the "
+        "other"
+    )
 
 
 def _meanings(name: str) -> list[str]:
@@ -161,6 +172,14 @@ def answers(attend: Any, options: argparse.Namespace) -> bool:
         except Failed:
             return False
     return True
+
+
+def _turned(attend: Any, options: argparse.Namespace) -> bool:
+    """Tell whether exactly the scores that should stay are hidden."""
+    patient = patient_of(attend, _kind(options), options)
+    with patient.admitted():
+        found = hiding.masks(patient, [*Inside(patient).masked()], heads_first=False)
+        return any(x.code == "mask-inverted" for x in found)
 
 
 def _hides(attend: Any, options: argparse.Namespace) -> bool:
