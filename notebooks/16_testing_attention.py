@@ -462,7 +462,9 @@ for name, module in versions.items():
 
 # %% [markdown]
 # Alone, nothing is wrong with any of them, and the scale of 0.1 is a convention. With the
-# reference, the outputs of the last two differ.
+# reference, the outputs of the last two differ. No scale at all would be a convention in `Near`, too,
+# since some families of models are trained without one. In the table below it is wrong, because
+# the parameters there have the names of PyTorch's class, which scales.
 #
 # ## Every mistake, every test
 #

@@ -373,7 +373,11 @@ for slip in SLIPS:
     print(f"{slip:26} found: {report.findings[0].code}")
 
 # %% [markdown]
-# The doctor names every mistake. (In the fifth, keys and values are swapped.) Now it is your turn.
+# The doctor names every mistake. (In the fifth, keys and values are swapped.) A missing scale is wrong here
+# because these classes have the parameters of PyTorch's, which scales. In a class with other names it would be
+# a convention, reported with its line, since some families of models are trained without a scale.
+#
+# Now it is your turn.
 #
 # ## Exercises
 #

@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor import conduct, demands, groups, masking, protocols, symptoms
+from annotated_attention.doctor import (
+    caches,
+    conduct,
+    demands,
+    groups,
+    masking,
+    protocols,
+    symptoms,
+)
 from annotated_attention.doctor.causes import CONDUCT, merged
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
 from annotated_attention.doctor.inside import Inside, cleared, located, named, summary
@@ -45,7 +53,7 @@ SYMPTOMS: dict[str, Test] = {
     "groups": groups.groups,
     "residual": groups.residual,
     "rotation": protocols.rotation,
-    "cache": protocols.cache,
+    "cache": caches.cache,
     "window": protocols.window,
     "packing": protocols.packing,
     "hooks": conduct.hooks,

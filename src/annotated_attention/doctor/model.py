@@ -170,9 +170,7 @@ def _agreed(reports: dict[str, Report], classes: dict[str, type]) -> dict[str, R
         id(report): replace(
             report,
             findings=tuple(
-                _by_convention(x)
-                if x.code == "positions-ignored" and classes[path] in shown
-                else x
+                _by_convention(x) if x.code == "positions-ignored" and classes[path] in shown else x
                 for x in report.findings
             ),
         )

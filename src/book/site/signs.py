@@ -237,8 +237,7 @@ SIGNS = (
             "layers": "residual-inside",
             "groups": "groups-tiled",
             "reshapes": "heads-attended-over",
-            "doctor": "no-attention queries-ignored keys-ignored training-differs "
-            "window-of-one",
+            "doctor": "no-attention queries-ignored keys-ignored training-differs window-of-one",
             "dropout": "dropout-before-softmax dropout-without-effect",
         },
     ),
