@@ -613,3 +613,22 @@ def test_another_mistake_does_not_invert_a_mask(examine, how):
     assert code == 1, output
     assert f"{how}-without-transpose" in output
     assert "mask-inverted" not in output
+
+
+def test_masks_of_one_sample_behind_queries_and_keys(examine):
+    lines = (PROJECTED, "assert mask is None or mask.shape[2:] == (1,)",
+             "mask = None if mask is None else mask[..., 0]", MASKED)  # fmt: skip
+    code, output = examine(forward("x, mask=None", *lines), "--kind", "self")
+    assert code == 0, output
+    assert "(n, m, 1), True = blocked" in output
+
+
+@pytest.mark.parametrize("name", ["feat_size", "fmap_dims", "grid_size"])
+def test_grids_of_a_fixed_size(examine, name):
+    lines = ("b, e, height, width = x.shape", f"assert (height, width) == self.{name}",
+             "x = x.flatten(2).mT", PROJECTED,
+             "return self.o_proj(mix(q, k, v)).mT.view(b, e, height, width)")  # fmt: skip
+    body = forward("x", *lines).replace("num_heads):", f"num_heads, {name}):")
+    code, output = examine(made_with(body, f"self.{name} = {name}"), "--kind", "self")
+    assert code == 0, output
+    assert "each (b, e, 2, n / 2), always of 4 tokens" in output

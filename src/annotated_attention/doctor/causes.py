@@ -39,8 +39,6 @@ def merged(
         kind: as in ``examine``.
     """
     named = diagnosis.finding
-    if diagnosis.appended:
-        findings = [_by_design(finding) for finding in findings]
     causes = seen if not diagnosis.version else []
     if named is not None:
         alike = (named.code, _SEEN_AS.get(named.code))
@@ -89,13 +87,6 @@ def _explains(cause: Finding, finding: Finding) -> bool:
     if cause.code.startswith(_OF_MASKS):
         return finding.test in _MASKED
     return True
-
-
-def _by_design(finding: Finding) -> Finding:
-    if finding.code != "weights-do-not-sum-to-one":
-        return finding
-    cause = "keys are appended, and take a part of the weight"
-    return replace(finding, code="keys-appended", severity=CONVENTION, cause=cause, remedy="")
 
 
 def _with_remedy(finding: Finding, kind: str) -> Finding:

@@ -313,7 +313,7 @@ class _Tests:
         complaints = [x for x in self.findings if x.severity == WRONG and x.test not in CONDUCT]
         if diagnosis.version != "right":
             self.seen = named(inside, complaints)
-        if not diagnosis.version and all(x.severity != WRONG for x in self.seen):
+        if diagnosis.version in ("", "right") and all(x.severity != WRONG for x in self.seen):
             self.findings = cleared(inside, self.findings)
         if inside.first is None:
             self._not_asked.setdefault(inside.reason or "the call fails", []).append("inside")

@@ -24,6 +24,9 @@ _SHAPED: dict[str, Callable[[Any, int], Any]] = {
         attend, lambda mask: mask[:, None, None, 0], "padding"
     ),
     "nmb": lambda attend, heads: adapters.with_mask(attend, lambda mask: mask.permute(1, 2, 0)),
+    "nm1": lambda attend, heads: adapters.with_mask(
+        attend, lambda mask: mask[0, ..., None], "shared"
+    ),
 }
 _MEANT: dict[str, Callable[[Any], Any]] = {
     "blocked": lambda attend: attend,
@@ -31,7 +34,8 @@ _MEANT: dict[str, Callable[[Any], Any]] = {
     "additive": adapters.additive,
 }
 _AXES = {"bnm": "(b, n, m)", "b1nm": "(b, 1, n, m)", "bhnm": "(b * h, n, m)", "nm": "(n, m)",
-         "bm": "(b, m)", "b11m": "(b, 1, 1, m)", "nmb": "(n, m, b)"}  # fmt: skip
+         "bm": "(b, m)", "b11m": "(b, 1, 1, m)", "nmb": "(n, m, b)",
+         "nm1": "(n, m, 1)"}  # fmt: skip
 
 
 def forms(
