@@ -127,8 +127,8 @@ def usual(role: str, options: argparse.Namespace) -> Any:
     e, h = options.embed_dim, options.num_heads
     values = {
         "width": e, "heads": h, "groups": getattr(options, "groups", h),
-        "head width": e // h, "rotated": e // h // 2 * 2, "length": options.max_length, "grid": (2, 2),
-        "none": 0.0, "bias": True,
+        "head width": e // h, "rotated": e // h // 2 * 2, "grid": (2, 2),
+        "length": options.max_length, "none": 0.0, "bias": True,
         "causal": options.kind == "causal", "crossing": options.kind == "memory", "layer": 0,
         "context width": options.context_dim if options.kind == "memory" else e,
     }  # fmt: skip
