@@ -632,3 +632,16 @@ def test_grids_of_a_fixed_size(examine, name):
     code, output = examine(made_with(body, f"self.{name} = {name}"), "--kind", "self")
     assert code == 0, output
     assert "each (b, e, 2, n / 2), always of 4 tokens" in output
+
+
+@pytest.mark.parametrize("straight", [False, True])
+def test_projections_that_are_convolved_are_split_right(examine, straight):
+    merge = ".unflatten(-1, (self.h, -1)).transpose(1, 2).reshape(x.shape)" if straight else ""
+    lines = (PROJECTED, "q, k, v = (self.near(y.flatten(0, 1).mT).mT.view(y.shape) "
+             "for y in (q, k, v))", f"return self.o_proj(mix(q, k, v){merge})")  # fmt: skip
+    body = made_with(forward("x", *lines), "self.near = nn.Conv1d(6, 6, 3, padding=1, groups=6)")
+    body = body.replace("class Attention(Base):", "class Attention(Base):\n    kernel_size = 3\n")
+    code, output = examine(body, "--kind", "self")
+    assert code == straight, output
+    assert ("wrong: merge-without-transpose" in output) == straight
+    assert "split-" not in output

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from torch import nn
+
 from annotated_attention.doctor import flow, hiding, scoring, situations
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient
 from annotated_attention.doctor.places import Where, where
@@ -178,7 +180,9 @@ def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         "table-mixed": table,
         "window-of-one": all(x.scores.size(x.axis) == 1 for x in first.found)
         and any(re.search(_WINDOW, name) and x == 1 for y in parts for name, x in vars(y).items()),
-        "tokens-convolved": any(max(getattr(x, "kernel_size", (0,))) > 1 for x in parts),
+        "tokens-convolved": any(
+            isinstance(x, nn.Conv1d | nn.Conv2d) and max(x.kernel_size) > 1 for x in parts
+        ),
     }
     found: list[Finding] = []
     for finding in complaints:
