@@ -313,6 +313,8 @@ def test_watching_changes_nothing(style, gradient, tmp_path):
 PLANTED = [
     ("packed", "scores / math.sqrt(q.size(-1))", "scores / math.sqrt(e)", "scale-by-model-width",
      "scores = scores / math.sqrt(e)"),
+    ("packed", "q @ k.transpose(-2, -1)", "q @ q.transpose(-2, -1)", "keys-from-queries",
+     "scores = q @ q.transpose(-2, -1)"),
     ("packed", "softmax(dim=-1)", "softmax(dim=1)", "softmax-over-heads",
      "weights = scores.softmax(dim=1)"),
     ("packed", "heads.transpose(1, 2).reshape", "heads.reshape", "merge-without-transpose",

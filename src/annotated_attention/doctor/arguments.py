@@ -208,7 +208,9 @@ class _Search:
             plain = module is None or not [*module.parameters()]
             apart = plain and options.num_heads > 1 and options.kind == "cross"
             heads = "heads, (b, h, n, d)"
-            names = [x for x in _LAYOUTS if x != heads]
+            grid = any(re.search(GRID, name) for name in _attributes(self.attend))
+            left = (heads,) if grid else (heads, "(b, e, 2, n / 2)")
+            names = [x for x in _LAYOUTS if x not in left]
             knows = any("head" in name for name in self.parameters)
             knows = knows or any("head" in name for name in _attributes(self.attend))
             names = [heads, *names] if apart and not knows else names

@@ -117,6 +117,11 @@ class Inside:
         """The call without a mask."""
         return self.watch(situations.free(self.patient))
 
+    @property
+    def short(self) -> Look | None:
+        """A call of another length."""
+        return self.watch(Situation("short", self.patient.draw(22, n=2, m=2), None))
+
     def masked(self) -> Iterator[Look]:
         """Watch the calls with masks."""
         if self.patient.kind == "causal" or self.patient.masks == "none":
@@ -139,7 +144,7 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
     patient, first = inside.patient, inside.first
     if first is None:
         return []
-    short = inside.watch(Situation("short", patient.draw(22, n=2, m=2), None))
+    short = inside.short
     found = [*scoring.scale(patient, first, short), *flow.letters(first.found)]
     over = list(scoring.axis(patient, first.found))
     if complaints:
@@ -163,7 +168,7 @@ def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
     first, patient = inside.first, inside.patient
     if first is None:
         return [*complaints]
-    short = inside.watch(Situation("short", patient.draw(22, n=2, m=2), None))
+    short = inside.short
     counts = [{x.scores.size(x.axis) - one.leaves.key.size(1) for x in one.found}
               for one in (first, short) if one is not None]  # fmt: skip
     appended = len(counts) == 2 and counts[0] == counts[1] and min(counts[0]) > 0

@@ -64,8 +64,7 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
         except NotAsked:
             continue  # not of this length
         except Failed as failure:
-            if not isinstance(failure, NotAsked):
-                failures.append((case.name, str(failure)))
+            failures.append((case.name, str(failure)))
             continue
         if finding is not None:
             yield finding

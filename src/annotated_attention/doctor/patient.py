@@ -293,6 +293,14 @@ class Patient:
             self.dtype = before
 
     @contextlib.contextmanager
+    def trained(self, probability: float) -> Iterator[int]:
+        """Ask in training mode with this dropout; what the module counts there is put back."""
+        with self.converted(self.dtype), self.dropping(probability) as count:
+            if self.module is not None:
+                self.module.train()
+            yield count
+
+    @contextlib.contextmanager
     def dropping(self, probability: float) -> Iterator[int]:
         """Set every dropout that can be found, and yield how many there are."""
         found: list[tuple[Any, str, float]] = []
