@@ -40,7 +40,6 @@ def fused(step: Step, steps: list[Step]) -> Seen:
     roles |= around(sides, step, steps)
     return Seen(
         query=q, key=k, value=v, scores=scores, weights=scores.softmax(-1), mixed=None, mask=low,
-        fill=scores[low].max().item() if low.any() else None,
         scale=scale, width=q.size(-1), axis=-1, summed=(-1,), keys=-1, dtype=q.dtype,
         dropout=float(step.option("dropout_p", 4, 0.0)), normalised=normalised,
         products=(), operand=_option(step, "query"), rows=(-2, -2), steps=roles,

@@ -32,7 +32,6 @@ class Seen:
         weights: as they left the softmax.
         mixed: the weights as they entered the second product; None in the fused kernel.
         mask: boolean, where the scores are so low that no weight is left.
-        fill: the number that stands there; None without a mask.
         scale: the factor on the scores; None where it is no number.
         width: d, the number of products in each score.
         axis: the axis of the softmax.
@@ -58,7 +57,6 @@ class Seen:
     weights: Tensor
     mixed: Tensor | None
     mask: Tensor
-    fill: float | None
     scale: float | None
     width: int
     axis: int

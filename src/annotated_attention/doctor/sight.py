@@ -169,7 +169,6 @@ def _joined(
         weights=event.weights,
         mixed=away[-1].value,
         mask=mask,
-        fill=_fill(roles.get("mask") or event.source),
         scale=scale,
         width=first.width,
         axis=event.axis,
@@ -193,12 +192,6 @@ def _leads(after: Step, step: Step) -> bool:
 
 def _only(axes: tuple[int, ...]) -> int | None:
     return axes[0] if len(axes) == 1 else None
-
-
-def _fill(step: Step) -> float | None:
-    """Give the highest of the scores that leave no weight."""
-    low = step.value[step.value <= LOW]
-    return low.max().item() if low.numel() else None
 
 
 def _keys(first: Product, chain: list[Step]) -> int | None:
