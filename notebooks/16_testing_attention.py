@@ -462,7 +462,8 @@ for name, module in versions.items():
     print(f"{name:>8}:  alone {before.codes}  with the reference {after.codes[:1]}")
 
 # %% [markdown]
-# Alone, nothing is wrong; with the reference, the outputs of the last two differ.
+# Alone, nothing is wrong; with the reference, the outputs of the last two differ. (No scale at all
+# would be a convention in `Near`, too, since some families of models are trained without one.)
 #
 # ## Every mistake
 #
@@ -482,7 +483,7 @@ compared = [
     if [x for x, said in report.results.items() if said not in ("fine", usual.get(x))]
     == ["reference"]
 ]
-print(f"all {len(reports)} are found, {len(compared)} of them by nothing but the reference:")
+print(f"all {len(reports)} are found, {len(compared)} of them by the reference alone:")
 print(textwrap.fill(", ".join(compared), 88, break_on_hyphens=False))
 
 # %% [markdown]

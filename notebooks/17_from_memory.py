@@ -386,7 +386,10 @@ for slip in SLIPS:
 
 # %% [markdown]
 # It names every one. (In place of the table's “keys mixed instead of values” there is a relative, in which
-# keys and values are swapped.) Now it is your turn.
+# keys and values are swapped.) A missing scale is wrong here because these classes have the parameters of
+# PyTorch's, which scales; elsewhere it would be a convention, since some models are trained without one.
+#
+# Now it is your turn.
 #
 # ## Exercises
 #

@@ -86,7 +86,7 @@ def test_a_plain_function_can_be_examined():
     found = examine(attend, embed_dim=E, num_heads=1)
     assert found.ok
     assert found.name == "attend"
-    assert found.codes == ("finite-fill", "scale-by-convention")
+    assert found.codes == ("finite-fill", "no-scale")
     assert any(reason.startswith("dropout, ") for reason in found.not_examined)
 
 

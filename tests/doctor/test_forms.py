@@ -79,6 +79,8 @@ SHAPES = {
         x, lambda mask: mask[:, None, None, 0], "padding")),
     "nmb": (3, "mask.permute(2, 0, 1)[:, None]", lambda x: adapters.with_mask(
         x, lambda mask: mask.permute(1, 2, 0))),
+    "nm1": (3, "mask.squeeze(2)", lambda x: adapters.with_mask(
+        x, lambda mask: mask[0, ..., None], "shared")),
 }  # fmt: skip
 
 

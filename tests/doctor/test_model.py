@@ -133,14 +133,14 @@ def test_every_attention_of_a_model_is_found_and_right(build, implementation):
     assert all("Attention" in type(model.get_submodule(path)).__name__ for path in found)
 
 
-def test_a_family_without_a_scale_is_not_called_wrong_where_it_has_no_bias():
+def test_a_family_without_a_scale_is_not_called_wrong():
     torch.manual_seed(0)
     settings = transformers.T5Config(
         vocab_size=50, d_model=E, num_heads=H, d_kv=E // H, d_ff=32, num_layers=1
     )
     found = examine_model(transformers.T5Model(settings), IDS, decoder_input_ids=IDS[:, :5])
     assert found.ok, found
-    assert all("scale-by-convention" in report.codes for report in found.values())
+    assert all("no-scale" in report.codes for report in found.values())
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # PyTorch's, of its own default

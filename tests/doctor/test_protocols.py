@@ -228,11 +228,11 @@ def test_a_mistake_that_the_weights_name_does_not_hide_what_a_cache_does():
     assert wrong(found) == ["causal-at-the-wrong-corner"]
     del module.flaw
     module.flaw = ""
-    module.mix = lambda q, k, v, blocked: Served.mix(module, q * D**0.5, k, v, blocked)
+    module.mix = lambda q, k, v, blocked: Served.mix(module, q * D, k, v, blocked)
     module.step = lambda x, cache: Served.step(module, x, cache) * 2
     attend.step = module.step
     found = examine(attend, embed_dim=E, num_heads=H, kind="causal")
-    assert set(wrong(found)) == {"no-scale", "cache-zeros-attended"}
+    assert set(wrong(found)) == {"scale-inverted", "cache-zeros-attended"}
 
 
 def test_without_rotation_no_cache_is_blamed_for_positions():

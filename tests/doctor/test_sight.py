@@ -286,7 +286,6 @@ def test_right_code_is_seen_as_it_is(style, tmp_path):
             assert one.axis == -1
             torch.testing.assert_close(one.weights.sum(-1), torch.ones_like(one.weights[..., 0]))
             assert one.normalised == (style == "norms")
-            assert one.biased == (style == "a bias by distance")
         hidden = sum(int(one.mask.sum()) for one in seen.found)
         blocked = seen.case.blocked
         assert hidden == (0 if blocked is None else H * int(blocked.sum()))
@@ -315,6 +314,8 @@ def test_watching_changes_nothing(style, tmp_path):
 PLANTED = [
     ("packed", "scores / math.sqrt(q.size(-1))", "scores / math.sqrt(e)", "scale-by-model-width",
      "scores = scores / math.sqrt(e)"),
+    ("packed", "q @ k.transpose(-2, -1)", "q @ q.transpose(-2, -1)", "keys-from-queries",
+     "scores = q @ q.transpose(-2, -1)"),
     ("packed", "softmax(dim=-1)", "softmax(dim=1)", "softmax-over-heads",
      "weights = scores.softmax(dim=1)"),
     ("packed", "heads.transpose(1, 2).reshape", "heads.reshape", "merge-without-transpose",
@@ -339,16 +340,12 @@ PLANTED = [
      "mask-in-the-wrong-order", ""),
     ("baddbmm", "alpha=1 / math.sqrt(self.d)", "alpha=1 / self.d", "scale-twice",
      "scores = torch.baddbmm(bias, q, k.mT, beta=1, alpha=1 / self.d)"),
-    ("fused", "attn_mask=allowed", "attn_mask=allowed, scale=1.0", "no-scale",
-     "heads = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, scale=1.0)"),
     ("fused", "~blocked[:, None]", "(~blocked[:, None]).to(x.dtype)", "fill-does-not-block",
      "heads = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)"),
     ("a list of heads", "k.shape[-1]**-0.5", "k.shape[1]**-0.5", "scale-by-length",
      "wei = q @ k.transpose(-2, -1) * k.shape[1]**-0.5"),
     ("a list of heads", "F.softmax(wei, dim=-1)", "F.softmax(wei, dim=0)",
      "softmax-over-samples", "wei = F.softmax(wei, dim=0)"),
-    ("grouped and rotated", "k.transpose(2, 3)) * self.d**-0.5", "k.transpose(2, 3))", "no-scale",
-     "scores = torch.matmul(q, k.transpose(2, 3))"),
     ("grouped and rotated", "* self.d**-0.5", "/ math.sqrt(e)", "scale-by-model-width",
      "scores = torch.matmul(q, k.transpose(2, 3)) / math.sqrt(e)"),
     ("grouped and rotated", "heads.transpose(1, 2).contiguous().reshape(b, n, e)",
@@ -525,14 +522,34 @@ def test_another_constant_is_a_convention_with_its_line(tmp_path):
     assert finding.where.text == "scores = torch.matmul(q, k.transpose(2, 3)) * 0.3"
 
 
-@pytest.mark.parametrize("style", ["a bias by distance", "without projections"])
-def test_no_scale_at_all_may_be_a_convention(style, tmp_path):
-    if style == "without projections":
-        module = adapters.without_mask(lambda x: (x @ x.mT).softmax(-1) @ x)
-    else:
-        module = made(STYLES[style].replace("k.mT / math.sqrt(self.d)", "k.mT"), tmp_path)
+UNSCALED = {  # what is written there, what in its place, and the line that is named
+    "packed": ("scores = scores / math.sqrt(q.size(-1))", "pass", "scores = q @ k"),
+    "a bias by distance": ("k.mT / math.sqrt(self.d)", "k.mT", "k.mT"),
+    "fused": ("attn_mask=allowed", "attn_mask=allowed, scale=1.0", "scale=1.0"),
+    "grouped and rotated": ("k.transpose(2, 3)) * self.d**-0.5", "k.transpose(2, 3))",
+                            "scores = torch.matmul(q, k.transpose(2, 3))"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("style", UNSCALED)
+def test_no_scale_is_a_convention_with_its_line_and_wrong_by_a_reference(style, tmp_path):
+    old, new, line = UNSCALED[style]
+    assert old in STYLES[style]
+    right, module = (made(x, tmp_path) for x in (STYLES[style], STYLES[style].replace(old, new)))
     found = report(module)
-    assert "scale-by-convention" in found.codes
+    (finding,) = (x for x in found.findings if x.code == "no-scale")
+    assert found.ok, str(found)
+    assert line in finding.where.text
+    for reference, severity in ((right, "wrong"), (module, "convention")):
+        found = examine(module, embed_dim=E, num_heads=H, kind="self", reference=reference)
+        (finding,) = (x for x in found.findings if x.code == "no-scale")
+        assert finding.severity == severity
+        assert found.ok == (severity == "convention")
+
+
+def test_without_projections_no_scale_is_a_convention(tmp_path):
+    found = report(adapters.without_mask(lambda x: (x @ x.mT).softmax(-1) @ x))
+    assert found.codes == ("no-scale",)
     assert found.ok
 
 

@@ -516,3 +516,132 @@ def test_a_softmax_over_the_queries_shows_without_a_mask(examine):
     assert code == 1, output
     assert "wrong: softmax-over-queries" in output
     assert "weights = (q @ k.mT).softmax(-2)" in output
+
+
+def made_with(body, line):
+    """Add a line to the constructor."""
+    return body.replace("embed_dim, num_heads)\n\n", f"embed_dim, num_heads)\n        {line}\n\n")
+
+
+CONVOLVED = "near = nn.functional.softplus(self.near(x.mT).mT)"
+
+
+@pytest.mark.parametrize("kind", ["self", "cross"])
+def test_a_convolution_beside_the_attention_is_by_design(examine, kind):
+    takes, given = ("query, key, value", "query, key, value") if kind == "cross" else ("x", "x")
+    first = takes.partition(",")[0]
+    lines = (f"q, k, v = self.project({given})", "mask = None if mask is None else mask[:, None]",
+             CONVOLVED.replace("x", first),
+             "return near + self.o_proj(mix(q, k, v, 0, mask))")  # fmt: skip
+    body = forward(f"{takes}, mask=None", *lines)
+    body = made_with(body, "self.near = nn.Conv1d(embed_dim, embed_dim, 3, padding=1)")
+    code, output = examine(body, "--kind", kind)
+    assert code == 0, output
+    assert "convention: tokens-convolved" in output
+    code, output = examine(body.replace("mix(q, k", "mix(6 * q, k"), "--kind", kind)
+    assert code == 1, output
+    assert "wrong: scale-inverted" in output
+
+
+WINDOWED = (
+    "b, n, e = x.shape",
+    "q, k, v = self.project(x.reshape(b * n // self.window, self.window, e))",
+    "return self.o_proj(mix(q, k, v)).view(b, n, e)",
+)
+
+
+def test_a_window_of_one_token_is_said_to_be_one(examine):
+    body = forward("x", *WINDOWED).replace("num_heads):", "num_heads, window=1):")
+    body = made_with(body, "self.window = window")
+    code, output = examine(body, "--kind", "self")
+    assert code == 0, output
+    assert "convention: window-of-one" in output
+    assert "--init window=…" in output
+    code, output = examine(body.replace("self.window", "self.size"), "--kind", "self")
+    assert code == 1, output
+    assert "wrong: no-attention" in output
+
+
+def test_positions_that_count_from_the_last_key_are_no_padding_that_matters(examine):
+    lines = ("q, k, v = self.project(query, key, value)",
+             "far = torch.arange(q.size(2))[:, None] - torch.arange(k.size(2)) + k.size(2)",
+             "blocked = None if blocked is None else blocked[:, None]",
+             "return self.o_proj(mix(q, k, v, (0.3 * far).sin(), blocked))")  # fmt: skip
+    code, output = examine(forward("query, key, value, blocked=None", *lines), "--kind", "cross")
+    assert code == 0, output
+    assert "convention: order-matters" in output
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_frozen_weights_that_were_never_filled_are_not_judged(examine, frozen):
+    body = made_with(
+        forward("x", PROJECTED, CAUSAL),
+        "for x in (self.q_proj, self.v_proj):\n            x.weight.data = torch.full((24, 24), "
+        f"1e-41)\n            x.weight.data[3:6] = 4e5\n            x.requires_grad_({not frozen})",
+    )
+    code, output = examine(body, "--kind", "causal")
+    assert code == (not frozen), output
+    assert ("half-differs" in output) == (not frozen)
+
+
+MEANT = {  # the name, what is done with it, and what is said
+    "mask": ("mask", "`--mask blocked` asks for the other"),
+    "mask turned": ("~mask", "`--mask allowed` asks for the other"),
+    "valid_mask": ("mask", "True = allowed, as its name says"),
+}
+
+
+@pytest.mark.parametrize("case", MEANT)
+def test_a_meaning_that_was_chosen_is_said_with_its_reason(examine, case):
+    name, (done, said) = case.split()[0], MEANT[case]
+    lines = (PROJECTED, f"mask = None if {name} is None else {name}[:, None].bool()",
+             f"return self.o_proj(mix(q, k, v, 0, None if mask is None else ~{done}))")  # fmt: skip
+    code, output = examine(forward(f"x, {name}=None", *lines), "--kind", "self")
+    assert code == 0, output
+    assert said in " ".join(output.split())
+
+
+@pytest.mark.parametrize("how", ["split", "merge"])
+def test_another_mistake_does_not_invert_a_mask(examine, how):
+    lines = [PROJECTED, "mask = None if mask is None else ~mask[:, None]", MASKED]
+    if how == "split":
+        lines[0] += "; q, k, v = (y.transpose(1, 2).reshape(y.shape) for y in (q, k, v))"
+    else:
+        straight = ".unflatten(-1, (self.h, -1)).transpose(1, 2).reshape(x.shape))"
+        lines[2] = MASKED.removesuffix(")") + straight
+    code, output = examine(forward("x, mask=None", *lines), "--kind", "self")
+    assert code == 1, output
+    assert f"{how}-without-transpose" in output
+    assert "mask-inverted" not in output
+
+
+def test_masks_of_one_sample_behind_queries_and_keys(examine):
+    lines = (PROJECTED, "assert mask is None or mask.shape[2:] == (1,)",
+             "mask = None if mask is None else mask[..., 0]", MASKED)  # fmt: skip
+    code, output = examine(forward("x, mask=None", *lines), "--kind", "self")
+    assert code == 0, output
+    assert "(n, m, 1), True = blocked" in output
+
+
+@pytest.mark.parametrize("name", ["feat_size", "fmap_dims", "grid_size"])
+def test_grids_of_a_fixed_size(examine, name):
+    lines = ("b, e, height, width = x.shape", f"assert (height, width) == self.{name}",
+             "x = x.flatten(2).mT", PROJECTED,
+             "return self.o_proj(mix(q, k, v)).mT.view(b, e, height, width)")  # fmt: skip
+    body = forward("x", *lines).replace("num_heads):", f"num_heads, {name}):")
+    code, output = examine(made_with(body, f"self.{name} = {name}"), "--kind", "self")
+    assert code == 0, output
+    assert "each (b, e, 2, n / 2), always of 4 tokens" in output
+
+
+@pytest.mark.parametrize("straight", [False, True])
+def test_projections_that_are_convolved_are_split_right(examine, straight):
+    merge = ".unflatten(-1, (self.h, -1)).transpose(1, 2).reshape(x.shape)" if straight else ""
+    lines = (PROJECTED, "q, k, v = (self.near(y.flatten(0, 1).mT).mT.view(y.shape) "
+             "for y in (q, k, v))", f"return self.o_proj(mix(q, k, v){merge})")  # fmt: skip
+    body = made_with(forward("x", *lines), "self.near = nn.Conv1d(6, 6, 3, padding=1, groups=6)")
+    body = body.replace("class Attention(Base):", "class Attention(Base):\n    kernel_size = 3\n")
+    code, output = examine(body, "--kind", "self")
+    assert code == straight, output
+    assert ("wrong: merge-without-transpose" in output) == straight
+    assert "split-" not in output

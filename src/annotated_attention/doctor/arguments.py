@@ -18,6 +18,7 @@ from annotated_attention.doctor.construction import attempt
 from annotated_attention.doctor.forms import error_of, forms, hides_something, masked, patient_of
 from annotated_attention.doctor.matching import COUNTS, Plan, mask_names, plans
 from annotated_attention.doctor.names import (
+    GRID,
     Unasked,
     named_parameters,
     refuse,
@@ -29,6 +30,9 @@ _LAYOUTS: dict[str, Callable[[Any, int], Any]] = {
     "": lambda attend, heads: attend,
     "(b, e, n)": lambda attend, heads: layouts.channel_first(attend),
     "(b, e, n, 1)": lambda attend, heads: layouts.channel_first(attend, image=True),
+    "(b, e, 2, n / 2)": lambda attend, heads: layouts.laid_out(
+        attend, lambda x: x.mT.unflatten(-1, (2, -1)), lambda x: x.flatten(2).mT
+    ),
     "(b, 1, n, e)": lambda attend, heads: layouts.laid_out(
         attend, lambda x: x.unsqueeze(1), lambda x: x.flatten(1, -2)
     ),
@@ -204,7 +208,9 @@ class _Search:
             plain = module is None or not [*module.parameters()]
             apart = plain and options.num_heads > 1 and options.kind == "cross"
             heads = "heads, (b, h, n, d)"
-            names = [x for x in _LAYOUTS if x != heads]
+            grid = any(re.search(GRID, name) for name in _attributes(self.attend))
+            left = (heads,) if grid else (heads, "(b, e, 2, n / 2)")
+            names = [x for x in _LAYOUTS if x not in left]
             knows = any("head" in name for name in self.parameters)
             knows = knows or any("head" in name for name in _attributes(self.attend))
             names = [heads, *names] if apart and not knows else names
@@ -216,7 +222,7 @@ class _Search:
         yield None
         found = []
         for name, value in _attributes(self.attend).items():
-            if re.search(r"window|patch|length|len$|block|ctx|resolution|tokens", name):
+            if re.search(rf"window|patch|length|len$|block|ctx|tokens|{GRID}", name):
                 numbers = value if isinstance(value, tuple | list) else (value,)
                 if all(isinstance(x, int) and 0 < x <= 8 for x in numbers) and numbers:
                     found += [numbers[0] * numbers[-1]]

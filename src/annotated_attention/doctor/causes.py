@@ -39,8 +39,6 @@ def merged(
         kind: as in ``examine``.
     """
     named = diagnosis.finding
-    if diagnosis.appended:
-        findings = [_by_design(finding) for finding in findings]
     causes = seen if not diagnosis.version else []
     if named is not None:
         alike = (named.code, _SEEN_AS.get(named.code))
@@ -48,6 +46,8 @@ def merged(
         if twin is not None:
             named = replace(named, where=twin.where, remedy=twin.remedy)
         causes = [replace(named, test="reference")]
+        if twin is not None and named.severity == CONVENTION:
+            causes = [twin]  # which knows the reference's scale
     for cause in reversed(causes):
         wrong = cause.severity == WRONG
         findings = _folded(cause, findings) if wrong else [*findings, cause]
@@ -78,6 +78,8 @@ def _explains(cause: Finding, finding: Finding) -> bool:
         return finding.test not in CONDUCT
     if cause.code == "fill-does-not-block" and finding.test in ("meaning", "half precision"):
         return True
+    if cause.code.startswith(_OF_MASKS) and finding.test == "meaning":
+        return True
     if finding.test in (*CONDUCT, "inside"):
         return False
     if cause.code.startswith(_OF_SCALES):
@@ -85,13 +87,6 @@ def _explains(cause: Finding, finding: Finding) -> bool:
     if cause.code.startswith(_OF_MASKS):
         return finding.test in _MASKED
     return True
-
-
-def _by_design(finding: Finding) -> Finding:
-    if finding.code != "weights-do-not-sum-to-one":
-        return finding
-    cause = "keys are appended, and take a part of the weight"
-    return replace(finding, code="keys-appended", severity=CONVENTION, cause=cause, remedy="")
 
 
 def _with_remedy(finding: Finding, kind: str) -> Finding:

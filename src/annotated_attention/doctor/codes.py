@@ -67,6 +67,7 @@ _OWN = {
     "sliding-window": "a sliding window, or local attention",
     "summed-apart": "an einsum that sums one operand on its own before it multiplies",
     "table-mixed": "a table of fixed vectors is mixed in beside the values",
+    "tokens-convolved": "a convolution over neighbouring tokens stands beside the attention",
     "training-differs": "a normalisation over the batch, or noise, in training mode",
     "values-rotated": "values are rotated together with queries and keys",
     "visible-unseen": "a straight reshape, a mask that is always there, or scores cut off",
@@ -75,6 +76,7 @@ _OWN = {
     "weights-do-not-sum-to-one": "a mask after the softmax, or a softmax over another axis",
     "window-of-another-width": "a window of another width than it claims",
     "window-off-by-one": "`<` in place of `<=`, or a token that is not counted in its own window",
+    "window-of-one": "each token attends to itself alone, in a window of one",
     "wrong-result": "what it returns is no output of (b, n, e)",
 }
 CODES = {**_OWN, **{code: entry.title for code, entry in MISTAKES.items()}}

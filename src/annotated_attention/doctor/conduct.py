@@ -89,20 +89,16 @@ def _roughness(patient: Patient, seed: int) -> float:
 
 def dropout(patient: Patient) -> Iterator[Finding]:
     """In training mode, dropout drops weights, not scores."""
-    module = _module(patient)
-    with patient.dropping(_DROPOUT) as count:
+    _module(patient)
+    with patient.trained(_DROPOUT) as count:
         if not count:
             raise NotAsked("no dropout setting is found")
-        module.train()
-        try:
-            inputs = patient.draw(1)
-            varied = variation(patient, inputs)
-            flat = inputs.map(lambda x: x[:, :1].expand_as(x))
-            if patient.kind == "cross" and not patient.memory:
-                flat = Inputs(inputs.query, inputs.key, flat.value)
-            constant = variation(patient, flat)
-        finally:
-            module.eval()
+        inputs = patient.draw(1)
+        varied = variation(patient, inputs)
+        flat = inputs.map(lambda x: x[:, :1].expand_as(x))
+        if patient.kind == "cross" and not patient.memory:
+            flat = Inputs(inputs.query, inputs.key, flat.value)
+        constant = variation(patient, flat)
     if varied <= patient.tolerance:
         yield Finding(
             "dropout-without-effect",
@@ -145,12 +141,8 @@ def weights(patient: Patient) -> Iterator[Finding]:
         return
     if patient.module is None:
         return
-    with patient.dropping(_DROPOUT):
-        patient.module.train()
-        try:
-            sums = _sums(patient, inputs)
-        finally:
-            patient.module.eval()
+    with patient.trained(_DROPOUT):
+        sums = _sums(patient, inputs)
     if sums is not None and (sums - 1).abs().max() > 0.01:
         yield Finding(
             "weights-after-dropout",

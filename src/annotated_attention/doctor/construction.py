@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from annotated_attention.doctor.names import (
+    GRID,
     INPUTS,
     Unasked,
     named_parameters,
@@ -132,9 +133,7 @@ def _variants(
     yield first
     tried = [first]
     required = {x for x, p in parameters.items() if p.default is p.empty}
-    small = {
-        name: (2, 2) for name in parameters if "window_size" in name or name.endswith("resolution")
-    }
+    small = {name: (2, 2) for name in parameters if re.search(GRID, name)}
     open_ones = {
         name: Settings(options, given)
         for name, x in first.items()

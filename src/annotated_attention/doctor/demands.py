@@ -1,6 +1,5 @@
 """What attention must do: every token that may be seen matters, and so do queries and keys."""
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -228,7 +227,7 @@ def training(patient: Patient) -> Iterator[Finding]:
     cases += situations.masked(patient) if patient.kind != "causal" else []
     for case in cases:
         calm = patient.answer(case.inputs, case.blocked)
-        with _trained(patient):
+        with patient.trained(0.0):
             outputs = [patient.ask(case.inputs, case.blocked) for _ in range(2)]
         if not outputs[0].isfinite().all():
             continue
@@ -242,7 +241,7 @@ def training(patient: Patient) -> Iterator[Finding]:
 def _trained_otherwise(patient: Patient, case: Situation, gap: float) -> Finding:
     seen, _ = influence(patient, case.inputs, case.blocked)
     hidden = ~seen
-    with _trained(patient):
+    with patient.trained(0.0):
         shown = influence(patient, case.inputs, case.blocked)[0] & hidden
         reaction = reactions(patient, case.inputs, case.blocked)["query"]
     own = torch.eye(len(reaction), dtype=torch.bool)[:, None, :, None]
@@ -264,12 +263,3 @@ def _trained_otherwise(patient: Patient, case: Situation, gap: float) -> Finding
         "`self.training` the wrong way round",
         "Apply the mask in both modes.",
     )
-
-
-@contextlib.contextmanager
-def _trained(patient: Patient) -> Iterator[None]:
-    """Ask in training mode without dropout; what the module counts there is put back."""
-    assert patient.module is not None
-    with patient.converted(patient.dtype), patient.dropping(0.0):
-        patient.module.train()
-        yield

@@ -26,7 +26,6 @@ class Diagnosis:
         agreement: that version and the weights used, in one sentence.
         version: the same as in ``Report``.
         reason: why there is no diagnosis, if there is none.
-        appended: whether keys are appended, so that weights over the others need not sum to one.
     """
 
     def __init__(self) -> None:
@@ -35,7 +34,6 @@ class Diagnosis:
         self.agreement = ""
         self.version = ""
         self.reason = ""
-        self.appended = False
 
 
 def diagnose(patient: Patient) -> Diagnosis:
@@ -57,7 +55,6 @@ def diagnose(patient: Patient) -> Diagnosis:
         if _agrees(patient, answers, MultiheadAttention, reading):
             result.version = "right"
             result.agreement = _say(answers, "the right version", reading)
-            result.appended = bool(_appended(patient))
             return result
     # Where masks give NaN, a mistake beside them shows in what is not masked.
     numbers = [(case, answer) for case, answer in answers if answer.isfinite().all()]
@@ -74,10 +71,13 @@ def diagnose(patient: Patient) -> Diagnosis:
             and _agrees(patient, answers, mistake.version, reading)
         ]
         if found:
+            # Without a scale, it is wrong only by the parameters of a class that has one.
+            names = [name for name, _ in patient.module.named_parameters()]
+            meant = found[0].code == "no-scale" and not any("in_proj_" in name for name in names)
             result.finding = Finding(
                 found[0].code,
-                WRONG,
-                "",
+                CONVENTION if meant else WRONG,
+                "the scores are not scaled" if meant else "",
                 f"with the same weights, its outputs are those of {found[0].version.__name__}",
             )
             result.version = found[0].code

@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor import conduct, demands, groups, masking, protocols, symptoms
+from annotated_attention.doctor import (
+    caches,
+    conduct,
+    demands,
+    groups,
+    masking,
+    protocols,
+    symptoms,
+)
 from annotated_attention.doctor.causes import CONDUCT, merged
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
 from annotated_attention.doctor.inside import Inside, cleared, located, named, summary
@@ -45,7 +53,7 @@ SYMPTOMS: dict[str, Test] = {
     "groups": groups.groups,
     "residual": groups.residual,
     "rotation": protocols.rotation,
-    "cache": protocols.cache,
+    "cache": caches.cache,
     "window": protocols.window,
     "packing": protocols.packing,
     "hooks": conduct.hooks,
@@ -183,12 +191,10 @@ def _refused(patient: Patient, failure: Failed) -> Report:
     inputs = f"tensors of ({patient.b}, {patient.n}, {patient.embed_dim})"
     asked = f'it is called as kind "{patient.called_as}" with {inputs}'
     error = failure.error
-    if error is None:
-        remedy = "Give the kind that fits, or put an adapter around it."
-        found = ("wrong-result", UNASKED, "it returns something of the wrong type or shape")
-    else:
+    remedy = "Give the kind that fits, or put an adapter around it."
+    found = ("wrong-result", UNASKED, "it returns something of the wrong type or shape")
+    if error is not None:
         found = ("fails", UNASKED, "it raises an error when it is called")
-        remedy = "Give the kind that fits, or put an adapter around it."
         if isinstance(error, NotImplementedError):
             remedy = "Write what is missing; then ask again."
         elif raised_in(error) is not None:
@@ -248,6 +254,11 @@ def _is_calm(patient: Patient, until: contextlib.ExitStack) -> bool:
     return conduct.variation(patient, inputs) <= patient.tolerance
 
 
+def _worst(found: list[Finding]) -> str:
+    order = (FINE, CONVENTION, WRONG)
+    return max((finding.severity for finding in found), key=order.index, default=FINE)
+
+
 class _Tests:
     """Runs tests, and collects what they find.
 
@@ -280,9 +291,7 @@ class _Tests:
                 self.results[name] = "fails"
             else:
                 self.findings += found
-                severities = {finding.severity for finding in found}
-                worst = max(severities, key=(FINE, CONVENTION, WRONG).index, default=FINE)
-                self.results[name] = worst
+                self.results[name] = _worst(found)
         return len(self.findings) > count
 
     def compare(self, reference: Callable[..., Any]) -> None:
@@ -305,15 +314,12 @@ class _Tests:
         complaints = [x for x in self.findings if x.severity == WRONG and x.test not in CONDUCT]
         if diagnosis.version != "right":
             self.seen = named(inside, complaints)
-        if not diagnosis.version and all(x.severity != WRONG for x in self.seen):
+        if diagnosis.version in ("", "right") and all(x.severity != WRONG for x in self.seen):
             self.findings = cleared(inside, self.findings)
         if inside.first is None:
             self._not_asked.setdefault(inside.reason or "the call fails", []).append("inside")
         elif not diagnosis.version:
-            severities = {finding.severity for finding in self.seen}
-            self.results["inside"] = max(
-                severities, key=(FINE, CONVENTION, WRONG).index, default=FINE
-            )
+            self.results["inside"] = _worst(self.seen)
 
     def end(self, diagnosis: Diagnosis) -> None:
         """Add the errors on the way, what the weights said, and what did not come to be asked."""

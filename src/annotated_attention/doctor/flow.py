@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from annotated_attention.doctor.paths import before
 from annotated_attention.doctor.products import Product
 from annotated_attention.doctor.report import Finding
 from annotated_attention.doctor.scoring import seen_inside
@@ -53,7 +54,8 @@ def _letters(product: Product) -> Finding:
 
 def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Finding]:
     """Find queries that are scored with themselves, and keys that are mixed."""
-    dead = [x for x in complaints if x.code == "parameters-without-gradient"]
+    unreached = ("parameters-without-gradient", "rows-without-gradient")
+    dead = [x for x in complaints if x.code in unreached]
     for seen in found if dead else ():
         if _alike(seen.query, seen.key):
             yield seen_inside(
@@ -129,7 +131,7 @@ def _split(look: Look, first: bool) -> str:
     seen = look.found[0]
     b, n = look.output.shape[:2]
     rows = _rows(seen.operand, seen.rows[0], b, n, first)
-    if rows is None or not rows.requires_grad:
+    if rows is None or not rows.requires_grad or _is_convolved(seen):
         return ""
     reached = torch.zeros(b, n, b, n, dtype=torch.bool)
     for s, i in itertools.product(range(b), range(n)):
@@ -138,6 +140,13 @@ def _split(look: Look, first: bool) -> str:
         )
         reached[s, i] = False if grad is None else grad.abs().amax(-1) > 0
     return _judged(reached, "split-without-transpose", "batch-mixed-into-sequence")
+
+
+def _is_convolved(seen: Seen) -> bool:
+    """Tell whether queries or keys come from a convolution over more than one token."""
+    ends = (step for first in seen.products[:1] for x in (first.left, first.right)
+            for step in before(x) if step.name.startswith("conv"))  # fmt: skip
+    return any(step.option("weight", 1).shape[2:].numel() > 1 for step in ends)
 
 
 def _merge(look: Look, first: bool) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from annotated_attention.doctor import adapters, situations
+from annotated_attention.doctor import adapters, hiding, situations
 from annotated_attention.doctor.adapted import masks_of
 from annotated_attention.doctor.influence import counts, moves, reactions
+from annotated_attention.doctor.inside import Inside
 from annotated_attention.doctor.names import SHAPES, plain_name
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient
 
@@ -23,6 +24,9 @@ _SHAPED: dict[str, Callable[[Any, int], Any]] = {
         attend, lambda mask: mask[:, None, None, 0], "padding"
     ),
     "nmb": lambda attend, heads: adapters.with_mask(attend, lambda mask: mask.permute(1, 2, 0)),
+    "nm1": lambda attend, heads: adapters.with_mask(
+        attend, lambda mask: mask[0, ..., None], "shared"
+    ),
 }
 _MEANT: dict[str, Callable[[Any], Any]] = {
     "blocked": lambda attend: attend,
@@ -30,12 +34,8 @@ _MEANT: dict[str, Callable[[Any], Any]] = {
     "additive": adapters.additive,
 }
 _AXES = {"bnm": "(b, n, m)", "b1nm": "(b, 1, n, m)", "bhnm": "(b * h, n, m)", "nm": "(n, m)",
-         "bm": "(b, m)", "b11m": "(b, 1, 1, m)", "nmb": "(n, m, b)"}  # fmt: skip
-_MEANS = {
-    "blocked": "True = blocked",
-    "allowed": "True = allowed (`--mask blocked` says otherwise)",
-    "additive": "added to the scores",
-}
+         "bm": "(b, m)", "b11m": "(b, 1, 1, m)", "nmb": "(n, m, b)",
+         "nm1": "(n, m, 1)"}  # fmt: skip
 
 
 def forms(
@@ -95,11 +95,26 @@ def masked(
             hides = [form for form in works if _hides(works[form], options)]
             hides.sort(key=lambda form: form[1] == "additive")  # added numbers may be truths, too
             chosen = (hides or [*works])[0]
-            if hides and options.mask == "auto":
-                axes = _AXES[chosen[0]]
-                notes.append(f"`{name}` is {axes}, {_MEANS[chosen[1]]}")
+            other = (chosen[0], "allowed")
+            if not hides and other in works and _turned(works[chosen], options):
+                chosen = other  # what else is wrong does not turn its meaning
+            if options.mask == "auto":
+                notes.append(f"`{name}` is {_AXES[chosen[0]]}, {_meant(chosen[1], name)}")
             return works[chosen]
     return None
+
+
+def _meant(meaning: str, name: str) -> str:
+    """Say which meaning was chosen, and why."""
+    if meaning == "additive":
+        return "added to the scores"
+    if len(_meanings(name)) == 1:
+        return f"True = {meaning}, as its name says"
+    other = "allowed" if meaning == "blocked" else "blocked"
+    return (
+        f"True = {meaning}, by what it hides; its name fits either: `--mask {other}` asks for the "
+        "other"
+    )
 
 
 def _meanings(name: str) -> list[str]:
@@ -161,6 +176,14 @@ def answers(attend: Any, options: argparse.Namespace) -> bool:
         except Failed:
             return False
     return True
+
+
+def _turned(attend: Any, options: argparse.Namespace) -> bool:
+    """Tell whether exactly the scores that should stay are hidden."""
+    patient = patient_of(attend, _kind(options), options)
+    with patient.admitted():
+        found = hiding.masks(patient, [*Inside(patient).masked()], heads_first=False)
+        return any(x.code == "mask-inverted" for x in found)
 
 
 def _hides(attend: Any, options: argparse.Namespace) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_attention.doctor.paths import factors, is_projected
+from annotated_attention.doctor.paths import factors
 from annotated_attention.doctor.products import Product
 from annotated_attention.doctor.seen import Seen, around
 from annotated_attention.doctor.softmaxes import LOW
@@ -40,10 +40,8 @@ def fused(step: Step, steps: list[Step]) -> Seen:
     roles |= around(sides, step, steps)
     return Seen(
         query=q, key=k, value=v, scores=scores, weights=scores.softmax(-1), mixed=None, mask=low,
-        fill=scores[low].max().item() if low.any() else None,
         scale=scale, width=q.size(-1), axis=-1, summed=(-1,), keys=-1, dtype=q.dtype,
         dropout=float(step.option("dropout_p", 4, 0.0)), normalised=normalised,
-        projected=is_projected(sides), biased=added,
         products=(), operand=_option(step, "query"), rows=(-2, -2), steps=roles,
     )  # fmt: skip
 

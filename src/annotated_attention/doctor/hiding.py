@@ -161,13 +161,7 @@ def _aligned(seen: Seen, look: Look, heads_first: bool) -> Tensor | None:
         return x.unflatten(0, (-1, b)).transpose(0, 1) if heads_first else x.unflatten(0, (b, -1))
     if x.dim() == 2 and x.size(0) == n:  # a mask of its own
         return x.expand(b, 1, -1, -1)
-    orders = {
-        (0, 2): (0, 1, 2, 3),
-        (0, 1): (0, 2, 1, 3),
-        (1, 2): (1, 0, 2, 3),
-        (1, 0): (1, 2, 0, 3),
-    }
-    for (sample, query), order in orders.items():
+    for (sample, query), order in _ORDERS.items():
         if x.dim() == 4 and x.size(sample) == b and x.size(query) == n:
             return x.permute(order)
     return None

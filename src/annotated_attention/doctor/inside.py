@@ -1,8 +1,11 @@
 """What was seen inside: the mistakes that show there, and the lines of those found outside."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+
+from torch import nn
 
 from annotated_attention.doctor import flow, hiding, scoring, situations
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient
@@ -44,6 +47,39 @@ _ROLES = {
     "groups-tiled": ("repeat", "split"),
 }
 _TRIANGLES = ("causal-", "future-leaks")
+_WINDOW = r"window|^ws$"
+_SUMS = ("weights-do-not-sum-to-one",)
+_ORDER = ("key-order-matters", "query-order-matters", "queries-mixed")
+# Where nothing wrong shows inside: what a design explains, its cause, and a remedy.
+_DESIGNS: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "keys-appended": (_SUMS, "keys are appended, and take a part of the weight", ""),
+    "queries-are-keys": (
+        (*_SUMS, "queries-mixed"),
+        "the keys are those of the queries' own tokens and of the context",
+        "",
+    ),
+    "heads-mixed": (
+        _SUMS,
+        "each head's weights are made from those of all heads (talking heads)",
+        "",
+    ),
+    "table-mixed": (
+        (*_SUMS, "query-order-matters"),
+        "the weights are also mixed with a table, such as one of relative positions",
+        "",
+    ),
+    "window-of-one": (
+        ("no-attention", "parameters-without-gradient"),
+        "each token attends to itself alone, in a window of one",
+        "Give it a wider one, as with `--init window=…`, and ask again.",
+    ),
+    "tokens-convolved": (
+        (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters", "not-alone",
+         "prefix-changes", "visible-unseen"),
+        "a convolution over neighbouring tokens beside the attention, which no mask hides",
+        "",
+    ),
+}  # fmt: skip
 
 
 @dataclass
@@ -81,6 +117,11 @@ class Inside:
         """The call without a mask."""
         return self.watch(situations.free(self.patient))
 
+    @property
+    def short(self) -> Look | None:
+        """A call of another length."""
+        return self.watch(Situation("short", self.patient.draw(22, n=2, m=2), None))
+
     def masked(self) -> Iterator[Look]:
         """Watch the calls with masks."""
         if self.patient.kind == "causal" or self.patient.masks == "none":
@@ -103,7 +144,7 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
     patient, first = inside.patient, inside.first
     if first is None:
         return []
-    short = inside.watch(Situation("short", patient.draw(22, n=2, m=2), None))
+    short = inside.short
     found = [*scoring.scale(patient, first, short), *flow.letters(first.found)]
     over = list(scoring.axis(patient, first.found))
     if complaints:
@@ -118,7 +159,7 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
 
 
 def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
-    """Take back what is by design: keys that are appended, heads and tables that are mixed in.
+    """Take back what is by design.
 
     Args:
         inside: what can be seen; nothing wrong showed there.
@@ -127,38 +168,37 @@ def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
     first, patient = inside.first, inside.patient
     if first is None:
         return [*complaints]
-    short = inside.watch(Situation("short", patient.draw(22, n=2, m=2), None))
+    short = inside.short
     counts = [{x.scores.size(x.axis) - one.leaves.key.size(1) for x in one.found}
               for one in (first, short) if one is not None]  # fmt: skip
     appended = len(counts) == 2 and counts[0] == counts[1] and min(counts[0]) > 0
-    mixed = any("heads mixed" in x.steps for x in first.found)
     table = patient.kind != "cross" and any("table" in x.steps for x in first.found)
     joined = patient.memory and all(
         x.scores.size(x.axis) == one.leaves.query.size(1) + one.leaves.key.size(1)
         for one in (first, short) if one is not None for x in one.found
     )  # fmt: skip
+    parts = [] if patient.module is None else [*patient.module.modules()]
+    holds = {
+        "keys-appended": appended,
+        "queries-are-keys": joined,
+        "heads-mixed": any("heads mixed" in x.steps for x in first.found),
+        "table-mixed": table,
+        "window-of-one": all(x.scores.size(x.axis) == 1 for x in first.found)
+        and any(re.search(_WINDOW, name) and x == 1 for y in parts for name, x in vars(y).items()),
+        "tokens-convolved": any(
+            isinstance(x, nn.Conv1d | nn.Conv2d) and max(x.kernel_size) > 1 for x in parts
+        ),
+    }
     found: list[Finding] = []
     for finding in complaints:
-        sums = finding.code == "weights-do-not-sum-to-one"
-        if sums and appended:
-            cause = "keys are appended, and take a part of the weight"
-            finding = _by_design(finding, "keys-appended", cause)
-        elif joined and (sums or finding.code == "queries-mixed"):
-            cause = "the keys are those of the queries' own tokens and of the context"
-            finding = _by_design(finding, "queries-are-keys", cause)
-        elif sums and mixed:
-            cause = "each head's weights are made from those of all heads (talking heads)"
-            finding = _by_design(finding, "heads-mixed", cause)
-        elif table and (sums or finding.code == "query-order-matters"):
-            cause = "the weights are also mixed with a table, such as one of relative positions"
-            finding = _by_design(finding, "table-mixed", cause)
+        for code, (codes, cause, remedy) in _DESIGNS.items():
+            if holds[code] and finding.code in codes and finding.severity == WRONG:
+                finding = replace(
+                    finding, code=code, severity=CONVENTION, cause=cause, remedy=remedy
+                )
         if finding.severity == WRONG or all(x.code != finding.code for x in found):
             found.append(finding)
     return found
-
-
-def _by_design(finding: Finding, code: str, cause: str) -> Finding:
-    return replace(finding, code=code, severity=CONVENTION, cause=cause, remedy="")
 
 
 def located(inside: Inside, findings: Iterable[Finding]) -> list[Finding]:

@@ -88,7 +88,8 @@ def _ends_with_a_mask(inputs: tuple[Any, ...]) -> bool:
     if not others or last is None or not last.is_floating_point():
         return bool(others)
     (b, n), m = others[0].shape[:2], others[-1].size(1)
-    return last.shape == (n, m, b) or (last.shape[-1] == m and last.shape != others[-1].shape)
+    shapes = [(n, m, b), (n, m, 1)]
+    return last.shape in shapes or (last.shape[-1] == m and last.shape != others[-1].shape)
 
 
 def laid_out(

@@ -11,6 +11,7 @@ from annotated_attention.doctor.influence import counts, influence, reactions
 from annotated_attention.doctor.patient import Failed, FailedBackward, Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.situations import Situation
+from annotated_attention.doctor.symptoms import refuse_positions
 
 
 def _needs_masks(patient: Patient) -> None:
@@ -63,8 +64,7 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
         except NotAsked:
             continue  # not of this length
         except Failed as failure:
-            if not isinstance(failure, NotAsked):
-                failures.append((case.name, str(failure)))
+            failures.append((case.name, str(failure)))
             continue
         if finding is not None:
             yield finding
@@ -215,6 +215,7 @@ def padding(patient: Patient) -> Iterator[Finding]:
     x = patient.draw(15)
     blocked = torch.zeros(patient.b, x.query.size(1), x.key.size(1), dtype=torch.bool)
     blocked[..., k:] = True
+    refuse_positions(patient)
     if patient.kind != "self":
         short = Inputs(x.query, x.key[:, :k], x.value[:, :k])
         found, expected = patient.ask(x, blocked), patient.ask(short)

@@ -163,15 +163,14 @@ def examine_model(model: nn.Module, *inputs: Any, **options: Any) -> ModelReport
 def _agreed(reports: dict[str, Report], classes: dict[str, type]) -> dict[str, Report]:
     """Take for a convention what another attention of the same class shows to be one.
 
-    Beside a bias a missing scale is a convention, so it is one in the layers without a bias, too.
     Where some layers use their positions, the others go without on purpose.
     """
-    shown = {(classes[path], code) for path, report in reports.items() for code in _shown(report)}
+    shown = {classes[path] for path, x in reports.items() if x.results.get("rotation") == FINE}
     changed = {
         id(report): replace(
             report,
             findings=tuple(
-                _by_convention(x) if (classes[path], x.code) in shown else x
+                _by_convention(x) if x.code == "positions-ignored" and classes[path] in shown else x
                 for x in report.findings
             ),
         )
@@ -180,17 +179,9 @@ def _agreed(reports: dict[str, Report], classes: dict[str, type]) -> dict[str, R
     return {path: changed[id(report)] for path, report in reports.items()}
 
 
-def _shown(report: Report) -> Iterator[str]:
-    if "scale-by-convention" in report.codes:
-        yield "no-scale"
-    if report.results.get("rotation") == FINE:
-        yield "positions-ignored"
-
-
 def _by_convention(finding: Finding) -> Finding:
     cause = "another attention of this class in the model shows that it is meant so"
-    code = "scale-by-convention" if finding.code == "no-scale" else finding.code
-    return replace(finding, code=code, severity=CONVENTION, cause=cause, remedy="")
+    return replace(finding, severity=CONVENTION, cause=cause, remedy="")
 
 
 def _examined(call: Call) -> Report:

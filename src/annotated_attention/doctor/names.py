@@ -8,7 +8,7 @@ from typing import Any
 
 KINDS = ("cross", "self", "causal", "memory")
 MEANINGS = ("blocked", "allowed", "additive")
-SHAPES = ("bnm", "b1nm", "bhnm", "nm", "bm", "b11m", "nmb")
+SHAPES = ("bnm", "b1nm", "bhnm", "nm", "bm", "b11m", "nmb", "nm1")
 # What they are usually called.
 NAMES = {
     role: names.split()
@@ -47,6 +47,8 @@ NAMES = {
         "config": "config cfg args conf params hparams opt configuration model_args settings c_",
     }.items()
 }
+_GRID = r"feat_size|fmap|grid_size"  # height and width
+GRID = rf"window_size|resolution$|{_GRID}"
 # What they are called in a call.
 INPUTS = {
     role: names.split()
@@ -75,6 +77,7 @@ INPUTS = {
 }
 # What else a name says, where it is none of those: the first that is found in it.
 _SAYS = {
+    _GRID: "grid",
     r"drop": "none",
     r"(head|attn).*(dim|size|width|channels)$|^(dim|size|width).*head": "head width",
     r"(kv|key_value|group).*heads?$|^heads?_kv": "groups",
@@ -124,8 +127,8 @@ def usual(role: str, options: argparse.Namespace) -> Any:
     e, h = options.embed_dim, options.num_heads
     values = {
         "width": e, "heads": h, "groups": getattr(options, "groups", h),
-        "head width": e // h, "rotated": e // h // 2 * 2, "length": options.max_length,
-        "none": 0.0, "bias": True,
+        "head width": e // h, "rotated": e // h // 2 * 2, "grid": (2, 2),
+        "length": options.max_length, "none": 0.0, "bias": True,
         "causal": options.kind == "causal", "crossing": options.kind == "memory", "layer": 0,
         "context width": options.context_dim if options.kind == "memory" else e,
     }  # fmt: skip

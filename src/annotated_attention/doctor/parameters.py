@@ -189,7 +189,7 @@ def _packed(roles: dict[str, list[_Found]], e: int, h: int, flip: bool) -> Itera
     weight = found.weight if found.weight.shape == shapes[0] else found.weight.mT
     bias = weight.new_zeros(3 * e) if found.bias is None else found.bias.reshape(-1)
     others = [x for group in roles.values() for x in group if x is not found]
-    out = _out(roles.get("o", []) or others, e, h, flip)
+    out = _out(roles.get("o", []) or others, e, flip)
     if bias.numel() != 3 * e or out is None:
         return
     rows = torch.arange(3 * e).view(3, h, -1)
@@ -230,7 +230,7 @@ def _separate(roles: dict[str, list[_Found]], e: int, h: int, flip: bool) -> Ite
         groups = dict(zip("qkvo", ([x] for x in square), strict=False))
         basis = "order"
     joined = [_join(groups[role], e, h, flip) for role in "qkv"]
-    out = _out(groups.get("o", []), e, h, flip)
+    out = _out(groups.get("o", []), e, flip)
     if out is None or any(pair is None for pair in joined):
         return
     pairs = [pair for pair in joined if pair is not None] + [out]
@@ -291,7 +291,7 @@ def _join(group: list[_Found], e: int, h: int, flip: bool) -> tuple[Tensor, Tens
     return weight, bias.unflatten(0, (-1, d)).repeat_interleave(repeats, 0).flatten()
 
 
-def _out(group: list[_Found], e: int, h: int, flip: bool) -> tuple[Tensor, Tensor] | None:
+def _out(group: list[_Found], e: int, flip: bool) -> tuple[Tensor, Tensor] | None:
     """Take the output projection; the identity where there is none."""
     fits = _fitting(group, e)
     if not fits:

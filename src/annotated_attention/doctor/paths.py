@@ -100,11 +100,6 @@ def is_projection(step: Step) -> bool:
     return step.name in products and len([x for x in step.parents if x.from_tokens]) == 1
 
 
-def is_projected(product: Product) -> bool:
-    """Tell whether queries and keys come from projections, and not from the inputs as they are."""
-    return all(any(map(is_projection, before(x))) for x in (product.left, product.right))
-
-
 def constant(old: Step, new: Step) -> float | None:
     """Give the factor between a step and the one before it; None if it is not one number."""
     if old.value.shape != new.value.shape or not new.value.is_floating_point():

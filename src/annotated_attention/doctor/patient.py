@@ -102,6 +102,7 @@ class Patient:
         self.needs_mask = kind != "causal" and needs_mask(attend)
         self.inverted = False  # whether its mask was found to be True where a query may look
         self.rounding = 0.0  # how coarse its numbers were found to be
+        self.trusted_scale: float | None = None  # the factor on the scores of a reference
         self.max_length = max_length
         self.dtype = torch.float64
         self._state = None if self.module is None else State(self.module)
@@ -325,6 +326,14 @@ class Patient:
                 yield
         finally:
             self.dtype = before
+
+    @contextlib.contextmanager
+    def trained(self, probability: float) -> Iterator[int]:
+        """Ask in training mode with this dropout; what the module counts there is put back."""
+        with self.converted(self.dtype), self.dropping(probability) as count:
+            if self.module is not None:
+                self.module.train()
+            yield count
 
     @contextlib.contextmanager
     def dropping(self, probability: float) -> Iterator[int]:

@@ -1,15 +1,18 @@
 """Compare with an implementation that is trusted, on the same parameters."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from annotated_attention.doctor import situations
 from annotated_attention.doctor.diagnosis import questions, state_of
 from annotated_attention.doctor.parameters import find
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
+from annotated_attention.doctor.sight import look
 from annotated_attention.doctor.situations import Situation
 from annotated_attention.multihead import MultiheadAttention
 
@@ -41,6 +44,8 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> list[Finding]:
         if not states:
             return [_parameters(mine, theirs)]
         differing = [_difference(patient, trusted, state) for state in states]
+        with contextlib.suppress(Failed, NotAsked):
+            patient.trusted_scale = look(trusted, situations.free(trusted)).found[0].scale
     found = [] if None in differing else [x for x in differing if x is not None][:1]
     if mine.keys() != theirs.keys() and _sizes(mine) == _sizes(theirs):
         found.append(_names(mine, theirs))

@@ -48,7 +48,7 @@ def scale(patient: Patient, first: Look, short: Look | None) -> Iterator[Finding
             continue
         right = 1 / math.sqrt(seen.width)
         if not (_is(seen.scale, right) and _is(other.scale, right)):
-            yield _other_scale(seen, other, _code(patient, seen, other))
+            yield _other_scale(seen, other, _code(patient, seen, other), patient.trusted_scale)
             return
 
 
@@ -59,8 +59,8 @@ def _code(patient: Patient, seen: Seen, other: Seen) -> str:
     if not _is(found, other.scale or 0.0):
         roots = all(_is(x.scale or 0.0, x.scores.size(x.axis) ** -0.5) for x in (seen, other))
         return "scale-by-length" if roots else "scale-by-convention"
-    if _is(found, 1.0):  # as families with a bias have it, and attention without projections
-        return "no-scale" if seen.projected and not seen.biased else "scale-by-convention"
+    if _is(found, 1.0):
+        return "no-scale"
     if any(_is(found, width**-0.5) for width in widths):
         return "scale-by-model-width"
     if _is(found, 1 / d):
@@ -68,13 +68,15 @@ def _code(patient: Patient, seen: Seen, other: Seen) -> str:
     return "scale-inverted" if _is(found, d**0.5) or _is(found, d) else "scale-by-convention"
 
 
-def _other_scale(seen: Seen, other: Seen, code: str) -> Finding:
+def _other_scale(seen: Seen, other: Seen, code: str, trusted: float | None) -> Finding:
     found, d = seen.scale or 0.0, seen.width
     text = f"{found:.3g}" + (f" = 1/√{round(found**-2)}" if code == "scale-by-model-width" else "")
     if not _is(found, other.scale or 0.0):
         lengths = [x.scores.size(x.axis) for x in (seen, other)]
         text += f" with {lengths[0]} keys and by {other.scale:.3g} with {lengths[1]}"
+    # Some families of models have no scale, or another: what is wrong there, a reference says.
     convention = code == "scale-by-convention"
+    convention |= code == "no-scale" and (trusted is None or _is(found, trusted))
     cause = ""
     if convention:
         cause = "the scale is a choice of this design, or a slip"

@@ -32,7 +32,6 @@ class Seen:
         weights: as they left the softmax.
         mixed: the weights as they entered the second product; None in the fused kernel.
         mask: boolean, where the scores are so low that no weight is left.
-        fill: the number that stands there; None without a mask.
         scale: the factor on the scores; None where it is no number.
         width: d, the number of products in each score.
         axis: the axis of the softmax.
@@ -41,8 +40,6 @@ class Seen:
         dtype: the dtype that the softmax runs in.
         dropout: the probability that the weights are dropped with, as it was set.
         normalised: whether a norm of queries or keys makes up for the scale.
-        projected: whether queries and keys come from projections.
-        biased: whether something that is no mask is added to the scores.
         products: the two products; empty in the fused kernel.
         operand: the queries that entered the product, to be differentiated.
         rows: the axes that count the queries: of ``operand``, and of what the mix returns; None
@@ -60,7 +57,6 @@ class Seen:
     weights: Tensor
     mixed: Tensor | None
     mask: Tensor
-    fill: float | None
     scale: float | None
     width: int
     axis: int
@@ -69,8 +65,6 @@ class Seen:
     dtype: torch.dtype
     dropout: float
     normalised: bool
-    projected: bool
-    biased: bool
     products: tuple[Product, ...]
     operand: Tensor
     rows: tuple[int | None, int | None]

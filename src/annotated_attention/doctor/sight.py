@@ -1,7 +1,6 @@
 """Look inside: what an attention computes while it answers, and on which lines."""
 
 import contextlib
-import itertools
 import sys
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from annotated_attention.doctor.paths import (
     REORDERS,
     back,
     factors,
-    is_projected,
     is_projection,
 )
 from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
@@ -171,7 +169,6 @@ def _joined(
         weights=event.weights,
         mixed=away[-1].value,
         mask=mask,
-        fill=_fill(roles.get("mask") or event.source),
         scale=scale,
         width=first.width,
         axis=event.axis,
@@ -180,8 +177,6 @@ def _joined(
         dtype=event.step.value.dtype,
         dropout=float(dropped.option("p", 1, 0.5)) if dropped is not None else 0.0,
         normalised=normalised,
-        projected=is_projected(first),
-        biased=any(itertools.starmap(_biased, itertools.pairwise(chain))),
         products=(first, mix),
         operand=(first.right if second else first.left).tensor,
         rows=(_only(rows[0]), _only(rows[1])),
@@ -199,12 +194,6 @@ def _only(axes: tuple[int, ...]) -> int | None:
     return axes[0] if len(axes) == 1 else None
 
 
-def _fill(step: Step) -> float | None:
-    """Give the highest of the scores that leave no weight."""
-    low = step.value[step.value <= LOW]
-    return low.max().item() if low.numel() else None
-
-
 def _keys(first: Product, chain: list[Step]) -> int | None:
     """Give the axis of the keys: the one that comes from the operand that depends on them."""
     theirs = first.columns
@@ -212,11 +201,3 @@ def _keys(first: Product, chain: list[Step]) -> int | None:
         theirs = first.rows
     moved = any(step.name in REORDERS for step in chain[1:])
     return None if moved or len(theirs) != 1 else theirs[0]
-
-
-def _biased(before: Step, after: Step) -> bool:
-    """Tell whether a step adds something other than a mask to the scores."""
-    if not after.name.endswith(("add", "sub")) or before.value.shape != after.value.shape:
-        return False
-    added = (after.value - before.value)[(after.value > LOW) & before.value.isfinite()]
-    return bool((added.abs() > 1e-9).any())

@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy as is_uninitialized
 
 _OF_TORCH = {*vars(nn.Module()), "training"} - {"_buffers"}
 _NO_HOLDERS = (type, FunctionType, MethodType, ModuleType, nn.Module, Tensor, str, int, float)
+_TINIEST = 1e-30
 _DEPTH = 3  # an object in an attribute of an object
 
 
@@ -141,8 +142,13 @@ def give_size(module: nn.Module) -> None:
             continue
         usual = x.shape[-1] ** -0.5 if x.dim() > 1 else 0.1
         size = x.data.double().square().mean().sqrt().item()
-        if size == 0:
+        if size == 0 or (not x.requires_grad and _is_garbage(x.data)):
             drawn = torch.randn(x.shape, generator=source, dtype=torch.float64)
             x.data = (drawn * usual).to(x)
         elif x.dim() > 1 and size < usual / 3:
             x.data = x.data * (usual / size)
+
+
+def _is_garbage(x: Tensor) -> bool:
+    """Tell whether numbers were in memory before: none so tiny is drawn, or trained."""
+    return not x.isfinite().all() or bool(((x != 0) & (x.abs() < _TINIEST)).any())

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from annotated_attention.doctor import Finding, Report
+
 _NOT_THE_READERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 _LONGEST_MESSAGE = 400
 
@@ -297,6 +299,12 @@ def _difference(found: Tensor, right: Tensor) -> str:
         f"the shape is right, but {count} of its {found.numel()} numbers are not. Most of all at "
         f"{place}, counted from 0: you have {found[index]:.4f}, right is {right[index]:.4f}."
     )
+
+
+def wrong_in(report: Report) -> list[Finding]:
+    """Give what is wrong; another scale, by convention elsewhere, is not what is asked for here."""
+    scales = ("no-scale", "scale-by-convention")
+    return [x for x in report.findings if x.severity != "convention" or x.code in scales]
 
 
 def require_unchanged(name: str, now: object, before: object) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor import Report, examine
+from annotated_attention.doctor import Finding, examine
 from annotated_attention.exercises._verdict import (
     Refused,
     call,
@@ -17,6 +17,7 @@ from annotated_attention.exercises._verdict import (
     require_function,
     require_shape,
     require_tensor,
+    wrong_in,
 )
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import block_future
@@ -151,17 +152,16 @@ def _judge(answer: Callable[..., Any]) -> str:
     require_shape("it returns", require_tensor("it returns", output), "(b, n, e)", _SHAPES[0])
     _require_initialised(answer)
     report = examine(module, embed_dim=_E, num_heads=_H)
-    if not report.ok:
-        raise Refused(_worst(report))
+    if wrong := wrong_in(report):
+        raise Refused(_worst(wrong))
     _require_refusal(answer)
     conventions = [finding for finding in report.findings if finding.severity == "convention"]
     also = "".join(f" By convention: {finding.symptom}." for finding in conventions)
     return f"right, the doctor finds nothing wrong.{also}"
 
 
-def _worst(report: Report) -> str:
+def _worst(wrong: list[Finding]) -> str:
     """Say what is wrong, and how many more things are."""
-    wrong = [finding for finding in report.findings if finding.severity != "convention"]
     wrong.sort(key=lambda finding: finding.code not in MISTAKES)  # what has a name goes first
     first, more = wrong[0], len(wrong) - 1
     parts = [f"The doctor finds {first.code}: {first.symptom}", first.evidence, first.remedy]

@@ -6,8 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor import Report, adapters, examine
-from annotated_attention.exercises._verdict import Refused, call, check, require_function
+from annotated_attention.doctor import Finding, adapters, examine
+from annotated_attention.exercises._verdict import (
+    Refused,
+    call,
+    check,
+    require_function,
+    wrong_in,
+)
 from annotated_attention.mistakes import (
     BatchMixedIntoSequence,
     HeadsOfOtherSamples,
@@ -32,7 +38,7 @@ def check_scaled(answer: Callable[..., Any]) -> str:
     for embed_dim in (_E, 2 * _E):
         report = examine(_made(answer, embed_dim), embed_dim=embed_dim, num_heads=_H, kind="causal")
         if report.findings:
-            raise Refused(_said(report))
+            raise Refused(_said([*report.findings]))
         if "= 1/√" not in report.inside:
             raise Refused("the doctor sees no factor 1/√d. Keep what `Near` computes.")
     return "the doctor is content, at two widths."
@@ -46,8 +52,8 @@ def check_repaired(answer: Callable[..., Any]) -> str:
         answer: the reader's class, whose modules take x (b, n, e) and return as much.
     """
     report = examine(_made(answer, _E), embed_dim=_E, num_heads=_H, kind="causal")
-    if not report.ok:
-        raise Refused(_said(report))
+    if wrong := wrong_in(report):
+        raise Refused(_said(wrong))
     if report.version != "right":
         raise Refused(
             "nothing is wrong with it, but it is not what it should be: with its parameters the "
@@ -69,10 +75,8 @@ def _made(answer: Callable[..., Any], embed_dim: int) -> nn.Module:
     return module
 
 
-def _said(report: Report) -> str:
+def _said(wrong: list[Finding]) -> str:
     """Say what the doctor finds, the first of it in full."""
-    wrong = [finding for finding in report.findings if finding.severity != "convention"]
-    wrong = wrong or [*report.findings]
     first = wrong[0]
     text = f"the doctor finds {len(wrong)} thing{'s' * (len(wrong) > 1)}. {first.code}: "
     text += f"{first.symptom} ({first.evidence})."

@@ -217,7 +217,7 @@ SIGNS = (
         SIZES,
         {
             "order": "query-order-matters key-order-matters queries-mixed order-matters "
-            "queries-are-keys",
+            "queries-are-keys tokens-convolved",
             "batches": "heads-attended-over",
             "reshapes": "merge-without-transpose split-without-transpose "
             "split-and-merge-without-transpose",
@@ -237,7 +237,7 @@ SIGNS = (
             "layers": "residual-inside",
             "groups": "groups-tiled",
             "reshapes": "heads-attended-over",
-            "doctor": "no-attention queries-ignored keys-ignored training-differs",
+            "doctor": "no-attention queries-ignored keys-ignored training-differs window-of-one",
             "dropout": "dropout-before-softmax dropout-without-effect",
         },
     ),
