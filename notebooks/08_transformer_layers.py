@@ -15,8 +15,8 @@
 # legible.
 #
 # In this chapter you build such a layer, measure what its parts do, and compare training runs with
-# the norm in two places: where the first Transformer had it, and where most models of today have
-# it. At the end you read and test the decoder layer, which looks at two sequences.
+# the norm in two places: where the first Transformer had it, and where most models have it today.
+# At the end you read and test the decoder layer, which looks at two sequences.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -151,12 +151,12 @@ for name, sublayer in (
 #
 # ## The norm
 #
-# Every sublayer adds to the stream, so the stream grows;
-# [below](#what-the-norms-do-to-sizes-and-gradients) you will measure by how much. Large features
-# make large scores. With large scores the softmax gives nearly all weight to one word, and [hardly
-# any gradient passes through it](01_one_head.ipynb#going-deeper-why-divide-by-d). A **layer norm**
-# [[Ba et al.](../docs/references.md#ba-2016)] keeps what a sublayer reads at one size. For each word
-# it subtracts the mean of the word's features and divides by their standard deviation:
+# Every sublayer adds to the stream, so the stream grows, [as you will
+# measure](#what-the-norms-do-to-sizes-and-gradients). Large features make large scores. With large
+# scores the softmax gives nearly all weight to one word, and [hardly any gradient passes through
+# it](01_one_head.ipynb#going-deeper-why-divide-by-d). A **layer norm** [[Ba et
+# al.](../docs/references.md#ba-2016)] keeps what a sublayer reads at one size. For each word it
+# subtracts the mean of the word's features and divides by their standard deviation:
 #
 # $$\mathrm{LayerNorm}(x) = \frac{x - \mathrm{mean}(x)}{\sqrt{\mathrm{var}(x) + \varepsilon}} \cdot g + s$$
 #
@@ -218,12 +218,12 @@ exercises.transformer_layers.check_norm(my_norm)
 # Put the parts together as the first Transformer does [[Vaswani et al., section 3.1<!-- quoted
 # -->](../docs/references.md#vaswani-2017)]: sublayer, then add, then normalise the sum. Since the
 # norm comes after the sum, this order is called **post-LN**. The parts are named as in PyTorch, so
-# that weights can be exchanged.
+# that weights can be exchanged. Dropout, random zeros during training, is left out.
 
 
 # %%
 class EncoderLayer(nn.Module):
-    """Attention and a feed-forward network, as the paper has them."""
+    """Attention and a feed-forward network, a norm after each sum."""
 
     def __init__(self, embed_dim: int, num_heads: int, wide: int) -> None:
         super().__init__()
@@ -246,7 +246,7 @@ print(tuple(EncoderLayer(24, 4, 96)(sentence).shape))
 #
 # ## Why the norm moved
 #
-# Look into the code of most models of today, and the norm stands somewhere else: in front of the
+# In the code of most current models, the norm stands somewhere else: in front of the
 # sublayer. It normalises what the sublayer reads, and leaves the sum alone. That is **pre-LN**.
 
 
@@ -278,9 +278,9 @@ print(f"the outputs differ by up to {difference:.2f}")
 # ### What the norms do to sizes and gradients
 #
 # Why did the norm move? The usual explanation: with post-LN, some layers of a deep stack get much
-# larger gradients than others. If so, gradients must differ more from layer to layer with post-LN
-# than with pre-LN. Take untrained stacks of 6, 12 and 24 layers in both orders, and measure two
-# things in each layer, averaged over ten seeds:
+# larger gradients than others, and pre-LN evens them out. Test this first. Take untrained stacks
+# of 6, 12 and 24 layers in both orders, and measure two things in each layer, averaged over ten
+# seeds:
 #
 # - the **size** of the stream after the layer: the standard deviation of all its numbers,
 # - the **size of a gradient**. A gradient needs one number to start from. There is no task yet, so
@@ -288,9 +288,9 @@ print(f"the outputs differ by up to {difference:.2f}")
 #   Differentiate it with respect to one matrix of each layer, the second of its feed-forward
 #   network. The size is the root of the sum of the gradient's squared entries.
 #
-# The stacks are the package's, whose layers compute what yours do (the fold [The same as
-# PyTorch's](#going-deeper-the-same-as-pytorchs) proves it). Dropout, random zeros during training,
-# is off. A pre-LN stack ends in one more norm, [the final norm](#the-final-norm).
+# The stacks are the package's. With dropout off, their layers compute what yours do (the fold [The
+# same as PyTorch's](#going-deeper-the-same-as-pytorchs) proves it). A pre-LN stack ends in one more
+# norm, [the final norm](#the-final-norm).
 
 # %%
 from annotated_attention import TransformerEncoder, TransformerEncoderLayer
@@ -304,7 +304,7 @@ def make_stack(norm_first: bool, depth: int, seed: int) -> TransformerEncoder:
     settings = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
     layer = TransformerEncoderLayer(32, 4, 128, **settings)
     norm = nn.LayerNorm(32) if norm_first else None
-    # reset_parameters draws every layer anew
+    # without reset_parameters, all layers would be copies with equal weights
     return TransformerEncoder(layer, depth, norm, reset_parameters=True)
 
 
@@ -326,8 +326,8 @@ def by_layer(norm_first: bool, depth: int, final: bool = True) -> tuple[Tensor, 
 
 
 # %% [markdown]
-# First look at the gradients. Read along a row of the table: what does a layer get in a deeper
-# stack? Then compare the first layer with the last, within a column.
+# First look at the gradients. Read along a row: how does a layer's gradient change as the stack gets
+# deeper?
 
 # %%
 ORDERS = {"post-LN": False, "pre-LN": True}
@@ -344,23 +344,24 @@ for name, stacks in measured.items():
 print("gradient, by number of layers in the stack:")
 table = torch.stack(means)  # (4, 3)
 one.show(labels, [str(depth) for depth in DEPTHS], table, digits=0)
-assert ((table[1:3] / table[1:3, :1] - 1).abs() < 0.15).all()  # post-LN last, pre-LN first
-assert table.max() < 4 * table.min()
+# what the text below claims
+assert ((table[1:3] / table[1:3, :1] - 1).abs() < 0.15).all()
 assert table[1, -1] / table[0, -1] < table[2, -1] / table[3, -1]
 
 # %% [markdown]
 # - **Post-LN**: the last layer gets about the same gradient in a stack of any depth. The first
 #   layer gets less in the deepest stack.
-# - **Pre-LN**: here the first layer gets about the same gradient at any depth. The last layer gets
-#   less in a deeper stack: in 24 layers about half of what it gets in 6.
+# - **Pre-LN**: the first layer gets about the same gradient at any depth. The last layer gets
+#   less in a deeper stack: in 24 layers about half of what it gets in 6. For last layers, [Xiong et
+#   al.](../docs/references.md#xiong-2020) found the same.
 #
-# [Xiong et al.](../docs/references.md#xiong-2020) found the same for the last layers. But all
-# gradients of the table are within a factor of four, and in 24 layers the first and the last differ
-# less with post-LN than with pre-LN. So the usual explanation is not enough.
+# Compare the first of 24 layers with the last: 139 and 213 with post-LN, 199 and 60 with pre-LN.
+# The gradients differ more with pre-LN, the opposite of what the explanation needs. In these
+# untrained stacks, it does not hold.
 #
-# Here is the layer, drawn from what a call really does: hooks, functions that PyTorch calls after a
-# module has run, note the order. The lower panels show what you measured in every layer. If the
-# figure has controls, switch between post-LN and pre-LN, and choose a depth.
+# The figure draws each layer in the order in which its parts really ran. The lower panels show what
+# you measured in every layer. If the figure has controls, switch between post-LN and pre-LN, and
+# choose a depth.
 
 # %% jupyter={"source_hidden": true}
 NAMES = {
@@ -382,6 +383,8 @@ orders = {"post-LN": order(post_layer), "pre-LN": order(pre_layer)}
 rows = {what: {name: {depth: found[i].mean(0).tolist() for depth, found in by_depth.items()}
                for name, by_depth in measured.items()}
         for what, i in (("Gradient", 1), ("Size", 0))}
+pre = torch.stack([found[1].mean(0)[:6] for found in measured["pre-LN"].values()])  # (3, 6)
+assert ((pre / pre[0] - 1).abs() < 0.1).all()  # the three lines lie on each other
 display.norm_place(orders, rows, name="norm-place", depth=24)
 
 # %% [markdown]
@@ -390,7 +393,8 @@ display.norm_place(orders, rows, name="norm-place", depth=24)
 # 2. Look at the size. With post-LN it stays near one in every layer. With pre-LN it grows from layer
 #    to layer, because nothing ever divides the sum.
 # 3. Look at the gradient. In 24 layers it falls towards the input with post-LN, and towards the
-#    output with pre-LN.
+#    output with pre-LN. The three lines of pre-LN lie on each other: the gradient of a layer depends
+#    on how many layers stand before it, and hardly on how many follow.
 
 # %% [markdown]
 # <!-- deeper: What the final norm does to gradients -->
@@ -470,17 +474,15 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 
 # %% [markdown]
 # With one layer, the order makes hardly any difference. With six, post-LN moves the output further,
-# and lowers the error a little more. With 24 layers and the large step, post-LN moves further than
-# pre-LN and gains less: the error falls by 4.4%, with pre-LN by 10.8%. With a tenth of the step,
-# post-LN gains a little more than pre-LN: 2.5% against 1.9%. So a deep post-LN stack can learn, but
-# it wastes most of a large first step.
+# and lowers the error a little more. In the last rows, 24 layers take a small step and one ten times
+# as large. With post-LN the small step lowers the error by 2.5% and the large one by 4.4%, less than
+# twice as much. With pre-LN it is 1.9% and 10.8%, more than five times as much. So a deep post-LN
+# stack can learn, but a large step helps it little.
 #
-# At both rates its output reacts more strongly to a step. [Liu et
-# al.](../docs/references.md#liu-2020) found this, too, and give a reason. A step changes what every
-# sublayer adds. With post-LN each norm brings the stream back to size one, so the change in a late
-# layer weighs as much as in an early one, and 24 layers' changes pile up in the output. With pre-LN
-# the stream has grown by then: a late layer's change is a small part of it, and the output moves
-# less.
+# At both rates, a step moves its output further. [Liu et al.](../docs/references.md#liu-2020) found
+# this, too, and give a reason. With post-LN the stream has size one before every sublayer. So what a
+# sublayer adds, and any change in it, is a large share of the stream even in the last layer. With
+# pre-LN the stream has grown by then, and the same change moves it less.
 #
 # ### Learning-rate warm-up in training runs
 #
@@ -490,11 +492,11 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 #
 # The models are whole Transformers, as the next chapter builds them, with four encoder layers that
 # read and four decoder layers that write (4+4 in the table). They learn to write a row of letters
-# backwards, a task of the chapter on [training](10_training.ipynb), in 200 steps with Adam. Four
-# layers on each side are not many, but the learning rate is eight times that of the large step
-# above: it begins at 0.008<!-- setting --> and falls to a tenth of it. With warm-up, it begins near
-# zero, reaches the high rate after 60 steps, and then falls in the same way. The measure is the
-# **exact match**: the share of sequences that the model writes without a single mistake.
+# backwards, a task of the chapter on [training](10_training.ipynb), in 200 steps with Adam. The
+# learning rate is eight times that of the large step above: it begins at 0.008<!-- setting --> and
+# falls to a tenth of it. With warm-up, it begins near zero, reaches the high rate after 60 steps,
+# and then falls in the same way. The measure is the **exact match**: the share of sequences that
+# the model writes without a single mistake.
 #
 # Three ways: post-LN without warm-up, post-LN with it, pre-LN without. Which of them learn the task?
 #
@@ -505,9 +507,9 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 #
 # </details>
 #
-# A run takes several seconds, so a script of the repository (`make seeds`) has trained each model
-# from five seeds, and the results are kept as data. The last two rows repeat the first with one
-# change each: half the learning rate, or one layer on each side.
+# A script of the repository (`make seeds`) has trained each model from five seeds, and the results
+# are kept as data. The last two rows repeat the first with one change each: half the learning rate,
+# or one layer on each side.
 
 # %%
 DATA = resources.files("annotated_attention").joinpath("data/warm_up.json")
@@ -524,16 +526,16 @@ known = kept["provenance"]
 print(f"trained on {known['date'][:10]}, torch {known['torch']}")
 
 # %% [markdown]
-# At the high learning rate, deep post-LN without warm-up fails: with four of the five seeds, the
-# model does not get a single sequence right, and with the fifth less than a quarter of them. With
-# 60 steps of warm-up the same model gets at least 0.925 of them right, and is no worse than pre-LN.
-# Pre-LN learns the task without any warm-up, and that is what moving the norm gains in practice. At
-# half the rate, all five seeds of post-LN without warm-up learn, too, but none gets beyond 0.860.
-# What a deep post-LN model cannot tolerate is a high rate right from the start.
+# At the high learning rate, post-LN with 4+4 layers fails without warm-up: with four of the five
+# seeds, the model does not get a single sequence right, and with the fifth less than a quarter of
+# them. With 60 steps of warm-up the same model gets at least 0.925 of them right, and is no worse
+# than pre-LN. Pre-LN learns the task without any warm-up, and that is what moving the norm gains in
+# practice. At half the rate, all five seeds of post-LN without warm-up learn, too, but none gets
+# beyond 0.860. What this model cannot tolerate is a high rate right from the start.
 #
 # The last row, with one layer on each side, is the model of the chapter on
-# [training](10_training.ipynb), which gives it 400 steps. At the high rate it learns without
-# warm-up, and in 200 steps it gets part of the way: 0.585 to 0.920.
+# [training](10_training.ipynb), which gives it 400 steps. In 200 it gets part of the way,
+# without warm-up: 0.585 to 0.920.
 #
 # ## The final norm
 #
@@ -541,15 +543,15 @@ print(f"trained on {known['date'][:10]}, torch {known['torch']}")
 # layer adds. So a pre-LN stack ends with one more norm. The paper's layers are post-LN: each
 # ends in a norm already, and the paper has no other.
 #
-# `torch.nn.Transformer` adds a final norm to its stacks in both cases. So does ours, to have
-# the same parameters as PyTorch's. After a post-LN layer that norm has nothing to
-# do until it is trained: it normalises what is normalised already. For the model of the paper,
-# leave it out with `final_norm=False`:
+# `torch.nn.Transformer` adds a final norm to its stacks in both cases. Ours does, too, so that its
+# parameters match PyTorch's. In an untrained post-LN stack that norm has nothing to do: it
+# normalises what is normalised already. For the model of the paper, leave it out with
+# `final_norm=False`:
 
 # %%
 from annotated_attention import Transformer
 
-SIZES = (24, 4, 2, 1, 48, 0.0)  # e, h, layers of each stack, feed-forward width, dropout
+SIZES = (24, 4, 2, 1, 48, 0.0)  # e, h, encoder and decoder layers, width, dropout
 
 
 def start(kind: type[nn.Module] = Transformer, **options: bool) -> nn.Module:
@@ -561,14 +563,13 @@ def start(kind: type[nn.Module] = Transformer, **options: bool) -> nn.Module:
 theirs, ours = (start(kind).state_dict() for kind in (nn.Transformer, Transformer))
 torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 for norm_first in (False, True):
-    models = (start(norm_first=norm_first, final_norm=x) for x in (True, False))
+    models = (start(norm_first=norm_first, final_norm=keep) for keep in (True, False))
     x, y = (model.encoder(sentence) for model in models)  # (1, 8, 24), (1, 8, 24)
     print(f"{norm_first=}: leaving it out changes the result by {(x - y).abs().max():.4f}")
 
 # %% [markdown]
-# The post-LN result hardly changes, and the pre-LN result does. So leave the final norm out
-# only with post-LN.
-#
+# The post-LN result hardly changes; the pre-LN result changes a lot. So a post-LN model can do
+# without the final norm, if you decide before training. A pre-LN model needs it.
 
 # %% [markdown]
 # <!-- deeper: The same as PyTorch's -->
@@ -594,8 +595,8 @@ for kind, norm_first in ((EncoderLayer, False), (PreNormLayer, True)):
 
 # %% [markdown]
 # The package's layer adds dropout, masks, and the choice between the orders, which is the method
-# `_residual` ([the decoder layer](#the-decoder-layer) shows it). A call checks its arguments, says
-# what self-attention means, and then two lines do the work.
+# `_residual` ([the decoder layer](#the-decoder-layer) shows it). A call checks its arguments and
+# defines self-attention as a function; then two lines do the work.
 
 # %%
 display.annotated(TransformerEncoderLayer.forward)
@@ -606,7 +607,7 @@ display.annotated(TransformerEncoderLayer.forward)
 # %% [markdown]
 # ## RMSNorm and SwiGLU
 #
-# Many models of today, such as LLaMA [[Touvron et al., section 2.2<!-- quoted
+# Many current models, such as LLaMA [[Touvron et al., section 2.2<!-- quoted
 # -->](../docs/references.md#touvron-2023)], keep the pre-LN layer and replace two of its parts. You
 # need both to read their code.
 #
@@ -650,8 +651,8 @@ for name, norm in norms.items():
           f" shifted, by {shifted.abs().max():.2f}")
 
 # %% [markdown]
-# RMSNorm saves a subtraction and the shift's parameters, and its authors report that models get
-# no worse. The 0.0001 of the layer norm is the work of its ε, 1e-5; that of `nn.RMSNorm` is far
+# RMSNorm saves a subtraction and the shift's parameters, and its authors report no loss in
+# quality. The 0.0001 of the layer norm is the work of its ε, 1e-5; that of `nn.RMSNorm` is far
 # smaller by default.
 #
 # **SwiGLU** [[Shazeer](../docs/references.md#shazeer-2020)] replaces the ReLU in the feed-forward
@@ -663,8 +664,6 @@ for name, norm in norms.items():
 # one amplifies it. $W_2$ brings the product back to the word's width.
 #
 # $$\mathrm{SwiGLU}(x) = \bigl(\mathrm{SiLU}(x W_1) \odot x W_3\bigr)\, W_2$$
-#
-# The matrices are numbered as in the code of LLaMA.
 
 
 # %%
@@ -689,8 +688,7 @@ for name, part in (("ReLU, 96 wide", feed_forward), ("SwiGLU, 64 wide", swiglu))
 
 # %% [markdown]
 # A third matrix would add half again as many numbers, so the network is made only two thirds as
-# wide, 64 instead of 96. Both have 4608 numbers in their matrices.
-#
+# wide, 64 instead of 96.
 
 # %% [markdown]
 # <!-- deeper: SwiGLU, number by number -->
@@ -771,19 +769,21 @@ from annotated_attention import TransformerDecoderLayer
 display.source(TransformerDecoderLayer._residual)
 
 # %% [markdown]
-# A call first refuses arguments that do not fit. Then it says what the two attentions mean, and runs
-# the three sublayers:
+# A call first refuses arguments that do not fit. Then it defines the two attentions as functions
+# and runs the three sublayers:
 
 # %%
 display.annotated(TransformerDecoderLayer.forward)
 
 # %% [markdown]
-# In `cross_attention`, who asks and who answers? The word being written asks, so **the queries
+# In `cross_attention`, who asks and who answers? The words written so far ask, so **the queries
 # come from the decoder**. What was read answers, so **keys and values come from the memory**. For
 # example, suppose *the cat was* has been written so far: n = 3. The memory is the sentence and two
-# rows of padding: m = 10. The layer is not trained, so look at the shapes. It does not return its
-# weights; `weights_of`, in the fold, gets them by a hook, averaged over the heads. PyTorch's name
-# for the cross-attention is `multihead_attn`.
+# rows of padding: m = 10.
+#
+# The layer does not return its weights. `weights_of`, in the fold, gets them by hooks, functions
+# that PyTorch calls before or after a module runs. PyTorch's name for the cross-attention is
+# `multihead_attn`.
 
 
 # %% jupyter={"source_hidden": true}
@@ -805,7 +805,8 @@ def weights_of(attention: nn.Module, call) -> Tensor:
 # %%
 torch.manual_seed(8)
 b, n, m, e = 1, 3, 10, 24
-WRITTEN, READ = ["the", "cat", "was"], [*one.WORDS, "·", "· "]
+WRITTEN = ["the", "cat", "was"]
+READ = [*one.WORDS, "·", "· "]  # two rows of padding, with different labels
 written = sentence[:, [0, 1, 6]]                          # (b, n, e)
 memory = torch.cat([sentence, torch.randn(1, 2, 24)], 1)  # (b, m, e)
 layer = TransformerDecoderLayer(24, 4, 48, 0.0, batch_first=True)
@@ -827,7 +828,7 @@ for name in ("self_attn", "multihead_attn"):
 #
 # | mask | shape | argument | why |
 # |---|---|---|---|
-# | causal | `(n, n)` | `tgt_mask`; here `tgt_is_causal=True` alone is enough, PyTorch wants the mask as well | hides words that are not written yet |
+# | causal | `(n, n)` | `tgt_mask`; in this package `tgt_is_causal=True` alone is enough; PyTorch wants the mask as well | hides words that are not written yet |
 # | padding of the target | `(b, n)` | `tgt_key_padding_mask` | hides padding from the self-attention; needed only when the padding comes first |
 # | padding of the source | `(b, m)` | `src_key_padding_mask` in the encoder | hides padding from the encoder |
 # | padding of the source, again | `(b, m)` | `memory_key_padding_mask` in the decoder | hides it from the cross-attention |
@@ -1026,9 +1027,10 @@ exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
 # > ```
 # >
 # > The residual connection keeps words apart, the norm gives every sublayer (pre-LN) or the stream
-# > itself (post-LN) numbers of one size. At high learning rates deep post-LN stacks need warm-up;
-# > pre-LN stacks need a final norm. A decoder layer attends to itself under a causal mask, then to
-# > the memory under the padding mask of the source.
+# > itself (post-LN) numbers of one size. A pre-LN stack needs a final norm. At a high learning
+# > rate, post-LN with 4+4 layers failed without warm-up; pre-LN learned. A decoder layer attends to
+# > itself under a causal mask, then to the memory under the padding mask of the source.
 #
-# What is missing are the ends of a model: how words become vectors, how vectors become words, and
-# how a layer learns which word comes first. [The next chapter](09_transformer.ipynb) adds them.
+# What is still missing is the two ends of a model: how words become vectors, how vectors become
+# words, and how a layer learns which word comes first. [The next chapter](09_transformer.ipynb)
+# adds them.

@@ -218,8 +218,8 @@ for where, for_attention, for_mean in (
 display.source(pretrained.attention_weights)
 
 # %% [markdown]
-# `look` uses it on a batch of sentences, and cuts the padding away. Its last argument replaces one
-# token by another, which a test will need.
+# `look` uses it on a batch of sentences, and cuts the padding away. Its last argument puts *the*
+# in place of a token; one of the tests needs this.
 
 
 # %%
@@ -272,10 +272,10 @@ caption = "A row for each layer, a column for each head."
 display.heads_map(weights, name="seventy-two-heads", alt=alt, caption=caption)
 
 # %% [markdown]
-# A few heads draw a diagonal, and many draw a column at the left. Most of the others have no shape
-# that the eye can name. The figure below opens on the head whose *it* gives *cat* the most weight.
-# Before you touch it, read the other rows: most words look at *cat*, too, and the rest at *milk*.
-# Then choose a layer, a head and a word, or click a row to ask for its word:
+# A few heads draw a diagonal, and many draw a column at the left. The figure below opens on the
+# head in which *it* gives *cat* the most weight. Before you touch it, read the other rows: most
+# words look at *cat*, too, and the rest at *milk*. Then choose a layer, a head and a word, or click
+# a row to ask for its word:
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 asks, wanted = (words.index(x) if x in words else 1 for x in ("it", "cat"))
@@ -286,14 +286,13 @@ display.heads_at_work(still, weights, words, words, start=start)
 # %% [markdown]
 # *It* looks at *cat* with more than half of its weight, and the last word is *thirsty*. Seen alone,
 # this row would tempt you to say that the head has understood the sentence; the other rows have
-# warned you. How would you find out whether it has?
+# warned you.
 #
 # ## The tests, fixed before looking
 #
 # If you look at 72 maps long enough, you find whatever you look for. So the tests below were
 # written down before any head had been measured on their sentences: what counts as a hit, the
-# control, and the rule for passing. The results stand as they came out. The heads are asked four
-# kinds of question:
+# control, and the rule for passing. The heads are asked four kinds of question:
 #
 # 1. Does a head look a **fixed number of places** away? *Hit:* the words of a sentence give, on
 #    average, more than half of their weight to the word one place before (or one after, or two
@@ -304,15 +303,14 @@ display.heads_at_work(still, weights, words, words, start=start)
 #    weight to `[CLS]` (or to `[SEP]`). *Control:* the word *the* replaces the token. Do they give
 #    more than half of their weight to *the*?
 # 3. Does it look for the **same word**? *Hit:* in *the cat saw the duck and the cat heard the cow*,
-#    the second *cat* looks most at the first. *Control:* it looks most at *duck*.
+#    the second *cat* looks most at the first. *Control:* it looks most at *duck*. (In this question
+#    and the next, the special tokens and the word itself do not count.)
 # 4. Does it resolve a **pronoun**? *Hit:* the pronoun looks most at its **antecedent**, the noun
 #    that it stands for. *Control:* it looks most at the sentence's other noun. In one test grammar
-#    decides: *the king passed the queen because she was late*. In the other you have to know
-#    something about the world: *the cat drank the milk because it was sweet*.
-#
-# "Looks most" leaves out the special tokens and the word itself. [[Clark et al., section
-# 4.3<!-- quoted -->](../docs/references.md#clark-2019)] asked the original BERT the same question
-# about antecedents.
+# decides: *the king passed the queen because she was late*. In the other you have to know
+# something about the world: *the cat drank the milk because it was sweet*. [[Clark et al.,
+# section 4.3<!-- quoted -->](../docs/references.md#clark-2019)] asked the same of the original
+# BERT.
 #
 # Of 72 heads, some look good by chance. So the first half of the sentences only **chooses** one
 # head for each test, the one with the most hits. Only the second half, made with other nouns,
@@ -535,8 +533,8 @@ tests["knowledge*"] = tests["knowledge"][torch.tensor(clear)]
 
 # %% [markdown]
 # There are nine tests: one step before or after, two steps before or after, rest on `[CLS]`, rest
-# on `[SEP]`, the same word, the pronoun by grammar, the pronoun by knowledge. Before you look,
-# write down which of them you expect a head to pass. Each line of the table gives
+# on `[SEP]`, the same word, the pronoun by grammar, the pronoun by knowledge. Each line of the
+# table gives
 #
 # - the chosen head: its layer and its number,
 # - its hits in the second half, and their interval,
@@ -556,6 +554,7 @@ for name, result in tests.items():
     if count(name, second, *chosen[name]):  # prints the line
         passing.append(name)
 print("passed:", ", ".join(passing))
+# what the text below claims
 assert passing == ["1 before", "1 after", "the same word", "grammar"]
 assert not any(tests[name][:, 0].any() for name in ("2 before", "2 after", "[SEP]"))
 hits = tests["knowledge"].chunk(2)[1][:, 0].sum(0)  # (l, h)
@@ -568,25 +567,25 @@ assert chosen["knowledge*"] == chosen["knowledge"]
 # Four of the nine tests are passed, and by heads that hardly ever miss.
 #
 # - **Special tokens.** [Layer 5, head 6](#head-5-6) gives `[CLS]` more than half of its weight in
-#   every sentence. With *the* in its place, it gives more than half to *the*, so by the rule it
-#   does not pass. It seems to go by the place, and not by the token. No head rests on
+#   every sentence. The control, *the* in its place, is hit just as often, so the head does not pass.
+#   It seems to go by the place, and not by the token. No head rests on
 #   `[SEP]`, whereas the original BERT has heads that do
 #   [[Clark et al., section 3.2<!-- quoted -->](../docs/references.md#clark-2019)].
 # - **The same word.** [Layer 3, head 10](#head-3-10) always finds it, and [other
-#   heads](#going-deeper-every-head-in-numbers) do so, too, or nearly. In the sentence of the maps no
-#   word comes twice, so this habit cannot show there.
+#   heads](#going-deeper-every-head-in-numbers) do so, too, or nearly.
 # - **Pronouns.** By grammar, [layer 2, head 4](#head-2-4) finds the antecedent in 45 of 48
 #   sentences. Where knowledge decides, the best head of the first half, [layer 4, head
 #   2](#head-4-2), has 23 hits in 40 sentences; in the other 17 it looks at the wrong noun. Its
 #   interval reaches below one half, so it does not pass. No other head has more hits in these 40,
 #   and without the arguable sentences the outcome is the same.
-# - **Places.** [Layer 1, head 3](#head-1-3) looks at the word before, and [layer 2, head
-#   9](#head-2-9) at the word after. No head looks two places away in any sentence. When
-#   the words are shuffled, the two heads no longer find the former neighbour. Do they look at the
-#   new one?
+#
+# That leaves the **places**. [Layer 1, head 3](#head-1-3) looks at the word before, and [layer 2,
+# head 9](#head-2-9) at the word after. No head gives more than half of its weight two places away,
+# in any sentence. When the words are shuffled, the two heads no longer find the former neighbour.
+# Do they look at the new one?
 #
 # From the fold: `without_order` holds the weights on the shuffled sentences, and `beside` averages
-# what words give to the word `step` places on.
+# what words give to the word before (-1) or after (1).
 
 # %% tags=["needs-weights"]
 for name, step in (("1 before", -1), ("1 after", 1)):
@@ -615,8 +614,9 @@ for name, step in (("1 before", -1), ("1 after", 1)):
 #
 # </details>
 #
-# In the code, `?` marks the word that looks, `+` the noun that agrees, and `-` the other. `pointing`
-# tells for every head whether `?` looks most at `+`, or at `-`.
+# The nouns are the 24 `PAIRS` of the fold. With a pair like dog and cats, *it* or *them* agrees. For
+# every head, `pointing` says whether `?` looks most at `+`, the noun that agrees, or at `-`, the
+# other.
 
 # %% tags=["needs-weights"]
 cannot = []
@@ -652,7 +652,7 @@ assert count("agreement", pointing(model, cannot).chunk(2)[1], *chosen["grammar"
 # Compute the share of *cat* in the weight that *cat* and *milk* have together. For each layer, print
 # the largest change that any head shows when *sweet* is the last word. The control is a third
 # sentence that ends with *hungry*, which fits the cat as *thirsty* does: print the largest change
-# with it, too (it need not be the same head's).
+# with it, too.
 
 # %% tags=["needs-weights"]
 LAST = ["thirsty", "sweet", "hungry"]
@@ -684,18 +684,18 @@ print(f"  the milk was drunk ... thirsty: cat {one:.2f}, milk {two:.2f}")
 
 # %% [markdown]
 # Layer 1 keeps the balance. Only in layers 4 and 5 does *sweet* change it clearly more than
-# *hungry* does. When *thirsty* becomes *sweet*, four of 72 heads turn from *cat* to *milk*, as they
-# should, and two the other way: chance could do that.
+# *hungry* does. Four of 72 heads turn from *cat* to *milk*, as they should, and two turn the other
+# way. That could be chance.
 #
 # The head of the live figure, [layer 6, head 12](#head-6-12), prefers *cat* whatever the last word
 # is, so its strong line from *it* to *cat* is no sign of thirst. But [layer 4, head 2](#head-4-2)
 # turns. After *thirsty* and *hungry* it prefers *cat*, and after *sweet* it gives *milk* 0.68 and
-# *cat* 0.02. That is what understanding would look like, in the very sentence of this book.
+# *cat* 0.02. That is what understanding would look like.
 #
 # But the head was chosen partly on a sentence that differs from this one by a single *the*. On 40
-# new sentences it was right in 23, and the passive of this one already defeats it: there *milk* has
-# 0.54, though the last word is *thirsty*. Over many sentences, the best of 72 heads is not clearly
-# better than chance. From this one sentence, you would have believed too much.
+# new sentences it was right in 23, and merely putting this one into the passive defeats it: there
+# *milk* has 0.54, though the last word is *thirsty*. Over many sentences, the best of 72 heads is
+# not clearly better than chance.
 #
 # > **Pitfall.** A bright line in an attention map is a number, not a reason. Change the input so
 # > that the reason goes away, and see whether the line does. Then do it with sentences that you
@@ -703,11 +703,12 @@ print(f"  the milk was drunk ... thirsty: cat {one:.2f}, milk {two:.2f}")
 #
 # ## A weight is half of the story
 #
-# What a query collects from a token is the weight **times the value**. A large weight on a tiny
-# value hands over almost nothing, so look at the length of the product, too [[Kobayashi et
-# al.](../docs/references.md#kobayashi-2020)]. The function `handed_over` takes each token's value
-# in each head and sends it through the head's part of $W_O$. It returns the length, or **norm**, of
-# the vector that a query would receive if all of its weight went to this token.
+# What a query collects from a token is the weight **times the value**. With a tiny value, even a
+# large weight hands over almost nothing, so look at the length of the product as well [[Kobayashi
+# et al.](../docs/references.md#kobayashi-2020)]. The function `handed_over` takes each token's
+# value in each head and sends it through the head's part of $W_O$. It returns the **norm** (a
+# length, not a layer norm) of the vector that a query would receive if all of its weight went to
+# this token.
 
 # %% [markdown]
 # <!-- deeper: How the norms are computed -->
@@ -779,7 +780,7 @@ assert (rest.sum(), (rest & on_the).sum()) == (34, 33)
 # `[CLS]` one of length 0.17. On average, the vector of `[CLS]` is short in the other heads as well.
 # When the token *the* stands in its place, 33 of the 34 heads rest on that (whether its vector is
 # short, too, is not measured here). Now multiply each weight by the norm of the vector that it
-# weighs, and ask again what share comes from `[CLS]`.
+# weighs, and ask again how large the share of `[CLS]` is.
 
 # %% tags=["needs-weights"]
 shares = []
@@ -810,8 +811,8 @@ display.finish(drawing, name="weight-times-norm", alt=alt)
 
 # %% [markdown]
 # In the 34 heads `[CLS]` has 0.67 of the weight and 0.13 of weight times norm, in none more than
-# 0.48. From maps of weights alone it seems that half of the heads mostly read one special token.
-# The products say that they take little from there.
+# 0.48. From maps of weights alone it seems that nearly half of the heads mostly read one special
+# token. The products say that they take little from there.
 #
 # ### An appended zero, invented by training
 #
@@ -879,20 +880,25 @@ assert lost[0].max() < lost[1:].mean() / 2
 assert lost[0].mean() < lost[1:].mean() / 5
 
 # %% [markdown]
-# With zeros at `[CLS]`, which has most of the weight, the vectors move by 0.0020 on average. That is
-# not nothing, but less than a fifth of what zeros cost at a single word, which shares the rest of
-# the weight with all others: 0.0111.
+# Zeros at `[CLS]`, which has most of the weight, lower the cosine by 0.0020 on average. Zeros at a
+# single word, which shares the rest of the weight with all others, lower it by 0.0111, more than
+# five times as much.
 #
 # So a column at the left edge of a map does not say that the head reads `[CLS]`: most of what it
-# hands over comes from the words. The share at `[CLS]` seems to be weight that the head has no use
-# for in that sentence. In another it may have one: [layer 3, head 10](#head-3-10) draws such a
-# column in the maps above, where no word comes twice. Where one does, how much of its weight does
-# this head give to the other copy?
+# hands over comes from the other tokens. In another sentence it may need the weight that rests at
+# `[CLS]`. For example, [layer 3, head 10](#head-3-10) looks for the same word. Compare its weights
+# in the sentence of the maps, where no word comes twice, with those where one does:
 
 # %% tags=["needs-weights"]
 layer, head = chosen["the same word"]
 given = tests["the same word"][:, 2, layer, head].mean()
-print(f"layer {layer + 1}, head {head + 1} gives the other copy {given:.2f} of its weight")
+rested = weights[layer, head, 1:-1, 0].mean()
+print(f"layer {layer + 1}, head {head + 1}")
+print(f"  no word comes twice: words give [CLS] {rested:.2f} of their weight")
+print(f"  a word comes twice: its second copy gives the first {given:.2f}")
+
+# %% [markdown]
+# Where there is a copy to find, three quarters of the weight go to it.
 
 # %% [markdown]
 # <!-- deeper: Without one head -->
@@ -931,8 +937,8 @@ for layer, row in enumerate(change):
     print(f"layer {layer + 1}: {row.mean():.4f} on average, {row.max():.4f} at most")
 
 # %% [markdown]
-# The number is one minus the cosine between the sentence's vector with and without the head,
-# averaged over the sentences. Here it is for every head, in thousandths:
+# The number is 1 - cosine again, averaged over the sentences. Here it is for every head, in
+# thousandths:
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -956,8 +962,8 @@ alt += f"{change.median():.4f}."
 display.finish(drawing, name="without-one-head", alt=alt)
 
 # %% [markdown]
-# Without any one head of the first five layers the vector moves by 0.0064 at most. Heads of the
-# last layer move it most, perhaps because no layer comes after them that could make up for the
+# Taking away any one head of the first five layers lowers the cosine by 0.0064 at most. Heads of
+# the last layer lower it most, perhaps because no layer comes after them that could make up for the
 # loss. A small number does not mean that a head does nothing: several heads may do the same work.
 
 # %% [markdown]
@@ -971,8 +977,8 @@ display.finish(drawing, name="without-one-head", alt=alt)
 # word before, on the word after, on `[CLS]`. (The first word has no word before it and the last
 # none after it, so they count in `[CLS]` only, and a row can sum to more than 1.) Then come shares
 # of hits in both halves: the same word, the pronoun by grammar, the pronoun by knowledge. *Norm* is
-# that of `[CLS]` divided by a word's. *Without* says in thousandths how far the sentences' vectors
-# move [without the head](#going-deeper-without-one-head).
+# that of `[CLS]` divided by a word's. *Without* is 1 - cosine, in thousandths, [without the
+# head](#going-deeper-without-one-head).
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 columns = {

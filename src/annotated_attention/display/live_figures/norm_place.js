@@ -109,7 +109,8 @@ function drawRows(name, rows, depths) {
   const deepest = Math.max(...depths);
   const x = (layer) => LEFT + (layer / deepest) * (RIGHT - LEFT);
   const y = (value) => LOW - (value / top) * (LOW - TOP);
-  root.append(...heights(y, 0, top), ...depths.map((d) => label(d, x(d - 0.5), LOW + 15, { "font-size": 11 })));
+  const ticks = [0, 1, 2, 3, 4, 5].map((fifth) => Number(((fifth * top) / 5).toPrecision(2)));
+  root.append(...heights(y, ...ticks), ...depths.map((d) => label(d, x(d - 0.5), LOW + 15, { "font-size": 11 })));
   const names = Object.keys(rows);
   const inks = Object.fromEntries(names.map((order, i) => [order, `var(--aa-${"hn"[i]})`]));
   const lines = all.map(({ order, at, numbers }) => {
