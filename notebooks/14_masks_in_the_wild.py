@@ -32,7 +32,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import chapters, masks, scaled_dot_product_attention
+from annotated_attention import chapters, masks
+from annotated_attention import scaled_dot_product_attention as attend
 
 one = chapters.load("01_one_head")
 six = chapters.load("06_masks")
@@ -69,9 +70,10 @@ for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
 # > **Pitfall.** The inverted mask raises no error and gives no NaN. The words attend to padding
 # > and to nothing else.
 #
-# The cell has asked *what does the output react to?* You can ask this of any function without
-# looking inside. Give it a mask that is True for key 2 only, and see whether query 0 reacts to key
-# 2 or to key 1, which is not marked.
+# The question behind the cell is: *what does the output react to?* `one.gradients`, the gradient of
+# a random mixture of outputs, answers it for any function without looking inside. Give the function
+# a mask that is True for key 2 only, and see whether query 0 reacts to key 2 or to key 1, which is
+# not marked.
 
 
 # %%
@@ -93,8 +95,8 @@ def true_means(call) -> str:
 # %% [markdown]
 # Now ask what True means to this package and to PyTorch. PyTorch's encoder layer ([Transformer
 # layers](08_transformer_layers.ipynb)) contains attention and takes its masks under other names. A
-# padding mask has one row for all queries, so it gets the first row of `given`. Look for the one
-# line that differs.
+# padding mask has one row for all queries, so two of the calls pass only the first row of the mask,
+# `given[:1]`. Look for the one line that differs.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -103,9 +105,9 @@ torch.manual_seed(6)
 ours = MultiheadAttention(8, 2, batch_first=True)
 theirs = nn.MultiheadAttention(8, 2, batch_first=True)
 layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-step, their_step = scaled_dot_product_attention, F.scaled_dot_product_attention
+their_attend = F.scaled_dot_product_attention
 calls = {
-    "our function, blocked": lambda x, given: step(x, x, x, blocked=given)[0],
+    "our function, blocked": lambda x, given: attend(x, x, x, blocked=given)[0],
     "our class, attn_mask": lambda x, given: ours(x, x, x, attn_mask=given)[0],
     "our class, key_padding_mask": lambda x, given: ours(
         x, x, x, key_padding_mask=given[:1])[0],
@@ -113,7 +115,7 @@ calls = {
     "nn.Multihead…, key_padding_mask": lambda x, given: theirs(
         x, x, x, key_padding_mask=given[:1])[0],
     "nn.Transformer…Layer, src_mask": lambda x, given: layer(x, src_mask=given),
-    "F.scaled_dot…, attn_mask": lambda x, given: their_step(x, x, x, given),
+    "F.scaled_dot…, attn_mask": lambda x, given: their_attend(x, x, x, given),
 }
 
 # %%
@@ -125,10 +127,10 @@ for name, call in calls.items():
 # PyTorch contradicts itself: its class blocks where a mask is True, and its function allows
 # [[PyTorch](../docs/references.md#pytorch)].
 #
-# What about the code that others publish? [Published code](15_published_code.ipynb) reads seven
-# designs. The package holds a repaired version of each, which keeps its source's meaning of True.
-# The middle column of the output is the mask shape that the repaired version takes, and the last is
-# what True means to it.
+# What about the code that others publish? The next chapter, [Published
+# code](15_published_code.ipynb), reads seven designs. The package holds a repaired version of each,
+# which keeps its source's meaning of True. Their names do not matter yet. The middle column of the
+# output is the shape of the mask, and the last is what True means.
 
 # %% jupyter={"source_hidden": true}
 from functools import partial
@@ -161,7 +163,8 @@ for name, design in DESIGNS.items():
 # %% [markdown]
 # In four of the seven True means allowed, in three it means blocked, and the shapes differ as well.
 # So name a mask after what True means, `blocked` or `allowed`, and convert a mask from outside
-# once, where it comes in. `as_blocked` does the conversion, and makes you state what True means.
+# once, where it comes in. `masks.as_blocked` does the conversion, and makes you state what True
+# means.
 #
 # Take the mask of a tokenizer, a program that cuts a text into words or pieces. It writes 1 for each
 # of them and 0 for padding, so its 1 means *allowed*:
@@ -181,10 +184,9 @@ assert masks.as_blocked(attention_mask, true_means="allowed").equal(blocked)
 # %% [markdown]
 # ## The shape to pass
 #
-# The second question is which axes a function expects. Offer each of them masks of seven shapes,
-# with sizes that all differ: b = 2, h = 4, n = 3, m = 5. The columns are
-# `F.scaled_dot_product_attention` and the two masks of `nn.MultiheadAttention`; a dot means that
-# the mask is refused.
+# The second question is which axes a function expects. Offer masks of seven shapes to
+# `F.scaled_dot_product_attention` and to the two masks of `nn.MultiheadAttention`, with sizes that
+# all differ: b = 2, h = 4, n = 3, m = 5. A dot means that the mask is refused.
 
 # %%
 SHAPES = {
@@ -222,8 +224,9 @@ assert [column.count("yes") for column in taken.values()] == [4, 2, 1]
 
 # %% [markdown]
 # The two masks of `nn.MultiheadAttention` are strict: `attn_mask` is `(n, m)` or `(b * h, n, m)`,
-# and `key_padding_mask` is `(b, m)`. The function takes whatever broadcasts to `(b, h, n, m)`. Here
-# every size is different, so a wrong shape is refused, and that helps. What if two sizes are equal?
+# and `key_padding_mask` is `(b, m)`. The function takes whatever broadcasts to the scores, which are
+# `(b, h, n, m)` here. (At the start x had no axis for the heads, so its scores were `(b, n, m)`.)
+# Every size is different, so a wrong shape is refused. What if two sizes are equal?
 #
 # Let b = h = 2, and pass one mask per sample, `(b, n, m)`, where the function wants `(b, 1, n, m)`.
 # Sample 1 has two places of padding, and sample 0 has none. Is there an error, the right result, or
@@ -263,13 +266,13 @@ for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
 
 # %%
 q_k_v = [torch.randn(2, 4, length, 6).double().requires_grad_() for length in (3, 5, 5)]
-pairs = masks.block_future(3, 5)                           # (n, m)
+pairs = masks.block_future(3, 5)                           # (n, m), any mask would do
 broadcast = padding[:, None, None, :] | pairs              # (b, 1, n, m)
-small, _ = six.attend(*q_k_v, broadcast)                   # (b, h, n, d), (b, h, n, m)
+small, _ = attend(*q_k_v, blocked=broadcast)               # (b, h, n, d), (b, h, n, m)
 
 each_head = padding[:, None, None, :].expand(2, 4, 1, 5)   # (b, h, 1, m)
 repeated = each_head.reshape(8, 1, 5) | pairs              # (b * h, n, m)
-folded, _ = six.attend(*(part.flatten(0, 1) for part in q_k_v), repeated)
+folded, _ = attend(*(part.flatten(0, 1) for part in q_k_v), blocked=repeated)
 large = folded.unflatten(0, (2, 4))                        # (b, h, n, d)
 torch.testing.assert_close(small, large)
 torch.testing.assert_close(one.gradients(small, q_k_v), one.gradients(large, q_k_v))
@@ -277,9 +280,9 @@ print("equal, and so are the gradients")
 print(f"the mask holds {broadcast.numel()} booleans, folded {repeated.numel()}")
 
 # %% [markdown]
-# `nn.MultiheadAttention` folds, too: its `attn_mask` may be `(b * h, n, m)`, one for each sample
-# and head. If you have one mask per sample, copy it h times. The folded axis has b * h slices, and
-# those of sample 0 come first. Two functions of PyTorch repeat, in two orders:
+# `nn.MultiheadAttention` folds, too: its `attn_mask` may be `(b * h, n, m)`, an `(n, m)` mask for
+# each sample and head. If you have one mask per sample, copy it h times. The folded axis has b * h
+# slices, and those of sample 0 come first. Two functions of PyTorch repeat, in two orders:
 
 # %%
 slices = torch.arange(8)   # (b * h,)
@@ -289,22 +292,22 @@ print("repeat_interleave", samples.repeat_interleave(4).tolist())
 print("repeat           ", samples.repeat(4).tolist())
 
 # %% [markdown]
-# > **Pitfall.** `repeat` has the right length and the wrong order: here half of the heads of sample
-# > 0 get the mask of sample 1, and the other way round. With a single sample the two functions
-# > agree, so a test with one sample cannot tell them apart.
+# > **Pitfall.** `repeat` has the right length and the wrong order: here half of sample 0's heads get
+# > the mask of sample 1, and vice versa. With a single sample the two functions agree, so a test with
+# > one sample cannot tell them apart.
 #
 # PyTorch's own `key_padding_mask` is the reference here: the padding, repeated for each head, must
 # do the same as the padding itself.
 
 # %%
-doubled = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
+reference = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 tokens = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)    # (b, m, e)
-expected = doubled(tokens, tokens, tokens, key_padding_mask=padding)[0]    # (b, m, e)
+expected = reference(tokens, tokens, tokens, key_padding_mask=padding)[0]  # (b, m, e)
 per_sample = padding[:, None, :].expand(2, 5, 5)                           # (b, m, m)
 choices = {"repeat_interleave": per_sample.repeat_interleave(4, 0)}
 choices["repeat"] = per_sample.repeat(4, 1, 1)
 for name, per_head in choices.items():
-    output = doubled(tokens, tokens, tokens, attn_mask=per_head)[0]        # (b, m, e)
+    output = reference(tokens, tokens, tokens, attn_mask=per_head)[0]      # (b, m, e)
     (reaction,) = one.gradients(output[1, :3], [tokens])                   # (b, m, e)
     equal, leaks = torch.allclose(output, expected), bool(reaction[1, 3:].any())
     print(f"{name:17} right: {equal!s:5} leaks: {leaks}")
@@ -318,7 +321,7 @@ for name, per_head in choices.items():
 # each step of distance. Here the picture of the doorkeeper breaks down: an additive mask can also
 # charge an entrance fee.
 #
-# `merge_masks` takes masks of both kinds. It merges the booleans into one `blocked`, adds the
+# `masks.merge_masks` takes masks of both kinds. It merges the booleans into one `blocked`, adds the
 # floats up to one `bias`, and returns the two. Together they must do what a single additive mask
 # does in PyTorch's function. Here padding, the causal mask and the distance are merged.
 
@@ -329,7 +332,7 @@ three = (blocked[:, None, :], masks.block_future(8), distance)
 hides, bias = masks.merge_masks(*three)                         # (b, n, m), (n, m)
 added = distance.masked_fill(three[0] | three[1], -math.inf)    # (b, n, m)
 
-apart, _ = scaled_dot_product_attention(x, x, x, blocked=hides, bias=bias)
+apart, _ = attend(x, x, x, blocked=hides, bias=bias)
 together = F.scaled_dot_product_attention(x, x, x, added)       # (b, n, d)
 torch.testing.assert_close(apart, together)
 torch.testing.assert_close(one.gradients(apart, [x]), one.gradients(together, [x]))
@@ -388,8 +391,8 @@ assert not torch.allclose(fast, slow)
 # %% [markdown]
 # ## Fills in half precision
 #
-# Much code blocks with a finite number such as -1e9. Its exponential is 0, too, and a single mask of
-# -1e9 never makes a row NaN. But large models compute in half precision, with 16 bits a number:
+# Much code blocks with a finite number such as -1e9. In float32 its exponential is 0, too, and it
+# makes no row NaN. But large models compute in half precision, with 16 bits a number:
 # **bfloat16** has the range of float32 with fewer digits, and **float16** has more digits than
 # bfloat16, but a much smaller range.
 #
@@ -432,8 +435,8 @@ kept = [key for key, row in found.items() if row[0] == ".88 .12 .01"]
 assert kept == [("all keys blocked, fill is added", torch.float32)]
 
 # %% [markdown]
-# With one blocked key, every fill that fits does the same. -1e9 does not fit into float16 and
-# raises an error.
+# With one blocked key, every fill that fits does the same. -1e9 does not fit into float16: here it
+# raises an error, while a mask that is made in float32 and cast to float16 becomes $-\infty$.
 #
 # With all keys blocked, a finite fill gives weights to keys that the query must not see, and no
 # number looks suspicious. A fill that replaces the scores makes them equal, so each key gets a
@@ -442,10 +445,9 @@ assert kept == [("all keys blocked, fill is added", torch.float32)]
 # precision, the sum keeps too few digits to tell the scores apart, and the weights are uniform
 # after all.
 #
-# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But masks may be added up.
-# Where two such masks cover the same whole row, every sum is $-\infty$, and the NaN is back. That
-# happens when a sample consists of nothing but padding, and one mask blocks its padded keys while
-# another blocks its padded queries:
+# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But masks may be added up. In
+# a sample of nothing but padding, a mask of the padded keys covers every column, and a mask of the
+# padded queries covers every row. Then every sum is $-\infty$, and the NaN is back:
 
 # %%
 lowest = torch.finfo(torch.float16).min
@@ -453,14 +455,15 @@ twice = torch.full((3,), lowest, dtype=torch.float16) + lowest  # (3,)
 print(lowest, "twice:", twice.tolist())
 print("softmax:", twice.softmax(-1).tolist())
 half = torch.randn(1, 3, 4, dtype=torch.float16)                # (1, 3, 4)
-nothing, _ = scaled_dot_product_attention(half, half, half, blocked=blocks_all)
+nothing, _ = attend(half, half, half, blocked=blocks_all)
 print("ours, fully masked:", nothing[0, 0].tolist())
 assert twice.isneginf().all()
+assert torch.tensor(-1e9).half().isneginf()
 assert not nothing.any()
 
 # %% [markdown]
-# This book fills with $-\infty$, which every dtype in these tables has, and handles fully masked
-# rows separately.
+# This book fills with $-\infty$, which exists in every dtype above, and treats fully masked rows
+# separately.
 #
 # ## What a fully masked row gets
 #
@@ -468,14 +471,15 @@ assert not nothing.any()
 # named these three fates. The table of fills has just added a fourth, the weights as if there were
 # no mask. PyTorch's class gives NaN or zeros, depending on the route that a call takes:
 #
-# 1. If you ask for the weights (`need_weights=True`, the default), the class computes the softmax
+# 1. If you ask for the weights (`need_weights=True`, the default), the class computes the *softmax*
 #    itself.
-# 2. If you do not, it calls PyTorch's function.
-# 3. In evaluation mode with gradients off, which we call *inference*, self-attention can take a fast
-#    path in C++ instead, with weights or without. Here it does.
+# 2. If you do not, it calls PyTorch's *function*.
+# 3. In evaluation mode with gradients off, self-attention can take a *fast path* in C++ instead, with
+#    weights or without. Here it does.
 #
-# In the cell, query 1 is fully masked. The gradient printed is that of output row 0 with respect to
-# the whole input. Row 0 is not masked, so it should be finite.
+# In the cell, query 1 is fully masked, and a line for each route says what becomes of its row. The
+# word after the comma says whether the gradient of output row 0 with respect to the input is
+# finite. It should be, since row 0 is not masked.
 
 
 # %%
@@ -491,75 +495,75 @@ def bad_row(module, need_weights: bool, training: bool = True) -> str:
     if not training:
         return row
     (gradient,) = one.gradients(output[:, 0], [x])
-    return f"{row:5}, gradient {'NaN' if gradient.isnan().any() else 'finite'}"
+    return f"{row}, gradient {'NaN' if gradient.isnan().any() else 'finite'}"
 
 
 # %%
-classes = {"nn.MultiheadAttention": doubled}
-classes["this package's"] = MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
-for name, kind in classes.items():
-    print(name)
-    calls = {"with weights": (True,), "without weights": (False,)}
-    calls |= {"inference, with": (True, False), "inference, without": (False, False)}
-    found = {how: bad_row(kind, *flags) for how, flags in calls.items()}
-    for how, said in found.items():
-        print(f"  {how:18} {said}")
-    bad = [True, False, True, True] if kind is doubled else [False] * 4
-    assert ["NaN" in said for said in found.values()] == bad
+ROUTES = {
+    "weights: softmax": (True,),
+    "no weights: function": (False,),
+    "weights: fast path": (True, False),
+    "no weights: fast path": (False, False),
+}
+print("nn.MultiheadAttention")
+for (route, flags), bad in zip(ROUTES.items(), (True, False, True, True)):
+    said = bad_row(reference, *flags)
+    print(f"  {route:21} {said}")
+    assert ("NaN" in said) == bad
 torch.backends.mha.set_fastpath_enabled(False)
-print("nn.MultiheadAttention, inference, without, fast path off:")
-print(" ", bad_row(doubled, False, False))
+print("  … switched off       ", bad_row(reference, False, False))
 torch.backends.mha.set_fastpath_enabled(True)
+own = MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
+assert not any("NaN" in bad_row(own, *flags) for flags in ROUTES.values())
+print("this package's class: zeros on each call, gradients finite")
 
 # %% [markdown]
 # With weights, the masked row spoils the gradient of a row that has nothing to do with it. The
 # gradient that enters output row 1 is 0. On the way back that 0 is multiplied by row 1's NaN
 # weights, and the NaN spreads to the gradients of the keys and values, which all rows share.
 #
-# In inference without weights, the NaN comes from the fast path: switched off, the same call gives
-# zeros. The class applies an output projection after the mix, so where its table says *zeros*, what
-# comes out is the bias of that projection.
+# Without weights the NaN comes from the fast path: switched off, the same call gives zeros. These
+# zeros are the mix before the output projection, so what comes out is the bias of that projection.
 #
-# PyTorch's function gives zeros in each of these dtypes:
+# PyTorch's function gives zeros in each dtype, on the CPU that ran this page:
 
 # %%
-print("F.scaled_dot_product_attention")
 for dtype in (torch.float64, *DTYPES):
     t = tokens.to(dtype)
     zeros = F.scaled_dot_product_attention(t, t, t, torch.zeros(5, 5).bool())
-    print(f"  {str(dtype)[6:]:15} {'NaN' if zeros.isnan().any() else 'zeros'}")
+    print(f"{str(dtype)[6:]:8} {'NaN' if zeros.isnan().any() else 'zeros'}")
     assert not zeros.any()
 
 # %% [markdown]
-# All of these calls ran on a CPU.
-#
-# > **Pitfall.** Blocked is not absent. The weight of a blocked key is 0, but $0 \cdot \mathrm{NaN}$
-# > is NaN. Whatever stands in the padding must be finite.
+# > **Pitfall.** A row can also become NaN without being fully masked. The weight of a blocked key is
+# > 0, but $0 \cdot \mathrm{NaN}$ is NaN. Whatever stands in the padding must be finite.
 
 # %%
-broken = x.detach().clone()
+clean = x.detach()
+broken = clean.clone()
 broken[1, 7] = math.nan  # the last place of padding
-leaking, weights = six.attend(broken, broken, broken, blocked[:, None, :])
+leaking, weights = attend(clean, clean, broken, blocked=blocked[:, None, :])
 print("the weight of that key:", weights[1, 0, 7].item())
 print("the first word's output:", leaking[1, 0].tolist())
-cleaned = broken.masked_fill(blocked[:, :, None], 0)
-finite, _ = six.attend(cleaned, cleaned, cleaned, blocked[:, None, :])
+zeroed = broken.masked_fill(blocked[:, :, None], 0)
+finite, _ = attend(clean, clean, zeroed, blocked=blocked[:, None, :])
 print("padding set to zero:", [round(number, 2) for number in finite[1, 0].tolist()])
 assert leaking[1].isnan().all()
+assert weights[1, 0, 7] == 0
 assert finite.isfinite().all()
 
 # %% [markdown]
 # ## Corners when n ≠ m
 #
-# The last question comes up as soon as a model writes. It keeps the keys and the values of earlier
-# words, and asks only for the newest one: one query, eight keys. That query is in the *last* place.
-# PyTorch's flag `is_causal=True` makes the causal mask for you. How many of the eight keys does the
-# query then see: eight, one, or none?
+# The last question comes up as soon as a model writes. It keeps the keys and values of the earlier
+# words and computes a query only for the newest: one query, eight keys. That query is in the *last*
+# place. PyTorch's flag `is_causal=True` makes the causal mask for you. How many of the eight keys
+# does the query then see: eight, one, or none?
 #
 # <details><summary>What do you expect?</summary>
 #
-# One. The flag begins the diagonal at the top left, so query 0 counts as the first word, and may
-# look at key 0 only. The newest word of a text would see nothing but the first.
+# One. With the flag, the diagonal starts at the top left, so query 0 counts as the first word, and
+# may look at key 0 only. The newest word of a text would see nothing but the first.
 #
 # </details>
 #
@@ -595,15 +599,14 @@ display.finish(drawing, name="corners", alt=alt)
 # %%
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
-words = one.embed(one.WORDS).double().requires_grad_()             # (m, d)
-whole = six.attend(words, words, words, masks.block_future(8))[0]  # (n, d)
-last = words[-1:].detach()                                         # (1, d)
-step, their_step = scaled_dot_product_attention, F.scaled_dot_product_attention
+words = one.embed(one.WORDS).double().requires_grad_()                 # (m, d)
+whole = attend(words, words, words, blocked=masks.block_future(8))[0]  # (n, d)
+last = words[-1:].detach()                                             # (1, d)
 calls = {
-    "is_causal=True": lambda q, k: their_step(q, k, k, is_causal=True),
-    "is_causal=True, ours": lambda q, k: step(q, k, k, is_causal=True)[0],
-    "causal_upper_left": lambda q, k: their_step(q, k, k, causal_upper_left(1, 8)),
-    "causal_lower_right": lambda q, k: their_step(q, k, k, causal_lower_right(1, 8)),
+    "is_causal=True": lambda q, k: their_attend(q, k, k, is_causal=True),
+    "is_causal=True, ours": lambda q, k: attend(q, k, k, is_causal=True)[0],
+    "causal_upper_left": lambda q, k: their_attend(q, k, k, causal_upper_left(1, 8)),
+    "causal_lower_right": lambda q, k: their_attend(q, k, k, causal_lower_right(1, 8)),
 }
 for name, call in calls.items():
     output = call(last, words)                                     # (1, d)
@@ -628,45 +631,44 @@ right = {"attn_mask": masks.block_future(8)[-3:], "is_causal": True}
 nothing_padded = torch.zeros(8, dtype=torch.bool)
 ways = {
     "with weights": {},
-    "without weights": {"need_weights": False},
-    "without, with padding": {"need_weights": False, "key_padding_mask": nothing_padded},
+    "no weights": {"need_weights": False},
+    "no weights, padding mask": {"need_weights": False, "key_padding_mask": nothing_padded},
 }
 
 # %%
 for name, arguments in ways.items():
-    for training in (True, False):
-        small_class.train(training)
-        counts = []
-        for i in range(3):
-            output, _ = small_class(newest, words, words, **right, **arguments)
-            (reaction,) = one.gradients(output[i], [words])  # (m, d)
-            counts.append(int(reaction.any(-1).sum()))
-        print(f"{name:21} {'training' if training else 'evaluation':10} {counts}")
-        assert counts == ([1, 2, 3] if name == "without weights" else [6, 7, 8])
+    counts = []
+    for i in range(3):
+        output, _ = small_class(newest, words, words, **right, **arguments)
+        (reaction,) = one.gradients(output[i], [words])  # (m, d)
+        counts.append(int(reaction.any(-1).sum()))
+    print(f"{name:24} {counts}")
+    assert counts == ([1, 2, 3] if name == "no weights" else [6, 7, 8])
 
 # %% [markdown]
 # > **Pitfall.** In PyTorch's class `is_causal=True` promises that your mask *is* the square causal
 # > one, so the class may leave the mask out. Without weights it drops the mask and begins at the
-# > top left. With weights, or with a padding mask besides, it follows your mask. So `need_weights`,
-# > which has nothing to do with masks, decides whether the same line is right or wrong. Pass the
-# > mask alone, and leave `is_causal` out.
+# > top left. With weights, or with a padding mask besides (even one that hides nothing), it follows
+# > your mask. So `need_weights`, which has nothing to do with masks, decides whether the same line is
+# > right or wrong. Pass the mask alone, and leave `is_causal` out.
 
 # %% [markdown]
 # For the newest n of m words, take the last n rows of the square mask, or count the diagonal from
-# the other corner: `triu(m - n + 1)`. What catches a wrong corner is the comparison with the whole
-# sentence, and it should be made for every n:
+# the other corner: `triu(m - n + 1)`. To catch a wrong corner, compare with the whole sentence, and
+# do it for every n:
 
 # %%
-for count in range(1, 9):
-    behind = torch.ones(count, 8, dtype=torch.bool).triu(8 - count + 1)
-    assert behind.equal(masks.block_future(8)[8 - count :])
-    newest, _ = six.attend(words[-count:], words, words, behind)
-    torch.testing.assert_close(newest, whole[-count:])
-    corner = masks.block_future(count, 8)
-    top_left, _ = six.attend(words[-count:], words, words, corner)
-    agrees = torch.allclose(top_left, whole[-count:])
-    print(f"newest {count}: right with triu, top left {'right' if agrees else 'wrong'}")
-    assert agrees == (count == 8)
+agrees = []
+for n in range(1, 9):
+    future = torch.ones(n, 8, dtype=torch.bool).triu(8 - n + 1)
+    assert future.equal(masks.block_future(8)[8 - n :])
+    newest, _ = attend(words[-n:], words, words, blocked=future)
+    torch.testing.assert_close(newest, whole[-n:])
+    corner = masks.block_future(n, 8)
+    top_left, _ = attend(words[-n:], words, words, blocked=corner)
+    agrees.append(torch.allclose(top_left, whole[-n:]))
+print("triu is right for n = 1 to 8, the top left for n =", agrees.index(True) + 1)
+assert agrees == [False] * 7 + [True]
 
 # %% [markdown]
 # The two corners are the same only where n = m. A test that asks for all words at once therefore
@@ -781,8 +783,8 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # | question | the class | the function |
 # |---|---|---|
 # | What does True mean? | blocked | allowed |
-# | Which shapes? | `(b, m)`; `(n, m)` or `(b * h, n, m)` | all that broadcast to `(b, h, n, m)` |
-# | What do floats do? | they are added (an encoder layer's fast path reads them as booleans) | they are added |
+# | Which shapes? | `key_padding_mask`: `(b, m)`; `attn_mask`: `(n, m)` or `(b * h, n, m)` | all that broadcast to the scores, such as `(b, h, n, m)` |
+# | What do floats do? | they are added | they are added |
 # | What does a fully masked row get? | with weights NaN; without them zeros, or NaN on the fast path | zeros |
 # | Which corner does `is_causal` take? | your mask's; the top left if you ask for no weights and pass no padding mask | the top left |
 #

@@ -8,13 +8,13 @@
 # multi-head attention is passed on like that, from blog post to repository to blog post.
 #
 # Here you cook from seven of these cards. For each design you get the lines that matter, shortened
-# and renamed, with nearly all their published defects left in, and you run them. Then the mistakes
+# and renamed, with most of the published defects left in, and you run them. Then the mistakes
 # are repaired, and deliberate design choices stay as they are. A test compares the result with the
 # final class of [Multi-head attention](07_multihead_attention.ipynb).
 #
-# Of the seven, two do not run as printed, and one no longer runs. Once they run, four return
-# something other than they promise. One of these computes a different function from the formula that
-# its own article prints.
+# Of the seven, two do not run as printed, and one no longer runs. Once all seven run, four return
+# something other than what they promise. One of these computes a different function from the
+# formula that its own article prints.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -44,11 +44,9 @@ display.chapter_map(
 # know it through *The Annotated Transformer*, which put the paper's text beside working code [[Rush
 # 2018](../docs/references.md#rush-2018)] [[Huang et al. 2022](../docs/references.md#huang-2022)].
 #
-# The package `annotated_attention.published` has a repaired version of each, with the layout, the
-# meaning of True and the order of arguments that its source has. The masks have the source's shape,
-# too, except in the wide projection, where that shape is the defect. The cell lists them; its
-# column *mask* gives the full shape, and the packed projection also takes `(n, m)`. Compare the
-# rows: only the two from the same collection are called the same way.
+# The package `annotated_attention.published` has a repaired version of each, with its source's
+# layout, meaning of True, order of arguments and, with one exception, shape of the mask. The cell
+# lists them. Only the two designs from the same collection agree in all columns.
 
 # %%
 import importlib
@@ -76,17 +74,20 @@ for name, design in DESIGNS.items():
 # Every section has the same five parts: the idea, the published lines, what happens when they run, the
 # repair, and the test. What a first reader may skip is folded at its end.
 #
-# Each defect gets a severity. Code that **computes something else** returns results that differ
-# from what its formula, its text or its options promise. Code that **crashes** stops with an error,
-# even on valid inputs. Code that **wastes** costs time, memory or parameters for nothing. And
-# **style** means a name or a comment that misleads a reader. The four go from most to least
-# serious: a crash is noticed at once, and a wrong number may never be. NaN in a fully masked row is
-# listed apart, as a **convention**, since PyTorch's own class gives it, too, whenever it returns
-# weights.
+# Each defect gets a severity, here from most to least serious:
 #
-# Two helpers, folded below, reproduce the defects and collect them for [the table at the end](#the-table):
-# `crashes` expects an error of the given kind, and `note` checks a defect before it prints it. If a defect
-# ever went away, this page would no longer build.
+# - Code that **computes something else** returns results that differ from what its formula, its text
+#   or its options promise. You may never notice.
+# - Code that **crashes** stops with an error on valid inputs, or too late to say what is wrong.
+# - Code that **wastes** costs time, memory or parameters for nothing.
+# - **Style** means that the code is right, and a name in it misleads a reader.
+#
+# NaN in a fully masked row is listed apart, as a **convention**, since PyTorch's own class gives it,
+# too, whenever it returns weights.
+#
+# Two helpers, folded below, reproduce the defects and collect them for [the table at the
+# end](#the-table): `crashes` expects an error of the given kind, and `note` checks a defect before it
+# prints it. If a defect ever went away, this page would no longer build.
 
 # %% jupyter={"source_hidden": true}
 SEVERITIES = ("computes something else", "crashes", "wastes", "style", "convention")
@@ -114,8 +115,17 @@ def crashes(design: str, what: str, error: type[Exception], run) -> None:
 # %% [markdown]
 # The third helper is the test, `compare`. It takes a repaired module and the final class with the
 # same parameters, and hands the same random tensors to both, with a mask in which one row is fully
-# masked. Outputs and gradients must agree. Five designs can load the parameters of any final class;
+# masked. Outputs and gradients must agree. Five designs can load the parameters of the final class;
 # for the other two, `as_multihead` builds the final class that they equal.
+
+# %% jupyter={"source_hidden": true}
+LOADING = [name for name in DESIGNS if hasattr(DESIGNS[name].module, "load_from")]
+
+
+def count(module: nn.Module) -> int:
+    """Count a module's parameters."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
 
 # %% jupyter={"source_hidden": true}
 def compare(name: str) -> None:
@@ -136,15 +146,6 @@ def compare(name: str) -> None:
     torch.testing.assert_close(mine, theirs)
     how = "with its parameters loaded" if name in LOADING else "built by as_multihead"
     print(f"{name}: outputs and gradients agree with the final class, {how}")
-
-
-# %% jupyter={"source_hidden": true}
-LOADING = [name for name in DESIGNS if hasattr(DESIGNS[name].module, "load_from")]
-
-
-def count(module: nn.Module) -> int:
-    """Count a module's parameters."""
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 # %% [markdown]
@@ -224,39 +225,10 @@ runs = RightOrder(24, 4)
 print("both mended:", tuple(runs(x, x, x, None).shape))
 
 # %% [markdown]
-# A tempting way to mend the constructor is to drop `torch.ModuleList` and keep a plain Python list. The
-# post did not do that, so it is not in the table. Does this version run? Is its output right? Does it
-# learn?
-#
-# <details><summary>What do you expect?</summary>
-#
-# It runs, and its output is right. But PyTorch finds a module's parameters only where it looks for
-# them, and that is not in a plain list. The optimiser gets the output projection alone, so the heads
-# never learn, and a saved file lacks them. [Two heads](02_two_heads.ipynb) met this mistake, too.
-#
-# </details>
-
-
-# %%
-class PlainList(ListOfHeads):
-    def collect(self, e: int, d: int, h: int):
-        return [Head(d, e) for _ in range(h)]
-
-
-plain, whole = PlainList(24, 4), RightOrder(24, 4)
-plain.heads = list(whole.heads)
-plain.output.load_state_dict(whole.output.state_dict())
-assert plain(x, x, x, None).equal(whole(x, x, x, None))
-found, everything = count(plain), count(whole)
-assert found < everything
-print(f"the same output, and {found:,} of {everything:,} parameters are found")
-
-# %% [markdown]
 # **The repair.** `nn.ModuleList`, widths in one order, a mask that may be left out and has to fit,
 # and zeros for a fully masked row. Three helpers come back in most repairs: `check_batches` refuses
 # shapes that do not fit, `read_mask` does so for masks and turns them into True = blocked, and
-# `masked_softmax` gives zeros to fully masked rows. The other repaired designs are printed in the
-# folds.
+# `masked_softmax` gives zeros to fully masked rows. Some of the other repairs are printed in folds.
 
 # %%
 display.source(published.ModulePerHead.forward, docstrings=False)
@@ -271,63 +243,6 @@ display.source(published.module_per_head.Head.forward, docstrings=False)
 compare("module per head")
 
 # %% [markdown]
-# <!-- deeper: More on the list of heads -->
-# ### Going deeper: More on the list of heads
-#
-# The mask has no default. A width that the heads do not divide is noticed only by the last layer.
-# And a fully masked row is NaN, since the softmax divides zero by zero.
-
-# %%
-crashes("module per head", "no default for the mask", TypeError, lambda: whole(x, x, x))
-ten = torch.randn(2, 3, 10)
-crashes("module per head", "h need not divide e", RuntimeError,
-        lambda: RightOrder(10, 4)(ten, ten, ten, None))
-nobody = torch.zeros(2, 3, 3)
-lost = whole(x, x, x, nobody)  # (2, 3, 24)
-note("module per head", CONVENTION, "fully masked row: NaN", lost[0, 0, :3].tolist(),
-     bool(lost.isnan().all()))
-
-# %% [markdown]
-# The post is of two minds about Q. In one place it is the input, in another $XW_Q$. Take both
-# literally, project first and hand the result to a head, and everything is projected twice. That is no
-# richer function, because two matrices in a row are one matrix:
-
-# %%
-before, head, once = nn.Linear(24, 24, bias=False), Head(6, 24), Head(6, 24)
-with torch.no_grad():
-    once.q.weight.copy_(head.q.weight @ before.weight)
-    once.q.bias.copy_(head.q.bias)
-same = torch.allclose(once.q(x), head.q(before(x)), atol=1e-6)
-note("module per head", WASTE, "Q is projected twice",
-     f"one matrix for both gives the same queries: {same}", same)
-
-# %% [markdown]
-# Its formula joins the heads and leaves $W_O$ out, while its code applies $W_O$. The code is right.
-
-# %%
-joined = torch.cat([head(x, x, x, None) for head in whole.heads], -1)  # (2, 3, 24)
-equal = torch.allclose(joined, whole(x, x, x, None))
-note("module per head", STYLE, "a formula without W_O", f"equals the code: {equal}",
-     not equal)
-
-# %% [markdown]
-# The post assumes that the input is as wide as the model. That is a limitation, not a defect, and the
-# repaired designs share it. The final class does not: its `kdim` and `vdim` are the widths of keys and values
-# that come from elsewhere.
-
-# %%
-narrow = torch.randn(2, 5, 16)
-try:
-    published.ModulePerHead(24, 4)(x, narrow, narrow)
-except ValueError as error:
-    print("the list of heads:", error)
-other = MultiheadAttention(24, 4, kdim=16, vdim=16, batch_first=True)
-print("the final class:", tuple(other(x, narrow, narrow)[0].shape))
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # ## Wide projection
 #
 # **The idea.** The second version of the post puts all heads into one matrix for each of query, key
@@ -340,7 +255,7 @@ print("the final class:", tuple(other(x, narrow, narrow)[0].shape))
 
 # %%
 class OneInput(nn.Module):
-    product = staticmethod(torch.bmm)
+    product = staticmethod(torch.bmm)  # ours: you replace it below
 
     def __init__(self, d_model: int, num_heads: int) -> None:
         super().__init__()
@@ -385,8 +300,8 @@ print("mended:", tuple(WithMatmul(24, 4)(x).shape))
 # is an error. With two heads and two samples it fits.
 #
 # The batch holds the whole sentence and *the milk was sweet*, four words and four places of padding.
-# The figure shows how much weight each key gets, for each head of each sentence, averaged over all eight
-# queries, padding included.
+# The cell shows the error first. The figure below it shows how much weight each key gets in each
+# head of each sentence, averaged over all eight queries, padding included.
 
 # %%
 six = chapters.load("06_masks")
@@ -448,10 +363,11 @@ display.finish(
 
 # %% [markdown]
 # Head 0 of *both* sentences got the mask of the first sentence, and head 1 that of the second. So head 0
-# of the short sentence spends 0.49 of its weight on padding, and head 1 of the whole sentence misses
-# *because it was thirsty*. Every shape is right, and every row sums to 1.
+# of the short sentence spends 0.49 of its weight on padding (the figure rounds each key), and head 1
+# of the whole sentence misses *because it was thirsty*. Every shape is right, and every row sums to 1.
 #
-# **The repair.** `@` for `bmm`, the sizes from the input, and a mask whose number of axes is checked.
+# **The repair.** It uses `@` instead of `bmm`, takes the sizes from the input, and checks how many
+# axes the mask has.
 
 # %%
 try:
@@ -466,32 +382,11 @@ except ValueError as error:
 compare("wide projection")
 
 # %% [markdown]
-# <!-- deeper: More on the wide projection -->
-# ### Going deeper: More on the wide projection
-#
-# The repaired lines:
-
-# %%
-display.source(published.WideProjection.forward, docstrings=False)
-
-# %% [markdown]
-# Like its first version: a width that the heads do not divide, and NaN in a fully masked row.
-
-# %%
-crashes("wide projection", "h need not divide e", RuntimeError,
-        lambda: WithMatmul(10, 4)(ten))
-lost = WithMatmul(24, 4)(x, torch.zeros(1, 1, 3, 3))  # (2, 3, 24)
-note("wide projection", CONVENTION, "fully masked row: NaN", lost[0, 0, :3].tolist(),
-     bool(lost.isnan().all()))
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # ## Shared projection
 #
 # **The idea.** Cut the embedding into h slices first, and then project every slice with the *same*
-# small matrix. `einsum` names each axis, so no transpose is needed [[Persson](../docs/references.md#persson)].
+# small matrix. `einsum` names each axis, so no transpose is needed
+# [[Persson](../docs/references.md#persson)].
 #
 # **The lines.** Values come first among the arguments. The weights have a function of their own
 # here, so that you can ask for them.
@@ -505,7 +400,7 @@ def slice_weights(q: Tensor, k: Tensor, mask: Tensor | None, embed_size: int) ->
         q: (b, n, h, d), projected slices.
         k: (b, m, h, d), projected slices.
     """
-    scores = torch.einsum("nqhd,nkhd->nhqk", q, k)          # (b, h, n, m)
+    scores = torch.einsum("bnhd,bmhd->bhnm", q, k)          # (b, h, n, m)
     if mask is not None:
         scores = scores.masked_fill(mask == 0, -1e20)
     return (scores / math.sqrt(embed_size)).softmax(-1)     # (b, h, n, m)
@@ -522,7 +417,7 @@ class SlicesFirst(nn.Module):
     def forward(self, values, keys, query, mask):
         v, k, q = (x.unflatten(-1, (self.heads, -1)) for x in (values, keys, query))
         weights = slice_weights(self.queries(q), self.keys(k), mask, query.size(-1))
-        return self.out(torch.einsum("nhql,nlhd->nqhd", weights, self.values(v)).flatten(2))
+        return self.out(torch.einsum("bhnm,bmhd->bnhd", weights, self.values(v)).flatten(2))
 
 
 # %% [markdown]
@@ -530,7 +425,8 @@ class SlicesFirst(nn.Module):
 # attention above this code, and the code is another function. No head ever sees another head's
 # slice before the output projection. To see it, send the identity matrix through the cut and the
 # projection. What comes out is the projection as one wide matrix: the same block along the
-# diagonal, and zeros everywhere else.
+# diagonal, and zeros everywhere else. Multi-head attention has no such zeros. The last line of the
+# output counts how many of its parameters are left.
 
 # %%
 small = SlicesFirst(6, 3)
@@ -556,8 +452,9 @@ note("shared projection", WRONG, "not the formula printed above the code",
 #
 # </details>
 #
-# The logarithm of a weight is its score, up to a constant for each row. So the cell reads the scores off
-# the published weights, for queries and keys of variance 1.
+# The logarithm of a weight is its score, up to a constant for each row. So the cell reads the scores
+# off the published weights, for queries and keys of variance 1, and takes each row's mean away, which
+# removes the constant.
 
 # %%
 torch.manual_seed(0)
@@ -577,8 +474,8 @@ note("shared projection", WRONG, "√e for √d", f"too small by {factor:.2f} = 
 # -1e20, instead of $-\infty$. All scores of such a row are then equal, so its output becomes the
 # mean of exactly what should be hidden, and it looks healthy.
 #
-# **The repair.** Sharing is a legitimate design; only the formula printed above the code does not
-# fit it. So the sharing stays, and the wrong divisor goes. Fully masked rows get zeros.
+# **The repair.** Sharing is a legitimate design; it is another one than the formula above the code.
+# So the sharing stays, and the wrong divisor goes. Fully masked rows get zeros.
 #
 # **The test.** This design cannot load the parameters of an ordinary final class, because small
 # matrices cannot hold wide ones. So the test goes the other way: `as_multihead` builds a final
@@ -595,22 +492,6 @@ compare("shared projection")
 
 # %%
 display.source(published.SharedProjection.forward, docstrings=False)
-
-# %% [markdown]
-# The mask has no default. The number that blocks, -1e20, does not fit into half precision, and in a
-# fully masked row it gives the mean of what is hidden.
-
-# %%
-module = SlicesFirst(24, 4)
-crashes("shared projection", "no default for the mask", TypeError, lambda: module(x, x, x))
-blocking = torch.zeros(2, 4, 3, 3)
-crashes("shared projection", "overflow in half precision", RuntimeError,
-        lambda: module.half()(x.half(), x.half(), x.half(), blocking))
-q = torch.randn(2, 3, 4, 6)
-weights = slice_weights(q, q, blocking, 24)  # (2, 4, 3, 3)
-note("shared projection", WRONG, "fully masked row: the mean of what is hidden",
-     [round(weight, 2) for weight in weights[0, 0, 0].tolist()],
-     bool((weights == 1 / 3).all()))
 
 # %% [markdown]
 # The class is called `SelfAttention`, and its example has 20 queries and 50 keys from two tensors.
@@ -632,11 +513,11 @@ note("shared projection", STYLE, "cross-attention called self-attention",
 #
 # **The idea.** Tokens stand in front, `(n, b, e)`, everything is called by keyword, and the scores have
 # a method of their own that a subclass may override [[labml](../docs/references.md#annotated-page)].
-# Its page inspired this book's form: notes beside the code that they explain.
+# This page inspired the form of our book: notes beside the code that they explain.
 #
-# **The lines.** The mask is `(n, m, b)`, 1 means allowed, and its first axis may be 1. On the page, a
-# line between softmax and dropout hands the weights to a tracker. That line is left out here, for a
-# reason that comes next. Scores are `(n, m, b, h)`, so the softmax runs over axis 1, the keys.
+# **The lines.** The mask is `(n, m, b)`, 1 means allowed, and its first axis may have size 1. On the
+# page, a line between softmax and dropout hands the weights to a tracker. That line is left out here,
+# for a reason that comes next. Scores are `(n, m, b, h)`, so the softmax runs over axis 1, the keys.
 
 
 # %%
@@ -650,7 +531,7 @@ class ByKeyword(nn.Module):
         self.dropout = nn.Dropout(dropout_prob)
 
     def get_scores(self, query: Tensor, key: Tensor) -> Tensor:
-        return torch.einsum("ibhd,jbhd->ijbh", query, key)
+        return torch.einsum("nbhd,mbhd->nmbh", query, key)
 
     def check(self, mask: Tensor) -> Tensor:
         assert mask.shape[0] in (1, mask.shape[1]), f"refused: {tuple(mask.shape)}"
@@ -667,14 +548,14 @@ class OnThePage(ByKeyword):
             scores = scores.masked_fill(self.check(mask) == 0, -1e9)
         weights = self.dropout(scores.softmax(1))             # (n, m, b, h)
         self.attn = weights.detach()
-        return self.output(torch.einsum("ijbh,jbhd->ibhd", weights, v).flatten(2))
+        return self.output(torch.einsum("nmbh,mbhd->nbhd", weights, v).flatten(2))
 
 
 # %% [markdown]
 # **What happens.** The tracker belongs to a package that records training runs. Without that
-# package the file cannot even be imported. With its version 0.5.3<!-- quoted --> the file stops in
-# `forward`, because the function that it calls no longer exists. This page shows the first error
-# only.
+# package the file cannot even be imported. With version 0.5.3<!-- quoted --> of that package it
+# stops in `forward`, because the function that it calls no longer exists. This page shows the first
+# error only.
 #
 # Another crash hits a valid mask. The check compares the mask's first size with its *second*, so a
 # mask with a row for each query is refused as soon as n ≠ m. A decoder that attends to an encoder's
@@ -740,27 +621,8 @@ assert around["Near"] > 0.7 > around["SequenceFirst"]
 display.source(published.SequenceFirst.forward, docstrings=False)
 
 # %% [markdown]
-# A width that the heads do not divide passes the constructor and breaks in the last layer. -1e9 does
-# not fit into half precision, and turns a fully masked row into the mean of what is hidden. Since February
-# 2021 the page fills with $-\infty$.
-
-# %%
-long = torch.randn(3, 2, 10)
-crashes("sequence first", "h need not divide e", RuntimeError,
-        lambda: OnThePage(4, 10)(query=long, key=long, value=long))
-none = torch.zeros(5, 5, 2)
-page(query=tall, key=tall, value=tall, mask=none)
-note("sequence first", WRONG, "fully masked row: the mean of what is hidden",
-     [round(weight, 2) for weight in page.attn[0, :, 0, 0].tolist()],
-     torch.allclose(page.attn, torch.tensor(0.2)))
-half = OnThePage(4, 24).half()
-crashes("sequence first", "overflow in half precision", RuntimeError,
-        lambda: half(query=tall.half(), key=tall.half(), value=tall.half(), mask=none))
-
-# %% [markdown]
 # The weights of the last call stay on the module. Between two calls they take more memory than the
-# output itself, and in training they are what dropout has left. Ours keeps those before dropout, and
-# can do without.
+# output itself. Ours can do without.
 
 # %%
 train, rows = OnThePage(8, 64, dropout_prob=0.5), torch.randn(256, 4, 64)
@@ -768,9 +630,6 @@ output = train(query=rows, key=rows, value=rows)
 note("sequence first", WASTE, "weights kept between calls",
      f"{train.attn.nbytes:,} bytes; the output has {output.nbytes:,}",
      train.attn.nbytes > output.nbytes)
-sums = train.attn.sum(1)
-note("sequence first", STYLE, "kept weights are those after dropout",
-     f"rows sum to {sums.min():.2f} … {sums.max():.2f}", (sums.max() - sums.min()) > 0.1)
 seen: list[Tensor] = []
 ours = published.SequenceFirst(8, 64, keep_weights=False, on_weights=seen.append)
 ours(query=rows, key=rows, value=rows)
@@ -788,36 +647,14 @@ note("sequence first", WRONG, "bias=False leaves biases", ", ".join(biases),
      output.any().item())
 
 # %% [markdown]
-# Two harmless slips, both changed since. The page defined `__call__` where a module has `forward`.
-# Its own base class made up for that; on a plain `nn.Module`, hooks would never run. And a comment
-# said that one token of each sequence becomes `(b, e)`, where the heads have been cut apart
-# already.
-
-
-# %%
-class Called(OnThePage):
-    def __call__(self, **inputs):
-        return self.forward(**inputs)
-
-
-called, hooked = Called(4, 24), []
-called.register_forward_hook(lambda *_: hooked.append(1))
-called(query=tall, key=tall, value=tall)
-note("sequence first", STYLE, "__call__ for forward", f"{len(hooked)} hooks ran",
-     not hooked)
-tokens = published.PrepareHeads(24, 4, 6, bias=True)(torch.randn(2, 24))
-note("sequence first", STYLE, "a comment that says (b, e)", str(tuple(tokens.shape)),
-     tokens.shape == (2, 4, 6))
-
-# %% [markdown]
 # <!-- /deeper -->
 
 # %% [markdown]
 # ## Weighted scores
 #
 # **The idea.** Queries and keys may have any width $d_k$ in each head, and values any $d_v$. Factors
-# from outside, $A_i$ for head i, multiply the scores before the softmax [[a collection of paper
-# code](../docs/references.md#paper-code-collection)]; ⊙ multiplies element by element:
+# from outside, $A_i$ for head i, multiply the scores before the softmax
+# [[collection](../docs/references.md#paper-code-collection)]; ⊙ multiplies element by element:
 #
 # $$\mathrm{head}_i = \mathrm{softmax}\!\left(A_i \odot \frac{Q W^Q_i (K W^K_i)^\top}{\sqrt{d_k}}\right) V W^V_i$$
 #
@@ -828,22 +665,12 @@ note("sequence first", STYLE, "a comment that says (b, e)", str(tuple(tokens.sha
 
 
 # %% jupyter={"source_hidden": true}
-from collections import Counter
-
-
-def initialise(module: nn.Module) -> Counter:
-    """Give a module its initial parameters, as published, and count its parts by type."""
-    parts: Counter = Counter()
+def initialise(module: nn.Module) -> None:
+    """Give a module its initial parameters, as published."""
     for part in module.modules():
-        if isinstance(part, nn.Conv2d):
-            nn.init.kaiming_normal_(part.weight, mode="fan_out")
-        elif isinstance(part, nn.BatchNorm2d):
-            nn.init.ones_(part.weight)
-        elif isinstance(part, nn.Linear):
+        if isinstance(part, nn.Linear):
             nn.init.normal_(part.weight, std=0.001)
             nn.init.zeros_(part.bias)
-        parts[type(part).__name__] += 1
-    return parts
 
 
 # %%
@@ -869,7 +696,8 @@ class ScaledDotProductAttention(nn.Module):
         super().__init__()
         self.fc_q, self.fc_k = nn.Linear(d_model, h * d_k), nn.Linear(d_model, h * d_k)
         self.fc_v, self.fc_o = nn.Linear(d_model, h * d_v), nn.Linear(h * d_v, d_model)
-        self.h, self.parts = h, initialise(self)
+        self.h = h
+        initialise(self)
 
     def forward(self, queries, keys, values, attention_mask=None, attention_weights=None):
         pairs = ((self.fc_q, queries), (self.fc_k, keys), (self.fc_v, values))
@@ -890,12 +718,12 @@ class ScaledDotProductAttention(nn.Module):
 #
 # </details>
 #
-# In the cell, the identity matrix serves as keys and as values. As keys, it makes the scores equal to the
-# query, once the factor √2 cancels √d. As values, it makes the output equal to the weights.
+# In the cell, the keys are the identity matrix, so `q @ k` is the query itself. The function divides
+# by √d = √2, so the cell multiplies the query by √2 first. The values are the identity matrix, too,
+# so the output is the weights.
 
 # %%
 eye = torch.eye(2)[None, None]                                     # (1, 1, 2, 2)
-# The scores of this query will be -3 and 1.
 query = torch.tensor([-3.0, 1.0])[None, None, None] * 2**0.5       # (1, 1, 1, 2)
 factors = torch.tensor([0.0, 1.0])
 plain = multiplied(query, eye, eye, None, None)[0, 0]              # (2,)
@@ -925,8 +753,8 @@ note("weighted scores", WASTE, "initial parameters too small",
      f"an even share is {1 / 49:.3f}", weights.max() < 1.02 / 49)
 
 # %% [markdown]
-# The class has a name that misleads, too. In the paper, scaled dot-product attention is the part *inside* a
-# head, without parameters.
+# The name of the class misleads, too. In the paper, scaled dot-product attention is the part *inside*
+# a head, without parameters.
 
 # %%
 inside = tuple(tuple(module.weight.shape) for module in (tiny.fc_q, tiny.fc_o))
@@ -969,30 +797,6 @@ torch.testing.assert_close(module(x, y, y, attention_weights=factors), formula)
 print("at other widths it is its formula, head by head")
 
 # %% [markdown]
-# The published example passes 512 as the width of *one* head, eight times what ordinary attention
-# takes. It runs, with almost eight times the parameters:
-
-# %%
-for width in (512, 64):
-    many = count(ScaledDotProductAttention(512, width, width, 8))
-    print(f"d_k = d_v = {width}: {many:,} parameters")
-print(f"the final class: {count(MultiheadAttention(512, 8)):,}")
-x = torch.randn(50, 49, 512)
-with torch.no_grad():
-    demo = ScaledDotProductAttention(512, 512, 512, 8)
-    print("its example:", tuple(demo(x, x, x).shape))
-lost = demo(x[:1], x[:1], x[:1], attention_mask=torch.ones(49, 49, dtype=torch.bool))
-note("weighted scores", CONVENTION, "fully masked row: NaN", lost[0, 0, :3].tolist(),
-     bool(lost.isnan().all()))
-
-# %% [markdown]
-# The initialisation has branches for layers that the class does not have.
-
-# %%
-never = {"Conv2d", "BatchNorm2d"} - set(tiny.parts)
-note("weighted scores", STYLE, "branches that never run", dict(tiny.parts), len(never) == 2)
-
-# %% [markdown]
 # <!-- /deeper -->
 
 # %% [markdown]
@@ -1011,7 +815,7 @@ class Simplified(nn.Module):
         super().__init__()
         self.h, self.d_k = h, d_model // h
         self.fc_o = nn.Linear(h * self.d_k, d_model)
-        self.parts = initialise(self)
+        initialise(self)
 
     def forward(self, queries, keys, values, attention_mask=None, attention_weights=None):
         rows = (queries, keys, values)
@@ -1023,7 +827,8 @@ display.diff(ScaledDotProductAttention.forward, Simplified.forward)
 
 # %% [markdown]
 # **What happens.** Head i always compares slice i of the features; no training can change that. The
-# output starts next to zero, because the only projection has those tiny parameters.
+# output starts next to zero, because the only projection has those tiny parameters. Again the first
+# training steps are wasted.
 
 # %%
 torch.manual_seed(0)
@@ -1035,37 +840,10 @@ note("no projection", WASTE, "initial parameters too small",
 # %% [markdown]
 # **The repair.** As for weighted scores.
 #
-# **The test.** It equals the final class with identity matrices for $W_Q$, $W_K$ and $W_V$. The cell prints
-# $W_Q$, the first six rows of the packed matrix; the other two blocks are the same.
+# **The test.** It equals the final class with identity matrices for $W_Q$, $W_K$ and $W_V$.
 
 # %%
 compare("no projection")
-print(published.NoProjection(6, 3).as_multihead().in_proj_weight[:6].detach().numpy())
-
-# %% [markdown]
-# <!-- deeper: More on heads without projections -->
-# ### Going deeper: More on heads without projections
-#
-# The repaired lines:
-
-# %%
-display.source(published.NoProjection.forward, docstrings=False)
-
-# %% [markdown]
-# A width that the heads do not divide stops in a `view`. A fully masked row is NaN, and the branches
-# that never run are here, too.
-
-# %%
-crashes("no projection", "h need not divide e", RuntimeError,
-        lambda: Simplified(10, 4)(ten, ten, ten))
-lost = bare(x, x, x, attention_mask=torch.ones(49, 49, dtype=torch.bool))
-note("no projection", CONVENTION, "fully masked row: NaN", lost[0, 0, :3].tolist(),
-     bool(lost.isnan().all()))
-never = {"Conv2d", "BatchNorm2d"} - set(bare.parts)
-note("no projection", STYLE, "branches that never run", dict(bare.parts), len(never) == 2)
-
-# %% [markdown]
-# <!-- /deeper -->
 
 # %% [markdown]
 # ## Packed projection
@@ -1180,28 +958,9 @@ display.source(published.PackedProjection.merge_masks, docstrings=False)
 display.source(published.PackedBase.forward, docstrings=False)
 
 # %% [markdown]
-# -1e28 overflows in half precision and gives a fully masked row the mean of what is hidden, as the other
-# finite numbers do.
-
-# %%
-crashes("packed projection", "overflow in half precision", RuntimeError,
-        lambda: torch.zeros(8, 3, 3).half().masked_fill(torch.ones(8, 3, 3) > 0, -1e28))
-_, weights = packed(x, no_padding, ~none_blocked)
-note("packed projection", WRONG, "fully masked row: the mean of what is hidden",
-     [round(weight, 2) for weight in weights[0, 0].tolist()],
-     bool((weights == 1 / 3).all()))
-
-# %% [markdown]
-# The returned weights are those after dropout. PyTorch's class returns the same in training, and ours,
-# too; the repaired design returns what the softmax gave. And `need_weights=False` keeps the promise of not
-# returning the weights, but computes and stores them all the same. Ask PyTorch for the largest tensor that
-# it keeps for the backward pass, here and on the fused path of the final class.
-
-# %%
-dropping = Packed(24, 4, dropout=0.5)
-sums = dropping(x, no_padding, none_blocked)[1].sum(-1)
-note("packed projection", STYLE, "weights after dropout",
-     f"rows sum to {sums.min():.2f} … {sums.max():.2f}", bool((sums - 1).abs().max() > 0.1))
+# `need_weights=False` keeps the promise of not returning the weights, but computes and stores them all
+# the same. Ask PyTorch for the largest tensor that it keeps for the backward pass, here and on the
+# fused path of the final class.
 
 
 # %%
@@ -1256,39 +1015,84 @@ note("packed projection", WASTE, "W_O without a gradient (one head)",
 torch.use_deterministic_algorithms(True)
 output, _ = NotInitialised(24, 4)(x, x, x)
 torch.use_deterministic_algorithms(False)
-note("packed projection", WRONG, "no initial parameters (shortest)",
+note("packed projection", WRONG, "no initial parameters (the article's shortest version)",
      output[0, 0, :3].tolist(), bool(output.isnan().all()))
 output, _ = published.Shortest(24, 4)(x, x, x)
 print("ours:", [round(number, 2) for number in output[0, 0, :3].tolist()])
 
 # %% [markdown]
-# Its positional encoding gives the even features a sine and the odd ones a cosine. The text lets the
-# index j of the pairs run to j < d, where 2j < d is meant. Odd widths were never tried. And it takes
-# sequence-first input without saying so: batch-first, all words of a sentence get the same position.
+# Other parts of the article are right: what it counts, which [Counting](12_counting.ipynb) derives,
+# and a final norm for pre-LN stacks alone, as [Transformer
+# layers](08_transformer_layers.ipynb#the-final-norm) explains.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# <!-- deeper: Defects that several designs share -->
+# ### Going deeper: Defects that several designs share
+#
+# In two designs the mask has no default. Four accept a width that the heads do not divide, and stop
+# only in `forward`. Three fill with a number that does not fit into half precision.
 
 
 # %%
-def encode(length: int, width: int, pairs: int) -> Tensor:
-    """Make a sine and a cosine for each pair of features."""
-    angles = torch.arange(length)[:, None] / 10000 ** (2 * torch.arange(pairs) / width)
-    table = torch.zeros(length, width)
-    table[:, 0::2], table[:, 1::2] = angles.sin(), angles.cos()
-    return table
+def all_crash(what: str, error: type[Exception], runs: dict) -> None:
+    """Note the same defect in several designs."""
+    for name, run in runs.items():
+        print(name, end=", ")
+        crashes(name, what, error, run)
 
 
-print("right:", tuple(encode(5, 6, 3).shape))
-crashes("packed projection", "positions: j < d", RuntimeError, lambda: encode(5, 6, 6))
-crashes("packed projection", "positions: odd widths", RuntimeError, lambda: encode(5, 7, 4))
-batch_first = torch.zeros(2, 3, 6)                               # (2, 3, 6)
-added = batch_first + encode(5, 6, 3)[: len(batch_first), None]  # (2, 3, 6)
-apart = (added[0] - added[0, 0]).abs().max()
-note("packed projection", WRONG, "positions: silently sequence-first",
-     f"words of one sentence differ by {apart:.0f}", bool(apart == 0))
+whole, slices, page = RightOrder(24, 4), SlicesFirst(24, 4), OnThePage(4, 24, 0.0)
+x, ten = torch.randn(2, 3, 24), torch.randn(2, 3, 10)
+all_crash("no default for the mask", TypeError, {
+    "module per head": lambda: whole(x, x, x),
+    "shared projection": lambda: slices(x, x, x)})
+all_crash("no check that h divides e", RuntimeError, {
+    "module per head": lambda: RightOrder(10, 4)(ten, ten, ten, None),
+    "wide projection": lambda: WithMatmul(10, 4)(ten),
+    "sequence first": lambda: OnThePage(4, 10)(query=ten, key=ten, value=ten),
+    "no projection": lambda: Simplified(10, 4)(ten, ten, ten)})
+
+# %%
+nobody, t = torch.zeros(2, 3, 3), torch.randn(3, 3, 24).half()
+slices_16, page_16 = SlicesFirst(24, 4).half(), OnThePage(4, 24).half()
+all_crash("overflow in half precision", RuntimeError, {
+    "shared projection": lambda: slices_16(t, t, t, nobody[:1, :1]),
+    "sequence first": lambda: page_16(query=t, key=t, value=t, mask=nobody[:1]),
+    "packed projection": lambda: t.masked_fill(t == t, -1e28)})
 
 # %% [markdown]
-# Other parts of the article are right: what it counts, which [Counting](12_counting.ipynb) derives, and a
-# final norm for pre-LN stacks alone, as [Transformer layers](08_transformer_layers.ipynb#the-final-norm)
-# explains.
+# A fully masked row is NaN in the four designs that fill with $-\infty$. In the three that fill with a
+# finite number, it is the mean of what is hidden.
+
+# %%
+lost = {
+    "module per head": whole(x, x, x, nobody),
+    "wide projection": WithMatmul(24, 4)(x, nobody[:1, None]),
+    "weighted scores": ScaledDotProductAttention(24, 6, 6, 4)(
+        x, x, x, nobody[:1, None] == 0),
+    "no projection": Simplified(24, 4)(x, x, x, nobody[:1, None] == 0),
+}
+for name, output in lost.items():
+    print(name, end=", ")
+    note(name, CONVENTION, "fully masked row: NaN", output[0, 0, :3].tolist(),
+         bool(output.isnan().all()))
+
+# %%
+cut_apart = x.unflatten(-1, (4, 6))  # (2, 3, 4, 6)
+page(query=x, key=x, value=x, mask=nobody[:2, :2])
+means = {
+    "shared projection": slice_weights(cut_apart, cut_apart, nobody[:1, None], 24)[0, 0, 0],
+    "sequence first": page.attn[0, :, 0, 0],
+    "packed projection": packed(x.transpose(0, 1), no_padding, ~none_blocked)[1][0, 0],
+}
+for name, weights in means.items():
+    print(name, end=", ")
+    note(name, WRONG, "fully masked row: the mean of what is hidden",
+         [round(weight, 2) for weight in weights.tolist()],
+         bool((weights == 1 / len(weights)).all()))
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -1364,34 +1168,10 @@ display.finish(drawing, name="all-seven", alt=f"{alt} {', '.join(same[1:])}: as 
 # The other two are functions of their own. None lets the hidden words through. (*the* and *because* have
 # the same embedding, so their shares are equal in every row.)
 #
-# ### One mask, two meanings
-#
-# Now mix up the conventions: every module gets the same tensor, with True for padding. The words
-# *was* and *thirsty* are the padding, and the cell asks what the output for *cat* reacts to.
-# `design.call` inverts the mask for the four designs in which True means allowed. The cell inverts
-# it for those four beforehand, so the two inversions cancel, and all seven modules get True for
-# padding.
-
-# %%
-padding = torch.zeros(1, 8, 8, dtype=torch.bool)  # (1, 8, 8)
-padding[..., 6:] = True
-for name, design in DESIGNS.items():
-    literally = padding if design.true_means == "blocked" else ~padding
-    shares = reaction(design, modules[name], words, literally, 1)  # (8,)
-    cat, share = shares[1], shares[6:].sum()
-    mixed_up = share > 0.5 and torch.isclose(cat + share, torch.tensor(1.0))
-    assert mixed_up if design.true_means == "allowed" else share == 0
-    print(f"{name:18} True = {design.true_means}: padding {share:3.0%}, cat {cat:3.0%}")
-
-# %% [markdown]
-# No error, no warning. The designs in which True means allowed attend to the padding and to nothing
-# else; the rest of their reaction is *cat* itself, as the query.
-#
 # ## The table
 #
-# These defects compute something else: no error tells you about them. Four rows are shown in the
-# folds of their sections: fully masked rows, biases left over, missing initial parameters and the
-# positions.
+# These defects compute something else: no error tells you about them. Three rows were shown in folds:
+# fully masked rows, biases left over and missing initial parameters.
 
 # %% tags=["hide-input"]
 import re
@@ -1425,58 +1205,6 @@ table(WRONG)
 
 # %% tags=["hide-input"]
 table(CRASH, WASTE, STYLE, CONVENTION)
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# <!-- deeper: What the doctor says -->
-# ### Going deeper: What the doctor says
-#
-# [The next chapter](16_testing_attention.ipynb) builds a doctor that examines attention from outside,
-# without looking at its code. What does it say of the seven, as they are now?
-
-# %%
-from annotated_attention import mistakes
-from annotated_attention.doctor import adapters, examine
-
-
-def patient(design, module: nn.Module):
-    """Call a design as the doctor does, by its kind."""
-    if design.kind == "cross":
-        return partial(design.call, module)
-    return lambda x, blocked: design.call(module, x, x, x, blocked)
-
-
-for name, design in DESIGNS.items():
-    module = design.build(24, 4)
-    attend = patient(design, module)
-    report = examine(attend, embed_dim=24, num_heads=4, kind=design.kind, module=module)
-    assert report.ok, report
-    print(f"{name:18} nothing wrong, not examined: {len(report.not_examined)}")
-print("the last one:", *report.not_examined, sep="\n    ")
-
-# %% [markdown]
-# Nothing, and it says what it could not ask. `mistakes` has versions of attention with one defect
-# each, eight of them from this chapter. Behind each defect stands the doctor's worst finding.
-
-# %%
-FROM_THIS_CHAPTER = {
-    "heads in a plain list": mistakes.HeadsInAPlainList,
-    "W_O never applied": mistakes.OutputProjectionMissing,
-    "__call__ for forward": mistakes.CallInsteadOfForward,
-    "√e for √d": mistakes.ScaleByModelWidth,
-    "True taken for allowed": mistakes.MaskInverted,
-    "a factor of 0 as a mask": mistakes.MaskMultiplied,
-    "filled with -1e9": mistakes.FiniteFillInHalf,
-    "filled with -inf": mistakes.NanRow,
-}
-for what, version in FROM_THIS_CHAPTER.items():
-    report = examine(adapters.torch_like(version(24, 4)), embed_dim=24, num_heads=4)
-    print(f"{what:24} {report.findings[0].severity}: {report.findings[0].code}")
-
-# %% [markdown]
-# Each is found. NaN for a fully masked row is a convention to the doctor, too.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -1653,5 +1381,5 @@ exercises.published_code.check_call_it(call_it)
 # > mean over hidden keys. Sizes that all differ, a fully masked row, and a comparison of outputs and
 # > gradients bring them out.
 #
-# You knew where to look here. [The next chapter](16_testing_attention.ipynb) finds such defects in code
-# that you cannot see into.
+# Here you knew where to look. [The next chapter](16_testing_attention.ipynb) finds such defects in
+# code that you cannot look into.
