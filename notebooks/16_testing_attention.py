@@ -565,9 +565,15 @@ from annotated_attention import exercises
 exercises.testing_attention.check_scaled(Scaled)
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
 #
-# A score adds up d products, one for each feature of a head. How wide is a head?
+# A score adds up d products, one for each feature of a head.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# How wide is a head of `embed_dim // num_heads` features, and what is 1 over the root of that?
 #
 # </details>
 
