@@ -22,11 +22,11 @@ display.chapter_map(
 #
 # The centre of everything is the formula of [One head](01_one_head.ipynb): score, softmax, mix. In
 # the package these are three functions, and a helper that the second one calls. Each docstring is
-# shown above its code. The line numbers are those of the real file, so they skip the lines of the
-# docstring. The text above a piece of code is its note. Where a note begins with shapes, the lines
-# below it produce them. The dots in `(..., n, m)` stand for any axes in front, such as samples and
-# heads; `d_v` is the width of the values. Dropout is off as long as `dropout_p` is 0, and comes
-# [later](#dropout). `display` was imported in the first cell, which the page hides.
+# shown above its code. The line numbers are those of the real file, so they jump where docstrings
+# and comments were. The text above a piece of code is its note. Where a note begins with shapes,
+# the lines below it produce them. The dots in `(..., n, m)` stand for any axes in front, such as
+# samples and heads; `d_v` is the width of the values. Dropout is off as long as `dropout_p` is 0,
+# and comes [later](#dropout). `display` was imported in the first cell, which the page hides.
 #
 # Besides the boolean mask `blocked` of [Masks](06_masks.ipynb) there is a second kind of mask:
 # numbers that are added to the scores, for instance to make distant keys count less. Such a mask is
@@ -99,7 +99,7 @@ for name, mask in masked.items():
     print("   ", *(f"{feature} {x:.2f}" for feature, x in zip(one.FEATURES, slow[it])))
 
 # %% [markdown]
-# The causal mask hides *thirsty*, so little *quality* is left.
+# The causal mask hides *thirsty*, so *it* collects little of its *quality*.
 
 # %% [markdown]
 # <!-- deeper: The functions with an underscore -->
@@ -133,10 +133,9 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 # below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended.
 # **Hook**: a function that PyTorch calls after a module has run.
 #
-# In these notes, dots hide the axes that depend on the settings. In `(b, ..., m, d)` these are the
-# heads: h here, fewer in a subclass whose heads share keys (`num_kv_heads`). In `(b, ..., d)` they
-# are the heads and the keys, of which some may be appended. In `(..., e)` they are tokens and
-# samples, in the order in which they came.
+# Where a size depends on the settings, the notes write dots: in `(b, ..., m, d)` for the heads, in
+# `(b, ..., d)` for the heads and the keys, and in `(..., e)` for tokens and samples, in the order
+# in which they came.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -501,8 +500,8 @@ for need_weights in (True, False):
 # Both exceed every number in the [earlier table](#the-weights-and-what-they-cost). On a CPU,
 # dropout stores three `(n, m)` matrices per head, whether you ask for the weights or not: the
 # weights, the random factors, and the product of the two. Without weights, half a megabyte more is
-# kept. There the values are not copied: they stay part of the one tensor that holds queries and
-# keys as well, and that tensor stays with them.
+# kept. There the values stay a view of the one tensor that the projection made, so all of that
+# tensor is kept, beside the copies of queries and keys.
 #
 # ## A score of your own
 #

@@ -61,9 +61,9 @@ for begin in (0, 1, 2, 10, 100):
 
 # %% [markdown]
 # The score runs from 1.15 to 2.73, and where the sentence begins at 1 or 2, *it* looks most at
-# itself. A model can learn to live with that: the product of two places depends on the distance
-# alone. But the products of a word with a place go on changing, and the model must learn to ignore
-# them.
+# itself. Word plus place times word plus place gives four products. The product of the two places
+# depends on the distance alone, and a model can use it. But the two products of a word with a place
+# go on changing, and the model must learn to ignore them.
 #
 # ## Two numbers that turn
 #
@@ -522,7 +522,7 @@ print(f"off by up to {(simple - right).abs().max():.2f}")
 # <!-- deeper: the model, its training and its test -->
 # ### Going deeper: the model, its training and its test
 #
-# The loss counts only letters that have been seen before in their sequence. The buckets have a
+# The loss counts only letters that follow a letter seen before. The buckets have a
 # `max_distance` of 32.
 
 # %%
@@ -615,8 +615,9 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 # %% [markdown]
 # `make seeds` has trained each kind from five seeds for 1000 steps; its results come with the
 # package. The table has the median accuracy in five stretches of the long sequences: the places
-# before 32, the trained length, then those before 64, and so on. Which kind loses least by place
-# 512, and which loses most: added, rotary, ALiBi or buckets?
+# before 32, the trained length, then those before 64, and so on. Only places after the first repeat
+# has begun count, since nobody can know a letter before. Which kind loses least by place 512, and
+# which loses most: added, rotary, ALiBi or buckets?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -667,8 +668,8 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # places 256 to 511, ALiBi still gets 0.99 of the letters right and the buckets 0.95; added clocks
 # have fallen to 0.84, and rotary positions to 0.33, which is less than without any positions. The
 # right key stands at a distance that was trained, but hundreds of others stand at distances that
-# were not, and probably some of them score high. So a good result at the trained length does not
-# promise one in a longer text.
+# were not, and probably some of them score high. Why the added clocks hold up better here, this
+# table does not tell. So a good result at the trained length does not promise one in a longer text.
 #
 # This toy task does not tell the whole story. The answer never stands more than 16 letters back, so
 # looking near is enough, and nothing is lost where far keys fade out. In a task that needs a far
@@ -688,10 +689,7 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # - `linear` divides every speed by a factor [[Chen et al.](../docs/references.md#chen-2023)].
 # - `dynamic` raises the base as the text grows, which slows the slow pairs most [[Peng et al.,
 #   section 3.3](../docs/references.md#peng-2023)].
-# - `yarn` lowers the speeds along a ramp. It begins at the pair that turns 32 times within the
-#   trained length, and that pair keeps its speed. At the pair that turns once it ends: from there
-#   on every speed is divided by the factor. All scores are enlarged a little, too, which sharpens
-#   the softmax [[Peng et
+# - `yarn` keeps the speed of every pair that turns at least 32 times within the trained length. (32 is YaRN's own setting; that our texts are 32 long is chance.) It divides the speed of every pair that turns less than once by the factor. In between, a ramp leads from one to the other. All scores are enlarged, too, which sharpens the softmax [[Peng et
 #   al., section 3.4](../docs/references.md#peng-2023)].
 # - `llama3` has a ramp of another form, here from 4 turns to one, and leaves the scores as they are,
 #   as in [Llama 3.1](../docs/references.md#llama-3-1).
@@ -795,8 +793,9 @@ display.annotated(frequencies._yarn, frequencies._yarn_factor)
 # <!-- /deeper -->
 
 # %% [markdown]
-# > **Pitfall.** With `dynamic`, the speeds depend on the length of the text. Keys that were turned
-# > when the text was shorter no longer fit. [The cache](19_cache.ipynb) keeps keys.
+# > **Pitfall.** With `dynamic`, the speeds depend on the length of the text. A model that writes
+# > with [a cache](19_cache.ipynb) keeps keys that were turned while the text was shorter, and they
+# > no longer fit.
 #
 # ## Exercises
 #

@@ -19,7 +19,8 @@ display.chapter_map("project in", "split", "score", "mask")
 
 # %% [markdown]
 # The cache sits between *split* and *score*: there new keys and values join those that were kept.
-# The other lit steps are those whose code it changes, and work is saved in all eight.
+# *Project in* is lit because only new words pass it, and *mask* because its rule changes. Work is
+# saved in all eight.
 #
 # ## Word by word
 #
@@ -195,9 +196,10 @@ print(block_later(positions, 5).int())
 assert block_later(positions, 5).equal(block_future(5)[3:])
 
 # %% [markdown]
-# These are the last two rows of the causal mask of five words. The diagonal ends in the **lower
-# right** corner, because the newest query and the newest key are the same word. A rule with
-# positions says this without corners: block key j for a query at position p where j > p.
+# A 1 is blocked. These are the last two rows of the causal mask of five words. The last keys that
+# the queries see, 3 and 4, form a diagonal that ends in the **lower right** corner, because the
+# newest query and the newest key are the same word. A rule with positions says this without
+# corners: block key j for a query at position p where j > p.
 #
 # Does it make a difference how a text is cut into chunks? The cell feeds in random tokens, cut in
 # four ways, and compares outputs and gradients with those of a single call. (b, n, h and d all
@@ -464,10 +466,10 @@ print("checked: the new memory of the growing cache is 0.9 to 1.2 times what it 
 
 # %% [markdown]
 # Without a cache, the time for one token grows faster than the text, and the new memory grows with
-# it, too. With a cache of fixed size, only the reading of the keys and values grows. In each step
-# the growing cache takes as much new memory as all that it holds, because `torch.cat` copies it;
-# the cache of fixed size takes next to none. The bare minimum is below both, because it checks
-# nothing and writes no key.
+# it, too. With a cache of fixed size, here with room for exactly these tokens, only scores and
+# mixing grow, which read all keys and values. In each step the growing cache takes as much new
+# memory as all that it holds, because `torch.cat` copies it; the cache of fixed size takes next to
+# none. The bare minimum is below both, because it checks nothing and writes no key.
 #
 # The time shrinks less than the FLOPs do. A single token cannot keep the processor busy: it has to
 # fetch all weights and all keys for very little arithmetic.
@@ -843,5 +845,5 @@ exercises.cache.check_step(step)
 # > places alike. A mistake with the cache does not show while a whole text goes in at once: compare
 # > chunks with a single call.
 #
-# The cache has become the largest thing to store. The [next chapter](20_fewer_keys.ipynb) makes it
-# smaller, with heads that share their keys.
+# With many long texts at once, the cache becomes the largest thing to store. The [next
+# chapter](20_fewer_keys.ipynb) makes it smaller, with heads that share their keys.

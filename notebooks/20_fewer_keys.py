@@ -4,9 +4,9 @@
 # *Why do the heads of today's models share their keys and values?*
 #
 # Remember the library of the [first chapter](01_one_head.ipynb): a head asks a question, compares
-# it with a catalogue of keys, and goes home with notes from the values. A model with 96 heads sends
-# 96 readers, and each of them has a catalogue and a shelf of books of its own. A model that writes
-# keeps all of that for every word so far, in a cache like the one that you built in [The
+# it with a catalogue of keys, and goes home with notes from the values. A layer with 96 heads sends
+# 96 readers, each with a catalogue and a shelf of books of its own. A model that writes keeps all
+# of that for every word so far, in a cache like the one that you built in [The
 # cache](19_cache.ipynb).
 #
 # Readers with different questions can use the same catalogue. In this chapter you let them share, in
@@ -77,7 +77,7 @@ print("GPT-3, 2,048 tokens:", short(2 * cache_numbers(2048, 96 * 128, layers=96)
 #
 # ## Two questions, one catalogue
 #
-# Why can heads share keys at all? Because what a head looks for is decided by its *query*. Take the
+# Why can heads share keys at all? It is the *query* that decides what a head looks for. Take the
 # sentence of this book, and let all words be keys and values as they are. Two heads ask, one for
 # animals, the other for qualities. Each row of `questions` is one head's query, made by hand.
 
@@ -643,10 +643,11 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 #
 # So DeepSeek leaves the keys made from latents unrotated, and adds a second, short key of width r.
 # The matrix that makes the latent makes it, too (`kv_down` gives c + r numbers), and *all heads*
-# share it. Only this key is rotated, and kept so: that is `k_turned`. Each head makes a second,
-# short query as well, `q_turned`. The short query is appended to the long one, and the short key to
-# the long one. So the dot product is the sum of two scores: one from the latents, without
-# positions, and one that also knows the distance. The scale becomes $1 / \sqrt{d + r}$.
+# share it. Only this key is rotated, and it is kept in its rotated form: that is `k_turned`. Each
+# head makes a second, short query as well, `q_turned`. The short query is appended to the long one,
+# and the short key to the long one. So the dot product is the sum of two scores: one from the
+# latents, without positions, and one that also knows the distance. The scale becomes $1 / \sqrt{d +
+# r}$.
 #
 # ### What it saves
 #
