@@ -107,7 +107,7 @@ for name, mask in masked.items():
 #
 # The fused kernel wants four axes and one mask that is added, so `_fused` prepares both. The next
 # four give the same numbers as lines one and two, and use less memory or less time; what they save
-# is measured in [Speed](13_speed.ipynb). The checks come last.
+# is measured by `make bench`, in the cases `for speed`. The checks come last.
 
 # %%
 FOR_SPEED = (attention._contiguous_for_speed, attention._weights_for_speed)
