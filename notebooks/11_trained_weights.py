@@ -540,7 +540,8 @@ tests["knowledge*"] = tests["knowledge"][torch.tensor(clear)]
 # - its hits in the second half, and their interval,
 # - the control's hits.
 #
-# A tenth line, `knowledge*`, leaves out two arguable sentences and their passives. In "the horse
+# A tenth line, `knowledge*`, leaves out two arguable sentences and their passives
+# (of which two are in the second half). In "the horse
 # left the barn because it was dark", *it* can be the weather, and "the sheep crossed the bridge
 # because it was safe" can be read either way.
 
@@ -564,7 +565,7 @@ assert chosen["knowledge*"] == chosen["knowledge"]
 # %% [markdown]
 # ### What came out
 #
-# Four of the nine tests are passed, and by heads that hardly ever miss.
+# Four of the nine tests are passed, by heads that miss at most 3 of 48 in the second half.
 #
 # - **Special tokens.** [Layer 5, head 6](#head-5-6) gives `[CLS]` more than half of its weight in
 #   every sentence. The control, *the* in its place, is hit just as often, so the head does not pass.

@@ -45,9 +45,9 @@ labels = [*six.SHORT, "·", "·", "·", "·"]
 print("PyTorch", torch.__version__.split("+")[0])
 
 # %% [markdown]
-# PyTorch's function `F.scaled_dot_product_attention` takes a boolean mask. Give it `blocked` as it
-# is. What do the words of the short sentence look at: at words only, at everything, or at padding
-# only? Or is there an error?
+# PyTorch's function `F.scaled_dot_product_attention` takes a boolean mask. Give it `blocked`, not
+# inverted, with an axis for the queries. What do the words of the short sentence look at: at words
+# only, at everything, or at padding only? Or is there an error?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -292,9 +292,9 @@ print("repeat_interleave", samples.repeat_interleave(4).tolist())
 print("repeat           ", samples.repeat(4).tolist())
 
 # %% [markdown]
-# > **Pitfall.** `repeat` has the right length and the wrong order: here half of sample 0's heads get
-# > the mask of sample 1, and vice versa. With a single sample the two functions agree, so a test with
-# > one sample cannot tell them apart.
+# > **Pitfall.** `repeat` has the right length and the wrong order: here half of sample 0's heads
+# > get the mask of sample 1, and vice versa. With a single sample the two functions agree, so a
+# > test with one sample cannot tell them apart.
 #
 # PyTorch's own `key_padding_mask` is the reference here: the padding, repeated for each head, must
 # do the same as the padding itself.
@@ -523,7 +523,7 @@ print("this package's class: zeros on each call, gradients finite")
 # weights, and the NaN spreads to the gradients of the keys and values, which all rows share.
 #
 # Without weights the NaN comes from the fast path: switched off, the same call gives zeros. These
-# zeros are the mix before the output projection, so what comes out is the bias of that projection.
+# zeros are the mix of that row; the output projection then adds its bias, which is still 0 here.
 #
 # PyTorch's function gives zeros in each dtype, on the CPU that ran this page:
 
@@ -649,8 +649,8 @@ for name, arguments in ways.items():
 # > **Pitfall.** In PyTorch's class `is_causal=True` promises that your mask *is* the square causal
 # > one, so the class may leave the mask out. Without weights it drops the mask and begins at the
 # > top left. With weights, or with a padding mask besides (even one that hides nothing), it follows
-# > your mask. So `need_weights`, which has nothing to do with masks, decides whether the same line is
-# > right or wrong. Pass the mask alone, and leave `is_causal` out.
+# > your mask. So `need_weights`, which has nothing to do with masks, decides whether the same line
+# > is right or wrong. Pass the mask alone, and leave `is_causal` out.
 
 # %% [markdown]
 # For the newest n of m words, take the last n rows of the square mask, or count the diagonal from

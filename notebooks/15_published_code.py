@@ -12,7 +12,8 @@
 # are repaired, and deliberate design choices stay as they are. A test compares the result with the
 # final class of [Multi-head attention](07_multihead_attention.ipynb).
 #
-# Of the seven, two do not run as printed, and one no longer runs. Once all seven run, four return
+# Of the seven, two do not run as printed, and one needs a function of another package that no longer
+# exists. Once all seven run, four return
 # something other than what they promise. One of these computes a different function from the
 # formula that its own article prints.
 
@@ -28,19 +29,27 @@ display.chapter_map(
 #
 # | design | the idea | published in | as of |
 # |---|---|---|---|
-# | [Module per head](#module-per-head) | a list of h small attentions | a blog post [[post](../docs/references.md#post-in-two-versions)] | undated copy |
-# | [Wide projection](#wide-projection) | one matrix holds all heads | the same post, second version | undated copy |
-# | [Shared projection](#shared-projection) | one small matrix that all heads share | an introduction with `einsum` [[Persson](../docs/references.md#persson)] | commit `71faea8` |
-# | [Sequence first](#sequence-first) | a method for the scores, to be overridden | a page that annotates its own source [[labml](../docs/references.md#annotated-page)] | January 2021 |
-# | [Weighted scores](#weighted-scores) | factors on the scores, widths of their own | a collection of paper code [[collection](../docs/references.md#paper-code-collection)] | October 2021 |
-# | [No projection](#no-projection) | slices of the embedding, as they are | the same collection | October 2021 |
-# | [Packed projection](#packed-projection) | PyTorch's own source, step by step | a long article [[article](../docs/references.md#article-through-the-source)] | undated copy |
+# | [Module per head](#module-per-head) | a list of h small attentions | a blog post
+# [[post](../docs/references.md#post-in-two-versions)] | undated copy |
+# | [Wide projection](#wide-projection) | one matrix holds all heads | the same post, second version |
+# undated copy |
+# | [Shared projection](#shared-projection) | one small matrix that all heads share | an introduction with
+# `einsum` [[Persson](../docs/references.md#persson)] | commit `71faea8` |
+# | [Sequence first](#sequence-first) | a method for the scores, to be overridden | a page that annotates
+# its own source [[labml](../docs/references.md#annotated-page)] | January 2021 |
+# | [Weighted scores](#weighted-scores) | factors on the scores, widths of their own | a collection of paper
+# code [[collection](../docs/references.md#paper-code-collection)] | October 2021 |
+# | [No projection](#no-projection) | slices of the embedding, as they are | the same collection | October
+# 2021 |
+# | [Packed projection](#packed-projection) | PyTorch's own source, step by step | a long article
+# [[article](../docs/references.md#article-through-the-source)] | undated copy |
 #
 # The column *as of* says which version we read. The annotated page has been repaired since; the
 # collection had not changed by the end of 2024.
 #
-# Attention is older [[Bahdanau et al. 2015](../docs/references.md#bahdanau-2015)], but all seven go
-# back to one page of one paper [[Vaswani et al. 2017](../docs/references.md#vaswani-2017)]. Many readers
+# Attention itself is older than the Transformer [[Bahdanau et al.
+# 2015](../docs/references.md#bahdanau-2015)], but all seven go back to one page of the paper that
+# introduced multi-head attention [[Vaswani et al. 2017](../docs/references.md#vaswani-2017)]. Many readers
 # know it through *The Annotated Transformer*, which put the paper's text beside working code [[Rush
 # 2018](../docs/references.md#rush-2018)] [[Huang et al. 2022](../docs/references.md#huang-2022)].
 #
@@ -294,13 +303,13 @@ crashes("wide projection", "bmm on four axes", RuntimeError, lambda: OneInput(24
 print("mended:", tuple(WithMatmul(24, 4)(x).shape))
 
 # %% [markdown]
-# The next error is silent. The post passes a mask of shape `(b, n, n)`, one for each sample, as its
+# The next defect can be silent. The post passes a mask of shape `(b, n, n)`, one for each sample, as its
 # first version did. But now the scores are `(b, h, n, n)`, and broadcasting aligns axes from the
 # right: the axis of the samples meets the axis of the *heads*. With four heads and two samples that
 # is an error. With two heads and two samples it fits.
 #
 # The batch holds the whole sentence and *the milk was sweet*, four words and four places of padding.
-# The cell shows the error first. The figure below it shows how much weight each key gets in each
+# The cell shows the loud case first. The figure below it shows how much weight each key gets in each
 # head of each sentence, averaged over all eight queries, padding included.
 
 # %%
@@ -656,7 +665,8 @@ note("sequence first", WRONG, "bias=False leaves biases", ", ".join(biases),
 # from outside, $A_i$ for head i, multiply the scores before the softmax
 # [[collection](../docs/references.md#paper-code-collection)]; ⊙ multiplies element by element:
 #
-# $$\mathrm{head}_i = \mathrm{softmax}\!\left(A_i \odot \frac{Q W^Q_i (K W^K_i)^\top}{\sqrt{d_k}}\right) V W^V_i$$
+# $$\mathrm{head}_i = \mathrm{softmax}\!\left(A_i \odot \frac{Q W^Q_i (K W^K_i)^\top}{\sqrt{d_k}}\right) V
+# W^V_i$$
 #
 # **The lines.** True means *blocked* here. Keys are handed over as `(b, h, d, m)`, already
 # transposed, so the function below, `multiplied`, writes plain `q @ k`. The next design uses this
@@ -736,7 +746,7 @@ note("weighted scores", STYLE, "attention_weights, a name that invites a 0 as a 
 # The initial matrices have a standard deviation of 0.001<!-- setting -->, whatever the width. The
 # cell sends an input of variance 1 through the projections, once with Xavier's initial parameters
 # and once with these. Queries and keys come out next to zero, so at the start every key gets nearly
-# the same weight. The formula is right, but training wastes its first steps undoing this start.
+# the same weight. The formula is right, but training first has to undo this start.
 
 # %%
 torch.manual_seed(0)
@@ -766,7 +776,7 @@ note("weighted scores", STYLE, "multi-head attention called ScaledDotProductAtte
 # factors stay factors; the docstring says that 0 does not block.
 #
 # **The test.** With $h d_k = h d_v = e$ and without factors it loads the parameters of the final class. The
-# fold compares it with the formula above at other widths.
+# closed box below compares it with the formula above at other widths.
 
 # %%
 compare("weighted scores")
@@ -826,7 +836,8 @@ class Simplified(nn.Module):
 display.diff(ScaledDotProductAttention.forward, Simplified.forward)
 
 # %% [markdown]
-# **What happens.** Head i always compares slice i of the features; no training can change that. The
+# **What happens.** Head i always compares slice i of the features; no training of this module can change
+# that. The
 # output starts next to zero, because the only projection has those tiny parameters. Again the first
 # training steps are wasted.
 
@@ -1033,7 +1044,8 @@ print("ours:", [round(number, 2) for number in output[0, 0, :3].tolist()])
 # ### Going deeper: Defects that several designs share
 #
 # In two designs the mask has no default. Four accept a width that the heads do not divide, and stop
-# only in `forward`. Three fill with a number that does not fit into half precision.
+# only in `forward`. Three stop in half precision: two fill with a number that does not fit into it, the
+# third adds float32 numbers.
 
 
 # %%
@@ -1058,10 +1070,11 @@ all_crash("no check that h divides e", RuntimeError, {
 # %%
 nobody, t = torch.zeros(2, 3, 3), torch.randn(3, 3, 24).half()
 slices_16, page_16 = SlicesFirst(24, 4).half(), OnThePage(4, 24).half()
-all_crash("overflow in half precision", RuntimeError, {
+packed_16, no_key = Packed(24, 4).half(), torch.zeros(3, 3, dtype=torch.bool)
+all_crash("not in half precision", RuntimeError, {
     "shared projection": lambda: slices_16(t, t, t, nobody[:1, :1]),
     "sequence first": lambda: page_16(query=t, key=t, value=t, mask=nobody[:1]),
-    "packed projection": lambda: t.masked_fill(t == t, -1e28)})
+    "packed projection": lambda: packed_16(t, no_key, no_key)})
 
 # %% [markdown]
 # A fully masked row is NaN in the four designs that fill with $-\infty$. In the three that fill with a
