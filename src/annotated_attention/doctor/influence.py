@@ -111,13 +111,16 @@ def influence(
     return seen, (strength == 0) & (moved == 0)
 
 
-def _replaced(inputs: Inputs, other: Inputs, j: int) -> Inputs:
-    def replace(x: Tensor, y: Tensor) -> Tensor:
-        return torch.cat([x[:, :j], 3 * y[:, j : j + 1], x[:, j + 1 :]], 1)
+def exchanged(x: Tensor, place: int, tokens: Tensor) -> Tensor:
+    """Put other tokens, (b, 1, e), in one place of a sequence."""
+    return torch.cat([x[:, :place], tokens, x[:, place + 1 :]], 1)
 
+
+def _replaced(inputs: Inputs, other: Inputs, j: int) -> Inputs:
+    key = exchanged(inputs.key, j, 3 * other.key[:, j : j + 1])
     if inputs.query is inputs.key:
-        return Inputs(*(replace(inputs.query, other.query),) * 3)
-    return Inputs(inputs.query, replace(inputs.key, other.key), replace(inputs.value, other.value))
+        return Inputs(key, key, key)
+    return Inputs(inputs.query, key, exchanged(inputs.value, j, 3 * other.value[:, j : j + 1]))
 
 
 def counts(reaction: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.doctor import situations
-from annotated_attention.doctor.influence import influence
+from annotated_attention.doctor.influence import exchanged, influence
 from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import WRONG, Finding
 
@@ -147,7 +147,7 @@ def packing(patient: Patient) -> Iterator[Finding]:
     gap = patient.gap(together, alone)
     if gap <= patient.tolerance:
         return
-    other = torch.cat([3 * patient.draw(56).query[:, :1], x[:, 1:]], 1)
+    other = exchanged(x, 0, 3 * patient.draw(56).query[:, :1])
     moved = patient.gap(patient.ask_for(packed, other, lengths)[:, lengths[0] :],
                         together[:, lengths[0] :])  # fmt: skip
     leaks = moved > patient.tolerance
