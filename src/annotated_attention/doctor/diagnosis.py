@@ -125,12 +125,9 @@ def questions(patient: Patient) -> Iterator[Situation]:
     """Choose situations that tell the versions apart."""
     yield situations.free(patient, 21)
     yield Situation("two tokens", patient.draw(22, n=2, m=2), None)
-    if patient.kind != "causal":
-        yield from situations.masked(patient)
-        yield from situations.masked(patient, square=True)
-        case = situations.future(patient)
-        if case is not None:
-            yield case
+    yield from situations.with_masks(patient)
+    if (case := situations.future(patient)) is not None:
+        yield case
 
 
 def _answers(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:

@@ -124,12 +124,7 @@ class Inside:
 
     def masked(self) -> Iterator[Look]:
         """Watch the calls with masks."""
-        if self.patient.kind == "causal" or self.patient.masks == "none":
-            cases: list[Situation] = []
-        else:
-            cases = [*situations.masked(self.patient)]
-            cases += situations.masked(self.patient, square=True)
-        for case in cases:
+        for case in situations.with_masks(self.patient):
             if (seen := self.watch(case)) is not None:
                 yield seen
 

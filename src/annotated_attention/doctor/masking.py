@@ -54,8 +54,7 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
     """Blocked keys have no influence, and allowed keys have some."""
     _needs_masks(patient)
     failures: list[tuple[str, str]] = []
-    cases = [*situations.masked(patient), *situations.masked(patient, square=True)]
-    extra = situations.future(patient)
+    cases, extra = [*situations.with_masks(patient)], situations.future(patient)
     for case in cases + ([extra] if extra else []):
         try:
             finding = _leak(patient, case)

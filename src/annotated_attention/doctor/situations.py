@@ -60,6 +60,12 @@ def masked(patient: Patient, square: bool = False) -> Iterator[Situation]:
             yield Situation(words, patient.draw(2, b, n, m), blocked, name)
 
 
+def with_masks(patient: Patient) -> Iterator[Situation]:
+    """Make all these cases, and those with as many samples as tokens."""
+    yield from masked(patient)
+    yield from masked(patient, square=True)
+
+
 def judged(patient: Patient, case: Situation) -> Tensor:
     """Leave out the pairs that say nothing, (b, n, m).
 
