@@ -109,11 +109,11 @@ def attentions(steps: list[Step]) -> Iterator[Seen]:
 
 def _seen(event: Softmax, products: list[Product], steps: list[Step]) -> Seen | None:
     """Put together what leads to a softmax and away from it; None if it is no attention."""
-    by_step = {id(found.step): found for found in products}
-    chain = _through(event.source, lambda step: id(step) in by_step)
+    by_step = {found.step: found for found in products}
+    chain = _through(event.source, by_step.__contains__)
     if not chain:
         return None
-    first = by_step[id(chain[0])]
+    first = by_step[chain[0]]
     for mix in products:
         for operand, other in ((mix.left, mix.right), (mix.right, mix.left)):
             away = _through(operand, lambda step: step is event.after, by_step)
@@ -125,7 +125,7 @@ def _seen(event: Softmax, products: list[Product], steps: list[Step]) -> Seen | 
 
 
 def _through(
-    start: Step, found: Callable[[Step], bool], not_past: Container[int] = ()
+    start: Step, found: Callable[[Step], bool], not_past: Container[Step] = ()
 ) -> list[Step]:
     """Go back to a step; through layers only where they mix heads, and leave as many numbers."""
     way = back(start, found, LAYERS, not_past)
