@@ -10,13 +10,7 @@ from torch import Tensor
 
 from annotated_attention.doctor.fused import NAME as FUSED
 from annotated_attention.doctor.fused import fused
-from annotated_attention.doctor.paths import (
-    LAYERS,
-    REORDERS,
-    back,
-    factors,
-    is_projection,
-)
+from annotated_attention.doctor.paths import LAYERS, REORDERS, back, factors, is_projection
 from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
 from annotated_attention.doctor.places import Frame
 from annotated_attention.doctor.products import Product, product
@@ -101,10 +95,8 @@ def attentions(steps: list[Step]) -> Iterator[Seen]:
     for step in steps:
         if step.name == FUSED:
             yield fused(step, steps)
-        elif (event := softmax(step)) is not None:
-            seen = _seen(event, products, steps)
-            if seen is not None:
-                yield seen
+        elif (event := softmax(step)) and (seen := _seen(event, products, steps)):
+            yield seen
 
 
 def _seen(event: Softmax, products: list[Product], steps: list[Step]) -> Seen | None:
@@ -114,13 +106,55 @@ def _seen(event: Softmax, products: list[Product], steps: list[Step]) -> Seen | 
     if not chain:
         return None
     first = by_step[chain[0]]
+    found = _mixed(event, [x for x in products if x is not first], by_step)
+    if found is None:
+        return None
+    mix, side, away = found
+    scale, scaled, normalised = factors(first, chain)
+    roles = {"product": first.step, "softmax": event.step, "mix": mix.step}
+    roles |= {} if scaled is None else {"scale": scaled}
+    roles |= on_the_way(chain, away) | around(first, mix.step, steps)
+    for step in steps:
+        if is_projection(step) and step.name != "linear" and _leads(event.after, step):
+            roles["table"] = step
+    for step in away[1:]:
+        if step.name in LAYERS or is_projection(step):
+            roles["heads mixed"] = step
+    dropped = roles.get("dropout")
+    second = "query" not in first.left.roots and "query" in first.right.roots
+    query, key = (first.right, first.left) if second else (first.left, first.right)
+    return Seen(
+        query=query.value,
+        key=key.value,
+        value=(mix.right, mix.left)[side].value,
+        scores=event.scores,
+        weights=event.weights,
+        mixed=away[-1].value,
+        mask=event.scores <= LOW,
+        scale=scale,
+        width=first.width,
+        axis=event.axis,
+        summed=tuple(pair[side] for pair in mix.contracted),
+        keys=_keys(first, chain),
+        dtype=event.step.value.dtype,
+        dropout=float(dropped.option("p", 1, 0.5)) if dropped is not None else 0.0,
+        normalised=normalised,
+        products=(first, mix),
+        operand=query.tensor,
+        rows=(_only(first.own[second]), _only((mix.rows, mix.columns)[side])),
+        steps=roles,
+    )
+
+
+def _mixed(
+    event: Softmax, products: list[Product], not_past: Container[Step]
+) -> tuple[Product, int, list[Step]] | None:
+    """Find the product that mixes values, which of its operands are weights, and the way there."""
     for mix in products:
-        for operand, other in ((mix.left, mix.right), (mix.right, mix.left)):
-            away = _through(operand, lambda step: step is event.after, by_step)
-            if away and mix is not first:
-                left = operand is mix.left
-                summed = tuple(pair[0 if left else 1] for pair in mix.contracted)
-                return _joined(event, first, chain, away, mix, other, summed, steps)
+        for side, operand in enumerate((mix.left, mix.right)):
+            away = _through(operand, lambda step: step is event.after, not_past)
+            if away:
+                return mix, side, away
     return None
 
 
@@ -134,54 +168,6 @@ def _through(
         if any(step.value.numel() != start.value.numel() for step in way):
             return []
     return way
-
-
-def _joined(
-    event: Softmax,
-    first: Product,
-    chain: list[Step],
-    away: list[Step],
-    mix: Product,
-    values: Step,
-    summed: tuple[int, ...],
-    steps: list[Step],
-) -> Seen:
-    scale, scaled, normalised = factors(first, chain)
-    roles = {"product": first.step, "softmax": event.step, "mix": mix.step}
-    roles |= {} if scaled is None else {"scale": scaled}
-    roles |= on_the_way(chain, away) | around(first, mix.step, steps)
-    for step in steps:
-        if is_projection(step) and step.name != "linear" and _leads(event.after, step):
-            roles["table"] = step
-    for step in away[1:]:
-        if step.name in LAYERS or is_projection(step):
-            roles["heads mixed"] = step
-    mask = event.scores <= LOW
-    dropped = roles.get("dropout")
-    second = "query" not in first.left.roots and "query" in first.right.roots
-    is_left = mix.right is values
-    rows = (first.own[second], (mix.rows if is_left else mix.columns))
-    return Seen(
-        query=(first.right if second else first.left).value,
-        key=(first.left if second else first.right).value,
-        value=values.value,
-        scores=event.scores,
-        weights=event.weights,
-        mixed=away[-1].value,
-        mask=mask,
-        scale=scale,
-        width=first.width,
-        axis=event.axis,
-        summed=summed,
-        keys=_keys(first, chain),
-        dtype=event.step.value.dtype,
-        dropout=float(dropped.option("p", 1, 0.5)) if dropped is not None else 0.0,
-        normalised=normalised,
-        products=(first, mix),
-        operand=(first.right if second else first.left).tensor,
-        rows=(_only(rows[0]), _only(rows[1])),
-        steps=roles,
-    )
 
 
 def _leads(after: Step, step: Step) -> bool:
