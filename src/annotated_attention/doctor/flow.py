@@ -83,22 +83,14 @@ def _alike(x: Tensor, y: Tensor) -> bool:
 
 
 def heads_first(look: Look | None) -> bool:
-    """Tell whether heads and samples are folded into one axis with the heads in front.
-
-    Args:
-        look: a call with gradients.
-    """
+    """Tell whether heads and samples are folded into one axis with the heads in front."""
     if look is None or not look.output.requires_grad:
         return False
     return bool(_split(look, False)) and not _split(look, True)
 
 
 def heads(look: Look | None) -> Iterator[Finding]:
-    """Follow tokens into the heads and out of them, by the gradients.
-
-    Args:
-        look: a call without a mask, with gradients.
-    """
+    """Follow tokens into the heads and out of them, by the gradients of a call without a mask."""
     if look is None or not look.output.requires_grad:
         return
     first = heads_first(look)
@@ -164,15 +156,7 @@ def _reached(rows: Tensor, source: Tensor, unfold: Callable[[Tensor], Tensor | N
 
 
 def _rows(x: Tensor, axis: int | None, b: int, n: int, first: bool) -> Tensor | None:
-    """Turn a tensor of heads into (b, n, ...), if its axes can be told.
-
-    Args:
-        x: the tensor.
-        axis: the axis of the tokens; None if it is not known.
-        b: the number of samples.
-        n: the number of tokens.
-        first: whether heads stand in front where heads and samples are one axis.
-    """
+    """Turn a tensor of heads into (b, n, ...), if its axes can be told; ``axis`` counts tokens."""
     if axis is None or x.dim() < 3 or x.size(axis) != n:
         return None
     x = x.movedim(axis, 0)

@@ -58,13 +58,7 @@ _HERE = {
 
 
 def masks(patient: Patient, looks: Sequence[Look], heads_first: bool) -> Iterator[Finding]:
-    """Compare the scores that are hidden with those that should be.
-
-    Args:
-        patient: the implementation under examination.
-        looks: calls with masks.
-        heads_first: whether heads stand in front where heads and samples are one axis.
-    """
+    """Compare the scores that are hidden, in calls with masks, with those that should be."""
     pairs = [(look, seen) for look in looks for seen in look.found]
     aligned = [_aligned(seen, look, heads_first) for look, seen in pairs]
     hidden = [low for low in aligned if low is not None]

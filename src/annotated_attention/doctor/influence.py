@@ -13,11 +13,6 @@ _COUNTS = 1e-6  # of the largest reaction; a smaller one is rounding
 def reactions(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> dict[str, Tensor]:
     """Measure how strongly each output token reacts to each input token, by the Jacobian.
 
-    Args:
-        patient: the implementation under examination.
-        inputs: the tensors that it is called with.
-        blocked: (b, n, m), or None.
-
     Returns:
         For ``query``, ``key`` and ``value``, for those that are one tensor once: the largest
         reaction, [sample, query, sample, token]. Zeros where no gradient flows.
@@ -67,11 +62,6 @@ def roles(inputs: Inputs) -> dict[str, Tensor]:
 def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Tensor:
     """Measure how far each output moves when a key and its value are replaced.
 
-    Args:
-        patient: the implementation under examination.
-        inputs: the tensors that it is called with.
-        blocked: (b, n, m), or None.
-
     Returns:
         (b, n, m), by how much, relative to the size of the output.
     """
@@ -93,11 +83,6 @@ def influence(
     patient: Patient, inputs: Inputs, blocked: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Tell which keys have influence on a query, by their value or their score.
-
-    Args:
-        patient: the implementation under examination.
-        inputs: the tensors that it is called with.
-        blocked: (b, n, m), or None.
 
     Returns:
         (b, n, m) twice: those that have, more than rounding; and those that have none at all.

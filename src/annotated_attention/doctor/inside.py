@@ -117,12 +117,7 @@ class Inside:
 
 
 def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
-    """Name the mistakes that show inside.
-
-    Args:
-        inside: what can be seen.
-        complaints: what was found wrong from outside.
-    """
+    """Name the mistakes that show inside, given what was found wrong from outside."""
     patient, first = inside.patient, inside.first
     if first is None:
         return []
@@ -141,12 +136,7 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
 
 
 def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
-    """Take back what is by design.
-
-    Args:
-        inside: what can be seen; nothing wrong showed there.
-        complaints: what was found from outside.
-    """
+    """Take back what is by design, where nothing wrong shows inside."""
     first, patient = inside.first, inside.patient
     if first is None:
         return [*complaints]

@@ -42,12 +42,7 @@ class Look:
 
 
 def look(patient: Patient, case: Situation, gradient: bool = False) -> Look:
-    """Watch one call.
-
-    Args:
-        patient: the implementation under examination.
-        case: inputs and mask of the call.
-        gradient: whether to keep the graph, so that results can be differentiated.
+    """Watch one call; with ``gradient``, its results can be differentiated.
 
     Raises:
         Failed: the call failed.
