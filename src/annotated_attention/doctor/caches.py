@@ -113,7 +113,8 @@ def _wrong_view(seen: Tensor, chunks: Sequence[int]) -> Named | None:
     corner = key <= query - starts[:, None]
     if torch.equal(seen, within):
         return None
-    if torch.equal(_others(seen), _others(corner)):
+    others = query != key  # a token reacts to itself by its query
+    if torch.equal(seen & others, corner & others):
         return (
             "causal-at-the-wrong-corner",
             "with a cache, a chunk's first query sees the first key alone",
@@ -140,11 +141,6 @@ def _wrong_view(seen: Tensor, chunks: Sequence[int]) -> Named | None:
         "keys or values are written over, or a mask hides a part of the cache",
         "Write each chunk behind those before it.",
     )
-
-
-def _others(seen: Tensor) -> Tensor:
-    """Leave out the diagonal: a token reacts to itself by its query."""
-    return seen & ~torch.eye(len(seen), dtype=torch.bool)
 
 
 def _without_places(patient: Patient, run: Callable[..., Tensor], x: Tensor) -> Named:
@@ -195,11 +191,7 @@ def _tensors(kept: object, depth: int = 3) -> Iterator[Tensor]:
 
 
 def _started(start: Callable[[], Any]) -> Any:
-    """Make an empty cache.
-
-    Raises:
-        Failed: the implementation raised an error.
-    """
+    """Make an empty cache; an error of the implementation is raised as ``Failed``."""
     try:
         return start()
     except Exception as error:
