@@ -99,11 +99,7 @@ def _leak(patient: Patient, case: Situation) -> Finding | None:
 
 
 def _named_leak(
-    patient: Patient,
-    case: Situation,
-    seen: Tensor,
-    judged: Tensor,
-    evidence: str,
+    patient: Patient, case: Situation, seen: Tensor, judged: Tensor, evidence: str
 ) -> Finding:
     """Say what kind of leak it is."""
     assert case.blocked is not None
@@ -215,13 +211,10 @@ def padding(patient: Patient) -> Iterator[Finding]:
     blocked = torch.zeros(patient.b, x.query.size(1), x.key.size(1), dtype=torch.bool)
     blocked[..., k:] = True
     refuse_positions(patient)
-    if patient.kind != "self":
-        short = Inputs(x.query, x.key[:, :k], x.value[:, :k])
-        found, expected = patient.ask(x, blocked), patient.ask(short)
-    else:
-        found = patient.ask(x, blocked)[:, :k]
-        expected = patient.ask(x.cut(0, k))
-    gap = patient.gap(found, expected)
+    within = patient.kind == "self"
+    short = x.cut(0, k) if within else Inputs(x.query, x.key[:, :k], x.value[:, :k])
+    found, expected = patient.ask(x, blocked), patient.ask(short)
+    gap = patient.gap(found[:, : expected.size(1)], expected)
     if gap > patient.tolerance:
         yield Finding(
             "padding-matters",
