@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from annotated_attention.doctor import situations
+from annotated_attention.doctor.influence import exchanged
 from annotated_attention.doctor.patient import Failed, Inputs, Patient, describe
 from annotated_attention.doctor.protocols import claim
 from annotated_attention.doctor.report import WRONG, Finding
@@ -73,7 +74,7 @@ def _cached(
     for chunks in bad:
         if named := _wrong_view(_seen(patient, run, x, chunks), chunks):
             return named
-    swapped, ones = _swapped(x), (1,) * n
+    swapped, ones = x[:, [1, 0, *range(2, n)]], (1,) * n
     if not patient.same(patient.ask(Inputs(swapped, swapped, swapped))[:, -1], whole[:, -1]):
         if patient.same(run(*ones, tokens=swapped)[:, -1], run(*ones)[:, -1]):
             return _without_places(patient, run, x)
@@ -87,16 +88,12 @@ def _cached(
     )
 
 
-def _swapped(x: Tensor) -> Tensor:
-    return torch.cat([x[:, 1:2], x[:, :1], x[:, 2:]], 1)
-
-
 def _seen(patient: Patient, run: Callable[..., Tensor], x: Tensor, chunks: Sequence[int]) -> Tensor:
     """Tell which token, in chunks, has influence on which result, (n, n)."""
     before, other = run(*chunks), 3 * patient.draw(53, n=x.size(1)).query
     columns = []
     for j in range(x.size(1)):
-        changed = torch.cat([x[:, :j], other[:, j : j + 1], x[:, j + 1 :]], 1)
+        changed = exchanged(x, j, other[:, j : j + 1])
         moved = (run(*chunks, tokens=changed) - before).abs().amax((0, 2))
         columns.append(moved > patient.tolerance * before.abs().max())
     return torch.stack(columns, -1)
@@ -116,7 +113,8 @@ def _wrong_view(seen: Tensor, chunks: Sequence[int]) -> Named | None:
     corner = key <= query - starts[:, None]
     if torch.equal(seen, within):
         return None
-    if torch.equal(_others(seen), _others(corner)):
+    others = query != key  # a token reacts to itself by its query
+    if torch.equal(seen & others, corner & others):
         return (
             "causal-at-the-wrong-corner",
             "with a cache, a chunk's first query sees the first key alone",
@@ -143,11 +141,6 @@ def _wrong_view(seen: Tensor, chunks: Sequence[int]) -> Named | None:
         "keys or values are written over, or a mask hides a part of the cache",
         "Write each chunk behind those before it.",
     )
-
-
-def _others(seen: Tensor) -> Tensor:
-    """Leave out the diagonal: a token reacts to itself by its query."""
-    return seen & ~torch.eye(len(seen), dtype=torch.bool)
 
 
 def _without_places(patient: Patient, run: Callable[..., Tensor], x: Tensor) -> Named:
@@ -198,11 +191,7 @@ def _tensors(kept: object, depth: int = 3) -> Iterator[Tensor]:
 
 
 def _started(start: Callable[[], Any]) -> Any:
-    """Make an empty cache.
-
-    Raises:
-        Failed: the implementation raised an error.
-    """
+    """Make an empty cache; an error of the implementation is raised as ``Failed``."""
     try:
         return start()
     except Exception as error:

@@ -7,7 +7,14 @@ import torch
 from torch import Tensor
 
 from annotated_attention.doctor import situations
-from annotated_attention.doctor.influence import counts, influence, moves, reactions, roles
+from annotated_attention.doctor.influence import (
+    counts,
+    exchanged,
+    influence,
+    moves,
+    reactions,
+    roles,
+)  # fmt: skip
 from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.situations import Situation
@@ -117,7 +124,8 @@ def _within(patient: Patient, inputs: Inputs, output: Tensor) -> Finding | None:
     whole, half = _added(patient, inputs, pair)
     if patient.n < 3 or patient.gap(2 * half, whole) > patient.tolerance:
         return _asked(patient, inputs, output)
-    other = _exchanged(inputs, pair[0], 2 * patient.draw(44).query[:, -1:])
+    asking = 2 * patient.draw(44).query[:, -1:]
+    other = inputs.map(lambda x: exchanged(x, pair[0], asking))
     if patient.same(_added(patient, other, pair)[0], whole):
         return _no_attention(
             "the weights depend neither on queries nor on keys",
@@ -152,19 +160,16 @@ def _pair(patient: Patient, inputs: Inputs) -> tuple[int, int]:
     return divmod(int(moved.argmax()), len(moved))
 
 
-def _exchanged(inputs: Inputs, place: int, tokens: Tensor) -> Inputs:
-    """Put other tokens, (b, 1, e), in one place of a sequence."""
-    return inputs.map(lambda x: torch.cat([x[:, :place], tokens, x[:, place + 1 :]], 1))
-
-
 def _added(patient: Patient, inputs: Inputs, pair: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """Give what a query gets when the other token is exchanged, and when it is halfway there."""
     query, place = pair
     start, end = inputs.query[:, place : place + 1], 2 * patient.draw(43).query[:, :1]
-    before, halfway, after = (
-        patient.ask(_exchanged(inputs, place, x))[:, query] for x in (start, (start + end) / 2, end)
-    )
-    return after - before, halfway - before
+
+    def asked(tokens: Tensor) -> Tensor:
+        return patient.ask(inputs.map(lambda x: exchanged(x, place, tokens)))[:, query]
+
+    before = asked(start)
+    return asked(end) - before, asked((start + end) / 2) - before
 
 
 def visible(patient: Patient) -> Iterator[Finding]:
@@ -223,9 +228,7 @@ def training(patient: Patient) -> Iterator[Finding]:
     """Training hides what evaluation hides."""
     if patient.module is None:
         raise NotAsked("no module is given")
-    cases = [situations.free(patient)]
-    cases += situations.masked(patient) if patient.kind != "causal" else []
-    for case in cases:
+    for case in (situations.free(patient), *situations.masked(patient)):
         calm = patient.answer(case.inputs, case.blocked)
         with patient.trained(0.0):
             outputs = [patient.ask(case.inputs, case.blocked) for _ in range(2)]

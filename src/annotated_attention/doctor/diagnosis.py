@@ -1,6 +1,8 @@
 """Stage two: compare outputs with the right version and every wrong one, given the same weights."""
 
+import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from annotated_attention.multihead import MultiheadAttention
 Answers = Sequence[tuple[Situation, Tensor]]
 
 
+@dataclass
 class Diagnosis:
     """The version whose outputs agree with those of the implementation.
 
@@ -28,73 +31,58 @@ class Diagnosis:
         reason: why there is no diagnosis, if there is none.
     """
 
-    def __init__(self) -> None:
-        """Begin with nothing known."""
-        self.finding: Finding | None = None
-        self.agreement = ""
-        self.version = ""
-        self.reason = ""
+    finding: Finding | None = None
+    agreement: str = ""
+    version: str = ""
+    reason: str = ""
 
 
 def diagnose(patient: Patient) -> Diagnosis:
     """Put the weights that can be found into our own versions, and compare outputs."""
-    result = Diagnosis()
     if patient.module is None:
-        result.reason = "no module is given, so that there are no weights to compare with"
-        return result
+        return Diagnosis(reason="no module is given, so that there are no weights to compare with")
     readings = list(find(patient.module, patient.embed_dim, patient.num_heads))
     if not readings:
-        result.reason = "no projections are found among the parameters, by name or by shape"
-        return result
+        reason = "no projections are found among the parameters, by name or by shape"
+        return Diagnosis(reason=reason)
     answers = list(_answers(patient))
     if not answers:
-        result.reason = "every call fails"
-        return result
+        return Diagnosis(reason="every call fails")
     usual = [reading for reading in readings if not reading.code]
     for reading in usual:
         if _agrees(patient, answers, MultiheadAttention, reading):
-            result.version = "right"
-            result.agreement = _say(answers, "the right version", reading)
-            return result
+            return Diagnosis(None, _say(answers, "the right version", reading), "right")
     # Where masks give NaN, a mistake beside them shows in what is not masked.
     numbers = [(case, answer) for case, answer in answers if answer.isfinite().all()]
     masks_alone = len(numbers) < len(answers) and any(
         _agrees(patient, numbers, MultiheadAttention, reading) for reading in usual
     )
     answers = answers if masks_alone else numbers
-    for reading in usual:
-        found = [
-            mistake
-            for mistake in MISTAKES.values()
-            if mistake.of is MultiheadAttention
+    for reading, mistake in itertools.product(usual, MISTAKES.values()):
+        if (
+            mistake.of is MultiheadAttention
             and mistake.code not in _skipped(patient, reading)
             and _agrees(patient, answers, mistake.version, reading)
-        ]
-        if found:
+        ):
             # Without a scale, it is wrong only by the parameters of a class that has one.
             names = [name for name, _ in patient.module.named_parameters()]
-            meant = found[0].code == "no-scale" and not any("in_proj_" in name for name in names)
-            result.finding = Finding(
-                found[0].code,
+            meant = mistake.code == "no-scale" and not any("in_proj_" in name for name in names)
+            found = Finding(
+                mistake.code,
                 CONVENTION if meant else WRONG,
                 "the scores are not scaled" if meant else "",
-                f"with the same weights, its outputs are those of {found[0].version.__name__}",
+                f"with the same weights, its outputs are those of {mistake.version.__name__}",
             )
-            result.version = found[0].code
-            result.agreement = _say(answers, f"`{found[0].code}`", reading)
-            return result
+            return Diagnosis(found, _say(answers, f"`{mistake.code}`", reading), mistake.code)
     for reading in readings:
         if reading.code and _agrees(patient, answers, MultiheadAttention, reading):
-            if reading.basis != "order":
-                result.finding = _layout(reading)
-            result.version = "right"
-            result.agreement = _say(answers, "the right version", reading)
-            return result
-    result.reason = (
+            finding = None if reading.basis == "order" else _layout(reading)
+            return Diagnosis(finding, _say(answers, "the right version", reading), "right")
+    reason = (
         f"projections are found ({usual[0].how}), and no version gives these outputs with them: "
         "it does more, has positions inside, or makes two mistakes at once"
     )
-    return result
+    return Diagnosis(reason=reason)
 
 
 def _skipped(patient: Patient, reading: Projections) -> set[str]:
@@ -125,12 +113,9 @@ def questions(patient: Patient) -> Iterator[Situation]:
     """Choose situations that tell the versions apart."""
     yield situations.free(patient, 21)
     yield Situation("two tokens", patient.draw(22, n=2, m=2), None)
-    if patient.kind != "causal":
-        yield from situations.masked(patient)
-        yield from situations.masked(patient, square=True)
-        case = situations.future(patient)
-        if case is not None:
-            yield case
+    yield from situations.with_masks(patient)
+    if (case := situations.future(patient)) is not None:
+        yield case
 
 
 def _answers(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
@@ -141,14 +126,6 @@ def _answers(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
         except (Failed, NotAsked):
             continue
         yield case, output
-
-
-def _appended(patient: Patient) -> dict[str, Any]:
-    """Give the settings of a module that appends keys, as PyTorch's may."""
-    module: Any = patient.module
-    learned = isinstance(getattr(module, "bias_k", None), Tensor)
-    zeros = getattr(module, "add_zero_attn", False) is True
-    return {"add_bias_kv": learned, "add_zero_attn": zeros} if learned or zeros else {}
 
 
 def _agrees(
@@ -189,13 +166,19 @@ def _built(
     patient: Patient, version: type[MultiheadAttention], reading: Projections
 ) -> MultiheadAttention:
     """Make a version with these weights."""
-    settings = _appended(patient)
-    # Without memory of its own: initial values would take longer than all questions together.
-    settings |= {"batch_first": True, "device": "meta"}
-    module = version(patient.embed_dim, patient.num_heads, **settings)
+    theirs: Any = patient.module
+    learned = isinstance(getattr(theirs, "bias_k", None), Tensor)
+    module = version(
+        patient.embed_dim,
+        patient.num_heads,
+        add_bias_kv=learned,
+        add_zero_attn=getattr(theirs, "add_zero_attn", False) is True,
+        batch_first=True,
+        # Without memory of its own: initial values would take longer than all questions together.
+        device="meta",
+    )
     state = state_of(reading)
-    if settings.get("add_bias_kv"):
-        theirs: Any = patient.module
+    if learned:
         state |= {"bias_k": theirs.bias_k.detach(), "bias_v": theirs.bias_v.detach()}
     module.load_state_dict(state, strict=False, assign=True)
     return module.to(patient.dtype).eval()

@@ -1,7 +1,7 @@
 """What is wrong on the way of the numbers: which tokens heads are made of, and where they go."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -26,17 +26,11 @@ _HERE = {
 
 def letters(found: Sequence[Seen]) -> Iterator[Finding]:
     """Find sums over one operand alone, which no product of attention has."""
-    for seen in found:
-        for product in seen.products:
-            alone = [
-                axis
-                for operand, axes in zip((product.left, product.right), product.alone, strict=True)
-                for axis in axes
-                if operand.value.size(axis) > 1
-            ]
-            if alone:
-                yield _letters(product)
-                return
+    for product in (x for seen in found for x in seen.products):
+        operands = zip((product.left, product.right), product.alone, strict=True)
+        if any(x.value.size(axis) > 1 for x, axes in operands for axis in axes):
+            yield _letters(product)
+            return
 
 
 def _letters(product: Product) -> Finding:
@@ -57,6 +51,7 @@ def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Findi
     unreached = ("parameters-without-gradient", "rows-without-gradient")
     dead = [x for x in complaints if x.code in unreached]
     for seen in found if dead else ():
+        twice = "one name for both, or one projection that is used twice"
         if _alike(seen.query, seen.key):
             yield seen_inside(
                 "keys-from-queries",
@@ -64,7 +59,7 @@ def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Findi
                 "both operands of the product hold the same numbers",
                 "in {line}, multiply queries by keys.",
                 seen.where("product"),
-                "one name for both, or one projection that is used twice",
+                twice,
             )
             return
         if _alike(seen.value, seen.key):
@@ -74,7 +69,7 @@ def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Findi
                 "the product that mixes takes the numbers of the keys",
                 "in {line}, mix the values.",
                 seen.where("mix"),
-                "one name for both, or one projection that is used twice",
+                twice,
             )
             return
 
@@ -88,22 +83,14 @@ def _alike(x: Tensor, y: Tensor) -> bool:
 
 
 def heads_first(look: Look | None) -> bool:
-    """Tell whether heads and samples are folded into one axis with the heads in front.
-
-    Args:
-        look: a call with gradients.
-    """
+    """Tell whether heads and samples are folded into one axis with the heads in front."""
     if look is None or not look.output.requires_grad:
         return False
     return bool(_split(look, False)) and not _split(look, True)
 
 
 def heads(look: Look | None) -> Iterator[Finding]:
-    """Follow tokens into the heads and out of them, by the gradients.
-
-    Args:
-        look: a call without a mask, with gradients.
-    """
+    """Follow tokens into the heads and out of them, by the gradients of a call without a mask."""
     if look is None or not look.output.requires_grad:
         return
     first = heads_first(look)
@@ -133,12 +120,7 @@ def _split(look: Look, first: bool) -> str:
     rows = _rows(seen.operand, seen.rows[0], b, n, first)
     if rows is None or not rows.requires_grad or _is_convolved(seen):
         return ""
-    reached = torch.zeros(b, n, b, n, dtype=torch.bool)
-    for s, i in itertools.product(range(b), range(n)):
-        (grad,) = torch.autograd.grad(
-            _number(rows[s, i]), look.leaves.query, retain_graph=True, allow_unused=True
-        )
-        reached[s, i] = False if grad is None else grad.abs().amax(-1) > 0
+    reached = _reached(rows, look.leaves.query, lambda grad: grad)
     return _judged(reached, "split-without-transpose", "batch-mixed-into-sequence")
 
 
@@ -156,26 +138,25 @@ def _merge(look: Look, first: bool) -> str:
     b, n = look.output.shape[:2]
     if _rows(mixed, axis, b, n, first) is None or not mixed.requires_grad:
         return ""
-    reached = torch.zeros(b, n, b, n, dtype=torch.bool)
-    for s, i in itertools.product(range(b), range(n)):
-        (grad,) = torch.autograd.grad(
-            _number(look.output[s, i]), mixed, retain_graph=True, allow_unused=True
-        )
-        rows = None if grad is None else _rows(grad, axis, b, n, first)
-        reached[s, i] = False if rows is None else rows.abs().flatten(2).amax(-1) > 0
+    reached = _reached(look.output, mixed, lambda grad: _rows(grad, axis, b, n, first))
     return _judged(reached, "merge-without-transpose", "heads-of-other-samples")
 
 
-def _rows(x: Tensor, axis: int | None, b: int, n: int, first: bool) -> Tensor | None:
-    """Turn a tensor of heads into (b, n, ...), if its axes can be told.
+def _reached(rows: Tensor, source: Tensor, unfold: Callable[[Tensor], Tensor | None]) -> Tensor:
+    """Tell which rows depend on which tokens of what they are made from, (b, n, b, n)."""
+    b, n = rows.shape[:2]
+    reached = torch.zeros(b, n, b, n, dtype=torch.bool)
+    for s, i in itertools.product(range(b), range(n)):
+        (grad,) = torch.autograd.grad(
+            _number(rows[s, i]), source, retain_graph=True, materialize_grads=True
+        )
+        found = unfold(grad)
+        reached[s, i] = False if found is None else found.abs().flatten(2).amax(-1) > 0
+    return reached
 
-    Args:
-        x: the tensor.
-        axis: the axis of the tokens; None if it is not known.
-        b: the number of samples.
-        n: the number of tokens.
-        first: whether heads stand in front where heads and samples are one axis.
-    """
+
+def _rows(x: Tensor, axis: int | None, b: int, n: int, first: bool) -> Tensor | None:
+    """Turn a tensor of heads into (b, n, ...), if its axes can be told; ``axis`` counts tokens."""
     if axis is None or x.dim() < 3 or x.size(axis) != n:
         return None
     x = x.movedim(axis, 0)
@@ -195,8 +176,8 @@ def _number(rows: Tensor) -> Tensor:
 def _judged(own: Tensor, tokens: str, samples: str) -> str:
     """Name what mixes: (b, n, b, n), which token reaches which."""
     b, n = own.shape[:2]
-    same = torch.eye(b, dtype=torch.bool)[:, None, :, None].expand(b, n, b, n)
-    itself = torch.eye(n, dtype=torch.bool)[None, :, None, :].expand(b, n, b, n)
-    if not (own & ~(same & itself)).any():
+    itself = torch.eye(b * n, dtype=torch.bool).view(b, n, b, n)
+    if not (own & ~itself).any():
         return ""
-    return samples if (own & ~same).any() else tokens
+    apart = ~torch.eye(b, dtype=torch.bool)[:, None, :, None]
+    return samples if (own & apart).any() else tokens

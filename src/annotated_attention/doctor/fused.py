@@ -17,12 +17,7 @@ _TENSORS = ("query", "key", "value", "attn_mask")
 
 
 def fused(step: Step, steps: list[Step]) -> Seen:
-    """Take apart what goes into the kernel.
-
-    Args:
-        step: the call.
-        steps: all steps, to find what is around it.
-    """
+    """Take apart what goes into the kernel, and find what is around it."""
     positions = [*_TENSORS[: len(step.arguments)], *(x for x in step.options if x in _TENSORS)]
     taken = [name for name in positions if isinstance(_option(step, name), Tensor)]
     made = {name: x for name, x in zip(taken, step.given, strict=False) if x is not None}

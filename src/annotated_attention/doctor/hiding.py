@@ -14,56 +14,34 @@ from annotated_attention.doctor.seen import Seen
 from annotated_attention.doctor.sight import Look
 from annotated_attention.doctor.softmaxes import LOW
 from annotated_attention.doctor.traced import Step
+from annotated_attention.masks import block_future
 
-# What a mask hides that is read in some way, by the mask, what it differs between, and h.
+# What is hidden where a mask, with an axis for heads, is read so; by what it varies between, and h.
 Reading = Callable[[Tensor, str, int], Tensor]
+_READINGS: dict[str, Reading] = {
+    "mask-inverted": lambda blocked, varies, h: ~blocked,
+    "padding-mask-on-queries": lambda blocked, varies, h: (
+        blocked.mT if varies == "padding" else blocked
+    ),
+    "mask-transposed": lambda blocked, varies, h: blocked.mT,
+    "mask-on-the-wrong-axis": lambda blocked, varies, h: (
+        blocked[None, :, 0, 0]
+        if varies == "padding" and len(blocked) == blocked.size(2)
+        else blocked
+    ),
+    "mask-in-the-wrong-order": lambda blocked, varies, h: (
+        blocked.squeeze(1).repeat(h, 1, 1).unflatten(0, (-1, h))
+    ),
+    "causal-unasked": lambda blocked, varies, h: blocked | torch.ones_like(blocked).triu(1),
+}
+_CAUSAL = _READINGS | {
+    "causal-off-by-one": lambda blocked, varies, h: torch.ones_like(blocked).triu(2),
+    "causal-hides-itself": lambda blocked, varies, h: torch.ones_like(blocked).triu(0),
+}
 # Where samples and queries may stand among four axes, and how to put heads between them.
 _ORDERS = {
     (0, 2): (0, 1, 2, 3), (0, 1): (0, 2, 1, 3), (1, 2): (1, 0, 2, 3), (1, 0): (1, 2, 0, 3),
 }  # fmt: skip
-
-
-def _as_it_is(blocked: Tensor, varies: str, h: int) -> Tensor:
-    return blocked[:, None]
-
-
-def _on_queries(blocked: Tensor, varies: str, h: int) -> Tensor:
-    return blocked[:, None] if varies != "padding" else blocked[:, None].mT
-
-
-def _as_if_shared(blocked: Tensor, varies: str, h: int) -> Tensor:
-    if varies != "padding" or len(blocked) != blocked.size(1):
-        return blocked[:, None]
-    return blocked[None, None, :, 0].expand(len(blocked), -1, -1, -1)
-
-
-def _heads_first(blocked: Tensor, varies: str, h: int) -> Tensor:
-    return blocked.repeat(h, 1, 1).unflatten(0, (-1, h))
-
-
-def _diagonal(from_where: int) -> Reading:
-    def read(blocked: Tensor, varies: str, h: int) -> Tensor:
-        return torch.ones_like(blocked[:, None]).triu(from_where)
-
-    return read
-
-
-_READINGS: dict[str, Reading] = {
-    "mask-inverted": lambda blocked, varies, h: ~blocked[:, None],
-    "padding-mask-on-queries": _on_queries,
-    "mask-transposed": lambda blocked, varies, h: blocked[:, None].mT,
-    "mask-on-the-wrong-axis": _as_if_shared,
-    "mask-in-the-wrong-order": _heads_first,
-    "causal-unasked": lambda blocked, varies, h: (
-        blocked[:, None] | torch.ones_like(blocked[:, None]).triu(1)
-    ),
-}
-_CAUSAL: dict[str, Reading] = {
-    "mask-inverted": lambda blocked, varies, h: ~blocked[:, None],
-    "mask-transposed": lambda blocked, varies, h: blocked[:, None].mT,
-    "causal-off-by-one": _diagonal(2),
-    "causal-hides-itself": _diagonal(0),
-}
 _HERE = {
     "mask-inverted": "{line} hides exactly the scores that should stay; turn its condition.",
     "mask-transposed": "{line} hides with queries and keys exchanged; let the last axis be keys.",
@@ -80,37 +58,31 @@ _HERE = {
 
 
 def masks(patient: Patient, looks: Sequence[Look], heads_first: bool) -> Iterator[Finding]:
-    """Compare the scores that are hidden with those that should be.
-
-    Args:
-        patient: the implementation under examination.
-        looks: calls with masks.
-        heads_first: whether heads stand in front where heads and samples are one axis.
-    """
+    """Compare the scores that are hidden, in calls with masks, with those that should be."""
     pairs = [(look, seen) for look in looks for seen in look.found]
-    hidden = [_aligned(seen, look, heads_first) for look, seen in pairs]
-    if not pairs or any(low is None for low in hidden):
+    aligned = [_aligned(seen, look, heads_first) for look, seen in pairs]
+    hidden = [low for low in aligned if low is not None]
+    if not pairs or len(hidden) < len(pairs):
         return
-    blocked = [_blocked(patient, look) for look, _ in pairs]
-    varies = [look.case.varies for look, _ in pairs]
 
     def fits(reading: Reading) -> bool:
-        rows = zip(hidden, blocked, varies, strict=True)
-        return all(low is not None and _same(low, reading(mask, kind, low.size(1)))
-                   for low, mask, kind in rows)  # fmt: skip
+        expected = [
+            reading(_blocked(patient, look), look.case.varies, low.size(1))
+            for low, (look, _) in zip(hidden, pairs, strict=True)
+        ]
+        return all(map(_same, hidden, expected))
 
-    if fits(_as_it_is):
+    if fits(lambda blocked, varies, h: blocked):
         return
     seen = [seen for _, seen in pairs]
     readings = _CAUSAL if patient.kind == "causal" else _READINGS
     code = next((name for name, reading in readings.items() if fits(reading)), "")
     if code:
         drawn = [where(look.triangle[0]) for look, _ in pairs if look.triangle]
-        places = drawn if code.startswith("causal-") or patient.kind == "causal" else []
-        places = [] if code == "mask-inverted" else places
-        yield _finding(
-            code, seen, places, "the scores that are hidden are not those that should be"
-        )
+        causal = code.startswith("causal-") or patient.kind == "causal"
+        places = drawn if causal and code != "mask-inverted" else []
+        symptom = "the scores that are hidden are not those that should be"
+        yield _finding(code, seen, places, symptom)
     elif (weak := _weak(seen)) is not None:
         yield weak
     elif not any(x.mask.any() for x in seen):
@@ -134,12 +106,14 @@ def _finding(code: str, seen: Sequence[Seen], places: list[Where], symptom: str)
 
 
 def _blocked(patient: Patient, look: Look) -> Tensor:
-    """Give what should be hidden, (b, n, m)."""
+    """Give what should be hidden, (b, 1, n, m)."""
     if look.case.blocked is not None:
-        return look.case.blocked
+        return look.case.blocked[:, None]
     b, n, m = *look.output.shape[:2], look.case.inputs.key.size(1)
-    blocked = look.output.new_zeros((b, n, m), dtype=torch.bool)
-    return ~blocked.logical_not().tril() if patient.kind == "causal" else blocked
+    blocked = (
+        block_future(n, m) if patient.kind == "causal" else torch.zeros(n, m, dtype=torch.bool)
+    )
+    return blocked.expand(b, 1, n, m)
 
 
 def _same(low: Tensor, expected: Tensor) -> bool:

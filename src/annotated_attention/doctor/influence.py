@@ -13,11 +13,6 @@ _COUNTS = 1e-6  # of the largest reaction; a smaller one is rounding
 def reactions(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> dict[str, Tensor]:
     """Measure how strongly each output token reacts to each input token, by the Jacobian.
 
-    Args:
-        patient: the implementation under examination.
-        inputs: the tensors that it is called with.
-        blocked: (b, n, m), or None.
-
     Returns:
         For ``query``, ``key`` and ``value``, for those that are one tensor once: the largest
         reaction, [sample, query, sample, token]. Zeros where no gradient flows.
@@ -67,11 +62,6 @@ def roles(inputs: Inputs) -> dict[str, Tensor]:
 def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Tensor:
     """Measure how far each output moves when a key and its value are replaced.
 
-    Args:
-        patient: the implementation under examination.
-        inputs: the tensors that it is called with.
-        blocked: (b, n, m), or None.
-
     Returns:
         (b, n, m), by how much, relative to the size of the output.
     """
@@ -94,11 +84,6 @@ def influence(
 ) -> tuple[Tensor, Tensor]:
     """Tell which keys have influence on a query, by their value or their score.
 
-    Args:
-        patient: the implementation under examination.
-        inputs: the tensors that it is called with.
-        blocked: (b, n, m), or None.
-
     Returns:
         (b, n, m) twice: those that have, more than rounding; and those that have none at all.
     """
@@ -111,13 +96,16 @@ def influence(
     return seen, (strength == 0) & (moved == 0)
 
 
-def _replaced(inputs: Inputs, other: Inputs, j: int) -> Inputs:
-    def replace(x: Tensor, y: Tensor) -> Tensor:
-        return torch.cat([x[:, :j], 3 * y[:, j : j + 1], x[:, j + 1 :]], 1)
+def exchanged(x: Tensor, place: int, tokens: Tensor) -> Tensor:
+    """Put other tokens, (b, 1, e), in one place of a sequence."""
+    return torch.cat([x[:, :place], tokens, x[:, place + 1 :]], 1)
 
+
+def _replaced(inputs: Inputs, other: Inputs, j: int) -> Inputs:
+    key = exchanged(inputs.key, j, 3 * other.key[:, j : j + 1])
     if inputs.query is inputs.key:
-        return Inputs(*(replace(inputs.query, other.query),) * 3)
-    return Inputs(inputs.query, replace(inputs.key, other.key), replace(inputs.value, other.value))
+        return Inputs(key, key, key)
+    return Inputs(inputs.query, key, exchanged(inputs.value, j, 3 * other.value[:, j : j + 1]))
 
 
 def counts(reaction: Tensor) -> Tensor:

@@ -14,37 +14,24 @@ from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.sight import Look, look
 from annotated_attention.doctor.situations import Situation
 
-# The steps whose line is meant by a code, the likeliest first; "*" ends a beginning.
+# The steps whose line is meant by codes that begin so, the likeliest first.
 _ROLES = {
-    "scale-": ("scale", "product"),
-    "no-scale": ("scale", "product"),
-    "softmax-over-": ("softmax",),
-    "weights-do-not-sum-to-one": ("late mask", "softmax"),
-    "keys-appended": ("softmax",),
-    "table-mixed": ("table",),
-    "heads-mixed": ("heads mixed",),
-    "computed-in-low-precision": ("softmax",),
-    "dropout-": ("dropout", "softmax"),
-    "weights-after-dropout": ("dropout",),
-    "mask-after-softmax": ("late mask", "softmax"),
-    "mask-multiplied": ("weak mask", "mask", "softmax"),
-    "mask-": ("mask", "weak mask", "late mask", "softmax"),
-    "padding-mask-": ("mask", "softmax"),
-    "causal-": ("mask", "softmax"),
-    "future-leaks": ("mask", "softmax"),
-    "finite-fill": ("mask", "weak mask", "softmax"),
-    "half-differs": ("mask", "weak mask", "softmax"),
-    "nan-": ("mask", "softmax"),
-    "output-not-finite": ("mask", "softmax"),
-    "merge-without-transpose": ("merge", "mix"),
-    "heads-of-other-samples": ("merge", "mix"),
-    "split-": ("split",),
-    "batch-mixed-into-sequence": ("split",),
-    "interleaved-per-head": ("split",),
-    "chunks-in-the-wrong-order": ("chunk", "split"),
-    "keys-and-values-swapped": ("chunk", "mix"),
-    "shared-heads": ("split",),
-    "groups-tiled": ("repeat", "split"),
+    ("scale", "product"): ("scale-", "no-scale"),
+    ("softmax",): ("softmax-over-", "keys-appended", "computed-in-low-precision"),
+    ("late mask", "softmax"): ("weights-do-not-sum-to-one", "mask-after-softmax"),
+    ("table",): ("table-mixed",),
+    ("heads mixed",): ("heads-mixed",),
+    ("dropout", "softmax"): ("dropout-",),
+    ("dropout",): ("weights-after-dropout",),
+    ("weak mask", "mask", "softmax"): ("mask-multiplied",),
+    ("mask", "weak mask", "late mask", "softmax"): ("mask-",),  # all others
+    ("mask", "softmax"): ("padding-mask-", "causal-", "future-leaks", "nan-", "output-not-finite"),
+    ("mask", "weak mask", "softmax"): ("finite-fill", "half-differs"),
+    ("merge", "mix"): ("merge-without-transpose", "heads-of-other-samples"),
+    ("split",): ("split-", "batch-mixed-into-sequence", "interleaved-per-head", "shared-heads"),
+    ("chunk", "split"): ("chunks-in-the-wrong-order",),
+    ("chunk", "mix"): ("keys-and-values-swapped",),
+    ("repeat", "split"): ("groups-tiled",),
 }
 _TRIANGLES = ("causal-", "future-leaks")
 _WINDOW = r"window|^ws$"
@@ -124,23 +111,13 @@ class Inside:
 
     def masked(self) -> Iterator[Look]:
         """Watch the calls with masks."""
-        if self.patient.kind == "causal" or self.patient.masks == "none":
-            cases: list[Situation] = []
-        else:
-            cases = [*situations.masked(self.patient)]
-            cases += situations.masked(self.patient, square=True)
-        for case in cases:
+        for case in situations.with_masks(self.patient):
             if (seen := self.watch(case)) is not None:
                 yield seen
 
 
 def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
-    """Name the mistakes that show inside.
-
-    Args:
-        inside: what can be seen.
-        complaints: what was found wrong from outside.
-    """
+    """Name the mistakes that show inside, given what was found wrong from outside."""
     patient, first = inside.patient, inside.first
     if first is None:
         return []
@@ -159,12 +136,7 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
 
 
 def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
-    """Take back what is by design.
-
-    Args:
-        inside: what can be seen; nothing wrong showed there.
-        complaints: what was found from outside.
-    """
+    """Take back what is by design, where nothing wrong shows inside."""
     first, patient = inside.first, inside.patient
     if first is None:
         return [*complaints]
@@ -210,7 +182,7 @@ def located(inside: Inside, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _where(inside: Inside, finding: Finding) -> Where | None:
-    roles = next((x for begin, x in _ROLES.items() if finding.code.startswith(begin)), ())
+    roles = next((x for x, codes in _ROLES.items() if finding.code.startswith(codes)), ())
     if inside.first is None:
         return None
     if finding.code == "input-changed-in-place":

@@ -54,8 +54,7 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
     """Blocked keys have no influence, and allowed keys have some."""
     _needs_masks(patient)
     failures: list[tuple[str, str]] = []
-    cases = [*situations.masked(patient), *situations.masked(patient, square=True)]
-    extra = situations.future(patient)
+    cases, extra = [*situations.with_masks(patient)], situations.future(patient)
     for case in cases + ([extra] if extra else []):
         try:
             finding = _leak(patient, case)
@@ -100,11 +99,7 @@ def _leak(patient: Patient, case: Situation) -> Finding | None:
 
 
 def _named_leak(
-    patient: Patient,
-    case: Situation,
-    seen: Tensor,
-    judged: Tensor,
-    evidence: str,
+    patient: Patient, case: Situation, seen: Tensor, judged: Tensor, evidence: str
 ) -> Finding:
     """Say what kind of leak it is."""
     assert case.blocked is not None
@@ -177,14 +172,14 @@ def future(patient: Patient) -> Iterator[Finding]:
     if behind.diagonal().any() and not leaks[1:].any():
         leaks[0] = False  # with nothing left to see, it sees everything alike
     if leaks.any():
+        i, j = leaks.nonzero()[0].tolist()
         off = torch.equal(leaks, ahead & ~ahead.roll(1, 1).triu(2))
         yield Finding(
             "causal-off-by-one" if off else "future-leaks",
             WRONG,
             "each token sees the one after it" if off else "tokens see some of their future",
             f"{int(leaks.sum())} of {int(ahead.sum())} pairs with a later token react, the first "
-            f"is output {int(leaks.any(1).int().argmax())} to input "
-            f"{int(leaks[int(leaks.any(1).int().argmax())].int().argmax())}, counted from 0",
+            f"is output {i} to input {j}, counted from 0",
             "" if off else "no causal mask, or heads merged by a straight reshape",
             ""
             if off
@@ -216,13 +211,10 @@ def padding(patient: Patient) -> Iterator[Finding]:
     blocked = torch.zeros(patient.b, x.query.size(1), x.key.size(1), dtype=torch.bool)
     blocked[..., k:] = True
     refuse_positions(patient)
-    if patient.kind != "self":
-        short = Inputs(x.query, x.key[:, :k], x.value[:, :k])
-        found, expected = patient.ask(x, blocked), patient.ask(short)
-    else:
-        found = patient.ask(x, blocked)[:, :k]
-        expected = patient.ask(x.cut(0, k))
-    gap = patient.gap(found, expected)
+    within = patient.kind == "self"
+    short = x.cut(0, k) if within else Inputs(x.query, x.key[:, :k], x.value[:, :k])
+    found, expected = patient.ask(x, blocked), patient.ask(short)
+    gap = patient.gap(found[:, : expected.size(1)], expected)
     if gap > patient.tolerance:
         yield Finding(
             "padding-matters",
@@ -285,12 +277,10 @@ def _empty_rows(patient: Patient, case: Situation, rows: Tensor) -> Iterator[Fin
             f"{int(bad.sum())} of {int(rows.sum())} such rows, with {case.name}",
         )
     else:
-        other = patient.draw(16, *_sizes(case.inputs))
+        other = patient.draw(16, *blocked.shape)
         changed = Inputs(case.inputs.query, other.key, other.value)
         if patient.kind == "self":
-            keep = rows.unsqueeze(-1)
-            mixed = torch.where(keep, case.inputs.query, other.query)
-            changed = Inputs(mixed, mixed, mixed)
+            changed = case.inputs.map(lambda x: torch.where(rows[..., None], x, other.query))
         gap = patient.gap(patient.ask(changed, blocked)[rows], output[rows])
         if gap > patient.tolerance:
             yield Finding(
@@ -300,7 +290,3 @@ def _empty_rows(patient: Patient, case: Situation, rows: Tensor) -> Iterator[Fin
                 f"its result moves by {gap:.0%} with the blocked keys and values",
                 "blocked scores are filled with a finite number, all with the same",
             )
-
-
-def _sizes(inputs: Inputs) -> tuple[int, int, int]:
-    return inputs.query.size(0), inputs.query.size(1), inputs.key.size(1)

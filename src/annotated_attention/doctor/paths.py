@@ -44,7 +44,7 @@ def back(
     start: Step,
     found: Callable[[Step], bool],
     stops: Container[str] = (),
-    not_past: Container[int] = (),
+    not_past: Container[Step] = (),
 ) -> list[Step]:
     """Go back to the nearest step that fits.
 
@@ -52,44 +52,40 @@ def back(
         start: where to begin; it may fit itself.
         found: tells whether a step fits.
         stops: names of steps that are not gone through.
-        not_past: the ``id`` of further steps that are not gone through.
+        not_past: further steps that are not gone through.
 
     Returns:
         The way from the step that fits to ``start``, both included; empty if none fits.
     """
-    behind: dict[int, Step | None] = {id(start): None}
+    behind: dict[Step, Step | None] = {start: None}
     waiting = deque([start])
     while waiting:
         step = waiting.popleft()
         if found(step):
-            way: list[Step] = []
-            here: Step | None = step
-            while here is not None:
+            way = [step]
+            while (here := behind[way[-1]]) is not None:
                 way.append(here)
-                here = behind[id(here)]
             return way
-        if step.name in stops or id(step) in not_past:
+        if step.name in stops or step in not_past:
             continue
         for parent in step.parents:
-            if parent.from_tokens and id(parent) not in behind:
-                behind[id(parent)] = step
+            if parent.from_tokens and parent not in behind:
+                behind[parent] = step
                 waiting.append(parent)
     return []
 
 
 def before(start: Step, without: Step | None = None) -> list[Step]:
     """Give all steps from a projection, which is the last of its branch, to ``start``."""
-    found = {id(start): start}
-    waiting = deque([start])
-    while waiting:
-        step = waiting.popleft()
+    found, known = [start], {start}
+    for step in found:
         if step.name in LAYERS - _NORMS or is_projection(step):
             continue
         for parent in step.parents:
-            if parent is not without and parent.from_tokens and id(parent) not in found:
-                found[id(parent)] = parent
-                waiting.append(parent)
-    return list(found.values())
+            if parent is not without and parent.from_tokens and parent not in known:
+                known.add(parent)
+                found.append(parent)
+    return found
 
 
 def is_projection(step: Step) -> bool:
@@ -127,20 +123,17 @@ def factors(product: Product, chain: list[Step]) -> tuple[float | None, Step | N
         The factor, or None if it is no number; the last step with a factor; and whether queries or
         keys are normalised.
     """
-    scale: float | None = product.factor
-    found = [(product.factor, product.step)]
-    normalised = False
+    found, known, normalised = [(product.factor, product.step)], True, False
     for side in (product.left, product.right):
         of_side, norm = _of_side(side)
         found, normalised = [*reversed(of_side), *found], normalised or norm
     for old, new in itertools.pairwise(chain):
         factor = constant(old, new) if new.name in _MULTIPLIES else 1.0
         if new.name in _BENDS or (factor is None and not _some_are_zero(old, new)):
-            scale = None
+            known = False
         elif factor is not None:
             found.append((factor, new))
-    if scale is not None:
-        scale = math.prod(factor for factor, _ in found)
+    scale = math.prod(factor for factor, _ in found) if known else None
     return scale, _decisive(found), normalised
 
 
@@ -179,6 +172,4 @@ def _of_side(side: Step) -> tuple[list[tuple[float, Step]], bool]:
 def _has_another_way(side: Step, step: Step) -> bool:
     """Tell whether a projection is reached without going through a step."""
     ends = before(side, without=step)
-    return any(
-        end.name == "input" or end.name in LAYERS - _NORMS or is_projection(end) for end in ends
-    )
+    return any(x.name in {"input"} | (LAYERS - _NORMS) or is_projection(x) for x in ends)

@@ -1,5 +1,6 @@
 """The products of attention, as they are written: matmul, bmm, baddbmm, linear, einsum."""
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -39,10 +40,7 @@ class Product:
     @property
     def width(self) -> int:
         """The number of products in each sum."""
-        width = 1
-        for axis, _ in self.contracted:
-            width *= self.left.value.size(axis)
-        return width
+        return math.prod(self.left.value.size(axis) for axis, _ in self.contracted)
 
 
 def product(step: Step) -> Product | None:
@@ -55,11 +53,9 @@ def product(step: Step) -> Product | None:
         given = given[::-1]
     if name not in _MATMUL | _ADDED | {"rmatmul", "linear"} or len(given) < _OPERANDS:
         return None
-    left, right = given[0], given[1]
-    if not _both(left, right):
+    left, right = given[:_OPERANDS]
+    if left is None or right is None or not (left.from_tokens and right.from_tokens):
         return None
-    assert left is not None
-    assert right is not None
     if min(left.value.dim(), right.value.dim()) < _OPERANDS:
         return None
     factor = float(step.options.get("alpha", 1)) if name in _ADDED else 1.0
@@ -67,17 +63,13 @@ def product(step: Step) -> Product | None:
     return Product(step, left, right, ((-1, over),), own=((-2,), (kept,)), factor=factor)
 
 
-def _both(left: Step | None, right: Step | None) -> bool:
-    return left is not None and right is not None and left.from_tokens and right.from_tokens
-
-
 def _einsum(step: Step) -> Product | None:
     equation = step.arguments[0] if step.arguments else step.options.get("equation")
-    if not isinstance(equation, str) or len(step.given) != _OPERANDS or not _both(*step.given):
+    if not isinstance(equation, str) or not len(step.parents) == len(step.given) == _OPERANDS:
         return None
-    left, right = step.given
-    assert left is not None
-    assert right is not None
+    left, right = step.parents
+    if not (left.from_tokens and right.from_tokens):
+        return None
     inputs, arrow, output = re.sub(r"\s", "", equation).partition("->")
     names = [
         _letters(part, x.value.dim())

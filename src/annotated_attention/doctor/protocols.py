@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.doctor import situations
-from annotated_attention.doctor.influence import influence
+from annotated_attention.doctor.influence import exchanged, influence
 from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import WRONG, Finding
 
@@ -83,31 +83,22 @@ def _turned(patient: Patient, at: Callable[..., Tensor], x: Tensor) -> str:
 
 def _not_relative(evidence: str, still: str, values: bool) -> Finding:
     """Name what makes positions count by more than their differences."""
-    symptom = "the result depends on more than the differences of positions"
+    code = "positions-not-relative"
+    remedy = "Turn both by the same function, with angles laid out as it pairs the features."
+    cause = (
+        "queries and keys are turned in opposite senses or by different angles, or pairs of "
+        "features are turned by the angles of another layout (halves, or neighbours)"
+    )
     if values:
+        code, remedy = "values-rotated", "Rotate queries and keys alone."
         evidence += "; so does the result of a single token, whose only weight is 1"
         cause = "the values are rotated, too, or a position is added to them"
-        return Finding(
-            "values-rotated", WRONG, symptom, evidence, cause, "Rotate queries and keys alone."
-        )
-    if still:
-        return Finding(
-            "rotates-one-side",
-            WRONG,
-            symptom,
-            f"{evidence}; where the {still} stand has no effect",
-            f"the {still} are not rotated",
-            "Rotate queries and keys, each by its own position.",
-        )
-    return Finding(
-        "positions-not-relative",
-        WRONG,
-        symptom,
-        evidence,
-        "queries and keys are turned in opposite senses or by different angles, or pairs of "
-        "features are turned by the angles of another layout (halves, or neighbours)",
-        "Turn both by the same function, with angles laid out as it pairs the features.",
-    )
+    elif still:
+        code, remedy = "rotates-one-side", "Rotate queries and keys, each by its own position."
+        evidence += f"; where the {still} stand has no effect"
+        cause = f"the {still} are not rotated"
+    symptom = "the result depends on more than the differences of positions"
+    return Finding(code, WRONG, symptom, evidence, cause, remedy)
 
 
 def window(patient: Patient) -> Iterator[Finding]:
@@ -147,7 +138,7 @@ def packing(patient: Patient) -> Iterator[Finding]:
     gap = patient.gap(together, alone)
     if gap <= patient.tolerance:
         return
-    other = torch.cat([3 * patient.draw(56).query[:, :1], x[:, 1:]], 1)
+    other = exchanged(x, 0, 3 * patient.draw(56).query[:, :1])
     moved = patient.gap(patient.ask_for(packed, other, lengths)[:, lengths[0] :],
                         together[:, lengths[0] :])  # fmt: skip
     leaks = moved > patient.tolerance

@@ -73,7 +73,7 @@ def record(
     Returns:
         The calls, and the paths of modules that compute a softmax and are given no hidden states.
     """
-    recorder = _Recorder({part: path for path, part in reversed([*model.named_modules()])})
+    recorder = _Recorder({part: path for path, part in model.named_modules()})
     with torch.no_grad(), recorder.watching(), recorder:
         model(*inputs, **options)
     calls = [call for call in recorder.calls.values() if not _around(call, recorder.calls)]
@@ -136,17 +136,13 @@ class _Recorder(TorchFunctionMode):
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Keep track of which modules run, while the block runs."""
-        handles = []
-        for part in self.paths:
-            handles += [
-                part.register_forward_pre_hook(self._begins, with_kwargs=True),
-                part.register_forward_hook(self._ends, always_call=True),
-            ]
-        try:
+        with contextlib.ExitStack() as hooks:
+            for part in self.paths:
+                begin = part.register_forward_pre_hook(self._begins, with_kwargs=True)
+                end = part.register_forward_hook(self._ends, always_call=True)
+                hooks.enter_context(begin)
+                hooks.enter_context(end)
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def _begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._running.append(_Running(module, _named(module, args, kwargs)))
@@ -188,7 +184,7 @@ def _kept(value: Any) -> Any:
 
 
 def tensors(value: Any) -> Iterator[Tensor]:
-    """Give all tensors in a structure."""
+    """Give all tensors in lists, tuples and dictionaries, in order."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, dict):
@@ -218,12 +214,9 @@ def _states(module: nn.Module, arguments: dict[str, Any]) -> tuple[str, ...]:
 def _pairs(arguments: dict[str, Any], states: tuple[str, ...], axis: int) -> list[torch.Size]:
     """Give the shapes that scores may have, (n, m): the keys are hidden states, or in the mask."""
     keys = [arguments[name].size(axis) for name in states]
-    keys += [x.size(-1) for name, x in arguments.items() if "mask" in name and _is_matrix(x)]
+    masks = [x for name, x in arguments.items() if "mask" in name and isinstance(x, Tensor)]
+    keys += [x.size(-1) for x in masks if x.dim() > 1]
     return [torch.Size((keys[0], m)) for m in keys]
-
-
-def _is_matrix(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dim() > 1
 
 
 def _heads(name: str, given: tuple[Any, ...], samples: int) -> int:

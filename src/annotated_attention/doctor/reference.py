@@ -87,8 +87,7 @@ def _difference(patient: Patient, trusted: Patient, state: State) -> Finding | N
     for name, x in _named(trusted.module).items():
         if name in state:
             x.data = state[name].detach().to(x.dtype).clone()
-    cases = list(questions(patient))
-    found = {case.name: _gaps(patient, trusted, case, state) for case in cases}
+    found = {case.name: _gaps(patient, trusted, case, state) for case in questions(patient)}
     asked = {name: gaps for name, gaps in found.items() if gaps}
     if not asked:
         raise NotAsked("there is no situation in which both the reference and this give an output")

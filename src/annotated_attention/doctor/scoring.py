@@ -34,13 +34,7 @@ def seen_inside(
 
 
 def scale(patient: Patient, first: Look, short: Look | None) -> Iterator[Finding]:
-    """Compare the factor on the scores with one over the root of the keys' width.
-
-    Args:
-        patient: the implementation under examination.
-        first: a call.
-        short: another call, of another length.
-    """
+    """Compare the factor on the scores, in calls of two lengths, with 1/√d, d the keys' width."""
     others = first.found if short is None else short.found
     for i, seen in enumerate(first.found):
         other = others[i] if i < len(others) else seen

@@ -112,12 +112,12 @@ def around(first: Product, mix: Step, steps: list[Step]) -> dict[str, Step]:
         "repeat": _last(keys[::-1], _REPEATS),
     }
     roles = {role: step for role, step in found.items() if step is not None}
-    reached = {id(mix)}
+    reached = {mix}
     for step in steps:
-        if any(id(parent) in reached for parent in step.parents):
+        if not reached.isdisjoint(step.parents):
             if step.name in LAYERS or product(step) is not None:
                 break
-            reached.add(id(step))
+            reached.add(step)
             if step.name in REORDERS and step.frames:
                 roles["merge"] = step
     return roles

@@ -10,13 +10,7 @@ from torch import Tensor
 
 from annotated_attention.doctor.fused import NAME as FUSED
 from annotated_attention.doctor.fused import fused
-from annotated_attention.doctor.paths import (
-    LAYERS,
-    REORDERS,
-    back,
-    factors,
-    is_projection,
-)
+from annotated_attention.doctor.paths import LAYERS, REORDERS, back, factors, is_projection
 from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
 from annotated_attention.doctor.places import Frame
 from annotated_attention.doctor.products import Product, product
@@ -48,12 +42,7 @@ class Look:
 
 
 def look(patient: Patient, case: Situation, gradient: bool = False) -> Look:
-    """Watch one call.
-
-    Args:
-        patient: the implementation under examination.
-        case: inputs and mask of the call.
-        gradient: whether to keep the graph, so that results can be differentiated.
+    """Watch one call; with ``gradient``, its results can be differentiated.
 
     Raises:
         Failed: the call failed.
@@ -101,51 +90,21 @@ def attentions(steps: list[Step]) -> Iterator[Seen]:
     for step in steps:
         if step.name == FUSED:
             yield fused(step, steps)
-        elif (event := softmax(step)) is not None:
-            seen = _seen(event, products, steps)
-            if seen is not None:
-                yield seen
+        elif (event := softmax(step)) and (seen := _seen(event, products, steps)):
+            yield seen
 
 
 def _seen(event: Softmax, products: list[Product], steps: list[Step]) -> Seen | None:
     """Put together what leads to a softmax and away from it; None if it is no attention."""
-    by_step = {id(found.step): found for found in products}
-    chain = _through(event.source, lambda step: id(step) in by_step)
+    by_step = {found.step: found for found in products}
+    chain = _through(event.source, by_step.__contains__)
     if not chain:
         return None
-    first = by_step[id(chain[0])]
-    for mix in products:
-        for operand, other in ((mix.left, mix.right), (mix.right, mix.left)):
-            away = _through(operand, lambda step: step is event.after, by_step)
-            if away and mix is not first:
-                left = operand is mix.left
-                summed = tuple(pair[0 if left else 1] for pair in mix.contracted)
-                return _joined(event, first, chain, away, mix, other, summed, steps)
-    return None
-
-
-def _through(
-    start: Step, found: Callable[[Step], bool], not_past: Container[int] = ()
-) -> list[Step]:
-    """Go back to a step; through layers only where they mix heads, and leave as many numbers."""
-    way = back(start, found, LAYERS, not_past)
-    if not way:
-        way = back(start, found, not_past=not_past)
-        if any(step.value.numel() != start.value.numel() for step in way):
-            return []
-    return way
-
-
-def _joined(
-    event: Softmax,
-    first: Product,
-    chain: list[Step],
-    away: list[Step],
-    mix: Product,
-    values: Step,
-    summed: tuple[int, ...],
-    steps: list[Step],
-) -> Seen:
+    first = by_step[chain[0]]
+    found = _mixed(event, [x for x in products if x is not first], by_step)
+    if found is None:
+        return None
+    mix, side, away = found
     scale, scaled, normalised = factors(first, chain)
     roles = {"product": first.step, "softmax": event.step, "mix": mix.step}
     roles |= {} if scaled is None else {"scale": scaled}
@@ -156,32 +115,54 @@ def _joined(
     for step in away[1:]:
         if step.name in LAYERS or is_projection(step):
             roles["heads mixed"] = step
-    mask = event.scores <= LOW
     dropped = roles.get("dropout")
     second = "query" not in first.left.roots and "query" in first.right.roots
-    is_left = mix.right is values
-    rows = (first.own[second], (mix.rows if is_left else mix.columns))
+    query, key = (first.right, first.left) if second else (first.left, first.right)
     return Seen(
-        query=(first.right if second else first.left).value,
-        key=(first.left if second else first.right).value,
-        value=values.value,
+        query=query.value,
+        key=key.value,
+        value=(mix.right, mix.left)[side].value,
         scores=event.scores,
         weights=event.weights,
         mixed=away[-1].value,
-        mask=mask,
+        mask=event.scores <= LOW,
         scale=scale,
         width=first.width,
         axis=event.axis,
-        summed=summed,
+        summed=tuple(pair[side] for pair in mix.contracted),
         keys=_keys(first, chain),
         dtype=event.step.value.dtype,
         dropout=float(dropped.option("p", 1, 0.5)) if dropped is not None else 0.0,
         normalised=normalised,
         products=(first, mix),
-        operand=(first.right if second else first.left).tensor,
-        rows=(_only(rows[0]), _only(rows[1])),
+        operand=query.tensor,
+        rows=(_only(first.own[second]), _only((mix.rows, mix.columns)[side])),
         steps=roles,
     )
+
+
+def _mixed(
+    event: Softmax, products: list[Product], not_past: Container[Step]
+) -> tuple[Product, int, list[Step]] | None:
+    """Find the product that mixes values, which of its operands are weights, and the way there."""
+    for mix in products:
+        for side, operand in enumerate((mix.left, mix.right)):
+            away = _through(operand, lambda step: step is event.after, not_past)
+            if away:
+                return mix, side, away
+    return None
+
+
+def _through(
+    start: Step, found: Callable[[Step], bool], not_past: Container[Step] = ()
+) -> list[Step]:
+    """Go back to a step; through layers only where they mix heads, and leave as many numbers."""
+    way = back(start, found, LAYERS, not_past)
+    if not way:
+        way = back(start, found, not_past=not_past)
+        if any(step.value.numel() != start.value.numel() for step in way):
+            return []
+    return way
 
 
 def _leads(after: Step, step: Step) -> bool:

@@ -1,6 +1,7 @@
 """The inputs and masks of the tests, with sizes at which mistakes become visible."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -53,11 +54,16 @@ def masked(patient: Patient, square: bool = False) -> Iterator[Situation]:
     b, n, m = patient.b, patient.n, patient.m if patient.kind != "self" else patient.n
     if square:
         b = n = m = min(3, patient.max_length)
-    for name, makes in _MAKERS.items():
+    for name, (words, makes) in _MASKS.items():
         if patient.masks in ("any", name):
-            blocked = makes(b, n, m)
-            words = f"a mask {_WORDS[name]}{', as many samples as tokens' if square else ''}"
-            yield Situation(words, patient.draw(2, b, n, m), blocked, name)
+            title = f"a mask {words}{', as many samples as tokens' if square else ''}"
+            yield Situation(title, patient.draw(2, b, n, m), makes(b, n, m), name)
+
+
+def with_masks(patient: Patient) -> Iterator[Situation]:
+    """Make all these cases, and those with as many samples as tokens."""
+    yield from masked(patient)
+    yield from masked(patient, square=True)
 
 
 def judged(patient: Patient, case: Situation) -> Tensor:
@@ -112,25 +118,13 @@ def _random(shape: tuple[int, ...], seed: int) -> Tensor:
     m = shape[-1]
     score = torch.rand(shape, generator=torch.Generator().manual_seed(seed))
     rank = score.argsort(-1).argsort(-1)
-    keep = 1 + torch.arange(shape[:-1].numel()).view(shape[:-1]) % max(1, m - 1)  # type: ignore[attr-defined]
+    keep = 1 + torch.arange(math.prod(shape[:-1])).view(shape[:-1]) % max(1, m - 1)
     return rank >= keep.unsqueeze(-1)
 
 
-def _any(b: int, n: int, m: int) -> Tensor:
-    return _random(torch.Size((b, n, m)), 5)
-
-
-def _shared(b: int, n: int, m: int) -> Tensor:
-    return _random(torch.Size((n, m)), 6).expand(b, n, m)
-
-
-def _padding(b: int, n: int, m: int) -> Tensor:
-    return _random(torch.Size((b, m)), 8)[:, None].expand(b, n, m)
-
-
-_MAKERS = {"any": _any, "shared": _shared, "padding": _padding}
-_WORDS = {
-    "any": "for each sample and query",
-    "shared": "for each query",
-    "padding": "for each sample",
+# What a mask differs between, in words, and how it is made.
+_MASKS: dict[str, tuple[str, Callable[[int, int, int], Tensor]]] = {
+    "any": ("for each sample and query", lambda b, n, m: _random((b, n, m), 5)),
+    "shared": ("for each query", lambda b, n, m: _random((n, m), 6).expand(b, n, m)),
+    "padding": ("for each sample", lambda b, n, m: _random((b, 1, m), 8).expand(b, n, m)),
 }

@@ -8,7 +8,6 @@ copied at once, since some are changed later.
 import functools
 import sys
 import types
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from annotated_attention.doctor.places import Frame, Where, stack, where
+from annotated_attention.doctor.recording import tensors
 
 # They take a shape, a dtype or a device from a tensor, and none of its numbers.
 _NO_NUMBERS = {
@@ -133,7 +133,7 @@ class Trace(TorchFunctionMode):
             return None
         taken = args[:1] if name in _FIRST_ALONE else args
         options = [x for key, x in kwargs.items() if key != "out"]
-        given = tuple(self._behind(x) for x in _tensors([*taken, *options]))
+        given = tuple(self._behind(x) for x in tensors([*taken, *options]))
         return given if any(given) else None
 
     def _behind(self, x: Tensor) -> Step | None:
@@ -150,7 +150,7 @@ class Trace(TorchFunctionMode):
         name = _named(func)
         writes = name == "setitem" or (name[:1] == "i" and name[1:] in _OPERATORS)
         writes = writes or "out" in kwargs or (func.__name__[-1:] == "_" != func.__name__[-2:-1])
-        results = [args[0]] if name == "setitem" else list(_tensors([result]))
+        results = [args[0]] if name == "setitem" else list(tensors(result))
         roots = frozenset().union(*(step.roots for step in given if step is not None))
         frames = stack(self._until)
         for x in results:
@@ -190,17 +190,6 @@ def _named(func: Any) -> str:
     if name in ("__get__", "__set__"):
         name = str(getattr(func.__self__, "__name__", ""))
     return name.strip("_")
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    """Find tensors in lists, tuples and dictionaries, in order."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
-        elif isinstance(value, dict):
-            yield from _tensors(value.values())
 
 
 def _bare(x: Tensor) -> Tensor:
