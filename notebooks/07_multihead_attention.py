@@ -133,9 +133,9 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 # below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended.
 # **Hook**: a function that PyTorch calls after a module has run.
 #
-# Where a size depends on the settings, the notes write dots: in `(b, ..., m, d)` for the heads, in
-# `(b, ..., d)` for the heads and the keys, and in `(..., e)` for tokens and samples, in the order
-# in which they came.
+# Dots stand for sizes that vary. In `(b, ..., m, d)` they are the heads: h here, and a subclass may
+# have fewer heads of keys (`num_kv_heads`). In `(b, ..., d)` they are heads and keys, in `(..., e)`
+# tokens and samples in the order of the input.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -889,8 +889,8 @@ table(
 )
 
 # %% [markdown]
-# A mask of a wrong shape goes unnoticed without weights, because PyTorch's class does not look at
-# it. The last masks differ in kind or in dtype:
+# With `is_causal=True` and without weights, a mask of a wrong shape goes unnoticed, because
+# PyTorch's class does not look at it. The last masks differ in kind or in dtype:
 
 # %%
 kinds = given(*CROSS, PADDING, attn_mask=OTHER)
@@ -1166,8 +1166,9 @@ exercises.multihead_attention.check_take_over(take_over)
 # > ```
 # >
 # > The class projects, splits, attends, merges and projects. A `state_dict` holds parameters and no
-# > settings, so after every swap compare one output, and `dropout`. Weights cost memory and time,
-# > so ask for them only to look at them; in training you get what dropout has left of them.
+# > settings, so after every swap compare the outputs for a batch of several sequences in
+# > evaluation, and `dropout`. Weights cost memory and time, so ask for them only to look at them;
+# > in training you get what dropout has left of them.
 #
 # Attention alone is not yet a model. [The next chapter](08_transformer_layers.ipynb) wraps it in
 # layers, with norms, residual connections, and a small network for each token.

@@ -182,8 +182,7 @@ print("agrees with the final class; a fully masked query:", empty)
 # ## What does it cost?
 #
 # With n = m the four projections take $8bne^2$ operations, two for each multiply-add, and scores and
-# mixing take $4bn^2e$. So the cost grows with the square of the length, and at short lengths the
-# projections are the larger part. The two break even at n = 2e. [Counting](12_counting.ipynb) derives the
+# mixing take $4bn^2e$. So the projections grow in proportion to the length, the scores with its square. At short lengths the projections are the larger part; the two break even at n = 2e. [Counting](12_counting.ipynb) derives the
 # formulas.
 #
 # Now go from 4 heads to 16, at the same width. Are there more operations, fewer, or as many as before?
@@ -238,9 +237,9 @@ print(f"an even share: {1 / 1000}")
 # ## What is a KV cache?
 #
 # A decoder writes one word at a time and never changes the earlier ones. With a causal mask, an earlier
-# word cannot see a later one, so its output row stays the same in every layer. Then its keys and
-# values stay the same, too, and the decoder keeps them in a cache. Each step computes one query, one key
-# and one value, and attends to all that is in the cache.
+# word cannot see a later one, so in each layer its output does not change when a word is added. That
+# output is the next layer's input, so its keys and values there stay the same, too. The decoder keeps
+# them in a cache: each step computes one query, one key and one value, and attends to all that are kept.
 
 
 # %%

@@ -79,10 +79,10 @@ def scaled_dot_product_attention(
         blocked, bias = merge_masks(future, blocked, bias)
     # The products below are faster on tensors that are contiguous in memory.
     query, key, value = _contiguous_for_speed(query, key, value)
-    # Lines one and two also have a quick form, with the same result. Without gradients it writes
-    # the weights over the scores, so it is left out while PyTorch records the call (to compile or
-    # trace it): what is recorded may run with gradients later. It cannot take a score from the
-    # caller either. Where the quick form is left out or cannot run, ``weights`` is None.
+    # A quick form of lines one and two returns the same weights, or None where it cannot be used;
+    # then the lines below do it step by step. It is not used with a score from the caller, nor
+    # while PyTorch records the call (to compile or trace it): without gradients it overwrites the
+    # scores, and a recorded call may run with gradients later.
     recorded = torch.compiler.is_compiling() or is_tracing()
     quick = score is None and not recorded
     weights = _weights_for_speed(query, key, scale, blocked, bias) if quick else None

@@ -343,8 +343,8 @@ class MultiheadAttention(nn.Module):
     ) -> tuple[Tensor | None, Tensor | None, bool]:
         """Merge the masks by broadcasting; none of them hides a key that will be appended."""
         masks = [attention_to_heads(attn_mask, self.num_heads), padding_to_heads(key_padding_mask)]
-        # Causal alone stays a flag, which the fused kernel takes without any mask in memory. With
-        # appended keys it becomes a mask, because the kernel would hide some of them.
+        # Without appended keys, ``is_causal`` stays a flag, and the fused kernel needs no mask in
+        # memory. With them it becomes a mask, because the kernel would hide some of them.
         appended = (self.bias_k is not None) + self.add_zero_attn
         if appended:
             masks += [block_future(q.size(2), k.size(2), q.device)] if is_causal else []
