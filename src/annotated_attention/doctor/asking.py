@@ -16,14 +16,17 @@ from annotated_attention.doctor.preparation import prepare
 from annotated_attention.doctor.report import UNASKED, Finding, Report
 
 
-def examined(options: argparse.Namespace) -> Report:
-    """Load, build, adapt and examine; what fails on the way is a finding."""
-    path, _, name = options.target.rpartition(":")
+def examined(options: argparse.Namespace) -> Report | ModelReport:
+    """Examine one attention, or every one in a model; what fails on the way is a finding."""
+    path, _, name = (options.model or options.target).rpartition(":")
     notes: list[str] = []
     try:
         with contained(options.timeout):
+            target = load(path, name)
+            if options.model:
+                return _examined_model(target(), name)
             report = examine(
-                prepare(load(path, name), options, notes),
+                prepare(target, options, notes),
                 embed_dim=options.embed_dim,
                 num_heads=options.num_heads,
                 kind=options.kind,
@@ -36,18 +39,6 @@ def examined(options: argparse.Namespace) -> Report:
         raise
     except BaseException as error:  # whatever the code of others raises
         return _failed(name, error, notes)
-
-
-def examined_model(options: argparse.Namespace) -> Report | ModelReport:
-    """Have a model and its inputs made, and examine every attention in it."""
-    path, _, name = options.model.rpartition(":")
-    try:
-        with contained(options.timeout):
-            return _examined_model(load(path, name)(), name)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        return _failed(name, error, [])
 
 
 def _examined_model(made: Any, name: str) -> ModelReport:
