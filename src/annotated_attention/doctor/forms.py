@@ -171,7 +171,7 @@ def answers(attend: Any, options: argparse.Namespace) -> bool:
     patient = patient_of(attend, _kind(options), options)
     with patient.admitted(as_it_is=True):
         try:
-            for case in (situations.free(patient), *situations.masked(patient)):
+            for case in situations.cases(patient):
                 patient.ask(case.inputs, case.blocked)
         except Failed:
             return False

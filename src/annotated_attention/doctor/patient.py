@@ -131,6 +131,16 @@ class Patient:
             remedy = remedy if away.type == "meta" else f"Move it: `.to({str(here)!r})`."
             raise Failed(text, RuntimeError(text), remedy)
 
+    def needed_module(self) -> nn.Module:
+        """Give its module, for a test that needs one.
+
+        Raises:
+            NotAsked: it has none.
+        """
+        if self.module is None:
+            raise NotAsked("no module is given")
+        return self.module
+
     @property
     def tolerance(self) -> float:
         """How far apart two results may be that should be the same."""
