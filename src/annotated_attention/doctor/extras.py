@@ -61,16 +61,15 @@ def _placed(make: Callable[[Tensor], Any], form: str, width: int) -> Callable[..
             angle = torch.cat([angle, angle], -1)
         if "dd" in form.split():
             angle = angle.repeat_interleave(2, -1)
-        axes = [axis for axis in form.split() if axis in ("b", "1")]
-        for _ in axes:
-            angle = angle[None]
-        if "b" in axes:
-            angle = angle.expand(x.size(0), *angle.shape[1:])
+        for axis in form.split():
+            if axis in ("b", "1"):
+                angle = angle.expand(x.size(0) if axis == "b" else 1, *angle.shape)
         return make(angle).to(x.dtype)
 
     return made
 
 
+_COMBINATIONS = 300  # that are tried
 _FORMS = ("b n d", "n d", "n d/2", "1 n d", "1 1 n d", "1 1 n d/2", "n dd", "1 n d/2", "b n dd")
 
 
@@ -189,21 +188,16 @@ def candidates(
     for rows, columns in _SIDES:
         if {rows, columns} <= {*map(plain_name, names)} and plain in (rows, columns):
             return [1] if plain == columns else _number(lambda x, y: x.size(1), "n")
-    hint = parameter.annotation
-    text = hint if isinstance(hint, str) else str(hint)
-    if (
-        hint is bool
-        or text == "bool"
-        or plain.startswith(("is_", "use_", "output_", "return_", "need_"))
-    ):
+    hint, flags = parameter.annotation, ("is_", "use_", "output_", "return_", "need_")
+    text = str(hint)
+    if hint is bool or text == "bool" or plain.startswith(flags):
         return [False]
     if make := known(plain):
         return make(options)
     if re.fullmatch(_MATRICES, plain):
         return _drawn(plain, options.embed_dim)
-    role = role_of(name)
-    if role and role != "config" and usual(role, options) is not None:
-        return [usual(role, options)]
+    if (value := usual(role_of(name), options)) is not None:
+        return [value]
     if type(None) in typing.get_args(hint) or "None" in text or "Optional" in text:
         return [None]
     return []
@@ -264,12 +258,12 @@ _KNOWN: _Makers = {
         None, *_zeros(o.num_heads, "1 h n m", "bh 1 m", "h n m", "n m", "b h n m")
     ],
     r"residual|res": lambda o: _zeros(1, "b n e"),
-    r"height|hh|num_rows|x_size_h": lambda o: _number(lambda x, y: x.size(1), "n"),
     r"ww|num_cols|x_size_w": lambda o: [1],
     r"h_w|hw|shape|hw_shape|x_size|input_resolution|patch_resolution|spatial_shape": lambda o: [
         Made(lambda x, y, at: (x.size(1), 1), "(n, 1)")
     ],
-    r"n|t|l|n_tokens|(tgt|q|query|seq|src)_?(len|length)|seq_?len|length|max_seqlen.*|num_tokens":
+    r"n|t|l|n_tokens|(tgt|q|query|seq|src)_?(len|length)|seq_?len|length|max_seqlen.*|num_tokens|"
+    r"height|hh|num_rows|x_size_h":
         lambda o: _number(lambda x, y: x.size(1), "n"),
     r"(m|s|k|kv|key)_?(len|length)": lambda o: _number(lambda x, y: y.size(1), "m"),
     r"(valid|key|src|seq|kv)_?(lens|lengths|len)|lengths": lambda o: [None],
@@ -283,17 +277,12 @@ _KNOWN: _Makers = {
 }  # fmt: skip
 
 
-def combinations(found: dict[str, list[Any]], limit: int = 300) -> Iterator[dict[str, Any]]:
+def combinations(found: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
     """Give every choice of one candidate for each argument; cosines and sines go together."""
     together = [name for name in found if plain_name(name) in ("cos", "sin")]
-    others = [name for name in found if name not in together]
-    groups: list[list[dict[str, Any]]] = [[{name: x} for x in found[name]] for name in others]
-    if together:
-        groups.append(
-            [
-                dict(zip(together, x, strict=True))
-                for x in zip(*(found[y] for y in together), strict=True)
-            ]
-        )
-    for choice in itertools.islice(itertools.product(*groups), limit):
-        yield {name: x for part in choice for name, x in part.items()}
+    names = [[name] for name in found if name not in together]
+    names += [together] if together else []
+    choices = (zip(*(found[name] for name in group), strict=True) for group in names)
+    for choice in itertools.islice(itertools.product(*choices), _COMBINATIONS):
+        flat = itertools.chain.from_iterable(choice)
+        yield dict(zip(itertools.chain.from_iterable(names), flat, strict=True))

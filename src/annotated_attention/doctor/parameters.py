@@ -79,10 +79,8 @@ def find(module: nn.Module, embed_dim: int, num_heads: int) -> Iterator[Projecti
     roles: dict[str, list[_Found]] = {}
     for found in _matrices(module):
         roles.setdefault(_role(found.name), []).append(found)
-    if not roles:
-        return
-    flips = [False, True] if _unclear(roles) else [False]
-    for flip in flips:
+    unclear = any(found.linear is None for group in roles.values() for found in group)
+    for flip in (False, True) if unclear else (False,):
         yield from _packed(roles, embed_dim, num_heads, flip)
         yield from _separate(roles, embed_dim, num_heads, flip)
 
@@ -97,17 +95,15 @@ def unused_rows(module: nn.Module) -> dict[str, list[int]]:
         By the name of the parameter: the rows, columns or heads, counted from 0.
     """
     found: dict[str, list[int]] = {}
-    named = {**dict(module.named_parameters()), **unregistered(module)}
-    for name in [
-        x.name for x in _matrices(module) if _role(x.name) in ("q", "k", "v", "qkv", "kv")
-    ]:
-        grad = named[name].grad
-        if grad is None or not grad.any():
+    named = dict(module.named_parameters()) | unregistered(module)
+    for x in _matrices(module):
+        grad = named[x.name].grad
+        if grad is None or not grad.any() or _role(x.name) in ("", "o"):
             continue
         for axis in range(grad.dim()):
             dead = (grad.movedim(axis, 0).flatten(1) == 0).all(1)
             if dead.any():
-                found[name] = dead.nonzero().flatten().tolist()
+                found[x.name] = dead.nonzero().flatten().tolist()
     return found
 
 
@@ -141,10 +137,6 @@ def output_projection(module: nn.Module, embed_dim: int) -> tuple[Tensor, int] |
         if fits and _role(x.name) == "o":
             return named[x.name], axis
     return None
-
-
-def _unclear(roles: dict[str, list[_Found]]) -> bool:
-    return any(found.linear is None for group in roles.values() for found in group)
 
 
 def _matrices(module: nn.Module) -> Iterator[_Found]:
