@@ -255,7 +255,7 @@ def _filled(kind: Any, given: dict[str, Any], options: argparse.Namespace) -> An
         if value is None and required:
             value = _value(kind, field.name, named_parameters(kind)[field.name], given, options)
         if value is inspect.Parameter.empty:  # something of its type
-            kind_name = getattr(field.type, "__name__", field.type)
+            kind_name: Any = getattr(field.type, "__name__", field.type)
             value = {"str": "", "int": 1, "float": 1.0}.get(kind_name)
         if value is not None or required:
             values[field.name] = value

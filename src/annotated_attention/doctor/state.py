@@ -33,7 +33,6 @@ class State:
         self.module = module
         self._copies: dict[int, tuple[Tensor, int, Tensor]] = {}
         self._before: list[tuple[Any, Any]] = []
-        self.changed: set[str] = set()
 
     def note(self) -> None:
         """Note how everything is."""
@@ -81,11 +80,9 @@ class State:
 
     def _put_back(self, holder: dict[Any, Any], items: dict[Any, Any]) -> None:
         for name in [x for x in holder if x not in items and x not in _OF_TORCH]:
-            self.changed.add(str(name))
             del holder[name]
         for name, value in items.items():
             if holder.get(name, _NO_HOLDERS) is not value:
-                self.changed.add(str(name))
                 holder[name] = value
 
 
