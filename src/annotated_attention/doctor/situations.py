@@ -101,13 +101,9 @@ def fully_masked_rows(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
     """Make cases with some fully masked rows, which are returned as well, (b, n)."""
     for situation in masked(patient):
         assert situation.blocked is not None
+        _, samples, queries, _ = _MASKS[situation.varies]
         blocked = situation.blocked.clone()
-        if situation.varies == "shared":
-            blocked[:, 0] = True
-        elif situation.varies == "padding":
-            blocked[0] = True
-        else:
-            blocked[0, 0] = True
+        blocked[: 1 if samples else None, : 1 if queries else None] = True
         yield replace(situation, blocked=blocked), blocked.all(-1)
 
 
