@@ -85,8 +85,7 @@ def _moved(patient: Patient, module: nn.Module, d: int) -> dict[str, Tensor]:
             part = slice(head * d, head * d + d)
             if last is not None and weight is not None:
                 kept = torch.zeros_like(weight)
-                where = (slice(None), part) if last[1] == 1 else (part, slice(None))
-                kept[where] = weight[where]
+                kept.narrow(last[1], head * d, d).copy_(weight.narrow(last[1], head * d, d))
                 last[0].data = kept
             output = patient.ask(inputs, gradient=True)
             if not output.requires_grad:
