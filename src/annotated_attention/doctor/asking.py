@@ -67,18 +67,13 @@ def _reference(options: argparse.Namespace) -> Any:
 
 def _failed(name: str, error: BaseException, notes: list[str]) -> Report:
     """Report that something failed before it could be examined."""
+    step, text = "call", describe(error)
     remedy = "Give the kind that fits, or write an adapter and call `examine` from Python."
-    reason = error if isinstance(error, Unasked) else Unasked("call", describe(error), remedy)
-    if isinstance(error, Expired):
-        more = "Give it more time, as in `--timeout 600`, if it needs it."
-        reason = Unasked("call", f"it did not come to an end in time: {describe(error)}", more)
-    finding = Finding(
-        f"{reason.step}-fails",
-        UNASKED,
-        f"{reason.step} fails",
-        str(reason),
-        remedy=reason.remedy,
-        test=reason.step,
-    )
-    left = (f"everything behind its {reason.step}",)
-    return Report(name, (finding,), left, {reason.step: UNASKED}, called=tuple(notes))
+    if isinstance(error, Unasked):
+        step, text, remedy = error.step, str(error), error.remedy
+    elif isinstance(error, Expired):
+        text = f"it did not come to an end in time: {text}"
+        remedy = "Give it more time, as in `--timeout 600`, if it needs it."
+    finding = Finding(f"{step}-fails", UNASKED, f"{step} fails", text, "", remedy, step)
+    left = (f"everything behind its {step}",)
+    return Report(name, (finding,), left, {step: UNASKED}, called=tuple(notes))

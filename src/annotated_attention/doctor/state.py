@@ -48,10 +48,8 @@ class State:
         for value in items.values() if isinstance(items, dict) else items:
             if isinstance(value, Tensor):
                 self._copy(value)
-            elif isinstance(value, dict):
-                self._note(value, dict(value), depth - 1)
-            elif isinstance(value, list | set | deque):
-                self._note(value, list(value), depth - 1)
+            elif isinstance(value, dict | list | set | deque):
+                self._note(value, dict(value) if isinstance(value, dict) else [*value], depth - 1)
             elif depth and hasattr(value, "__dict__") and not isinstance(value, _NO_HOLDERS):
                 self._note(vars(value), dict(vars(value)), depth - 1)
 
