@@ -70,7 +70,6 @@ def torch_like(
 
     def call(query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None) -> Any:
         same = query is key is value
-        query, key, value = (query,) * 3 if same else (query, key, value)
         given = [turn(query)] * 3 if same else [turn(x) for x in (query, key, value)]
         result = module(*given, **_torch_masks(module, blocked), **options)
         output, *rest = result if isinstance(result, tuple) else (result,)
@@ -110,7 +109,6 @@ def sequence_first(attend: Callable[..., Any]) -> Adapted:
         it takes 5 2 24
         torch.Size([2, 5, 24])
     """
-
     return layouts.laid_out(attend, lambda x: x.transpose(0, 1), lambda x: x.transpose(0, 1))
 
 

@@ -17,13 +17,7 @@ from annotated_attention.doctor.adapted import module_of, output_of
 from annotated_attention.doctor.construction import attempt
 from annotated_attention.doctor.forms import error_of, forms, hides_something, masked, patient_of
 from annotated_attention.doctor.matching import COUNTS, Plan, mask_names, plans
-from annotated_attention.doctor.names import (
-    GRID,
-    Unasked,
-    named_parameters,
-    refuse,
-    takes_any,
-)
+from annotated_attention.doctor.names import GRID, Unasked, named_parameters, refuse, takes_any
 from annotated_attention.doctor.patient import Failed
 
 _LAYOUTS: dict[str, Callable[[Any, int], Any]] = {
@@ -44,7 +38,7 @@ _CLOSE = 1e-4
 _TIME = (
     r"seq|seq_?len\w*|seq_?length|t|l|tgt_?len|src_?len|q_?len|length|time|n_?tokens|target_len\w*"
 )
-_BATCH = r"b|bs|bsz|batch|batch_?size|bz|n_?batch\w*|B"
+_BATCH = r"b|bs|bsz|batch|batch_?size|bz|n_?batch\w*"
 
 
 def adapt(attend: Any, options: argparse.Namespace, notes: list[str]) -> Any:
@@ -88,7 +82,9 @@ def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tupl
             notes.append("it takes (n, b, e), as its code says")
         kind = "cross" if options.kind == "memory" else options.kind
         adapted = adapters.torch_like(attend, kind, batch_first=layout, **further)
-        return _with_one_memory(adapted) if options.kind == "memory" else adapted, True
+        if options.kind == "memory":
+            return adapters.Adapted(lambda x, y, mask: adapted(x, y, y, mask), adapted), True
+        return adapted, True
     if options.kind == "causal":
         causal = next((name for name in ("is_causal", "causal") if name in parameters), None)
         further = {causal: True, **further} if causal else further
@@ -107,12 +103,6 @@ def _rotated(attend: Any) -> int:
 
 def _attributes(attend: Any) -> dict[str, Any]:
     return getattr(attend, "__dict__", {})
-
-
-def _with_one_memory(attend: Any) -> Any:
-    return adapters.Adapted(
-        lambda x, context, blocked: attend(x, context, context, blocked), attend
-    )
 
 
 @dataclass(frozen=True)
@@ -142,10 +132,9 @@ class _Search:
         self.turned: tuple[Plan, torch.Tensor] | None = None  # another plan, and the positions
         self.parameters = named_parameters(function)
         self.positional = [x for x, p in self.parameters.items() if p.kind is p.POSITIONAL_ONLY]
-        names = [options.mask_name] if options.mask_name else []
-        self.masks = names or mask_names(self.parameters, options.kind)
-        if options.mask == "none":
-            self.masks = []
+        names = [options.mask_name] if options.mask_name else None
+        names = names or mask_names(self.parameters, options.kind)
+        self.masks = [] if options.mask == "none" else names
 
     def found(self) -> Any:
         """Return the first way to call that is answered; the likeliest if none is."""
@@ -173,12 +162,16 @@ class _Search:
             if isinstance(error, Failed):
                 layout = way.layout
         if first is None:
-            kind = self.options.kind
+            kind, given = self.options.kind, len(self.parameters)
             text = f'its arguments, {", ".join(self.parameters)}, do not fit kind "{kind}"'
-            raise Unasked("call", text, f"Give the kind that fits: {_kind_for(self.parameters)}.")
-        return self._unanswered(*first)
+            fits = [f"`--kind {kind}`" for kind, count in COUNTS.items() if count <= given]
+            raise Unasked("call", text, f"Give the kind that fits: {' or '.join(fits)}.")
+        adapted, plan = first  # the examination says what it raises
+        self.answered = False
+        self.notes.append(f"called with {plan}")
+        return adapted if self.options.kind == "causal" else adapters.without_mask(adapted)
 
-    def _ways(self) -> Iterator[tuple[bool, "_Way"]]:
+    def _ways(self) -> Iterator[tuple[bool, _Way]]:
         """Give ways to call, and whether a mask has to be given: first without any."""
         for always in (False, True):
             for length in self._lengths():
@@ -189,9 +182,9 @@ class _Search:
                             yield always, _Way(plan, layout, wrap, length)
 
     def _plans(self) -> Iterator[Plan]:
-        """Give plans with each argument that may take a mask; a few hundred at most."""
+        """Give plans with the argument that is the likeliest to take a mask."""
         name = self.masks[0] if self.masks else None
-        yield from plans(self.function, self.options.kind, name, self.further, self.options)
+        return plans(self.function, self.options.kind, name, self.further, self.options)
 
     def _layouts(self) -> Iterator[tuple[str, Callable[[Any, int], Any]]]:
         options = self.options
@@ -204,15 +197,14 @@ class _Search:
         elif options.batch_first:
             names = [""]
         else:
-            module = module_of(self.attend)
+            module, own = module_of(self.attend), [*_attributes(self.attend)]
             plain = module is None or not [*module.parameters()]
             apart = plain and options.num_heads > 1 and options.kind == "cross"
             heads = "heads, (b, h, n, d)"
-            grid = any(re.search(GRID, name) for name in _attributes(self.attend))
+            grid = any(re.search(GRID, name) for name in own)
             left = (heads,) if grid else (heads, "(b, e, 2, n / 2)")
             names = [x for x in _LAYOUTS if x not in left]
-            knows = any("head" in name for name in self.parameters)
-            knows = knows or any("head" in name for name in _attributes(self.attend))
+            knows = any("head" in name for name in (*self.parameters, *own))
             names = [heads, *names] if apart and not knows else names
         for name in names:
             yield name, _LAYOUTS[name]
@@ -226,11 +218,10 @@ class _Search:
                 numbers = value if isinstance(value, tuple | list) else (value,)
                 if all(isinstance(x, int) and 0 < x <= 8 for x in numbers) and numbers:
                     found += [numbers[0] * numbers[-1]]
-                if len(numbers) == 1 and isinstance(value, int):
-                    found += [value]
+                found += [value] if isinstance(value, int) else []
         yield from (x for x in dict.fromkeys([*found, self.options.max_length, 4]) if 2 <= x <= 50)
 
-    def _adapted(self, way: "_Way") -> Any:
+    def _adapted(self, way: _Way) -> Any:
         call = way.plan.caller(self.attend, self.options.kind, self.positional)
 
         def settled(*given: Any, **options: Any) -> Any:
@@ -240,12 +231,11 @@ class _Search:
                 return turned(*given, positions=positions, **options)
             return attempt(functools.partial(call, *given, **options))
 
-        inner = way.wrap(adapters.Adapted(settled, self.attend), self.options.num_heads)
-        adapted = adapters.Adapted(inner, inner)
+        adapted = way.wrap(adapters.Adapted(settled, self.attend), self.options.num_heads)
         adapted.length = way.length
         return adapted
 
-    def _finished(self, adapted: Any, way: "_Way") -> Any:
+    def _finished(self, adapted: Any, way: _Way) -> Any:
         """Put the mask that it takes around a call that is answered."""
         plan = way.plan
         self._note(way)
@@ -267,7 +257,7 @@ class _Search:
     def _masked(self, adapted: Any, plan: Plan, always: bool = False) -> Any:
         return masked(adapted, plan.mask or "", self.options, self.notes, always)
 
-    def _turned_right(self, way: "_Way") -> _Way:
+    def _turned_right(self, way: _Way) -> _Way:
         """Choose the layout of rotations in which they count by differences; or leave it."""
         if self.options.kind not in ("self", "causal") or self._at_positions(way) is None:
             return way
@@ -277,7 +267,7 @@ class _Search:
                 return other
         return way
 
-    def _at_positions(self, way: "_Way") -> Callable[..., Any] | None:
+    def _at_positions(self, way: _Way) -> Callable[..., Any] | None:
         """Return a call with tokens at any positions; None where it is not told where they are."""
         turned = [x for x in way.plan.further.values() if isinstance(x, extras.Made) and x.turns]
         if not turned or way.layout:
@@ -290,7 +280,7 @@ class _Search:
 
         return adapters.Adapted(at_positions, self.attend)
 
-    def _give_turning(self, adapted: Any, way: "_Way") -> None:
+    def _give_turning(self, adapted: Any, way: _Way) -> None:
         """Let it be called at any positions, where a mask has to be given in each call."""
         if self.options.kind not in ("self", "causal") or self._at_positions(way) is None:
             return
@@ -311,27 +301,21 @@ class _Search:
         relative = (x for x in (usual, *others) if _is_relative(x, self.options))
         adapted.at_positions = next(relative, usual)
 
-    def _turned_plans(self, way: "_Way") -> Iterator[Plan]:
+    def _turned_plans(self, way: _Way) -> Iterator[Plan]:
         """Give the plans that differ in the layout of rotations alone."""
         for plan in itertools.islice(self._plans(), _FEW):
             same = {x: y for x, y in plan.further.items() if not isinstance(y, extras.Made)}
             if all(way.plan.further.get(x, y) is y for x, y in same.items()):
                 yield plan
 
-    def _give_abilities(self, adapted: Any, way: "_Way") -> None:
+    def _give_abilities(self, adapted: Any, way: _Way) -> None:
         if (at_positions := self._at_positions(way)) is not None:
             adapted.at_positions = at_positions
 
-    def _note(self, way: "_Way") -> None:
+    def _note(self, way: _Way) -> None:
         said = f"called with {way.plan}"
         said += f", each {way.layout}" if way.layout else ""
         self.notes.append(said + (f", always of {way.length} tokens" if way.length else ""))
-
-    def _unanswered(self, adapted: Any, plan: Plan) -> Any:
-        """Return a call that is not answered: the examination says what it raises."""
-        self.answered = False
-        self.notes.append(f"called with {plan}")
-        return adapted if self.options.kind == "causal" else adapters.without_mask(adapted)
 
 
 def _is_relative(at_positions: Callable[..., Any] | None, options: argparse.Namespace) -> bool:
@@ -350,20 +334,11 @@ def _is_relative(at_positions: Callable[..., Any] | None, options: argparse.Name
         return patient.gap(moved, near) < _CLOSE < patient.gap(far, near)
 
 
-def _kind_for(parameters: dict[str, inspect.Parameter]) -> str:
-    fits = [kind for kind, count in COUNTS.items() if count <= len(parameters)]
-    return " or ".join(f"`--kind {kind}`" for kind in fits)
-
-
 def _time_first(function: Any) -> bool:
     """Tell whether the code says that its axes are (n, b, e), where it takes a shape apart."""
     try:
         source = inspect.getsource(function)
     except (OSError, TypeError):
         return False
-    found = re.search(r"(\w+), *(\w+), *\w+ *= *\w+\.(?:shape|size\(\))", source)
-    return bool(
-        found
-        and re.fullmatch(_TIME, found[1], re.IGNORECASE)
-        and re.fullmatch(_BATCH, found[2], re.IGNORECASE)
-    )
+    found = re.search(r"(\w+, *\w+), *\w+ *= *\w+\.(?:shape|size\(\))", source)
+    return bool(found and re.fullmatch(rf"({_TIME}), *({_BATCH})", found[1], re.IGNORECASE))

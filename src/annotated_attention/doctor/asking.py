@@ -16,14 +16,17 @@ from annotated_attention.doctor.preparation import prepare
 from annotated_attention.doctor.report import UNASKED, Finding, Report
 
 
-def examined(options: argparse.Namespace) -> Report:
-    """Load, build, adapt and examine; what fails on the way is a finding."""
-    path, _, name = options.target.rpartition(":")
+def examined(options: argparse.Namespace) -> Report | ModelReport:
+    """Examine one attention, or every one in a model; what fails on the way is a finding."""
+    path, _, name = (options.model or options.target).rpartition(":")
     notes: list[str] = []
     try:
         with contained(options.timeout):
+            target = load(path, name)
+            if options.model:
+                return _examined_model(target(), name)
             report = examine(
-                prepare(load(path, name), options, notes),
+                prepare(target, options, notes),
                 embed_dim=options.embed_dim,
                 num_heads=options.num_heads,
                 kind=options.kind,
@@ -36,18 +39,6 @@ def examined(options: argparse.Namespace) -> Report:
         raise
     except BaseException as error:  # whatever the code of others raises
         return _failed(name, error, notes)
-
-
-def examined_model(options: argparse.Namespace) -> Report | ModelReport:
-    """Have a model and its inputs made, and examine every attention in it."""
-    path, _, name = options.model.rpartition(":")
-    try:
-        with contained(options.timeout):
-            return _examined_model(load(path, name)(), name)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        return _failed(name, error, [])
 
 
 def _examined_model(made: Any, name: str) -> ModelReport:
@@ -76,18 +67,13 @@ def _reference(options: argparse.Namespace) -> Any:
 
 def _failed(name: str, error: BaseException, notes: list[str]) -> Report:
     """Report that something failed before it could be examined."""
+    step, text = "call", describe(error)
     remedy = "Give the kind that fits, or write an adapter and call `examine` from Python."
-    reason = error if isinstance(error, Unasked) else Unasked("call", describe(error), remedy)
-    if isinstance(error, Expired):
-        more = "Give it more time, as in `--timeout 600`, if it needs it."
-        reason = Unasked("call", f"it did not come to an end in time: {describe(error)}", more)
-    finding = Finding(
-        f"{reason.step}-fails",
-        UNASKED,
-        f"{reason.step} fails",
-        str(reason),
-        remedy=reason.remedy,
-        test=reason.step,
-    )
-    left = (f"everything behind its {reason.step}",)
-    return Report(name, (finding,), left, {reason.step: UNASKED}, called=tuple(notes))
+    if isinstance(error, Unasked):
+        step, text, remedy = error.step, str(error), error.remedy
+    elif isinstance(error, Expired):
+        text = f"it did not come to an end in time: {text}"
+        remedy = "Give it more time, as in `--timeout 600`, if it needs it."
+    finding = Finding(f"{step}-fails", UNASKED, f"{step} fails", text, "", remedy, step)
+    left = (f"everything behind its {step}",)
+    return Report(name, (finding,), left, {step: UNASKED}, called=tuple(notes))

@@ -1,18 +1,12 @@
 """The command line: examine a class in any Python file, or every attention in a model."""
 
-import argparse
 import contextlib
 import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from annotated_attention.doctor import options
-
-if TYPE_CHECKING:  # PyTorch is imported after the options have been read
-    from annotated_attention.doctor.model import ModelReport
-    from annotated_attention.doctor.report import Report
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,19 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0
     """
     given = options.read(arguments)
+    # PyTorch is imported after the options have been read
     from annotated_attention.doctor import asking
-
-    with contextlib.redirect_stdout(sys.stderr):  # what the file itself prints
-        report = asking.examined(given) if given.model is None else asking.examined_model(given)
-    return _say(report, given)
-
-
-def _say(report: "Report | ModelReport", given: argparse.Namespace) -> int:
-    """Print a report as it is asked for, and give the exit code."""
     from annotated_attention.doctor.codes import chosen
     from annotated_attention.doctor.machine import as_data, exit_code
 
-    report = chosen(report, given.select, given.ignore)
+    with contextlib.redirect_stdout(sys.stderr):  # what the file itself prints
+        report = chosen(asking.examined(given), given.select, given.ignore)
     text = json.dumps(as_data(report), ensure_ascii=False, indent=2) if given.json else report
     try:
         print(text, flush=True)

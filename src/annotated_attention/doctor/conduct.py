@@ -18,12 +18,6 @@ _COARSE = 0.02  # what one step in bfloat16 may be off by
 _FAR = 0.3  # what half precision may be off by: this looks for overflow, not for rounding
 
 
-def _module(patient: Patient) -> nn.Module:
-    if patient.module is None:
-        raise NotAsked("no module is given")
-    return patient.module
-
-
 def evaluation(patient: Patient) -> Iterator[Finding]:
     """In evaluation mode, the same input gives the same result."""
     inputs = patient.draw(1)
@@ -47,10 +41,14 @@ def evaluation(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def precision(patient: Patient) -> Iterator[Finding]:
-    """The output is as precise as the inputs; if not, later tests tolerate the difference."""
+def _needs_full_precision(patient: Patient) -> None:
     if patient.dtype not in (torch.float32, torch.float64):
         raise NotAsked(f"it computes in {patient.dtype}")
+
+
+def precision(patient: Patient) -> Iterator[Finding]:
+    """The output is as precise as the inputs; if not, later tests tolerate the difference."""
+    _needs_full_precision(patient)
     limit = max(_SMOOTH, 3 * patient.tolerance)
     rough = []
     for seed in range(31, 34):
@@ -89,7 +87,7 @@ def _roughness(patient: Patient, seed: int) -> float:
 
 def dropout(patient: Patient) -> Iterator[Finding]:
     """In training mode, dropout drops weights, not scores."""
-    _module(patient)
+    patient.needed_module()
     with patient.trained(_DROPOUT) as count:
         if not count:
             raise NotAsked("no dropout setting is found")
@@ -164,7 +162,7 @@ def _sums(patient: Patient, inputs: Inputs) -> Tensor | None:
 
 def registration(patient: Patient) -> Iterator[Finding]:
     """Every parameter is registered."""
-    module = _module(patient)
+    module = patient.needed_module()
     lost = unregistered(module)
     if lost:
         count = sum(x.numel() for x in lost.values())
@@ -229,7 +227,7 @@ def gradients(patient: Patient) -> Iterator[Finding]:
 
 def hooks(patient: Patient) -> Iterator[Finding]:
     """Hooks on the module run."""
-    module = _module(patient)
+    module = patient.needed_module()
     ran: list[bool] = []
     try:
         handle = module.register_forward_hook(lambda *_: ran.append(True))
@@ -253,11 +251,10 @@ def hooks(patient: Patient) -> Iterator[Finding]:
 
 def half_precision(patient: Patient) -> Iterator[Finding]:
     """In float16 and bfloat16 the result is about the same, with and without a mask."""
-    if patient.dtype not in (torch.float32, torch.float64):
-        raise NotAsked(f"it computes in {patient.dtype}")
+    _needs_full_precision(patient)
     if patient.module is not None and unregistered(patient.module):
         raise NotAsked("parameters that are not registered stay in their dtype")
-    cases = [situations.free(patient), *situations.masked(patient)]
+    cases = situations.cases(patient)
     for dtype in (torch.float16, torch.bfloat16):
         for case in cases:
             finding = _in_half(patient, case, dtype)
@@ -266,17 +263,12 @@ def half_precision(patient: Patient) -> Iterator[Finding]:
                 return
 
 
-def _ask_in(patient: Patient, case: situations.Situation, dtype: torch.dtype) -> Tensor:
-    with patient.converted(dtype):
-        return patient.ask(case.inputs.map(lambda x: x.to(dtype)), case.blocked)
-
-
-def _fails_in(patient: Patient, case: situations.Situation, dtype: torch.dtype) -> bool:
+def _ask_in(patient: Patient, case: situations.Situation, dtype: torch.dtype) -> Tensor | Failed:
     try:
-        _ask_in(patient, case, dtype)
-    except Failed:
-        return True
-    return False
+        with patient.converted(dtype):
+            return patient.ask(case.inputs.map(lambda x: x.to(dtype)), case.blocked)
+    except Failed as failure:
+        return failure
 
 
 def _in_half(patient: Patient, case: situations.Situation, dtype: torch.dtype) -> Finding | None:
@@ -285,24 +277,19 @@ def _in_half(patient: Patient, case: situations.Situation, dtype: torch.dtype) -
         expected = patient.answer(case.inputs, case.blocked)
     except Failed:
         return None  # not for its precision
-    try:
-        found = _ask_in(patient, case, dtype)
-    except Failed as failure:
-        if isinstance(failure.error, NotImplementedError):
-            raise NotAsked(f"in {name}: {failure}") from None
+    found = _ask_in(patient, case, dtype)
+    if isinstance(found, Failed):
+        if isinstance(found.error, NotImplementedError):
+            raise NotAsked(f"in {name}: {found}")
+        symptom = f"with {case.name}, it fails in {name}"
         # The two differ in their range: what bfloat16 holds, and float16 does not.
-        if dtype is torch.float16 and not _fails_in(patient, case, torch.bfloat16):
-            return Finding(
-                "finite-fill-in-half",
-                WRONG,
-                f"with {case.name}, it fails in {name}",
-                str(failure),
-            )
+        if dtype is torch.float16 and isinstance(_ask_in(patient, case, torch.bfloat16), Tensor):
+            return Finding("finite-fill-in-half", WRONG, symptom, str(found))
         return Finding(
             "fails-in-half",
             CONVENTION,
-            f"with {case.name}, it fails in {name}",
-            str(failure),
+            symptom,
+            str(found),
             "tensors that are made in float32 meet others in half precision; autocast may help",
             "Make new tensors with the dtype of an input.",
         )

@@ -47,13 +47,11 @@ def build(target: Any, options: argparse.Namespace, notes: list[str]) -> Any:
         refuse("construction", given, [], f"{options.target} is no class and is not constructed")
         return target
     parameters = named_parameters(target)
+    extra: dict[str, Any] = {}
     if takes_any(target):
         extra = {name: value for name, value in given.items() if name not in parameters}
-    else:
-        extra = {}
-        if not any(role_of(name) == "config" for name in parameters):
-            names = {name: None for name in given if name not in parameters}
-            refuse("construction", names, parameters, "the constructor")
+    elif not any(role_of(name) == "config" for name in parameters):
+        refuse("construction", given, parameters, "the constructor")
     failed: list[tuple[dict[str, Any], Exception]] = []
     for arguments in _variants(target, parameters, given, options):
         try:
@@ -95,27 +93,15 @@ def is_factory(target: Any) -> bool:
     """Tell whether a function makes an attention: none of its arguments is an input of one."""
     if inspect.isclass(target) or isinstance(target, nn.Module) or not inspect.isfunction(target):
         return False
-    made = typing.get_type_hints(target).get("return") if _has_hints(target) else None
+    made = _hint(target, inspect.signature(target).return_annotation)
     if inspect.isclass(made) and issubclass(made, nn.Module):
         return True
     names = [plain_name(x) for x, p in named_parameters(target).items() if p.default is p.empty]
     inputs = {name for names in INPUTS.values() for name in names} - {"h", "data", "features"}
-    if not names:
-        return not takes_inputs(target)
+    if not names:  # its inputs may be positional arguments that it does not name
+        parameters = inspect.signature(target).parameters.values()
+        return all(x.kind is not x.VAR_POSITIONAL for x in parameters)
     return all(role_of(name) and name not in inputs for name in names)
-
-
-def takes_inputs(target: Any) -> bool:
-    """Tell whether a function takes positional arguments that it does not name."""
-    parameters = inspect.signature(target).parameters.values()
-    return any(x.kind is x.VAR_POSITIONAL for x in parameters)
-
-
-def _has_hints(target: Any) -> bool:
-    try:
-        return bool(typing.get_type_hints(target))
-    except Exception:  # names that exist for a type checker only
-        return False
 
 
 def _shown(arguments: dict[str, Any]) -> str:
@@ -165,10 +151,9 @@ def _guessed(
     arguments: dict[str, Any] = {}
     for name, parameter in parameters.items():
         role, default = role_of(name), parameter.default
-        number = isinstance(default, int) and not isinstance(default, bool) and default > 0
-        may = number or (default is None and role in ("heads", "context width"))
+        may = isinstance(default, int) and not isinstance(default, bool) and default > 0
+        may = may or (default is None and role in ("heads", "context width", "layer"))
         may = may or (role == "crossing" and default is False)
-        may = may or (role == "layer" and default is None)
         if name in given:
             arguments[name] = given[name]
         elif name == "batch_first":
@@ -198,7 +183,7 @@ def _value(
     options: argparse.Namespace,
 ) -> Any:
     """Guess one argument; ``parameter.empty`` if it cannot be guessed."""
-    hint = _hint(target, parameter)
+    hint = _hint(target, parameter.annotation)
     if role_of(name) == "config" or plain_name(name).endswith(("config", "cfg", "hparams")):
         return configuration(
             _near(target) if hint in (None, parameter.empty) else hint, given, options
@@ -214,9 +199,8 @@ def _value(
         return None if optional else parameter.empty
 
 
-def _hint(target: Any, parameter: inspect.Parameter) -> Any:
-    """Return the annotation as an object, where it can be found."""
-    hint = parameter.annotation
+def _hint(target: Any, hint: Any) -> Any:
+    """Return an annotation as an object, where it can be found."""
     if isinstance(hint, str):
         names = vars(sys.modules.get(target.__module__, typing))
         try:
@@ -260,10 +244,6 @@ def configuration(hint: Any, given: dict[str, Any], options: argparse.Namespace)
     return Settings(options, given)
 
 
-def _type_name(hint: Any) -> str:
-    return hint if isinstance(hint, str) else getattr(hint, "__name__", "")
-
-
 def _filled(kind: Any, given: dict[str, Any], options: argparse.Namespace) -> Any:
     """Make a dataclass: sizes by their names, what has no default by guessing."""
     values = dict(given)
@@ -275,7 +255,8 @@ def _filled(kind: Any, given: dict[str, Any], options: argparse.Namespace) -> An
         if value is None and required:
             value = _value(kind, field.name, named_parameters(kind)[field.name], given, options)
         if value is inspect.Parameter.empty:  # something of its type
-            value = {"str": "", "int": 1, "float": 1.0}.get(_type_name(field.type))
+            kind_name: Any = getattr(field.type, "__name__", field.type)
+            value = {"str": "", "int": 1, "float": 1.0}.get(kind_name)
         if value is not None or required:
             values[field.name] = value
     return kind(**values)

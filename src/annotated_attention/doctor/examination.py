@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from annotated_attention.doctor import (
     caches,
@@ -192,19 +192,18 @@ def _refused(patient: Patient, failure: Failed) -> Report:
     asked = f'it is called as kind "{patient.called_as}" with {inputs}'
     error = failure.error
     remedy = "Give the kind that fits, or put an adapter around it."
-    found = ("wrong-result", UNASKED, "it returns something of the wrong type or shape")
+    code, symptom = "wrong-result", "it returns something of the wrong type or shape"
     if error is not None:
-        found = ("fails", UNASKED, "it raises an error when it is called")
+        code, symptom = "fails", "it raises an error when it is called"
         if isinstance(error, NotImplementedError):
             remedy = "Write what is missing; then ask again."
         elif raised_in(error) is not None:
             remedy = f"Mend that line if it should take {inputs}. If it takes other arguments, "
             remedy += "give the kind that fits, or put an adapter around it."
     remedy = failure.remedy or remedy
-    code, severity, symptom = found
-    finding = Finding(code, severity, symptom, str(failure), asked, remedy, "answers")
+    finding = Finding(code, UNASKED, symptom, str(failure), asked, remedy, "answers")
     reason = "everything else: there is no output to compare"
-    return Report(patient.name, (finding,), (reason,), {"answers": severity})
+    return Report(patient.name, (finding,), (reason,), {"answers": UNASKED})
 
 
 def _not_finite(patient: Patient) -> Finding | None:
@@ -216,16 +215,15 @@ def _not_finite(patient: Patient) -> Finding | None:
         return None
     named = [] if patient.module is None else list(patient.module.named_parameters())
     bad = [name for name, x in named if not x.isfinite().all() or x.abs().max() > 1e6]
-    empty = "" if bad or patient.kind != "causal" else _hidden(finite)
-    if empty:
-        return Finding(
-            empty,
-            WRONG,
-            "the mask hides every token from one query, even the query's own",
-            "the result of the "
-            + ("first" if empty == "causal-hides-itself" else "last")
-            + " token is NaN in every sample, and no other",
-        )
+    places = {} if bad or patient.kind != "causal" else {"first": 0, "last": patient.n - 1}
+    for name, place in places.items():
+        if torch.equal(~finite, (torch.arange(patient.n) == place).expand_as(finite)):
+            return Finding(
+                "mask-inverted" if place else "causal-hides-itself",
+                WRONG,
+                "the mask hides every token from one query, even the query's own",
+                f"the result of the {name} token is NaN in every sample, and no other",
+            )
     return Finding(
         "output-not-finite",
         WRONG,
@@ -235,15 +233,6 @@ def _not_finite(patient: Patient) -> Finding | None:
         "parameters made with `torch.empty` and never filled" if bad else "",
         "Initialise every parameter in the constructor." if bad else "",
     )
-
-
-def _hidden(finite: Tensor) -> str:
-    """Name a causal mask by the rows that it leaves without a number."""
-    n = finite.size(1)
-    for place, code in ((0, "causal-hides-itself"), (n - 1, "mask-inverted")):
-        if torch.equal(~finite, (torch.arange(n) == place).expand_as(finite)):
-            return code
-    return ""
 
 
 def _is_calm(patient: Patient, until: contextlib.ExitStack) -> bool:

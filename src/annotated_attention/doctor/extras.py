@@ -52,7 +52,7 @@ def angles(positions: Tensor, width: int) -> Tensor:
     return positions.double()[:, None] * rates
 
 
-def _placed(make: Callable[[Tensor], Any], form: str, width: int) -> Callable[..., Any]:
+def _placed(form: str, width: int, *functions: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
     """Give each number that belongs to a pair of features and a token the axes that are asked."""
 
     def made(x: Tensor, context: Tensor, positions: Tensor) -> Any:
@@ -61,16 +61,17 @@ def _placed(make: Callable[[Tensor], Any], form: str, width: int) -> Callable[..
             angle = torch.cat([angle, angle], -1)
         if "dd" in form.split():
             angle = angle.repeat_interleave(2, -1)
-        axes = [axis for axis in form.split() if axis in ("b", "1")]
-        for _ in axes:
-            angle = angle[None]
-        if "b" in axes:
-            angle = angle.expand(x.size(0), *angle.shape[1:])
-        return make(angle).to(x.dtype)
+        for axis in form.split():
+            if axis in ("b", "1"):
+                angle = angle.expand(x.size(0) if axis == "b" else 1, *angle.shape)
+        found = tuple(function(angle).to(x.dtype) for function in functions)
+        return found if len(found) > 1 else found[0]
 
     return made
 
 
+_LENGTH = Made(lambda x, context, at: x.size(1), "n")
+_COMBINATIONS = 300  # that are tried
 _FORMS = ("b n d", "n d", "n d/2", "1 n d", "1 1 n d", "1 1 n d/2", "n dd", "1 n d/2", "b n dd")
 
 
@@ -79,23 +80,20 @@ def _axes(width: int) -> tuple[str, ...]:
     return tuple(form for form in _FORMS if width > 2 or not form.endswith("d/2"))
 
 
-def _pairs(width: int) -> list[Made]:
-    found = []
-    for form in _axes(width):
-        cos, sin = _placed(torch.cos, form, width), _placed(torch.sin, form, width)
-
-        def make(*x: Any, cos: Any = cos, sin: Any = sin) -> tuple[Tensor, Tensor]:
-            return cos(*x), sin(*x)
-
-        found.append(Made(make, f"(cos, sin), each ({form.replace(' ', ', ')})", True))
-    return found
-
-
-def _singles(change: Callable[[Tensor], Tensor], width: int, says: str) -> list[Made]:
+def _turning(width: int, says: str, *functions: Callable[[Tensor], Tensor]) -> list[Made]:
+    """Make functions of the angles, one or a tuple of them, in each form."""
     return [
-        Made(_placed(change, form, width), f"{says} ({form.replace(' ', ', ')})", True)
+        Made(_placed(form, width, *functions), f"{says} ({form.replace(' ', ', ')})", True)
         for form in _axes(width)
     ]
+
+
+def _pairs(width: int) -> list[Made]:
+    return _turning(width, "(cos, sin), each", torch.cos, torch.sin)
+
+
+def _angles(width: int) -> list[Made]:
+    return _turning(width, "angles", lambda angle: angle)
 
 
 def _complex(width: int) -> list[Made]:
@@ -105,17 +103,13 @@ def _complex(width: int) -> list[Made]:
             torch.complex128 if x.dtype == torch.float64 else torch.complex64
         )
 
-    def pair(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
-        return torch.view_as_real(turn(x, context, positions)).to(x.dtype)
-
-    def batch(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
-        return turn(x, context, positions).expand(x.size(0), -1, -1)
-
     return [
         Made(turn, "complex (n, d / 2)", True),
-        Made(batch, "complex (b, n, d / 2)", True),
-        Made(pair, "(n, d / 2, 2)", True),
-    ]
+        Made(lambda x, y, at: turn(x, y, at).expand(x.size(0), -1, -1), "complex (b, n, d / 2)",
+             True),
+        Made(lambda x, y, at: torch.view_as_real(turn(x, y, at)).to(x.dtype), "(n, d / 2, 2)",
+             True),
+    ]  # fmt: skip
 
 
 def _zeros(h: int, *shapes: str) -> list[Any]:
@@ -146,29 +140,15 @@ def _drawn(name: str, e: int) -> list[Made]:
 def _embeddings(e: int) -> list[Made]:
     """Draw a vector for each position: zeros would hide what is made from them."""
 
-    def drawn(axes: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        def draw(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
-            source = torch.Generator().manual_seed(0)
-            table = torch.randn(64, e, generator=source, dtype=torch.float64).to(x.dtype)
-            found = table[: x.size(1)]
-            return found if axes == 2 else found.expand(x.size(0) if axes == 4 else 1, -1, -1)
-
-        return draw
+    def draw(x: Tensor) -> Tensor:
+        source = torch.Generator().manual_seed(0)
+        return torch.randn(64, e, generator=source, dtype=torch.float64).to(x.dtype)[: x.size(1)]
 
     return [
-        Made(drawn(i), f"drawn, ({x})") for i, x in ((4, "b, n, e"), (3, "1, n, e"), (2, "n, e"))
+        Made(lambda x, y, at: draw(x).expand(x.size(0), -1, -1), "drawn, (b, n, e)"),
+        Made(lambda x, y, at: draw(x)[None], "drawn, (1, n, e)"),
+        Made(lambda x, y, at: draw(x), "drawn, (n, e)"),
     ]
-
-
-def _place(shape: str) -> list[Made]:
-    def make(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
-        return positions if shape == "n" else positions.expand(x.size(0), -1)
-
-    return [Made(make, f"zeros ({shape}), so that no token is turned", True)]
-
-
-def _number(read: Callable[[Tensor, Tensor], int], says: str) -> list[Made]:
-    return [Made(lambda x, context, positions: read(x, context), says)]
 
 
 def candidates(
@@ -188,22 +168,17 @@ def candidates(
     plain = plain_name(name)
     for rows, columns in _SIDES:
         if {rows, columns} <= {*map(plain_name, names)} and plain in (rows, columns):
-            return [1] if plain == columns else _number(lambda x, y: x.size(1), "n")
-    hint = parameter.annotation
-    text = hint if isinstance(hint, str) else str(hint)
-    if (
-        hint is bool
-        or text == "bool"
-        or plain.startswith(("is_", "use_", "output_", "return_", "need_"))
-    ):
+            return [1 if plain == columns else _LENGTH]
+    hint, flags = parameter.annotation, ("is_", "use_", "output_", "return_", "need_")
+    text = str(hint)
+    if hint is bool or text == "bool" or plain.startswith(flags):
         return [False]
     if make := known(plain):
         return make(options)
     if re.fullmatch(_MATRICES, plain):
         return _drawn(plain, options.embed_dim)
-    role = role_of(name)
-    if role and role != "config" and usual(role, options) is not None:
-        return [usual(role, options)]
+    if (value := usual(role_of(name), options)) is not None:
+        return [value]
     if type(None) in typing.get_args(hint) or "None" in text or "Optional" in text:
         return [None]
     return []
@@ -240,19 +215,23 @@ _KNOWN: _Makers = {
     r"rotary|image_rotary_emb|rotary_embs?|rope|rope_(cache|freqs|emb)|rotary_freqs": lambda o: [
         *_pairs(_half(o)),
         Unturned(),
-        *_singles(lambda angle: angle, _half(o), "angles"),
+        *_angles(_half(o)),
         *_complex(_half(o)),
         None,
         *_embeddings(o.embed_dim),
     ],
-    r"cos": lambda o: _singles(torch.cos, _half(o), "cosines"),
-    r"sin": lambda o: _singles(torch.sin, _half(o), "sines"),
+    r"cos": lambda o: _turning(_half(o), "cosines", torch.cos),
+    r"sin": lambda o: _turning(_half(o), "sines", torch.sin),
     r"freqs?(_cis)?|freqs_complex|freqs_cos_sin": lambda o: [
         *_complex(_half(o)),
         *_pairs(_half(o)),
-        *_singles(lambda angle: angle, _half(o), "angles"),
+        *_angles(_half(o)),
     ],
-    _POSITIONS: lambda o: [*_place("n"), *_place("b n")],
+    _POSITIONS: lambda o: [
+        Made(lambda x, y, at: at, "zeros (n), so that no token is turned", True),
+        Made(lambda x, y, at: at.expand(x.size(0), -1), "zeros (b n), so that no token is turned",
+             True),
+    ],
     r"start_pos(ition)?|offset|past_length|past_len|kv_seq_len|position_offset": lambda o: [0],
     r"input_pos|cache_position": lambda o: [
         Made(lambda x, context, at: torch.arange(x.size(1)), "0, 1, …"), None
@@ -264,16 +243,16 @@ _KNOWN: _Makers = {
         None, *_zeros(o.num_heads, "1 h n m", "bh 1 m", "h n m", "n m", "b h n m")
     ],
     r"residual|res": lambda o: _zeros(1, "b n e"),
-    r"height|hh|num_rows|x_size_h": lambda o: _number(lambda x, y: x.size(1), "n"),
     r"ww|num_cols|x_size_w": lambda o: [1],
     r"h_w|hw|shape|hw_shape|x_size|input_resolution|patch_resolution|spatial_shape": lambda o: [
         Made(lambda x, y, at: (x.size(1), 1), "(n, 1)")
     ],
-    r"n|t|l|n_tokens|(tgt|q|query|seq|src)_?(len|length)|seq_?len|length|max_seqlen.*|num_tokens":
-        lambda o: _number(lambda x, y: x.size(1), "n"),
-    r"(m|s|k|kv|key)_?(len|length)": lambda o: _number(lambda x, y: y.size(1), "m"),
+    r"n|t|l|n_tokens|(tgt|q|query|seq|src)_?(len|length)|seq_?len|length|max_seqlen.*|num_tokens|"
+    r"height|hh|num_rows|x_size_h":
+        lambda o: [_LENGTH],
+    r"(m|s|k|kv|key)_?(len|length)": lambda o: [Made(lambda x, y, at: y.size(1), "m")],
     r"(valid|key|src|seq|kv)_?(lens|lengths|len)|lengths": lambda o: [None],
-    r"b|bs|bsz|batch(_size)?": lambda o: _number(lambda x, y: x.size(0), "b"),
+    r"b|bs|bsz|batch(_size)?": lambda o: [Made(lambda x, y, at: x.size(0), "b")],
     r"temperature": lambda o: [(o.embed_dim // o.num_heads) ** 0.5],
     r"scale|scaling|softmax_scale|sm_scale": lambda o: [(o.embed_dim // o.num_heads) ** -0.5],
     r"layer_head_mask|head_mask|training|deterministic|train|need_weights|.*_weights|verbose|debug|"
@@ -283,17 +262,12 @@ _KNOWN: _Makers = {
 }  # fmt: skip
 
 
-def combinations(found: dict[str, list[Any]], limit: int = 300) -> Iterator[dict[str, Any]]:
+def combinations(found: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
     """Give every choice of one candidate for each argument; cosines and sines go together."""
     together = [name for name in found if plain_name(name) in ("cos", "sin")]
-    others = [name for name in found if name not in together]
-    groups: list[list[dict[str, Any]]] = [[{name: x} for x in found[name]] for name in others]
-    if together:
-        groups.append(
-            [
-                dict(zip(together, x, strict=True))
-                for x in zip(*(found[y] for y in together), strict=True)
-            ]
-        )
-    for choice in itertools.islice(itertools.product(*groups), limit):
-        yield {name: x for part in choice for name, x in part.items()}
+    names = [[name] for name in found if name not in together]
+    names += [together] if together else []
+    choices = (zip(*(found[name] for name in group), strict=True) for group in names)
+    for choice in itertools.islice(itertools.product(*choices), _COMBINATIONS):
+        flat = itertools.chain.from_iterable(choice)
+        yield dict(zip(itertools.chain.from_iterable(names), flat, strict=True))

@@ -14,28 +14,25 @@ from annotated_attention.doctor.inside import Inside
 from annotated_attention.doctor.names import SHAPES, plain_name
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient
 
-_SHAPED: dict[str, Callable[[Any, int], Any]] = {
-    "bnm": lambda attend, heads: attend,
-    "b1nm": lambda attend, heads: adapters.for_each_head(attend),
-    "bhnm": adapters.folded,
-    "nm": lambda attend, heads: adapters.for_all_samples(attend),
-    "bm": lambda attend, heads: adapters.for_all_queries(attend),
-    "b11m": lambda attend, heads: adapters.with_mask(
-        attend, lambda mask: mask[:, None, None, 0], "padding"
-    ),
-    "nmb": lambda attend, heads: adapters.with_mask(attend, lambda mask: mask.permute(1, 2, 0)),
-    "nm1": lambda attend, heads: adapters.with_mask(
-        attend, lambda mask: mask[0, ..., None], "shared"
-    ),
-}
+# The axes of each shape, and the adapter for it, which takes the number of heads as well.
+_SHAPED: dict[str, tuple[str, Callable[[Any, int], Any]]] = {
+    "bnm": ("(b, n, m)", lambda attend, heads: attend),
+    "b1nm": ("(b, 1, n, m)", lambda attend, heads: adapters.for_each_head(attend)),
+    "bhnm": ("(b * h, n, m)", adapters.folded),
+    "nm": ("(n, m)", lambda attend, heads: adapters.for_all_samples(attend)),
+    "bm": ("(b, m)", lambda attend, heads: adapters.for_all_queries(attend)),
+    "b11m": ("(b, 1, 1, m)", lambda attend, heads: adapters.with_mask(
+        attend, lambda mask: mask[:, None, None, 0], "padding")),
+    "nmb": ("(n, m, b)", lambda attend, heads: adapters.with_mask(
+        attend, lambda mask: mask.permute(1, 2, 0))),
+    "nm1": ("(n, m, 1)", lambda attend, heads: adapters.with_mask(
+        attend, lambda mask: mask[0, ..., None], "shared")),
+}  # fmt: skip
 _MEANT: dict[str, Callable[[Any], Any]] = {
     "blocked": lambda attend: attend,
     "allowed": adapters.allowed,
     "additive": adapters.additive,
 }
-_AXES = {"bnm": "(b, n, m)", "b1nm": "(b, 1, n, m)", "bhnm": "(b * h, n, m)", "nm": "(n, m)",
-         "bm": "(b, m)", "b11m": "(b, 1, 1, m)", "nmb": "(n, m, b)",
-         "nm1": "(n, m, 1)"}  # fmt: skip
 
 
 def forms(
@@ -59,7 +56,7 @@ def forms(
                     form = adapters.additive(form, finite=True)
                 else:
                     form = _MEANT[meaning](form)
-                yield (shape, meaning), _SHAPED[shape](form, h)
+                yield (shape, meaning), _SHAPED[shape][1](form, h)
 
 
 def masked(
@@ -99,7 +96,7 @@ def masked(
             if not hides and other in works and _turned(works[chosen], options):
                 chosen = other  # what else is wrong does not turn its meaning
             if options.mask == "auto":
-                notes.append(f"`{name}` is {_AXES[chosen[0]]}, {_meant(chosen[1], name)}")
+                notes.append(f"`{name}` is {_SHAPED[chosen[0]][0]}, {_meant(chosen[1], name)}")
             return works[chosen]
     return None
 
@@ -162,16 +159,17 @@ def hides_something(attend: Any, options: argparse.Namespace) -> bool:
             return False
 
 
-def _kind(options: argparse.Namespace) -> str:
-    return "self" if options.kind == "causal" else str(options.kind)
+def _masked_patient(attend: Any, options: argparse.Namespace) -> Patient:
+    """Return something that can be asked with masks: a causal one is one for self-attention."""
+    return patient_of(attend, "self" if options.kind == "causal" else options.kind, options)
 
 
 def answers(attend: Any, options: argparse.Namespace) -> bool:
     """Tell whether calls with and without such masks work, at sizes that do not fit by chance."""
-    patient = patient_of(attend, _kind(options), options)
+    patient = _masked_patient(attend, options)
     with patient.admitted(as_it_is=True):
         try:
-            for case in (situations.free(patient), *situations.masked(patient)):
+            for case in situations.cases(patient):
                 patient.ask(case.inputs, case.blocked)
         except Failed:
             return False
@@ -180,7 +178,7 @@ def answers(attend: Any, options: argparse.Namespace) -> bool:
 
 def _turned(attend: Any, options: argparse.Namespace) -> bool:
     """Tell whether exactly the scores that should stay are hidden."""
-    patient = patient_of(attend, _kind(options), options)
+    patient = _masked_patient(attend, options)
     with patient.admitted():
         found = hiding.masks(patient, [*Inside(patient).masked()], heads_first=False)
         return any(x.code == "mask-inverted" for x in found)
@@ -188,7 +186,7 @@ def _turned(attend: Any, options: argparse.Namespace) -> bool:
 
 def _hides(attend: Any, options: argparse.Namespace) -> bool:
     """Tell whether exactly the keys that are blocked have no influence."""
-    patient = patient_of(attend, _kind(options), options)
+    patient = _masked_patient(attend, options)
     with patient.admitted():
         for case in situations.masked(patient):
             assert case.blocked is not None

@@ -20,12 +20,11 @@ _CHECKPOINT = r"(^|.*\.)([kv]_proj|w[kv]|in_proj)([._]weight)?"
 
 def groups(patient: Patient) -> Iterator[Finding]:
     """Heads that share a key and a value are neighbours."""
-    if patient.module is None:
-        raise NotAsked("no module is given")
+    module = patient.needed_module()
     h, d = patient.num_heads, patient.embed_dim // patient.num_heads
     shared = {
         name: groups
-        for name, blocks in _moved(patient, patient.module, d).items()
+        for name, blocks in _moved(patient, module, d).items()
         if (groups := _groups(blocks, h))
     }
     for name, found in shared.items():
@@ -86,8 +85,7 @@ def _moved(patient: Patient, module: nn.Module, d: int) -> dict[str, Tensor]:
             part = slice(head * d, head * d + d)
             if last is not None and weight is not None:
                 kept = torch.zeros_like(weight)
-                where = (slice(None), part) if last[1] == 1 else (part, slice(None))
-                kept[where] = weight[where]
+                kept.narrow(last[1], head * d, d).copy_(weight.narrow(last[1], head * d, d))
                 last[0].data = kept
             output = patient.ask(inputs, gradient=True)
             if not output.requires_grad:
@@ -107,9 +105,7 @@ def _moved(patient: Patient, module: nn.Module, d: int) -> dict[str, Tensor]:
 
 def residual(patient: Patient) -> Iterator[Finding]:
     """The output holds what the heads give; an input that is added to it is reported."""
-    if patient.module is None:
-        raise NotAsked("no module is given")
-    last = output_projection(patient.module, patient.embed_dim)
+    last = output_projection(patient.needed_module(), patient.embed_dim)
     if last is None:
         raise NotAsked("no output projection is found")
     inputs = patient.draw(1)

@@ -68,11 +68,10 @@ def load(path: str, name: str) -> Any:
     except SystemExit as error:  # a file that is a script, and ends the interpreter
         remedy = 'Put what runs as a script under `if __name__ == "__main__":`.'
         raise Unasked("import", f"SystemExit: {error.code}", remedy) from None
-    except ModuleNotFoundError as error:
-        remedy = f"Install {error.name} beside this package, or run from where it is found."
-        raise Unasked("import", describe(error), remedy) from error
     except Exception as error:
         remedy = "Run `python` on the file first: it must be importable on its own."
+        if isinstance(error, ModuleNotFoundError):
+            remedy = f"Install {error.name} beside this package, or run from where it is found."
         raise Unasked("import", describe(error), remedy) from error
     found: Any = module
     for part in name.split("."):

@@ -59,15 +59,5 @@ def _verdict(report: Report | ModelReport) -> dict[str, Any]:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    where = finding.where
-    return {
-        "code": finding.code,
-        "severity": finding.severity,
-        "symptom": finding.symptom,
-        "evidence": finding.evidence,
-        "cause": finding.cause,
-        "remedy": finding.remedy,
-        "test": finding.test,
-        "where": where and {"file": where.file, "line": where.line, "text": where.text},
-        "explains": list(finding.explains),
-    }
+    where = finding.where and finding.where._asdict()
+    return vars(finding) | {"where": where, "explains": list(finding.explains)}

@@ -134,15 +134,14 @@ def _tokens(
 ) -> Iterator[dict[str, str]]:
     """Give the ways in which the arguments may take the tensors."""
     names = [x for x in parameters if x not in taken]
-    found = {
-        role: next((x for x in names if plain_name(x) in INPUTS[role]), "")
-        for role in ("query", "key", "value", "memory")
-    }
-    q, k, v, memory = (found[role] for role in ("query", "key", "value", "memory"))
-    first = next((x for x in names if plain_name(x) in INPUTS["x"]), "")
+    q, k, v, memory, first = (
+        next((x for x in names if plain_name(x) in INPUTS[role]), "")
+        for role in ("query", "key", "value", "memory", "x")
+    )
     first = q if q and (not first or names.index(q) < names.index(first)) else first
     first = first or next((x for x in names if not _is_extra(x)), "")
     required = [x for x in names if parameters[x].default is inspect.Parameter.empty]
+    open_ones = [x for x in required if not _is_extra(x)]
     packed = next((x for x in names if plain_name(x) in ("qkv", "packed", "query_key_value")), "")
     if packed:
         yield {packed: "packed"}
@@ -155,7 +154,6 @@ def _tokens(
     elif q and k and v:
         yield {q: "x", k: "key", v: "value"}
     elif kind == "cross":
-        open_ones = [x for x in required if not _is_extra(x)]
         open_ones = open_ones if len(open_ones) >= 3 else [x for x in names if not _is_extra(x)]
         if len(open_ones) >= 3:
             yield dict(zip(open_ones[:3], ("x", "key", "value"), strict=True))
@@ -163,7 +161,6 @@ def _tokens(
         others = [x for x in (memory, k, v) if x and x != first and x in required]
         if first:
             yield {first: "x", **dict.fromkeys(others, "value")}
-        open_ones = [x for x in required if not _is_extra(x)]
         if len(open_ones) in (2, 3):
             yield dict.fromkeys(open_ones, "x")
     if not names:

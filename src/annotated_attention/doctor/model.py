@@ -83,11 +83,8 @@ class ModelReport(Mapping[str, Report]):
             return f"✗ {self.name}: no attention is found in it"
         wrong = sum(report.asked and not report.ok for report in self.examined)
         unasked = sum(not report.asked for report in self.examined)
-        kinds = len(self.examined)
-        parts = [
-            f"{len(self)} attention{'s' * (len(self) > 1)}",
-            f"{kinds} kind{'s' * (kinds > 1)}",
-        ]
+        counts = {"attention": len(self), "kind": len(self.examined)}
+        parts = [f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items()]
         parts += [f"{wrong} wrong"] if wrong else []
         parts += [f"{unasked} could not be asked"] if unasked else []
         parts += ["nothing wrong"] if self.ok else []
@@ -95,10 +92,9 @@ class ModelReport(Mapping[str, Report]):
 
     def __str__(self) -> str:
         """Show all reports as text."""
-        left = ["\n".join(["not examined", *(f"  - {reason}" for reason in self.not_examined)])]
-        return "\n\n".join(
-            [self.verdict, *map(str, self.examined), *(left if self.not_examined else [])]
-        )
+        left = "\n".join(["not examined", *(f"  - {reason}" for reason in self.not_examined)])
+        parts = [self.verdict, *map(str, self.examined), *([left] if self.not_examined else [])]
+        return "\n\n".join(parts)
 
     __repr__ = __str__
 
@@ -141,18 +137,15 @@ def examine_model(model: nn.Module, *inputs: Any, **options: Any) -> ModelReport
     calls, homeless = record(model, inputs, options)
     groups: list[list[Call]] = []
     for call in calls:
-        alike = next((group for group in groups if group[0].likeness == call.likeness), None)
-        if alike is None:
-            groups.append([call])
-        else:
-            alike.append(call)
+        alike = next((group for group in groups if group[0].likeness == call.likeness), [])
+        alike.append(call)
+        groups += [alike] if len(alike) == 1 else []
     found: dict[str, Report] = {}
     for group in groups:
         times = f" × {len(group)}" if len(group) > 1 else ""
         name = f"{type(group[0].module).__name__} at {group[0].path or 'the top'}{times}"
-        found |= dict.fromkeys(
-            [call.path for call in group], replace(_examined(group[0]), name=name)
-        )
+        report = replace(_examined(group[0]), name=name)
+        found |= {call.path: report for call in group}
     found = _agreed(found, {call.path: type(call.module) for call in calls})
     reason = "a softmax runs in it, and nothing around it takes hidden states of (b, n, e)"
     left = tuple(f"{path or 'the model'}: {reason}" for path in homeless)
@@ -166,22 +159,22 @@ def _agreed(reports: dict[str, Report], classes: dict[str, type]) -> dict[str, R
     Where some layers use their positions, the others go without on purpose.
     """
     shown = {classes[path] for path, x in reports.items() if x.results.get("rotation") == FINE}
-    changed = {
-        id(report): replace(
-            report,
-            findings=tuple(
-                _by_convention(x) if x.code == "positions-ignored" and classes[path] in shown else x
-                for x in report.findings
-            ),
-        )
-        for path, report in reports.items()
-    }
-    return {path: changed[id(report)] for path, report in reports.items()}
-
-
-def _by_convention(finding: Finding) -> Finding:
     cause = "another attention of this class in the model shows that it is meant so"
-    return replace(finding, severity=CONVENTION, cause=cause, remedy="")
+    changed = {
+        id(report): _excused(report, "positions-ignored", cause)
+        for path, report in reports.items()
+        if classes[path] in shown
+    }
+    return {path: changed.get(id(report), report) for path, report in reports.items()}
+
+
+def _excused(report: Report, code: str, cause: str) -> Report:
+    """Take what has this code for a convention."""
+    found = [
+        replace(x, severity=CONVENTION, cause=cause, remedy="") if x.code == code else x
+        for x in report.findings
+    ]
+    return replace(report, findings=tuple(found))
 
 
 def _examined(call: Call) -> Report:
@@ -208,17 +201,12 @@ def _examined(call: Call) -> Report:
         return _asked(call, free, "causal", sizes)
     masked = replay.mask is not None
     report = _asked(call, replay.attend(masked), replay.kind, sizes)
+    if replay.hiding:  # beside the mask, such as the lengths of the sequences
+        names = ", ".join(f"`{name}`" for name in replay.hiding)
+        cause = f"the model gives it {names}, which may hide them"
+        report = _excused(report, "visible-unseen", cause)
     own = _own_mask(replay) if alone else None
-    found = [_hidden_by(finding, replay.hiding) for finding in report.findings]
-    return replace(report, findings=(*([own] if own else []), *found))
-
-
-def _hidden_by(finding: Finding, names: list[str]) -> Finding:
-    """Allow for what may hide keys beside the mask, such as the lengths of the sequences."""
-    if finding.code != "visible-unseen" or not names:
-        return finding
-    cause = f"the model gives it {', '.join(f'`{name}`' for name in names)}, which may hide them"
-    return replace(finding, severity=CONVENTION, cause=cause, remedy="")
+    return replace(report, findings=(own, *report.findings)) if own else report
 
 
 def _own_mask(replay: Replay) -> Finding | None:
@@ -228,17 +216,13 @@ def _own_mask(replay: Replay) -> Finding | None:
     if blocked is None or n < 4:
         return None
     ahead, next_but_one = (torch.ones(n, n, dtype=torch.bool).triu(x) for x in (1, 2))
-    code = ""
     if blocked[:, next_but_one].all() and not blocked[:, ahead].all():
-        code, symptom = "causal-off-by-one", "the mask that the model makes shows the next token"
+        code, does = "causal-off-by-one", "shows the next token"
     elif blocked[:, ahead].all() and blocked.diagonal(dim1=1, dim2=2).all() and not blocked.all():
-        code, symptom = (
-            "causal-hides-itself",
-            "the mask that the model makes hides each token itself",
-        )
-    if not code:
+        code, does = "causal-hides-itself", "hides each token itself"
+    else:
         return None
-    entry = MISTAKES[code]
+    entry, symptom = MISTAKES[code], f"the mask that the model makes {does}"
     return Finding(code, WRONG, symptom, "", entry.title, entry.remedy, "blocked")
 
 

@@ -105,10 +105,10 @@ class Unasked(Exception):
         self.step, self.remedy = step, remedy
 
 
-def role_of(name: str, roles: dict[str, list[str]] = NAMES) -> str:
+def role_of(name: str) -> str:
     """Return the role that a name usually has; "" if it is not known."""
     plain = plain_name(name)
-    return next((role for role, names in roles.items() if plain in names), "")
+    return next((role for role, names in NAMES.items() if plain in names), "")
 
 
 def said_by(name: str) -> str:

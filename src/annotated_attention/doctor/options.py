@@ -26,17 +26,13 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
         reader.error(f"--max-length {options.max_length} must be at least 2")
     options.context_dim = options.context_dim or options.embed_dim
     if options.select or options.ignore:
-        _check(reader, [*options.select, *options.ignore])
+        from annotated_attention.doctor.codes import check
+
+        try:
+            check([*options.select, *options.ignore])
+        except ValueError as error:
+            reader.error(str(error))
     return options
-
-
-def _check(reader: argparse.ArgumentParser, codes: list[str]) -> None:
-    from annotated_attention.doctor.codes import check
-
-    try:
-        check(codes)
-    except ValueError as error:
-        reader.error(str(error))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -79,10 +79,8 @@ def find(module: nn.Module, embed_dim: int, num_heads: int) -> Iterator[Projecti
     roles: dict[str, list[_Found]] = {}
     for found in _matrices(module):
         roles.setdefault(_role(found.name), []).append(found)
-    if not roles:
-        return
-    flips = [False, True] if _unclear(roles) else [False]
-    for flip in flips:
+    unclear = any(found.linear is None for group in roles.values() for found in group)
+    for flip in (False, True) if unclear else (False,):
         yield from _packed(roles, embed_dim, num_heads, flip)
         yield from _separate(roles, embed_dim, num_heads, flip)
 
@@ -97,17 +95,15 @@ def unused_rows(module: nn.Module) -> dict[str, list[int]]:
         By the name of the parameter: the rows, columns or heads, counted from 0.
     """
     found: dict[str, list[int]] = {}
-    named = {**dict(module.named_parameters()), **unregistered(module)}
-    for name in [
-        x.name for x in _matrices(module) if _role(x.name) in ("q", "k", "v", "qkv", "kv")
-    ]:
-        grad = named[name].grad
-        if grad is None or not grad.any():
+    named = dict(module.named_parameters()) | unregistered(module)
+    for x in _matrices(module):
+        grad = named[x.name].grad
+        if grad is None or not grad.any() or _role(x.name) in ("", "o"):
             continue
         for axis in range(grad.dim()):
             dead = (grad.movedim(axis, 0).flatten(1) == 0).all(1)
             if dead.any():
-                found[name] = dead.nonzero().flatten().tolist()
+                found[x.name] = dead.nonzero().flatten().tolist()
     return found
 
 
@@ -119,14 +115,11 @@ def projection_rows(module: nn.Module, role: str, d: int) -> dict[str, tuple[Ten
         role: a key of ``_ROLES``.
         d: the width of a head, which divides the outputs.
     """
-    named = dict(module.named_parameters())
-    found: dict[str, tuple[Tensor, int]] = {}
-    for x in _matrices(module):
-        axis = 0 if x.linear else 1
-        known = x.linear is not None and x.weight.dim() == 2 and x.name in named
-        if known and _role(x.name) == role and x.weight.size(axis) % d == 0:
-            found[x.name] = named[x.name], axis
-    return found
+    return {
+        found.name: (x, axis)
+        for found, x, axis in _of_role(module, role)
+        if found.linear is not None and x.size(axis) % d == 0
+    }
 
 
 def output_projection(module: nn.Module, embed_dim: int) -> tuple[Tensor, int] | None:
@@ -134,17 +127,16 @@ def output_projection(module: nn.Module, embed_dim: int) -> tuple[Tensor, int] |
 
     A matrix of no known layer is taken to stand on the right of a product, ``x @ w``.
     """
+    found = _of_role(module, "o")
+    return next(((x, 1 - axis) for _, x, axis in found if x.size(axis) == embed_dim), None)
+
+
+def _of_role(module: nn.Module, role: str) -> Iterator[tuple[_Found, Tensor, int]]:
+    """Give the registered matrices of a role: each parameter, and the axis of its outputs."""
     named = dict(module.named_parameters())
-    for x in _matrices(module):
-        axis = 1 if x.linear else 0
-        fits = x.weight.dim() == 2 and x.name in named and x.weight.size(1 - axis) == embed_dim
-        if fits and _role(x.name) == "o":
-            return named[x.name], axis
-    return None
-
-
-def _unclear(roles: dict[str, list[_Found]]) -> bool:
-    return any(found.linear is None for group in roles.values() for found in group)
+    for found in _matrices(module):
+        if found.weight.dim() == 2 and found.name in named and _role(found.name) == role:
+            yield found, named[found.name], 0 if found.linear else 1
 
 
 def _matrices(module: nn.Module) -> Iterator[_Found]:
@@ -192,27 +184,21 @@ def _packed(roles: dict[str, list[_Found]], e: int, h: int, flip: bool) -> Itera
     out = _out(roles.get("o", []) or others, e, flip)
     if bias.numel() != 3 * e or out is None:
         return
-    rows = torch.arange(3 * e).view(3, h, -1)
-    usual = Projections((), (), "", basis="names" if "in_proj_weight" in found.name else "shape")
-    for order in itertools.permutations(range(3)):
-        name = ", ".join("QKV"[order.index(i)] for i in range(3))
-        code = "" if order == (0, 1, 2) else "chunks-in-the-wrong-order"
-        chosen = rows[list(order)].reshape(3, -1)
-        yield _take(
-            replace(usual, how=f"{found.name}, as {name}", code=code), weight, bias, chosen, out
-        )
-    for order in itertools.permutations(range(3)):
-        chosen = rows.reshape(h, 3, -1).transpose(0, 1)[list(order)].reshape(3, -1)
-        how = f"{found.name}, packed head by head"
-        yield _take(replace(usual, how=how, code="interleaved-per-head"), weight, bias, chosen, out)
-
-
-def _take(
-    reading: Projections, weight: Tensor, bias: Tensor, rows: Tensor, out: tuple[Tensor, Tensor]
-) -> Projections:
-    weights = tuple(weight[chosen] for chosen in rows)
-    biases = tuple(bias[chosen] for chosen in rows)
-    return replace(reading, weights=(*weights, out[0]), biases=(*biases, out[1]))
+    basis = "names" if "in_proj_weight" in found.name else "shape"
+    rows = torch.arange(3 * e)
+    for by_head in (False, True):
+        blocks = rows.view(h, 3, -1).transpose(0, 1) if by_head else rows.view(3, h, -1)
+        for order in itertools.permutations(range(3)):
+            names = ", ".join("QKV"[order.index(i)] for i in range(3))
+            code = "" if order == (0, 1, 2) else "chunks-in-the-wrong-order"
+            chosen = [blocks[i].flatten() for i in order]
+            yield Projections(
+                weights=(*(weight[x] for x in chosen), out[0]),
+                biases=(*(bias[x] for x in chosen), out[1]),
+                how=f"{found.name}, {'packed head by head' if by_head else f'as {names}'}",
+                code="interleaved-per-head" if by_head else code,
+                basis=basis,
+            )
 
 
 def _separate(roles: dict[str, list[_Found]], e: int, h: int, flip: bool) -> Iterator[Projections]:

@@ -10,13 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor.adapted import (
-    masks_of,
-    module_of,
-    name_of,
-    needs_mask,
-    output_of,
-)  # fmt: skip
+from annotated_attention.doctor.adapted import masks_of, module_of, name_of, needs_mask, output_of
 from annotated_attention.doctor.places import Where, theirs
 from annotated_attention.doctor.state import State, give_size, left_as_it_was, settable
 
@@ -131,6 +125,16 @@ class Patient:
             remedy = remedy if away.type == "meta" else f"Move it: `.to({str(here)!r})`."
             raise Failed(text, RuntimeError(text), remedy)
 
+    def needed_module(self) -> nn.Module:
+        """Give its module, for a test that needs one.
+
+        Raises:
+            NotAsked: it has none.
+        """
+        if self.module is None:
+            raise NotAsked("no module is given")
+        return self.module
+
     @property
     def tolerance(self) -> float:
         """How far apart two results may be that should be the same."""
@@ -144,11 +148,12 @@ class Patient:
             shape = (b or self.b, length, width)
             return torch.randn(shape, generator=source, dtype=torch.float64).to(self.dtype)
 
+        n, m = n or self.n, m or self.m
         if self.memory:
-            return Inputs(tokens(n or self.n), *(tokens(m or self.m, self.context_dim),) * 2)
+            return Inputs(tokens(n), *(tokens(m, self.context_dim),) * 2)
         if self.kind != "cross":
-            return Inputs(*(tokens(n or self.n),) * 3)
-        return Inputs(tokens(n or self.n), tokens(m or self.m), tokens(m or self.m))
+            return Inputs(*(tokens(n),) * 3)
+        return Inputs(tokens(n), tokens(m), tokens(m))
 
     def ask(self, inputs: Inputs, blocked: Tensor | None = None, gradient: bool = False) -> Tensor:
         """Call the implementation and return its output, (b, n, e).
@@ -162,9 +167,8 @@ class Patient:
             Failed: the implementation raised an error, or returned something else.
             NotAsked: it takes no sequences of this length.
         """
-        if self.length is not None and {inputs.query.size(1), inputs.value.size(1)} != {
-            self.length
-        }:
+        lengths = {inputs.query.size(1), inputs.value.size(1)}
+        if self.length is not None and lengths != {self.length}:
             raise NotAsked(f"it takes sequences of {self.length} tokens only")
         with torch.set_grad_enabled(gradient):
             # A leaf that needs a gradient cannot be changed in place; what goes in is a copy of it.
@@ -184,8 +188,8 @@ class Patient:
             finally:
                 if self._state is not None:
                     self._state.put_back()
-        for name in ("query", "key", "value"):
-            if not torch.equal(getattr(given, name).detach(), getattr(inputs, name).detach()):
+        for name, x in vars(given).items():
+            if not torch.equal(x.detach(), getattr(inputs, name).detach()):
                 self.changed.add("x" if self.kind != "cross" else name)
         if hidden is not None and before is not None and not torch.equal(hidden, before):
             self.changed.add("blocked")
@@ -258,7 +262,6 @@ class Patient:
 
     def _output(self, result: object, inputs: Inputs) -> Tensor:
         """Take the output from what was returned."""
-        self.weights = None
         result, rest = output_of(result, inputs.query.shape)
         self.weights = rest[0].detach() if rest else None
         if not isinstance(result, Tensor):
@@ -297,8 +300,8 @@ class Patient:
             torch.manual_seed(0)
             if self.module is not None:
                 self.module.eval()
-            if self.module is not None and not as_it_is:
-                give_size(self.module)
+                if not as_it_is:
+                    give_size(self.module)
             for dtype in () if as_it_is else (torch.float64, *dtypes):
                 with self.converted(dtype):
                     if not self.works():
@@ -357,13 +360,11 @@ class Patient:
 def describe(error: BaseException) -> str:
     """Give an exception's type, the beginning of its message, and the line that raised it."""
     message = " ".join(str(error).split())
-    if len(message) > _LONGEST:
-        message = message[:_LONGEST] + " …"
+    message = message[:_LONGEST] + " …" * (len(message) > _LONGEST)
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     frame = raised_in(error)
-    if frame is None:
-        return text
-    return f"{text} ({Where(frame.filename, frame.lineno or 0, frame.line or '')})"
+    place = frame and Where(frame.filename, frame.lineno or 0, frame.line or "")
+    return f"{text} ({place})" if place else text
 
 
 def raised_in(error: BaseException) -> traceback.FrameSummary | None:

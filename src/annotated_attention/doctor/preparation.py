@@ -54,21 +54,20 @@ def _ask_for_what_is_missing(target: Any, options: argparse.Namespace) -> None:
     Raises:
         Unasked: there are some.
     """
-    built = inspect.isclass(target) or is_factory(target)
     call = target
     if inspect.isclass(target):
         call = getattr(target, "forward", vars(target).get("__call__"))
     of_init = unguessed(target, options)
     of_call = [] if call is None or is_factory(target) else unmatched(call, options)
-    if not of_init and not of_call:
+    asked = {"constructor": of_init, "call": of_call}
+    text = [f"the {what}'s {', '.join(names)}" for what, names in asked.items() if names]
+    if not text:
         return
-    text = [f"the constructor's {', '.join(of_init)}"] if of_init else []
-    text += [f"the call's {', '.join(of_call)}"] if of_call else []
     line = f"python -m annotated_attention.doctor {options.target} --kind {options.kind}"
     line += f" --embed-dim {options.embed_dim} --num-heads {options.num_heads}"
     for option, names in (("init", of_init), ("call", of_call)):
         given = [f"{x}={value!r}" for x, value in getattr(options, option)]
         line += f" --{option} {' '.join([*given, *(f'{x}=…' for x in names)])}" if names else ""
-    step = "construction" if built and of_init else "call"
+    step = "construction" if of_init else "call"
     remedy = f"Give what cannot be guessed: `{line}`."
     raise Unasked(step, f"{' and '.join(text)} cannot be guessed", remedy)

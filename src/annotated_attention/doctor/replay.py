@@ -61,9 +61,9 @@ class Replay:
         self._samples_first = samples_first(call.module)
         query, key = self._turned(states[0]), self._turned(states[-1])
         self.sizes = query.size(0), query.size(1), key.size(1)
-        masks = [name for name, x in call.arguments.items() if self._is_mask(name, x)]
-        biases = [x for name, x in call.arguments.items() if "bias" in name and self._ends(x)]
-        biased = any(bool((x < _HIDES).any()) for x in biases)
+        over_keys = {name: x for name, x in call.arguments.items() if self._ends(x)}
+        masks = [name for name, x in over_keys.items() if "mask" in name or x.dtype == torch.bool]
+        biased = any("bias" in name and bool((x < _HIDES).any()) for name, x in over_keys.items())
         self.mask = masks[0] if masks and not biased else None
 
     @property
@@ -79,9 +79,6 @@ class Replay:
     def _turned(self, x: Tensor) -> Tensor:
         """Bring (n, b, e) to (b, n, e), or back, where the module says that it takes the former."""
         return x if self._samples_first else x.transpose(0, 1)
-
-    def _is_mask(self, name: str, value: Any) -> bool:
-        return self._ends(value) and ("mask" in name or value.dtype == torch.bool)
 
     def _ends(self, value: Any) -> bool:
         """Tell whether an argument is a tensor whose last axis are the keys."""
@@ -144,14 +141,13 @@ class Replay:
             value = value.narrow(axis, 0, min(value.size(axis), changes[axes[axis]]))
         return value
 
+    @property
     def _recorded(self) -> Tensor:
-        assert self.mask is not None
-        mask: Tensor = self.call.arguments[self.mask]
-        return mask
+        return self.call.arguments[str(self.mask)]
 
     def _is_padding(self) -> bool:
         """Tell whether the mask is the same for all queries."""
-        mask, (samples, tokens, _) = self._recorded(), self.sizes
+        mask, (samples, tokens, _) = self._recorded, self.sizes
         if mask.dim() == 2:
             return mask.size(0) == samples != tokens or "padding" in str(self.mask)
         return mask.size(-2) == 1
@@ -160,7 +156,7 @@ class Replay:
         """Give what the model's own mask hides, (b or 1, n, n); None if it has no such mask."""
         if self.mask is None or self._is_padding():
             return None
-        mask = self._recorded().detach()
+        mask = self._recorded.detach()
         mask = mask.flatten(0, -3) if mask.dim() > 2 else mask[None]
         if mask.is_floating_point():
             return mask < -1
@@ -168,7 +164,7 @@ class Replay:
 
     def _formed(self, blocked: Tensor, dtype: torch.dtype) -> Tensor:
         """Give a mask the form of the recorded one: its axes, its dtype and its meaning."""
-        mask, heads = self._recorded(), self.call.num_heads
+        mask, heads = self._recorded, self.call.num_heads
         if self._is_padding():
             blocked = blocked[:, :1]
         if mask.dim() == 2:

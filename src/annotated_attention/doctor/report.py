@@ -121,12 +121,13 @@ class Report:
         return f"{'✓' if self.ok else '✗'} {self.name}: {', '.join(parts)}"
 
     @property
-    def _asked(self) -> str:
-        """Which tests ran, in one line: those that are not fine by name."""
+    def _rest(self) -> list[tuple[str, str]]:
+        """What is shown behind the findings: which tests ran, those that are not fine by name."""
         others = [f"{name} ({result})" for name, result in self.results.items() if result != FINE]
         few = others[:6] + ([f"and {len(others) - 6} more"] if len(others) > 6 else [])
         rest = f", all fine but {', '.join(few)}" if others else ", all fine"
-        return f"{len(self.results)} tests{rest}" if self.results else ""
+        asked = f"{len(self.results)} tests{rest}" if self.results else ""
+        return [("inside", self.inside), ("agrees", self.agreement), ("asked", asked)]
 
     def __str__(self) -> str:
         """Show the report as text."""
@@ -135,14 +136,12 @@ class Report:
             lines += ["", f"{finding.severity}: {finding.code}"]
             for part in _PARTS:
                 lines += _wrapped(part, _text(finding, part))
-        rest = [("inside", self.inside), ("agrees", self.agreement), ("asked", self._asked)]
-        shown = [line for label, text in rest for line in _wrapped(label, text)]
+        shown = [line for label, text in self._rest for line in _wrapped(label, text)]
         lines += ["", *shown] if shown else []
         lines += ["", "not examined"] if self.not_examined else []
         for reason in map(_short, self.not_examined):
             lines += textwrap.wrap(reason, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
-        if self.called:
-            lines += [""]
+        lines += [""] if self.called else []
         for text in self.called:
             lines += _wrapped("guessed", text)
         return "\n".join(lines)
@@ -154,9 +153,7 @@ class Report:
         parts = [f"<p><strong>{escape(self.verdict)}</strong></p>"]
         if self.findings:
             parts.append(f"<dl>{''.join(map(_html, self.findings))}</dl>")
-        for label, text in (("Inside", self.inside), ("Agrees", self.agreement),
-                            ("Asked", self._asked)):  # fmt: skip
-            parts += [f"<p>{label}: {_with_code(text)}</p>"] if text else []
+        parts += [f"<p>{x.capitalize()}: {_with_code(text)}</p>" for x, text in self._rest if text]
         if self.not_examined:
             reasons = map(_short, self.not_examined)
             items = "".join(f"<li>{_with_code(reason)}</li>" for reason in reasons)
@@ -186,11 +183,8 @@ def _wrapped(label: str, text: str) -> list[str]:
 
 
 def _html(finding: Finding) -> str:
-    rows = [
-        f"<dd><em>{part}</em>: {_with_code(_text(finding, part))}</dd>"
-        for part in _PARTS
-        if _text(finding, part)
-    ]
+    texts = {part: _text(finding, part) for part in _PARTS}
+    rows = [f"<dd><em>{part}</em>: {_with_code(x)}</dd>" for part, x in texts.items() if x]
     return (
         f'<dt class="aa-{finding.severity}">{finding.severity}: <code>{escape(finding.code)}'
         f"</code></dt>{''.join(rows)}"

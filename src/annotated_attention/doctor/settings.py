@@ -98,13 +98,13 @@ class Settings:
         return getattr(self, name, default)
 
     def _answer(self, name: str) -> Any:
-        options, _, base, read = self.__dict__["__asked__"]
+        options, given, base, read = self.__dict__["__asked__"]
         if name in read:
             return read[name]
         value = usual(role_of(name), options)
         value = getattr(base, name, _UNKNOWN) if value is None else value
         if hasattr(value, "__dict__") and not callable(value):  # a group of settings
-            value = Settings(options, self.__dict__["__asked__"][1], value)
+            value = Settings(options, given, value)
         if value is not _UNKNOWN and not callable(value):
             read[name] = self.__dict__[name] = value
         return value
@@ -123,13 +123,10 @@ class Settings:
         read[name] = value
         setattr(self, name, value)
 
-    def told(self) -> dict[str, Any]:
-        """Return what was answered without being given, by name."""
-        return dict(self.__dict__["__asked__"][3])
-
     def __repr__(self) -> str:
         """Show what was read."""
-        said = {**self.__dict__["__asked__"][1], **self.told()}
+        _, given, _, read = self.__dict__["__asked__"]
+        said = given | read
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in said.items())})"
 
 
@@ -151,7 +148,7 @@ def settled(error: BaseException) -> bool:
     """Guess what a reader missed, if that is what the error is about; tell whether it is."""
     if isinstance(error, AttributeError | Missing) and isinstance(error.obj, Settings):
         name = str(error.name)
-        if name in error.obj.told():
+        if name in error.obj.__dict__["__asked__"][3]:
             return False
         error.obj.settle(name)
         return True

@@ -1,7 +1,6 @@
 """The inputs and masks of the tests, with sizes at which mistakes become visible."""
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -44,6 +43,11 @@ def free(patient: Patient, seed: int = 1) -> Situation:
     return Situation("no mask", patient.draw(seed), None)
 
 
+def cases(patient: Patient) -> list[Situation]:
+    """Make a case without a mask, and one with each kind of mask that it takes."""
+    return [free(patient), *masked(patient)]
+
+
 def masked(patient: Patient, square: bool = False) -> Iterator[Situation]:
     """Make a case with each kind of mask that the implementation takes.
 
@@ -54,10 +58,11 @@ def masked(patient: Patient, square: bool = False) -> Iterator[Situation]:
     b, n, m = patient.b, patient.n, patient.m if patient.kind != "self" else patient.n
     if square:
         b = n = m = min(3, patient.max_length)
-    for name, (words, makes) in _MASKS.items():
+    for name, (each, samples, queries, seed) in _MASKS.items():
         if patient.masks in ("any", name):
-            title = f"a mask {words}{', as many samples as tokens' if square else ''}"
-            yield Situation(title, patient.draw(2, b, n, m), makes(b, n, m), name)
+            blocked = _random(b if samples else 1, n if queries else 1, m, seed).expand(b, n, m)
+            words = f"a mask {each}{', as many samples as tokens' if square else ''}"
+            yield Situation(words, patient.draw(2, b, n, m), blocked, name)
 
 
 def with_masks(patient: Patient) -> Iterator[Situation]:
@@ -83,48 +88,42 @@ def judged(patient: Patient, case: Situation) -> Tensor:
 
 def future(patient: Patient) -> Situation | None:
     """Make a case with the future blocked; None if the implementation takes no such mask."""
-    if patient.masks not in ("any", "shared"):
-        return None
-    n = patient.n
-    blocked = block_future(n).expand(patient.b, n, n)
-    return Situation("the future blocked", patient.draw(3, n=n, m=n), blocked)
+    return _for_all_samples(patient, "the future blocked", block_future(patient.n), 3)
 
 
 def only_itself(patient: Patient) -> Situation | None:
     """Make a case in which each token sees only itself; None if no such mask can be given."""
+    return _for_all_samples(patient, "only itself", ~torch.eye(patient.n, dtype=torch.bool), 4)
+
+
+def _for_all_samples(patient: Patient, name: str, mask: Tensor, seed: int) -> Situation | None:
+    n = patient.n
     if patient.masks not in ("any", "shared"):
         return None
-    n = patient.n
-    blocked = ~torch.eye(n, dtype=torch.bool).expand(patient.b, n, n)
-    return Situation("only itself", patient.draw(4, n=n, m=n), blocked)
+    return Situation(name, patient.draw(seed, n=n, m=n), mask.expand(patient.b, n, n))
 
 
 def fully_masked_rows(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
     """Make cases with some fully masked rows, which are returned as well, (b, n)."""
     for situation in masked(patient):
         assert situation.blocked is not None
+        _, samples, queries, _ = _MASKS[situation.varies]
         blocked = situation.blocked.clone()
-        if situation.varies == "shared":
-            blocked[:, 0] = True
-        elif situation.varies == "padding":
-            blocked[0] = True
-        else:
-            blocked[0, 0] = True
+        blocked[: 1 if samples else None, : 1 if queries else None] = True
         yield replace(situation, blocked=blocked), blocked.all(-1)
 
 
-def _random(shape: tuple[int, ...], seed: int) -> Tensor:
+def _random(b: int, n: int, m: int, seed: int) -> Tensor:
     """Block about half of the keys: in each row at least one, and at least one not."""
-    m = shape[-1]
-    score = torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+    score = torch.rand((b, n, m), generator=torch.Generator().manual_seed(seed))
     rank = score.argsort(-1).argsort(-1)
-    keep = 1 + torch.arange(math.prod(shape[:-1])).view(shape[:-1]) % max(1, m - 1)
-    return rank >= keep.unsqueeze(-1)
+    keep = 1 + torch.arange(b * n).view(b, n, 1) % max(1, m - 1)
+    return rank >= keep
 
 
-# What a mask differs between, in words, and how it is made.
-_MASKS: dict[str, tuple[str, Callable[[int, int, int], Tensor]]] = {
-    "any": ("for each sample and query", lambda b, n, m: _random((b, n, m), 5)),
-    "shared": ("for each query", lambda b, n, m: _random((n, m), 6).expand(b, n, m)),
-    "padding": ("for each sample", lambda b, n, m: _random((b, 1, m), 8).expand(b, n, m)),
+# What differs between samples, between queries, or between both; with the seed.
+_MASKS = {
+    "any": ("for each sample and query", True, True, 5),
+    "shared": ("for each query", False, True, 6),
+    "padding": ("for each sample", True, False, 8),
 }

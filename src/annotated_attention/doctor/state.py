@@ -33,7 +33,6 @@ class State:
         self.module = module
         self._copies: dict[int, tuple[Tensor, int, Tensor]] = {}
         self._before: list[tuple[Any, Any]] = []
-        self.changed: set[str] = set()
 
     def note(self) -> None:
         """Note how everything is."""
@@ -49,10 +48,8 @@ class State:
         for value in items.values() if isinstance(items, dict) else items:
             if isinstance(value, Tensor):
                 self._copy(value)
-            elif isinstance(value, dict):
-                self._note(value, dict(value), depth - 1)
-            elif isinstance(value, list | set | deque):
-                self._note(value, list(value), depth - 1)
+            elif isinstance(value, dict | list | set | deque):
+                self._note(value, dict(value) if isinstance(value, dict) else [*value], depth - 1)
             elif depth and hasattr(value, "__dict__") and not isinstance(value, _NO_HOLDERS):
                 self._note(vars(value), dict(vars(value)), depth - 1)
 
@@ -81,11 +78,9 @@ class State:
 
     def _put_back(self, holder: dict[Any, Any], items: dict[Any, Any]) -> None:
         for name in [x for x in holder if x not in items and x not in _OF_TORCH]:
-            self.changed.add(str(name))
             del holder[name]
         for name, value in items.items():
             if holder.get(name, _NO_HOLDERS) is not value:
-                self.changed.add(str(name))
                 holder[name] = value
 
 

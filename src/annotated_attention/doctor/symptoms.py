@@ -15,12 +15,19 @@ from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.situations import Situation
 
+# Cause and remedy where tokens do not move as they should.
+_MOVED = (
+    "heads that are split or merged by a straight reshape, or a softmax or a mask along the wrong "
+    "axis",
+    "Follow one number through every reshape: it must stay with its token.",
+)
+
 
 def key_order(patient: Patient) -> Iterator[Finding]:
     """Permuting keys together with their values changes nothing."""
     situations.only_for(patient, "cross")
     order = torch.randperm(patient.m, generator=torch.Generator().manual_seed(9))
-    for case in (situations.free(patient), *situations.masked(patient)):
+    for case in situations.cases(patient):
         x, blocked = case.inputs, case.blocked
         moved = Inputs(x.query, x.key[:, order], x.value[:, order])
         after = patient.ask(moved, None if blocked is None else blocked[..., order])
@@ -33,9 +40,7 @@ def key_order(patient: Patient) -> Iterator[Finding]:
                 WRONG,
                 "the order of the keys matters, though each moves together with its value",
                 f"with {case.name}, moving them changes the output by {gap:.0%} of its size",
-                "heads that are split or merged by a straight reshape, or a softmax or a mask "
-                "along the wrong axis",
-                "Follow one number through every reshape: it must stay with its token.",
+                *_MOVED,
             )
             return
 
@@ -44,7 +49,7 @@ def query_order(patient: Patient) -> Iterator[Finding]:
     """Outputs move with their queries."""
     situations.only_for(patient, "cross", "self")
     order = torch.randperm(patient.n, generator=torch.Generator().manual_seed(10))
-    for case in (situations.free(patient), *situations.masked(patient)):
+    for case in situations.cases(patient):
         x, blocked = case.inputs, case.blocked
         if patient.kind != "self":
             moved = Inputs(x.query[:, order], x.key, x.value)
@@ -75,9 +80,7 @@ def _order_matters(patient: Patient, case: Situation, gap: float) -> Finding:
         WRONG,
         "results do not move along when their queries are moved",
         evidence,
-        "heads that are split or merged by a straight reshape, or a softmax or a mask along the "
-        "wrong axis",
-        "Follow one number through every reshape: it must stay with its token.",
+        *_MOVED,
     )
 
 
@@ -110,7 +113,7 @@ def _same_for_equal_tokens(patient: Patient) -> bool:
 def queries_apart(patient: Patient) -> Iterator[Finding]:
     """A query's result depends on no other query."""
     situations.only_for(patient, "cross")
-    for case in (situations.free(patient), *situations.masked(patient)):
+    for case in situations.cases(patient):
         strong = counts(reactions(patient, case.inputs, case.blocked)["query"])
         same = torch.eye(len(strong), dtype=torch.bool)[:, None, :, None]
         itself = torch.eye(patient.n, dtype=torch.bool)[:, None]
@@ -131,7 +134,7 @@ def queries_apart(patient: Patient) -> Iterator[Finding]:
 
 def samples_apart(patient: Patient) -> Iterator[Finding]:
     """Samples of a batch do not influence each other."""
-    for case in (situations.free(patient), *situations.masked(patient)):
+    for case in situations.cases(patient):
         x, blocked = case.inputs, case.blocked
         strong = [counts(reaction) for reaction in reactions(patient, x, blocked).values()]
         other = ~torch.eye(len(x.query), dtype=torch.bool)[:, None, :, None]
@@ -165,8 +168,8 @@ def equal_values(patient: Patient) -> Iterator[Finding]:
         return Inputs(query, many.value if patient.memory else other.key, many.value)
 
     short = patient.ask(flat(1, 13))[:, :1]
-    for case in (situations.free(patient), *situations.masked(patient)):
-        name, blocked = case.name, case.blocked
+    for case in situations.cases(patient):
+        blocked = case.blocked
         inputs = flat(patient.m if blocked is None else case.inputs.key.size(1), 14)
         output = patient.ask(inputs, blocked)
         expected = short.expand_as(output)
@@ -175,25 +178,24 @@ def equal_values(patient: Patient) -> Iterator[Finding]:
             output, expected = output[tokens], expected[tokens]
         gap = patient.gap(output, expected)
         if gap > patient.tolerance:
-            later = blocked is not None
-            if not later and (appended := _appended(patient, inputs, short)):
-                yield appended
-                return
-            yield Finding(
-                "weights-do-not-sum-to-one",
-                WRONG,
-                "with equal values the result should not depend on the weights, and it does"
-                + (" as soon as there is a mask" if later else ""),
-                f"with {name}, it differs by {gap:.0%} from the result of a single key",
-                "a mask that is applied after the softmax"
-                if later
-                else "a softmax over another axis than the keys, keys mixed in place of values, or "
-                "features that end up in another head's place",
-                "Set blocked scores to minus infinity before the softmax."
-                if later
-                else "Let the softmax run over the last axis of (b, h, n, m), and mix the values.",
-            )
+            appended = _appended(patient, inputs, short) if blocked is None else None
+            yield appended or _unequal(case, gap)
             return
+
+
+def _unequal(case: Situation, gap: float) -> Finding:
+    code = "weights-do-not-sum-to-one"
+    symptom = "with equal values the result should not depend on the weights, and it does"
+    evidence = f"with {case.name}, it differs by {gap:.0%} from the result of a single key"
+    if case.blocked is None:
+        cause = "a softmax over another axis than the keys, keys mixed in place of values, or "
+        cause += "features that end up in another head's place"
+        remedy = "Let the softmax run over the last axis of (b, h, n, m), and mix the values."
+        return Finding(code, WRONG, symptom, evidence, cause, remedy)
+    symptom += " as soon as there is a mask"
+    cause = "a mask that is applied after the softmax"
+    remedy = "Set blocked scores to minus infinity before the softmax."
+    return Finding(code, WRONG, symptom, evidence, cause, remedy)
 
 
 def _appended(patient: Patient, inputs: Inputs, short: Tensor) -> Finding | None:

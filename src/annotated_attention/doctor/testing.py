@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from annotated_attention.doctor.adapters import Adapted
 from annotated_attention.doctor.arguments import adapt
 from annotated_attention.doctor.codes import check, chosen
 from annotated_attention.doctor.examination import examine
@@ -65,10 +64,8 @@ def assert_attention(
     vars(line).update(sizes, context_dim=embed_dim)
     vars(line).update(options)
     try:
-        called = attend if isinstance(attend, Adapted) else adapt(attend, line, [])
-        trusted = reference
-        if reference is not None and not isinstance(reference, Adapted):
-            trusted = adapt(reference, line, [])
+        called = adapt(attend, line, [])
+        trusted = None if reference is None else adapt(reference, line, [])
     except Unasked as error:
         raise AssertionError(f"{error} {error.remedy}") from error
     report = chosen(
