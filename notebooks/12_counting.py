@@ -3,7 +3,7 @@
 #
 # *What does it cost, before I run it?*
 #
-# How many parameters does a model have, how much arithmetic does a call take, and how much memory?
+# How many parameters does a model have, how much arithmetic does a call take, and how much does it keep?
 # All three follow from the sizes alone, as the price of a carpet follows from its length and width. In
 # this chapter you derive short formulas from a single matrix product, and check each against PyTorch's
 # own count. The two must agree to the last digit.
@@ -360,9 +360,9 @@ print("bne =", b * n * h * d, " bhn² =", b * h * n * n, " bhn =", b * h * n)
 # result alone. Five are as large as the input, $5bne$ together; the weights are $bhn^2$.
 #
 # The fused kernel keeps no weights. Input and merged heads are kept as before; queries, keys and values
-# are kept in a single storage. In its backward pass the kernel computes the weights anew, from one number
-# for each query and head. The softmax divides by a sum of exponentials; that number is the sum's
-# logarithm.
+# are kept in a single storage. In its backward pass the kernel computes the scores anew, and
+# turns them into weights with one kept number for each query and head: the logarithm of the sum of
+# exponentials by which the softmax divides.
 #
 # In cross-attention, three tensors of n rows and three of m rows are kept, $3be(n + m)$ numbers, and
 # $bhnm$ weights. All of this is asserted below at several sizes.
@@ -388,9 +388,9 @@ for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (1, 6, 8, 3, 4)):
 
 # %% [markdown]
 # > **Pitfall.** A view keeps its whole storage. The packed projection gives queries, keys and values in
-# > one storage, and the fused kernel needs all of it. Step by step, only the queries divided by √d are
-# > needed later, but a view of the keys would keep the undivided ones, too. So there the class first
-# > copies each of the three out of that storage.
+# > one storage, and the fused kernel needs all of it. Step by step, of the queries only a copy divided by
+# > √d is needed later, but a view of the keys would keep the undivided ones, too. So there the class
+# > first copies each of the three out of that storage.
 
 # %%
 module = MultiheadAttention(24, 4, batch_first=True)

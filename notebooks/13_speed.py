@@ -46,14 +46,16 @@ for b, n, e, h in SIZES:
 #
 # - "Both" is a forward and a backward pass, and "infer." is evaluation without gradients. "Floats"
 #   and "boolean" are masks of the shape (n, m).
-# - A star marks what was slower than PyTorch's class in about three quarters of the rounds or more.
+# - Each ratio has its median and its quartiles: a quarter of the rounds lies below the lower one. A star
+#   marks a case whose lower quartile is above one.
 # - An exclamation mark marks a missed goal. The goal is at most 1.05<!-- setting --> times PyTorch's
 #   time, and 1.07<!-- setting --> times for a boolean mask with weights at n = 2048, which only this
 #   class searches for fully masked rows.
 #
 # Brackets name the date, the commit, the load and the rounds. A load near 2 means that other work
 # kept both threads of the machine busy just before the run, so trust the ratios, which were taken
-# within a round, more than the milliseconds.
+# within a round, more than the milliseconds. Where another process had run beside a few cases, these
+# were measured again later, and a second bracket names that run.
 
 
 # %%
@@ -123,9 +125,9 @@ cases, unweighted = find("final class"), find("final class", weights=False)
 assert max(row["ratios"]["PyTorch"]["final class"][1] for row in unweighted) < 1
 
 # %% [markdown]
-# Without weights, the final class is slower than PyTorch's in no case, and it takes at most 1.06
-# times as long as the bare minimum. With weights and gradients, it takes between 0.90 and 1.04
-# times as long as PyTorch's.
+# Without weights, the final class is never slower than PyTorch's, and it takes at most 1.06 times as
+# long as the bare minimum. With weights and gradients, the larger median is at most 1.04 times
+# PyTorch's.
 #
 # The largest differences stand under "infer.". There PyTorch's class takes a C++ routine of its own,
 # its **fast path**, unless the mask holds floats. Only with weights and without a mask is the fast
@@ -234,10 +236,11 @@ display.finish(drawing, name="price-of-weights", alt=alt, caption=source("final 
 # memory returned. The first rise is 35 ms, the second 96 ms. So more than half of the second is the
 # price of pages.
 #
-# Now the memory itself: the peak during a forward and a backward pass, in MiB, measured once in a
-# new process. At n = 1024 it was measured three times; where the three differ, you see the smallest
-# and the largest. The dash would have needed more than half of the free memory. The length n = 8192
-# is left for you to predict in the exercises.
+# Now the memory itself: the peak during a forward and a backward pass, in MiB, for b = 1, e = 512
+# and h = 8, measured once in a new process. At n = 1024 it was measured three times; where the
+# three differ, you see the smallest and the largest. A dash stands where the run would have needed
+# more than half of the free memory. The length n = 8192 is left for you to predict in the
+# exercises.
 
 
 # %%
@@ -323,7 +326,8 @@ assert after["milliseconds"]["final class"][2] < before["milliseconds"]["final c
 # %% [markdown]
 # The mask for every head makes the forward pass without weights 1.54 times as long. In its profile,
 # `masked_fill_` and `fill_` write the booleans out as floats, which the kernel adds to the scores.
-# That is a part of the rise. The other masks cost a few percent at most.
+# Together these are less than half of the rise; the kernel must also read the mask. The other masks
+# cost at most 7 percent.
 #
 # `is_causal` alone can even save time, because the kernel skips blocks of keys that lie in the
 # future. In the figure above it does so at n = 2048, with 39.5 instead of 53.3 ms.
