@@ -228,7 +228,7 @@ for y, (name, mask) in enumerate(zip(names, ("none", "causal", "none"))):
 ax.set(xlabel="milliseconds at n = 2048", xlim=(0, 260), yticks=range(3), yticklabels=names)
 ax.tick_params(labelsize=12)
 handles, labels = (part[:2] for part in ax.get_legend_handles_labels())
-ax.legend(handles, labels, loc="upper right", fontsize=12, title="memory")
+ax.legend(handles, labels, loc="upper right", fontsize=12, title="memory", frameon=False)
 display.finish(drawing, name="price-of-weights", alt=alt, caption=source("final class"))
 
 # %% [markdown]

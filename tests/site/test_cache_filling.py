@@ -42,11 +42,3 @@ def test_follows_the_words_and_keeps_its_height(page: Any, cached: bool) -> None
     expect(status).to_contain_text(f"Since the first word: {total[0]} vectors and {total[1]} wei")
     assert len(heights) == 1
     assert figure.evaluate("figure => figure.scrollWidth <= figure.clientWidth")
-
-
-def test_the_picture_without_scripts(browser: Any, served: Any) -> None:
-    page = browser.new_page(java_script_enabled=False)
-    page.goto(served[0] + PAGE)
-    expect(page.locator("#fig-cache-filling > svg")).to_be_visible()
-    expect(page.locator("#fig-cache-filling input")).to_have_count(0)
-    page.close()

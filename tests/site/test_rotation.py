@@ -41,11 +41,3 @@ def test_follows_both_sliders_and_keeps_its_height(page: Any) -> None:
     assert len(heights) == 1
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert figure.evaluate("figure => figure.scrollWidth <= figure.clientWidth")
-
-
-def test_the_picture_without_scripts(browser: Any, served: Any) -> None:
-    page = browser.new_page(java_script_enabled=False)
-    page.goto(served[0] + PAGE)
-    expect(page.locator("#fig-turning > svg")).to_be_visible()
-    expect(page.locator("#fig-turning input")).to_have_count(0)
-    page.close()

@@ -73,6 +73,7 @@ def test_complete_without_scripts(plain, page):
     article = built[built.index("<article") : built.index("</article>")]
     assert plain.evaluate(TEXT) == " ".join(html.unescape(TAG.sub("", article)).split())
     assert plain.evaluate(UNSEEN) == []
+    assert plain.locator(".aa-live :is(input, select, button)").count() == 0
 
 
 # Live figures

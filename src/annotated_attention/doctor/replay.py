@@ -156,11 +156,11 @@ class Replay:
         """Give what the model's own mask hides, (b or 1, n, n); None if it has no such mask."""
         if self.mask is None or self._is_padding():
             return None
-        mask = self._recorded.detach()
-        mask = mask.flatten(0, -3) if mask.dim() > 2 else mask[None]
-        if mask.is_floating_point():
-            return mask < -1
-        return mask.bool() ^ _true_means_allowed(mask)
+        given = self._recorded.detach()
+        given = given.flatten(0, -3) if given.dim() > 2 else given[None]
+        if given.is_floating_point():
+            return given < -1
+        return given.bool() ^ _true_means_allowed(given)
 
     def _formed(self, blocked: Tensor, dtype: torch.dtype) -> Tensor:
         """Give a mask the form of the recorded one: its axes, its dtype and its meaning."""
