@@ -3,7 +3,8 @@
 #
 # *What does it cost, before I run it?*
 #
-# How many parameters does a model have, how much arithmetic does a call take, and how much does it keep?
+# How many parameters does a model have, how much arithmetic does a call take, and how many
+# numbers does training keep of it?
 # All three follow from the sizes alone, as the price of a carpet follows from its length and width. In
 # this chapter you derive short formulas from a single matrix product, and check each against PyTorch's
 # own count. The two must agree to the last digit.

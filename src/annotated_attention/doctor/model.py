@@ -199,7 +199,7 @@ def _examined(call: Call) -> Report:
     alone = replay.kind == "self"
     if alone and _hides_the_future(_patient(call, free, "causal", sizes)):
         return _asked(call, free, "causal", sizes)
-    masked = replay.mask is not None
+    masked = replay.mask_name is not None
     report = _asked(call, replay.attend(masked), replay.kind, sizes)
     if replay.hiding:  # beside the mask, such as the lengths of the sequences
         names = ", ".join(f"`{name}`" for name in replay.hiding)

@@ -47,8 +47,8 @@ class Replay:
         call: the call that is made again.
         kind: ``"self"``, ``"memory"`` or ``"cross"``, by how many hidden states differ.
         sizes: how many samples, queries and keys the model gave it.
-        mask: the name of its mask; None if the model gave it none, or has added it to a bias, which
-            then hides nothing.
+        mask_name: the name of its mask; None if the model gave it none, or has added it to a bias,
+            which then hides nothing.
     """
 
     def __init__(self, call: Call) -> None:
@@ -64,7 +64,7 @@ class Replay:
         over_keys = {name: x for name, x in call.arguments.items() if self._ends(x)}
         masks = [name for name, x in over_keys.items() if "mask" in name or x.dtype == torch.bool]
         biased = any("bias" in name and bool((x < _HIDES).any()) for name, x in over_keys.items())
-        self.mask = masks[0] if masks and not biased else None
+        self.mask_name = masks[0] if masks and not biased else None
 
     @property
     def hiding(self) -> list[str]:
@@ -73,7 +73,7 @@ class Replay:
             name
             for name, x in self.call.arguments.items()
             if isinstance(x, Tensor) and not x.is_floating_point() and not x.is_complex()
-            and name != self.mask and "pos" not in name
+            and name != self.mask_name and "pos" not in name
         ]  # fmt: skip
 
     def _turned(self, x: Tensor) -> Tensor:
@@ -102,10 +102,10 @@ class Replay:
             for name, place in zip(self.call.states, self._places, strict=True):
                 given[name] = self._turned(states[place])
             given |= turned
-            if self.mask is not None:
+            if self.mask_name is not None:
                 if blocked is None:
                     blocked = torch.zeros(sizes, dtype=torch.bool)
-                given[self.mask] = self._formed(blocked, states[0].dtype)
+                given[self.mask_name] = self._formed(blocked, states[0].dtype)
             return self._turned(next(tensors(self.call.module(**given))))
 
         masks = ("padding" if self._is_padding() else "any") if masked else "none"
@@ -143,18 +143,18 @@ class Replay:
 
     @property
     def _recorded(self) -> Tensor:
-        return self.call.arguments[str(self.mask)]
+        return self.call.arguments[str(self.mask_name)]
 
     def _is_padding(self) -> bool:
         """Tell whether the mask is the same for all queries."""
         mask, (samples, tokens, _) = self._recorded, self.sizes
         if mask.dim() == 2:
-            return mask.size(0) == samples != tokens or "padding" in str(self.mask)
+            return mask.size(0) == samples != tokens or "padding" in str(self.mask_name)
         return mask.size(-2) == 1
 
     def blocked(self) -> Tensor | None:
         """Give what the model's own mask hides, (b or 1, n, n); None if it has no such mask."""
-        if self.mask is None or self._is_padding():
+        if self.mask_name is None or self._is_padding():
             return None
         given = self._recorded.detach()
         given = given.flatten(0, -3) if given.dim() > 2 else given[None]
