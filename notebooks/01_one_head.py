@@ -23,16 +23,16 @@ display.chapter_map("project in", "score", "softmax", "mix", "project out")
 
 # %% [markdown]
 # The strip shows the whole computation that this book builds, drawn with two heads. The steps of
-# this chapter, which has one head, are lit. In each small map a row is a word, and the stronger the
-# colour, the larger the number. Skip the letters for now: n, m, d and e come in this chapter, and h
-# in the next. The [first page](../docs/index.md) has the same picture large, with a line for each
-# step.
+# this chapter, which has one head, are highlighted. In each small map, a row is a word, and a
+# stronger colour means a larger number. Ignore the letters for now: n, m, d and e are explained in
+# this chapter, and h in the next. The [first page](../docs/index.md) shows a larger version of the
+# picture, with a line for each step.
 #
 # ## A sentence in numbers
 #
 # A model computes with numbers, so each word becomes a row of them, its **embedding**. Ours has
-# four features: how much of an animal, a food, an action or a quality the word is. They are made by
-# hand and small enough for a pencil.
+# four features: how much of an animal, a food, an action or a quality the word is. The numbers are
+# made by hand and small enough to work with in pencil.
 
 # %%
 import math
@@ -59,8 +59,8 @@ EMBEDDINGS, SWEET_EMBEDDINGS = embed(WORDS), embed(SWEET)  # (8, 4)
 
 # %% [markdown]
 # A small helper, `show`, prints such rows as a table. *Cat* is an animal, *milk* a food. *Thirsty*
-# is a quality that animals have. The word *it* stands for something and does not say what: a little
-# of an animal, a little of a food, and something that has a quality.
+# is a quality that animals have. The word *it* stands for something without saying what: a bit of
+# an animal, a bit of a food, and something that has a quality.
 
 
 # %% jupyter={"source_hidden": true}
@@ -79,7 +79,7 @@ show([*WORDS, "sweet"], FEATURES, embed([*WORDS, "sweet"]), digits=0)
 # ## The same word in two sentences
 #
 # Before you take attention apart, see what it achieves. PyTorch has it built in as one call: all
-# words go in, and for each word the numbers that it collected come out. They go in three times,
+# words go in, and out come the numbers that each word has collected. The words go in three times,
 # because every word plays three roles, which the next section explains.
 
 # %%
@@ -90,9 +90,10 @@ before = x[it]                                       # (4,)
 show(["it, before", "it collects"], FEATURES, torch.stack([before, collected[it]]))
 
 # %% [markdown]
-# The word *it* went in as much an animal as a food, and collects 1.32 of animal against 0.72 of
-# food. Now replace *thirsty* by *sweet*, a quality that foods have, and leave everything else as it
-# is. What does *it* collect then: the same numbers, less of everything, or more food than animal?
+# The word *it* went in as equal parts animal and food, and collects 1.32 of animal against 0.72 of
+# food. Now replace *thirsty* with *sweet*, a quality that foods have, and leave everything else
+# unchanged. What does *it* collect now: the same numbers, less of everything, or more food than
+# animal?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -108,27 +109,28 @@ both = torch.stack([collected[it], swapped[it]])   # (2, 4)
 show(["thirsty", "sweet"], FEATURES, both)
 
 # %% [markdown]
-# The last word decides: after *thirsty*, *it* collects mostly animal, and after *sweet* mostly food.
+# The last word decides: after *thirsty*, *it* collects mostly animal, and after *sweet*, mostly
+# food.
 #
-# > **What this example does not show.** That thirst belongs to animals was written into the
+# > **What this example does not show.** The link between thirst and animals was written into the
 # > numbers by hand. A trained model has to find hundreds of such features by itself, and few of
-# > them have a name. The order of the words plays no role yet either; a later chapter adds it.
+# > them have a name. Nor does the order of the words matter yet; a later chapter adds it.
 #
 # ## A soft look-up
 #
-# How does *it* know from which words to collect? Think of a library. You come with a question. On
-# the shelf, each book shows a title on its spine, and inside it has pages. A catalogue would find
-# the one book whose title is exactly what you asked for, or nothing, like a Python `dict`.
+# How does *it* know which words to collect from? Think of a library. You come with a question. Each
+# book on the shelf has a title on its spine and pages inside. A catalogue would find the one book
+# with exactly the title that you asked for, or nothing at all, like a Python `dict`.
 #
-# A **soft look-up** never comes back empty. You compare your question with every spine, and you
-# read more in a book the better its title fits. You go home with one page of notes, mostly from
-# the books that fit well and a little from all the others. Three words name the parts:
+# A **soft look-up** never comes back empty. You compare your question with every spine, and the
+# better a title fits, the more of that book you read. You go home with one page of notes, mostly
+# from the books that fit well and a little from all the others. The three parts have names:
 #
 # | role | what it is | in the library | for the word *it* |
 # |---|---|---|---|
 # | **query** | what is asked for | your question | which words tell me what I stand for? |
 # | **key** | what something is found by | the title on a spine | what *cat*, *milk*, … can be found by |
-# | **value** | what is handed over | the pages | what *cat*, *milk*, … tell when found |
+# | **value** | what is handed over | the pages | what *cat*, *milk*, … have to say when found |
 
 # %% jupyter={"source_hidden": true}
 display.soft_look_up(
@@ -148,8 +150,8 @@ display.soft_look_up(
 # ## Scores: how well does a key fit?
 #
 # Follow the word *it* by hand. First compare its query with each key: multiply the two feature by
-# feature, and add up. This sum is the **score**, also called the dot product. It is large when both
-# have large numbers in the same places. For *it* and *thirsty* the sum is
+# feature, and add up the products. This sum is the **score**, also called the dot product. The
+# score is large when both have large numbers in the same places. For *it* and *thirsty* the sum is
 # $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$.
 
 # %%
@@ -160,16 +162,17 @@ scores = keys @ query            # (m, d) x (d,) -> (m,)
 show(WORDS, ["score"], scores[:, None], digits=0)
 
 # %% [markdown]
-# A comment such as `(m, d)` is the shape of what its line makes: m keys, each of width d. Before an
-# arrow stand the shapes that go into a product.
+# A comment such as `(m, d)` gives the shape of what its line makes: m keys, each of width d. The
+# shapes before an arrow are those that go into a product.
 #
 # *Thirsty* fits best: its *animal* and its *quality* add 2 each. *Cat* and *milk* fit equally well.
 #
 # ### Warm-up: two scores
 #
-# *Easy, 2 minutes.* Now *thirsty* asks. With a pencil, what is its score with the key of *cat*, and
-# what with the key of *it*? Write both numbers into the first cell and run it. The second cell says
-# whether you are right, and if not, why. Hints follow, and the solution comes last.
+# *Easy, 2 minutes.* Now *thirsty* asks. Work out with a pencil its score with the key of *cat* and
+# its score with the key of *it*. Write both numbers into the first cell and run that cell. The
+# second cell says whether you are right and, if not, why. Hints follow, and the solution comes
+# last.
 
 # %% tags=["exercise"]
 my_scores = [
@@ -208,10 +211,10 @@ exercises.one_head.check_scores(my_scores)
 #
 # Next, the scores have to become shares: positive numbers that add up to one, like the time that
 # you give to each book. First divide each score by $\sqrt d$, here $\sqrt 4 = 2$. A score is a sum
-# of d products, so scores grow with the width d, and the division makes up for that. By how much
-# they grow is [measured below](#going-deeper-why-divide-by-d). Then take the exponential of each,
-# and divide by the sum of all exponentials. This second part is the **softmax**, and the shares are
-# the **attention weights**. For the word $j$, with a sum over all words $i$:
+# of d products, so scores grow with the width d, and the division makes up for that. How much they
+# grow is [measured below](#going-deeper-why-divide-by-d). Then take the exponential of each, and
+# divide it by the sum of all exponentials. This second part is the **softmax**, and the shares are
+# the **attention weights**. For word $j$, with a sum over all words $i$:
 #
 # $$\mathrm{weight}_j = \frac{\exp(\mathrm{score}_j / \sqrt d)}{\sum_i \exp(\mathrm{score}_i / \sqrt d)}$$
 
@@ -224,11 +227,11 @@ show(WORDS, ["score", "exp", "weight"], torch.stack([scores, powers, weights], d
 
 # %% [markdown]
 # *Thirsty* gets 0.30 of the attention of *it*; *cat*, *milk* and *it* get 0.18 each. The other four
-# words share no feature with *it*, and still keep 0.04 each, since $\exp(0) = 1$. All eight compete
+# words share no feature with *it* but still get 0.04 each, since $\exp(0) = 1$. All eight compete
 # for one whole: where one word gets more, the others get less.
 #
 # Look at *cat* and *milk*: both get 0.18, and they still would if the last word were *sweet*. So the
-# weights do not choose between the two. The next section shows what *thirsty* brings.
+# weights do not choose between the two. The next section shows what *thirsty* contributes.
 #
 # Why exponentials? You could divide the scores by their sum directly. Try both on three scores, one
 # of them negative.
@@ -239,16 +242,16 @@ shares = torch.stack([example / example.sum(), example.softmax(-1)])  # (2, 3)
 show(["divided by the sum", "softmax"], ["3", "1", "-2"], shares)
 
 # %% [markdown]
-# A share of 1.50 and one of -1.00 make no sense, and with scores that add up to zero there would be
-# nothing to divide by. An exponential is always positive. Only differences of scores count:
-# a key that scores one higher than another gets $e \approx 2.7$ times its weight, wherever the two
-# scores lie. And in the formula no share is exactly zero, even where a table shows 0.00, so training
-# can still raise it.
+# Shares of 1.50 and -1.00 make no sense, and if the scores added up to zero, you would have to
+# divide by zero. An exponential is always positive. Only differences count: a key whose number,
+# after the division, is one higher than another's gets $e \approx 2.7$ times its weight, wherever
+# the two numbers lie. In the formula, no share is exactly zero, even where a table shows 0.00, so
+# training can still raise it.
 #
 # ## The mix: collect the values
 #
-# The last step collects from each word as much as the weight says. Multiply each word's value by
-# its weight, and add up. This is a weighted sum.
+# The last step collects from each word in proportion to its weight. Multiply each word's value by
+# its weight, and add up the results. This is a weighted sum.
 
 # %%
 mixed = weights @ values  # (m,) x (m, d) -> (d,)
@@ -271,8 +274,8 @@ display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-colle
 # ### With a pencil: what does “drank” look at?
 #
 # *Easy, 5 minutes.* Compute the eight weights of the query *drank* on paper, from its scores to its
-# shares. You need $\exp(0) = 1$, $\exp(1) \approx 2.7$ and $\exp(2) \approx 7.4$. Two digits after
-# the point are enough.
+# shares. You need $\exp(0) = 1$, $\exp(1) \approx 2.7$ and $\exp(2) \approx 7.4$. Two decimal
+# places are enough.
 
 # %% tags=["exercise"]
 my_weights = [
@@ -294,7 +297,7 @@ exercises.one_head.check_weights(my_weights)
 # <details><summary>Hint 2</summary>
 #
 # Divide by 2 before the exponential. A word with a score of zero still counts: its exponential is
-# one, and there are six of these words.
+# one, and there are six such words.
 #
 # </details>
 
@@ -324,22 +327,22 @@ fits = torch.stack([
 show(["it, before", "with thirsty", "with sweet"], ["cat", "milk"], fits, digits=1)
 
 # %% [markdown]
-# Before, *it* fits *cat* and *milk* equally. The addition makes both numbers larger, because it
-# makes the features of *it* larger. In the first sentence *cat* now leads, in the second *milk*.
-# One word has decided what another one means.
+# Before the addition, *it* fits *cat* and *milk* equally well. Afterwards both numbers are larger,
+# because the features of *it* are larger. *Cat* now leads in the first sentence, and *milk* in the
+# second. One word has decided what another means.
 #
 # ## All words at once
 #
 # Every word asks, and they all ask in the same way. Stack the queries as rows of a matrix $Q$, the
 # keys as rows of $K$ and the values as rows of $V$. One matrix product then scores every query
-# against every key, and three lines are all of attention [[Vaswani et al., equation
+# against every key, and the whole of attention takes three lines [[Vaswani et al., equation
 # 1](../docs/references.md#vaswani-2017)]:
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 #
 # Below, n counts the queries and m the keys; `d_v` is the width of the values, here 4 as well.
-# `key.mT` is the transpose of the matrix of keys, and `softmax(-1)` runs over the last axis, that
-# of the keys. The code divides the queries by $\sqrt d$ where the formula divides the scores, which
+# `key.mT` is the transpose of the matrix of keys, and `softmax(-1)` runs over the last axis, the
+# keys. The code divides the queries by $\sqrt d$ where the formula divides the scores, which
 # gives the same result.
 
 
@@ -364,8 +367,8 @@ torch.testing.assert_close(output[it], mixed)
 display.attention_lines(weights, WORDS, it, name="it-looks")
 
 # %% [markdown]
-# In this figure the words at the bottom ask and the words at the top are looked at; a thicker line
-# is a larger weight. The orange lines are the weights of *it* that you followed by hand. Here are
+# In this figure, the words at the bottom look at the words at the top; a thicker line means a
+# larger weight. The orange lines are the weights of *it* that you followed by hand. Here are
 # the weights of all words as a map:
 
 # %% jupyter={"source_hidden": true}
@@ -374,18 +377,18 @@ display.attention_map(weights, WORDS, WORDS, name="first-map")
 # %% [markdown]
 # Read it row by row: the weights of each query add up to one. *The* has four zeros, so it fits
 # every key equally badly. Each key gets a weight of $1/8 = 0.125$, which the map rounds to 0.12.
-# *Cat*, *drank*, *milk* and *thirsty* look most at themselves, because no other word is as much
-# like them. *Was* looks most at *drank*: both are actions, and *drank* has the larger number, which
-# makes a larger score.
+# *Cat*, *drank*, *milk* and *thirsty* look most at themselves, because no other word resembles them
+# as much. *Was* looks most at *drank*: both are actions, and *drank* has the larger number, which
+# gives a larger score.
 #
 # ## Ask for something other than what you are
 #
 # Looking at yourself is of little use. *Thirsty* gives itself 0.63 of its attention, although a
 # useful question would be *which animal is thirsty here?* A matrix between the word and its query
 # changes the question. This matrix is called $W_Q$. It has a row for each feature that a word can
-# have, and a column for each feature that it can ask for. Ours has one entry that is not zero, in
-# the row of *quality* and the column of *animal*: whoever has *quality* asks for *animal*. The
-# entry is 2 to make the scores larger and the preference clear.
+# have, and a column for each feature that it can ask for. Ours has one nonzero entry, in the row of
+# *quality* and the column of *animal*: a word that has *quality* asks for *animal*. The entry is 2
+# to make the scores larger and the preference clear.
 
 # %%
 w_q = torch.zeros(4, 4)
@@ -447,7 +450,7 @@ heads = {  # what asks, what is found, what is handed over, where it is written
 }
 
 # %% [markdown]
-# $W_O$ leads the other way, from the width 1 of the head back to the four features. It is therefore
+# $W_O$ goes the other way, from the width 1 of the head back to the four features. It is therefore
 # a row, and `.mT` turns the column into one.
 
 # %%
@@ -465,9 +468,10 @@ print("\nwhat thirsty receives:")
 show(list(heads), FEATURES, torch.stack(receives))
 
 # %% [markdown]
-# The weights of *start* are the column *thirsty, with W_Q* of the section before. There the scores
-# were twice as large, and were divided by $\sqrt 4 = 2$; here d is 1, and $\sqrt 1$ divides
-# nothing. Each of the other heads differs from *start* by the one matrix that its name says:
+# The weights of *start* equal the column *thirsty, with W_Q* in the previous section. There the
+# entry of $W_Q$ was 2, so the scores were twice as large, and they were divided by $\sqrt 4 = 2$.
+# Here the entry is 1, d is 1, and dividing by $\sqrt 1$ changes nothing. Each of the other heads
+# differs from *start* in the one matrix that it is named after:
 #
 # - New $W_Q$: now *food* asks. *Thirsty* has none, so its query is zero and it spreads its attention
 #   evenly. It receives one eighth of all the animal in the sentence, $(3 + 1 + 2) / 8$, which is
@@ -480,15 +484,16 @@ show(list(heads), FEATURES, torch.stack(receives))
 #
 # With the rows of $X$ as the words, $Q = XW_Q$, $K = XW_K$ and $V = XW_V$. All three come from the
 # same words, which is called **self-attention**. The queries may also come from different words: in
-# translation, the words of the new sentence ask those of the original. This is **cross-attention**.
+# translation, the words of the new sentence ask the words of the original. This is
+# **cross-attention**.
 # Nothing in `attend` has to change for it, because n and m never had to be equal.
 #
 # ## The head as a module
 #
 # Put the four matrices into an `nn.Module`, so that an optimiser can find and train them. As in
-# PyTorch's own modules, the arguments of `forward` are called query, key and value although they
-# hold words: first those that ask, then, twice, those that are asked. The matrices inside turn them
-# into queries, keys and values.
+# PyTorch's own modules, the arguments of `forward` are called query, key and value even though they
+# hold words: first the words that ask, then, twice, the words that are asked. The matrices inside
+# turn these words into queries, keys and values.
 
 
 # %%
@@ -537,9 +542,9 @@ for name, asking in (("self", EMBEDDINGS), ("cross", embed(["sweet", "cat"]))):
     print(f"{name}: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
 
 # %% [markdown]
-# In the line *cross*, the two words *sweet* and *cat* ask our sentence. The output has one row per
-# query and the width of the embeddings again, so it can be added to the words that asked. Before
-# training, the numbers in it mean nothing yet.
+# In the line *cross*, the two words *sweet* and *cat* ask the words of our sentence. The output has
+# one row per query and is as wide as the embeddings, so it can be added to the words that asked.
+# Before training, its numbers mean nothing.
 #
 # ## The mistake people make here
 #
@@ -547,8 +552,8 @@ for name, asking in (("self", EMBEDDINGS), ("cross", embed(["sweet", "cat"]))):
 # > an `(n, m)` matrix of positive numbers. But in a softmax over the queries, the keys no longer
 # > compete for a query; the queries compete for a key.
 #
-# No exception tells you. Which check would: the shape of the weights, their largest entry, or the
-# sum of each row?
+# No exception warns you. Which check would catch the mistake: the shape of the weights, their
+# largest entry, or the sum of each row?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -563,8 +568,8 @@ right, wrong = scores.softmax(-1), scores.softmax(-2)  # (8, 8)
 show(WORDS, ["right", "wrong"], torch.stack([right.sum(-1), wrong.sum(-1)], dim=1))
 
 # %% [markdown]
-# With the wrong axis, the weights of *the* add up to 0.48 and those of *cat* to 1.58. Adding up the
-# rows catches the mistake.
+# With the wrong axis, the weights of *the* add up to 0.48 and those of *cat* to 1.58. Adding up
+# each row catches the mistake.
 #
 # ## Going deeper
 #
@@ -576,7 +581,7 @@ show(WORDS, ["right", "wrong"], torch.stack([right.sum(-1), wrong.sum(-1)], dim=
 #
 # A score adds up $d$ products. If the entries of query and key are independent, with mean 0 and
 # variance 1, each product has variance 1 and the sum has variance $d$. Its standard deviation, the
-# typical size of a score, is therefore $\sqrt d$. Measure it for 32 random queries over 16 random
+# typical size of a score, is therefore $\sqrt d$. Measure it for 32 random queries and 16 random
 # keys.
 
 
@@ -600,8 +605,8 @@ for width in WIDTHS:
 # $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$, where $\delta_{ij}$ is 1 for $i = j$ and
 # 0 otherwise. In training, the gradient of the weights is multiplied by this matrix on its way to
 # the scores, so a small matrix lets little of the gradient through. The table shows three numbers.
-# `std` is the standard deviation of the scores. `deriv.` is the size of the matrix for the median
-# query, the root of the sum of its squared entries. `max` is the largest weight, averaged over the
+# `std` is the standard deviation of the scores. `deriv.` is the size of the matrix (the root of the
+# sum of its squared entries) for the median query. `max` is the largest weight, averaged over the
 # queries.
 
 
@@ -627,11 +632,11 @@ for width in WIDTHS:
 
 # %% [markdown]
 # Without the division, one key takes nearly all the weight as $d$ grows. Up to $d = 16$ the
-# derivative does not suffer, and then it vanishes: for most queries the weights hardly react to the
+# derivative holds up, and then it vanishes: for most queries the weights hardly react to the
 # scores, almost no gradient comes back, and the head cannot learn to look elsewhere. The softmax is
-# **saturated**. Divided by $\sqrt d$, all three numbers hardly change with the width.
+# **saturated**. With the division by $\sqrt d$, all three numbers hardly change with the width.
 #
-# The figure holds the same scores; the dashed line shows them without the division. Where the figure
+# The figure uses the same scores; the dashed line shows them without the division. Where the figure
 # has sliders, use them to choose the width and the divisor:
 #
 # 1. Divide by *1* and increase the width: the scores spread, one key wins, the derivative vanishes.
@@ -662,10 +667,10 @@ print(OneHead(embed_dim=4, head_dim=3).w_q[0].tolist())
 torch.use_deterministic_algorithms(False)
 
 # %% [markdown]
-# A matrix of random numbers should neither blow up nor shrink what passes through it, forward as
-# well as backward. Entries of variance $2 / (\text{rows} + \text{columns})$ achieve this for square
-# matrices and are a compromise for others; `xavier` draws them. Compare them with normal numbers of
-# two fixed deviations, at e = d = 512.
+# A matrix of random numbers should neither blow up nor shrink what passes through it, forward or
+# backward. Entries of variance $2 / (\text{rows} + \text{columns})$ achieve this for square
+# matrices and are a compromise for others; `xavier` draws such entries. Compare them with normally
+# distributed numbers of two fixed standard deviations, at e = d = 512.
 
 # %%
 x = torch.randn(64, 512)  # (64, 512)
@@ -692,10 +697,11 @@ for name, deviation in choices.items():
 # ### Going deeper: Why did attention replace recurrence?
 #
 # Before attention, networks read a sentence word by word, with a memory that each word updates.
-# What the last word knows of the first has passed through every step in between. How strongly does
-# the last output react to the first input? [Bengio et al.](../docs/references.md#bengio-1994) asked
-# this of recurrent networks in 1994. The function measures it by the gradient, averaged over twenty
-# random inputs. The recurrent network here is small and untrained, and attention has no matrices.
+# What the last word knows about the first has passed through every step in between. How strongly
+# does the last output react to the first input? [Bengio et al.](../docs/references.md#bengio-1994)
+# asked this about recurrent networks in 1994. The function below measures the reaction by the
+# gradient, averaged over twenty random inputs. The recurrent network here is small and untrained,
+# and attention has no matrices.
 
 
 # %%
@@ -720,13 +726,13 @@ for length in (2, 10, 50, 250):
     print(f"{length - 1:8} {through_rnn:11.0e} {through_attention:11.0e}")
 
 # %% [markdown]
-# Each step of this network passes on only a part of the signal, and the parts multiply. Training may
-# change how large a part is, but the parts still multiply. Attention has a single step at any
-# distance. Its reaction falls as well, but only because more words share the weights.
+# Each step of this network passes on only a fraction of the signal, and the fractions multiply.
+# Training may change how large each fraction is, but they still multiply. Attention takes a single
+# step at any distance. Its reaction falls as well, but only because more words share the weights.
 #
-# No row waits for another either, so all rows can be computed at once. The next cell asserts that a
-# word gets the same output whether it asks alone or with the others, and that shuffling the words
-# shuffles the outputs and changes none of them.
+# In attention, no row waits for another, so all rows can be computed at once. The next cell asserts
+# two things: a word gets the same output whether it asks alone or with the others, and shuffling
+# the words shuffles the outputs but changes none of them.
 
 # %%
 alone, _ = attend(embed(["it"]), EMBEDDINGS, EMBEDDINGS)           # (1, 4), (1, 8)
@@ -740,8 +746,8 @@ torch.testing.assert_close(moved, in_company[order])
 print("alone or shuffled: the same row")
 
 # %% [markdown]
-# The second half is a warning, too: attention does not know the order of the words. *The milk drank
-# the cat* gives every word the same output as *the cat drank the milk*.
+# The second result is also a warning: attention does not know the order of the words. *The milk
+# drank the cat* gives every word the same output as *the cat drank the milk*.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -750,9 +756,9 @@ print("alone or shuffled: the same row")
 # <!-- deeper: Is it the same as PyTorch's attention? -->
 # ### Going deeper: Is it the same as PyTorch's attention?
 #
-# Three lines of code are easily almost right, so compare them with two implementations that this
-# book did not write. Equal outputs are not enough, since training runs on gradients: both must
-# agree. Every size differs here, so that a swapped axis cannot hide.
+# It is easy to get three lines of code almost right, so compare them with two implementations from
+# outside this book. Equal outputs are not enough, since training runs on gradients: outputs and
+# gradients must both agree. All sizes differ here, so that a swapped axis cannot hide.
 
 
 # %%
@@ -792,8 +798,8 @@ x = torch.randn(m, d, dtype=torch.float64, requires_grad=True)  # (m, d)
 torch.testing.assert_close((out, weights), (their_out, their_weights))
 
 # %% [markdown]
-# Now the gradients, of the inputs and of all four matrices. PyTorch's
-# have to be taken apart and transposed back first.
+# Now compare the gradients of the inputs and of all four matrices. PyTorch's gradients have to be
+# taken apart and transposed back first.
 
 # %%
 mine = gradients(out, [q, x, head.w_q, head.w_k, head.w_v, head.w_o])
@@ -836,8 +842,8 @@ exercises.one_head.check_attend(my_attend)
 #
 # <details><summary>Hint 2</summary>
 #
-# The scores are `(n, m)`. A score adds up d products: which argument's width do you divide by the
-# root of?
+# The scores are `(n, m)`. A score adds up d products. By the root of which argument's width do you
+# divide?
 #
 # </details>
 #
@@ -870,8 +876,9 @@ exercises.one_head.check_attend(my_attend)
 # *Medium, 10 minutes.* With the $W_Q$ above, *it* and *thirsty* ask the same question: which
 # animal? Now let *it* ask for the quality more than for the animal, while *thirsty* goes on as
 # before. Change the matrix so that *it* gives more than half of its attention to *thirsty*, and
-# *thirsty* still gives more than half of its own to *cat*. Rows, for what a word has, and columns,
-# for what it asks for, are counted from 0 in the order animal, food, action, quality.
+# *thirsty* still gives more than half of its own to *cat*. A row is a feature that a word has, and
+# a column is a feature that it asks for. Both are counted from 0 in the order animal, food, action,
+# quality.
 
 # %% tags=["exercise"]
 my_w_q = torch.zeros(4, 4)
@@ -885,14 +892,14 @@ exercises.one_head.check_w_q(my_w_q)
 # <details><summary>Hint 1</summary>
 #
 # The word *it* is `(1, 1, 0, 1)`, *thirsty* is `(2, 0, 0, 2)`. *Cat* has more *animal* than
-# *thirsty*, but no *quality*. For which of the two does *it* have to ask?
+# *thirsty*, but no *quality*. Which of these two features does *it* have to ask for?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
 # One of the features of *it* has to do the asking. *Thirsty* has *animal* and *quality* as well, so
-# with either of these *thirsty* would ask for the same and find itself.
+# if either of these did the asking, *thirsty* would ask for the same and find itself.
 #
 # </details>
 #
@@ -917,7 +924,7 @@ exercises.one_head.check_w_q(my_w_q)
 # matrices changes.
 #
 # > **In short.** Attention is a soft look-up. Each query is compared with every key and collects
-# > from every value: the better the key fits, the more it collects.
+# > from every value: the better a key fits, the more the query collects from its value.
 # >
 # > $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 # >
@@ -929,10 +936,10 @@ exercises.one_head.check_w_q(my_w_q)
 # > output = weights @ value
 # > ```
 # >
-# > Each query's weights are positive and add up to one. $W_Q$ and $W_K$ decide who finds whom, $W_V$
-# > and $W_O$ decide what is handed over and where it is written. A Transformer adds the output to
-# > the word that asked.
+# > Each query's weights are positive and add up to one. $W_Q$ and $W_K$ decide who finds whom;
+# > $W_V$ and $W_O$ decide what is handed over and where it is written. A Transformer adds the
+# > output to the word that asked.
 #
-# One question stays open. A head has one set of weights per query: *it* cannot look at *cat* to
+# One question remains open. A head has one set of weights per query: *it* cannot look at *cat* to
 # learn who is meant, and at *thirsty* to learn what is said of the cat, without blending the two.
 # [The next chapter](02_two_heads.ipynb) gives each word a second head.

@@ -7,14 +7,14 @@
 #
 # > the **cold** cat drank **warm** milk
 #
-# Both sentences are made of the same words, and you know at once who is warm in each of them.
+# Both sentences are made of the same words, yet you know at once what is warm in each of them.
 # Suppose that an earlier head has already added each adjective to its noun. Now *drank* wants to
-# learn two things: how warm the drinker is, and how warm the drink is. One head can look at *cat*
-# and at *milk*, but it brings home one blend of the two.
+# learn two things: how warm the drinker is, and how warm the drink is. One head can look at both
+# *cat* and *milk*, but it brings home a single blend of the two.
 #
 # In this chapter you find out what one head cannot report, and what a second head adds. You then
-# write two heads by hand and as a module, any number of heads as a list, and measure what a list of
-# heads costs.
+# write two heads by hand and as a module, write any number of heads as a list, and measure what
+# such a list costs.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -24,13 +24,14 @@ display.chapter_map("project in", "score", "softmax", "mix", "merge", "project o
 # %% [markdown]
 # ## One head brings home one average
 #
-# Remember the library of [One head](01_one_head.ipynb): you read a little in many books, and you go
+# Remember the library from [One head](01_one_head.ipynb): you read a little in many books and go
 # home with one page of notes. If two books tell you about the same thing, such as how warm
 # something is, the page holds a single blended number.
 #
-# To see it in numbers, take the four words *the cat drank milk*; the adjectives are already inside
-# their nouns. In these scenes the feature *quality* says how warm something is: 2 is warm, and -2 is
-# cold. `chapters.load` imports what another chapter defines, and runs none of its demonstrations.
+# To see this in numbers, take the four words *the cat drank milk*; the adjectives have already been
+# added to their nouns. In these scenes the feature *quality* says how warm something is: 2 is warm,
+# and -2 is cold. `chapters.load` imports what another chapter defines, without running its
+# demonstrations.
 
 # %%
 import torch
@@ -56,9 +57,9 @@ one.show(CLAUSE, one.FEATURES, first, digits=0)
 # In this first scene a warm cat drinks cold milk. In the second scene the two qualities trade
 # places.
 #
-# Now give *drank* a head. As in the last chapter it has width 1, and each matrix picks features:
-# whoever has *action* asks, words are found by *animal* or *food*, and they hand over their
-# *quality*. Look at the weights of *drank* first.
+# Now give *drank* a head. As in the last chapter, the head has width 1, and each matrix picks
+# features: words that have *action* ask, words are found by *animal* or *food*, and what they hand
+# over is their *quality*. Look at the weights of *drank* first.
 
 # %%
 cat, drank, milk = (CLAUSE.index(word) for word in ("cat", "drank", "milk"))
@@ -69,8 +70,8 @@ _, weights = one.attend(first @ w_q, first @ w_k, first @ w_v)  # (4, 1), (4, 4)
 one.show(["drank looks at"], CLAUSE, weights[[drank]])
 
 # %% [markdown]
-# *Drank* looks at *cat* and *milk* alike, with half of its attention each, apart from a little that
-# the table rounds to 0.00. What does it collect in the two scenes?
+# *Drank* gives half of its attention to *cat* and half to *milk*, apart from a little that the
+# table rounds to 0.00. What does it collect in the two scenes?
 
 # %%
 for name, x in (("first", first), ("second", second)):
@@ -82,38 +83,38 @@ for name, x in (("first", first), ("second", second)):
 # are now the same: on average everything is lukewarm.
 #
 # Equal weights are a special case, so let the head lean towards the cat. Choose how well *food* is
-# found compared with *animal*: 1 is equally well, and a smaller number leans towards the cat. The
-# text below uses 0.9<!-- setting -->.
+# found compared with *animal*: 1 means equally well, and a smaller number makes the head lean
+# towards the cat. The text below uses 0.9<!-- setting -->.
 
 # %%
 food_factor = 0.9
-w_k = animal + food_factor * food                               # (4, 1)
+w_lean = animal + food_factor * food                               # (4, 1)
 
-_, weights = one.attend(first @ w_q, first @ w_k, first @ w_v)  # (4, 1), (4, 4)
+_, weights = one.attend(first @ w_q, first @ w_lean, first @ w_v)  # (4, 1), (4, 4)
 w_cat, w_milk = weights[drank, [cat, milk]]
 one.show(["drank looks at"], CLAUSE, weights[[drank]])
 
 for name, x in (("first", first), ("second", second)):
-    collected, _ = one.attend(x @ w_q, x @ w_k, x @ w_v)        # (4, 1), (4, 4)
+    collected, _ = one.attend(x @ w_q, x @ w_lean, x @ w_v)        # (4, 1), (4, 4)
     print(f"{name} scene: drank collects {collected[drank].item():.2f}")
 
 # %% [markdown]
-# With unequal weights the two scenes give different numbers, 0.58 and -0.58. Does this head keep
-# *every* two scenes apart: yes, no, or does it depend on `food_factor`?
+# With unequal weights the two scenes give different numbers, 0.58 and -0.58. Can this head tell
+# *every* pair of scenes apart: yes, no, or does it depend on `food_factor`?
 #
 # <details><summary>What do you expect?</summary>
 #
-# No, and no `food_factor` helps. The head collects $w_c\,x_c + w_m\,x_m$, where $w_c$ and $w_m$ are
-# the weights of *cat* and *milk*, and $x_c$ and $x_m$ are their qualities. Take any $t$. Lower the
-# quality of the cat by $w_m t$ and raise that of the milk by $w_c t$. The sum changes by
+# No, and no choice of `food_factor` helps. The head collects $w_c\,x_c + w_m\,x_m$, where $w_c$ and
+# $w_m$ are the weights of *cat* and *milk*, and $x_c$ and $x_m$ are their qualities. Take any $t$.
+# Lower the cat's quality by $w_m t$ and raise the milk's quality by $w_c t$. The sum changes by
 # $-w_c w_m t + w_m w_c t = 0$, so the new scene gives the same number as the old one.
 #
 # </details>
 #
-# The cell reads the weights of your head and builds a third scene, which fools it. It lowers the
-# quality of the cat by `w_milk * t` and raises that of the milk by `w_cat * t`, so that the two
-# changes cancel in what *drank* collects. Any `t` but 0 will do; ours is 8. Change `food_factor`
-# above and run both cells again: the third scene adapts.
+# The cell reads your head's weights and builds a third scene that fools the head. It lowers the
+# cat's quality by `w_milk * t` and raises the milk's quality by `w_cat * t`, so that the two
+# changes cancel in what *drank* collects. Any `t` other than 0 will do; ours is 8. Change
+# `food_factor` above and run both cells again: the third scene adapts.
 
 # %%
 t = 8.0
@@ -121,15 +122,16 @@ third = scene(2 - w_milk * t, -2 + w_cat * t)             # (4, 4)
 
 rows = []
 for x in (first, third):
-    collected, _ = one.attend(x @ w_q, x @ w_k, x @ w_v)  # (4, 1), (4, 4)
+    collected, _ = one.attend(x @ w_q, x @ w_lean, x @ w_v)  # (4, 1), (4, 4)
     rows.append(torch.stack([x[cat, 3], x[milk, 3], collected[drank, 0]]))
 torch.testing.assert_close(rows[0][2], rows[1][2])
 columns = ["cat", "milk", "drank collects"]
 one.show(["first", "third"], columns, torch.stack(rows))
 
 # %% [markdown]
-# A warm cat with cold milk, and a cool cat with hot milk: *drank* collects 0.58 in both. One number
-# cannot hold two unknowns, whichever weights you fix for all scenes.
+# Whether a warm cat drinks cold milk or a cool cat drinks hot milk, *drank* collects 0.58. One
+# number cannot hold two unknowns, whatever the weights, as long as they are the same for all
+# scenes.
 #
 # ### Warm-up: fool a head
 #
@@ -155,8 +157,8 @@ exercises.two_heads.check_scene(my_scene)
 #
 # <details><summary>Hint 2</summary>
 #
-# Let the cat be neither warm nor cold, 0. How warm does the milk have to be, so that a quarter of it
-# is 1?
+# Let the cat be neither warm nor cold: 0. How warm must the milk be for a quarter of its quality to
+# be 1?
 #
 # </details>
 
@@ -169,9 +171,8 @@ exercises.two_heads.check_scene(my_scene)
 # ### Neither sharper nor wider
 #
 # Two remedies come to mind. The first is to make the weights sharper, that is, more unequal, so that
-# less is blended. Multiply
-# $W_Q$ by five, once for the head that treats *cat* and *milk* alike, and once for a head that leans
-# towards the cat.
+# less is blended. Multiply $W_Q$ by five, once for the head that treats *cat* and *milk* alike, and
+# once for the head that leans towards the cat.
 
 # %%
 names, rows = [], []
@@ -187,14 +188,14 @@ one.show(names, ["cat", "milk"], torch.stack(rows))
 # A tie stays a tie at any sharpness: 0.50 and 0.50. A small lead becomes a large one, 0.95 against
 # 0.05, and then the head reports little but the cat.
 #
-# The second remedy is a wider head, which hands over more than one number per word. A line of
-# algebra says what it can do. Let $w$ be the row of weights of *drank*. Then
+# The second remedy is a wider head, which hands over more than one number per word. One line of
+# algebra shows what such a head can do. Let $w$ be the row of weights for *drank*. Then
 #
 # $$w\,(X W_V)\,W_O = (w X)\,W_V W_O$$
 #
 # On the right, the words themselves are averaged first. $W_V$ sees this average and nothing else.
-# The first and the third scene have the same weighted average $wX$, so no $W_V$ and no $W_O$ of any
-# width can tell these two apart. Try random matrices of three widths.
+# The first and third scenes have the same weighted average $wX$, so no $W_V$ and $W_O$ of any width
+# can tell the two scenes apart. Try random matrices of three widths.
 
 # %%
 torch.manual_seed(0)
@@ -203,15 +204,15 @@ for width in (1, 4, 64):
     any_v = torch.randn(4, width)
     any_o = torch.randn(width, 4) / width**0.5  # the division keeps the results small
     for name, x in (("first", first), ("third", third)):
-        mixed, _ = one.attend(x @ w_q, x @ w_k, x @ any_v)
+        mixed, _ = one.attend(x @ w_q, x @ w_lean, x @ any_v)
         names.append(f"width {width}, {name}")
         rows.append(mixed[drank] @ any_o)
     torch.testing.assert_close(rows[-2], rows[-1], rtol=1e-4, atol=1e-4)
 one.show(names, one.FEATURES, torch.stack(rows))
 
 # %% [markdown]
-# Each pair of rows is the same. So what one head lacks is not width: it has a single row of weights
-# for *drank*, and with it a single average.
+# The two rows of each pair are the same. Width is not what one head lacks: it has a single row of
+# weights for *drank*, and therefore a single average.
 #
 # > **What this example does not show.** The proof needs weights that are the same in both scenes.
 # > They are, because words are found by *animal* and *food* only. A head that also finds words by
@@ -223,7 +224,7 @@ one.show(names, one.FEATURES, torch.stack(rows))
 # <!-- deeper: A single head that keeps the scenes apart -->
 # ### Going deeper: A single head that keeps the scenes apart
 #
-# How far does the argument reach? Let the keys contain the quality, so that the weights depend on
+# How far does this argument go? Let the keys contain the quality, so that the weights depend on
 # it, and hand over *animal*, *food* and *quality*. A cat has 3 of *animal* and milk 3 of *food*, so
 # the first two collected numbers are three times the weights. The logarithm of their ratio is the
 # difference of the two scores. With the keys below, the score of *cat* is
@@ -245,11 +246,11 @@ for x in (first, second, third):
 one.show(["first", "second", "third"], ["w_c", "w_m", "cat", "milk"], torch.stack(rows))
 
 # %% [markdown]
-# The columns are the two weights and the two solutions, which are right in every scene. The head
-# has not lost anything, because its weights themselves carry a message. The price is that the
+# The columns show the two weights and the two recovered qualities, which are right in every scene.
+# The head has lost nothing, because the weights themselves carry a message. The price is that the
 # weights are no longer free to say where to look: in the first scene the head looks almost only at
-# the cat, in the second at the milk. Reading its output also takes a logarithm and a division,
-# where the output of two heads takes a matrix.
+# the cat, in the second almost only at the milk. Reading its output also takes a logarithm and a
+# division; with two heads, a matrix is enough.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -264,8 +265,8 @@ one.show(["first", "second", "third"], ["w_c", "w_m", "cat", "milk"], torch.stac
 # | head 1 | *action* | *animal* | *quality* | *animal* |
 # | head 2 | *action* | *food* | *quality* | *food* |
 #
-# The column *who asks* is the $W_Q$ of each head, *found by* is its $W_K$ and *handed over* its
-# $W_V$, all of width 1. The last column comes later. Run both heads on all three scenes, and put
+# The column *who asks* gives each head's $W_Q$, *found by* its $W_K$ and *handed over* its $W_V$,
+# all of width 1. You will need the last column later. Run both heads on all three scenes, and put
 # what *drank* collects side by side.
 
 # %%
@@ -283,11 +284,12 @@ table = torch.stack(rows)                                        # (3, 4)
 one.show(list(scenes), ["cat", "milk", "head 1", "head 2"], table)
 
 # %% [markdown]
-# Compare the last two columns with the first two. Head 1 reports the cat and head 2 the milk, apart
-# from a little attention that goes to other words: 1.98 instead of 2. No two rows are alike.
+# Compare the last two columns with the first two. Head 1 reports the cat and head 2 the milk. A
+# little attention goes to other words, hence 1.98 instead of 2. No two rows are alike.
 #
 # The weights on *cat* and *milk*, one row per head, show where each head looks. They are the same in
-# every scene, because neither head finds words by their quality; the code takes the last scene's.
+# every scene, because neither head finds words by their quality; the code uses those of the last
+# scene.
 
 # %%
 looks = torch.stack([weights1[drank], weights2[drank]])[:, [cat, milk]]  # (2, 2)
@@ -295,9 +297,9 @@ one.show(["head 1", "head 2"], ["cat", "milk"], looks)
 
 # %% [markdown]
 # The figure shows why no two scenes can be confused now. Every point is a scene. Each line goes
-# through the first scene, and holds all the scenes that give its head the same number. This number
-# tells you the line and not the place on it. The lines of two heads that look at different words
-# cross in a single scene.
+# through the first scene and contains all the scenes in which its head collects the same number.
+# The number tells you which line a scene is on, but not where on that line. If two heads look at
+# different words, their lines cross at a single scene.
 
 # %% jupyter={"source_hidden": true}
 points = table[[0, 2], :2]  # (2, 2)
@@ -321,7 +323,7 @@ display.finish(drawing, name="kept-apart", alt=(
 
 # %% [markdown]
 # Two lines are two equations with two unknowns. Since the weights of both heads are known, you can
-# solve them, and each scene comes back exactly.
+# solve these equations and recover each scene exactly.
 
 # %%
 solved = torch.linalg.solve(looks, table[:, 2:].mT).mT  # (3, 2)
@@ -330,15 +332,15 @@ one.show(list(scenes), ["cat", "milk"], solved)
 
 # %% [markdown]
 # This works whenever the two heads look at *cat* and *milk* in different proportions. Two heads with
-# the same weights have the same line twice, and tell no more than one.
+# the same weights give the same line twice, and tell you no more than one head does.
 #
 # ### Side by side, then one more matrix
 #
-# You have put the results of the two heads side by side, which is called **concatenation**; in the
-# strip at the top it is the step *merge*. The two numbers are not features of the model yet. One
-# more matrix, $W_O$, projects them out: it decides under which features they are written, as in the
-# last column of the table. $W_O$ has one row per number: the first row belongs to head 1, the
-# second to head 2.
+# You have put the results of the two heads side by side. This is called **concatenation**, and in
+# the strip at the top of the chapter it is the step *merge*. The two numbers are not features of
+# the model yet. One more matrix, $W_O$, projects them out: it decides which features they are
+# written under, as in the last column of the table of heads. $W_O$ has one row per number: the
+# first row belongs to head 1, the second to head 2.
 
 # %%
 w_o = torch.cat([animal, food], dim=1).mT  # (2, 4)
@@ -348,7 +350,7 @@ print()
 one.show(["drank"], one.FEATURES, output[[drank]])
 
 # %% [markdown]
-# In the third scene *drank* receives the warmth of the cat under *animal* and that of the milk under
+# In the third scene *drank* receives the cat's warmth under *animal* and the milk's warmth under
 # *food*. *Drank* itself has zeros there, so in this hand-made model the two places are free. For $h$
 # heads and the words $X$, the formula is [[Vaswani et al., section
 # 3.2.2](../docs/references.md#vaswani-2017)]:
@@ -363,13 +365,13 @@ one.show(["drank"], one.FEATURES, output[[drank]])
 #
 # ## Two questions at once
 #
-# The head of the last chapter could not let *it* look at *cat* to learn who is meant, and at
-# *thirsty* to learn what is said of the cat, without blending the two. Take the whole sentence
-# again, in which *quality* stands for thirsty or sweet, and use two heads of width 2, so that each
-# takes half of the four features. The first compares words by *animal* and *food*, the second by
-# *action* and *quality*. To keep them readable, each head uses one matrix for all three roles. The
-# input is what the last chapter's head leaves behind: each word plus what it has collected. After
-# that head, *it* no longer fits *cat* and *milk* equally.
+# In the last chapter, *it* should have looked at *cat* to learn who is meant, and at *thirsty* to
+# learn what is said about the cat. One head could not do this without blending the two. Take the
+# whole sentence again, in which *quality* stands for thirsty or sweet. Use two heads of width 2, so
+# that each gets half of the four features. The first compares words by *animal* and *food*, the
+# second by *action* and *quality*. To keep the example readable, each head uses one matrix for all
+# three roles. The input is what the last chapter's head leaves behind: each word plus what it has
+# collected. After that head, *it* no longer fits *cat* and *milk* equally.
 
 # %%
 who = torch.cat([animal, food], dim=1)      # (4, 2)
@@ -392,8 +394,8 @@ for number, weights in enumerate((weights_who, weights_said), 1):
     print(f"head {number}: it looks at {one.WORDS[best]} ({weights[it, best]:.2f})")
 
 # %% [markdown]
-# The first head answers *who*, the second *what is said*. The figure shows the weights of the first
-# head for *it*. Where it has sliders, use them to choose the other head and other words.
+# The first head answers *who*, the second *what is said*. The figure shows the first head's weights
+# for *it*. If the figure has sliders, use them to choose the other head and other words.
 
 # %% jupyter={"source_hidden": true}
 still = display.attention_lines(weights_who, one.WORDS, it, name="two-heads-at-work")
@@ -401,8 +403,8 @@ weights = torch.stack([weights_who, weights_said])  # (2, 8, 8)
 display.heads_at_work(still, weights, one.WORDS, one.WORDS, start=(0, 0, it))
 
 # %% [markdown]
-# Now replace *thirsty* by *sweet*. Which head looks at another word than before: the first, the
-# second, or both?
+# Besides quality, *thirsty* carries animal, and *sweet* carries food. Now replace *thirsty* with
+# *sweet*. Which head looks at a different word than before: the first, the second, or both?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -420,14 +422,14 @@ for number, features in enumerate((who, said), 1):
     print(f"head {number}: it looks at {one.SWEET[best]} ({weights[it, best]:.2f})")
 
 # %% [markdown]
-# *Thirsty* had put more animal into *it*, and *sweet* has put more food. That was enough for the
-# first head to turn from *cat* to *milk*. A Transformer is built like this, of **layers**: each
-# works on what the layer before it leaves behind, and within a layer the heads divide the work.
+# *Thirsty* put more animal into *it*; *sweet* puts in more food. That is enough to turn the first
+# head from *cat* to *milk*. A Transformer is built in the same way, from **layers**: each one works
+# on what the layer before it leaves behind, and within a layer the heads divide the work.
 #
 # ## The module
 #
-# Seven matrices as an `nn.Module`. Each head works at half the width of the model, $d = e / 2$, so
-# that side by side they are as wide as the model again.
+# Now put the seven matrices into an `nn.Module`. Each head works at half the width of the model,
+# $d = e / 2$, so that the two results side by side are as wide as the model again.
 
 
 # %%
@@ -460,9 +462,8 @@ class TwoHeads(nn.Module):
 
 
 # %% [markdown]
-# Give it the matrices of the two heads from above, and it gives the same weights as they do. $W_O$
-# is the identity here, because the four collected numbers already stand in the order of the
-# features.
+# Give the module the matrices of the two heads above, and it returns the same weights. $W_O$ is the
+# identity here, because the four collected numbers are already in the order of the features.
 
 # %%
 two = TwoHeads(embed_dim=4)
@@ -477,14 +478,14 @@ one.show(["it collects"], one.FEATURES, output[[it]])
 
 # %% [markdown]
 # *It* collects food from *milk* through the first head, and quality from *sweet* through the
-# second. The two answers stand under different features, so neither waters down the other. The
-# collected 4.92 is more than the 3 of food that *milk* had at first, because the words have been
-# through one head already and *milk* has collected food there.
+# second. The two answers are written under different features, so neither dilutes the other. The
+# collected 4.92 is more than the 3 of food that *milk* had at first, because the words have already
+# been through one head, where *milk* collected food.
 #
 # ## A list of heads
 #
-# With eight heads nobody writes 25 matrices by hand, so make a head a class of its own: `OneHead`
-# without $W_O$, which the heads share. It initialises its own matrices.
+# With eight heads, nobody wants to write out 25 matrices by hand. Give a head a class of its own:
+# `OneHead` without $W_O$, which all the heads share. The class initialises its own matrices.
 
 
 # %%
@@ -507,8 +508,8 @@ class Head(nn.Module):
 
 
 # %% [markdown]
-# Several heads are a list of those, and `forward` runs them one after the other. This first version
-# has a mistake in it.
+# Now put several of these heads into a list; `forward` runs them one after the other. This first
+# version contains a mistake.
 
 
 # %%
@@ -547,8 +548,8 @@ print(f"output {tuple(output.shape)}, weights {tuple(weights.shape)}")
 # <details><summary>What do you expect?</summary>
 #
 # 64, which is $W_O$ alone. A module looks for parameters in its attributes: tensors that are an
-# `nn.Parameter`, and other modules. An attribute that is a Python list is neither, and the module
-# does not look inside.
+# `nn.Parameter`, and other modules. A Python list is neither, and the module does not look inside
+# it.
 #
 # </details>
 
@@ -560,7 +561,7 @@ print("after .double(): ", trap.w_o.dtype)
 print("  in a head:     ", trap.heads[0].w_q.dtype)
 
 # %% [markdown]
-# `state_dict` is what gets saved, and it lacks the heads as well. Train a module like this for one
+# `state_dict` is what gets saved, and the heads are missing there, too. Train such a module for one
 # step, and see which matrices move.
 
 # %%
@@ -575,9 +576,9 @@ print("w_o moved:          ", not torch.equal(trap.w_o, before[0]))
 print("a head's w_q moved: ", not torch.equal(trap.heads[0].w_q, before[1]))
 
 # %% [markdown]
-# > **Pitfall.** Heads in a plain Python list are not trained, not saved, and stay behind when the
-# > module moves to another dtype or device. The output gives no sign of it. `nn.ModuleList` is a
-# > list that a module does look into.
+# > **Pitfall.** Heads in a plain Python list are neither trained nor saved, and nothing in the
+# > output gives this away. They also stay behind when the module moves to another dtype or device.
+# > `nn.ModuleList` is a list that a module does look into.
 
 # %% jupyter={"source_hidden": true}
 class Heads(nn.Module):
@@ -617,10 +618,10 @@ print("  in a head:     ", heads.heads[0].w_q.dtype)
 # %% [markdown]
 # ## What more heads cost
 #
-# Eight heads instead of one, at the same model width: what does that cost? `Products` counts the
-# matrix products of a call: PyTorch can report every operation that it runs, and `Products`
-# listens. The table also lists the floating-point operations in these products (FLOPs). The
-# *entries* are those of all attention maps together, one for each attention weight.
+# What do eight heads cost instead of one, at the same model width? PyTorch can report every
+# operation that it runs; `Products` listens and counts the matrix products of a call. The table
+# also lists the floating-point operations in these products (FLOPs). The column *entries* counts
+# the attention weights in all attention maps together.
 
 # %% jupyter={"source_hidden": true}
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -649,27 +650,29 @@ for count in (1, 2, 4, 8, 16):
     print("{:2} {:6} {:7} {:8} {:8} {:7}".format(count, sum(sizes), *counted))
 
 # %% [markdown]
-# The number of parameters does not depend on the number of heads. More heads are narrower heads: h
-# heads of width $e / h$ have $3 \cdot h \cdot e \cdot \frac{e}{h} = 3e^2$ numbers, and $W_O$ has
+# The number of parameters does not depend on the number of heads. More heads means narrower heads:
+# h heads of width $e / h$ have $3 \cdot h \cdot e \cdot \frac{e}{h} = 3e^2$ numbers, and $W_O$ has
 # $e^2$ more, so $4e^2$ whatever h is. The FLOPs stay the same, too.
 #
 # Two things grow. There are h maps of attention weights instead of one, and the work is cut into
 # more pieces. Each head has three matrices and five products: three projections, the scores and the
 # mix. With $W_O$ that makes $3h + 1$ matrices and $5h + 1$ products, which run one after the other.
-# What that means in time is measured in [Speed](13_speed.ipynb).
+# [Speed](13_speed.ipynb) measures what that means in time.
 #
 # ## Going deeper
 #
-# Three comparisons that you may skip on a first reading: `TwoHeads` gives the same result as two
-# single heads added up, as PyTorch's class with two heads, and as a list of two heads.
+# You may skip these three comparisons on a first reading. They show that `TwoHeads` gives the same
+# result as two single heads added up, as PyTorch's class with two heads, and as a list of two
+# heads.
 
 # %% [markdown]
 # <!-- deeper: The same as one head twice, and as PyTorch's two -->
 # ### Going deeper: The same as one head twice, and as PyTorch's two
 #
-# Two heads should be two times the module of the last chapter. Give each `OneHead` the matrices of
-# one head and that head's rows of $W_O$. The sum of both outputs has to be the output of `TwoHeads`,
-# and the gradients have to agree as well. All sizes differ: n = 3, m = 5, e = 8, h = 2, d = 4.
+# Two heads should amount to using the last chapter's module twice. Give each `OneHead` the matrices
+# of one head and that head's rows of $W_O$. The sum of the two outputs must equal the output of
+# `TwoHeads`, and the gradients must agree as well. All sizes differ: n = 3, m = 5, e = 8, h = 2,
+# d = 4.
 
 # %%
 n, m, e = 3, 5, 8
@@ -699,8 +702,9 @@ torch.testing.assert_close(mine, expected)
 print(f"one head twice: outputs, {len(mine)} gradients agree")
 
 # %% [markdown]
-# `torch.nn.MultiheadAttention` keeps six of the seven matrices in one: all queries first, head by
-# head, then keys, then values, and transposed. Lay ours out like that.
+# `torch.nn.MultiheadAttention` packs six of the seven matrices into one, transposed: first those
+# for the queries, head by head, then those for the keys, then those for the values. Lay out our
+# matrices in the same way.
 
 # %%
 torchs = nn.MultiheadAttention(e, num_heads=2, bias=False, dtype=torch.float64)
@@ -722,7 +726,7 @@ torch.testing.assert_close(mine, expected)
 print(f"PyTorch: outputs, {len(mine)} gradients agree")
 
 # %% [markdown]
-# Last, two heads in a list, with the same seven matrices.
+# Finally, compare with two heads in a list that use the same seven matrices.
 
 # %%
 listed = Heads(embed_dim=e, num_heads=2).double()
@@ -799,7 +803,7 @@ exercises.two_heads.check_add_up(add_up)
 # ### Your own heads
 #
 # *Easy, 10 minutes.* Without looking above, write the module for any number of heads. It holds h
-# times `Head`, each of width e / h, and one more matrix `w_o`, which you initialise. `forward`
+# `Head` modules, each of width e / h, and one more matrix `w_o`, which you initialise. `forward`
 # returns the output alone, `(n, e)`, without the weights. If h does not divide e, raise a
 # `ValueError` that names both numbers.
 
@@ -823,7 +827,7 @@ exercises.two_heads.check_heads(MyHeads)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# PyTorch finds what is an attribute and a module, a `Parameter`, or an `nn.ModuleList`. It does not
+# PyTorch finds an attribute that is a module, a `Parameter`, or an `nn.ModuleList`. It does not
 # look into a Python list.
 #
 # </details>
@@ -837,7 +841,7 @@ exercises.two_heads.check_heads(MyHeads)
 # <details><summary>Hint 3</summary>
 #
 # Each head returns `(mixed, weights)`. Put the mixed values side by side with `torch.cat(...,
-# dim=-1)`: that is as wide as the model, so `w_o` is `(e, e)`.
+# dim=-1)`: the result is as wide as the model, so `w_o` is `(e, e)`.
 #
 # </details>
 

@@ -10,7 +10,7 @@
 # $5 \cdot 8 + 1 = 41$ products. In this chapter they share four matrices and six products.
 #
 # Think of a wide sheet of paper with one strip per head. You fill in the whole sheet at once, cut
-# it between the strips, and lay the strips on a stack. That is three steps: multiply once, split,
+# it between the strips, and lay the strips in a stack. The three steps are: multiply once, split,
 # stack. The numbers are exactly the ones that the list of heads gave.
 
 # %% tags=["hide-input"]
@@ -23,12 +23,13 @@ display.chapter_map(
 # %% [markdown]
 # ## Two heads that you can read
 #
-# To follow the numbers, take the two heads of width 2 from the last chapter, with which *it* asked
-# two questions. The first compares words by `who`, which picks the features *animal* and *food*.
+# To follow the numbers, take the two heads of width 2 with which *it* asked two questions in the
+# last chapter. The first compares words by `who`, which picks the features *animal* and *food*.
 # The second uses `said`, which picks *action* and *quality*. There, each head had one matrix for
-# all three roles. Here the second head gets a $W_Q$ of its own, called `asks`, so that you can tell
-# $W_Q$ and $W_K$ apart: animals and foods now ask for a *quality*. The heads read the plain
-# embeddings this time, not the words after a first head, so *cat* and *milk* tie again.
+# all three roles. Here the second head gets a $W_Q$ of its own, called `asks`, so that you can
+# tell $W_Q$ and $W_K$ apart: animals and foods now ask for a *quality*. In the last chapter,
+# another head had run before these two. This time they read the plain embeddings, so *cat* and
+# *milk* tie again.
 
 # %%
 import torch
@@ -50,11 +51,11 @@ w_q, w_k, w_v = [who, asks], [who, said], [who, said]
 one.show(one.FEATURES, ["asks for action", "asks for quality"], asks, digits=0)
 
 # %% [markdown]
-# The table is `asks`. A row is a feature that a word has, and a column is a feature that the word
-# then asks for. Actions ask for actions, as before. The 2 doubles the scores for *quality*, so that
-# the softmax gives a clearer preference.
+# The table shows `asks`. A row is a feature that a word has, and a column is a feature that the
+# word then asks for. Actions ask for actions, as before. The 2 doubles the scores for *quality*, so
+# that the softmax gives a clearer preference.
 #
-# `w_q` is a list with one matrix per head, and so are `w_k` and `w_v`. Let both heads run, one after
+# `w_q` is a list with one matrix per head, and so are `w_k` and `w_v`. Run both heads, one after
 # the other, and look at the row of *it*.
 
 # %%
@@ -66,14 +67,15 @@ rows = torch.cat([weights1[[it]], weights2[[it]]])                 # (2, n)
 one.show(["head 1", "head 2"], one.WORDS, rows)
 
 # %% [markdown]
-# The first head looks at *cat* and *milk* alike (0.29 each), the two things that a pronoun could
-# stand for. The second finds *thirsty* (0.93). That took five products per head. The rest of the
-# chapter gets the same numbers with fewer products.
+# The first head looks equally at *cat* and *milk* (0.29 each), the two things that the pronoun
+# could stand for. The second finds *thirsty* (0.93). That took five products per head. The rest of
+# the chapter gets the same numbers with fewer products.
 #
 # ## One matrix holds every head
 #
-# Column j of the product $XW$ depends on column j of $W$ and on no other column. So you may put the
-# matrices of all heads side by side, multiply once, and find each head's queries in its own columns:
+# Column j of the product $XW$ depends on column j of $W$ and on no other column. You can therefore
+# put the matrices of all heads side by side, multiply once, and find each head's queries in its own
+# columns:
 #
 # $$X\,[\,W_1 \; W_2 \; \cdots \; W_h\,] = [\,XW_1 \; XW_2 \; \cdots \; XW_h\,]$$
 
@@ -85,7 +87,8 @@ assert torch.equal(q, torch.cat([x @ w_q[0], x @ w_q[1]], dim=1))
 one.show(["query of it"], ["head 1", "head 1", "head 2", "head 2"], q[it, None], digits=0)
 
 # %% [markdown]
-# The first two numbers are the query of *it* for the first head, the last two for the second.
+# The first two numbers are the query of *it* for the first head, and the last two are its query for
+# the second.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -105,8 +108,8 @@ def draw_matrix(ax, matrix: Tensor, title: str, names: list[str], letter: str) -
 
 
 # %% [markdown]
-# The figure shows the whole product. The larger a number, the stronger its colour, compared with the
-# others of its matrix. The dark lines separate the two heads, and $Q$ will be cut there.
+# The figure shows the whole product. The larger a number is compared with the others in its matrix,
+# the stronger its colour. The dark lines separate the two heads and show where $Q$ will be cut.
 
 # %% jupyter={"source_hidden": true}
 drawing, axes = display.panels(430, 250, columns=3)
@@ -129,12 +132,13 @@ display.finish(drawing, name="columns-by-head", alt=(
 # into no other.
 #
 # A model of width e gives each of its h heads d = e / h columns: the more heads, the narrower each
-# is. What is the shape of the wide $W_Q$ of a model of width e = 24 with 2 heads, with 4, with 8?
+# is. In a model of width e = 24, what is the shape of the wide $W_Q$ with 2 heads, with 4, and with
+# 8?
 #
 # <details><summary>What do you expect?</summary>
 #
-# It is (24, 24) each time. There are h heads of width d = e / h, so that all columns together are
-# h · d = e. The heads merely divide the columns among themselves.
+# It is (24, 24) each time. The h heads of width d = e / h have h · d = e columns in all. The heads
+# merely divide the columns among themselves.
 #
 # </details>
 
@@ -151,7 +155,7 @@ for heads in (2, 4, 8):
 #
 # ## Split, then stack
 #
-# Two functions of PyTorch do this. `torch.split` cuts the wide rows into pieces of d columns
+# Two PyTorch functions do this. `torch.split` cuts the wide rows into pieces of d columns
 # each. `torch.stack` lays the pieces on top of each other, along a new first axis.
 
 
@@ -182,8 +186,8 @@ one.show(names, ["1st", "2nd"], q_heads[:, it], digits=0)
 #
 # The operator `@` multiplies the last two axes. Any axes before them count as a batch of
 # independent problems. The other steps of `attend` from [One head](01_one_head.ipynb) also count
-# from the end: `.mT`, `size(-1)` and `softmax(-1)`. So `attend` works for all heads together,
-# without a change, as long as the heads stand in front.
+# from the end: `.mT`, `size(-1)` and `softmax(-1)`. So `attend` works unchanged for all heads
+# together, as long as the heads come first.
 
 # %%
 scores = q_heads @ k_heads.mT                           # (h, n, d) x (h, d, n) -> (h, n, n)
@@ -194,22 +198,22 @@ torch.testing.assert_close((mixed[1], weights[1]), (mixed2, weights2))
 one.show(["head 1", "head 2"], one.WORDS, weights[:, it])
 
 # %% [markdown]
-# These are the weights from the beginning of the chapter, and the cell asserts that what the heads
-# collect is equal, too.
+# These are the weights from the beginning of the chapter. The cell asserts that the heads also
+# collect the same numbers.
 #
-# Suppose that you stack along the wrong axis, `torch.stack(pieces, dim=1)`. The heads then have the
+# Suppose you stack along the wrong axis, `torch.stack(pieces, dim=1)`. The heads then have the
 # shape `(n, h, d)` instead of `(h, n, d)`, and in self-attention `attend` takes them without an
 # error. What can the row of *it* still react to: to all eight words, to some of them, or to *it*
 # alone?
 #
 # <details><summary>What do you expect?</summary>
 #
-# To *it* alone. `@` takes the first axis for the batch, so every word becomes a problem of its own.
-# Inside it, the h heads of that one word attend to each other. No word sees any other word.
+# To *it* alone. `@` treats the first axis as the batch, so every word becomes a problem of its own.
+# In each problem, the h heads of that one word attend to each other. No word sees any other word.
 #
 # </details>
 #
-# Ask autograd. The table holds the size of the gradient of the row of *it* with respect to each
+# Ask autograd. The table shows the size of the gradient of the row of *it* with respect to each
 # word, and 0 means no influence.
 
 
@@ -239,8 +243,8 @@ assert rows[0].all()
 assert rows[1].nonzero().tolist() == [[it]]
 
 # %% [markdown]
-# > **Pitfall.** The wrong axis keeps the shape of the output. The shape of the weights gives it
-# > away, `(n, h, h)` instead of `(h, n, n)`, but most code throws the weights away. With `dim=0`
+# > **Pitfall.** The wrong axis keeps the shape of the output. The shape of the weights, `(n, h, h)`
+# > instead of `(h, n, n)`, reveals the mistake, but most code throws the weights away. With `dim=0`
 # > the row reacts to all eight words; with `dim=1` it reacts to its own word alone, and strongly
 # > (4.40), because the whole row is made from this one word. Ask your own attention the same
 # > question: *does the output react to the other words?*
@@ -250,8 +254,8 @@ assert rows[1].nonzero().tolist() == [[it]]
 # ### Going deeper: could the heads stay in the middle?
 #
 # The shape `(n, h, d)` is not wrong in itself. But `@` cannot work with it, because `@` always
-# multiplies the last two axes. `einsum` is told by name what each axis is, and then h may stand
-# anywhere. It gives the same scores:
+# multiplies the last two axes. With `einsum` you name each axis, so h may stand anywhere. It gives
+# the same scores:
 
 # %%
 q_middle = torch.stack(q.split(d, dim=-1), dim=1)           # (n, h, d)
@@ -339,8 +343,8 @@ class SplitAndStack(nn.Module):
 
 
 # %% [markdown]
-# Give the module the two heads from above, and the identity matrix as $W_O$. It returns the same
-# row of *it*.
+# Give the module the two heads from above, and the identity matrix as $W_O$. The module returns the
+# same row for *it*.
 
 # %%
 module = SplitAndStack(embed_dim=4, num_heads=2)
@@ -376,17 +380,17 @@ for count in (1, 2, 4, 8, 16):
 # %% [markdown]
 # Four matrices and six products, whatever the number of heads: three products to project in, one
 # for all scores, one to mix, and one for $W_O$. The arithmetic in them is the same as before. What
-# you save is the starting of many small pieces of work, one after the other.
-# [Speed](13_speed.ipynb) measures how much time that is.
+# you save is having to start many small pieces of work, one after the other.
+# [Speed](13_speed.ipynb) measures how much time this saves.
 
 # %% [markdown]
 # <!-- deeper: the same as the list, the same as PyTorch -->
 # ### Going deeper: the same as the list, the same as PyTorch
 #
-# The sentence has as many queries as keys, and as many heads as a head has features. A swapped axis
-# could hide behind such equal numbers. So the proof uses sizes that all differ: 3 queries, 5 keys,
-# 4 heads of width 6. Load the matrices of a list of heads, side by side, and compare outputs and
-# weights.
+# Our example has as many queries as keys, and as many heads as each head has features. A swapped
+# axis could hide behind such equal numbers. The comparison here uses sizes that all differ: 3
+# queries, 5 keys, 4 heads of width 6. Load the matrices of a list of heads side by side, and
+# compare outputs and weights.
 
 # %%
 torch.manual_seed(3)
@@ -406,8 +410,8 @@ torch.testing.assert_close((ours, our_weights), (theirs, their_weights))
 print("the same outputs and the same weights as the list of heads")
 
 # %% [markdown]
-# Then the gradients: of both inputs and of every matrix. A list of heads has its own gradient for
-# each small matrix, so these are put side by side before they are compared.
+# Next, compare the gradients of both inputs and of every matrix. A list of heads has a separate
+# gradient for each small matrix, so put these side by side first.
 
 # %%
 mine = one.gradients(ours, [asking, asked, *stacked.parameters()])
@@ -418,9 +422,9 @@ torch.testing.assert_close(mine, (of_asking, of_asked, *side_by_side, of_o))
 print(f"the same {len(mine)} gradients")
 
 # %% [markdown]
-# PyTorch's class stores $W_Q$, $W_K$ and $W_V$ in one matrix, each holding all heads side by side
-# and transposed. In [Two heads](02_two_heads.ipynb) the matrices had to be put into this order one
-# by one. Now there are three to put together.
+# PyTorch's class stores $W_Q$, $W_K$ and $W_V$ in one matrix. Each of the three holds all heads
+# side by side and is transposed. In [Two heads](02_two_heads.ipynb) the matrices had to be put into
+# this order one by one. Now there are only three to put together.
 
 # %%
 torchs = nn.MultiheadAttention(24, 4, bias=False, dtype=torch.float64)
@@ -439,9 +443,9 @@ torch.testing.assert_close(mine, expected)
 print(f"PyTorch: the same outputs, weights and {len(mine)} gradients")
 
 # %% [markdown]
-# One thing does change: how a fresh module starts. Xavier's choice looks at the rows and columns of
-# a matrix. It now sees one `(e, e)` matrix where it saw h narrow ones, and draws smaller numbers,
-# so that the first scores are smaller, too:
+# One thing does change: how a fresh module starts. Xavier's choice depends on how many rows and
+# columns a matrix has. It now sees one `(e, e)` matrix where it used to see h narrow ones, and
+# draws smaller numbers. The scores at the start are therefore smaller, too:
 
 # %%
 fresh, old = SplitAndStack(512, 8), two.Heads(512, 8)
@@ -457,8 +461,8 @@ print(f"standard deviation of W_Q, head by head:     {old.heads[0].w_q.std():.3f
 # ### Whose columns?
 #
 # *Easy, 2 minutes.* A wide $W_Q$ is (24, 24) and holds h = 4 heads of width d = 6. Which columns
-# belong to the third head? Write them as the two numbers of a slice: the first of its columns,
-# counted from 0, and the first column after them.
+# belong to the third head? Write them as the two numbers of a slice: the head's first column,
+# counted from 0, and the first column after its last.
 
 # %% tags=["exercise"]
 my_columns = (None, None)  # your two numbers here
@@ -492,7 +496,7 @@ exercises.split_and_stack.check_columns(my_columns)
 #
 # *Easy, 5 minutes.* To find out what a head is good for, people switch it off. Return a copy of
 # `w_o`, `(h * d, e)`, that keeps one head from contributing anything to the output. `head` is its
-# index, so the first head is 0. The other heads contribute what they did. `w_o` itself stays as it
+# index, so the first head is 0. The other heads contribute as before. `w_o` itself stays as it
 # is, and gradients still reach its other rows.
 
 
@@ -508,20 +512,21 @@ exercises.split_and_stack.check_silence(silence)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# The merged heads stand side by side, and feature i of them meets row i of $W_O$. Which rows does
+# The merged heads stand side by side, and their feature i meets row i of $W_O$. Which rows does
 # the first head meet?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# A head is d rows high. $W_O$ has $h \cdot d$ rows, so `num_heads` tells you d.
+# Each head meets d rows. $W_O$ has $h \cdot d$ rows, so `num_heads` tells you d.
 #
 # </details>
 #
 # <details><summary>Hint 3</summary>
 #
-# `w_o.clone()` is a copy that gradients flow through. Write zeros into the block of rows there.
+# `w_o.clone()` is a copy that gradients flow through. Write zeros into the head's block of rows in
+# this copy.
 #
 # </details>
 
@@ -578,7 +583,7 @@ exercises.split_and_stack.check_pack(pack)
 #
 # <details><summary>Hint 3</summary>
 #
-# $[W_Q\;W_K\;W_V]$ is `(e, 3 * e)`. `.mT` transposes it. A reshape to the right shape does not.
+# $[W_Q\;W_K\;W_V]$ is `(e, 3 * e)`. `.mT` transposes it. A reshape only changes the shape.
 #
 # </details>
 
@@ -609,9 +614,9 @@ exercises.split_and_stack.check_pack(pack)
 # > - project out: `merged @ w_o`, `(n, e)`
 # >
 # > $X\,[\,W_1 \; \cdots \; W_h\,] = [\,XW_1 \; \cdots \; XW_h\,]$: the heads share the columns of
-# > one matrix, so h is a setting and no longer visible in the parameters. The heads stand in front,
+# > one matrix, so h is a setting and no longer visible in the parameters. The heads come first,
 # > because `@` multiplies the last two axes. Four matrices and six products serve any number of
 # > heads that divides the width.
 #
-# `torch.stack` and `torch.cat` write what they are given into new memory, number by number. [The
+# `torch.stack` and `torch.cat` copy what they are given into new memory, number by number. [The
 # reshape trick](04_reshape_trick.ipynb) splits the heads without such a copy.

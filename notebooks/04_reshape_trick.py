@@ -670,7 +670,9 @@ exercises.reshape_trick.check_repaired(repaired)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.**
+# > **In short.** For head i, token p and feature j of the head, all counted from 0:
+# >
+# > $$\text{heads}_{i,\,p,\,j} = x_{p,\; i d + j}$$
 # >
 # > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
 # > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies every

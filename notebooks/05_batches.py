@@ -584,7 +584,9 @@ exercises.batches.check_attend_heads(attend_heads)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.**
+# > **In short.** For each sample s and each head i, apart from all others:
+# >
+# > $$\text{mixed}_{s,i} = \mathrm{softmax}\bigl(Q_{s,i} K_{s,i}^\top / \sqrt d\bigr)\, V_{s,i}$$
 # >
 # > - batch-first: `(b, n, h * d)`
 # > - sequence-first: `x.transpose(0, 1)`, `(n, b, h * d)`

@@ -3,13 +3,13 @@
 #
 # *Which words must not be seen?*
 #
-# A batch is a rectangle, and sentences differ in length, so the short ones are filled up with
-# **padding**. And a model that writes word by word must not look at words that are not written yet.
-# Both are the same task: hide some keys from some queries.
+# A batch is a rectangle, but sentences differ in length, so the short ones are filled up with
+# **padding**. A model that writes word by word must also not look at words that have not been
+# written yet. Both cases call for the same thing: hide some keys from some queries.
 #
 # Think of the scores as a table with a row for each query and a column for each key. A **mask** is
-# a sheet of card laid over that table, with holes where a query may look. For two reasons to hide
-# something, lay two sheets on top of each other: whatever either one covers is hidden.
+# a sheet of card laid over that table, with holes where a query may look. If there are two reasons
+# to hide something, lay two sheets on top of each other: whatever either one covers is hidden.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -20,10 +20,10 @@ display.chapter_map("mask")
 # ## Padding
 #
 # A shorter sentence, *the milk was sweet*, joins the familiar one in the batch. PyTorch's
-# `pad_sequence` pads the second sample with rows of zeros, shown here as `·`. The batch
-# tracks gradients, so that you can ask later what an output reacts to. `.double()` makes them 64-bit
-# numbers, so that rounding hardly shows in comparisons. One head of width d is enough here. The words
-# are queries as well as keys, so n = m.
+# `pad_sequence` pads the second sample with rows of zeros, shown here as `·`. The batch tracks
+# gradients, so that you can find out later what an output reacts to. `.double()` turns the features
+# into 64-bit numbers, so that rounding hardly shows in comparisons. One head of width d is enough
+# here. The words are queries as well as keys, so n = m.
 
 # %%
 import math
@@ -44,8 +44,9 @@ print(tuple(x.shape))
 print("sample 1:", *labels)
 
 # %% [markdown]
-# The word *was* of the short sentence attends to all eight places. What share of its attention do
-# the four zero vectors get together: none, since they are zero; a small remainder; or nearly half?
+# The word *was* in the short sentence attends to all eight positions. What share of its attention
+# do the four zero vectors get together: none, since they are zero; a small remainder; or nearly
+# half?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -62,13 +63,13 @@ for word, weight in zip(labels, weights[1, 2]):
 print(f"padding gets {weights[1, 2, 4:].sum():.2f}")
 
 # %% [markdown]
-# A zero vector scores 0, and $\exp(0) = 1$, as much as any unrelated word gets. Each 0.12 is rounded up,
-# so four of them make only 0.46.
+# A zero vector scores 0, and $\exp(0) = 1$ is as much as any unrelated word gets. Each 0.12 is
+# rounded up, so the four of them add up to only 0.46.
 #
-# The surest way to a weight of 0 is a score of $-\infty$, because $\exp(-\infty) = 0$. So write
-# $-\infty$ over the scores of blocked keys **before** the softmax, and the other keys share all the
-# attention. This book names a mask after what its True means: where `blocked` is True, the query must
-# not see the key.
+# The surest way to a weight of 0 is a score of $-\infty$, because $\exp(-\infty) = 0$. So replace
+# the scores of blocked keys with $-\infty$ **before** the softmax; the other keys then share all
+# the attention. This book names a mask after what True means in it: where `blocked` is True, the
+# query must not see the key.
 
 
 # %%
@@ -88,9 +89,9 @@ print("without a mask: as before")
 
 # %% [markdown]
 # The **padding mask** follows from the lengths of the sentences. Key j, counted from 0, is padding if
-# j is at least its sentence's length. The comparison `>=` in the cell says so; the package calls it
-# `block_padding`. Look for two things in the output: a row of the mask for each sentence, and the new
-# weights of *was*.
+# j is at least the length of its sentence. The cell makes this comparison with `>=`; the package
+# has a function for it, `block_padding`. Look for two things in the output: a row of the mask for
+# each sentence, and the new weights of *was*.
 
 # %%
 lengths = torch.tensor([8, 4])
@@ -104,12 +105,13 @@ assert not weights[1, :, 4:].any()
 
 # %% [markdown]
 # `[:, None, :]` turns `(b, m)` into `(b, 1, m)`. The axis of size 1 is stretched over all queries,
-# because padding is padding, no matter who looks. The four words of the short sentence now share all
-# the attention of *was*.
+# because padding is padding, no matter which query looks. The four words of the short sentence now
+# share all the attention of *was*.
 #
-# Is it as if there were no padding? Attend within the short sentence alone, and compare the outputs
-# and the gradients with those of the padded batch. As a loss, `one.gradients` takes a random mixture
-# of the outputs, the same one for every call with this shape, so that each output counts.
+# Is the result the same as without padding? Attend within the short sentence alone, and compare the
+# outputs and the gradients with those of the padded batch. As its loss, `one.gradients` uses a
+# random mixture of the outputs, so that each output counts. Every call with this shape uses the
+# same mixture.
 
 # %%
 words_only = attend(x, x, x, blocked[:, None, :])[0][1, :4]  # (4, d)
@@ -136,11 +138,11 @@ display.attention_map(causal, one.WORDS, one.WORDS, name="causal-map")
 
 # %% [markdown]
 # All weights above the diagonal are zero. The first word, *the*, can look only at itself. In the
-# row of *it* the largest weight is gone, the one on *thirsty*: the word that decides is not written
-# yet. What is left favours neither *cat* nor *milk*.
+# row of *it*, the largest weight, the one on *thirsty*, is gone: the word that decides has not been
+# written yet. What is left favours neither *cat* nor *milk*.
 #
-# Swap that last word: *thirsty* becomes *sweet*. Whose output changes without a mask, and whose with
-# the causal mask: every word's, only that of *it*, or only that of the last word?
+# Swap that last word: *thirsty* becomes *sweet*. Which outputs change without a mask, and which
+# with the causal mask: those of every word, only that of *it*, or only that of the last word?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -150,8 +152,8 @@ display.attention_map(causal, one.WORDS, one.WORDS, name="causal-map")
 #
 # </details>
 #
-# The cell makes this swap. Then it tests the mask by its outputs alone: wherever you cut the sentence,
-# the rows before the cut must stay the same.
+# The cell makes this swap. Then it tests the mask by looking only at the outputs: wherever you cut
+# the sentence, the rows before the cut must stay the same.
 
 # %%
 swapped = one.embed(one.SWEET).double()  # (n, d)
@@ -176,33 +178,34 @@ print("cut anywhere: the rows before are kept")
 
 # %%
 padding = masks.block_padding(torch.tensor([5, 3]), 5)  # (b, m)
-future = masks.block_future(5)                          # (n, m)
+of_five = masks.block_future(5)                         # (n, m)
 for_keys = padding[:, None, None, :]                    # (b, 1, 1, m)
-merged = for_keys | future                              # (b, 1, n, m)
-print(tuple(for_keys.shape), "|", tuple(future.shape), "->", tuple(merged.shape))
+merged = for_keys | of_five                             # (b, 1, n, m)
+print(tuple(for_keys.shape), "|", tuple(of_five.shape), "->", tuple(merged.shape))
 
 # %% [markdown]
 # The figure lays the two sheets of card on top of each other, with a sentence of five words in sample
 # 0 and one of three in sample 1. The padding mask repeats down the rows; the causal mask repeats
-# across the samples. All heads share one mask, so its axis for heads stays 1; in this example h is 1,
-# too. PyTorch calls the padding mask `key_padding_mask`, and the mask of pairs `attn_mask`. If every
-# key of a query is blocked, its row is called a **fully masked row**.
+# across the samples. All heads share one mask, so its axis for heads keeps size 1; in this example
+# h is 1, too. PyTorch calls the padding mask `key_padding_mask`, and the mask of pairs `attn_mask`.
+# If every key is blocked for a query, the query's row is called a **fully masked row**.
 
 # %%
 texts = [text.split() for text in ("the cat drank the milk", "it was sweet · ·")]
 rows = [one.embed([word for word in text if word != "·"]).double() for text in texts]
 five = nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (b, m, d)
 scores = five @ five.mT / math.sqrt(4)                    # (b, n, m)
-display.mask_merger(texts, texts, scores, padding, future)
+display.mask_merger(texts, texts, scores, padding, of_five)
 
 # %% [markdown]
-# If the figure has menus, try three things. Press the column heading *cat*: as padding, its column is
-# blocked in every row of sample 0. In the rows that could see it, the other weights grow until they add
-# up to one again. Set `attn_mask` to None: the merged mask is `(b, 1, 1, m)` now, one row for all
-# queries. Press or drag in the grid below this menu to draw a mask of your own.
+# If the figure has menus, try three things. Press the column heading *cat*: the word becomes
+# padding, so its column is blocked in every row of sample 0. In the rows that could see *cat*, the
+# other weights grow until they add up to one again. Set `attn_mask` to None: the merged mask is
+# now `(b, 1, 1, m)`, with one row for all queries. Press or drag in the grid below this menu to
+# draw a mask of your own.
 #
-# Then go back to causal and press the first word of a sentence. Its own row could see that word only,
-# so it is fully masked now, and its weights are NaN.
+# Then set the menu back to causal and press the first word of a sentence. Its own row could see
+# only that word, so the row is now fully masked and its weights are NaN.
 #
 # ## Fully masked rows
 #
@@ -211,9 +214,10 @@ display.mask_merger(texts, texts, scores, padding, future)
 # Such rows come from an empty sentence, a first word that may not see itself, or padding whose own rows
 # are masked, too.
 #
-# Take the last case. The padding behind *the milk was sweet* also *asks*, so it has rows of its own
-# in the output. Should these be masked as well? First leave the padded rows unmasked. Take a loss that
-# reads only the words' rows, and ask which places it reacts to. Then mask the padded rows, too.
+# Take the last case. The padding after *the milk was sweet* also *asks*, so it has rows of its own
+# in the output. Should these be masked as well? First leave the padded rows unmasked. Take a loss
+# that reads only the rows of the words, and see which positions it reacts to. Then mask the padded
+# rows, too.
 
 # %%
 output, _ = attend(x, x, x, blocked[:, None, :])  # (b, n, d), (b, n, m)
@@ -228,19 +232,20 @@ print("last row, if masked:", masked[1, 7].tolist())
 assert masked[blocked].isnan().all()
 
 # %% [markdown]
-# So there is no need to mask padded rows: leave them out of the loss with `output[~blocked]`, and no
-# gradient comes from them. Masking them turns them into NaN, and leaves the outputs of the words as
+# You need not mask padded rows: leave them out of the loss with `output[~blocked]`, and they
+# contribute no gradient. Masking them turns them into NaN and leaves the outputs of the words as
 # they were.
 #
-# Are these NaNs harmless, since nobody reads them? Make the values with a matrix $W_V$ that all samples
-# share, and let the loss read *only the first sentence*. Nothing there is padded, and its output is
-# finite. What about the gradient of $W_V$: finite, NaN in a few entries, or NaN in all of them?
+# Are these NaNs harmless, since nobody reads them? Compute the values with a matrix $W_V$ that all
+# samples share, and let the loss read *only the first sentence*. That sentence has no padding, and
+# its output is finite. What about the gradient of $W_V$: finite, NaN in a few entries, or NaN in
+# all of them?
 #
 # <details><summary>What do you expect?</summary>
 #
-# NaN in all of them. The loss sends the gradient 0 into the fully masked rows. On its way back that
-# 0 is multiplied by the row's weights, and $0 \cdot \mathrm{NaN}$ is NaN. It reaches every value of
-# the second sentence, and from there the matrix that both sentences share.
+# NaN in all of them. The loss sends a gradient of 0 into the fully masked rows. On its way back,
+# that 0 is multiplied by the row's weights, and $0 \cdot \mathrm{NaN}$ is NaN. The NaN reaches
+# every value of the second sentence, and from there the matrix that both sentences share.
 #
 # </details>
 
@@ -254,13 +259,13 @@ assert poisoned[0].isfinite().all()
 assert gradient.isnan().all()
 
 # %% [markdown]
-# The loss sends a gradient of 0 into the bad rows, but on the way back to the values that 0 is
-# multiplied by their weights, and $0 \cdot \mathrm{NaN}$ is NaN. So one step of training turns the
-# shared matrix into NaN for everyone.
+# The gradient that enters the fully masked rows is 0. But on the way back to the values it is
+# multiplied by the rows' weights, and $0 \cdot \mathrm{NaN}$ is NaN. A single training step
+# therefore turns the shared matrix into NaN for everyone.
 #
-# A tempting remedy is `nan_to_num(0)`, which replaces NaN by 0, in the output or in the
-# weights. Try both, with two ways of masking. One is `masked_fill`, as above. The other *adds* a
-# matrix $M$ to the scores, $-\infty$ for blocked keys and 0 for all others, as
+# A tempting remedy is `nan_to_num(0)`, which replaces NaN with 0, either in the output or in the
+# weights. Try both, each with two ways of masking. One is `masked_fill`, as above. The other *adds*
+# a matrix $M$ to the scores, $-\infty$ for blocked keys and 0 for all others, as
 # `torch.nn.MultiheadAttention` does. The cell lists the matrices whose gradient is NaN; the loss never
 # reads a fully masked row.
 
@@ -299,10 +304,10 @@ assert found == [["W_Q W_K W_V", "W_V"], ["W_Q W_K W_V", "W_V"], ["W_Q W_K", "no
 # back to the scores that it has replaced, so the NaN stops there. An addition passes it on to $W_Q$ and
 # $W_K$.
 #
-# So with `masked_fill` it is enough to mend the weights, and with an added mask it is not. It is safer
-# if no NaN arises at all, whichever way you mask. That takes two steps. **Before** the softmax, leave
-# a fully masked row unmasked, so that it keeps its own finite scores. **After** the softmax, set its
-# weights to zero.
+# With `masked_fill` it is enough to mend the weights; with an added mask it is not. Whichever way
+# you mask, it is safer not to create any NaN in the first place. That takes two steps. **Before**
+# the softmax, leave a fully masked row unmasked, so that it keeps its own finite scores. **After**
+# the softmax, set its weights to zero.
 
 
 # %%
@@ -320,8 +325,8 @@ def attend_safely(
 display.diff(attend, attend_safely)
 
 # %% [markdown]
-# The words must come out as before, with the gradients that they had. The package's own function
-# promises the same: zeros for a fully masked row, and finite gradients for everyone.
+# The outputs and gradients of the words must be the same as before. The package's own function
+# makes the same promise: zeros for a fully masked row, and finite gradients for everyone.
 
 # %%
 plain = attend(x, x, x, blocked[:, None, :])[0][~blocked]      # (12, d)
@@ -338,10 +343,10 @@ print("last row:", ours[1, 7].tolist())
 
 # %% [markdown]
 # A fully masked row can meet one of three fates; the last menu of the figure chooses between them.
-# **NaN** is easy to notice once it has spread, and by then it has spoiled the whole model.
-# **Zeros** say that there is nothing to add; this book chooses zeros. **Uniform** weights come from a
-# large negative number that replaces the scores, instead of $-\infty$. All scores of the row are then
-# equal, and it attends evenly to keys that are all forbidden. [Masks in the
+# **NaN** is easy to notice once it has spread, but by then it has spoiled the whole model.
+# **Zeros** say that there is nothing to add; this book chooses zeros. **Uniform** weights arise
+# when a large negative number replaces the scores, instead of $-\infty$. All scores in the row are
+# then equal, so the row attends evenly to keys that are all forbidden. [Masks in the
 # wild](14_masks_in_the_wild.ipynb) finds out which fate PyTorch and published code choose.
 
 # %% [markdown]
@@ -349,10 +354,10 @@ print("last row:", ours[1, 7].tolist())
 #
 # ### Going deeper: The same as PyTorch, with heads
 #
-# So far n and m were equal, and there was one head. This cell takes sizes that all differ, b = 2, h
-# = 4, n = 3, m = 5 and d = 6, and a mask of pairs that leaves one query of sample 1 fully masked.
-# PyTorch's function must give the same outputs and gradients. In this function True means *may look*,
-# hence the `~`.
+# So far n and m have been equal, and there has been only one head. In this cell all sizes differ:
+# b = 2, h = 4, n = 3, m = 5 and d = 6. The cell also uses a mask of pairs that leaves one query of
+# sample 1 fully masked. PyTorch's function must give the same outputs and gradients. In that
+# function True means *may look*, hence the `~`.
 
 # %%
 q = torch.randn(2, 4, 3, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 3, 6)
@@ -374,11 +379,11 @@ print("fully masked rows:", int(small.all(-1).sum()))
 # %% [markdown]
 # ## Two mistakes
 #
-# Both of these keep every shape, and neither raises an error. One question finds them, and you need not
-# look inside: *what does the output react to?*
+# Both of these leave every shape as it is, and neither raises an error. One question finds them
+# without a look inside: *what does the output react to?*
 #
 # > **Pitfall.** Masking after the softmax. The blocked weights are zero, as they should be, but they
-# > were counted in the sum. The other weights no longer add up to one.
+# > have already been counted in the sum. The other weights no longer add up to one.
 
 # %%
 late = one.attend(x, x, x)[1].masked_fill(blocked[:, None, :], 0)  # (b, n, m)
@@ -388,13 +393,14 @@ print("the words react to:", *(labels[j] for j in reaction[1].norm(dim=-1).nonze
 assert reaction[1, 4:].any()
 
 # %% [markdown]
-# The words still react to all four places of padding.
+# The words still react to all four padded positions.
 #
 # > **Pitfall.** A causal mask that is off by one. `triu(0)` hides every word from itself, which leaves
 # > the first word fully masked. `triu(2)` lets each word see the next one.
 #
-# Only the values track gradients here: `x[0]` holds the same numbers as `words`. As a query *drank*
-# would always react to itself; through the values it reacts only to the words that it sees.
+# Here only the values track gradients; they are `x[0]`, with the same numbers as `words`. As a
+# query, *drank* would always react to itself; through the values it reacts only to the words that
+# it sees.
 
 # %%
 for offset in (0, 1, 2):
@@ -408,8 +414,8 @@ for offset in (0, 1, 2):
 
 # %% [markdown]
 # With `triu(2)` *drank* sees *milk*. A model that writes learns to predict the next word in each row, so
-# in the row of *drank* the answer is *milk*. In training it could copy that answer, but when it writes,
-# there is nothing to copy.
+# in the row of *drank* the answer is *milk*. In training the model could copy that answer, but when
+# it writes, there is nothing to copy.
 #
 # ## Exercises
 #
@@ -423,8 +429,8 @@ for offset in (0, 1, 2):
 #     x..x
 #     xx..
 #
-# Write down the mask that is merged from this one and the padding, one row of four characters for
-# each query.
+# Write down the mask that you get by merging this one with the padding: one row of four characters
+# for each query.
 
 # %% tags=["exercise"]
 merged_by_hand = {
@@ -462,10 +468,10 @@ exercises.masks.check_merged(merged_by_hand)
 # %% [markdown]
 # ### Who attends to padding?
 #
-# *Medium, 15 minutes.* `exercises.masks.four_models()` gives four models, by name, that you cannot
-# see into. Call one as `model(x, blocked)`, with any x `(b, m, 12)` and a boolean `blocked` `(b,
-# m)`, True for padding; it returns `(b, m, 12)`. One of them attends to padding. Write a probe that
-# names it. The check then gives your probe ten new models; name all that attend to padding.
+# *Medium, 15 minutes.* `exercises.masks.four_models()` gives you four models by name; you cannot
+# look inside them. Call one as `model(x, blocked)`, with any x `(b, m, 12)` and a boolean `blocked`
+# `(b, m)`, True for padding; it returns `(b, m, 12)`. One of them attends to padding. Write a probe
+# that names it. The check then gives your probe ten new models; name all that attend to padding.
 
 
 # %% tags=["exercise"]
@@ -480,21 +486,21 @@ exercises.masks.check_find_leaks(find_leaks)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Call a model twice, with the same words and the same mask, and other numbers in the padding. What
-# should stay the same?
+# Call a model twice, with the same words and the same mask, but with different numbers in the
+# padding. What should stay the same?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# Not everything stays: a padded row is a query, too, made from its own token. Compare
+# Not everything stays the same: a padded row is a query, too, made from its own token. Compare
 # `output[~blocked]`.
 #
 # </details>
 #
 # <details><summary>Hint 3</summary>
 #
-# A mask may land on the wrong sample. That only shows if there are several samples, of different
+# A mask may land on the wrong sample. You only notice this with several samples of different
 # lengths.
 #
 # </details>
@@ -533,10 +539,10 @@ exercises.masks.check_find_leaks(find_leaks)
 # > ```
 # >
 # > Block before the softmax, never after it. A fully masked row, `fully`, keeps finite scores and gets
-# > zero weights; else NaN would reach the gradients of matrices that all samples share. To test a mask,
-# > ask what the output reacts to.
+# > zero weights; otherwise NaN would reach the gradients of matrices that all samples share. To
+# > test a mask, ask what the output reacts to.
 #
-# With projections, heads, batches and masks, every part is there. [The next
+# You now have all the parts: projections, heads, batches and masks. [The next
 # chapter](07_multihead_attention.ipynb) puts them into one class. Other libraries read True the
 # other way round, or add numbers instead; [Masks in the wild](14_masks_in_the_wild.ipynb) sorts
 # that out when you need it.

@@ -3,12 +3,13 @@
 #
 # *What is inside a class that can take PyTorch's place?*
 #
-# Six chapters have built the parts. This chapter assembles them into one class, the final class of
-# the book, which can replace `nn.MultiheadAttention` in a model that somebody else has written. You
-# read the real source of the package, line by line: first the three lines of the formula, which you
-# know, then `forward`, the method that runs when you call a module of this class. You swap the
-# class into a PyTorch layer, and read the short steps that `forward` calls. Then you see what the
-# weights cost, and change the score.
+# The first six chapters built the parts. This chapter assembles them into the book's final class,
+# which can replace `nn.MultiheadAttention` in a model that somebody else has written. You read the
+# package's real source in the order in which the data flows. First come the three lines of the
+# formula, which you know already. Then comes `forward`, the method that runs when you call a
+# module.
+#
+# After that you put the class into a PyTorch layer, see what the weights cost, and change the score.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -20,21 +21,23 @@ display.chapter_map(
 # %% [markdown]
 # ## The three lines
 #
-# The centre of everything is the formula of [One head](01_one_head.ipynb): score, softmax, mix. In
-# the package these are three functions, and a helper that the second one calls. Each docstring is
-# shown above its code. The line numbers are those of the real file, so they jump where docstrings
-# and comments were. The text above a piece of code is its note. Where a note begins with shapes,
-# the lines below it produce them. The dots in `(..., n, m)` stand for any axes in front, such as
-# samples and heads; `d_v` is the width of the values. Dropout is off as long as `dropout_p` is 0,
-# and comes [later](#dropout). `display` was imported in the first cell, which the page hides.
+# At the centre of everything is the formula from [One head](01_one_head.ipynb): score, softmax,
+# mix. In the package these are three functions, plus a helper that the second one calls. The note
+# above each piece of code says what the code does, and often begins with the shape of the result.
+# The line numbers come from the source file. Docstrings and comments are left out here, so the
+# numbers jump.
 #
-# Besides the boolean mask `blocked` of [Masks](06_masks.ipynb) there is a second kind of mask:
-# numbers that are added to the scores, for instance to make distant keys count less. Such a mask is
-# called `bias` here; it has nothing to do with the bias of a `Linear`. That chapter wrote −∞ over
-# the blocked scores. Here `blocked` becomes numbers, too, 0 and −∞, so that one addition serves
-# both kinds. In the second function, look for the fix for fully masked rows. It has two halves, one
-# before the softmax and one after. The first half lifts the mask from such a row, so that the
-# softmax never meets a row of nothing but −∞. The second half sets that row's weights to zero.
+# Dots in a shape stand for axes that do not matter at that point; in `(..., n, m)` these are
+# samples and heads. `d_v` is the width of the values.
+#
+# Two arguments are new. `bias` is a second kind of mask: numbers that are added to the scores, for
+# instance to make distant keys count less. It has nothing to do with the bias of a `Linear`.
+# `dropout_p` belongs to [dropout](#dropout), which is off as long as this number is 0.
+#
+# [Masks](06_masks.ipynb) replaced the scores of blocked keys with −∞. Here `blocked` is also
+# turned into numbers, 0 and −∞, so that one addition serves both kinds of masks. For finite scores
+# the result is the same, once fully masked rows are fixed. The fix has two parts, one before the
+# softmax and one after it. Look for both in `masked_softmax`.
 
 # %%
 from annotated_attention import attention, chapters, masks
@@ -43,8 +46,8 @@ THREE_LINES = (attention.scaled_scores, attention.masked_softmax, attention.mix)
 display.annotated(*THREE_LINES, masks.masks_as_bias, sections=False)
 
 # %% [markdown]
-# Run the first three one after the other on the sentence, and compare with the function that you
-# wrote in the first chapter.
+# Run the first three on the sentence, one after the other, and compare the result with what your
+# function from the first chapter returns.
 
 # %%
 import torch
@@ -65,10 +68,14 @@ one.show(one.WORDS, ["it looks at"], weights[[it]].mT)
 #
 # ### Two ways through
 #
-# One function chains the three lines, and offers a shorter way. PyTorch has a **fused kernel**, one
-# routine that computes the same output without storing the `(n, m)` weights if nothing is dropped.
-# That is faster and takes less memory, but then nobody can look at the weights. `need_weights`
-# chooses between the two.
+# One function chains the three lines. It also offers a shorter way: PyTorch has a **fused kernel**,
+# one routine that computes the same output without storing the `(n, m)` weights, as long as dropout
+# is off. The kernel is faster and takes less memory, but it leaves no weights to look at. The
+# argument `need_weights` chooses between the two ways.
+#
+# When you ask for weights, lines one and two usually run in a quicker form that gives the same
+# result. Where this form cannot be used, for example while PyTorch compiles the call, the two lines
+# run as you have just read them.
 
 # %%
 from annotated_attention import scaled_dot_product_attention
@@ -76,38 +83,41 @@ from annotated_attention import scaled_dot_product_attention
 display.annotated(scaled_dot_product_attention)
 
 # %% [markdown]
-# `block_future` is known from [Masks](06_masks.ipynb#merging-the-two). `merge_masks` does what the
-# operator `|` did there, and also adds up masks made of numbers. Both functions are shown
-# [below](#the-steps-that-forward-calls). Functions whose names begin with an underscore check
-# arguments, call the fused kernel or save time; you find them in the fold after the next cell.
+# Functions whose names begin with an underscore check arguments, call the fused kernel or save
+# time. You will find them in the fold after the next cell. `block_future` is the causal mask from
+# [Masks](06_masks.ipynb#merging-the-two). `merge_masks` does what the operator `|` did there, and
+# also adds up masks made of numbers. Both are shown [below](#the-steps-that-forward-calls).
 #
-# With weights and without, outputs and gradients must agree. The cell compares them under two masks:
-# a causal one, and one that hides every key from the word *it*. The printed row is what *it*
-# collects; under the second mask that must be zero.
+# Outputs and gradients must be the same with weights and without. The cell asserts this for no
+# mask, for a causal mask, and for a mask that hides every key from the word *it*. Each row of the
+# table shows what *it* collects.
 
 # %%
 x = words.double().requires_grad_()  # (8, 4)
 nobody = torch.zeros(8, 8, dtype=torch.bool)
 nobody[it] = True  # the word must not look anywhere
-masked = {"causal": {"is_causal": True}, "'it' masked": {"blocked": nobody}}
-for name, mask in masked.items():
+masked = {"no mask": {}, "causal": {"is_causal": True}, "'it' masked": {"blocked": nobody}}
+rows = []
+for mask in masked.values():
     slow = scaled_dot_product_attention(x, x, x, **mask)[0]                      # (8, 4)
     fast = scaled_dot_product_attention(x, x, x, need_weights=False, **mask)[0]  # (8, 4)
     torch.testing.assert_close(fast, slow)
     torch.testing.assert_close(one.gradients(fast, [x]), one.gradients(slow, [x]))
-    print(f"{name}: equal; 'it' collects")
-    print("   ", *(f"{feature} {x:.2f}" for feature, x in zip(one.FEATURES, slow[it])))
+    rows.append(slow[it])
+one.show([*masked], one.FEATURES, torch.stack(rows))
 
 # %% [markdown]
-# The causal mask hides *thirsty*, so *it* collects little of its *quality*.
+# The causal mask hides *thirsty*, so *it* collects 0.27 of *quality* instead of 0.78. Under the last
+# mask *it* collects nothing.
 
 # %% [markdown]
 # <!-- deeper: The functions with an underscore -->
 # ### Going deeper: The functions with an underscore
 #
-# The fused kernel wants four axes and one mask that is added, so `_fused` prepares both. The next
-# four give the same numbers as lines one and two, and use less memory or less time; what they save
-# is measured by `make bench`, in the cases `for speed`. The checks come last.
+# The fused kernel expects four axes and a single mask to add, so `_fused` prepares both. The next
+# four save time or memory, which `make bench` measures. `_contiguous_for_speed` lays each tensor out
+# in one piece of memory. The other three give the same numbers as lines one and two. The checks come
+# last.
 
 # %%
 FOR_SPEED = (attention._contiguous_for_speed, attention._weights_for_speed)
@@ -124,18 +134,10 @@ display.annotated(*CHECKS, attention._broadcast, attention._broadcasts)
 # %% [markdown]
 # ## The class
 #
-# Now the class around the three lines. Its method `forward` is what runs when you call the module.
-# Read the notes from top to bottom. Tokens come in as `(n, b, e)`, become `(b, h, n, d)` for the
-# attention, and leave as they came.
-#
-# Two terms first. **Appended keys**: two settings of the class each add one more key and value to
-# every sequence, as a place to look when nothing else fits ([fold
-# below](#going-deeper-a-place-to-attend-when-nothing-matters)). By default nothing is appended.
-# **Hook**: a function that PyTorch calls after a module has run.
-#
-# Dots stand for sizes that vary. In `(b, ..., m, d)` they are the heads: h here, and a subclass may
-# have fewer heads of keys (`num_kv_heads`). In `(b, ..., d)` they are heads and keys, in `(..., e)`
-# tokens and samples in the order of the input.
+# Now comes the class around the three lines. Read the notes of `forward` from top to bottom. Tokens
+# come in as `(n, b, e)`, become `(b, h, n, d)` for the attention, and leave in the layout in which
+# they came. `num_kv_heads`, the number of key and value heads, is h here; a subclass in [a later
+# chapter](20_fewer_keys.ipynb) has fewer.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -143,9 +145,14 @@ from annotated_attention import MultiheadAttention
 display.annotated(MultiheadAttention.forward)
 
 # %% [markdown]
-# Do not take the shapes on trust: let a subclass record what passes through. Three queries look at
-# five keys, in two samples, with four heads of width 6, and the second sample has two places of
-# padding. A hook records what goes into and out of `out_proj`.
+# The methods that `forward` calls are shown [below](#the-steps-that-forward-calls). By default
+# `_append` does nothing; a [fold](#going-deeper-a-place-to-attend-when-nothing-matters) shows what
+# appended keys are for.
+#
+# Do not take the shapes on trust: let a subclass record them. Three queries look at five keys, in
+# two samples, with four heads of width 6. The second sample has two padded positions. A **hook**, a
+# function that PyTorch calls after a module has run, records what goes into and out of `out_proj`.
+# The figure then shows everything that was recorded.
 
 # %%
 b, n, m, h, d = 2, 3, 5, 4, 6
@@ -201,15 +208,70 @@ LETTERS = {2: "b", 3: "n", 5: "m", 4: "h", 6: "d", 24: "h·d", 1: "1"}
 display.flow(PLACES, ARROWS, SEEN, LETTERS, name="data-flow")
 
 # %% [markdown]
-# Blue boxes have the queries' axis n, green ones the keys' axis m, and grey ones have both; what the
-# grey ones cost is counted [below](#the-weights-and-what-they-cost). All five sizes differ, so each
-# number of the run has its letter. The padding mask has become `(b, 1, 1, m)`, one row per sample,
-# for all its heads and queries.
+# Blue boxes have the queries' axis n, green ones have the keys' axis m, and grey ones have both.
+# You count what the grey ones cost [below](#the-weights-and-what-they-cost). The run used five
+# different sizes, so the figure can show a letter in place of each recorded number. The padding
+# mask has become `(b, 1, 1, m)`: one row per sample, for all its heads and queries.
 #
 # ## In PyTorch's place
 #
-# The same seed gives the same parameters under the same names as in PyTorch's class. Outputs,
-# weights and the gradients of inputs and parameters must be equal, too, here for four settings.
+# In a model that somebody else has written, one line replaces the module, and a second one loads
+# the old parameters. Take PyTorch's encoder layer: attention followed by some steps that the
+# [next chapter](08_transformer_layers.ipynb) explains. Its `state_dict`, which holds the parameters
+# by name, still fits:
+
+# %%
+torch.manual_seed(4)
+x = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)  # (b, n, e)
+layer = nn.TransformerEncoderLayer(e, h, 30, dropout=0, batch_first=True).double()
+before = layer(x)  # (b, n, e)
+expected = one.gradients(before, [x, *layer.parameters()])
+checkpoint = layer.state_dict()
+
+layer.self_attn = MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
+layer.load_state_dict(checkpoint)
+after = layer(x)  # (b, n, e)
+torch.testing.assert_close(after, before)
+torch.testing.assert_close(one.gradients(after, [x, *layer.parameters()]), expected)
+print(f"{len(checkpoint)} parameters fit\noutput and {len(expected)} gradients are equal")
+
+# %% [markdown]
+# The output has not changed, nor have the gradients of the parameters and the input. Some rare
+# cases do behave differently. The appendix lists and runs them: it is [the last *Going
+# deeper*](#going-deeper-where-it-differs-from-pytorchs).
+#
+# Now suppose you forget `batch_first=True` in the line that replaces the module. When do you find
+# out: when the checkpoint is loaded, when the layer is called, or not at all?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Not at all, unless you compare numbers. A `state_dict` holds parameters but no settings, so
+# everything loads. In self-attention the output has the shape of the input in either layout, so
+# every shape fits. But samples are mistaken for tokens, so sentences attend to each other.
+#
+# </details>
+
+# %%
+layer.self_attn = MultiheadAttention(e, h, dtype=torch.float64)
+print(layer.load_state_dict(checkpoint))
+wrong = layer(x)  # (b, n, e)
+print("shapes:", tuple(wrong.shape), "and", tuple(before.shape))
+print(f"off by up to {(wrong - before).abs().max():.2f}")
+assert not wrong.allclose(before)
+
+# %% [markdown]
+# > **Pitfall.** A `state_dict` does not know `batch_first`, `num_heads` or `dropout`. In
+# > evaluation, compare the outputs for a batch of several sequences: this reveals a wrong
+# > `batch_first` or `num_heads`. It cannot reveal a wrong `dropout`, so compare that setting
+# > directly.
+
+# %% [markdown]
+# <!-- deeper: Equal in four settings -->
+# ### Going deeper: Equal in four settings
+#
+# With the same seed, the class gets the same parameters, under the same names, as PyTorch's class.
+# Outputs, weights and the gradients of inputs and parameters must be equal, too. Four settings are
+# compared here; the last one appends keys.
 
 # %%
 SETTINGS = {
@@ -245,73 +307,18 @@ for name, options in SETTINGS.items():
     print(f"{name:>13}: {len(ours.state_dict())} parameters, {len(mine)} gradients")
 
 # %% [markdown]
-# Each line counts three gradients more than parameters: those of the three inputs.
-#
-# So in a model that somebody else has written, one line replaces the module, and a second one loads
-# the old parameters. Take PyTorch's encoder
-# layer, which is attention with some steps after it that the [next
-# chapter](08_transformer_layers.ipynb) explains. Its `state_dict`, the parameters by name, still
-# fits:
-
-# %%
-torch.manual_seed(4)
-x = of_width(b, n, e)  # (b, n, e)
-layer = nn.TransformerEncoderLayer(e, h, 30, dropout=0, batch_first=True).double()
-printed = str(layer)
-before = layer(x)  # (b, n, e)
-expected = one.gradients(before, [x, *layer.parameters()])
-checkpoint = layer.state_dict()
-
-layer.self_attn = MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
-layer.load_state_dict(checkpoint)
-after = layer(x)  # (b, n, e)
-torch.testing.assert_close(after, before)
-torch.testing.assert_close(one.gradients(after, [x, *layer.parameters()]), expected)
-print(f"{len(checkpoint)} parameters fit\noutput and {len(expected)} gradients are equal")
+# Each line counts three more gradients than parameters: the gradients of the three inputs.
 
 # %% [markdown]
-# The output has not changed, nor have the gradients of the parameters and of the input. What has
-# changed in the model? Compare how it prints:
-
-# %%
-display.diff(printed, str(layer))
+# <!-- /deeper -->
 
 # %% [markdown]
-# Only the line of `out_proj` differs: PyTorch's is a `Linear` that its quantisation leaves alone,
-# ours a plain one. The two attention classes share their name, so their line looks the same. What
-# behaves differently is listed in [the last *Going
-# deeper*](#going-deeper-where-it-differs-from-pytorchs).
-#
-# Now forget `batch_first=True` in the line that replaces the module. Where do you find out: when the
-# checkpoint is loaded, when the layer is called, or not at all?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Not at all, unless you compare numbers. A `state_dict` holds parameters and no settings, so
-# everything loads. In self-attention the output has the shape of the input in either layout, so
-# every shape fits. But samples are taken for tokens, and sentences attend to each other.
-#
-# </details>
-
-# %%
-layer.self_attn = MultiheadAttention(e, h, dtype=torch.float64)
-print(layer.load_state_dict(checkpoint))
-wrong = layer(x)  # (b, n, e)
-print("shapes:", tuple(wrong.shape), "and", tuple(before.shape))
-print(f"off by up to {(wrong - before).abs().max():.2f}")
-assert not wrong.allclose(before)
-
-# %% [markdown]
-# > **Pitfall.** A `state_dict` does not know `batch_first`, `num_heads` or `dropout`. In
-# > evaluation, compare the outputs for a batch of several sequences: that finds a wrong
-# > `batch_first` or `num_heads`. It cannot find a wrong `dropout`, so compare that setting itself.
-#
 # ## The steps that forward calls
 #
-# Each step is a short method or function. They stand here in four groups, in the order of the
-# calls; `_append` and the checks stand in folds below. The first group leads from tokens to heads.
-# Look for `query is key is value`, the case of self-attention: there one matrix product makes all
-# three.
+# Each step is a short method or function. They are shown here in four groups, in the order in which
+# they are called; `_append` and the checks are in folds below. The first group goes from tokens to
+# heads. Look for `query is key is value`, the case of self-attention, where one matrix product
+# computes all three.
 
 # %%
 from annotated_attention.heads import merge_heads, split_heads
@@ -320,32 +327,33 @@ FIRST = (MultiheadAttention._project, MultiheadAttention._batch_first)
 display.annotated(*FIRST, split_heads, sections=False)
 
 # %% [markdown]
-# The second group gives each mask the axes of the scores: look for `None, None`, the axes for heads
-# and queries that a padding mask lacks. On a first reading, the first and the last line of
-# `_merge`'s body are enough; those between deal with appended keys.
+# The second group gives each mask the axes of the scores. Look for `None, None`, which adds the
+# axes for heads and queries that a padding mask lacks. On a first reading, the first and last lines
+# of `_merge`'s body are enough. The lines in between deal with appended keys.
 
 # %%
 TO_HEADS = (masks.attention_to_heads, masks.padding_to_heads)
 display.annotated(MultiheadAttention._merge, *TO_HEADS, sections=False)
 
 # %% [markdown]
-# The second group also includes two functions that you met in the code of
+# Two more functions in this group were also called by
 # [`scaled_dot_product_attention`](#code-scaled_dot_product_attention). See how `merge_masks` keeps
-# the two kinds of masks apart: booleans meet in `|`, numbers in `+`.
+# the two kinds of masks apart: booleans are combined with `|`, numbers with `+`.
 
 # %%
 display.annotated(masks.block_future, masks.merge_masks, sections=False)
 
 # %% [markdown]
-# The third group computes. `attend` hands over to the function that you have read at the beginning,
-# and `score` to the first of the three lines. These two are there to be overridden. `Noting` did so
-# only to look, and [below](#a-score-of-your-own) you override both.
+# The third group does the computing. `attend` calls `scaled_dot_product_attention`, and `score`
+# calls `scaled_scores`, the first of the three lines. Both methods are there to be overridden.
+# `Noting` overrode them only to look; [below](#a-score-of-your-own) you override them to change the
+# result.
 
 # %%
 display.annotated(MultiheadAttention.attend, MultiheadAttention.score)
 
 # %% [markdown]
-# The last group takes two of the first steps back: `merge_heads` undoes `split_heads`, and
+# The last group reverses two of the first steps: `merge_heads` undoes `split_heads`, and
 # `_as_given` undoes `_batch_first`.
 
 # %%
@@ -354,11 +362,11 @@ display.annotated(merge_heads, MultiheadAttention._as_given, sections=False)
 # %% [markdown]
 # ## The weights, and what they cost
 #
-# Back to the sentence, with the two heads that [Two heads](02_two_heads.ipynb) made by hand. The
-# first compares words by *animal* and *food*, the second by *action* and *quality*. In one module,
-# each of the four matrices is the identity: head 1 gets the first two features and head 2 the
-# others. As in that chapter, the input is each word plus what a first head
-# [collected](01_one_head.ipynb#collected-then-added) for it.
+# Back to the sentence, and to the two heads made by hand in [Two heads](02_two_heads.ipynb). The
+# first compares words by *animal* and *food*, the second by *action* and *quality*. Put both into
+# one module, and each of the four matrices is the identity: head 1 gets the first two features and
+# head 2 the others. As in that chapter, the input is each word plus what a first head
+# [collected](01_one_head.ipynb#collected-then-added) for that word.
 
 
 # %%
@@ -371,17 +379,17 @@ def identities(kind: type = MultiheadAttention, h: int = 2, **options) -> nn.Mod
     return module
 
 
-x = words + one.attend(words, words, words)[0]               # (8, 4)
-_, mean = identities()(x, x, x)                              # (8, 4), (8, 8)
-_, each = identities()(x, x, x, average_attn_weights=False)  # (8, 4), (2, 8, 8)
-rows = torch.stack([each[0, it], each[1, it], mean[it]])     # (3, 8)
+once = words + one.attend(words, words, words)[0]                     # (8, 4)
+_, mean = identities()(once, once, once)                              # (8, 4), (8, 8)
+_, each = identities()(once, once, once, average_attn_weights=False)  # (8, 4), (2, 8, 8)
+rows = torch.stack([each[0, it], each[1, it], mean[it]])              # (3, 8)
 one.show(one.WORDS, ["head 1", "head 2", "mean"], rows.mT)
 
 # %% [markdown]
 # Head 1 gives *cat* 0.82, and head 2 gives *thirsty* 0.78. By default you get the mean over the
-# heads, and from the mean alone you cannot tell which head asked what. `average_attn_weights=False`
-# returns the weights of each head. Choose a head in the figure, and then another word (without
-# JavaScript it shows the mean):
+# heads, and from the mean alone you cannot tell which head looked where. With
+# `average_attn_weights=False` you get the weights of each head. Choose a head in the figure, and
+# then another word (without JavaScript the figure shows the mean):
 
 # %% jupyter={"source_hidden": true}
 three = torch.cat([each, mean[None]])  # (3, 8, 8)
@@ -390,15 +398,16 @@ names = ("head 1", "head 2", "mean")
 display.heads_at_work(still, three, one.WORDS, one.WORDS, start=(0, 2, it), heads=names)
 
 # %% [markdown]
-# Returning the weights is the default, too, and it has a price: the `(n, m)` matrices of all heads
-# are kept until the gradient has been computed. Double the number of tokens. By what factor do the
-# kept bytes grow if the weights are returned, and by what factor if not: two, four, or eight?
+# Returning the weights is also the default, and it has a price: the `(n, m)` matrices of all heads
+# are kept until the gradient has been computed. Suppose you double the number of tokens. By what
+# factor do the kept bytes grow if the weights are returned, and by what factor if they are not:
+# two, four, or eight?
 #
 # <details><summary>What do you expect?</summary>
 #
 # With weights the growth approaches fourfold: the matrices have n times n entries, and for long
-# sequences they outweigh everything else. Without weights they nearly double: what is kept has one
-# row per token, apart from $W_O$, whose size does not depend on n.
+# sequences they outweigh everything else. Without weights the kept bytes nearly double: apart from
+# $W_O$, whose size does not depend on n, everything that is kept has one row per token.
 #
 # </details>
 #
@@ -427,24 +436,25 @@ for length in (64, 128, 256, 512, 1024):
     print(f"{length:4} {kept(length, True):14,} {kept(length, False):9,}")
 
 # %% [markdown]
-# From 512 to 1024 tokens the middle column grows almost fourfold, and the last one almost twofold.
-# What do the weights cost in time? The package has measured how much slower a forward and backward
-# pass is with weights than without. Each line has its size as `(b, n, e, h)`; the last two name the
-# processor and the version of PyTorch.
+# From 512 to 1024 tokens the middle column grows almost fourfold, and the last one almost doubles.
+#
+# What do the weights cost in time? The package comes with measurements of how long a forward and
+# backward pass takes with weights and without. Each line gives the time with weights as a multiple
+# of the time without, and then the sizes.
 
 # %%
 from annotated_attention import measure
 
 for row in measure.find("versions", mode="forward + backward"):
-    size, times = tuple(row["size"]), row["milliseconds"]
+    sizes = ", ".join(f"{letter} = {size}" for letter, size in zip("bneh", row["size"]))
+    times = row["milliseconds"]
     slower = times["07 final class, weights"][1] / times["07 final class"][1]  # medians
-    print(f"{size}: {slower:.2f}x the time")
+    print(f"{slower:.2f}x for {sizes}")
 origin = measure.load()["provenance"]
-print(origin["cpu"])
-print("torch", origin["torch"])
+print(f"measured with torch {origin['torch']} on\n{origin['cpu']}")
 
 # %% [markdown]
-# So pass `need_weights=False` unless you look at the weights.
+# So pass `need_weights=False` unless you want to look at the weights.
 #
 # ## Dropout
 #
@@ -454,8 +464,8 @@ print("torch", origin["torch"])
 #
 # <details><summary>What do you expect?</summary>
 #
-# On average. Each weight becomes 0 or twice as large, with equal chances, so its mean stays as it
-# is. In a single draw a query may lose its largest weight, or keep it and have it doubled.
+# On average. Each weight becomes 0 or twice as large, with equal probability, so its mean stays the
+# same. In a single draw a query may lose its largest weight, or have it doubled.
 #
 # </details>
 
@@ -463,50 +473,56 @@ print("torch", origin["torch"])
 torch.manual_seed(5)
 dropping = identities(dropout=0.5)
 by_head = {"average_attn_weights": False}
-_, dropped = dropping(x, x, x, **by_head)  # (8, 4), (2, 8, 8)
-kept_ones = dropped > 0                    # (2, 8, 8)
+_, dropped = dropping(once, once, once, **by_head)  # (8, 4), (2, 8, 8)
+kept_ones = dropped > 0                             # (2, 8, 8)
 torch.testing.assert_close(dropped[kept_ones], 2 * each[kept_ones])
 
-many = x[:, None].expand(-1, 4000, -1)              # (8, 4000, 4)
-_, draws = dropping(many, many, many, **by_head)    # (8, 4000, 4), (4000, 2, 8, 8)
-_, evaluated = dropping.eval()(x, x, x, **by_head)  # (8, 4), (2, 8, 8)
+many = once[:, None].expand(-1, 4000, -1)                    # (8, 4000, 4)
+_, draws = dropping(many, many, many, **by_head)             # (8, 4000, 4), (4000, 2, 8, 8)
+_, evaluated = dropping.eval()(once, once, once, **by_head)  # (8, 4), (2, 8, 8)
 rows = torch.stack([dropped[0], draws[:, 0].mean(0), evaluated[0]])
 one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], rows.sum(-1).mT)
 
 # %% [markdown]
-# Each number is the sum of a word's weights in head 1. In one draw the sums scatter, over many draws
-# they average to about one, and in evaluation nothing is dropped. The weights that you get back are
-# the ones that mixed the values, after dropout; any others would not match the output. PyTorch's
-# class returns the same, and from one seed it drops the same weights:
+# Each number is the sum of a word's weights in head 1. In one draw the sums vary, over many draws
+# they average about one, and in evaluation nothing is dropped. The weights that you get back are
+# the ones that mixed the values, after dropout. So call `.eval()` before you look at weights.
+
+# %% [markdown]
+# <!-- deeper: The same draw as PyTorch's, and its memory -->
+# ### Going deeper: The same draw as PyTorch's, and its memory
+#
+# PyTorch's class also returns the weights after dropout, and with the same seed it drops the same
+# ones:
 
 # %%
 drawn = []
 for kind in (MultiheadAttention, nn.MultiheadAttention):
     module = identities(kind, dropout=0.5)
     torch.manual_seed(5)
-    drawn.append(module(x, x, x, average_attn_weights=False)[1])
+    drawn.append(module(once, once, once, average_attn_weights=False)[1])
 torch.testing.assert_close(*drawn)
 print(f"both drop the same {(drawn[1] == 0).sum()} of {drawn[1].numel()} weights")
 
 # %% [markdown]
-# To look at weights, call `.eval()` first. Dropout also costs memory. These are the bytes that 1024
-# tokens keep with it:
+# Dropout costs memory, even if nobody asks for the weights. These are the bytes that a call on 1024
+# tokens keeps when no weights are returned, first without dropout and then with it. On a CPU,
+# dropout stores three `(n, m)` matrices of floats for each of the eight heads: the weights, the
+# random factors, and the product of the two.
 
 # %%
-for need_weights in (True, False):
-    print(f"need_weights={need_weights}: {kept(1024, need_weights, dropout=0.1):,}")
+for dropout in (0.0, 0.1):
+    print(f"dropout {dropout}: {kept(1024, False, dropout):11,}")
+assert kept(1024, False, 0.1) > 3 * 8 * 1024**2 * 4  # four bytes a number
 
 # %% [markdown]
-# Both exceed every number in the [earlier table](#the-weights-and-what-they-cost). On a CPU,
-# dropout stores three `(n, m)` matrices per head, whether you ask for the weights or not: the
-# weights, the random factors, and the product of the two. Without weights, half a megabyte more is
-# kept. There the values stay a view of the one tensor that the projection made, so all of that
-# tensor is kept, beside the copies of queries and keys.
-#
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## A score of your own
 #
-# To change how keys are compared with queries, override `score`. This class scores by distance: a
-# key is worth more the closer it is to the query, $-\lVert q - k \rVert^2 / (2 \sqrt d)$.
+# To change how keys are compared with queries, override `score`. This class scores by distance: the
+# closer a key is to the query, the higher its score, $-\lVert q - k \rVert^2 / (2 \sqrt d)$.
 
 
 # %%
@@ -524,19 +540,26 @@ rows = torch.stack([by_product[it], by_distance[it]])                     # (2, 
 one.show(one.WORDS, ["by product", "by distance"], rows.mT)
 
 # %% [markdown]
-# By the product, *it* finds *thirsty* with 0.30. By distance it finds itself, with 0.29, and *cat*
-# and *milk* now rank below *the*. What exactly has changed? Multiply out:
+# By product, *it* finds *thirsty* with 0.30. By distance, *it* finds itself with 0.29, and the
+# weights of *cat* and *milk* fall from 0.18 to 0.07. What exactly has changed? Expand the square:
 #
 # $$-\frac{\lVert q - k\rVert^2}{2 \sqrt d} = \frac{qk^\top}{\sqrt d} - \frac{\lVert q \rVert^2}{2 \sqrt d}
 # - \frac{\lVert k \rVert^2}{2 \sqrt d}$$
 #
 # The first term is the ordinary score. The second is the same for all keys, so the softmax ignores
-# it. What is left is the third, a handicap for long keys, and *cat* and *milk* are long vectors.
+# it. That leaves the third term, a handicap for long keys, and *cat* and *milk* are long vectors.
 #
-# Check this: add the handicap to the scores of the ordinary class, and the two classes must agree.
-# The handicap goes in as a mask of numbers. Each head has its own keys and so a mask of its own,
-# and `attn_mask` takes one for each sample and head as `(b * h, n, m)`, like PyTorch's. Both classes
-# also get a causal mask, so in the plain class the two kinds of masks have to merge.
+# A class that overrides `score` never uses the fused kernel, which would ignore the new score. The
+# price is that `need_weights=False` saves such a class no memory.
+
+# %% [markdown]
+# <!-- deeper: Distance is the product with a handicap -->
+# ### Going deeper: Distance is the product with a handicap
+#
+# Add the handicap to the scores of the ordinary class, and the two classes must agree. The handicap
+# goes in as a mask of numbers. Each head has its own keys and therefore its own mask. As in
+# PyTorch's class, `attn_mask` takes one mask for each sample and head as `(b * h, n, m)`. Both
+# classes also get a causal mask, so the ordinary class has to merge the two kinds of masks.
 
 # %%
 torch.manual_seed(8)
@@ -560,12 +583,15 @@ for need_weights in (True, False):
     print(f"need_weights={need_weights}: equal")
 
 # %% [markdown]
-# They agree without weights as well: a class that overrides `score` never takes the fused kernel,
-# which would ignore the new score. The price is that `need_weights=False` saves it no memory.
-#
-# To change more than the score, override `attend`. It gets queries, keys and values of all heads,
-# and returns what each head has collected. This class silences one head, which is how you ask what
-# that head was good for.
+# They agree with weights and without.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# To change more than the score, override `attend`. It gets the queries, keys and values of all
+# heads, and returns what each head has collected. This class silences one head, which is how you
+# find out what that head was good for.
 
 
 # %%
@@ -580,11 +606,11 @@ class WithoutHead(MultiheadAttention):
         return heads * kept[:, None, None], weights
 
 
-collected = {"both": identities()(x, x, x)[0][it]}
+collected = {"both": identities()(once, once, once)[0][it]}
 for silent in (0, 1):
     module = identities(WithoutHead)
     module.silent = silent
-    collected[f"without {silent + 1}"] = module(x, x, x)[0][it]
+    collected[f"without {silent + 1}"] = module(once, once, once)[0][it]
 one.show([*collected], one.FEATURES, torch.stack([*collected.values()]))
 
 # %% [markdown]
@@ -593,19 +619,27 @@ one.show([*collected], one.FEATURES, torch.stack([*collected.values()]))
 #
 # ## Parameters, layouts and PyTorch's names
 #
-# One part of the class is left: its constructor. A `state_dict` of PyTorch's fits because the
+# One part of the class is left: its constructor. PyTorch's `state_dict` fits because the
 # parameters have PyTorch's names and shapes. Where queries, keys and values have the same width e,
-# the three matrices lie in one, `in_proj_weight`; its rows are $W_Q$, then $W_K$, then $W_V$, each
-# transposed.
+# the three matrices are packed into one, `in_proj_weight`. Its rows are $W_Q$, then $W_K$, then
+# $W_V$, each transposed. Keys or values of another width need three separate matrices, as shown in
+# [a fold](#going-deeper-one-matrix-or-three).
 
 # %%
 display.annotated(MultiheadAttention.__init__, MultiheadAttention._reset_parameters)
 
 # %% [markdown]
-# `check_settings` refuses settings that do not fit, and stands in [a fold
-# below](#going-deeper-what-is-refused). In cross-attention, keys and values may come from elsewhere
-# and have other widths: `kdim` for keys, `vdim` for values. Then there are three separate matrices.
-# The output keeps the width of the queries. Here eight words look at five patches of a picture.
+# `check_settings`, shown in [a fold below](#going-deeper-what-is-refused), refuses settings that do
+# not fit. There are three layouts: `(n, b, e)` by default, `(b, n, e)` with `batch_first=True`, and
+# `(n, e)` for a single sequence. The sentence went in as `(n, e)`.
+
+# %% [markdown]
+# <!-- deeper: One matrix or three -->
+# ### Going deeper: One matrix or three
+#
+# In cross-attention, keys and values may come from elsewhere and have other widths: `kdim` for keys,
+# `vdim` for values. In that case the class has three separate matrices. The output keeps the width
+# of the queries. Here eight words look at five patches of a picture.
 
 # %%
 torch.manual_seed(6)
@@ -617,26 +651,9 @@ for name, matrix in looking.state_dict().items():
     print(f"{name:>15} {tuple(matrix.shape)}")
 
 # %% [markdown]
-# There are three layouts: `(n, b, e)` by default, `(b, n, e)` with `batch_first=True`, and `(n, e)`
-# for a single sequence. The last cell used the third. All three give the same numbers:
-
-# %%
-default, first = (made(MultiheadAttention, batch_first=x) for x in (False, True))
-tokens = of_width(b, n, e)                   # (b, n, e)
-expected = first(tokens, tokens, tokens)[0]  # (b, n, e)
-turned = tokens.transpose(0, 1)              # (n, b, e)
-torch.testing.assert_close(default(turned, turned, turned)[0].transpose(0, 1), expected)
-for sample, right in zip(tokens, expected):
-    torch.testing.assert_close(first(sample, sample, sample)[0], right)
-print("three layouts, the same numbers")
-
-# %% [markdown]
-# <!-- deeper: One matrix or three -->
-# ### Going deeper: One matrix or three
-#
-# Packing three matrices into one changes more than names. The spread of the values that Xavier's
-# initialisation draws depends on the shape of the matrix, and three blocks are taller than one.
-# These are the standard deviations at e = 512:
+# Packing three matrices into one changes the initial values. PyTorch draws them by Xavier's rule:
+# the more rows and columns a matrix has, the smaller its values are. A packed matrix has three
+# times as many rows. These are the standard deviations for e = 512:
 
 # %%
 packed = MultiheadAttention(512, 8).in_proj_weight
@@ -644,7 +661,7 @@ apart = MultiheadAttention(512, 8, kdim=500).q_proj_weight
 print(f"packed {packed.std():.4f}, apart {apart.std():.4f}")
 
 # %% [markdown]
-# Packed, the initial values are smaller, in PyTorch's class as in ours.
+# The packed matrix starts with smaller values, in PyTorch's class as in ours.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -653,19 +670,20 @@ print(f"packed {packed.std():.4f}, apart {apart.std():.4f}")
 # <!-- deeper: A place to attend when nothing matters -->
 # ### Going deeper: A place to attend when nothing matters
 #
-# Weights add up to one, so a query takes something from somebody, whether or not any key has what
-# it wants. `add_zero_attn` appends a key and a value of zeros to every sequence, and `add_bias_kv`
-# a learned pair: somewhere to look when there is nothing to see. `_append` does so for keys and
-# values, where the dots in `(b, h, ..., d)` are m and what has been appended. `append_allowed`
-# gives the masks as many columns that block nothing.
+# Weights add up to one, so a query must take something from some key, whether or not any key has
+# what the query wants. `add_zero_attn` appends a key and a value of zeros to every sequence, and
+# `add_bias_kv` appends a learned pair. Both give the query somewhere to look when there is nothing
+# to see. `_append` does this for keys and values, and the dots in `(b, h, ..., d)` are m plus what
+# has been appended. `append_allowed` gives the masks the same number of extra columns, which block
+# nothing.
 
 # %%
 display.annotated(MultiheadAttention._append, masks.append_allowed, sections=False)
 
 # %% [markdown]
-# Here is a task that needs it. There are five tokens, each with a number, and in half of the
-# sequences one token is marked. The answer is the number of the marked token, or zero where none is
-# marked.
+# Here is a task that needs an appended key. Each sequence has five tokens, each with a number, and
+# in half of the sequences one token is marked. The answer is the number of the marked token, or
+# zero if none is marked.
 
 
 # %%
@@ -704,11 +722,12 @@ for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
     print("   ", *(f"{weight:.2f}" for weight in weights[1::2].mean((0, 1))))
 
 # %% [markdown]
-# Without an appended key, each token of an unmarked sequence gets a fifth on average, and what
-# comes out is close to a mean of five numbers that mean nothing. To keep that small it also shrinks
-# the marked answers, to 0.83 of their size, since one $W_V$ serves both. The best compromise can be
-# computed: the mean of five independent numbers has a fifth of their variance, so the factor $c$
-# that minimises $(1 - c)^2 + c^2 / 5$ is $5/6$.
+# Without an appended key, each token of an unmarked sequence gets a fifth of the weight on average.
+# The output is close to the mean of five numbers that should not count. To keep this mean small,
+# the head also shrinks the marked answers, to 0.83 of their size, since one $W_V$ serves both.
+#
+# The best compromise can be computed. The mean of five independent numbers has a fifth of their
+# variance. So the best factor $c$ minimises $(1 - c)^2 + c^2 / 5$, which gives $5/6$.
 #
 # With an appended key, the last weight takes nearly everything in an unmarked sequence. Marked
 # answers keep their size, and the loss all but vanishes.
@@ -720,17 +739,18 @@ for options in ({}, {"add_zero_attn": True}, {"add_bias_kv": True}):
 # <!-- deeper: What is refused -->
 # ### Going deeper: What is refused
 #
-# A bad argument raises an error that names it, says what was given, and says what fits. Only shapes,
-# dtypes, devices and settings are looked at, never values.
+# A bad argument raises an error that names the argument, says what was given, and says what would
+# fit. Only shapes, dtypes, devices and settings are checked, never values.
 
 # %%
 import textwrap
 
 default = made(MultiheadAttention)
+tokens = of_width(n, b, e)  # (n, b, e)
 for bad in (
     lambda: MultiheadAttention(10, 4),
-    lambda: default(of_width(n, b, 23), turned, turned),
-    lambda: default(turned, turned, turned, padding),
+    lambda: default(of_width(n, b, 23), tokens, tokens),
+    lambda: default(tokens, tokens, tokens, padding),
 ):
     try:
         bad()
@@ -749,17 +769,22 @@ display.annotated(MultiheadAttention._check, checks, sections=False)
 # <!-- deeper: Where it differs from PyTorch's -->
 # ### Going deeper: Where it differs from PyTorch's
 #
-# The class makes its own choice wherever PyTorch's does two different things in two situations. The
-# documentation of the class lists these places, and this is its text, with the attributes that
-# follow it:
+# You can read this appendix without the rest of the chapter. In some situations PyTorch's class
+# does one thing with weights and another without, or one thing in training and another in
+# inference. The book's class then does the same thing every time. Its documentation lists these
+# situations. Here is the text, with the attributes that follow it.
+#
+# In both classes two settings append keys, `add_bias_kv` and `add_zero_attn`: each adds one key and
+# one value to every sequence. A hook is a function that PyTorch calls after a module has run.
 
 # %%
 display.annotated(MultiheadAttention, methods=False)
 
 # %% [markdown]
-# A docstring can be wrong, so each row is run here, by PyTorch's class and by ours with the same
-# parameters. To say in words what came out, each output is compared with reference outputs, which
-# PyTorch's class computes first.
+# A docstring can be wrong, so each row is run here, with PyTorch's class and with ours. `made`
+# gives both the same parameters: width 24, four heads, one seed. Each output is compared with named
+# reference outputs, so that the tables can say in words what came out. PyTorch's class computes
+# these references first.
 
 # %%
 import warnings
@@ -810,8 +835,8 @@ def references() -> list[tuple[str, Tensor]]:
 REFERENCES = references()
 
 # %% [markdown]
-# Each call says in words how it is made: with weights or without, in training, in evaluation, or in
-# inference, which is evaluation without gradients.
+# The argument `how` says in words how a call is made: with weights or without, in training, in
+# evaluation, or in inference, which is evaluation without gradients.
 
 
 # %%
@@ -869,9 +894,9 @@ table(
 
 # %% [markdown]
 # With gradients, PyTorch's class refuses `is_causal=True` without a mask, in training and in
-# evaluation. In inference the same call goes through, and every token sees the future. Two masks at
-# once come next, and keys that are appended. *The causal mask alone* means that the other mask had
-# no effect.
+# evaluation. In inference the same call goes through, and every token sees the future. Next come
+# two masks at once, and appended keys. *The causal mask alone* means that the other mask had no
+# effect.
 
 # %%
 both = given(*CROSS, attn_mask=OTHER, **HINT)
@@ -889,7 +914,7 @@ table(
 )
 
 # %% [markdown]
-# With `is_causal=True` and without weights, a mask of a wrong shape goes unnoticed, because
+# With `is_causal=True` and without weights, a mask of the wrong shape goes unnoticed, because
 # PyTorch's class does not look at it. The last masks differ in kind or in dtype:
 
 # %%
@@ -905,8 +930,8 @@ table(
 )
 
 # %% [markdown]
-# What remains concerns the module as a part of others: whether hooks on `out_proj` fire, whether
-# PyTorch's encoder layer calls the module at all, and what it accepts.
+# The remaining rows concern the module as part of a model: whether hooks on `out_proj` fire,
+# whether PyTorch's encoder layer calls the module at all, and what the module accepts.
 
 
 # %%
@@ -962,9 +987,9 @@ table(
 )
 
 # %% [markdown]
-# `nn.TransformerEncoderLayer` reads `_qkv_same_embed_dim`. Where it is True, the layer takes the
-# parameters in inference and computes past the module, so ours says False. Finally, each row of the
-# docstring must have been run:
+# `nn.TransformerEncoderLayer` reads `_qkv_same_embed_dim`. Where it is True, in inference the layer
+# takes the module's parameters and computes without calling the module, so ours says False.
+# Finally, check that each row of the docstring has been run:
 
 # %%
 import inspect
@@ -982,8 +1007,8 @@ print(len(documented), "rows, all of them run")
 #
 # ### Four shapes
 #
-# *Easy, 2 minutes.* Someone calls a module with 12 features and 3 heads, and leaves all settings as
-# they are:
+# *Easy, 2 minutes.* Someone calls a module with 12 features and 3 heads, and leaves all other
+# settings at their defaults:
 #
 #     attention = MultiheadAttention(12, 3)
 #     output, weights = attention(query, key, key, padding)
@@ -1031,10 +1056,10 @@ exercises.multihead_attention.check_shapes(my_shapes)
 # %% [markdown]
 # ### ALiBi
 #
-# *Medium, 15 minutes.* Attention does not know where a word stands. ALiBi tells it by taking a
-# little off each score for each step of distance [[Press et
+# *Medium, 15 minutes.* Attention does not know the positions of the words. ALiBi makes up for this
+# by taking a little off each score for each step of distance [[Press et
 # al.](../docs/references.md#press-2022)]. Query i and key j get their scaled score **minus** $s
-# \cdot |i - j|$, and each head has a slope $s$ of its own. Of h heads, where h is a power of two,
+# \cdot |i - j|$, and each head has its own slope $s$. With h heads, where h is a power of two,
 # the first has the slope $2^{-8/h}$, the second $2^{-16/h}$, and so on; the last has $2^{-8}$. The
 # slopes are not learned. Write ALiBi as a class that overrides `score`.
 
@@ -1053,16 +1078,16 @@ exercises.multihead_attention.check_alibi(AlibiAttention)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# The distances are a matrix of shape `(n, m)`: `torch.arange(n)[:, None] - torch.arange(m)`, without
-# the sign. n and m are the lengths of q and k, on axis -2. Give each `arange` the `device=q.device`,
-# or the class works on the CPU only.
+# The distances form a matrix of shape `(n, m)`: `torch.arange(n)[:, None] - torch.arange(m)`,
+# without the sign. Here n and m are the lengths of q and k, on axis -2. Pass `device=q.device` to
+# each `arange`, or the class works only on the CPU.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# The scores are `(b, h, n, m)`. Slopes of shape `(h, 1, 1)` meet a head each. For h = 4 they are
-# 1/4, 1/16, 1/64, 1/256.
+# The scores are `(b, h, n, m)`. Slopes of shape `(h, 1, 1)` broadcast, one to each head. For h = 4
+# they are 1/4, 1/16, 1/64, 1/256.
 #
 # </details>
 
@@ -1104,15 +1129,15 @@ exercises.multihead_attention.check_take_over(take_over)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Look at what `__init__` is given, and for each setting ask: would loading fail if it were wrong?
-# Those for which it would not are the dangerous ones.
+# Look at the arguments of `__init__`, and for each setting ask: would loading fail if this setting
+# were wrong? If not, the setting is a dangerous one.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
 # PyTorch's module keeps most settings under their own names: `theirs.batch_first`, for example. It
-# keeps no setting named `bias`: look whether `in_proj_bias` is None. For `bias_k` likewise.
+# keeps no setting named `bias`: check whether `in_proj_bias` is None. Do the same with `bias_k`.
 #
 # </details>
 #
@@ -1150,8 +1175,8 @@ exercises.multihead_attention.check_take_over(take_over)
 # %% [markdown]
 # ## What you have now
 #
-# Every line of the class stands on this page, some of them in folds. You have put the class in
-# PyTorch's place, and you can change its score or the whole attention step.
+# Every line of the class is on this page, some of them in folds. You have put the class in place of
+# PyTorch's, and you can change its score or the whole attention step.
 #
 # > **In short.** $\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots,
 # > \mathrm{head}_h)\, W_O$, where $\mathrm{head}_i$ is
@@ -1165,10 +1190,10 @@ exercises.multihead_attention.check_take_over(take_over)
 # > output, _ = attention(x, x, x, padding, need_weights=False, is_causal=True)
 # > ```
 # >
-# > The class projects, splits, attends, merges and projects. A `state_dict` holds parameters and no
-# > settings, so after every swap compare the outputs for a batch of several sequences in
-# > evaluation, and `dropout`. Weights cost memory and time, so ask for them only to look at them;
-# > in training you get what dropout has left of them.
+# > The class projects, splits, attends, merges and projects again. A `state_dict` holds parameters
+# > but no settings. So after every swap, compare the outputs for a batch of several sequences in
+# > evaluation, and compare the setting `dropout` directly. Weights cost memory and time, so ask for
+# > them only when you want to look at them. In training you get them after dropout.
 #
 # Attention alone is not yet a model. [The next chapter](08_transformer_layers.ipynb) wraps it in
 # layers, with norms, residual connections, and a small network for each token.

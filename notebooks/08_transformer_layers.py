@@ -4,15 +4,15 @@
 # *What does attention need around it before it can be repeated?*
 #
 # A single attention module lets each word collect from the others once. A model repeats this many
-# times, so that a word can build on what its neighbours have collected before. But attention on its
-# own cannot be repeated: after a few rounds all words are the same, as you will see in a minute. A
+# times, so that a word can build on what its neighbours have already collected. But attention on
+# its own cannot be repeated: after a few rounds all words are the same, as you will soon see. A
 # **Transformer layer** puts three things around it.
 #
 # Think of each word as a page of notes. Attention collects lines from the other pages and *adds*
-# them to this one, and nothing is erased: that is the **residual connection**. Then a small
+# them to this one without erasing anything: that is the **residual connection**. Then a small
 # network reads each page by itself and adds what follows from it: the **feed-forward network**.
-# Each round leaves the pages fuller. So a **norm** scales whatever is read to the same size, and the
-# pages stay legible.
+# Each round leaves the pages fuller, so a **norm** scales whatever is read to the same size and
+# keeps the pages legible.
 #
 # In this chapter you build such a layer, measure what its parts do, and compare training runs with
 # the norm in two places: where the first Transformer had it, and where most models have it today.
@@ -27,15 +27,15 @@ display.chapter_map(
 
 # %% [markdown]
 # The whole strip is lit: from here on it is one box, `MultiheadAttention`, and the question is what
-# stands around it.
+# goes around it.
 #
 # ## Attention alone forgets
 #
-# In [One head](01_one_head.ipynb#collected-then-added), the word *it* was not replaced by what it
-# had collected; the two were added. Why add? The output of an attention module could just as well
-# replace the word. Try both on the eight words of the sentence, which a random matrix first brings
-# to a width of e = 24. They pass through eight attention modules, one after the other, each with
-# random matrices of its own.
+# In [One head](01_one_head.ipynb#collected-then-added), what the word *it* had collected did not
+# replace the word; the two were added. Why add? The output of an attention module could just as
+# well replace the word. Try both on the eight words of the sentence, which a random matrix first
+# expands to a width of e = 24. They pass through eight attention modules, one after the other, each
+# with random matrices of its own.
 
 # %%
 import copy
@@ -56,8 +56,8 @@ print("one sentence, eight words, e = 24:", tuple(sentence.shape))
 
 # %% [markdown]
 # To see whether the words stay distinguishable, split the numbers into two parts: the mean over the
-# eight words, which all of them share, and what each word has apart from it. The function measures
-# how large the second part is, as a share of the whole.
+# eight words, which all of them share, and each word's difference from that mean. The function
+# measures how large the second part is, as a share of the whole.
 
 
 # %%
@@ -96,13 +96,13 @@ for depth in range(1, 9):
         print(f"{depth:7} {apart(replaced):10.6f} {apart(added):10.2f}")
 
 # %% [markdown]
-# In the left column, the words have become the same after a few modules. The more alike the words,
-# the more even the weights; and with even weights all get the same average. [Dong et
+# In the left column, the words are all the same after a few modules. The more alike the words are,
+# the more even the weights, and with even weights every word gets the same average. [Dong et
 # al.](../docs/references.md#dong-2021) showed that it happens this fast with any number of heads.
-# In the right column each word keeps what it was, and attention adds to it. What the words have in
-# common makes up a growing share here, too, but it grows slowly. Adding to x instead of replacing it
-# is called a **residual connection** [[He et al.](../docs/references.md#he-2016)], and the module
-# that computes what is added is called a **sublayer**.
+# In the right column each word keeps what it was, and attention adds to it. The share that the
+# words have in common grows here, too, but slowly. Adding to x instead of replacing it is called
+# a **residual connection** [[He et al.](../docs/references.md#he-2016)], and the module that
+# computes what is added is called a **sublayer**.
 #
 # The sum that passes from sublayer to sublayer is also called the **residual stream**. Here the
 # picture of the page breaks down: a page grows with every line, but the stream has only e numbers
@@ -111,23 +111,24 @@ for depth in range(1, 9):
 # ## The feed-forward network
 #
 # The second sublayer is a small network with two linear layers: it makes each word four times as
-# wide, applies a ReLU, which replaces negative numbers by zero, and brings the word back to its
-# width.
+# wide, applies a ReLU, which replaces negative numbers with zero, and brings the word back to its
+# original width.
 
 # %%
 feed_forward = nn.Sequential(nn.Linear(24, 96), nn.ReLU(), nn.Linear(96, 24))
 print(tuple(feed_forward(sentence).shape))
 
 # %% [markdown]
-# What does it give a layer that attention cannot? Change one word of the sentence, *cat*,
-# and look at what comes out for all eight. Which rows change after an attention (the last one of
-# the loop above), and which after the feed-forward network: all of them, or only the row of *cat*?
+# What does this network give a layer that attention cannot? Change one word of the sentence, *cat*,
+# and look at what comes out for all eight. Which rows change after an attention module (the last
+# one in the loop above), and which after the feed-forward network: all of them, or only the row of
+# *cat*?
 #
 # <details><summary>What do you expect?</summary>
 #
-# After the attention, all rows have changed, because every word collects a little from *cat*. After
-# the feed-forward network, only the row of *cat* has. A linear layer multiplies along the last
-# axis, the features of one word, and so does everything in this network.
+# After attention, all rows have changed, because every word collects a little from *cat*. After
+# the feed-forward network, only the row of *cat* has changed. A linear layer multiplies along the
+# last axis, the features of one word, and so does everything in this network.
 #
 # </details>
 
@@ -145,23 +146,23 @@ for name, sublayer in (
     print(f"{name:>14}", "  ".join(map(str.center, marks, map(len, one.WORDS))))
 
 # %% [markdown]
-# An `x` marks a row that changed. Attention moves information between words and the feed-forward
-# network never does: it works on what each word has collected. It also adds a bend, the ReLU:
-# without it, the two linear layers would amount to one.
+# An `x` marks a row that changed. Attention moves information between words. The feed-forward
+# network never does: it works on what each word has collected. It also adds a bend, the ReLU.
+# Without this bend, the two linear layers would amount to one.
 #
 # ## The norm
 #
 # Every sublayer adds to the stream, so the stream grows, [as you will
 # measure](#what-the-norms-do-to-sizes-and-gradients). Large features make large scores. With large
-# scores the softmax gives nearly all weight to one word, and [hardly any gradient passes through
-# it](01_one_head.ipynb#going-deeper-why-divide-by-d). A **layer norm** [[Ba et
+# scores the softmax gives nearly all the weight to one word, and [hardly any gradient passes
+# through it](01_one_head.ipynb#going-deeper-why-divide-by-d). A **layer norm** [[Ba et
 # al.](../docs/references.md#ba-2016)] keeps what a sublayer reads at one size. For each word it
 # subtracts the mean of the word's features and divides by their standard deviation:
 #
 # $$\mathrm{LayerNorm}(x) = \frac{x - \mathrm{mean}(x)}{\sqrt{\mathrm{var}(x) + \varepsilon}} \cdot g + s$$
 #
 # The small number ε protects against a division by zero. Scale $g$ and shift $s$ are learned, one
-# number per feature, and start at 1 and 0. Compute it by hand and compare with PyTorch's:
+# number per feature, and start at 1 and 0. Compute the norm by hand and compare it with PyTorch's:
 
 # %%
 x = 7 * sentence + 3                                # (b, n, e)
@@ -176,14 +177,14 @@ for name, rows in (("before", x), ("after", by_hand)):
     print(f"cat, {name}: mean {mean:.2f}, standard deviation {cat.std(correction=0):.2f}")
 
 # %% [markdown]
-# Mean and variance run over the features of one word, never over words or samples. So it makes no
-# difference what stands beside the word, be it padding.
+# The mean and the variance are taken over the features of one word, never over words or samples. So
+# it makes no difference what stands next to the word, even if it is padding.
 #
 # ### With a pencil: a norm
 #
 # *Easy, 2 minutes.* In the first chapter *thirsty* was `(2, 0, 0, 2)`. Suppose that some layers
-# have doubled it to `(4, 0, 0, 4)`. Which four numbers does a layer norm make of it, with $g$ = 1,
-# $s$ = 0, and ε too small to matter?
+# have doubled it to `(4, 0, 0, 4)`. Which four numbers does a layer norm turn this into, with
+# $g$ = 1, $s$ = 0, and ε too small to matter?
 
 # %% tags=["exercise"]
 my_norm = [None, None, None, None]
@@ -246,8 +247,8 @@ print(tuple(EncoderLayer(24, 4, 96)(sentence).shape))
 #
 # ## Why the norm moved
 #
-# In the code of most current models, the norm stands somewhere else: in front of the
-# sublayer. It normalises what the sublayer reads, and leaves the sum alone. That is **pre-LN**.
+# In the code of most current models, the norm sits somewhere else: in front of the sublayer. It
+# normalises what the sublayer reads, and leaves the sum alone. This order is called **pre-LN**.
 
 
 # %%
@@ -277,20 +278,20 @@ print(f"the outputs differ by up to {difference:.2f}")
 #
 # ### What the norms do to sizes and gradients
 #
-# Why did the norm move? The usual explanation: with post-LN, some layers of a deep stack get much
-# larger gradients than others, and pre-LN evens them out. Test this first. Take untrained stacks
-# of 6, 12 and 24 layers in both orders, and measure two things in each layer, averaged over ten
-# seeds:
+# Why did the norm move? You will often read that with post-LN some layers of a deep stack get
+# much larger gradients than others, and that pre-LN evens them out. Test this claim first: it will
+# not hold, and the next section shows what does. Take untrained stacks of 6, 12 and 24 layers in
+# both orders, and measure two things in each layer, averaged over ten seeds:
 #
 # - the **size** of the stream after the layer: the standard deviation of all its numbers,
-# - the **size of a gradient**. A gradient needs one number to start from. There is no task yet, so
-#   take a random weighted sum of the stack's outputs, as `one.gradients` of the first chapter does.
-#   Differentiate it with respect to one matrix of each layer, the second of its feed-forward
-#   network. The size is the root of the sum of the gradient's squared entries.
+# - the **norm of a gradient**. A gradient needs one number to start from. There is no task yet,
+#   so take a randomly weighted sum of the stack's outputs, as `one.gradients` of the first chapter
+#   does. Then take the gradient with respect to one matrix of each layer, `linear2` of its
+#   feed-forward network. The norm of a gradient is the root of the sum of its squared entries.
 #
-# The stacks are the package's. With dropout off, their layers compute what yours do (the fold [The
-# same as PyTorch's](#going-deeper-the-same-as-pytorchs) proves it). A pre-LN stack ends in one more
-# norm, [the final norm](#the-final-norm).
+# The stacks come from the package. With dropout off, their layers compute what yours do (the fold
+# [The same as PyTorch's](#going-deeper-the-same-as-pytorchs) proves it). A pre-LN stack ends in one
+# more norm, [the final norm](#the-final-norm).
 
 # %%
 from annotated_attention import TransformerEncoder, TransformerEncoderLayer
@@ -352,16 +353,15 @@ assert table[1, -1] / table[0, -1] < table[2, -1] / table[3, -1]
 # - **Post-LN**: the last layer gets about the same gradient in a stack of any depth. The first
 #   layer gets less in the deepest stack.
 # - **Pre-LN**: the first layer gets about the same gradient at any depth. The last layer gets
-#   less in a deeper stack: in 24 layers about half of what it gets in 6. For last layers, [Xiong et
-#   al.](../docs/references.md#xiong-2020) found the same.
+#   less in a deeper stack: with 24 layers about half of what it gets with 6. [Xiong et
+#   al.](../docs/references.md#xiong-2020) found the same for last layers.
 #
 # Compare the first of 24 layers with the last: 139 and 213 with post-LN, 199 and 60 with pre-LN.
-# The gradients differ more with pre-LN, the opposite of what the explanation needs. In these
-# untrained stacks, it does not hold.
+# The gradients differ more with pre-LN, the opposite of what you often read. In these untrained
+# stacks, the claim does not hold.
 #
-# The figure draws each layer in the order in which its parts really ran. The lower panels show what
-# you measured in every layer. If the figure has controls, switch between post-LN and pre-LN, and
-# choose a depth.
+# The figure draws the parts of each layer in the order in which they actually ran. The lower panels
+# show what you measured in every layer, for both orders and all three depths.
 
 # %% jupyter={"source_hidden": true}
 NAMES = {
@@ -393,15 +393,18 @@ display.norm_place(orders, rows, name="norm-place", depth=24)
 # 2. Look at the size. With post-LN it stays near one in every layer. With pre-LN it grows from layer
 #    to layer, because nothing ever divides the sum.
 # 3. Look at the gradient. In 24 layers it falls towards the input with post-LN, and towards the
-#    output with pre-LN. The three lines of pre-LN lie on each other: the gradient of a layer depends
-#    on how many layers stand before it, and hardly on how many follow.
+#    output with pre-LN. The three lines of pre-LN lie on top of each other: the gradient of a
+#    layer depends on how many layers come before it, and hardly on how many follow. The last
+#    layer of a deep stack lies furthest along this curve. The reason, in the fold below: the
+#    final norm divides by a stream that has grown.
 
 # %% [markdown]
 # <!-- deeper: What the final norm does to gradients -->
 # ### Going deeper: What the final norm does to gradients
 #
-# Why does the last of 24 pre-LN layers get only half? Perhaps because the final norm divides by a
-# stream that has grown. Measure the last and the first layers again, with the final norm left out:
+# Why does the last of 24 pre-LN layers get only half of what the last of 6 gets? Perhaps because
+# the final norm divides by a stream that has grown. Measure the last and the first layers again,
+# this time without the final norm:
 
 # %%
 bare = {depth: by_layer(True, depth, final=False) for depth in (6, 24)}
@@ -422,14 +425,14 @@ assert 1.7 < doubled < 2.5
 
 # %% [markdown]
 # Without the final norm, the last layer gets about the same gradient at both depths. So the drop
-# from 112 to 60 is the work of the final norm, which divides by the size of the stream: 1.94 after
+# from 112 to 60 comes from the final norm, which divides by the size of the stream: 1.94 after
 # 6 layers, 3.76 after 24. Divide the gradients without the norm, 220 and 230, by these sizes, and
-# you get nearly those with it.
+# you nearly get the gradients with the norm.
 #
 # The gradient reaches the first layer by many paths: straight down the stream, and through every
 # sublayer that reads what the first layer added. A deeper stack has more such paths, and no norm
-# stands on a pre-LN stream to scale them down: 386 becomes 795. The final norm divides these, too,
-# and the two effects nearly cancel: 196 and 199.
+# sits on a pre-LN stream to scale them down: 386 becomes 795. The final norm divides these
+# gradients, too, and the two effects nearly cancel: 196 and 199.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -473,11 +476,12 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
         assert steps["pre-LN"][1] < 2 * steps["post-LN"][1] < 0
 
 # %% [markdown]
-# With one layer, the order makes hardly any difference. With six, post-LN moves the output further,
-# and lowers the error a little more. The last four rows are 24 layers, with a large step, 0.001<!--
-# setting -->, and with one a tenth as large. With post-LN the small step lowers the error by 2.5%
-# and the large one by 4.4%, less than twice as much. With pre-LN it is 1.9% and 10.8%, more than
-# five times as much. So a deep post-LN stack can learn, but a large step helps it little.
+# With one layer, the order makes hardly any difference. With six, post-LN moves the output
+# further, and lowers the error a little more. The last four rows are stacks of 24 layers. Two of
+# them take a large step, 0.001<!-- setting -->, and two a step a tenth as large. What does ten
+# times the step bring? With post-LN the error falls by 4.4% instead of 2.5%, less than twice as
+# much. With pre-LN it falls by 10.8% instead of 1.9%, more than five times as much. So a deep
+# post-LN stack can learn, but a large step does not help it much.
 #
 # At both rates, a step moves the output of the post-LN stack further. [Liu et
 # al.](../docs/references.md#liu-2020) found this, too, and give a reason. With post-LN the stream
@@ -487,7 +491,7 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 #
 # ### Learning-rate warm-up in training runs
 #
-# That suggests beginning with small steps. The paper raises its learning rate over the first 4000
+# This suggests starting with small steps. The paper raises its learning rate over the first 4000
 # steps [[Vaswani et al., section 5.3<!-- quoted -->](../docs/references.md#vaswani-2017)], which is
 # called learning-rate **warm-up**. Does it matter in a real training run?
 #
@@ -499,18 +503,21 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 # and then falls in the same way. The measure is the **exact match**: the share of sequences that
 # the model writes without a single mistake.
 #
-# Three ways: post-LN without warm-up, post-LN with it, pre-LN without. Which of them learn the task?
+# Four layers are not many, but this learning rate is so high that even a short stack is at risk.
+# Compare three set-ups: post-LN without warm-up, post-LN with warm-up, and pre-LN without. Which of
+# them learn the task?
 #
 # <details><summary>What do you expect?</summary>
 #
-# The last two. A deep post-LN stack reacts strongly to a large step, and warm-up makes the first
-# steps small. Pre-LN does not need it here, as Xiong et al. found on larger models.
+# The last two. A step moves the output of a post-LN stack further, and these steps are large;
+# warm-up makes the first ones small. Pre-LN does not need warm-up here, as Xiong et al. found on
+# larger models.
 #
 # </details>
 #
-# A script of the repository (`make seeds`) has trained each model from five seeds, and the results
-# are kept as data. The last two rows repeat the first with one change each: half the learning rate,
-# or one layer on each side.
+# A script in the repository (`make seeds`) has trained each model with five seeds, and the results
+# are stored as data. The last two rows repeat the first with one change each: half the learning
+# rate, or one layer on each side.
 
 # %%
 DATA = resources.files("annotated_attention").joinpath("data/warm_up.json")
@@ -528,26 +535,26 @@ print(f"trained on {known['date'][:10]}, torch {known['torch']}")
 
 # %% [markdown]
 # At the high learning rate, post-LN with 4+4 layers fails without warm-up: with four of the five
-# seeds, the model does not get a single sequence right, and with the fifth less than a quarter of
-# them. With 60 steps of warm-up the same model gets at least 0.925 of them right, and is no worse
-# than pre-LN. Pre-LN learns the task without any warm-up, and that is what moving the norm gains in
-# practice. At half the rate, all five seeds of post-LN without warm-up get somewhere, 0.390 to
-# 0.860, still less than with warm-up. What this model cannot tolerate is a high rate right from the
-# start.
+# seeds, the model does not get a single sequence right, and with the fifth it gets less than a
+# quarter of them. With 60 steps of warm-up the same model gets at least 0.925 of them right, and is
+# no worse than pre-LN. Pre-LN learns the task without any warm-up: that is what you gain in
+# practice by moving the norm. At half the rate, post-LN without warm-up gets somewhere with all
+# five seeds, 0.390 to 0.860, but does worse than with warm-up. What this model cannot tolerate is a
+# high rate right from the start.
 #
-# The last row, with one layer on each side, is the model of the chapter on
-# [training](10_training.ipynb), which gives it 400 steps. In 200 it gets part of the way,
-# without warm-up: 0.585 to 0.920.
+# With one layer on each side (the last row), post-LN learns even at the high rate without
+# warm-up: 0.585 to 0.920 in these 200 steps. So it is the depth that makes the high rate
+# dangerous. The chapter on [training](10_training.ipynb) uses this small model, with 400 steps.
 #
 # ## The final norm
 #
 # Pre-LN has a price. Its stream grows, as the figure shows, and no norm follows what the last
 # layer adds. So a pre-LN stack ends with one more norm. The paper's layers are post-LN: each
-# ends in a norm already, and the paper has no other.
+# already ends in a norm, and the paper has no other.
 #
 # `torch.nn.Transformer` adds a final norm to its stacks in both cases. Ours does, too, so that its
 # parameters match PyTorch's. In an untrained post-LN stack that norm has nothing to do: it
-# normalises what is normalised already. For the model of the paper, leave it out with
+# normalises what is already normalised. For the model of the paper, leave it out with
 # `final_norm=False`:
 
 # %%
@@ -571,15 +578,16 @@ for norm_first in (False, True):
 
 # %% [markdown]
 # The post-LN result hardly changes; the pre-LN result changes a lot. So a post-LN model can do
-# without the final norm, if you decide before training. What leaves a pre-LN stack is as large as
-# the stream has grown, so these stacks end in a norm.
+# without the final norm, if you decide this before training. After training, the norm has learned a
+# scale and a shift, and leaving it out changes the result. Without a final norm, the output of a
+# pre-LN stack would be as large as the stream has grown, so these stacks end in one.
 
 # %% [markdown]
 # <!-- deeper: The same as PyTorch's -->
 # ### Going deeper: The same as PyTorch's
 #
-# `torch.nn.TransformerEncoderLayer` has both orders, behind `norm_first`. So does the package's
-# own. All three get the same weights, and outputs and gradients agree.
+# `torch.nn.TransformerEncoderLayer` offers both orders through `norm_first`, and so does the
+# package's layer. Give these two and yours the same weights: outputs and gradients agree.
 
 # %%
 b, n, e = 2, 3, 24
@@ -597,9 +605,9 @@ for kind, norm_first in ((EncoderLayer, False), (PreNormLayer, True)):
         print(f"{kind.__name__:>12} = {others.__module__.split('.')[0]}'s, gradients too")
 
 # %% [markdown]
-# The package's layer adds dropout, masks, and the choice between the orders, which is the method
-# `_residual` ([the decoder layer](#the-decoder-layer) shows it). A call checks its arguments and
-# defines self-attention as a function; then two lines do the work.
+# The package's layer adds dropout, masks, and the choice between the orders. The method `_residual`
+# makes that choice ([the decoder layer](#the-decoder-layer) shows it). A call checks its arguments
+# and defines self-attention as a function; then two lines do the work.
 
 # %%
 display.annotated(TransformerEncoderLayer.forward)
@@ -616,8 +624,8 @@ display.annotated(TransformerEncoderLayer.forward)
 #
 # **RMSNorm** [[Zhang and Sennrich](../docs/references.md#zhang-2019)] is a layer norm without the
 # mean. It divides each word by the root of the mean square of its features, and multiplies by a
-# learned scale. There is no shift. Compare it with `torch.nn.RMSNorm`, outputs and gradients, with
-# a scale that is not 1:
+# learned scale. It has no shift. Compare its outputs and gradients with those of
+# `torch.nn.RMSNorm`, using a scale other than 1:
 
 
 # %%
@@ -655,16 +663,17 @@ for name, norm in norms.items():
 
 # %% [markdown]
 # RMSNorm saves a subtraction and the shift's parameters, and its authors report no loss in
-# quality. The 0.0001 of the layer norm is the work of its ε, 1e-5; that of `nn.RMSNorm` is far
-# smaller by default.
+# quality. The 0.0001 of the layer norm comes from its ε, 1e-5; the default ε of `nn.RMSNorm` is far
+# smaller.
 #
 # **SwiGLU** [[Shazeer](../docs/references.md#shazeer-2020)] replaces the ReLU in the feed-forward
-# network by a gate; its author measured lower losses with it at the same number of parameters. Two
-# matrices, $W_1$ and $W_3$, each widen the word. The result of $W_1$ becomes the gate: it passes
-# through $\mathrm{SiLU}(z) = z \cdot \mathrm{sigmoid}(z)$, a smooth relative of the ReLU, near 0 for
-# very negative z and nearly z for large z. (The sigmoid maps any number to one between 0 and 1.) The
-# gate multiplies the result of $W_3$, number by number: a factor near 0 shuts a number out, a large
-# one amplifies it. $W_2$ brings the product back to the word's width.
+# network with a gate; its author measured lower losses with it at the same number of parameters.
+# Two matrices, $W_1$ and $W_3$ (numbered as in LLaMA's code), each widen the word. The result of
+# $W_1$ becomes the gate: it passes through $\mathrm{SiLU}(z) = z \cdot \mathrm{sigmoid}(z)$, a
+# smooth relative of the ReLU, near 0 for very negative z and nearly z for large z. (The sigmoid
+# maps any number to one between 0 and 1.) The gate multiplies the result of $W_3$, number by
+# number: a factor near 0 shuts a number out, a large one amplifies it. $W_2$ brings the product
+# back to the word's width.
 #
 # $$\mathrm{SwiGLU}(x) = \bigl(\mathrm{SiLU}(x W_1) \odot x W_3\bigr)\, W_2$$
 
@@ -697,7 +706,7 @@ for name, part in (("ReLU, 96 wide", feed_forward), ("SwiGLU, 64 wide", swiglu))
 # <!-- deeper: SwiGLU, number by number -->
 # ### Going deeper: SwiGLU, number by number
 #
-# PyTorch has no class for SwiGLU to compare with. So write the formula in another way: one hidden
+# PyTorch has no SwiGLU class to compare with, so write the formula in another way: one hidden
 # feature at a time, with the exponential of the sigmoid written out.
 
 # %%
@@ -736,12 +745,12 @@ for name, layers in stacks.items():
     print(f"{name:>27}: layers 1 and 2 differ by up to {apart_by:.2f}")
 
 # %% [markdown]
-# > **Pitfall.** `copy.deepcopy` copies numbers and does not draw any. The layers of a stack that was
-# > made by copying start with equal weights, in PyTorch's `TransformerEncoder` as in ours.
+# > **Pitfall.** `copy.deepcopy` copies numbers and draws no new ones. The layers of a stack made by
+# > copying start with equal weights, in PyTorch's `TransformerEncoder` and in ours.
 #
 # The whole `Transformer` draws every matrix anew after copying. A stack on its own keeps the
-# numbers, since the layer may be trained already. For layers that start different, ask for
-# `reset_parameters=True`, as the stacks of the measurements above did:
+# numbers, since the layer may already be trained. If you want layers that start out different, pass
+# `reset_parameters=True`, as the measurements above did:
 
 # %%
 pattern = TransformerEncoderLayer(24, 4, 48)
@@ -757,14 +766,15 @@ for reset in (False, True):
 # %% [markdown]
 # ## The decoder layer
 #
-# So far one sequence attends to itself: an **encoder** reads a sentence. A **decoder** writes one,
-# for instance a translation, word by word. What is read is called the **source**, `src`, and what
-# is written the **target**, `tgt`. The layer has two attention modules. The first is self-attention
-# over what is written so far. The second is **cross-attention**: it looks at what the encoder has
-# read. The encoder's output is called the **memory**, one row per word that was read. With the
-# feed-forward network that makes three sublayers. In the package each goes through `_residual`,
-# which adds and normalises in one of the two orders. Dropout stands where the paper has it: on what
-# the sublayer adds, before it is added.
+# So far one sequence has attended to itself: an **encoder** reads a sentence. A **decoder** writes
+# one, for instance a translation, word by word. What is read is called the **source**, `src`, and
+# what is written the **target**, `tgt`. The layer has two attention modules. The first is
+# self-attention over what is written so far. The second is **cross-attention**: it looks at what
+# the encoder has read. The encoder's output is called the **memory**, one row per word that was
+# read. Together with the feed-forward network, that makes three sublayers.
+#
+# In the package each sublayer goes through `_residual`, which adds and normalises in one of the
+# two orders. Dropout is where the paper has it: on the sublayer's output, before it is added.
 
 # %%
 from annotated_attention import TransformerDecoderLayer
@@ -772,7 +782,7 @@ from annotated_attention import TransformerDecoderLayer
 display.source(TransformerDecoderLayer._residual)
 
 # %% [markdown]
-# A call first refuses arguments that do not fit. Then it defines the two attentions as functions
+# A call first rejects arguments that do not fit. Then it defines the two attentions as functions
 # and runs the three sublayers:
 
 # %%
@@ -780,13 +790,14 @@ display.annotated(TransformerDecoderLayer.forward)
 
 # %% [markdown]
 # In `cross_attention`, who asks and who answers? The words written so far ask, so **the queries
-# come from the decoder**. What was read answers, so **keys and values come from the memory**. For
-# example, suppose *the cat was* has been written so far: n = 3. The memory is the sentence and two
-# rows of padding: m = 10.
+# come from the decoder**. The words that were read answer, so **keys and values come from the
+# memory**. For example, suppose a decoder shortens our sentence to *the cat was thirsty* and has
+# written *the cat was* so far: n = 3. The sentence itself and two rows of padding stand in for the
+# encoder's output: m = 10.
 #
-# The layer does not return its weights. `weights_of`, in the fold, gets them by hooks, functions
-# that PyTorch calls before or after a module runs. PyTorch's name for the cross-attention is
-# `multihead_attn`.
+# The layer does not return its weights. `weights_of`, in the fold, gets them through hooks:
+# functions that PyTorch calls before or after a module runs. PyTorch's name for the cross-attention
+# is `multihead_attn`.
 
 
 # %% jupyter={"source_hidden": true}
@@ -820,14 +831,14 @@ for name in ("self_attn", "multihead_attn"):
     print(f"{name:>14}: weights", tuple(weights.shape))
 
 # %% [markdown]
-# The output is as long as what is written. In the self-attention the three words look at each
+# The output is as long as the target. In the self-attention the three words look at each
 # other; in the cross-attention they look at the ten rows of the memory.
 #
 # ## Which mask goes where
 #
 # Each attention has its own masks. The causal mask belongs to the self-attention: when *cat* is
-# written, *was* does not exist yet. The cross-attention gets none, since the whole source is there
-# from the beginning. It gets the padding mask of the source.
+# written, *was* does not exist yet. The cross-attention needs no causal mask, since the whole
+# source is there from the beginning. It gets the padding mask of the source instead.
 #
 # | mask | shape | argument | why |
 # |---|---|---|---|
@@ -871,8 +882,8 @@ for name, given in (("given", masks), ("forgotten", {"tgt_is_causal": True})):
     assert reacts[8:].eq(0).all() == (given is masks)
 
 # %% [markdown]
-# > **Pitfall.** Forget `memory_key_padding_mask`, and nothing fails, but the output depends on
-# > padding, here more on a row of padding (random numbers) than on a row of a word.
+# > **Pitfall.** If you forget `memory_key_padding_mask`, nothing fails, but the output depends on
+# > padding: here more on a row of padding (random numbers) than on the row of a word.
 #
 # And the padding of the target? Padding after the end is already hidden from every real word by the
 # causal mask. Only padding in front needs a mask of its own:
@@ -890,7 +901,7 @@ for name, hidden in (("after the end", short), ("in front", short.flip(1))):
 # <!-- deeper: The same as PyTorch's decoder -->
 # ### Going deeper: The same as PyTorch's decoder
 #
-# Both orders, both masks, and all sizes different; outputs and gradients are compared.
+# Compare outputs and gradients for both orders, with both masks and with sizes that all differ.
 
 # %%
 b, n, m, e = 2, 3, 5, 24
@@ -921,9 +932,9 @@ for norm_first in (False, True):
 # ### The decoder's mask
 #
 # *Medium, 10 minutes.* Merge the two masks that a decoder's self-attention may need into one.
-# Given `padding`, `(b, n)`, True where the target is padding, be it in front or behind, return
-# what no query may see, True = blocked, in the smallest shape that fits the scores `(b, h, n, n)`:
-# `(b, 1, n, n)`.
+# Given `padding`, `(b, n)`, True where the target is padding, whether in front or behind, return
+# which keys each query may not see, True = blocked, in the smallest shape that fits the scores
+# `(b, h, n, n)`: `(b, 1, n, n)`.
 
 
 # %% tags=["exercise"]
@@ -945,7 +956,7 @@ exercises.transformer_layers.check_decoder_mask(decoder_mask)
 #
 # <details><summary>Hint 2</summary>
 #
-# Padding is about keys, and keys stand on the last axis: `padding[:, None, None, :]`.
+# Padding is about keys, and keys are on the last axis: `padding[:, None, None, :]`.
 #
 # </details>
 
@@ -964,10 +975,11 @@ exercises.transformer_layers.check_decoder_mask(decoder_mask)
 # %% [markdown]
 # ### A pre-LN decoder layer
 #
-# *Medium, 15 minutes.* Write what a pre-LN decoder layer computes. You get a layer for its parts
-# (`self_attn`, `multihead_attn`, `linear1`, `linear2`, `norm1`, `norm2`, `norm3`), the target
-# `(b, n, e)` and the memory `(b, m, e)`. The activation is a ReLU, there is no dropout, and no word
-# sees a later one. The memory is normalised already.
+# *Medium, 15 minutes.* Write what a pre-LN decoder layer computes. You get a
+# `TransformerDecoderLayer` of the package for its parts (`self_attn`, `multihead_attn`,
+# `linear1`, `linear2`, `norm1`, `norm2`, `norm3`), the target `(b, n, e)` and the memory
+# `(b, m, e)`. The activation is a ReLU, there is no dropout, and no word sees a later one. The
+# memory is already normalised.
 
 
 # %% tags=["exercise"]
@@ -1029,11 +1041,12 @@ exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
 # > x = x + feed_forward(norm2(x))  # feed-forward: each word alone
 # > ```
 # >
-# > The residual connection keeps words apart, the norm gives every sublayer (pre-LN) or the stream
+# > The residual connection keeps words apart; the norm gives every sublayer (pre-LN) or the stream
 # > itself (post-LN) numbers of one size. A pre-LN stack needs a final norm. At a high learning
-# > rate, post-LN with 4+4 layers failed without warm-up; pre-LN learned. A decoder layer attends to
-# > itself under a causal mask, then to the memory under the padding mask of the source.
+# > rate, post-LN with 4+4 layers failed without warm-up; pre-LN learned. In a decoder layer, the
+# > target attends to itself under a causal mask, then to the memory under the padding mask of the
+# > source.
 #
-# What is still missing is the two ends of a model: how words become vectors, how vectors become
-# words, and how a layer learns which word comes first. [The next chapter](09_transformer.ipynb)
+# Still missing are the two ends of a model: how words become vectors, how vectors become
+# words, and how a layer is told the order of the words. [The next chapter](09_transformer.ipynb)
 # adds them.

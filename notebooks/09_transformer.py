@@ -335,7 +335,7 @@ display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
 # causal mask. Its three tables, two embeddings and the projection, are separate, its layers are
 # post-LN, and each stack ends in a norm, as in PyTorch; `share_embeddings=True` and
 # `final_norm=False` make it the model of the paper. Shared or not, the embeddings start with a
-# deviation of $1 / \sqrt e$, which the factor √e makes up for.
+# deviation of 1 / √e, which the factor √e makes up for.
 #
 # Besides the words, the vocabulary has three tokens: padding, *start* and *end*. Every answer begins
 # with *start*, so that there is a row to score its first word. For data, take our sentence and a

@@ -5,14 +5,13 @@
 #
 # A pupil learns to write a word backwards. In the lessons the solution lies on the desk, covered,
 # and each letter is uncovered once the pupil has written it. In the exam there is no solution. A
-# pupil who peeks under the cover can shine in each lesson and fail each exam.
+# pupil who peeks under the cover can shine in every lesson and fail every exam.
 #
-# A decoder is trained in such lessons and used in such exams. Here you train a model that is small
-# enough to watch: you see its attention learn where to look, and then you silence its heads one by
-# one. Then you train two more with mistakes from [The reshape
+# A decoder is trained in lessons like these and used in exams like these. Here you train a model
+# that is small enough to watch: you see its attention learn where to look, and then you silence its
+# heads one by one. Next, you train two more models with mistakes from [The reshape
 # trick](04_reshape_trick.ipynb#two-mistakes-that-keep-every-shape) built in. Their loss still gets
-# low, but what they write is garbage. At the end you take apart a model whose two heads you
-# can explain.
+# low, but they write garbage. At the end you take apart a model whose two heads you can explain.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -20,15 +19,15 @@ from annotated_attention import display
 display.chapter_map("split", "score", "mask", "softmax", "mix", "merge")
 
 # %% [markdown]
-# The lit steps are those that happen head by head, and the split and merge around them. Here you
-# watch heads and silence them, and you break the split and the merge.
+# The lit steps are those that happen head by head, plus the split and merge around them. Here you
+# watch and silence heads, and you break the split and the merge.
 #
 # ## A task that needs attention
 #
 # The source is ten random letters, and the target is the same letters backwards. To write the first
-# letter, the model has to look at the last one, since it can be found nowhere else. Three more
-# tokens have special signs: `[` starts every target, and `]` (the end) and `.` (padding) are needed
-# later.
+# letter, the model has to look at the last letter of the source, since the answer is nowhere else.
+# Three more tokens have special signs: `[` starts every target, while `]` (the end) and `.`
+# (padding) are needed later.
 
 # %%
 from collections.abc import Callable
@@ -64,16 +63,17 @@ print(spell(src[0]), "->", spell(tgt[0]))
 # %% [markdown]
 # ## The loop
 #
-# The decoder is given the target without its last token, and at each place it is asked for the
+# The decoder is given the target without its last token, and at each place it must predict the
 # token that follows. Where it would have written something else, it is still given the right token,
 # as if a teacher had corrected it. This is **teacher forcing** [[Williams and
 # Zipser](../docs/references.md#williams-1989)]. One step can then train all places at once, because
-# the causal mask keeps each place from seeing the token that it is asked for.
+# the causal mask keeps each place from seeing the token that it must predict.
 #
-# `Run` holds everything that the next step depends on, because a checkpoint will have to save it.
-# (Dropout is 0, so nothing else is random.) The `schedule` lowers the learning rate step by step,
-# down to a tenth of what it was. With one post-LN layer on each side, training works without the
-# warm-up that deeper stacks need (see [Transformer layers](08_transformer_layers.ipynb)).
+# `Run` holds everything that the next step depends on, because a checkpoint will have to save all
+# of it. (Dropout is 0, so nothing else is random.) The `schedule` lowers the learning rate step by
+# step, down to a tenth of its initial value. With one post-LN layer on each side, training works
+# without the warm-up that deeper stacks need (see [Transformer
+# layers](08_transformer_layers.ipynb)).
 
 
 # %%
@@ -123,13 +123,14 @@ def train(run: Run, until: int, watch: Callable[[Run], None] | None = None) -> N
 #
 # How good is the model? Take 200 fresh sequences and measure three numbers.
 #
-# - **Loss**: the number that training lowers, here on newly drawn sequences. (With ten letters the
-#   model has met hardly any of them before. Of the shorter ones, later, it has met many.)
-# - **Accuracy**: how often the likeliest token is the right one. The right beginning is given, so
-#   the accuracy is teacher-forced, like the loss.
+# - **Loss**: the number that training lowers, here on newly drawn sequences. (The model has met
+#   hardly any of these ten-letter sequences before. Of the shorter ones, used later, it has met
+#   many.)
+# - **Accuracy**: how often the likeliest token is the right one. The model is given the right
+#   beginning, so the accuracy is teacher-forced, like the loss.
 # - **Exact match**: how often the model writes the whole target without a mistake, given the source
-#   alone. It starts from `[`, writes the likeliest token, and continues from what it wrote itself,
-#   which is called **greedy decoding**. This is the exam, and it is what you want a model for.
+#   alone. It starts from `[`, writes the likeliest token, and continues from what it wrote itself.
+#   This is called **greedy decoding**. It is the exam, and it is what you want a model for.
 
 
 # %%
@@ -152,8 +153,8 @@ def judge(run: Run) -> tuple[float, float, float]:
 # <!-- deeper: a progress bar, and a curve -->
 # ### Going deeper: a progress bar, and a curve
 #
-# `follow` trains just as `train` does, while it moves a bar, judges the model and records the
-# results.
+# `follow` trains just as `train` does, but it also moves a progress bar, judges the model and
+# records the results.
 
 
 # %%
@@ -181,16 +182,17 @@ def follow(run: Run, steps: int, every: int, also: Callable | None = None) -> di
 # %% [markdown]
 # ## Attention that learns where to look
 #
-# Begin with one head, so that there is one map to watch: the weights of the decoder's
+# Begin with one head, so that there is only one map to watch: the weights of the decoder's
 # cross-attention. `follow` is `train` with a progress bar, and `keep` reads the weights every five
-# steps. `weights_in`, in the fold, returns the weights of an attention.
+# steps. `weights_in`, defined in the folded section, returns the weights of an attention.
 
 # %% [markdown]
 # <!-- deeper: weights that nobody asks for -->
 # ### Going deeper: weights that nobody asks for
 #
-# Training does not ask for weights. So a hook, a function that PyTorch calls before a module runs,
-# keeps what the attention is given. Then you call the attention once more and ask for its weights.
+# Training does not ask for weights. `weights_in` therefore sets a hook, a function that PyTorch
+# calls before a module runs. The hook records the inputs of the attention, and a second call with
+# the same inputs asks for the weights.
 
 
 # %%
@@ -238,9 +240,9 @@ learned = follow(first, STEPS, every=40, also=lambda run: keep(maps, run, src, t
 assert exact > 0.9
 
 # %% [markdown]
-# The exact match needs all ten letters right, so it rises last. Here is what happened inside, for
-# one sequence. If the figure has a slider, it leads through the whole training; move it to step 0
-# to begin.
+# An exact match needs all ten letters to be right, so this number rises last. Here is what happened
+# inside the model, for one sequence. If the figure has a slider, it takes you through the whole
+# training; begin by moving it to step 0.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -276,15 +278,16 @@ display.live(static, "attention_over_training", data, room=(470, 470))
 # %% [markdown]
 # Each row is a letter to be written, and each column is a letter of the source. At step 0 every
 # letter gets about a tenth. Then the weights gather on the anti-diagonal: the first place looks at
-# the last letter, and the last place at the first. Looking there lowers the loss, and nothing else
-# told the head to. In the end, 0.71 of the weight lies on the right letter on average. The rest
-# does no harm: the layers after the attention need only tell the right letter from the others.
+# the last letter, and the last place at the first. Nothing told the head to look there, except that
+# looking there lowers the loss. In the end, 0.71 of the weight lies on the right letter on average.
+# The rest does no harm: the layers after the attention need only tell the right letter from the
+# others.
 #
 # ## Lengths from three to ten
 #
 # Real sequences differ in length, so now the sources have three to ten letters. Short ones are
-# filled up with padding, which the loss leaves out (`ignore_index`) and the padding mask hides from
-# attention. The model also has to learn where to stop, so each target ends with `]`.
+# filled up with padding. The loss leaves padding out (`ignore_index`), and the padding mask hides
+# it from attention. The model also has to learn where to stop, so each target ends with `]`.
 
 
 # %%
@@ -307,8 +310,8 @@ for letters, mirrored in zip(*some):
     print(spell(letters), "->", spell(mirrored))
 
 # %% [markdown]
-# Train a model with two heads. Twenty steps before the end, write a checkpoint, here into memory;
-# you will [resume](#go-on-from-a-checkpoint) from it later.
+# Train a model with two heads. Twenty steps before the end, save a checkpoint, here in memory; you
+# will [resume](#go-on-from-a-checkpoint) from it later.
 
 # %%
 import io
@@ -329,7 +332,7 @@ curve = follow(right, LONG - 20, every=100)
 torch.save(checkpoint(right), file)
 
 # %% [markdown]
-# Take the last twenty steps, judge the model, and ask how much weight padding gets.
+# Take the last twenty steps, judge the model, and check how much weight padding gets.
 
 # %%
 train(right, LONG)
@@ -345,14 +348,16 @@ print(f"weight on padding: {unseen}")
 assert unseen == 0
 
 # %% [markdown]
-# All 200 sequences are right. In the cross-attention on the three sequences above, padding gets
-# exactly nothing.
+# All 200 sequences are right. In the cross-attention on the three sequences above, padding gets a
+# weight of exactly zero. But the model has learned the lengths that it was trained on, three to
+# ten letters, and no others: with eleven or more, nearly every sequence is wrong. The fold
+# measures it.
 
 # %% [markdown]
 # <!-- deeper: lengths that it has not met -->
 # ### Going deeper: lengths that it has not met
 #
-# The model has met three to ten letters. What does it do with fewer, and with more?
+# The model was trained on three to ten letters. What does it do with fewer, or with more?
 
 
 # %%
@@ -382,8 +387,8 @@ assert max(by_length[length][0] for length in range(11, 15)) < 0.3
 
 # %% [markdown]
 # From three to ten letters nearly every sequence is right, and with two letters most are. With one
-# letter, and with eleven or more, nearly every sequence is wrong. The last column shows how: of one
-# letter the model makes about two, and it stops after ten or eleven letters even where the source
+# letter, and with eleven or more, nearly every sequence is wrong. The last column shows how: for
+# one letter the model writes about two, and it stops after ten or eleven letters even if the source
 # has fourteen. Sinusoidal positions exist for every length, but that alone does not teach a model
 # to use them.
 
@@ -396,8 +401,8 @@ assert max(by_length[length][0] for length in range(11, 15)) < 0.3
 # The model has three attentions with two heads each: self-attention in the encoder, self-attention
 # in the decoder, and the cross-attention. What does each of the six heads contribute? To find out,
 # **silence** a head: set its slice of the merged heads to zero before `out_proj`, so that nothing
-# of the head reaches $W_O$. A hook, a function that PyTorch calls before a module runs, does the
-# zeroing. `silenced` sets the hooks for the length of a `with` block. Then judge the model again.
+# from the head reaches $W_O$. A hook, a function that PyTorch calls before a module runs, does the
+# zeroing. `silenced` keeps the hooks in place during a `with` block. Then judge the model again.
 
 
 # %%
@@ -468,27 +473,28 @@ told = "; ".join(f"{what}: {exact:.3f}" for what, (_, _, exact) in left.items())
 display.finish(drawing, name="contributions", alt=f"Exact match with parts silent. {told}.")
 
 # %% [markdown]
-# The two heads of the cross-attention cannot replace each other: with either one silenced, hardly
-# any sequence comes out whole. With both heads of any one attention silenced, at most a tenth of
-# the sequences come out right. In most rows the ring lies far to the right of the bar, because one
-# token is easier to get right than a whole sequence, and because for the accuracy the right
-# beginning is given.
+# In this run the two heads of the cross-attention cannot replace each other: with either one
+# silenced, hardly any sequence comes out right. With both heads of any one attention silenced, at
+# most a tenth of the sequences do. In most rows the ring lies far to the right of the bar, for
+# two reasons: one token is easier to get right than a whole sequence, and the accuracy is
+# measured with the right beginning given.
 #
-# Without the decoder's self-attention the exact match is zero. Does the task need it, then? Take a
-# fresh model, and silence this attention from the first step of training on. How well does it learn
-# to write backwards: not at all, a little, or as well as the whole model?
+# Without the decoder's self-attention the exact match is zero. Does the task need this attention,
+# then? Take a fresh model, and silence the decoder's self-attention from the first training step
+# on. How well does this model learn to write backwards: not at all, a little, or as well as the
+# whole model?
 #
 # <details><summary>What do you expect?</summary>
 #
-# As well as the whole model. To write the next letter it is enough to know the place, which the
-# position tells, and the source, which the cross-attention reads. The whole model has come to rely
-# on its decoder's self-attention because it was there. Silencing measures what *this* model uses,
-# and not what the task needs.
+# As well as the whole model. To write the next letter, the model only has to know the place, which
+# the position gives, and the source, which the cross-attention reads. The whole model has come to
+# rely on its decoder's self-attention because it was there. Silencing measures what *this* model
+# uses, not what the task needs.
 #
 # </details>
 #
-# The repository's command `make seeds` has measured this for each attention, from five seeds and for
-# 400 steps as above. Its results come with the package. Each line gives the lowest and the highest
+# The repository's command `make seeds` has measured this for each attention, with five seeds and
+# 400 steps as above. The results come with the package. Each line gives the lowest and the highest
 # exact match: *later* means silenced after training, *always* means silenced from the first step on.
 
 # %%
@@ -511,13 +517,15 @@ for part in attentions(right.model):
     print(f"{part:8} {span(rows, 'silenced'):>14} {span(rows, 'never there'):>16}")
 
 # %% [markdown]
-# Nothing can stand in for the cross-attention, since nothing else reads the source. The decoder's
+# Nothing can replace the cross-attention, since nothing else reads the source. The decoder's
 # self-attention is needed only by a model that was trained with it. A model that never had the
-# encoder's self-attention still writes about seven of ten sequences right, but not all of them.
-# What does that attention add? The first letter to write is the last of the source, and which place
-# is the last depends on the length. In the encoder's self-attention padding gets no weight, so a
-# letter can find the last place that is filled, and with it the length. If this is the reason, a
-# model for ten letters should do without, since there the last place is always the tenth:
+# encoder's self-attention still gets about seven of ten sequences right, but not all of them.
+# What does that attention add? The first letter to write is the last of the source, and which
+# place comes last depends on the length. In the encoder's self-attention padding gets no weight,
+# so a letter that looks for the highest position finds the last place that is filled, and with it
+# the length. The decoder can then ask for the letter at the right distance from the end. If this
+# is the reason, a model for ten letters should do without that attention, since its last place is
+# always the tenth:
 
 # %%
 fixed = begin(ten_backwards, heads=1, steps=STEPS)
@@ -528,9 +536,9 @@ print(f"ten letters, encoder silenced always: exact match {exact:.3f}")
 assert exact > 0.95
 
 # %% [markdown]
-# It does: all 200 sequences are right, as the explanation predicts. One question stays open: how the
-# model gets most sequences of *varying* lengths right without that attention. This chapter does not
-# answer it.
+# It does: all 200 sequences are right, as the explanation predicts. One question remains open: how
+# does the model get most sequences of *varying* lengths right without that attention? This chapter
+# does not answer it.
 #
 # ## Go on from a checkpoint
 #
@@ -538,7 +546,7 @@ assert exact > 0.95
 # the interruption. Load the checkpoint into a model initialised from another seed, take the last
 # twenty steps again, and compare every parameter. Then leave out, one at a time, the schedule, the
 # generator that draws the letters, and the optimizer. A checkpoint is a pickle file, which can run
-# code when it is read; `weights_only=True` reads tensors and plain values only.
+# code when it is read; with `weights_only=True`, only tensors and plain values are read.
 
 
 # %%
@@ -562,14 +570,14 @@ for forgotten in ("", "schedule", "generator", "optimizer"):
     assert (gap == 0) == (not forgotten)
 
 # %% [markdown]
-# With everything put back, every parameter is the same to the last bit. Leave out any part, and
-# without any warning you are in a different training run.
+# With everything restored, every parameter is the same to the last bit. Leave out any part, and you
+# are in a different training run, without any warning.
 #
 # ## The same training with a mistake inside
 #
-# [The reshape trick](04_reshape_trick.ipynb#two-mistakes-that-keep-every-shape) has mistakes that
-# keep every shape. The package has each as an attention class, and the model takes that class as an
-# argument. Begin with the **wrong merge**. This is all that changes:
+# [The reshape trick](04_reshape_trick.ipynb#two-mistakes-that-keep-every-shape) shows mistakes that
+# keep every shape. The package provides each of them as an attention class, which the model takes
+# as an argument. Begin with the **wrong merge**. This is all that changes:
 
 # %%
 from annotated_attention.mistakes import (
@@ -582,16 +590,16 @@ entry = MISTAKES["merge-without-transpose"]
 display.diff(entry.right, entry.wrong)
 
 # %% [markdown]
-# Train it on the same task, from the same seed, for as many steps. Will the loss be higher than
-# that of the right model all the way, and what will the exact match be?
+# Train this model on the same task, from the same seed, for the same number of steps. Will its loss
+# be higher than the right model's throughout, and what will the exact match be?
 #
 # <details><summary>What do you expect?</summary>
 #
-# The loss gets low, too. At first it is even lower than that of the right model. The wrong merge
-# puts results of later tokens into early rows, among them the letter that is asked for, and reading
-# it off is easier than working it out. The next section shows where. Nearly every token is right in
-# the end. But the exact match stays at zero: the model has learned something in its lessons that it
-# cannot use in the exam.
+# The loss gets low, too. At first it is even lower than the right model's. The wrong merge puts
+# results of later tokens into early rows. They include the letter to be predicted, and reading that
+# off is easier than working it out. The next section shows where this happens. In the end nearly
+# every token is right. But the exact match stays at zero: the model has learned something in its
+# lessons that it cannot use in the exam.
 #
 # </details>
 
@@ -599,7 +607,7 @@ display.diff(entry.right, entry.wrong)
 merged = begin(backwards, heads=2, steps=LONG, attention=MergeWithoutTranspose)
 wrong_curve = follow(merged, LONG, every=100)
 loss, accuracy, exact = wrong_curve[LONG]
-assert all(wrong_curve[step][0] < curve[step][0] for step in range(20, 200, 20))
+assert all(wrong_curve[step][0] < curve[step][0] for step in range(20, 120, 20))
 assert loss < 0.2
 assert accuracy > 0.95
 assert exact < 0.02
@@ -625,12 +633,13 @@ display.finish(drawing, name="loss-and-exact-match", alt=(
 ))
 
 # %% [markdown]
-# For the first 180 steps the wrong merge has the lower loss, and in the end its loss is near zero,
-# too. By its loss, it looks like a model that works. By its exact match, it has learned nothing.
+# For at least the first hundred steps the wrong merge has the lower loss, and in the end its loss
+# is near zero, too. Judged by its loss, it looks like a model that works. Judged by its exact
+# match, it has learned nothing.
 #
-# The second mistake is called **both wrong**: not only the merge is a straight reshape, but the
-# split, too. Such a model cannot learn to write backwards, for a reason that comes below. So it
-# gets a task that it can learn: to copy ten letters, in 160 steps.
+# The second mistake is called **both wrong**: the split is a straight reshape, and so is the merge.
+# Such a model cannot learn to write backwards, for a reason explained below. So it gets a task that
+# it can learn: copying ten letters, in 160 steps.
 
 
 # %%
@@ -664,9 +673,10 @@ for name, run in models.items():
 #
 # ## What teacher forcing does not see
 #
-# In training, each place is given together with everything that comes after it, and the mask has to
-# hide that. In decoding nothing comes after it. So ask two questions about the rows of scores, the
-# model's output. They can be asked of an untrained model, too:
+# In training, each place is given together with everything that comes after it, and the mask has
+# to hide what comes after. In decoding, nothing comes after the newest token. So ask two
+# questions about the rows of scores, the model's output. You can ask them of an untrained model,
+# too:
 #
 # 1. Does a row change when a *later letter* changes? Then the future leaks.
 # 2. Does a row change when everything after it is *cut off*? Then the row that decoding computes is
@@ -695,10 +705,10 @@ def prefix_gap(model: nn.Module, src: Tensor, given: Tensor) -> float:
 
 
 # %% [markdown]
-# The column *future* counts the pairs in which a row reacts to a later letter (of 45 among ten
-# tokens). *Answer* counts those in which it reacts to the letter that it is asked for (of 9, since
-# the tenth answer is not among the tokens given). *Cut off* says how much the scores of the first
-# four rows change when the rest is cut off; a right decoder gives 0.
+# The column *future* counts the pairs in which a row reacts to a later letter (ten tokens make 45
+# such pairs). *Answer* counts those in which the row reacts to the letter that it must predict (at
+# most 9, since the tenth answer is not among the tokens given). *Cut off* says how much the scores
+# of the first four rows change when the rest is cut off; a right decoder gives 0.
 
 # %%
 given, tables = tgt[:, :-1], {}
@@ -740,12 +750,14 @@ display.finish(drawing, name="who-reacts", alt=(
 # row. A crossed square looks ahead.
 #
 # A right merge fills row 1 with what both heads have mixed for token 1. The **wrong merge** fills
-# it with what *one* head has mixed for tokens 1 and 2, row 2 with the same for tokens 3 and 4, and
-# so on; from row 6 on, the second head begins again with tokens 1 and 2. The decoder merges twice,
-# in its self-attention and in its cross-attention, and the second merge puts two such rows
-# together. Each row also keeps, through the residual connection, what its own first merge brought:
+# it with what *one* head has mixed for tokens 1 and 2. Row 2 gets the same for tokens 3 and 4,
+# and so on; from row 6 on, the second head begins again with tokens 1 and 2. The decoder merges
+# twice, in its self-attention and in its cross-attention, and the second merge puts two such rows
+# together. In the cross-attention the values come from the source, but the weights depend on the
+# queries, and so on the target tokens that a row holds. Through the residual connection, each row
+# also keeps what the first merge gave it:
 #
-# | row | first merge: tokens | second merge: rows | all in all, tokens up to |
+# | row | first merge: tokens | second merge: rows | through the merges, tokens up to |
 # |---|---|---|---|
 # | 1 | 1, 2 | 1, 2 | 4 |
 # | 2 | 3, 4 | 3, 4 | 8 |
@@ -758,33 +770,32 @@ display.finish(drawing, name="who-reacts", alt=(
 # | 9 | 7, 8 | 7, 8 | 8 |
 # | 10 | 9, 10 | 9, 10 | 10 |
 #
-# Row 4, for example, keeps tokens 7 and 8 from the first merge, and gets rows 7 and 8, which are
-# tokens 3 to 6, from the second. So the early rows run ahead. Row 6 holds what was mixed for tokens
-# 1 to 4; its own token reaches it through the residual connection only, so token 5 is missing. In 7
-# of 9 rows the model sees the very letter that the row is asked for. Teacher forcing hands that
-# letter over, training learns to read it off, and in decoding it is not there. This is the pupil
-# who peeks.
+# Row 4, for example, keeps tokens 7 and 8 from the first merge. From the second it gets rows 7
+# and 8, which hold tokens 3 to 6. The early rows thus look ahead. Row 6 holds what was mixed for
+# tokens 1 to 4; its own token reaches it only through the residual connection, so token 5 is
+# missing. In 7 of 9 rows the model sees the very letter that the row must predict. (With another
+# number of tokens the rows shift.) Teacher forcing hands such letters over and the model learns
+# to read them off, but in decoding they are not there. This is the pupil who peeks.
 #
 # **Both wrong** does not peek. A right split cuts the features of each token in two. This one cuts
 # the *sequence* in two, and the first half of the target sees only the first halves of target and
-# source. Within a half the order is kept, so the
-# causal mask still hides what comes later. But where the cut goes depends on the length: with ten
-# tokens given, five and five; with four given, two and two, which the model has never met; with an
-# odd number it goes through the middle of a token. To copy,
-# a half of the target needs only the same half of the source, which it can see. To write backwards
-# it would need the other half, which it cannot see.
+# source. Within a half the order is kept, so the causal mask still hides what comes later. But
+# where the cut falls depends on the length. Ten given tokens are cut into five and five. Four are
+# cut into two and two, which the model has never met. With an odd number, the cut goes through the
+# middle of a token. To copy, each half of the target needs only the same half of the source, which
+# it can see. To write backwards it would need the other half, which it cannot see.
 #
 # > **Pitfall.** Do not judge a decoder by its loss on fresh sequences. That loss is teacher-forced,
-# > too. Decode some and compare whole outputs. And ask the two questions above before you train: as
-# > the lines *untrained* show, they find both mistakes without a single step.
+# > too. Decode some sequences and compare whole outputs. And ask the two questions above before you
+# > train: as the *untrained* lines show, they find both mistakes without a single training step.
 
 # %% [markdown]
 # <!-- deeper: is it the seed? -->
 # ### Going deeper: is it the seed?
 #
-# One run may be luck, so `make seeds` has trained each setup from five seeds. Each line has five
-# runs. `ten_backwards` has one head, and the other tasks have two. The **wrong split** is wrong in
-# the split alone.
+# One run may be luck, so `make seeds` has trained each setup with five seeds. Each line sums up
+# five runs. Models for `ten_backwards` have one head, those for the other tasks have two. In the
+# **wrong split**, only the split is wrong.
 
 # %%
 NAMES = {
@@ -802,8 +813,8 @@ for (task, name), rows in groups.items():
     print(f"{task:13} {name:11}", *spans)
 
 # %% [markdown]
-# With the right class, each run writes at least 0.955 of the sequences without a mistake. With a
-# mistake inside, the best run gets 0.005 right, one sequence of 200, whatever its accuracy says.
+# With the right class, every run gets at least 0.955 of the sequences right. With a mistake
+# inside, the best run gets 0.005 right, one sequence of 200, whatever its accuracy says.
 # Only *both wrong* on `backwards` gives itself away: it cannot learn the task, and about half of
 # its tokens are wrong.
 
@@ -815,9 +826,9 @@ for (task, name), rows in groups.items():
 #
 # Silencing tells you that a head matters, but not what it does. In a smaller model you can find out
 # both. It has two attention layers of one head each, with residual connections, and nothing else:
-# no feed-forward networks, no norms, no biases. Its task is to name the next letter of a text that
-# repeats itself. Four to sixteen different letters are drawn at random, and repeated until there
-# are 32.
+# no feed-forward networks, no norms, no biases. Its task is to predict the next letter of a text
+# that repeats itself. Four to sixteen different letters are drawn at random and repeated until the
+# text has 32 letters.
 
 
 # %%
@@ -863,16 +874,16 @@ class Copier(nn.Module):
 
 
 # %% [markdown]
-# Train it, and as a control train a model with a single layer. The loss counts only the places
+# Train it, and train a model with a single layer as a control. The loss counts only the places
 # whose letter has been seen before, since in the first period nobody can know what follows. The
 # accuracy is measured at the same places. The loop, `learn_to_copy`, is folded, since it is nearly
-# the one from above.
+# the same as the one above.
 
 # %% [markdown]
 # <!-- deeper: the loop for the copier -->
 # ### Going deeper: the loop for the copier
 #
-# What differs is the loss, which leaves out the first period, and the settings: AdamW, which is
+# Two things differ. The loss leaves out the first period, and the settings include AdamW, which is
 # Adam with weight decay, and a warm-up.
 
 
@@ -948,26 +959,26 @@ print("milkshadowm", "->", write_on(copier, "milkshadowm"))
 print("drankd, one layer", "->", write_on(single, "drankd"))
 
 # %% [markdown]
-# Two layers learn it, and quickly, between steps 50 and 100. The copier continues words that it has
-# never seen, from a single example. It learns them while it reads, and no parameter changes. One
-# layer stays at 0.30: it writes letters that occur, but loses their order.
+# Two layers learn the task quickly, between steps 50 and 100. From a single example, the copier
+# continues words that it has never seen. It learns them as it reads, and no parameter changes. One
+# layer stays at 0.30: it writes letters that occur in the text, but loses their order.
 #
 # ### Find what the heads do
 #
 # How can two heads copy? In `drankd`, the second *d* has to find *r*, the letter after the first
 # *d*. A head that compares letters can find the first *d*. But it needs *r*, which does not look
-# like *d*. So *r* itself has to say which letter stood before it, and the work can be divided
+# like *d*. So *r* itself has to say which letter came before it, and two heads can share the work
 # [[Elhage et al.](../docs/references.md#elhage-2021), [Olsson et
 # al.](../docs/references.md#olsson-2022)]:
 #
-# - A **previous-token head** in layer 1 looks at the token before, and adds it to each letter. Now
-#   *r* says "I am *r*, and I stand after *d*".
-# - An **induction head** in layer 2 looks for a letter that stands after *d*, and copies it. From one
-#   earlier case it infers what comes next, hence the name.
+# - A **previous-token head** in layer 1 looks at the token before each letter, and adds it to that
+#   letter. Now *r* says "I am *r*, and I come after *d*".
+# - An **induction head** in layer 2 looks for a letter that comes after *d*, and copies it. From
+#   one earlier case it infers what comes next, hence the name.
 #
-# Measure two numbers for each head. In the first period, where there is no copy to look for: how
-# much weight does it give to the token before? After that: how much to tokens that follow an
-# earlier copy of the current letter? An untrained model is the control.
+# Measure two numbers for each head. In the first period, where there is no copy to look for, how
+# much weight does the head give to the previous token? After that, how much does it give to tokens
+# that follow an earlier copy of the current letter? An untrained model is the control.
 
 
 # %%
@@ -1000,10 +1011,11 @@ for name, model in (("untrained", Copier(2, 1)), ("trained", copier)):
 assert min(roles(copier)[0, 0, 0], roles(copier)[1, 0, 1]) > 0.85
 
 # %% [markdown]
-# In the trained model, layer 1 gives 0.98 to the token before, and layer 2 gives 0.97 to what
-# follows an earlier copy. An untrained head spreads its weight: about a fifth falls on the token
-# before. In the trained model, each head has one role. See both at work on `drankdrankdr`. A row
-# is a letter that looks, a column is a letter that is looked at, and layer 1 stands above layer 2.
+# In the trained model, layer 1 gives 0.98 of its weight to the previous token, and layer 2 gives
+# 0.97 to what follows an earlier copy. An untrained head spreads its weight: about a fifth falls on
+# the previous token. In the trained model, each head has one role. See both at work on
+# `drankdrankdr`. Each row is a letter that looks, each column is a letter that is looked at, and
+# layer 1 is shown above layer 2.
 
 # %% jupyter={"source_hidden": true}
 text = "drankdrankdr"
@@ -1027,13 +1039,13 @@ display.finish(drawing, name="two-heads-explained", alt=f"Weights of two heads: 
 # %% [markdown]
 # In layer 1 the squares lie next to the diagonal, one place to the left, except in the first row,
 # which has nothing before it. In layer 2, from the second *d* on, each letter looks at what
-# followed its earlier copies, *d* at *r* and *r* at *a*, and shares its weight where there are two.
-# In the first five rows there is no earlier copy to find.
+# followed its earlier copies: *d* looks at *r*, and *r* at *a*. Where there are two copies, the
+# weight is divided between them. In the first five rows there is no earlier copy to find.
 #
 # ### Silence them
 #
 # If this explanation is right, this model needs both heads to copy, and silencing either of them
-# must stop it.
+# must stop the copying.
 
 
 # %%
@@ -1055,19 +1067,20 @@ assert max(without["layer 1"], without["layer 2"]) < 0.35
 
 # %% [markdown]
 # It does. Without the first head the accuracy is 0.17, without the second 0.09, and without both it
-# is that of a guess among 26 letters. That the task itself needs a second layer, silencing cannot
-# tell; the model trained with one layer can: it stayed at 0.30, since there an induction head has no
-# previous-token head below it. Now you can say what each head of this model does, and how you know.
+# is no better than guessing among 26 letters. Silencing cannot tell you that the task itself needs
+# a second layer. The model trained with one layer can: it stayed at 0.30, since an induction head
+# there has no previous-token head below it. Now you can say what each head of this model does, and
+# how you know.
 
 # %% [markdown]
 # <!-- deeper: how the second head uses the first -->
 # ### Going deeper: how the second head uses the first
 #
 # The second head has queries, keys and values, and each could use what the first head has added.
-# The explanation says which. Let one of the three see the letters and places alone, as if there
-# were no layer 1, and leave the other two as they are. The copying should stop for the keys alone:
+# The explanation says which. Let one of the three see only the letters and places, as if there
+# were no layer 1, and leave the other two as they are. The copying should stop only for the keys:
 # the query is the current letter, the value is the letter to be copied, and only the key has to
-# tell which letter stood before.
+# tell which letter came before.
 
 
 # %%
@@ -1100,8 +1113,8 @@ assert min(plain["queries"], plain["values"]) > 0.95
 # <!-- deeper: several heads, and a single period -->
 # ### Going deeper: several heads, and a single period
 #
-# Is it always that clear? `make seeds` has trained four kinds of models from five seeds each. The
-# column *one head* has the lowest accuracy with any single head silenced.
+# Is it always this clear? `make seeds` has trained four kinds of models, with five seeds each. The
+# column *one head* gives the lowest accuracy with any single head silenced.
 
 # %%
 COLUMNS = ("accuracy", "one head", "layer 1", "layer 2")
@@ -1113,9 +1126,9 @@ for setup in dict.fromkeys(tuple(row["setup"]) for row in KEPT["copying"]):
     print("{:6} {:6} {:>5}–{:<2}".format(*setup), "".join(f"{x:>13}" for x in spans))
 
 # %% [markdown]
-# With four heads in each layer, silencing a single head leaves most of the copying, while a
-# silenced layer stops it. Several heads share a role, and one stands in for another. So a head that
-# seems to contribute nothing may have a double.
+# With four heads in each layer, silencing a single head leaves most of the copying intact, while
+# silencing a whole layer stops it. Several heads share a role, and one can replace another. A head
+# that seems to contribute nothing may therefore have a double.
 #
 # In the last line every sequence has the same period of ten, and one layer is enough. It learns to
 # look back a fixed number of *places*, whatever the letters are. What a model learns depends on what
@@ -1147,7 +1160,7 @@ exercises.training.check_shares(my_shares)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Of the targets whose first letter is right, 95 of 100 have a right second letter, too.
+# Of the targets whose first letter is right, 95 of 100 have the second letter right, too.
 #
 # </details>
 #
@@ -1183,22 +1196,22 @@ exercises.training.check_greedy(my_greedy)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# In a loop: score all that is written, take the likeliest token of the newest place, append it
-# what is written.
+# In a loop: score everything written so far, take the likeliest token at the newest place, and
+# append it.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# Row i of the scores is about token i + 1. So the newest is row -1, and `argmax(-1)` is over the
-# tokens.
+# Row i of the scores is about token i + 1. So the newest place is row -1, and `argmax(-1)` picks
+# among the tokens.
 #
 # </details>
 #
 # <details><summary>Hint 3</summary>
 #
-# Remember which sequences are complete in a boolean of `(b, 1)`, and fill their next token with
-# `PAD` by `masked_fill`.
+# Keep track of the complete sequences in a boolean tensor of shape `(b, 1)`, and set their next
+# token to `PAD` with `masked_fill`.
 #
 # </details>
 
@@ -1223,8 +1236,8 @@ exercises.training.check_greedy(my_greedy)
 # ### Trains perfectly, decodes garbage
 #
 # *Medium, 10 minutes.* This is the heart of a decoder's self-attention: q, k and v are `(b, h, n,
-# d)`, the result is `(b, n, h * d)`. A model with it trains to a loss near zero and decodes
-# garbage. Find out why, and repair it.
+# d)`, and the result is `(b, n, h * d)`. A model that uses this function trains to a loss near zero
+# and decodes garbage. Find out why, and repair it.
 
 
 # %% tags=["exercise"]
@@ -1256,7 +1269,7 @@ exercises.training.check_look_back(my_look_back)
 #
 # <details><summary>Hint 3</summary>
 #
-# Row i is asked for token i + 1. It may see the tokens 0 to i.
+# Row i must predict token i + 1. It may see tokens 0 to i.
 #
 # </details>
 
@@ -1282,7 +1295,9 @@ exercises.training.check_look_back(my_look_back)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.**
+# > **In short.** The loss of T tokens $y_t$, given the source x and the right beginning:
+# >
+# > $$-\frac{1}{T} \sum_{t} \log p(y_t \mid y_1 \ldots y_{t-1},\, x)$$
 # >
 # > - teacher forcing: `model(src, tgt[:, :-1])` scores `tgt[:, 1:]`, all places at once, `(b, n,
 # >   v)`
@@ -1291,7 +1306,7 @@ exercises.training.check_look_back(my_look_back)
 # > - silencing head i: a hook before `out_proj` that zeroes the features `i * d` to `(i + 1) * d`
 # >
 # > Loss and accuracy are measured with the right beginning given, so a leak does not show in them;
-# > early on it even makes them better. Decode whole outputs, and ask whether a row of scores
+# > early on it even makes them better. Decode whole outputs, and check whether a row of scores
 # > changes with what comes later. To explain a head, say what it looks at, silence it, and keep a
 # > control that could have proved you wrong.
 #

@@ -3,13 +3,13 @@
 #
 # *What do heads do after real training?*
 #
-# The heads that you have met were made by hand, drawn at random, or trained for seconds on
-# letters. Here is a model that people use: `all-MiniLM-L6-v2` turns a sentence into 384 numbers,
-# so that sentences with similar meanings lie close together. In this chapter you read its weights
-# into the classes of this book, and check that they give the same numbers as the `transformers`
-# library. Then you ask what its 72 heads do, with tests that a head can fail. One of the questions
-# is that of the [first chapter](01_one_head.ipynb): what does the word *it* look at, and does the
-# last word of the sentence change that?
+# The heads that you have met so far were made by hand, drawn at random, or trained on letters for a
+# few seconds. Here is a model that people actually use: `all-MiniLM-L6-v2` turns a sentence into
+# 384 numbers, so that sentences with similar meanings lie close together. In this chapter you load
+# its weights into the classes of this book, and check that they give the same numbers as the
+# `transformers` library. Then you find out what its 72 heads do, with tests that a head can fail.
+# One of the questions comes from the [first chapter](01_one_head.ipynb): what does the word *it*
+# look at, and does the last word of the sentence change that?
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -54,7 +54,7 @@ print("model.safetensors is the file that this page was written for")
 # %% [markdown]
 # None of the three files is in Python's pickle format, which can run code when it is read. A
 # safetensors file is a list of names, types and shapes, followed by the numbers. You can read the
-# list alone:
+# list by itself:
 
 # %% tags=["needs-weights"]
 from safetensors import safe_open
@@ -68,18 +68,19 @@ for name in sorted(file.keys()):
 # %% [markdown]
 # ## Into our classes
 #
-# These are the parts of a `TransformerEncoderLayer` under other names: `attention.output.dense` is
-# our `out_proj`, `attention.output.LayerNorm` our `norm1`. One thing is packed differently: the file
-# has one matrix each for queries, keys and values, while our `in_proj_weight` holds all three,
-# stacked on top of each other. `load_encoder` builds the model from `config.json` and reads the
-# numbers only if all the names and shapes that it needs fit. It leaves three tensors unread: a list
-# of position numbers, and the two of the pooler, a layer after the encoder that is not used here.
+# These are the parts of a `TransformerEncoderLayer` under other names: `attention.output.dense`
+# is our `out_proj`, and `attention.output.LayerNorm` is our `norm1`. One thing is packed
+# differently: the file has separate matrices for queries, keys and values, while our
+# `in_proj_weight` holds all three, stacked on top of each other. `load_encoder` builds the model
+# from `config.json`, and reads the numbers only if every name and shape fits. It leaves three
+# tensors unread: a list of position numbers, and the two tensors of the pooler, a layer after the
+# encoder that is not used here.
 #
-# In front of the layers stand three embeddings, which are added up and normalised: one for the
+# Before the layers come three embeddings, which are added up and normalised: one for the
 # token, one for its position, and one for its *kind*, which tells the two sentences of a pair apart
-# [[Devlin et al., section 3](../docs/references.md#devlin-2019)]. Here every sentence is alone, and
-# the kind is always 0. The layers are post-LN, and GELU, a smooth relative of the ReLU, takes the
-# ReLU's place.
+# [[Devlin et al., section 3](../docs/references.md#devlin-2019)]. Here every sentence is alone, so
+# the kind is always 0. The layers are post-LN, and they use GELU, a smooth relative of ReLU, in
+# place of ReLU.
 
 # %% tags=["needs-weights"]
 model = pretrained.load_encoder(folder)
@@ -92,13 +93,13 @@ total, words = sum(p.numel() for p in model.parameters()), model.words.weight.nu
 print(f"{total:,} parameters; {words:,} of them are the table of tokens")
 
 # %% [markdown]
-# The attention is the class of [Multi-head attention](07_multihead_attention.ipynb), unchanged.
+# The attention is the class from [Multi-head attention](07_multihead_attention.ipynb), unchanged.
 # More than half of the parameters are the table in which tokens are looked up.
 #
 # ## The same numbers
 #
-# These weights usually run in `transformers`, the library of the company Hugging Face. Here it is
-# needed only for comparison. (GPT-2 is for a fold near the end.)
+# These weights are usually run with `transformers`, a library from the company Hugging Face. Here
+# the library is needed only for comparison. (GPT-2 is for a fold near the end.)
 
 # %%
 try:
@@ -143,7 +144,7 @@ if BertModel:
             assert error < 1e-5
 
 # %% [markdown]
-# In layer 3 they differ by about 3 millionths, in numbers as large as 9.7: in the seventh digit,
+# No layer differs by more than a few millionths, in numbers around 10. That is the seventh digit,
 # which is as far as float32 reaches. A sentence's vector is the mean over its tokens, scaled to
 # length 1 [[Reimers and Gurevych, section 3](../docs/references.md#reimers-2019)]:
 
@@ -159,7 +160,7 @@ if BertModel:
 # ## What the vectors are for
 #
 # The dot product of two vectors of length 1 is the cosine of the angle between them: the closer
-# they lie, the larger it is. The table compares every sentence with every other. Change the
+# the vectors, the larger the cosine. The table compares every sentence with every other. Change the
 # sentences above, and run the cells again.
 
 # %% tags=["needs-weights"]
@@ -168,15 +169,15 @@ for i, sentence in enumerate(SENTENCES):
     print(f"{sentence:44}", " ".join(f"{cosine:5.2f}" for cosine in cosines[i]))
 
 # %% [markdown]
-# Three pairs stand out. The last two sentences have no word in common, and still reach 0.59.
+# Three pairs stand out. The last two sentences have no word in common, yet they reach 0.59.
 
 # %% [markdown]
 # <!-- deeper: Padding changes nothing -->
 # ### Going deeper: Padding changes nothing
 #
-# In the batch, shorter sentences are padded. If attention and mean both use the mask from
-# [Masks](06_masks.ipynb), each vector is the same as when its sentence comes alone. Leave the mask
-# out of one of the two, or of both:
+# In the batch, shorter sentences are padded. If the attention and the mean both use the mask from
+# [Masks](06_masks.ipynb), each vector is the same as when its sentence is encoded alone. Now leave
+# the mask out of one of the two, or out of both:
 
 # %% tags=["needs-weights"]
 alone = torch.cat([model.encode([sentence]) for sentence in SENTENCES])  # (b, e)
@@ -194,7 +195,7 @@ for where, for_attention, for_mean in (
 
 # %% [markdown]
 # No call fails, and no shape changes. But without the mask the vectors depend on what else is in
-# the batch. Only the two longest sentences, which have no padding, stay as they were.
+# the batch. Only the two longest sentences, which have no padding, keep their vectors.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -210,16 +211,16 @@ for where, for_attention, for_mean in (
 # ### Going deeper: How the weights are collected
 #
 # Our layers do not ask their attention for weights, because leaving them out is faster. A **hook**
-# is a function that PyTorch calls before or after a module runs, with what goes in or comes out.
-# `attention_weights` sets two hooks on every attention module: the first asks for the weights,
+# is a function that PyTorch calls before or after a module runs; it receives what goes in or comes
+# out. `attention_weights` sets two hooks on every attention module: the first asks for the weights,
 # the second keeps them.
 
 # %%
 display.source(pretrained.attention_weights)
 
 # %% [markdown]
-# `look` uses it on a batch of sentences, and cuts the padding away. Its last argument puts *the*
-# in place of a token; one of the tests needs this.
+# `look` uses `attention_weights` on a batch of sentences and cuts off the padding. Its last
+# argument names a token to replace with *the*; one of the tests needs this.
 
 
 # %%
@@ -245,10 +246,10 @@ def look(model: nn.Module, sentences: Iterable[str], put: str = "") -> list[Tens
 # <!-- /deeper -->
 
 # %% [markdown]
-# Run it on the sentence of this book. The tokeniser makes one token of each word here, puts the
-# token `[CLS]` before the sentence, and `[SEP]`, the separator, after it. In the notebook, **type
-# a sentence of your own here**: this cell, the map and the figure after it show what the heads do
-# with it. In the shapes, l is the number of layers.
+# Run `look` on the sentence of this book. Here the tokeniser turns each word into one token. It
+# adds the token `[CLS]` before the sentence, and `[SEP]`, the separator, after it. In the notebook,
+# **type a sentence of your own here**: this cell, the map and the figure after it show what the
+# heads do with it. In the shapes, l is the number of layers.
 
 # %% tags=["needs-weights"]
 SENTENCE = "the cat drank milk because it was thirsty"
@@ -260,9 +261,9 @@ print("layers, heads, queries, keys:", tuple(weights.shape))
 torch.testing.assert_close(weights.sum(-1), torch.ones(layers, heads, size))
 
 # %% [markdown]
-# Here are all 72 maps. Within a map, queries are rows and keys are columns; the stronger the colour,
-# the larger the weight. **Click a head** to see it large in the figure below. (Without sliders, the
-# click takes you to that head's row in the [table at the end](#going-deeper-every-head-in-numbers).)
+# Here are all 72 maps. Within a map, queries are rows and keys are columns; the stronger the
+# colour, the larger the weight. **Click a head** to see it large in the figure below. (In print
+# or without scripts, [the table at the end](#going-deeper-every-head-in-numbers) lists every head.)
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 resting = int((weights[..., 1:-1, 0].mean(-1) > 0.5).sum())
@@ -275,7 +276,7 @@ display.heads_map(weights, name="seventy-two-heads", alt=alt, caption=caption)
 # A few heads draw a diagonal, and many draw a column at the left. The figure below opens on the
 # head in which *it* gives *cat* the most weight. Before you touch it, read the other rows: most
 # words look at *cat*, too, and the rest at *milk*. Then choose a layer, a head and a word, or click
-# a row to ask for its word:
+# a row to select its word:
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 asks, wanted = (words.index(x) if x in words else 1 for x in ("it", "cat"))
@@ -284,42 +285,45 @@ still = display.attention_lines(weights[start[:2]], words, asks, name="heads-at-
 display.heads_at_work(still, weights, words, words, start=start)
 
 # %% [markdown]
-# *It* looks at *cat* with more than half of its weight, and the last word is *thirsty*. Seen alone,
-# this row would tempt you to say that the head has understood the sentence; the other rows have
+# *It* gives *cat* more than half of its weight, and the last word is *thirsty*. On its own, this
+# row might tempt you to say that the head has understood the sentence, but the other rows have
 # warned you.
 #
 # ## The tests, fixed before looking
 #
 # If you look at 72 maps long enough, you find whatever you look for. So the tests below were
-# written down before any head had been measured on their sentences: what counts as a hit, the
-# control, and the rule for passing. The heads are asked four kinds of question:
+# written down before any head had been measured on their sentences: what counts as a hit, what the
+# control is, and when a head passes. The tests ask four kinds of question:
 #
 # 1. Does a head look a **fixed number of places** away? *Hit:* the words of a sentence give, on
 #    average, more than half of their weight to the word one place before (or one after, or two
 #    before, or two after). *Control:* the words are shuffled. Do they still look at their former
-#    neighbour? If *the cat drank* becomes *cat drank the*, does *cat* look at *the*? If it does,
-#    the head follows the words; if it does not, it may follow the places.
-# 2. Does it rest on a **special token**? *Hit:* the words give, on average, more than half of their
-#    weight to `[CLS]` (or to `[SEP]`). *Control:* the word *the* replaces the token. Do they give
-#    more than half of their weight to *the*?
-# 3. Does it look for the **same word**? *Hit:* in *the cat saw the duck and the cat heard the cow*,
-#    the second *cat* looks most at the first. *Control:* it looks most at *duck*. (In this question
-#    and the next, the special tokens and the word itself do not count.)
-# 4. Does it resolve a **pronoun**? *Hit:* the pronoun looks most at its **antecedent**, the noun
-#    that it stands for. *Control:* it looks most at the sentence's other noun. In one test grammar
-# decides: *the king passed the queen because she was late*. In the other you have to know
-# something about the world: *the cat drank the milk because it was sweet*. [[Clark et al.,
-# section 4.3<!-- quoted -->](../docs/references.md#clark-2019)] asked the same of the original
-# BERT.
+#    neighbour? For example, *the cat drank* becomes *cat drank the*. Does *cat* still look at
+#    *the*, the word that used to stand before it? If it does, the head follows the words; if it
+#    does not, the head may follow the places.
+# 2. Does the head rest on a **special token**? *Hit:* the words give, on average, more than half of
+#    their weight to `[CLS]` (or to `[SEP]`). *Control:* the word *the* replaces the token. Do the
+#    words give more than half of their weight to *the*?
+# 3. Does the head look for the **same word**? *Hit:* in *the cat saw the duck and the cat heard the
+#    cow*, the second *cat* looks most at the first. *Control:* it looks most at *duck*. (In this
+#    question and the next, the special tokens and the word itself do not count.)
+# 4. Does the head resolve a **pronoun**? *Hit:* the pronoun looks most at its **antecedent**, the
+#    noun that it stands for. *Control:* it looks most at the sentence's other noun. In one test,
+#    grammar decides: *the king passed the queen because she was late*. In the other you have to
+#    know something about the world: *the cat drank the milk because it was sweet*. [[Clark et
+#    al., section 4.3<!-- quoted -->](../docs/references.md#clark-2019)] asked this of the
+#    original BERT, on real text with many candidates. They found a head that does far better than
+#    picking the nearest candidate.
 #
-# Of 72 heads, some look good by chance. So the first half of the sentences only **chooses** one
-# head for each test, the one with the most hits. Only the second half, made with other nouns,
-# **is counted**. In questions 3 and 4, every sentence comes in both orders of the two nouns. A head
-# that goes by their order gets one half of the sentences right, and fails.
+# Some of the 72 heads will look good by chance. So the first half of the sentences only **chooses**
+# one head for each test, the one with the most hits. Only the second half, made with other nouns,
+# **is counted**. In questions 3 and 4, every sentence comes with its two nouns in both orders (in
+# the knowledge test, a passive does this: *the milk was drunk by the cat because it was sweet*). A
+# head that goes by their order gets only one half of the sentences right, and fails.
 #
 # For the head's share of hits you compute a 95 %<!-- setting --> interval, a range that plausibly
-# contains the true share, and the same for the control's hits (not printed). The head *passes* if
-# its interval lies above one half, and wholly above the control's interval.
+# contains the true share. The control's share gets such an interval, too, but it is not printed.
+# The head *passes* if its whole interval lies above one half and above the control's interval.
 
 # %% [markdown]
 # <!-- deeper: The sentences and the counting -->
@@ -390,11 +394,11 @@ print(len(knowledge), "sentences; the first line gives")
 print("\n".join(knowledge[:4]))
 
 # %% [markdown]
-# The four sentences that end with *dark* or *safe* are arguable. They stay, since they were there
-# before the results. The results are counted without them as well.
+# The four sentences that end with *dark* or *safe* are arguable. They stay in, because they were
+# there before the results. The hits are also counted without them.
 #
-# The third set says a noun twice. Every noun is the repeated one, the control and the third noun
-# equally often, so no word is more frequent as a target than as a control.
+# In the third set, one noun comes twice. Every noun is equally often the repeated noun, the control
+# and the third noun, so no word is more frequent as a target than as a control.
 
 # %%
 ANIMALS = "cat dog horse bird wolf bear goat duck mouse fox cow lion"
@@ -409,7 +413,7 @@ print(len(repeated), "sentences; the first noun gives")
 print("\n".join(repeated[:4]))
 
 # %% [markdown]
-# For one sentence and all heads, each of three functions returns three things: whether there is a
+# Three functions score one sentence for all heads. Each returns three things: whether there is a
 # hit, whether the control is hit, and the weight on the right place, which breaks ties between
 # heads with equally many hits. `points` finds the word that the marked word looks at most.
 
@@ -434,8 +438,8 @@ def points(text: str, weights: Tensor) -> Tensor:
 
 
 # %% [markdown]
-# `rests` and `steps` average over the words of a sentence, and there is a hit if the average is
-# above one half. After the shuffle, `steps` asks for the former neighbour: a head that follows
+# `rests` and `steps` average over the words of a sentence, and count a hit if the average is
+# above one half. After the shuffle, `steps` checks the former neighbour: a head that follows
 # words still finds it, and a head that goes by position does not.
 
 
@@ -462,8 +466,8 @@ def steps(weights: Tensor, shuffled: Tensor, moved: list[int], offset: int) -> T
 
 # %% [markdown]
 # With so few sentences the share of hits is uncertain; `interval` gives Wilson's
-# 95 %<!-- setting --> interval. It treats the sentences as independent. Four at a time share their
-# nouns, so the true uncertainty is somewhat larger.
+# 95 %<!-- setting --> interval. It treats the sentences as independent. In fact they come in groups
+# of four that share their nouns, so the true uncertainty is somewhat larger.
 
 
 # %%
@@ -491,8 +495,25 @@ def count(name: str, found: Tensor, layer: int, head: int) -> bool:
 
 
 # %% [markdown]
-# The first cell runs the four tests of places, the second the other five. Of each test we keep the
-# three numbers of every sentence, layer and head.
+# How sharp is such a test? Suppose that a head finds the antecedent in 65 % or in 80 % of all
+# sentences of this kind. How often would it get enough of forty sentences right to pass?
+
+# %%
+enough = next(hits for hits in range(41) if interval(hits, 40)[0] > 0.5)
+print(f"enough: {enough} of 40")
+for share in (0.65, 0.8):
+    passes = sum(
+        math.comb(40, k) * share**k * (1 - share) ** (40 - k) for k in range(enough, 41)
+    )
+    print(f"a head that is right in {share:.0%}: passes with probability {passes:.2f}")
+
+# %% [markdown]
+# A head that is right in 80 % nearly always passes. One that is right in 65 % more often fails than
+# passes, so a failure does not show that a head knows nothing.
+
+# %% [markdown]
+# The first cell runs the four tests of places, and the second runs the other five. For each test we
+# keep the three numbers for every sentence, layer and head.
 
 # %% tags=["needs-weights"]
 shuffle = random.Random(11)
@@ -533,17 +554,17 @@ tests["knowledge*"] = tests["knowledge"][torch.tensor(clear)]
 
 # %% [markdown]
 # There are nine tests: one step before or after, two steps before or after, rest on `[CLS]`, rest
-# on `[SEP]`, the same word, the pronoun by grammar, the pronoun by knowledge. Each line of the
+# on `[SEP]`, the same word, the pronoun by grammar, and the pronoun by knowledge. Each line of the
 # table gives
 #
 # - the chosen head: its layer and its number,
 # - its hits in the second half, and their interval,
 # - the control's hits.
 #
-# A tenth line, `knowledge*`, leaves out two arguable sentences and their passives
-# (of which two are in the second half). In "the horse
-# left the barn because it was dark", *it* can be the weather, and "the sheep crossed the bridge
-# because it was safe" can be read either way.
+# A tenth line, `knowledge*`, leaves out two arguable sentences and their passives. Two of the
+# four are in the second half, so 38 of its 40 sentences remain. In "the horse left the barn
+# because it was dark", *it* can be the weather, and "the sheep crossed the bridge because it was
+# safe" can be read either way.
 
 # %% tags=["needs-weights"]
 print("test           head  hits   interval  control")
@@ -565,28 +586,30 @@ assert chosen["knowledge*"] == chosen["knowledge"]
 # %% [markdown]
 # ### What came out
 #
-# Four of the nine tests are passed, by heads that miss at most 3 of 48 in the second half.
+# In four of the nine tests the chosen head passes; it misses at most 3 of 48 in the second half.
 #
 # - **Special tokens.** [Layer 5, head 6](#head-5-6) gives `[CLS]` more than half of its weight in
 #   every sentence. The control, *the* in its place, is hit just as often, so the head does not pass.
-#   It seems to go by the place, and not by the token. No head rests on
+#   It seems to go by the place rather than by the token. No head rests on
 #   `[SEP]`, whereas the original BERT has heads that do
 #   [[Clark et al., section 3.2<!-- quoted -->](../docs/references.md#clark-2019)].
 # - **The same word.** [Layer 3, head 10](#head-3-10) always finds it, and [other
-#   heads](#going-deeper-every-head-in-numbers) do so, too, or nearly.
-# - **Pronouns.** By grammar, [layer 2, head 4](#head-2-4) finds the antecedent in 45 of 48
-#   sentences. Where knowledge decides, the best head of the first half, [layer 4, head
+#   heads](#going-deeper-every-head-in-numbers) find it always or nearly always.
+# - **Pronouns.** Where grammar decides, [layer 2, head 4](#head-2-4) finds the antecedent in 45
+#   of 48 sentences. Where knowledge decides, the best head from the first half, [layer 4, head
 #   2](#head-4-2), has 23 hits in 40 sentences; in the other 17 it looks at the wrong noun. Its
-#   interval reaches below one half, so it does not pass. No other head has more hits in these 40,
-#   and without the arguable sentences the outcome is the same.
+#   interval reaches below one half, so it does not pass. (Forty sentences tell only strong heads
+#   from chance, as the fold shows.) No other head has more hits in these 40, and without the
+#   arguable sentences the outcome is the same.
 #
 # That leaves the **places**. [Layer 1, head 3](#head-1-3) looks at the word before, and [layer 2,
 # head 9](#head-2-9) at the word after. No head gives more than half of its weight two places away,
 # in any sentence. When the words are shuffled, the two heads no longer find the former neighbour.
 # Do they look at the new one?
 #
-# From the fold: `without_order` holds the weights on the shuffled sentences, and `beside` averages
-# what words give to the word before (-1) or after (1).
+# Two names come from the fold. `without_order` holds the weights on the shuffled sentences.
+# `beside` takes such weights, an order of the words, and a step. It averages what words give to
+# the word before (-1) or after (1) in that order.
 
 # %% tags=["needs-weights"]
 for name, step in (("1 before", -1), ("1 after", 1)):
@@ -597,27 +620,28 @@ for name, step in (("1 before", -1), ("1 after", 1)):
     assert min(new) > 0.5
 
 # %% [markdown]
-# They do, in every sentence: these two heads go by position, and not by words.
+# They do, in every sentence: these two heads go by position, not by words.
 #
 # ### Agreement, or reference?
 #
 # A head that goes from *she* to *queen* may know who is meant. Or it may look for any noun of the
 # same gender and number. One more test tells the two apart. It was added after that head had been
-# found, and before the head was run on it. A sentence of this test is "the king and the queen
+# found, but before the head was run on it. One of its sentences is "the king and the queen
 # passed **her**". Here *her* cannot be the queen, since the queen is among those who pass. Does the
-# head look at *queen* nevertheless, at *king*, or at neither?
+# head still look at *queen*, or does it look at *king*, or at neither?
 #
 # <details><summary>What do you expect?</summary>
 #
-# At *queen*. The head stands in the second of six layers, so every word has collected from the
-# others only once. That a pronoun and a noun agree can be seen from the two words alone. Who is
+# At *queen*. The head is in the second of six layers, so every word has collected from the
+# others only once. The two words alone are enough to see that a pronoun and a noun agree. Who is
 # meant depends on the whole sentence.
 #
 # </details>
 #
-# The nouns are the 24 `PAIRS` of the fold. With a pair like dog and cats, *it* or *them* agrees. For
-# every head, `pointing` says whether `?` looks most at `+`, the noun that agrees, or at `-`, the
-# other.
+# The nouns are the 24 `PAIRS` from the fold. A mark stands in front of its word, `PEOPLE` says
+# which pairs are people, and `both_orders` adds the sentence with the two nouns swapped. In a
+# pair like *dog* and *cats*, *it* agrees with one noun and *them* with the other. For every head,
+# `pointing` says whether `?` looks most at `+`, the noun that agrees, or at `-`, the other.
 
 # %% tags=["needs-weights"]
 cannot = []
@@ -629,31 +653,32 @@ print(f"{len(cannot)} sentences, such as: {cannot[2]}")
 assert count("agreement", pointing(model, cannot).chunk(2)[1], *chosen["grammar"])
 
 # %% [markdown]
-# The columns are those of the table. In all 48 sentences of the second half the head looks most at
-# the noun that agrees, although it cannot be meant. What the head finds is **agreement** in gender
-# and number. Agreement is a good clue to the antecedent, but it is not yet reference.
+# The columns are the same as in the table. In all 48 sentences of the second half the head looks
+# most at the noun that agrees, although that noun cannot be meant. What the head finds is
+# **agreement** in gender and number. Agreement is a good clue to the antecedent, but it is not yet
+# reference.
 #
 # ## What does it look at?
 #
-# Back to the question of the first chapter. The cat drank milk because *it* was thirsty, or
-# because *it* was sweet. In [One head](01_one_head.ipynb#weights-shares-of-one-whole), the weight
-# of *cat* was the same in both sentences, and so was that of *milk*; only the last word made a
-# difference to what *it* collected. Now ask the trained heads. If *thirsty* becomes *sweet*, can
+# Back to the question from the first chapter. The cat drank milk because *it* was thirsty, or
+# because *it* was sweet. In [One head](01_one_head.ipynb#weights-shares-of-one-whole), *cat* had
+# the same weight in both sentences, and so did *milk*; only the last word made a difference to what
+# *it* collected. Now put the question to the trained heads. If *thirsty* becomes *sweet*, can
 # the balance between *cat* and *milk* change in layer 1? Can it change in later layers?
 #
 # <details><summary>What do you expect?</summary>
 #
-# In layer 1 it cannot. The scores of *it* with *cat* and with *milk* are made from these three
-# words and their places alone. Another last word takes more or less of the weight, and all others
-# share the rest in the same proportion as before. From layer 2 on, the three words have collected
-# from the last word, so anything may change.
+# In layer 1 it cannot. The scores of *it* with *cat* and with *milk* depend on these three words
+# and their places alone. A different last word takes more or less of the weight, and all other
+# words share the rest in the same proportions as before. From layer 2 on, the three words have
+# collected from the last word, so anything may change.
 #
 # </details>
 #
 # Compute the share of *cat* in the weight that *cat* and *milk* have together. For each layer, print
 # the largest change that any head shows when *sweet* is the last word. The control is a third
-# sentence that ends with *hungry*, which fits the cat as *thirsty* does: print the largest change
-# with it, too.
+# sentence that ends with *hungry*, which fits the cat just as *thirsty* does. Print the largest
+# change for that sentence, too.
 
 # %% tags=["needs-weights"]
 LAST = ["thirsty", "sweet", "hungry"]
@@ -694,13 +719,13 @@ print(f"  the milk was drunk ... thirsty: cat {one:.2f}, milk {two:.2f}")
 # *cat* 0.02. That is what understanding would look like.
 #
 # But the head was chosen partly on a sentence that differs from this one by a single *the*. On 40
-# new sentences it was right in 23, and merely putting this one into the passive defeats it: there
-# *milk* has 0.54, though the last word is *thirsty*. Over many sentences, the best of 72 heads is
-# not clearly better than chance.
+# new sentences it was right in 23, and merely putting this sentence into the passive defeats it:
+# *milk* then gets 0.54, though the last word is *thirsty*. Over many sentences, the best of 72
+# heads is not clearly better than chance.
 #
 # > **Pitfall.** A bright line in an attention map is a number, not a reason. Change the input so
-# > that the reason goes away, and see whether the line does. Then do it with sentences that you
-# > have not seen.
+# > that the reason goes away, and see whether the line goes away, too. Then do the same with
+# > sentences that you have not seen.
 #
 # ## A weight is half of the story
 #
@@ -715,8 +740,8 @@ print(f"  the milk was drunk ... thirsty: cat {one:.2f}, milk {two:.2f}")
 # <!-- deeper: How the norms are computed -->
 # ### Going deeper: How the norms are computed
 #
-# A hook on every attention module computes the values again from the module's input. A `Linear`
-# keeps its matrix transposed, so `out_proj.weight` has a row for each output and `h * d` columns.
+# A hook on every attention module recomputes the values from the module's input. A `Linear`
+# stores its matrix transposed, so `out_proj.weight` has a row for each output and `h * d` columns.
 # The view cuts the columns into heads, and `movedim` puts the outputs last.
 
 # %%
@@ -750,14 +775,15 @@ def handed_over(model: nn.Module, sentences: list[str]) -> list[Tensor]:
 
 # %% [markdown]
 # Take the heads in which the words give `[CLS]` more than half of their weight, on average over the
-# 96 `sentences` of the test of grammar (`natural` holds the weights on them). In these heads, does
-# `[CLS]` hand over a longer vector than a word does, a shorter one, or one about as long?
+# 96 `sentences` of the grammar test (`natural` holds the weights on them). In these heads, does
+# `[CLS]` hand over a longer vector than a word does, a shorter one, or one of about the same
+# length?
 #
 # <details><summary>What do you expect?</summary>
 #
 # Shorter. Otherwise most of what the words of a sentence collect would be one and the same vector.
-# A head that finds nothing for a word still has to put its weight somewhere, and there it
-# should do no harm.
+# A head that finds nothing for a word still has to put its weight somewhere, ideally where it does
+# no harm.
 #
 # </details>
 
@@ -779,9 +805,9 @@ assert (rest.sum(), (rest & on_the).sum()) == (34, 33)
 # %% [markdown]
 # In these heads, none of which is in layer 1, a word hands over a vector of length 4.22, and
 # `[CLS]` one of length 0.17. On average, the vector of `[CLS]` is short in the other heads as well.
-# When the token *the* stands in its place, 33 of the 34 heads rest on that (whether its vector is
-# short, too, is not measured here). Now multiply each weight by the norm of the vector that it
-# weighs, and ask again how large the share of `[CLS]` is.
+# When *the* takes the place of `[CLS]`, 33 of the 34 heads rest on *the* instead (whether its
+# vector is short, too, is not measured here). Now multiply each weight by the norm of the vector
+# that it weighs, and compute the share of `[CLS]` again.
 
 # %% tags=["needs-weights"]
 shares = []
@@ -811,9 +837,9 @@ alt += f"{rest.sum()} heads that give CLS over half of the weight lie below the 
 display.finish(drawing, name="weight-times-norm", alt=alt)
 
 # %% [markdown]
-# In the 34 heads `[CLS]` has 0.67 of the weight and 0.13 of weight times norm, in none more than
-# 0.48. From maps of weights alone it seems that nearly half of the heads mostly read one special
-# token. The products say that they take little from there.
+# In the 34 heads `[CLS]` has on average 0.67 of the weight but only 0.13 of weight times norm, and
+# in no head more than 0.48. Judging by the weights alone, nearly half of the heads mostly read one
+# special token. The products show that they take little from it.
 #
 # ### An appended zero, invented by training
 #
@@ -821,15 +847,15 @@ display.finish(drawing, name="weight-times-norm", alt=alt)
 # attention](07_multihead_attention.ipynb#going-deeper-a-place-to-attend-when-nothing-matters),
 # appends a key whose value is zero, so that a head can attend to nothing. This model was built
 # without one. It seems that training has turned the first token of each sentence into such a zero.
-# If so, an exact zero in place of its value should change next to nothing. `zero_value` replaces
-# the value of one token by zeros in the 34 heads.
+# If so, replacing its value with an exact zero should change next to nothing. `zero_value` replaces
+# the value of one token with zeros in the 34 heads.
 
 # %% [markdown]
 # <!-- deeper: How a value becomes zero -->
 # ### Going deeper: How a value becomes zero
 #
 # Values never leave the attention module, so no hook can reach them. But the module calls its
-# method `attend`, and an attribute of the same name covers the method. `del` uncovers it again.
+# method `attend`, and an attribute of the same name hides the method. `del` brings it back.
 
 # %%
 from collections.abc import Iterator
@@ -885,21 +911,22 @@ assert lost[0].mean() < lost[1:].mean() / 5
 # single word, which shares the rest of the weight with all others, lower it by 0.0111, more than
 # five times as much.
 #
-# So a column at the left edge of a map does not say that the head reads `[CLS]`: most of what it
-# hands over comes from the other tokens. In another sentence it may need the weight that rests at
-# `[CLS]`. For example, [layer 3, head 10](#head-3-10) looks for the same word. Compare its weights
-# in the sentence of the maps, where no word comes twice, with those where one does:
+# So a column at the left edge of a map does not mean that the head reads `[CLS]`: most of what the
+# head hands over comes from the other tokens. In another sentence the same head may give this
+# weight to a word. For example, [layer 3, head 10](#head-3-10) looks for the same word. Compare its
+# weights on the sentence in the maps, where no word comes twice, with its weights where one does:
 
 # %% tags=["needs-weights"]
 layer, head = chosen["the same word"]
 given = tests["the same word"][:, 2, layer, head].mean()
 rested = weights[layer, head, 1:-1, 0].mean()
 print(f"layer {layer + 1}, head {head + 1}")
-print(f"  no word comes twice: words give [CLS] {rested:.2f} of their weight")
+print(f"  the sentence of the maps: words give [CLS] {rested:.2f} of their weight")
 print(f"  a word comes twice: its second copy gives the first {given:.2f}")
 
 # %% [markdown]
-# Where there is a copy to find, three quarters of the weight go to it.
+# Where there is a copy to find, three quarters of the weight goes to it, so at most one quarter is
+# left for `[CLS]`.
 
 # %% [markdown]
 # <!-- deeper: Without one head -->
@@ -907,7 +934,7 @@ print(f"  a word comes twice: its second copy gives the first {given:.2f}")
 #
 # To see what a head is good for, take it away. The heads meet again in `out_proj`, side by side, so
 # a hook in front of it can put zeros in one head's place. (PyTorch's own module never calls its
-# `out_proj`, and the hook would not run.)
+# `out_proj`, so there the hook would not run.)
 
 
 # %%
@@ -963,8 +990,8 @@ alt += f"{change.median():.4f}."
 display.finish(drawing, name="without-one-head", alt=alt)
 
 # %% [markdown]
-# Taking away any one head of the first five layers lowers the cosine by 0.0064 at most. Heads of
-# the last layer lower it most, perhaps because no layer comes after them that could make up for the
+# Taking away any one head of the first five layers lowers the cosine by at most 0.0064. Taking away
+# a head of the last layer lowers it most, perhaps because no later layer can make up for the
 # loss. A small number does not mean that a head does nothing: several heads may do the same work.
 
 # %% [markdown]
@@ -974,12 +1001,12 @@ display.finish(drawing, name="without-one-head", alt=alt)
 # <!-- deeper: Every head, in numbers -->
 # ### Going deeper: Every head, in numbers
 #
-# The first three columns are shares of weight in the 96 sentences of the test of grammar: on the
-# word before, on the word after, on `[CLS]`. (The first word has no word before it and the last
-# none after it, so they count in `[CLS]` only, and a row can sum to more than 1.) Then come shares
-# of hits in both halves: the same word, the pronoun by grammar, the pronoun by knowledge. *Norm* is
-# that of `[CLS]` divided by a word's. *Without* is 1 - cosine, in thousandths, [without the
-# head](#going-deeper-without-one-head).
+# The first three columns are shares of weight in the 96 sentences of the grammar test: on the word
+# before, on the word after, and on `[CLS]`. (The first word has no word before it and the last
+# has none after it. There they count only for `[CLS]`, so a row can sum to more than 1.) Then come
+# the shares of hits in both halves: the same word, the pronoun by grammar, the pronoun by
+# knowledge. *Norm* is the norm at `[CLS]` divided by the norm at a word. *Without* is 1 - cosine,
+# in thousandths, [without the head](#going-deeper-without-one-head).
 
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 columns = {
@@ -1019,9 +1046,9 @@ for name, other in wrong.items():
     print(f"{name:>22}: cosine with the right vector {same.min():.7f} or more")
 
 # %% [markdown]
-# The last two are the choices of GPT-2. The other GELU, which replaces the error function by an
-# approximation with a hyperbolic tangent, is off by so little that only a comparison of numbers
-# tells.
+# The last two are GPT-2's choices. The other GELU, which replaces the error function with an
+# approximation that uses a hyperbolic tangent, is off by so little that only a comparison of the
+# numbers reveals it.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -1030,13 +1057,13 @@ for name, other in wrong.items():
 # <!-- deeper: A decoder, too -->
 # ### Going deeper: A decoder, too
 #
-# GPT-2 is the other famous kind: each token sees only those before it, the norms come first, and
-# one more stands at the end
+# GPT-2 is the other famous kind: each token sees only itself and those before it, the norms come
+# first, and there is one more norm at the end
 # [[Radford et al., section 2.3<!-- quoted -->](../docs/references.md#radford-2019)]. Its files
 # keep $W_Q$, $W_K$, $W_V$ in one matrix, but transposed: `(e, 3 * e)`, since its layers multiply
 # from the right. In PyTorch's terms it is an *encoder* stack with a causal mask; a decoder layer
-# would have cross-attention, with nothing to look at. Its weights are large, so here is a small
-# one at random, written by `transformers` and read by our loader.
+# would have cross-attention, which would have nothing to look at. GPT-2's weights are large, so
+# here is a small model with random weights, saved by `transformers` and read by our loader.
 
 # %%
 import tempfile
@@ -1075,8 +1102,8 @@ if BertModel:
 #
 # ### Weight times norm
 #
-# *Easy, 2 minutes.* A head gives one query these weights. The second column says how long the
-# vectors are that the tokens would hand over.
+# *Easy, 2 minutes.* A head gives one query these weights. The last column, the norm, is the length
+# of the vector that each token would hand over.
 #
 # | token | weight | norm |
 # |---|---|---|
@@ -1084,7 +1111,7 @@ if BertModel:
 # | *cat* | 0.15<!-- invented --> | 4 |
 # | *milk* | 0.05<!-- invented --> | 4 |
 #
-# What is weight times norm for each token? From which one does the query
+# What is weight times norm for each token? From which token does the query
 # collect most?
 
 # %% tags=["exercise"]
@@ -1124,9 +1151,9 @@ exercises.trained_weights.check_parts(my_parts)
 # %% [markdown]
 # ### The mean of what is there
 #
-# *Easy, 5 minutes.* Write the pooling: from the states of a padded batch to one vector for each
-# sentence, the mean over its real tokens. `blocked` is True for padding. The padded places hold
-# numbers, too, and not small ones.
+# *Easy, 5 minutes.* Write the pooling. It turns the states of a padded batch into one vector for
+# each sentence, the mean over its real tokens. `blocked` is True for padding. The padded places
+# hold numbers, too, and not small ones.
 
 
 # %% tags=["exercise"]
@@ -1140,14 +1167,14 @@ exercises.trained_weights.check_my_pool(my_pool)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Turn `blocked` round and make numbers of it: 1 for a real token, 0 for padding. It needs one
-# more axis before it can be multiplied with the states.
+# Invert `blocked` and turn it into numbers: 1 for a real token, 0 for padding. It needs one
+# more axis before it can be multiplied by the states.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# A mean is a sum divided by how many there are, and that differs from sentence to sentence.
+# A mean is a sum divided by a count, and the count differs from sentence to sentence.
 #
 # </details>
 
@@ -1170,8 +1197,8 @@ exercises.trained_weights.check_my_pool(my_pool)
 # ### Find the head that looks back
 #
 # *Medium, 15 minutes.* Given the weights of every layer and head on one sentence, find the head
-# whose tokens look most, on average, at the token `distance` places before. Only tokens that have
-# such a place count. Return the layer and the head, counted from 0.
+# whose tokens look most, on average, at the token `distance` places before. Count only the tokens
+# that have such a place. Return the layer and the head, counted from 0.
 
 
 # %% tags=["exercise"]
@@ -1192,8 +1219,8 @@ exercises.trained_weights.check_my_head(my_head)
 #
 # <details><summary>Hint 2</summary>
 #
-# `weights.diagonal(offset, -2, -1)` takes it for all heads at once. Above the main diagonal the
-# offset is positive. Is the key before the query above it or below?
+# `weights.diagonal(offset, -2, -1)` takes one diagonal for all heads at once. Above the main
+# diagonal the offset is positive. Is the key before the query above the main diagonal or below it?
 #
 # </details>
 #
@@ -1222,8 +1249,8 @@ exercises.trained_weights.check_my_head(my_head)
 # %% [markdown]
 # ## What you have now
 #
-# A trained model runs on classes that you have read line by line, and computes what it computes
-# elsewhere. A single `with` block shows you the weights of any model in this book.
+# A trained model runs on classes that you have read line by line, and gives the same numbers as it
+# does elsewhere. A single `with` block shows you the weights of any model in this book.
 #
 # > **In short.** What token $i$ collects from token $j$ in one head is $w_{ij} \, v_j W_O$, with
 # > the head's own rows of $W_O$: look at the norm of the whole product before you say what a head
@@ -1236,11 +1263,11 @@ exercises.trained_weights.check_my_head(my_head)
 # >     model(tokens, blocked)
 # > ```
 # >
-# > Some heads of this model go by the place, several find the same word, one finds the noun that
+# > Some heads of this model go by position, several find the same word, one finds the noun that
 # > agrees with a pronoun, and 34 give more than half of their weight to a first token that hands
 # > over little. Where only knowledge of the world settles what *it* means, no head is reliable. Fix
 # > a test and its control before you look, choose the head on one half of the sentences, and count
 # > on the other.
 #
-# How many numbers such a model multiplies, and how much memory it needs, can be known before it
-# runs: [the next chapter](12_counting.ipynb) counts.
+# How many numbers such a model multiplies, and how much memory it needs, can be worked out before
+# it runs: [the next chapter](12_counting.ipynb) counts.

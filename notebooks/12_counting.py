@@ -3,11 +3,11 @@
 #
 # *What does it cost, before I run it?*
 #
-# How many parameters does a model have, how much arithmetic does a call take, and how many
-# numbers does training keep of it?
-# All three follow from the sizes alone, as the price of a carpet follows from its length and width. In
-# this chapter you derive short formulas from a single matrix product, and check each against PyTorch's
-# own count. The two must agree to the last digit.
+# How many parameters does a model have? How much arithmetic does a call take? How many numbers must
+# training keep for the backward pass? All three follow from the sizes alone, just as the price of
+# a carpet follows from its length and width. In this chapter you derive short formulas from a
+# single matrix product. You check each one against PyTorch's own count, and the two must agree to
+# the last digit.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -15,12 +15,13 @@ from annotated_attention import display
 display.chapter_map("project in", "score", "mix", "project out")
 
 # %% [markdown]
-# The four lit steps are matrix products, and this chapter counts the arithmetic of products alone.
+# The four highlighted steps are matrix products, the only arithmetic that this chapter counts.
 #
 # ## One product
 #
 # Multiply `(n, d)` by `(d, m)`. The result has $nm$ numbers, and each is a sum of $d$ products. A
-# sum of $d$ numbers takes only $d - 1$ additions. Do it number by number, and count.
+# sum of $d$ numbers takes only $d - 1$ additions. Compute the result number by number, and count
+# the operations.
 
 
 # %%
@@ -29,13 +30,13 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 
-def by_hand(left: Tensor, right: Tensor, bias: list[float]) -> Tensor:
+def by_hand(left: Tensor, right: Tensor) -> Tensor:
     """Multiply two matrices number by number, and print what it took."""
     results, multiplied, added = [], 0, 0
     for row in left.tolist():
         for column in right.T.tolist():
             # The sum starts with its first term, which costs no addition.
-            total, *others = bias + [x * y for x, y in zip(row, column)]
+            total, *others = [x * y for x, y in zip(row, column)]
             multiplied += len(row)
             for term in others:
                 total, added = total + term, added + 1
@@ -47,12 +48,12 @@ def by_hand(left: Tensor, right: Tensor, bias: list[float]) -> Tensor:
 # %%
 n, m, d = 3, 5, 6
 left, right = torch.randn(n, d), torch.randn(d, m)  # (n, d), (d, m)
-torch.testing.assert_close(by_hand(left, right, bias=[]), left @ right)
+torch.testing.assert_close(by_hand(left, right), left @ right)
 print(n * m * d, "is nmd, and", n * m * (d - 1), "is nm(d - 1)")
 
 # %% [markdown]
-# Together that is $nm(2d - 1)$. The usual count is the rounder $2nmd$, one addition for each
-# multiplication. That is what PyTorch's own counter says, and what this chapter counts:
+# Together that is $nm(2d - 1)$. The usual count is the rounder $2nmd$, with one addition for each
+# multiplication. PyTorch's own counter uses it, and so does this chapter:
 
 # %%
 with FlopCounterMode(display=False) as counter:
@@ -61,41 +62,20 @@ with FlopCounterMode(display=False) as counter:
 print("PyTorch counts", counter.get_total_flops(), "and 2nmd is", 2 * n * m * d)
 
 # %% [markdown]
-# The difference is one addition for each number of the result. A linear layer starts each sum from a
-# bias. That is one more addition, so there $2nmd$ is exact:
-
-# %%
-torch.testing.assert_close(by_hand(left, right, bias=[0.1]), left @ right + 0.1)
-
-# %% [markdown]
-# Each multiplication or addition is a **FLOP**, a floating-point operation. **FLOPs** are an amount of
-# work. **FLOPS**, with a capital S, are FLOPs per second: the speed of a machine at some task. You can
-# know the amount in advance, never the speed. Here are three forward passes of self-attention: the
-# FLOPs of each, and the speed that one machine reached in this book's measurements, without and with
-# the attention weights.
-
-# %% jupyter={"source_hidden": true}
-from annotated_attention import counting, measure
-
-print("{cpu}, {threads} threads, {date}".format(**measure.load()["provenance"]))
-for row in measure.find("versions", mode="forward"):
-    b, n, e, _ = row["size"]
-    flops, times = counting.attention_flops(n, n, e, b=b), row["milliseconds"]
-    fused, weights = (
-        flops / times[f"07 final class{kind}"][1] / 1e6 for kind in ("", ", weights")
-    )
-    print(f"{b = }, {n = :4}, {e = }: {flops / 1e9:5.2f} GFLOPs", end=" ")
-    print(f"at {fused:.0f} GFLOPs per second, {weights:.0f} with weights")
-
-# %% [markdown]
-# The same machine runs at different speeds, so time is not proportional to FLOPs. Some people count a
-# multiplication with its addition as one, a multiply-accumulate or MAC, and get half as many. Big-O
-# notation hides every constant factor, so there it changes nothing.
+# For each number in the result, the usual count has one addition more than the exact count,
+# $nm(2d - 1)$. A linear layer really does that addition, because it adds a bias to each number.
+#
+# Each multiplication or addition is a **FLOP**, a floating-point operation. **FLOPs** are an amount
+# of work, which you can know in advance. **FLOPS**, with a capital S, are FLOPs per second. That
+# is a speed: it depends on the machine and the task, and has to be [measured](13_speed.ipynb). Some
+# people count a multiplication and its addition as one operation, a *multiply-accumulate* or MAC,
+# and get half as many.
 #
 # ## Attention, product by product
 #
-# There are b samples, n queries, m keys and h heads of width d. Together the heads are as wide as the
-# model, $e = hd$. The function lists the products of multi-head attention, each with its FLOPs.
+# Take b samples, n queries, m keys and h heads of width d. Together the heads are as wide as the
+# model, $e = hd$. The function lists the matrix products of multi-head attention, each with its
+# FLOPs. It is called with 3 queries and 5 keys, as in cross-attention.
 
 
 # %%
@@ -118,13 +98,13 @@ for name, flops in listed.items():
 print(f"{'together':>16} {sum(listed.values()):6,}")
 
 # %% [markdown]
-# In self-attention queries and keys come from the same tokens, so $m = n$. The three input projections,
-# score, mix and the output projection add up to
+# In self-attention, queries and keys come from the same tokens, so $m = n$. The three input
+# projections, the score, the mix and the output projection add up to
 #
 # $$6bne^2 + 2bn^2e + 2bn^2e + 2bne^2 = 4bne\,(2e + n).$$
 #
-# The number of heads has dropped out: h products of width d cost as much as one of width e. Now test
-# it with [the final class](07_multihead_attention.ipynb), forward and backward.
+# The number of heads has dropped out: h products of width d cost as much as one of width e. Now
+# test the formula with [the final class](07_multihead_attention.ipynb), forward and backward.
 
 
 # %%
@@ -156,45 +136,44 @@ for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 
           f" {crossed[0]:8} {listed:8} {crossed[1]:9}")
 
 # %% [markdown]
-# Equal everywhere, and the backward pass is twice the forward pass. Write $\partial X$ for the gradient
-# of the loss with respect to $X$. A product $Y = XW$ has two gradients, $\partial X = \partial Y\, W^\top$
-# and $\partial W = X^\top \partial Y$, and each is a product of the same three sizes. The inputs need
-# gradients here, as they do wherever something before the layer is trained. Where the inputs are fixed
-# data, the backward pass is cheaper.
+# Formula and count agree in every row, and the backward pass costs twice as much as the forward
+# pass. The reason is that each product has two gradients. Write $\partial X$ for the gradient of
+# the loss with respect to $X$. For $Y = XW$, the two are $\partial X = \partial Y\, W^\top$ and
+# $\partial W = X^\top \partial Y$. Each is again a matrix product, with the same three sizes. If
+# the inputs need no gradient, the backward pass is cheaper.
 #
-# > **Pitfall.** The counter reads the names of operations. It does not know the CPU's fused kernel,
-# > which computes scores, softmax and mix in one operation, and counts nothing for it.
+# > **Pitfall.** If you do not ask for the weights (`need_weights=False`), the class calls the CPU's
+# > fused kernel, which computes scores, softmax and mix in one operation. PyTorch's counter does
+# > not know this operation and counts nothing for it.
 
 # %%
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 b, n, h, d = 2, 64, 4, 8
+module = MultiheadAttention(h * d, h, batch_first=True)
 x = torch.randn(b, n, h * d)  # (b, n, h * d)
-for module in (MultiheadAttention(h * d, h, batch_first=True),
-               nn.MultiheadAttention(h * d, h, batch_first=True)):
-    step_by_step, _ = count(module, x, x, x)
-    fused, _ = count(module, x, x, x, need_weights=False)
-    with sdpa_kernel(SDPBackend.MATH):  # the same formula, in separate operations
-        opened, _ = count(module, x, x, x, need_weights=False)
-    print(f"{step_by_step:9,} step by step, {fused:9,} fused, {opened:9,} kernel off")
+step_by_step, _ = count(module, x, x, x)
+fused, _ = count(module, x, x, x, need_weights=False)
+with sdpa_kernel(SDPBackend.MATH):  # the same formula, in separate operations
+    opened, _ = count(module, x, x, x, need_weights=False)
+print(f"{step_by_step:,} with weights, {fused:,} fused, {opened:,} kernel off")
 
 # %% [markdown]
-# The first line is the final class, the second PyTorch's. The fused count lacks score and mix, which
-# are half of the work at this size. The machine still does all of it. So count step by step, or switch
-# the kernel off.
+# The fused count leaves out score and mix, which are half of the work at this size. The machine
+# still does that work. To count it, ask for the weights or switch the fused kernel off.
 #
 # ## Where the scores overtake the projections
 #
 # $4bne(2e + n)$ has two parts: the projections, $8bne^2$, and the scores with the mix, $4bn^2e$. The
-# second grows with the square of the length. They are equal where
+# second part grows with the square of the length. The parts are equal where
 #
 # $$4bn^2e = 8bne^2, \quad\text{that is}\quad n = 2e,$$
 #
-# whatever the batch and the heads. To see it, let PyTorch count on the device `meta`, where tensors
-# have shapes and no numbers: nothing is computed, however long the sequence.
+# whatever the batch and the heads. To see this, let PyTorch count on the device `meta`. Tensors
+# there have shapes but no numbers, so nothing is computed, however long the sequence.
 #
-# At e = 512 and a length of 512 tokens, which part is larger, the projections or the scores with the
-# mix? Is it only a little larger, twice as large, or ten times?
+# At e = 512 and a length of 512 tokens, which part is larger, the projections or the scores with
+# the mix? Is it only a little larger, twice as large, or ten times as large?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -218,14 +197,14 @@ def measure_parts(n: int, e: int) -> tuple[int, int]:
 
 e = 512
 print("     n     projections  of all  scores and mix   ratio")
-for n in (64, e, 2 * e - 1, 2 * e, 2 * e + 1, 16384):
+for n in (64, e, 2 * e, 16384):
     projections, scores = measure_parts(n, e)
     share = projections / (projections + scores)
     print(f"{n:6} {projections:15,} {share:7.0%} {scores:15,} {scores / projections:7.3f}")
 
 # %% [markdown]
-# Divided by n, the projections are flat and the scores with the mix grow in proportion to n. Both axes
-# of the figure are logarithmic.
+# The ratio is n / 2e in every row. The figure shows the same counts per token, that is, divided by
+# n. The projections stay flat, while the scores with the mix grow. Both axes are logarithmic.
 
 # %% jupyter={"source_hidden": true}
 lengths = [2**power for power in range(5, 15)]
@@ -247,76 +226,88 @@ display.finish(drawing, name="crossover", alt=(
 
 # %% [markdown]
 # So what is the complexity of attention? $4bne(2e + n)$ is $O(bne^2 + bn^2e)$. For one sample, and
-# e much smaller than n, the second term is all that counts: $O(n^2e)$. That is also the entry for
-# self-attention in the table that compares layers in [[Vaswani et al., table
-# 1](../docs/references.md#vaswani-2017)]. The paper's entry leaves out the projections. They are the
-# larger part up to $n = 2e$; at n = 64, in the first row of our table, they are 94% of the FLOPs.
+# with e much smaller than n, only the second term matters: $O(n^2e)$. [[Vaswani et al., table
+# 1](../docs/references.md#vaswani-2017)] gives this for self-attention and leaves out the
+# projections. Yet these are the larger part up to $n = 2e$: at n = 64, they make up 94% of the
+# FLOPs.
 #
-# ## Parameters
+# ## Parameters and heads
 #
-# Four matrices of $(e, e)$ and four biases of e numbers make $4e^2 + 4e$ parameters. Where the keys have
-# another width, `kdim`, their matrix has e · `kdim` numbers instead of $e^2$; the same holds for the
-# values and `vdim`. With `add_bias_kv`, the appended key and value add another 2e. The module
-# `annotated_attention.counting` holds this chapter's formulas.
+# Four matrices of shape $(e, e)$ and four biases of e numbers make $4e^2 + 4e$ parameters. Neither
+# the parameters nor the FLOPs depend on h, because the h heads share the width e. The number of
+# weights does depend on h: each head has its own n × m matrix of weights. Compare all three for
+# different numbers of heads, at $n = 48$ and $e = 64$. The module `annotated_attention.counting`
+# holds this chapter's formulas.
 
 # %%
-e = 24
-cases = [{}, {"bias": False}, {"kdim": 7}, {"kdim": 7, "vdim": 5}, {"add_bias_kv": True}]
-for options in cases:
-    formula = counting.attention_parameters(e, **options)
-    for heads in (1, 4, 24):
-        module = MultiheadAttention(e, heads, **options)
-        assert sum(p.numel() for p in module.parameters()) == formula
-    print(f"{formula}  {options or 'as usual'}")
-print("4e² + 4e =", 4 * e**2 + 4 * e)
+from annotated_attention import counting
 
-# %% [markdown]
-# Modules of 1, 4 and 24 heads all have the number that the formula gives.
-#
-# ## What heads do change
-#
-# Neither parameters nor FLOPs depend on h, because h heads share the width e. The number of weights
-# does, and so does the rank of each head's scores. The **rank** of a matrix is the smallest number of
-# its rows from which all its rows can be built by scaling and adding. Here are both at $n = 48$ and
-# $e = 64$.
-
-# %%
 b, n, e = 1, 48, 64
-x = torch.randn(b, n, e, dtype=torch.float64)  # (b, n, e)
-
-
-class Scores(MultiheadAttention):
-    """Remembers the rank of the first head's scores."""
-
-    def score(self, q: Tensor, k: Tensor) -> Tensor:
-        scores = super().score(q, k)
-        self.rank = int(torch.linalg.matrix_rank(scores[0, 0]))
-        return scores
-
-
-print(" h   d   parameters     FLOPs   weights   rank of the scores")
+x = torch.randn(b, n, e)  # (b, n, e)
+print("4e² + 4e =", 4 * e**2 + 4 * e)
+print(" h   d   parameters     FLOPs   weights")
 for h in (1, 2, 4, 8, 16, 64):
-    module = Scores(e, h, batch_first=True, dtype=torch.float64)
+    module = MultiheadAttention(e, h, batch_first=True)
     flops, _ = count(module, x, x, x)
     _, weights = module(x, x, x, average_attn_weights=False)  # (b, n, e), (b, h, n, n)
     size = sum(p.numel() for p in module.parameters())
-    print(f"{h:2} {e // h:3} {size:12,} {flops:9,} {weights.numel():9,} {module.rank:8}")
+    assert size == counting.attention_parameters(e)
+    print(f"{h:2} {e // h:3} {size:12,} {flops:9,} {weights.numel():9,}")
 
 # %% [markdown]
-# Each head has its own n × m matrix of weights. Each weight takes memory and costs one exponential in
-# the softmax, and the FLOPs above include neither.
+# Doubling the heads doubles the weights, while parameters and FLOPs stay the same. Each weight
+# takes up memory and costs one exponential in the softmax, which the FLOPs leave out.
+
+# %% [markdown]
+# <!-- deeper: What a narrow head cannot do -->
+# ### Going deeper: What a narrow head cannot do
 #
-# A head's scores are a product of `(n, d)` and `(d, m)`, so their rank is at most d, and at most n and m.
-# So many narrow heads give many score matrices of low rank, and few wide heads give few of high rank.
-# What the softmax makes of them can have a higher rank.
+# Many narrow heads are not better than a few wide ones in every respect. One head multiplies its
+# queries, `(n, d)`, by its keys, `(d, m)`. Every row of its scores is therefore built from the d
+# rows of the second matrix, by scaling and adding. The **rank** of a matrix is the smallest number
+# of rows from which all its rows can be built in this way. So the rank of a head's scores is at
+# most d.
 #
+# Print the rank of the first head's scores, and the number of different orders in which its 48
+# queries put the keys.
+
+
+# %%
+class Scores(MultiheadAttention):
+    """Remembers the first head's scores."""
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        scores = super().score(q, k)
+        self.first = scores[0, 0]
+        return scores
+
+
+x = x.double()  # (b, n, e)
+print(" h   d   rank   orders of the keys")
+for h in (1, 2, 4, 8, 16, 64):
+    module = Scores(e, h, batch_first=True, dtype=torch.float64)
+    module(x, x, x)
+    orders = {tuple(row) for row in module.first.argsort(-1).tolist()}
+    rank = torch.linalg.matrix_rank(module.first).item()
+    assert rank == min(e // h, n)
+    print(f"{h:2} {e // h:3} {rank:6} {len(orders):6}")
+
+# %% [markdown]
+# The rank is d, or n where d is larger than n. At d = 1, query and key are one number each, and the
+# score is their product. So every query puts the keys in the same order or in its reverse: two
+# orders in all. The softmax preserves the order, so the weights have the same limit.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## What the backward pass needs
 #
-# Training keeps results of the forward pass until the backward pass has used them. PyTorch lets you
-# watch what it saves: it calls one function whenever it saves a tensor and another when it reads the
-# tensor back. Several saved tensors can be views of one **storage**, the memory itself, so count each
-# storage once. Leave out the parameters, which exist anyway, and whatever holds no floats, such as
-# boolean masks and indices.
+# Training keeps results of the forward pass until the backward pass has used them. To see them,
+# give PyTorch two functions: it calls one whenever it saves a tensor, and the other when it reads
+# the tensor back. Several saved tensors can be views of one **storage**, the memory that holds
+# their numbers, so count each storage only once. Leave out the parameters, which exist anyway, and
+# anything that holds no floats, such as boolean masks and indices.
 
 
 # %%
@@ -344,8 +335,11 @@ class Kept(torch.autograd.graph.saved_tensors_hooks):
         return [x.untyped_storage().nbytes() // x.element_size() for x in self.saved]
 
 
+# %% [markdown]
+# Run one layer with and without the weights, and list the sizes of what is kept:
+
 # %%
-b, n, m, h, d = 2, 7, 5, 4, 6
+b, n, h, d = 2, 7, 4, 6
 module = MultiheadAttention(h * d, h, batch_first=True)
 x = torch.randn(b, n, h * d, requires_grad=True)  # (b, n, h * d)
 for need_weights in (True, False):
@@ -356,17 +350,27 @@ for need_weights in (True, False):
 print("bne =", b * n * h * d, " bhn² =", b * h * n * n, " bhn =", b * h * n)
 
 # %% [markdown]
-# Step by step, six tensors are kept: the input, keys, queries, the weights, values, and the merged
-# heads that go into $W_O$. The scores are not, because the softmax can be differentiated from its
-# result alone. Five are as large as the input, $5bne$ together; the weights are $bhn^2$.
+# With the weights, six tensors are kept: the input, keys, queries, the weights, values, and the
+# merged heads that go into $W_O$. The scores are not, because the softmax can be differentiated
+# from its result alone. Five of the six are as large as the input, which makes $5bne$ numbers
+# together. The weights add $bhn^2$.
 #
-# The fused kernel keeps no weights. Input and merged heads are kept as before; queries, keys and values
-# are kept in a single storage. In its backward pass the kernel computes the scores anew, and
-# turns them into weights with one kept number for each query and head: the logarithm of the sum of
-# exponentials by which the softmax divides.
+# The fused kernel keeps no weights. It keeps the input and the merged heads as before, and
+# queries, keys and values in a single storage. It also keeps one number for each query and head:
+# the logarithm of the sum of exponentials in the softmax. In the backward pass, it computes the
+# scores a second time. That is one more product, which the count of twice the forward pass leaves
+# out. From each score it then computes the weight:
 #
-# In cross-attention, three tensors of n rows and three of m rows are kept, $3be(n + m)$ numbers, and
-# $bhnm$ weights. All of this is asserted below at several sizes.
+# $$\text{weight} = \exp(\text{score} - \text{kept number}).$$
+
+# %% [markdown]
+# <!-- deeper: Cross-attention and other sizes -->
+# ### Going deeper: Cross-attention and other sizes
+#
+# In cross-attention, three tensors have n rows: the input, queries and merged heads. Three have m
+# rows: the other input, keys and values. Together they hold $3be(n + m)$ numbers, in addition to
+# the $bhnm$ weights. Check this and the formula for self-attention at three sizes, with and without
+# the weights.
 
 # %%
 print("b,n,m,h,d")
@@ -388,10 +392,20 @@ for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (1, 6, 8, 3, 4)):
               f"{sum(across.sizes()):5} in cross-attention")
 
 # %% [markdown]
-# > **Pitfall.** A view keeps its whole storage. The packed projection gives queries, keys and values in
-# > one storage, and the fused kernel needs all of it. Step by step, of the queries only a copy divided by
-# > √d is needed later, but a view of the keys would keep the undivided ones, too. So there the class
-# > first copies each of the three out of that storage.
+# With the fused kernel, $bhn$ numbers take the place of the weights.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# <!-- deeper: A view keeps its whole storage -->
+# ### Going deeper: A view keeps its whole storage
+#
+# The packed projection returns queries, keys and values in one storage, and the fused kernel needs
+# all of it. With the weights, the final class divides the queries by √d before the product. The
+# backward pass then needs the divided queries, but no longer the original ones. If the keys were
+# a view of the packed storage, they would keep the original queries alive. So the class first
+# copies each of the three out of that storage. Compare the keys as a view and as a copy:
 
 # %%
 module = MultiheadAttention(24, 4, batch_first=True)
@@ -403,16 +417,25 @@ for keys in (view, view.contiguous()):
     print(f"{keys.numel()} numbers keep {storage}")
 
 # %% [markdown]
-# Without the weights, what is kept grows linearly with n; with them, it grows with $n^2$. Take one
-# attention layer of the original model, with two samples in float32. At a length of 16,384 tokens,
-# how many times as much does it keep with the weights: twice, ten times, or about fifty times?
+# The view keeps three times as many numbers as the copy.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# Without the weights, the amount kept grows linearly with n; with them, it grows with $n^2$. Take
+# one attention layer of the original model, with 8 heads and e = 512. At a length of 16,384 tokens,
+# how much does it keep with the weights: twice as much as without them, ten times, or about fifty
+# times?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Compare $bhn^2$ with $5bne$: the ratio is $hn / 5e$. With 8 heads, e = 512 and n = 16,384 there are
-# about 50 times as many weights as other numbers.
+# Compare $bhn^2$ with $5bne$: the ratio is $hn / 5e$. At this length there are about 50 times as many
+# weights as other numbers.
 #
 # </details>
+#
+# Here is how many bytes the layer keeps, for two samples in float32:
 
 # %%
 e, h = 512, 8
@@ -423,16 +446,18 @@ for n in (256, 1024, 4096, 16384):
     print(f"n = {n:5}: {stored:>7} with weights, {fused:>7} without")
 
 # %% [markdown]
-# These counts are the same in every run. The peak memory of a process is a measurement: it includes
-# what exists only for a moment, and two runs differ.
+# At the last length, it is 17.5 GB against 337 MB, about fifty times as much.
+#
+# These counts are the same in every run. The peak memory of a process has to be measured: it
+# includes whatever exists only for a moment, and it differs from run to run.
 # [Speed](13_speed.ipynb#the-price-of-the-weights) measures such peaks.
 #
 # ## One token at a time
 #
-# A model that writes computes one token, then the next. Each new query looks at all keys and values
-# so far, and these do not change any more, since under a causal mask no token sees what comes after
-# it. So keep them: that is the **KV cache**. First attention as you know it, then the same for the
-# last token alone.
+# A model that writes text computes one token, then the next. Each new query looks at all keys and
+# values so far. These no longer change, because under a causal mask no token sees later ones. So
+# you can keep them, in what is called the **KV cache**. First comes attention as you know it, then
+# what changes when only the last token is computed.
 
 
 # %%
@@ -475,8 +500,9 @@ def write_next(module: MultiheadAttention, x: Tensor, cache: list[Tensor]) -> Te
 display.diff(write_all, write_next)
 
 # %% [markdown]
-# No mask is needed any more, because later tokens do not exist yet. Written token by token, the output
-# is the same as all at once. So are the gradients: they flow back through the cached keys and values.
+# A mask is no longer needed, because later tokens do not exist yet. Computing token by token gives
+# the same output as computing all tokens at once. The gradients are the same, too: they flow back
+# through the cached keys and values.
 
 # %%
 from annotated_attention import chapters
@@ -497,8 +523,9 @@ torch.testing.assert_close(one.gradients(steps, inputs), one.gradients(whole, in
 print(f"{n} steps: same output, same gradients of x and {len(inputs) - 1} parameters")
 
 # %% [markdown]
-# A step with m keys costs the projections of one token, $8be^2$, and the scores and mix of one query,
-# $4bme$. The cache holds $2bme$ numbers in each layer.
+# A step with m keys costs the projections of one token, $8be^2$, and the scores and mix of one
+# query, $4bme$. The cache holds $2bme$ numbers in each layer. The cell checks both counts and adds
+# up the FLOPs of all steps:
 
 # %%
 e, cache, total = h * d, [], 0
@@ -516,54 +543,64 @@ print(f"{anew:24,} one by one, all computed anew each time")
 print(f"{at_once:24,} all at once with a mask, as in training")
 
 # %% [markdown]
-# Counted in FLOPs, writing with a cache is even cheaper than computing all tokens at once. A mask
-# hides scores that were computed; a step computes no score that it will not use.
+# In FLOPs, writing with a cache is even cheaper than computing all tokens at once. A mask hides
+# scores that have already been computed; a step with a cache computes only the scores it uses.
 #
 # ## Whole models
 #
-# The rest of a Transformer is as easy to count. Let f be the width inside the feed-forward network,
-# which has a ReLU, and v the size of the vocabulary.
+# The rest of a Transformer is just as easy to count. Let f be the width inside the feed-forward
+# network, which has a ReLU, and v the size of the vocabulary.
 #
 # | part | parameters | FLOPs, forward | kept |
 # |---|---|---|---|
+# | embeddings | $ev$ | 0 | 0 |
 # | feed-forward network | $2ef + f + e$ | $4bnef$ | $bn(e + f)$ |
 # | norm | $2e$ | 0 | $bn(e + 2)$ |
 # | output layer | $ev$ | $2bnev$ | $bne$ |
 #
-# Each part keeps its input. The network also keeps its hidden numbers, and a norm the mean and the
-# inverse standard deviation of each token. All cross-attentions read the same encoder output, which is
-# kept once. So the first keeps $6bne$ numbers beside its weights and each later one $5bne$, where source
-# and target are of equal length.
+# The last three parts keep their input. The feed-forward network also keeps its hidden numbers
+# (once, after the ReLU; a GELU would keep its input as well). A norm also keeps the mean and the
+# inverse standard deviation of each token.
 #
-# `counting.Model` adds up layers, embeddings and output. Below are published sizes, and in the last
-# column what their authors say. The original model is counted with a vocabulary of 37,000; its paper
-# says *about* 37,000. One matrix serves both its embeddings and the output. BERT has a further layer,
-# `pooling`, of $e^2 + e$ parameters for one of its training tasks.
+# `counting.Model` adds up all parts of a model. Published models differ from the table in a few
+# ways:
+#
+# - In the original model and GPT-2, the embeddings and the output share one matrix.
+# - BERT and GPT-2 learn a vector of e numbers for each position. BERT also learns one for each of
+#   two kinds of segments. Both models have one norm outside their layers.
+# - BERT is counted without an output layer, but with `pooling`, a layer of $e^2 + e$ parameters for
+#   one of its training tasks.
+#
+# Compare the counts of published models with what their authors say. The table gives e, f, and
+# the layers of encoder and decoder (a model with one stack has 0 decoder layers). The original
+# model is counted with a vocabulary of 37,000; its paper says *about* 37,000.
 
 # %%
 SAID = {
     "transformer-base": 65, "transformer-big": 213, "bert-base": 110, "bert-large": 340,
     "gpt2": 117, "gpt2-xl": 1542,
 }
-print("model               counted  published")
+print("model                e     f  layers       counted  published")
 for name, model in counting.PRESETS.items():
     pooling = model.embed_dim**2 + model.embed_dim if name.startswith("bert") else 0
     counted = sum(model.parameters().values()) + pooling
-    print(f"{name:16} {counted:13,} {SAID[name]:6} million")
+    layers = f"{model.layers}+{model.decoder_layers}"
+    print(f"{name:16} {model.embed_dim:5} {model.feedforward:5} {layers:>7} {counted:13,}"
+          f" {SAID[name]:6} million")
 
 # %% [markdown]
 # BERT's figures [[Devlin et al., section 3](../docs/references.md#devlin-2019)] are rounded. GPT-2's
 # [[Radford et al., table 2](../docs/references.md#radford-2019)] were wrong, as its authors' [code
-# repository](https://github.com/openai/gpt-2) admits. No single vocabulary size explains both totals of
-# the original model [[Vaswani et al., table 3](../docs/references.md#vaswani-2017)], as the fold shows.
+# repository](https://github.com/openai/gpt-2) admits. For the original model [[Vaswani et al., table
+# 3](../docs/references.md#vaswani-2017)], no single vocabulary size explains both totals.
 
 # %% [markdown]
 # <!-- deeper: Which vocabulary? -->
 # ### Going deeper: Which vocabulary?
 #
-# With exactly 37,000 rows in the one matrix (sections 3.4<!-- quoted --> and 5.1<!-- quoted -->), base
-# comes out below its published total and big above. Which numbers of rows would give the two totals,
-# which are rounded to millions?
+# With exactly 37,000 rows in the shared matrix (sections 3.4<!-- quoted --> and
+# 5.1<!-- quoted -->), base comes out below its published total and big above. Both totals are
+# rounded to millions. How many rows would give each of them?
 
 # %%
 BASE, BIG = (counting.PRESETS[name] for name in ("transformer-base", "transformer-big"))
@@ -581,10 +618,10 @@ for model, said in ((BASE, 65), (BIG, 213)):
     print(f"so {low:,} to {high:,} rows")
 
 # %% [markdown]
-# The two ranges do not overlap, so no single vocabulary explains both totals. Could the authors have
-# counted a part that we leave out? Subtract base from big: whatever has the same size in both models
-# drops out. Then subtract the difference of everything but the embeddings. What remains must be the
-# embeddings, and each of their rows has 512 more numbers in big than in base.
+# The two ranges do not overlap, so no single vocabulary explains both totals. Could the authors
+# have counted a part that we leave out? Subtract base from big: whatever has the same size in both
+# models drops out. Then subtract the difference in everything except the embeddings. What remains
+# must come from the embeddings, and each of their rows has 512 more numbers in big than in base.
 
 # %%
 apart = (213 - 65) * 10**6 - (without_rows(BIG) - without_rows(BASE))
@@ -597,18 +634,19 @@ for model, said in ((BASE, 65), (BIG, 213)):
     print(f"e = {model.embed_dim:4}, 32,000 rows: {low:.1f} to {high:.1f} million are left")
 
 # %% [markdown]
-# So 37,000 rows cannot be the whole story, whatever else of a fixed size was counted. With 32,000 rows,
-# which is the vocabulary of the paper's English-French model (section 5.1<!-- quoted -->), the difference
-# fits, and the two ranges of what is left overlap: between 4.0 and 4.4 million numbers in both models
-# would make the totals add up. The paper names no such part, and table 3 is about English-German.
+# So 37,000 rows cannot be the whole story, whatever else of a fixed size was counted. With 32,000
+# rows, the vocabulary of the paper's English-French model (section 5.1<!-- quoted -->), the
+# difference fits. The two ranges of what is left then overlap: a part of 4.0 to 4.4 million numbers
+# in both models would make the totals add up. The paper names no such part, and table 3 is about
+# English-German.
 
 # %% [markdown]
 # <!-- /deeper -->
 
 # %% [markdown]
-# The formulas agree with PyTorch's count exactly. First, build the model of [The
-# Transformer](09_transformer.ipynb) at the size of transformer-base, on the device `meta`. It has
-# `final_norm=False`, since the paper has no final norms. Then run a small one, with its two final norms:
+# The formula agrees exactly with PyTorch. To see this, build the model from
+# [The Transformer](09_transformer.ipynb) at the size of transformer-base, on the device `meta`. Set
+# `final_norm=False`, because the paper has no final norms.
 
 # %%
 from annotated_attention import Seq2SeqTransformer
@@ -617,6 +655,13 @@ base = sum(counting.PRESETS["transformer-base"].parameters().values())
 options = {"share_embeddings": True, "final_norm": False, "device": "meta"}
 built = Seq2SeqTransformer(37000, 37000, **options)
 print(f"{base:,} parameters counted, {sum(p.numel() for p in built.parameters()):,} built")
+
+# %% [markdown]
+# <!-- deeper: A whole model, run -->
+# ### Going deeper: A whole model, run
+#
+# Now run a small model, to compare FLOPs and kept numbers as well. Each of its two stacks has a
+# final norm. All its cross-attentions read the same encoder output, which is kept only once.
 
 # %%
 small = counting.Model(
@@ -638,19 +683,27 @@ print(f"FLOPs {sum(flops.values()):8,} counted {counter.get_total_flops():8,} by
 print(f"kept  {sum(numbers.values()):8,} counted {sum(kept.sizes()):8,} by PyTorch")
 
 # %% [markdown]
+# Both counts agree to the last digit.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## The calculator
 #
-# Here is all of this for sizes of your choice. **Forward** is a forward pass; **kept** is what a
-# training step holds for its backward pass, without dropout and the loss; **fused** is the same without
-# weights. *Layers* have self-attention alone: those of an encoder, or of GPT-2. *Decoder layers* have
-# cross-attention, too, and also cache its keys and values; a model without cross-attention has 0 of
-# them. Source and target are of the same length.
+# This calculator gives all these counts for sizes of your choice. **Forward** is the FLOPs of a
+# forward pass. **Kept** is what a training step holds for its backward pass, without dropout and
+# the loss. **Kept, fused** is the same without the weights. Queries, keys and values are counted
+# under *projections*, including those of cross-attention. Source and target have the same length.
+#
+# Here, a *decoder layer* is one with cross-attention, and its cache holds the keys and values of
+# both attentions. All others are called *layers*, so GPT-2 has 0 decoder layers.
 
 # %%
 display.calculator("transformer-base", length=1024)
 
 # %% [markdown]
-# A terminal prints the same table:
+# You can also print the table in a terminal:
 #
 # ```
 # python -m annotated_attention.counting --preset transformer-base --length 1024
@@ -661,13 +714,13 @@ display.calculator("transformer-base", length=1024)
 #
 # ### How long can it get?
 #
-# *Easy, 2 minutes.* A machine has some bytes left for the KV cache. How many tokens fit, for each of
-# b sequences, in a model that is `layers` deep and e wide? Its numbers are `width` bytes each. The
-# layers have self-attention only.
+# *Easy, 2 minutes.* A machine has `left` bytes free for the KV cache of b sequences. How many
+# tokens of each sequence fit? The model has width e and `layers` layers, with self-attention only.
+# Each number takes `bytes_each` bytes.
 
 
 # %% tags=["exercise"]
-def longest(left: int, b: int, e: int, layers: int, width: int) -> int:
+def longest(left: int, b: int, e: int, layers: int, bytes_each: int) -> int:
     """Count the tokens whose keys and values fit into ``left`` bytes."""
     return None  # your formula here
 
@@ -686,15 +739,15 @@ exercises.counting.check_longest(longest)
 #
 # <details><summary>Hint 2</summary>
 #
-# A part of a token does not fit: divide with `//`.
+# Only whole tokens count, so divide with `//`.
 #
 # </details>
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
-def longest(left: int, b: int, e: int, layers: int, width: int) -> int:
+def longest(left: int, b: int, e: int, layers: int, bytes_each: int) -> int:
     """Count the tokens whose keys and values fit into ``left`` bytes."""
-    return left // (2 * b * e * layers * width)
+    return left // (2 * b * e * layers * bytes_each)
 
 
 exercises.counting.check_longest(longest)
@@ -702,9 +755,10 @@ exercises.counting.check_longest(longest)
 # %% [markdown]
 # ### One decoder layer
 #
-# *Medium, 10 minutes.* Derive the FLOPs of one decoder layer, forward, in matrix products. It has
-# causal self-attention over n tokens, cross-attention from these n to m others, and a feed-forward
-# network from e to f and back. Everything is for b samples, and masked scores are computed, too.
+# *Medium, 10 minutes.* Derive the FLOPs of the matrix products in one decoder layer's forward pass.
+# The layer has causal self-attention over n tokens, cross-attention from these n to m others, and a
+# feed-forward network from e to f and back. All of this is done for b samples. Masked scores count,
+# because they are computed, too.
 
 
 # %% tags=["exercise"]
@@ -719,7 +773,8 @@ exercises.counting.check_decoder_layer(decoder_layer)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Four parts: self-attention is $4bne(2e + n)$. What of cross-attention depends on n, what on m?
+# Take the parts one at a time. Self-attention is $4bne(2e + n)$. In cross-attention, what depends
+# on n, and what on m?
 #
 # </details>
 #
@@ -750,11 +805,12 @@ exercises.counting.check_decoder_layer(decoder_layer)
 # %% [markdown]
 # ## What you have now
 #
-# You can write down what attention costs before you run it, and you have seen PyTorch count the same.
+# You can write down what attention costs before you run it, and you have seen PyTorch arrive at the
+# same counts.
 #
-# > **In short.** Attention has $4e^2 + 4e$ parameters. Self-attention takes $4bne\,(2e + n)$ FLOPs forward
-# > and twice that backward. It keeps $5bne$ numbers for the backward pass, and $bhn^2$ more where the
-# > weights are stored. A KV cache holds $2bme$ numbers in each layer.
+# > **In short.** Attention has $4e^2 + 4e$ parameters. Self-attention takes $4bne\,(2e + n)$ FLOPs
+# > forward and twice that backward. It keeps $5bne$ numbers for the backward pass, and $bhn^2$ more
+# > if the weights are stored, $bhn$ if not. A KV cache holds $2bme$ numbers in each layer.
 # >
 # > ```python
 # > with FlopCounterMode(display=False) as counter:
@@ -762,8 +818,8 @@ exercises.counting.check_decoder_layer(decoder_layer)
 # > counter.get_total_flops() == 4 * b * n * e * (2 * e + n)
 # > ```
 # >
-# > Heads change neither parameters nor FLOPs. They do change the number of weights and the rank of the
-# > scores. Up to $n = 2e$ most FLOPs are in the projections; beyond that, most are in the scores and the
-# > mix, which grow with the square of the length.
+# > The number of heads affects neither parameters nor FLOPs, only the number of weights. Up to
+# > $n = 2e$, most FLOPs are in the projections. Beyond that, most are in the scores and the mix,
+# > which grow with the square of the length.
 #
 # None of this tells you how long a call takes. The [next chapter](13_speed.ipynb) measures that.

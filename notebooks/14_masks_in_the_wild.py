@@ -5,14 +5,14 @@
 #
 # A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out?
 # The paper looks the same, and a doorkeeper who guesses wrong turns away every guest without
-# noticing. A mask is such a list. Tokenizers, libraries and published code each write theirs in
-# their own way, and a function that reads it the other way round raises no error.
+# noticing. A mask is such a list. Tokenizers, libraries and published code each follow their own
+# convention, and a function that reads a mask the wrong way round raises no error.
 #
-# [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day on which you
-# meet somebody else's: what True means, which shape fits, booleans or numbers, which number can
-# block a key, and where the causal mask begins when queries and keys differ in number. Nearly every
-# answer comes from running the function in question, in the version of PyTorch that the first cell
-# prints.
+# [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day you meet
+# somebody else's. What does True mean, and which shape fits? Booleans or numbers, and which
+# number can block a key? What does a fully masked row get, and where does the causal mask begin
+# when n ≠ m? Nearly every answer comes from running the function in question, in the version of
+# PyTorch that the first cell prints.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -45,23 +45,27 @@ labels = [*six.SHORT, "·", "·", "·", "·"]
 print("PyTorch", torch.__version__.split("+")[0])
 
 # %% [markdown]
-# PyTorch's function `F.scaled_dot_product_attention` takes a boolean mask. Give it `blocked`, not
-# inverted, with an axis for the queries. What do the words of the short sentence look at: at words
-# only, at everything, or at padding only? Or is there an error?
+# PyTorch's function `F.scaled_dot_product_attention` takes a boolean mask. Give it `blocked`
+# without inverting it, and add an axis for the queries. What do the words of the short sentence
+# look at: words only, everything, or padding only? Or is there an error?
 #
 # <details><summary>What do you expect?</summary>
 #
-# At padding only, and without an error. This function reads True as *allowed*, so it lets the
+# Padding only, and there is no error. This function reads True as *allowed*, so it lets the
 # queries see exactly what `blocked` was made to hide. Every shape is right and every number is
 # finite.
 #
 # </details>
+#
+# The cell asks for gradients, as [Masks](06_masks.ipynb#two-mistakes) did. `one.gradients`
+# differentiates a random mixture of the outputs. A place that the outputs do not react to gets
+# a gradient of 0. The queries are detached, so each place counts only as a key and a value.
 
 # %%
 for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
-    output = F.scaled_dot_product_attention(x, x, x, given[:, None, :])  # (b, n, d)
-    (reaction,) = one.gradients(output[1, :4], [x])                      # (b, m, d)
-    seen = reaction[1].norm(dim=-1) > 0                                  # (m,)
+    output = F.scaled_dot_product_attention(x.detach(), x, x, given[:, None])  # (b, n, d)
+    (reaction,) = one.gradients(output[1, :4], [x])                            # (b, m, d)
+    seen = reaction[1].norm(dim=-1) > 0                                        # (m,)
     print(f"{name:>8}: they react to", *(labels[j] for j in seen.nonzero()))
     assert seen.equal(blocked[1] if name == "blocked" else ~blocked[1])
     assert output.isfinite().all()
@@ -70,10 +74,10 @@ for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
 # > **Pitfall.** The inverted mask raises no error and gives no NaN. The words attend to padding
 # > and to nothing else.
 #
-# The question behind the cell is: *what does the output react to?* `one.gradients`, the gradient of
-# a random mixture of outputs, answers it for any function without looking inside. Give the function
-# a mask that is True for key 2 only, and see whether query 0 reacts to key 2 or to key 1, which is
-# not marked.
+# The cell answers one question: *what does the output react to?* You can test any function in this
+# way without looking inside. `true_means` gives the function a mask that is True only for key 2.
+# Then it checks whether query 0 reacts to key 2, or to key 1, which is not marked. (Key 0 would
+# tell you nothing: it is the query's own word, and a query always reacts to that.)
 
 
 # %%
@@ -93,10 +97,10 @@ def true_means(call) -> str:
 
 
 # %% [markdown]
-# Now ask what True means to this package and to PyTorch. PyTorch's encoder layer ([Transformer
-# layers](08_transformer_layers.ipynb)) contains attention and takes its masks under other names. A
-# padding mask has one row for all queries, so two of the calls pass only the first row of the mask,
-# `given[:1]`. Look for the one line that differs.
+# Now find out what True means to this package and to PyTorch. PyTorch's encoder layer ([Transformer
+# layers](08_transformer_layers.ipynb)) contains attention, too, but names its masks differently. A
+# padding mask has a single row for all queries, so two of the calls pass only the first row,
+# `given[:1]`. Look for the one line that differs from the others.
 
 # %%
 from annotated_attention import MultiheadAttention
@@ -124,15 +128,23 @@ for name, call in calls.items():
     assert (true_means(call) == "allowed") == name.startswith("F.")
 
 # %% [markdown]
-# PyTorch contradicts itself: its class blocks where a mask is True, and its function allows
-# [[PyTorch](../docs/references.md#pytorch)].
+# PyTorch contradicts itself: where a mask is True, its class blocks the key and its function allows
+# it [[PyTorch](../docs/references.md#pytorch)].
 #
-# What about the code that others publish? The next chapter, [Published
-# code](15_published_code.ipynb), reads seven designs. The package holds a repaired version of each,
-# which keeps its source's meaning of True. Their names do not matter yet. The middle column of the
-# output is the shape of the mask, and the last is what True means.
+# What about code that others publish? [Published code](15_published_code.ipynb), the next
+# chapter, reads seven designs. In four of them True means allowed, in three it means blocked, and
+# the shapes of the masks differ as well.
 
-# %% jupyter={"source_hidden": true}
+# %% [markdown]
+# <!-- deeper: The masks of seven published designs -->
+#
+# ### Going deeper: The masks of seven published designs
+#
+# The package holds a repaired version of each design, in which True means what it means in the
+# source. Each design has its own name and its own shape for the mask. `published` says how to call
+# each design with the mask `given`.
+
+# %%
 from functools import partial
 
 from annotated_attention.published import DESIGNS
@@ -154,6 +166,9 @@ published = {
     "packed projection": lambda f, x, given: first(lambda t: f(t, t, t, None, given)[0], x),
 }
 
+# %% [markdown]
+# The middle column of the output shows the shape of the mask, and the last shows what True means.
+
 # %%
 for name, design in DESIGNS.items():
     means = true_means(partial(published[name], design.build(8, 2)))
@@ -161,15 +176,16 @@ for name, design in DESIGNS.items():
     print(f"{name:18} {design.mask:13} {means}")
 
 # %% [markdown]
-# In four of the seven True means allowed, in three it means blocked, and the shapes differ as well.
-# So name a mask after what True means, `blocked` or `allowed`, and convert a mask from outside
-# once, where it comes in. `masks.as_blocked` does the conversion, and makes you state what True
-# means.
-#
-# Take the mask of a tokenizer, a program that cuts a text into words or pieces. It writes 1 for each
-# of them and 0 for padding, so its 1 means *allowed*:
+# <!-- /deeper -->
 
-# %%
+# %% [markdown]
+# To be safe, name a mask after what True means, `blocked` or `allowed`. Convert a mask from outside
+# once, at the point where it comes in.
+#
+# A tokenizer, for example, cuts a text into words or pieces. It also returns a mask, with 1 for
+# each word and 0 for padding:
+
+# %% jupyter={"source_hidden": true}
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 vocabulary = {word: number for number, word in enumerate(["·", *one.WORDS, "sweet"])}
@@ -179,14 +195,22 @@ tokenizer.enable_padding(pad_token="·")
 encoded = tokenizer.encode_batch([" ".join(one.WORDS), " ".join(six.SHORT)])
 attention_mask = torch.tensor([sentence.attention_mask for sentence in encoded])  # (b, m)
 print(attention_mask)
-assert masks.as_blocked(attention_mask, true_means="allowed").equal(blocked)
+
+# %% [markdown]
+# A tokenizer's 1 means *allowed*. `masks.as_blocked` converts this mask, and makes you state what
+# True, or 1, means. The result should equal `blocked` from the first cell.
+
+# %%
+converted = masks.as_blocked(attention_mask, true_means="allowed")  # (b, m)
+print("the same as blocked:", converted.equal(blocked))
+assert converted.equal(blocked)
 
 # %% [markdown]
 # ## The shape to pass
 #
-# The second question is which axes a function expects. Offer masks of seven shapes to
-# `F.scaled_dot_product_attention` and to the two masks of `nn.MultiheadAttention`, with sizes that
-# all differ: b = 2, h = 4, n = 3, m = 5. A dot means that the mask is refused.
+# The second question is which axes a function expects. Pass masks of seven shapes to
+# `F.scaled_dot_product_attention` and to the two mask arguments of `nn.MultiheadAttention`. The
+# sizes all differ: b = 2, h = 4, n = 3, m = 5. A dot means that the mask is refused.
 
 # %%
 SHAPES = {
@@ -223,10 +247,10 @@ for i, shape in enumerate(SHAPES):
 assert [column.count("yes") for column in taken.values()] == [4, 2, 1]
 
 # %% [markdown]
-# The two masks of `nn.MultiheadAttention` are strict: `attn_mask` is `(n, m)` or `(b * h, n, m)`,
-# and `key_padding_mask` is `(b, m)`. The function takes whatever broadcasts to the scores, which are
-# `(b, h, n, m)` here. (At the start x had no axis for the heads, so its scores were `(b, n, m)`.)
-# Every size is different, so a wrong shape is refused. What if two sizes are equal?
+# `nn.MultiheadAttention` is strict: its `attn_mask` is `(n, m)` or `(b * h, n, m)`, and its
+# `key_padding_mask` is `(b, m)`. The function takes whatever broadcasts to the scores, which are
+# `(b, h, n, m)` here. Every size is different, so a wrong shape is refused. What if two sizes are
+# equal?
 #
 # Let b = h = 2, and pass one mask per sample, `(b, n, m)`, where the function wants `(b, 1, n, m)`.
 # Sample 1 has two places of padding, and sample 0 has none. Is there an error, the right result, or
@@ -234,13 +258,13 @@ assert [column.count("yes") for column in taken.values()] == [4, 2, 1]
 #
 # <details><summary>What do you expect?</summary>
 #
-# Something else. Broadcasting aligns axes from the right, so the axis of the samples meets the axis
-# of the heads. Head 0 gets the mask of sample 0 and head 1 that of sample 1, in *both* samples.
-# Since b = h, every shape fits.
+# Something else. Broadcasting aligns axes from the right, so the axis of the samples lines up with
+# the axis of the heads. In *both* samples, head 0 gets the mask of sample 0, and head 1 gets the
+# mask of sample 1. Since b = h, every shape fits.
 #
 # </details>
 #
-# The cell asks sample 1 whether its heads react to its padding, which would be a leak.
+# The cell checks whether the heads of sample 1 react to its padding, which would be a leak.
 
 # %%
 padding = masks.block_padding(torch.tensor([5, 3]), 5)  # (b, m)
@@ -255,14 +279,56 @@ for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
     assert leaks == [name == "(b, n, m)", False]
 
 # %% [markdown]
-# So write the axis of the heads even where it is 1, and test with sizes that all differ.
+# Always write out the axis of the heads, even where its size is 1, and test with sizes that all
+# differ.
 #
 # ## Heads folded into the batch
 #
-# Much code uses the folded form of [Batches](05_batches.ipynb), where samples and heads share one
-# axis. There the heads have no axis of their own to broadcast along, so each needs its own copy:
-# `(b, m)` → `(b, 1, 1, m)` → `(b, h, 1, m)` → `(b * h, 1, m)`. The cell compares this with the
-# broadcast mask, at sizes that differ:
+# Much code uses the folded form from [Batches](05_batches.ipynb): samples and heads share one axis
+# of b * h slices. In this form a mask cannot broadcast along the heads, so each head needs its own
+# copy. A mask for each sample, `(b, n, m)`, is copied h times and becomes `(b * h, n, m)`. This is
+# the second shape that `nn.MultiheadAttention` takes as its `attn_mask`.
+#
+# The slices of sample 0 come first, one for each head, then those of sample 1. Two PyTorch
+# functions make such copies, each in a different order. See which order fits:
+
+# %%
+slices = torch.arange(8)   # (b * h,)
+samples = torch.arange(2)  # (b,)
+print("sample of a slice", (slices // 4).tolist())
+print("repeat_interleave", samples.repeat_interleave(4).tolist())
+print("repeat           ", samples.repeat(4).tolist())
+
+# %% [markdown]
+# > **Pitfall.** `repeat` gives the right length but the wrong order: here half of sample 0's heads
+# > get the mask of sample 1, and vice versa. With a single sample the two functions agree, so a
+# > test with one sample cannot tell them apart.
+#
+# Try both orders on PyTorch's class. The class also takes the padding mask directly, as
+# `key_padding_mask`, and the copied mask must give the same output.
+
+# %%
+reference = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
+tokens = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)    # (b, m, e)
+expected = reference(tokens, tokens, tokens, key_padding_mask=padding)[0]  # (b, m, e)
+per_sample = padding[:, None, :].expand(2, 5, 5)                           # (b, m, m)
+choices = {"repeat_interleave": per_sample.repeat_interleave(4, 0)}
+choices["repeat"] = per_sample.repeat(4, 1, 1)
+for name, per_head in choices.items():
+    output = reference(tokens, tokens, tokens, attn_mask=per_head)[0]      # (b, m, e)
+    (reaction,) = one.gradients(output[1, :3], [tokens])                   # (b, m, e)
+    equal, leaks = torch.allclose(output, expected), bool(reaction[1, 3:].any())
+    print(f"{name:17} right: {equal!s:5} leaks: {leaks}")
+    assert equal == (name == "repeat_interleave") == (not leaks)
+
+# %% [markdown]
+# <!-- deeper: Folded and unfolded give the same -->
+#
+# ### Going deeper: Folded and unfolded give the same
+#
+# A padding mask passes through four shapes: `(b, m)` → `(b, 1, 1, m)` → `(b, h, 1, m)` →
+# `(b * h, 1, m)`. Compare it with a mask that broadcasts along the heads. Both are combined with
+# the same mask of pairs:
 
 # %%
 q_k_v = [torch.randn(2, 4, length, 6).double().requires_grad_() for length in (3, 5, 5)]
@@ -280,71 +346,23 @@ print("equal, and so are the gradients")
 print(f"the mask holds {broadcast.numel()} booleans, folded {repeated.numel()}")
 
 # %% [markdown]
-# `nn.MultiheadAttention` folds, too: its `attn_mask` may be `(b * h, n, m)`, an `(n, m)` mask for
-# each sample and head. If you have one mask per sample, copy it h times. The folded axis has b * h
-# slices, and those of sample 0 come first. Two functions of PyTorch repeat, in two orders:
-
-# %%
-slices = torch.arange(8)   # (b * h,)
-samples = torch.arange(2)  # (b,)
-print("sample of a slice", (slices // 4).tolist())
-print("repeat_interleave", samples.repeat_interleave(4).tolist())
-print("repeat           ", samples.repeat(4).tolist())
-
-# %% [markdown]
-# > **Pitfall.** `repeat` has the right length and the wrong order: here half of sample 0's heads
-# > get the mask of sample 1, and vice versa. With a single sample the two functions agree, so a
-# > test with one sample cannot tell them apart.
-#
-# PyTorch's own `key_padding_mask` is the reference here: the padding, repeated for each head, must
-# do the same as the padding itself.
-
-# %%
-reference = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
-tokens = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)    # (b, m, e)
-expected = reference(tokens, tokens, tokens, key_padding_mask=padding)[0]  # (b, m, e)
-per_sample = padding[:, None, :].expand(2, 5, 5)                           # (b, m, m)
-choices = {"repeat_interleave": per_sample.repeat_interleave(4, 0)}
-choices["repeat"] = per_sample.repeat(4, 1, 1)
-for name, per_head in choices.items():
-    output = reference(tokens, tokens, tokens, attn_mask=per_head)[0]      # (b, m, e)
-    (reaction,) = one.gradients(output[1, :3], [tokens])                   # (b, m, e)
-    equal, leaks = torch.allclose(output, expected), bool(reaction[1, 3:].any())
-    print(f"{name:17} right: {equal!s:5} leaks: {leaks}")
-    assert equal == (name == "repeat_interleave") == (not leaks)
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Booleans or floats
 #
-# A mask may also be **additive**: floating-point numbers that are added to the scores. 0 changes
-# nothing, $-\infty$ blocks, and a number between the two is a preference, such as one point off for
-# each step of distance. Here the picture of the doorkeeper breaks down: an additive mask can also
-# charge an entrance fee.
+# A mask may also be **additive**: floating-point numbers that are added to the scores. A 0 changes
+# nothing, $-\infty$ blocks a key, and a number in between expresses a preference, such as one point
+# off for each step of distance. Here the picture of the doorkeeper breaks down: an additive mask
+# can also charge an entrance fee.
 #
-# `masks.merge_masks` takes masks of both kinds. It merges the booleans into one `blocked`, adds the
-# floats up to one `bias`, and returns the two. Together they must do what a single additive mask
-# does in PyTorch's function. Here padding, the causal mask and the distance are merged.
-
-# %%
-place = torch.arange(8)
-distance = -(place[:, None] - place).abs().double()             # (n, m)
-three = (blocked[:, None, :], masks.block_future(8), distance)
-hides, bias = masks.merge_masks(*three)                         # (b, n, m), (n, m)
-added = distance.masked_fill(three[0] | three[1], -math.inf)    # (b, n, m)
-
-apart, _ = attend(x, x, x, blocked=hides, bias=bias)
-together = F.scaled_dot_product_attention(x, x, x, added)       # (b, n, d)
-torch.testing.assert_close(apart, together)
-torch.testing.assert_close(one.gradients(apart, [x]), one.gradients(together, [x]))
-print("equal, and so are the gradients")
-
-# %% [markdown]
 # One line turns a boolean mask into an additive one. Three such lines come to mind, and two of them
-# are wrong. Watch the weights that the word *was* of the short sentence gives to padding, first
-# without a mask:
+# are wrong. Watch how much weight the word *was* in the short sentence gives to padding, first
+# without a mask. The scores are the dot products of the words, divided by $\sqrt d$:
 
 # %%
-scores = (x @ x.mT / 2).detach()[1, 2]         # (m,)
+scores = x @ x.mT / math.sqrt(x.size(-1))      # (b, n, m)
+of_was = scores[1, 2].detach()                 # (m,)
 conversions = {
     "no mask": torch.zeros(2, 8),
     "blocked.double()": blocked.double(),
@@ -352,38 +370,57 @@ conversions = {
     "masked_fill": torch.zeros(2, 8).masked_fill(blocked, -math.inf),
 }
 for name, additive in conversions.items():
-    weights = (scores + additive[1]).softmax(-1)  # (m,)
+    weights = (of_was + additive[1]).softmax(-1)  # (m,)
     print(f"{name:>19}: padding gets {weights[4:].sum():.2f}")
     assert weights[4:].any() == (name != "masked_fill")
     assert weights.isnan().all() == (name == "blocked * -math.inf")
 
 # %% [markdown]
-# `blocked.double()` *adds one* to the scores that it should hide, so padding gets more than without
-# any mask. The product fails at every key that is not blocked, because $0 \cdot -\infty$ is NaN,
-# and one NaN score makes all the weights of its row NaN, those of padding included.
+# `blocked.double()` *adds one* to the scores that it should hide, so padding gets more weight than
+# without any mask. The product fails at every key that is not blocked, because $0 \cdot -\infty$ is
+# NaN. One NaN score makes all the weights of its row NaN, including those of padding.
 
 # %% [markdown]
-# <!-- deeper: A fast path that reads floats as booleans -->
+# <!-- deeper: Booleans and floats together -->
 #
-# ### Going deeper: A fast path that reads floats as booleans
+# ### Going deeper: Booleans and floats together
 #
-# In evaluation and without gradients, PyTorch's encoder layer takes a faster route in C++. In the
-# version that runs here, this route reads an additive mask as a boolean one.
+# `masks.merge_masks` takes masks of both kinds. It merges the boolean masks into one, called
+# `hides` in the cell, and adds up the float masks to give one `bias`. The padding mask and the
+# causal mask are boolean, and the penalty of one point for each step of distance is a float mask.
+# PyTorch's function gets all three as one additive mask, and must give the same output.
+
+# %%
+place = torch.arange(8)
+penalty = -(place[:, None] - place).abs().double()             # (n, m)
+future = masks.block_future(8)                                 # (n, m)
+hides, bias = masks.merge_masks(blocked[:, None, :], future, penalty)
+added = penalty.masked_fill(hides, -math.inf)                  # (b, n, m)
+
+apart, _ = attend(x, x, x, blocked=hides, bias=bias)
+together = F.scaled_dot_product_attention(x, x, x, added)      # (b, n, d)
+torch.testing.assert_close(apart, together)
+torch.testing.assert_close(one.gradients(apart, [x]), one.gradients(together, [x]))
+print("equal, and so are the gradients")
+
+# %% [markdown]
+# In evaluation mode and without gradients, PyTorch's encoder layer takes a faster route in C++. In
+# the version that runs here, this route reads an additive mask as a boolean one.
 
 # %%
 evaluated = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).double().eval()
 sentence = torch.randn(2, 8, 8, dtype=torch.float64)           # (2, 8, 8)
-slow = evaluated(sentence, src_mask=distance)                  # (2, 8, 8)
+slow = evaluated(sentence, src_mask=penalty)                   # (2, 8, 8)
 with torch.no_grad():
-    fast = evaluated(sentence, src_mask=distance)              # (2, 8, 8)
-    as_boolean = evaluated(sentence, src_mask=distance != 0)   # (2, 8, 8)
+    fast = evaluated(sentence, src_mask=penalty)               # (2, 8, 8)
+    as_boolean = evaluated(sentence, src_mask=penalty != 0)    # (2, 8, 8)
 print(f"the fast route differs by up to {(fast - slow).abs().max():.2f}")
 assert fast.equal(as_boolean)
 assert not torch.allclose(fast, slow)
 
 # %% [markdown]
-# `distance` is 0 on the diagonal only. All other numbers became True, so on the fast path each word
-# saw nothing but itself.
+# `penalty` is 0 only on the diagonal. The fast route read all other numbers as True, which here
+# means blocked, so each word saw nothing but itself.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -391,15 +428,15 @@ assert not torch.allclose(fast, slow)
 # %% [markdown]
 # ## Fills in half precision
 #
-# Much code blocks with a finite number such as -1e9. In float32 its exponential is 0, too, and it
-# makes no row NaN. But large models compute in half precision, with 16 bits a number:
-# **bfloat16** has the range of float32 with fewer digits, and **float16** has more digits than
-# bfloat16, but a much smaller range.
+# Much code blocks keys with a finite number such as -1e9, called the **fill**. In float32 its
+# exponential is 0, too, and no row becomes NaN. But large models compute in half precision, with 16
+# bits per number. **bfloat16** has the range of float32 but fewer digits. **float16** has more
+# digits than bfloat16, but a much smaller range.
 #
-# Take a query whose three scores are 3, 1 and -2. In the first table one key is blocked, by writing
-# the fill over its score. In the other two all keys are blocked, once by writing and once by adding.
-# Look for two things: a fill that does not fit into its dtype, and what a fully masked row gets from
-# a finite fill.
+# Take a query whose three scores are 3, 1 and -2. In the first table one key is blocked, and the
+# fill replaces its score. In the other two tables all keys are blocked: in one the fill replaces
+# the scores, in the other it is added to them. Look for two things: a fill that does not fit into
+# its dtype, and what a fully masked row gets from a finite fill.
 
 # %%
 blocks_one, blocks_all = torch.tensor([[False, False, True], [True, True, True]])
@@ -435,55 +472,49 @@ kept = [key for key, row in found.items() if row[0] == ".88 .12 .01"]
 assert kept == [("all keys blocked, fill is added", torch.float32)]
 
 # %% [markdown]
-# With one blocked key, every fill that fits does the same. -1e9 does not fit into float16: here it
-# raises an error, while a mask that is made in float32 and cast to float16 becomes $-\infty$.
+# With one blocked key, every fill that fits has the same effect. -1e9 does not fit into float16,
+# and raises an error.
 #
-# With all keys blocked, a finite fill gives weights to keys that the query must not see, and no
+# With all keys blocked, a finite fill gives weight to keys that the query must not see, and no
 # number looks suspicious. A fill that replaces the scores makes them equal, so each key gets a
-# third. A fill that is added shifts all three scores alike. Then -1e4 in float32 changes nothing:
-# the weights are those without any mask, 0.88, 0.12 and 0.01. With -1e9, or with -1e4 in half
-# precision, the sum keeps too few digits to tell the scores apart, and the weights are uniform
-# after all.
+# third. A fill that is added shifts all three scores by the same amount, so -1e4 in float32 changes
+# nothing: 0.88, 0.12 and 0.01 are the weights without any mask. With -1e9, and with -1e4 in half
+# precision, the sum has too few digits to tell the scores apart, and each key gets a third.
 #
-# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But masks may be added up. In
-# a sample of nothing but padding, a mask of the padded keys covers every column, and a mask of the
-# padded queries covers every row. Then every sum is $-\infty$, and the NaN is back:
+# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But masks may be added
+# together. Some code has a second mask, which blocks the rows of padded queries. In a sample that
+# is all padding, each score then gets the lowest number twice, once for its key and once for its
+# query. The sum overflows to $-\infty$, and the NaN is back:
 
 # %%
 lowest = torch.finfo(torch.float16).min
 twice = torch.full((3,), lowest, dtype=torch.float16) + lowest  # (3,)
 print(lowest, "twice:", twice.tolist())
 print("softmax:", twice.softmax(-1).tolist())
-half = torch.randn(1, 3, 4, dtype=torch.float16)                # (1, 3, 4)
-nothing, _ = attend(half, half, half, blocked=blocks_all)
-print("ours, fully masked:", nothing[0, 0].tolist())
 assert twice.isneginf().all()
-assert torch.tensor(-1e9).half().isneginf()
-assert not nothing.any()
 
 # %% [markdown]
-# This book fills with $-\infty$, which exists in every dtype above, and treats fully masked rows
-# separately.
+# This book fills with $-\infty$, which every dtype above has, and handles fully masked rows
+# separately: they get zeros.
 #
 # ## What a fully masked row gets
 #
-# A fully masked row can get NaN, zeros or uniform weights: [Masks](06_masks.ipynb#fully-masked-rows)
-# named these three fates. The table of fills has just added a fourth, the weights as if there were
-# no mask. PyTorch's class gives NaN or zeros, depending on the route that a call takes:
+# [Masks](06_masks.ipynb#fully-masked-rows) named three fates of a fully masked row: NaN, zeros or
+# uniform weights. PyTorch's class gives NaN or zeros, depending on the route that a call takes:
 #
 # 1. If you ask for the weights (`need_weights=True`, the default), the class computes the *softmax*
 #    itself.
-# 2. If you do not, it calls PyTorch's *function*.
-# 3. In evaluation mode with gradients off, self-attention can take a *fast path* in C++ instead, with
-#    weights or without. Here it does.
+# 2. If you do not, the class calls PyTorch's *function*.
+# 3. In evaluation mode and without gradients, self-attention may take a *fast path* in C++ instead,
+#    whether you ask for the weights or not.
 #
-# In the cell, query 1 is fully masked, and a line for each route says what becomes of its row. The
-# word after the comma says whether the gradient of output row 0 with respect to the input is
-# finite. It should be, since row 0 is not masked.
+# In the cell, query 1 is fully masked. The first column says what becomes of its row. The second
+# says whether the gradient of output row 0 is finite, as it should be: row 0 is not masked. The fast
+# path runs without gradients, so there the second column is empty.
 
 
 # %%
-def bad_row(module, need_weights: bool, training: bool = True) -> str:
+def bad_row(module, need_weights: bool, training: bool = True) -> tuple[str, str]:
     """Say what becomes of a fully masked row, and of the gradient of output row 0."""
     module.train(training)
     x = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=training)
@@ -491,11 +522,11 @@ def bad_row(module, need_weights: bool, training: bool = True) -> str:
     with torch.set_grad_enabled(training):
         output, _ = module(x, x, x, attn_mask=nothing_for_1, need_weights=need_weights)
     row = "NaN" if output[0, 1].isnan().any() else "zeros"
-    assert row == "NaN" or output[0, 1].equal(module.out_proj.bias)
+    assert row == "NaN" or output[0, 1].equal(module.out_proj.bias)  # which is 0 here
     if not training:
-        return row
+        return row, ""
     (gradient,) = one.gradients(output[:, 0], [x])
-    return f"{row}, gradient {'NaN' if gradient.isnan().any() else 'finite'}"
+    return row, "NaN" if gradient.isnan().any() else "finite"
 
 
 # %%
@@ -505,38 +536,34 @@ ROUTES = {
     "weights: fast path": (True, False),
     "no weights: fast path": (False, False),
 }
-print("nn.MultiheadAttention")
+sizes = {"embed_dim": 24, "num_heads": 4, "batch_first": True, "dtype": torch.float64}
+pytorchs, own = nn.MultiheadAttention(**sizes), MultiheadAttention(**sizes)
+print(f"{'nn.MultiheadAttention':23} row 1  gradient of row 0")
 for (route, flags), bad in zip(ROUTES.items(), (True, False, True, True)):
-    said = bad_row(reference, *flags)
-    print(f"  {route:21} {said}")
-    assert ("NaN" in said) == bad
+    row, gradient = bad_row(pytorchs, *flags)
+    print(f"  {route:21} {row:6} {gradient}")
+    assert ("NaN" in (row, gradient)) == bad
 torch.backends.mha.set_fastpath_enabled(False)
-print("  … switched off       ", bad_row(reference, False, False))
+print(f"  {'… switched off':21} {bad_row(pytorchs, False, False)[0]}")
 torch.backends.mha.set_fastpath_enabled(True)
-own = MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 assert not any("NaN" in bad_row(own, *flags) for flags in ROUTES.values())
-print("this package's class: zeros on each call, gradients finite")
+print("this package's class    zeros  finite")
 
 # %% [markdown]
-# With weights, the masked row spoils the gradient of a row that has nothing to do with it. The
-# gradient that enters output row 1 is 0. On the way back that 0 is multiplied by row 1's NaN
-# weights, and the NaN spreads to the gradients of the keys and values, which all rows share.
+# If you ask for the weights, the masked row spoils the gradient of a row that has nothing to do
+# with it, as in [Masks](06_masks.ipynb#fully-masked-rows). If you do not, the NaN comes from the
+# fast path: switch the fast path off, and the same call gives zeros.
 #
-# Without weights the NaN comes from the fast path: switched off, the same call gives zeros. These
-# zeros are the mix of that row; the output projection then adds its bias, which is still 0 here.
-#
-# PyTorch's function gives zeros in each dtype, on the CPU that ran this page:
-
-# %%
-for dtype in (torch.float64, *DTYPES):
-    t = tokens.to(dtype)
-    zeros = F.scaled_dot_product_attention(t, t, t, torch.zeros(5, 5).bool())
-    print(f"{str(dtype)[6:]:8} {'NaN' if zeros.isnan().any() else 'zeros'}")
-    assert not zeros.any()
-
-# %% [markdown]
 # > **Pitfall.** A row can also become NaN without being fully masked. The weight of a blocked key is
-# > 0, but $0 \cdot \mathrm{NaN}$ is NaN. Whatever stands in the padding must be finite.
+# > 0, but $0 \cdot \mathrm{NaN}$ is NaN. Every number in the padding must be finite.
+
+# %% [markdown]
+# <!-- deeper: A NaN in the padding -->
+#
+# ### Going deeper: A NaN in the padding
+#
+# Put NaN into the last place of the padding, and see what becomes of the first word. Then set the
+# padding to zero.
 
 # %%
 clean = x.detach()
@@ -553,23 +580,26 @@ assert weights[1, 0, 7] == 0
 assert finite.isfinite().all()
 
 # %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## Corners when n ≠ m
 #
-# The last question comes up as soon as a model writes. It keeps the keys and values of the earlier
-# words and computes a query only for the newest: one query, eight keys. That query is in the *last*
-# place. PyTorch's flag `is_causal=True` makes the causal mask for you. How many of the eight keys
-# does the query then see: eight, one, or none?
+# The last question comes up as soon as a model writes text. The model keeps the keys and values of
+# the earlier words and computes a query only for the newest word: one query, eight keys. That query
+# belongs to the *last* place. PyTorch's flag `is_causal=True` makes the causal mask for you. How
+# many of the eight keys does the query then see: eight, one, or none?
 #
 # <details><summary>What do you expect?</summary>
 #
-# One. With the flag, the diagonal starts at the top left, so query 0 counts as the first word, and
-# may look at key 0 only. The newest word of a text would see nothing but the first.
+# One. With the flag, the diagonal starts at the top left, so query 0 counts as the first word and
+# may look only at key 0. The newest word of a text would see nothing but the first word.
 #
 # </details>
 #
-# The figure shows both masks for the newest three words: on the left the diagonal begins at the top
-# left, on the right it ends at the bottom right. Blocked keys are filled. Only on the right does
-# each word see itself and all the words before it.
+# The figure shows both masks for the newest three words. In the left panel the diagonal begins at
+# the top left; in the right panel it ends at the bottom right. Blocked keys are filled in. Only in
+# the right panel does each word see itself and all the words before it.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -592,9 +622,10 @@ alt = f"How many keys the words it, was and thirsty may see. {'; '.join(seen)}."
 display.finish(drawing, name="corners", alt=alt)
 
 # %% [markdown]
-# `torch.nn.attention.bias` has both corners by name: `causal_upper_left` and `causal_lower_right`.
-# Compare each with the last row of the whole sentence, masked as usual. Do the same with the flag
-# `is_causal` of PyTorch's function and of ours.
+# `torch.nn.attention.bias` names both corners: `causal_upper_left` and `causal_lower_right`. On its
+# own, the newest word should get what it gets in the whole sentence: the last row of `whole`.
+# Compare that row with both corners, and with the flag `is_causal` in PyTorch's function and in
+# ours.
 
 # %%
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
@@ -616,19 +647,20 @@ for name, call in calls.items():
     assert (int(seen.sum()), equal) == ((8, True) if "lower" in name else (1, False))
 
 # %% [markdown]
-# Our function takes PyTorch's corner on purpose, so that one can replace the other. For the newest
-# words, pass a mask to either.
+# Our function deliberately uses the same corner as PyTorch's, so that one function can replace the
+# other. For the newest words, pass a mask to either of them.
 #
-# PyTorch's class also takes `is_causal`, as a hint that goes with `attn_mask`. Give it the right
-# mask for the newest three words, and set the flag as well. Count the keys that each of the three
-# queries sees: 6, 7 and 8 would be right.
+# PyTorch's class also takes `is_causal`, as a hint that goes with `attn_mask`. Give the class the
+# right mask for the newest three words, and set the flag as well. Count the keys that each of the
+# three queries sees: 6, 7 and 8 would be right. The third call adds a padding mask that hides
+# nothing.
 
 # %%
 torch.manual_seed(6)
 small_class = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
 newest = words[-3:].detach()
 right = {"attn_mask": masks.block_future(8)[-3:], "is_causal": True}
-nothing_padded = torch.zeros(8, dtype=torch.bool)
+nothing_padded = torch.zeros(8, dtype=torch.bool)  # no batch here, so (m,)
 ways = {
     "with weights": {},
     "no weights": {"need_weights": False},
@@ -647,15 +679,25 @@ for name, arguments in ways.items():
 
 # %% [markdown]
 # > **Pitfall.** In PyTorch's class `is_causal=True` promises that your mask *is* the square causal
-# > one, so the class may leave the mask out. Without weights it drops the mask and begins at the
-# > top left. With weights, or with a padding mask besides (even one that hides nothing), it follows
-# > your mask. So `need_weights`, which has nothing to do with masks, decides whether the same line
-# > is right or wrong. Pass the mask alone, and leave `is_causal` out.
+# > one, so the class may ignore your mask. If you do not ask for weights, it does, and the
+# > diagonal begins at the top left. If you ask for weights, or also pass a padding mask, the class
+# > follows your mask. `need_weights` has nothing to do with masks, and yet it decides whether the
+# > same line is right or wrong. Pass only the mask, and leave out `is_causal`.
 
 # %% [markdown]
-# For the newest n of m words, take the last n rows of the square mask, or count the diagonal from
-# the other corner: `triu(m - n + 1)`. To catch a wrong corner, compare with the whole sentence, and
-# do it for every n:
+# How do you make the right mask yourself? Query i of the newest n words is at place m - n + i in
+# the text. The first key that it must not see is the next one, m - n + i + 1. So the mask is
+# `torch.ones(n, m, dtype=torch.bool).triu(m - n + 1)`: the last n rows of the square mask.
+#
+# The two corners agree only where n = m. A test that queries all words at once therefore sees no
+# difference.
+
+# %% [markdown]
+# <!-- deeper: Any number of newest words -->
+#
+# ### Going deeper: Any number of newest words
+#
+# To catch a wrong corner, compare the output with that of the whole sentence, for every n:
 
 # %%
 agrees = []
@@ -671,15 +713,15 @@ print("triu is right for n = 1 to 8, the top left for n =", agrees.index(True) +
 assert agrees == [False] * 7 + [True]
 
 # %% [markdown]
-# The two corners are the same only where n = m. A test that asks for all words at once therefore
-# sees no difference.
-#
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## Exercises
 #
 # ### As it is, or turned?
 #
 # *Easy, 2 minutes.* A tokenizer gives you `mask`, `(b, m)`, booleans with True for a word. For each
-# function say whether it gets `"mask"` or `"~mask"`, so that padding is hidden.
+# function, say whether it needs `"mask"` or `"~mask"` to hide padding.
 
 # %% tags=["exercise"]
 turned = {
@@ -697,14 +739,14 @@ exercises.masks_in_the_wild.check_turned(turned)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# In `mask`, True means *allowed*. Look up in the first table of this chapter what True means to each
+# In `mask`, True means *allowed*. The first table of this chapter shows what True means to each
 # function. The encoder layer reads both of its masks in the same way.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# Of the four functions only one reads True as *allowed*.
+# Only one of the four functions reads True as *allowed*.
 #
 # </details>
 
@@ -722,10 +764,10 @@ exercises.masks_in_the_wild.check_turned(turned)
 # ### Ready for the function
 #
 # *Medium, 10 minutes.* A model writes two texts at once. Its tokenizer pads on the left, so that
-# the newest words stand at the end, and gives `attention_mask`, `(b, m)`, integers with 1 for a
-# word. The model asks for the newest n words. Write the mask that `F.scaled_dot_product_attention`
-# needs for queries `(b, h, n, d)` and keys `(b, h, m, d)`: boolean, padding hidden, no look ahead,
-# and the same for every head.
+# the newest words are at the end, and returns `attention_mask`, `(b, m)`, integers with 1 for a
+# word. The model computes queries for the newest n words. Write the mask that
+# `F.scaled_dot_product_attention` needs for queries `(b, h, n, d)` and keys `(b, h, m, d)`:
+# boolean, padding hidden, no looking ahead, and the same for every head.
 
 
 # %% tags=["exercise"]
@@ -754,7 +796,7 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 #
 # <details><summary>Hint 3</summary>
 #
-# Query i of the newest n stands at place m - n + i. `tril` takes a diagonal, as `triu` does.
+# Query i of the newest n is at place m - n + i. `tril` takes a diagonal, as `triu` does.
 #
 # </details>
 
@@ -777,8 +819,9 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # %% [markdown]
 # ## What you have now
 #
-# Five questions to ask of every mask that comes from elsewhere, with the answers of PyTorch's class,
-# `nn.MultiheadAttention`, and of its function, `F.scaled_dot_product_attention`:
+# You have five questions to ask about every mask that comes from elsewhere. The table answers them
+# for PyTorch's class, `nn.MultiheadAttention`, and for its function,
+# `F.scaled_dot_product_attention`:
 #
 # | question | the class | the function |
 # |---|---|---|
@@ -803,8 +846,8 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # > ```
 # >
 # > Convert a mask once, where it comes in, and name it after what True means. For the newest n of m
-# > words the diagonal ends at the bottom right. When in doubt, ask the function itself: hide one
+# > words the diagonal ends at the bottom right. When in doubt, test the function itself: hide one
 # > key, and see what the output reacts to.
 #
-# A mask is one of several places in which published code differs. [The next
-# chapter](15_published_code.ipynb) reads seven designs whole.
+# Masks are one of several points on which published code differs. [The next
+# chapter](15_published_code.ipynb) reads seven designs in full.

@@ -5,17 +5,15 @@
 #
 # A recipe is copied onto a card, and the card is copied again. On the third card the salt is
 # missing. It still reads like a recipe, and nobody notices until somebody cooks from it. Code for
-# multi-head attention is passed on like that, from blog post to repository to blog post.
+# multi-head attention is passed on in the same way, from blog post to repository to blog post.
 #
-# Here you cook from seven of these cards. For each design you get the lines that matter, shortened
-# and renamed, with most of the published defects left in, and you run them. Then the mistakes
-# are repaired, and deliberate design choices stay as they are. A test compares the result with the
-# final class of [Multi-head attention](07_multihead_attention.ipynb).
+# Here you cook from seven of these cards. For each design you run the lines that matter, shortened
+# and renamed, with most of the published defects left in. Then the mistakes are repaired. At the end,
+# one test compares all repaired designs with the final class of [Multi-head
+# attention](07_multihead_attention.ipynb).
 #
-# Of the seven, two do not run as printed, and one needs a function of another package that no longer
-# exists. Once all seven run, four return
-# something other than what they promise. One of these computes a different function from the
-# formula that its own article prints.
+# Two of the seven do not run as printed, and a third needs a function that another package no
+# longer has. Once all seven run, four return something other than what they promise.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -29,33 +27,19 @@ display.chapter_map(
 #
 # | design | the idea | published in | as of |
 # |---|---|---|---|
-# | [Module per head](#module-per-head) | a list of h small attentions | a blog post
-# [[post](../docs/references.md#post-in-two-versions)] | undated copy |
-# | [Wide projection](#wide-projection) | one matrix holds all heads | the same post, second version |
-# undated copy |
-# | [Shared projection](#shared-projection) | one small matrix that all heads share | an introduction with
-# `einsum` [[Persson](../docs/references.md#persson)] | commit `71faea8` |
-# | [Sequence first](#sequence-first) | a method for the scores, to be overridden | a page that annotates
-# its own source [[labml](../docs/references.md#annotated-page)] | January 2021 |
-# | [Weighted scores](#weighted-scores) | factors on the scores, widths of their own | a collection of paper
-# code [[collection](../docs/references.md#paper-code-collection)] | October 2021 |
-# | [No projection](#no-projection) | slices of the embedding, as they are | the same collection | October
-# 2021 |
-# | [Packed projection](#packed-projection) | PyTorch's own source, step by step | a long article
-# [[article](../docs/references.md#article-through-the-source)] | undated copy |
+# | [Module per head](#module-per-head) | a list of h small attentions | a blog post [[post](../docs/references.md#post-in-two-versions)] | undated copy |
+# | [Wide projection](#wide-projection) | one matrix holds all heads | the same post, second version | undated copy |
+# | [Shared projection](#shared-projection) | one small matrix that all heads share | an introduction with `einsum` [[Persson](../docs/references.md#persson)] | commit `71faea8` |
+# | [Sequence first](#sequence-first) | a method for the scores, to be overridden | a page that annotates its own source [[labml](../docs/references.md#annotated-page)] | January 2021 |
+# | [Weighted scores](#weighted-scores) | factors on the scores, widths of their own | a collection of paper code [[collection](../docs/references.md#paper-code-collection)] | October 2021 |
+# | [No projection](#no-projection) | slices of the embedding, as they are | the same collection | October 2021 |
+# | [Packed projection](#packed-projection) | PyTorch's own source, step by step | a long article [[article](../docs/references.md#article-through-the-source)] | undated copy |
 #
-# The column *as of* says which version we read. The annotated page has been repaired since; the
-# collection had not changed by the end of 2024.
+# The column *as of* says which version we read; the annotated page has been repaired since.
 #
-# Attention itself is older than the Transformer [[Bahdanau et al.
-# 2015](../docs/references.md#bahdanau-2015)], but all seven go back to one page of the paper that
-# introduced multi-head attention [[Vaswani et al. 2017](../docs/references.md#vaswani-2017)]. Many readers
-# know it through *The Annotated Transformer*, which put the paper's text beside working code [[Rush
-# 2018](../docs/references.md#rush-2018)] [[Huang et al. 2022](../docs/references.md#huang-2022)].
-#
-# The package `annotated_attention.published` has a repaired version of each, with its source's
-# layout, meaning of True, order of arguments and, with one exception, shape of the mask. The cell
-# lists them. Only the two designs from the same collection agree in all columns.
+# The package `annotated_attention.published` has a repaired version of each design. Each version
+# keeps its source's layout, order of arguments, and meaning of True in a mask. All but the wide
+# projection also keep the shape of the mask. The cell lists all seven.
 
 # %%
 import importlib
@@ -78,25 +62,23 @@ for name, design in DESIGNS.items():
     print(about, ", ".join(design.arguments).replace("attention_", "…_"))
 
 # %% [markdown]
+# Only the two designs from the same collection agree in every column.
+#
 # ## How to read a section
 #
-# Every section has the same five parts: the idea, the published lines, what happens when they run, the
-# repair, and the test. What a first reader may skip is folded at its end.
-#
-# Each defect gets a severity, here from most to least serious:
+# Every section has four parts: the idea, the published lines, what happens when they run, and the
+# repair. Each defect gets a severity, listed here from most to least serious:
 #
 # - Code that **computes something else** returns results that differ from what its formula, its text
 #   or its options promise. You may never notice.
-# - Code that **crashes** stops with an error on valid inputs, or too late to say what is wrong.
+# - Code that **crashes** stops with an error on valid inputs, or too late to say what is wrong with
+#   invalid ones.
 # - Code that **wastes** costs time, memory or parameters for nothing.
-# - **Style** means that the code is right, and a name in it misleads a reader.
+# - **Style** means that the code is right, but a name in it misleads the reader.
 #
-# NaN in a fully masked row is listed apart, as a **convention**, since PyTorch's own class gives it,
-# too, whenever it returns weights.
-#
-# Two helpers, folded below, reproduce the defects and collect them for [the table at the
-# end](#the-table): `crashes` expects an error of the given kind, and `note` checks a defect before it
-# prints it. If a defect ever went away, this page would no longer build.
+# Two helpers, folded below, collect the defects for [the table at the end](#the-table). `crashes`
+# runs code and expects an error of the given kind. `note` checks a defect and prints it. If a
+# defect ever went away, this page would no longer build.
 
 # %% jupyter={"source_hidden": true}
 SEVERITIES = ("computes something else", "crashes", "wastes", "style", "convention")
@@ -121,52 +103,21 @@ def crashes(design: str, what: str, error: type[Exception], run) -> None:
     raise AssertionError(f"{design}: {what}? It runs.")
 
 
-# %% [markdown]
-# The third helper is the test, `compare`. It takes a repaired module and the final class with the
-# same parameters, and hands the same random tensors to both, with a mask in which one row is fully
-# masked. Outputs and gradients must agree. Five designs can load the parameters of the final class;
-# for the other two, `as_multihead` builds the final class that they equal.
-
 # %% jupyter={"source_hidden": true}
-LOADING = [name for name in DESIGNS if hasattr(DESIGNS[name].module, "load_from")]
-
-
 def count(module: nn.Module) -> int:
     """Count a module's parameters."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-# %% jupyter={"source_hidden": true}
-def compare(name: str) -> None:
-    """Compare a repaired design with the final class: outputs and gradients."""
-    b, n, m, h, d = 2, 3, 5, 4, 6
-    torch.manual_seed(0)
-    design = DESIGNS[name]
-    module, reference = (x.double() for x in design.pair(h * d, h))
-    double = {"dtype": torch.float64, "requires_grad": True}
-    query, key = torch.randn(b, n, h * d, **double), torch.randn(b, m, h * d, **double)
-    given = (query,) * 3 if design.kind == "self" else (query, key, key)
-    blocked = torch.rand(b, n, given[1].size(1)) < 0.4
-    blocked[..., 0], blocked[1, 2] = False, True
-    output = design.call(module, *given, blocked)  # (b, n, h * d)
-    expected, _ = reference(*given, attn_mask=blocked.repeat_interleave(h, 0))
-    torch.testing.assert_close(output, expected)
-    mine, theirs = (one.gradients(x, {*given}) for x in (output, expected))
-    torch.testing.assert_close(mine, theirs)
-    how = "with its parameters loaded" if name in LOADING else "built by as_multihead"
-    print(f"{name}: outputs and gradients agree with the final class, {how}")
-
-
 # %% [markdown]
 # ## Module per head
 #
-# **The idea.** Read the formula word by word: h heads, each with three small projections, side by
-# side, and one more projection. A head is a module, and the heads are a list [[Vaswani et al.
-# 2017](../docs/references.md#vaswani-2017), section 3.2.2].
+# **The idea.** Write out the paper's formula word for word [[Vaswani et al.
+# 2017](../docs/references.md#vaswani-2017), section 3.2.2]. A head is a module with three small
+# projections, the heads are a list, and one more projection follows.
 #
-# **The lines.** A function attends, and takes a mask in which 0 means blocked. A head's constructor takes
-# the narrow width first, `Head(head_dim, embed_dim)`, and the list calls it with the wide one first,
-# `Head(e, d)`. The method `collect`, which makes the list, is ours: you mend it in a moment.
+# **The lines.** `look_up` attends in one head; in its mask, 0 means blocked. `Head` takes the narrow
+# width first: `Head(head_dim, embed_dim)`. Look at how the list calls it.
 
 
 # %%
@@ -197,11 +148,9 @@ class Head(nn.Module):
 class ListOfHeads(nn.Module):
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__()
-        self.heads = self.collect(embed_dim, embed_dim // num_heads, num_heads)
-        self.output = nn.Linear(embed_dim, embed_dim)
-
-    def collect(self, e: int, d: int, h: int):
-        return torch.ModuleList([Head(e, d) for _ in range(h)])
+        e, d = embed_dim, embed_dim // num_heads
+        self.heads = torch.ModuleList([Head(e, d) for _ in range(num_heads)])
+        self.output = nn.Linear(e, e)
 
     def forward(self, query, key, value, mask):
         heads = [head(query, key, value, mask) for head in self.heads]
@@ -209,35 +158,26 @@ class ListOfHeads(nn.Module):
 
 
 # %% [markdown]
-# **What happens.** The constructor fails at once, because there is no `torch.ModuleList`. With the right
-# name, the first call fails, because the widths arrive in the wrong order.
-
+# **What happens.** The constructor fails at once, because there is no `torch.ModuleList`. The list
+# also passes the wide width first, `Head(e, d)`. The cell makes one such head, and its first call
+# fails.
 
 # %%
-class RightName(ListOfHeads):
-    def collect(self, e: int, d: int, h: int):
-        return nn.ModuleList([Head(e, d) for _ in range(h)])
-
-
-class RightOrder(ListOfHeads):
-    def collect(self, e: int, d: int, h: int):
-        return nn.ModuleList([Head(d, e) for _ in range(h)])
-
-
-x = torch.randn(2, 3, 24)  # (2, 3, 24)
+x = torch.randn(2, 5, 24)  # (2, 5, 24)
+swapped = Head(24, 6)
 crashes("module per head", "torch.ModuleList", AttributeError, lambda: ListOfHeads(24, 4))
-swapped = RightName(24, 4)
-five = torch.randn(2, 5, 24)  # (2, 5, 24)
-crashes("module per head", "widths swapped", RuntimeError,
-        lambda: swapped(five, five, five, None))
-runs = RightOrder(24, 4)
-print("both mended:", tuple(runs(x, x, x, None).shape))
+crashes("module per head", "widths swapped", RuntimeError, lambda: swapped(x, x, x, None))
 
 # %% [markdown]
-# **The repair.** `nn.ModuleList`, widths in one order, a mask that may be left out and has to fit,
-# and zeros for a fully masked row. Three helpers come back in most repairs: `check_batches` refuses
-# shapes that do not fit, `read_mask` does so for masks and turns them into True = blocked, and
-# `masked_softmax` gives zeros to fully masked rows. Some of the other repairs are printed in folds.
+# **The repair.** The list becomes an `nn.ModuleList`, the widths have one order throughout, and the
+# mask may be left out. Three helpers appear in most of the repairs:
+#
+# - `check_batches` refuses inputs whose shapes do not fit.
+# - `read_mask` does the same for masks, and converts them so that True means blocked.
+# - `masked_softmax` gives zeros to fully masked rows.
+#
+# The cells print the repaired `forward` of the module and of a single head. For the other designs,
+# the repaired lines are in folds.
 
 # %%
 display.source(published.ModulePerHead.forward, docstrings=False)
@@ -246,20 +186,14 @@ display.source(published.ModulePerHead.forward, docstrings=False)
 display.source(published.module_per_head.Head.forward, docstrings=False)
 
 # %% [markdown]
-# **The test.** The repaired list loads the parameters of the final class.
-
-# %%
-compare("module per head")
-
-# %% [markdown]
 # ## Wide projection
 #
-# **The idea.** The second version of the post puts all heads into one matrix for each of query, key
-# and value, and cuts afterwards. That is [the reshape trick](04_reshape_trick.ipynb), for
-# self-attention alone: there is one input.
+# **The idea.** One wide matrix makes the queries of all heads, and the result is cut into heads
+# afterwards. Keys and values each have such a matrix, too. This is [the reshape
+# trick](04_reshape_trick.ipynb), for self-attention only: there is a single input.
 #
-# **The lines.** `weights` and `forward` together are the published method. Its products are
-# `torch.bmm`, as in the first version, although there are four axes now.
+# **The lines.** Together, `weights` and `forward` are the published method. It still multiplies
+# with `torch.bmm`, although the tensors now have four axes.
 
 
 # %%
@@ -287,9 +221,8 @@ class OneInput(nn.Module):
 
 
 # %% [markdown]
-# **What happens.** The file begins with `import torch.nn.Functional`, and there is no such module:
-# the f must be small. And `torch.bmm` takes three axes, not four. (A third error is mended above:
-# the last line of `forward` used `d_model`, a name that only the constructor knows.)
+# **What happens.** The file begins with `import torch.nn.Functional`, but the module's name has a
+# lowercase f. Also, `torch.bmm` takes three axes, not four.
 
 
 # %%
@@ -303,14 +236,14 @@ crashes("wide projection", "bmm on four axes", RuntimeError, lambda: OneInput(24
 print("mended:", tuple(WithMatmul(24, 4)(x).shape))
 
 # %% [markdown]
-# The next defect can be silent. The post passes a mask of shape `(b, n, n)`, one for each sample, as its
-# first version did. But now the scores are `(b, h, n, n)`, and broadcasting aligns axes from the
-# right: the axis of the samples meets the axis of the *heads*. With four heads and two samples that
-# is an error. With two heads and two samples it fits.
+# The next defect can be silent. The post still passes a mask of shape `(b, n, n)`, one matrix for
+# each sample. But now the scores are `(b, h, n, n)`. Broadcasting aligns axes from the right, so
+# the mask's axis of samples meets the scores' axis of *heads*. With two samples and four heads,
+# that is an error. With two samples and two heads, the shapes fit.
 #
-# The batch holds the whole sentence and *the milk was sweet*, four words and four places of padding.
-# The cell shows the loud case first. The figure below it shows how much weight each key gets in each
-# head of each sentence, averaged over all eight queries, padding included.
+# The batch in the cell holds the whole sentence, and *the milk was sweet* with four places of
+# padding. The figure below shows how much weight each key gets in each head, averaged over all
+# eight queries.
 
 # %%
 six = chapters.load("06_masks")
@@ -327,14 +260,14 @@ as_published = wide.weights(pair, allowed).mean(2)              # (2, 2, 8)
 repaired = wide.weights(pair, allowed[:, None]).mean(2)         # (2, 2, 8)
 leak = as_published[1, :, 4:].sum(-1)
 note("wide projection", WRONG, "a (b, n, n) mask is read as one mask per head, b = h",
-     f"on padding: head 0 {leak[0]:.2f}, head 1 {leak[1]:.2f}",
+     f"short sentence, on padding: head 1 {leak[0]:.2f}, head 2 {leak[1]:.2f}",
      leak[0] > 0.3 and leak[1] == 0)
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
 
 drawing, (ax,) = display.panels(350, 350)
-LABELS = ["whole, head 0", "whole, head 1", "short, head 0", "short, head 1"]
+LABELS = ["whole, head 1", "whole, head 2", "short, head 1", "short, head 2"]
 for top, shares in ((0, as_published), (5, repaired)):
     for i, row in enumerate(shares.detach().flatten(0, 1).tolist()):
         for j, share in enumerate(row):
@@ -363,20 +296,21 @@ assert as_published[1, 0, 4:].all()
 assert not repaired[1, :, 4:].any()
 display.finish(
     drawing, name="masked-heads",
-    alt="Weights per key, for two sentences with two heads each. As published, head 1 of "
-        "the whole sentence misses the last four words, and head 0 of the short one looks "
+    alt="Weights per key, for two sentences with two heads each. As published, head 2 of "
+        "the whole sentence misses the last four words, and head 1 of the short one looks "
         "at padding. Repaired, both heads of a sentence have its own mask.",
     caption="One column per key, with its word in the whole / in the short sentence. "
             "Orange: padding that gets weight. ✗: a word hidden by mistake. –: padding, "
             "rightly hidden.")
 
 # %% [markdown]
-# Head 0 of *both* sentences got the mask of the first sentence, and head 1 that of the second. So head 0
-# of the short sentence spends 0.49 of its weight on padding (the figure rounds each key), and head 1
-# of the whole sentence misses *because it was thirsty*. Every shape is right, and every row sums to 1.
+# In *both* sentences, head 1 got the first sentence's mask, and head 2 got the second's. So head 1
+# of the short sentence spends 0.49 of its weight on padding (the figure rounds each key's share).
+# Head 2 of the whole sentence misses *because it was thirsty*. Every shape is right, and every row
+# sums to 1.
 #
-# **The repair.** It uses `@` instead of `bmm`, takes the sizes from the input, and checks how many
-# axes the mask has.
+# **The repair.** The products use `@`. The mask must have four axes, so the post's mask is
+# refused.
 
 # %%
 try:
@@ -385,10 +319,17 @@ except ValueError as error:
     print("ours:", error)
 
 # %% [markdown]
-# **The test.**
+# <!-- deeper: More on the wide projection -->
+# ### Going deeper: More on the wide projection
+#
+# A third crash is already mended in the lines above: the post's `forward` used `d_model`, a name
+# that only the constructor knows. The repaired lines:
 
 # %%
-compare("wide projection")
+display.source(published.WideProjection.forward, docstrings=False)
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Shared projection
@@ -397,22 +338,22 @@ compare("wide projection")
 # small matrix. `einsum` names each axis, so no transpose is needed
 # [[Persson](../docs/references.md#persson)].
 #
-# **The lines.** Values come first among the arguments. The weights have a function of their own
-# here, so that you can ask for them.
+# **The lines.** Values come first among the arguments. Here the scores have a function of their
+# own, `slice_scores`, so that you can look at them.
 
 
 # %%
-def slice_weights(q: Tensor, k: Tensor, mask: Tensor | None, embed_size: int) -> Tensor:
-    """Compute the weights as published.
+def slice_scores(q: Tensor, k: Tensor, mask: Tensor | None, embed_size: int) -> Tensor:
+    """Compute the scores as published.
 
     Args:
         q: (b, n, h, d), projected slices.
         k: (b, m, h, d), projected slices.
     """
-    scores = torch.einsum("bnhd,bmhd->bhnm", q, k)          # (b, h, n, m)
+    scores = torch.einsum("bnhd,bmhd->bhnm", q, k)  # (b, h, n, m)
     if mask is not None:
         scores = scores.masked_fill(mask == 0, -1e20)
-    return (scores / math.sqrt(embed_size)).softmax(-1)     # (b, h, n, m)
+    return scores / math.sqrt(embed_size)           # (b, h, n, m)
 
 
 class SlicesFirst(nn.Module):
@@ -425,73 +366,65 @@ class SlicesFirst(nn.Module):
 
     def forward(self, values, keys, query, mask):
         v, k, q = (x.unflatten(-1, (self.heads, -1)) for x in (values, keys, query))
-        weights = slice_weights(self.queries(q), self.keys(k), mask, query.size(-1))
-        return self.out(torch.einsum("bhnm,bmhd->bnhd", weights, self.values(v)).flatten(2))
+        scores = slice_scores(self.queries(q), self.keys(k), mask, query.size(-1))
+        mixed = torch.einsum("bhnm,bmhd->bnhd", scores.softmax(-1), self.values(v))
+        return self.out(mixed.flatten(2))
 
 
 # %% [markdown]
-# **What happens.** It runs, and that is the trap: the article prints the formula of multi-head
-# attention above this code, and the code is another function. No head ever sees another head's
-# slice before the output projection. To see it, send the identity matrix through the cut and the
-# projection. What comes out is the projection as one wide matrix: the same block along the
-# diagonal, and zeros everywhere else. Multi-head attention has no such zeros. The last line of the
-# output counts how many of its parameters are left.
+# **What happens.** The code runs. But the introduction prints the formula of multi-head attention
+# above it, and the code computes a different function. No head sees another head's slice before
+# the output projection.
+#
+# To see this, cut the identity matrix into slices and project them. The result is the projection
+# as one wide matrix: the same block along the diagonal, and zeros everywhere else.
+# Multi-head attention has no such zeros. The last line of the output compares the parameters.
 
 # %%
 small = SlicesFirst(6, 3)
-wide = small.queries(torch.eye(6).unflatten(-1, (3, -1))).flatten(1)  # (6, 6)
-print(wide.detach().numpy().round(2))
+as_one = small.queries(torch.eye(6).unflatten(-1, (3, -1))).flatten(1)  # (6, 6)
+print(as_one.detach().numpy().round(2))
 shared, full = count(SlicesFirst(256, 8)), count(MultiheadAttention(256, 8))
 note("shared projection", WRONG, "not the formula printed above the code",
      f"{shared:,} of {full:,} parameters, {shared / full:.0%}, at e = 256 and h = 8",
      shared < full / 3)
 
 # %% [markdown]
-# There is a second slip. The formula divides the scores by $\sqrt{d_k}$, where $d_k$ is the width of one
-# head. The code divides by $\sqrt e$, where e is the width of the model. With e = 256 and h = 8, how much
-# smaller are the scores: by a factor of 8, of about 2.83, or not at all, because the weights are learned
-# anyway?
+# There is a second slip. The formula divides the scores by $\sqrt{d_k}$, where $d_k$ is the width
+# of one head. The code divides by $\sqrt e$, where e is the width of the model. Let e be 256, and h
+# be 8. Are the scores too small by a factor of 8, by a factor of about 2.83, or not at all, because
+# the weights are learned anyway?
 #
 # <details><summary>What do you expect?</summary>
 #
 # By about 2.83, which is $\sqrt{e / d} = \sqrt h$. A score adds up d products, so $\sqrt d$ brings
 # its standard deviation back to 1. The softmax over scores that are too small is too flat, so every
 # query starts out looking at everything. Training can undo this by making queries and keys larger,
-# but it then has to learn what the right constant would have given for free.
+# but then it has to learn what the right constant would have given for free.
 #
 # </details>
 #
-# The logarithm of a weight is its score, up to a constant for each row. So the cell reads the scores
-# off the published weights, for queries and keys of variance 1, and takes each row's mean away, which
-# removes the constant.
+# The cell draws queries and keys of variance 1 for one head of width 32, and computes their scores
+# both ways.
 
 # %%
 torch.manual_seed(0)
-e, h, d = 256, 8, 32
-q, k = torch.randn(500, d), torch.randn(500, d)  # (500, d)
-weights = slice_weights(q[None, :, None], k[None, :, None], None, e)
-logs = weights[0, 0].log()       # (500, 500)
-right = q @ k.mT / math.sqrt(d)  # (500, 500)
-by_e, by_d = ((x - x.mean(-1, keepdim=True)).std() for x in (logs, right))
+q, k = torch.randn(1, 500, 1, 32), torch.randn(1, 500, 1, 32)  # (1, 500, 1, 32)
+by_e = slice_scores(q, k, None, 256).std()
+by_d = (torch.einsum("bnhd,bmhd->bhnm", q, k) / math.sqrt(32)).std()
 print(f"standard deviation of the scores: {by_e:.2f} as published, {by_d:.2f} with √d")
 factor = (by_d / by_e).item()
 note("shared projection", WRONG, "√e for √d", f"too small by {factor:.2f} = √h",
-     math.isclose(factor, h**0.5, rel_tol=1e-3))
+     math.isclose(factor, 8**0.5, rel_tol=1e-3))
 
 # %% [markdown]
-# A third slip shows only in a fully masked row: blocked scores are filled with a finite number,
-# -1e20, instead of $-\infty$. All scores of such a row are then equal, so its output becomes the
-# mean of exactly what should be hidden, and it looks healthy.
+# A third slip shows only in a fully masked row. Blocked scores are filled with -1e20, a finite
+# number, instead of $-\infty$. All scores of such a row are then equal, so its output is the mean
+# of exactly what should be hidden. That output looks healthy. In half precision the code stops
+# instead, because -1e20 is out of range.
 #
-# **The repair.** Sharing is a legitimate design; it is another one than the formula above the code.
-# So the sharing stays, and the wrong divisor goes. Fully masked rows get zeros.
-#
-# **The test.** This design cannot load the parameters of an ordinary final class, because small
-# matrices cannot hold wide ones. So the test goes the other way: `as_multihead` builds a final
-# class from them, with the block-diagonal matrices that you saw above.
-
-# %%
-compare("shared projection")
+# **The repair.** Sharing a projection is a legitimate design, so the sharing stays. The divisor
+# becomes $\sqrt d$, and fully masked rows get zeros.
 
 # %% [markdown]
 # <!-- deeper: More on shared projections -->
@@ -503,8 +436,8 @@ compare("shared projection")
 display.source(published.SharedProjection.forward, docstrings=False)
 
 # %% [markdown]
-# The class is called `SelfAttention`, and its example has 20 queries and 50 keys from two tensors.
-# Self-attention has one tensor, so this is cross-attention:
+# The class is called `SelfAttention`, but its example takes 20 queries and 50 keys from two
+# tensors. Self-attention has only one input tensor, so this is cross-attention:
 
 # %%
 module = SlicesFirst(256, 8)
@@ -520,13 +453,15 @@ note("shared projection", STYLE, "cross-attention called self-attention",
 # %% [markdown]
 # ## Sequence first
 #
-# **The idea.** Tokens stand in front, `(n, b, e)`, everything is called by keyword, and the scores have
-# a method of their own that a subclass may override [[labml](../docs/references.md#annotated-page)].
-# This page inspired the form of our book: notes beside the code that they explain.
+# **The idea.** The token axis comes first, `(n, b, e)`, and all inputs are passed by keyword. The
+# scores have a method of their own, which a subclass may override
+# [[labml](../docs/references.md#annotated-page)]. The page that explains this design inspired the
+# form of our book: notes beside the code.
 #
-# **The lines.** The mask is `(n, m, b)`, 1 means allowed, and its first axis may have size 1. On the
-# page, a line between softmax and dropout hands the weights to a tracker. That line is left out here,
-# for a reason that comes next. Scores are `(n, m, b, h)`, so the softmax runs over axis 1, the keys.
+# **The lines.** The mask is `(n, m, b)`, 1 means allowed, and the first axis may have size 1. The
+# scores are `(n, m, b, h)`, so the softmax runs over axis 1, the keys. The fill, -1e9, is finite,
+# which repeats the third slip of the last section. A line that hands the weights to a tracker is
+# left out here.
 
 
 # %%
@@ -548,7 +483,7 @@ class ByKeyword(nn.Module):
 
 
 # %%
-class OnThePage(ByKeyword):
+class TokensFirst(ByKeyword):
     def forward(self, *, query, key, value, mask=None):
         pairs = ((self.query, query), (self.key, key), (self.value, value))
         q, k, v = (to(x).unflatten(-1, (self.heads, self.d_k)) for to, x in pairs)
@@ -561,41 +496,38 @@ class OnThePage(ByKeyword):
 
 
 # %% [markdown]
-# **What happens.** The tracker belongs to a package that records training runs. Without that
-# package the file cannot even be imported. With version 0.5.3<!-- quoted --> of that package it
-# stops in `forward`, because the function that it calls no longer exists. This page shows the first
-# error only.
+# **What happens.** The tracker belongs to a package that records training runs. That package, in
+# version 0.5.3<!-- quoted -->, no longer has the function that `forward` calls, so every call
+# fails. The cell shows an even earlier failure: without the package, the file cannot be imported.
 #
-# Another crash hits a valid mask. The check compares the mask's first size with its *second*, so a
-# mask with a row for each query is refused as soon as n ≠ m. A decoder that attends to an encoder's
-# output needs such a mask if its queries may see different keys. The page was repaired a month
-# later, in February 2021: its mask check uses both lengths now.
+# A valid mask can also cause a crash. The check compares the size of the mask's first axis with the
+# size of its *second*. So a mask with a row for each query is refused whenever n ≠ m. A decoder
+# that attends to an encoder's output may need such a mask. The authors repaired this check a month
+# later.
 
 # %%
 crashes("sequence first", "needs a tracker", ModuleNotFoundError,
         lambda: importlib.import_module("labml.tracker"))
-page = OnThePage(4, 24, dropout_prob=0.0)
-tall, short = torch.randn(5, 2, 24), torch.randn(3, 2, 24)  # (5, 2, 24), (3, 2, 24)
+annotated = TokensFirst(4, 24, dropout_prob=0.0)
+three, five = torch.randn(3, 2, 24), torch.randn(5, 2, 24)  # (3, 2, 24), (5, 2, 24)
 for sizes in ((5, 5, 2), (1, 5, 2)):
-    page(query=tall, key=tall, value=tall, mask=torch.ones(sizes))
+    annotated(query=five, key=five, value=five, mask=torch.ones(sizes))
     print(sizes, "accepted")
 crashes("sequence first", "refuses masks with n ≠ m", AssertionError,
-        lambda: page(query=short, key=tall, value=tall, mask=torch.ones(3, 5, 2)))
+        lambda: annotated(query=three, key=five, value=five, mask=torch.ones(3, 5, 2)))
 
 # %% [markdown]
-# **The repair.** The mask's sizes are compared with those of queries and keys. If you want the weights,
-# pass a function as `on_weights`; the module need not know who is listening.
+# **The repair.** The mask's sizes are compared with the numbers of queries and keys, and fully
+# masked rows get zeros.
+
+# %% [markdown]
+# <!-- deeper: More on sequence first -->
+# ### Going deeper: More on sequence first
 #
-# **The test.**
-
-# %%
-compare("sequence first")
-
-# %% [markdown]
-# Does the idea deliver? Override the scores, and subtract one point for every step between query
-# and key. (ALiBi [[Press et al. 2022](../docs/references.md#press-2022)] does this with a rate of
-# its own for each head; here both heads have the same.) `forward` divides by √d afterwards, so the
-# method multiplies by it. Now the word *it* looks at itself and its neighbours.
+# Can you really override the method for the scores? The subclass below subtracts one point for each
+# step between query and key. (ALiBi [[Press et al. 2022](../docs/references.md#press-2022)] does
+# this with a separate rate for each head.) `forward` divides by √d afterwards, so the method
+# multiplies the points by √d.
 
 
 # %%
@@ -606,7 +538,6 @@ class Near(published.SequenceFirst):
         return scores - math.sqrt(self.head_dim) * steps.abs()[..., None, None]
 
 
-torch.manual_seed(0)
 words = one.EMBEDDINGS[:, None]  # (8, 1, 4)
 it = one.WORDS.index("it")
 looks = {}
@@ -621,20 +552,24 @@ around = {name: share[it - 1 : it + 2].sum() for name, share in looks.items()}
 assert around["Near"] > 0.7 > around["SequenceFirst"]
 
 # %% [markdown]
-# <!-- deeper: More on the annotated page -->
-# ### Going deeper: More on the annotated page
-#
-# The repaired lines:
+# The weights in the first row are spread over all words. In the second row, most of the weight goes
+# to the word *it* itself and its two neighbours. The repaired lines:
 
 # %%
 display.source(published.SequenceFirst.forward, docstrings=False)
 
 # %% [markdown]
-# The weights of the last call stay on the module. Between two calls they take more memory than the
-# output itself. Ours can do without.
+# Many readers know the paper through *The Annotated Transformer*, which put the paper's text beside
+# working code [[Rush 2018](../docs/references.md#rush-2018)] [[Huang et al.
+# 2022](../docs/references.md#huang-2022)]. Attention itself is older than the Transformer
+# [[Bahdanau et al. 2015](../docs/references.md#bahdanau-2015)].
+#
+# The weights of the last call stay on the module. Between calls they take up more memory than the
+# output itself. Our version need not keep them: if you want the weights, pass a function as
+# `on_weights`.
 
 # %%
-train, rows = OnThePage(8, 64, dropout_prob=0.5), torch.randn(256, 4, 64)
+train, rows = TokensFirst(8, 64, dropout_prob=0.5), torch.randn(256, 4, 64)
 output = train(query=rows, key=rows, value=rows)
 note("sequence first", WASTE, "weights kept between calls",
      f"{train.attn.nbytes:,} bytes; the output has {output.nbytes:,}",
@@ -645,10 +580,11 @@ ours(query=rows, key=rows, value=rows)
 print("ours:", ours.last_weights, "kept; shown:", tuple(seen[0].shape))
 
 # %% [markdown]
-# `bias=False` leaves two biases, those of value and output, so an input of zeros does not give zeros:
+# `bias=False` still leaves two biases, in the value and output projections, so an input of zeros
+# does not give zeros:
 
 # %%
-without = OnThePage(4, 24, dropout_prob=0.0, bias=False)
+without = TokensFirst(4, 24, dropout_prob=0.0, bias=False)
 biases = [name for name, _ in without.named_parameters() if name.endswith("bias")]
 zeros = torch.zeros(3, 2, 24)
 output = without(query=zeros, key=zeros, value=zeros)
@@ -662,16 +598,17 @@ note("sequence first", WRONG, "bias=False leaves biases", ", ".join(biases),
 # ## Weighted scores
 #
 # **The idea.** Queries and keys may have any width $d_k$ in each head, and values any $d_v$. Factors
-# from outside, $A_i$ for head i, multiply the scores before the softmax
-# [[collection](../docs/references.md#paper-code-collection)]; ⊙ multiplies element by element:
+# from outside multiply the scores before the softmax
+# [[collection](../docs/references.md#paper-code-collection)]. The formula calls the factors of head i
+# $A_i$, and ⊙ multiplies element by element:
 #
 # $$\mathrm{head}_i = \mathrm{softmax}\!\left(A_i \odot \frac{Q W^Q_i (K W^K_i)^\top}{\sqrt{d_k}}\right) V
 # W^V_i$$
 #
-# **The lines.** True means *blocked* here. Keys are handed over as `(b, h, d, m)`, already
-# transposed, so the function below, `multiplied`, writes plain `q @ k`. The next design uses this
-# function, too. The entries of all matrices are drawn from a normal distribution with a standard
-# deviation of 0.001<!-- setting -->; the code for that is folded.
+# **The lines.** True means *blocked* here. The code calls the factors `attention_weights`. The keys
+# arrive already transposed, as `(b, h, d, m)`, so the function `multiplied` below needs only
+# `q @ k`. The next design uses this function, too. The constructor draws the entries of all matrices
+# with a standard deviation of 0.001<!-- setting -->; the code for that is folded.
 
 
 # %% jupyter={"source_hidden": true}
@@ -716,9 +653,9 @@ class ScaledDotProductAttention(nn.Module):
 
 
 # %% [markdown]
-# **What happens.** The name `attention_weights` invites somebody to pass factors of 0 for keys that should
-# not be seen. The scores of a query are -3 and 1, and its weights are 0.02 and 0.98. What does the
-# first key get with a factor of 0: nothing, 0.02 as before, or more?
+# **What happens.** The name `attention_weights` invites users to pass a factor of 0 for a key that
+# should not be seen. Take a query whose scores are -3 and 1, and whose weights are 0.02 and 0.98.
+# With a factor of 0, what weight does the first key get: none, 0.02 as before, or more?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -728,58 +665,48 @@ class ScaledDotProductAttention(nn.Module):
 #
 # </details>
 #
-# In the cell, the keys are the identity matrix, so `q @ k` is the query itself. The function divides
-# by √d = √2, so the cell multiplies the query by √2 first. The values are the identity matrix, too,
-# so the output is the weights.
+# In the cell, the width d is 1 and the query is 1, so the scores equal the two keys. The values are
+# the identity matrix, so the output equals the weights.
 
 # %%
-eye = torch.eye(2)[None, None]                                     # (1, 1, 2, 2)
-query = torch.tensor([-3.0, 1.0])[None, None, None] * 2**0.5       # (1, 1, 1, 2)
+query = torch.ones(1, 1, 1, 1)
+keys = torch.tensor([-3.0, 1.0])[None, None, None]               # (1, 1, 1, 2)
+values = torch.eye(2)[None, None]                                # (1, 1, 2, 2)
 factors = torch.tensor([0.0, 1.0])
-plain = multiplied(query, eye, eye, None, None)[0, 0]              # (2,)
-zeroed = multiplied(query, eye, eye, None, factors)[0, 0]          # (2,)
+plain = multiplied(query, keys, values, None, None)[0, 0]        # (2,)
+zeroed = multiplied(query, keys, values, None, factors)[0, 0]    # (2,)
 print("weights:", [round(weight, 2) for weight in plain.tolist()])
 note("weighted scores", STYLE, "attention_weights, a name that invites a 0 as a mask",
      f"{plain[0]:.3f} becomes {zeroed[0]:.2f}", zeroed[0] > plain[0])
 
 # %% [markdown]
-# The initial matrices have a standard deviation of 0.001<!-- setting -->, whatever the width. The
-# cell sends an input of variance 1 through the projections, once with Xavier's initial parameters
-# and once with these. Queries and keys come out next to zero, so at the start every key gets nearly
-# the same weight. The formula is right, but training first has to undo this start.
+# The published initial parameters have a standard deviation of 0.001, whatever the width of the
+# model. The cell sends an input of variance 1 through the projections for queries and keys, once
+# with Xavier's initial parameters and once with the published ones.
 
 # %%
 torch.manual_seed(0)
 x = torch.randn(1, 49, 512)
 tiny = ScaledDotProductAttention(512, 64, 64, 8)
-xavier = published.WeightedScores(512, 64, 64, 8)
+xavier = published.WeightedScores(512, 64, 64, 8)  # the repaired class
 pairs = {"Xavier": (xavier.to_query, xavier.to_key), "0.001": (tiny.fc_q, tiny.fc_k)}
 for name, maps in pairs.items():
     q, k = (to(x)[0, :, :64] for to in maps)  # (49, 64)
     weights = (q @ k.mT / 8).softmax(-1)      # (49, 49)
-    largest = f"largest of 49 attention weights {weights.max():.3f}"
+    largest = f"largest weight of all queries {weights.max():.3f}"
     print(f"{name:6} standard deviation {q.std():.3f}, {largest}")
 note("weighted scores", WASTE, "initial parameters too small",
      f"an even share is {1 / 49:.3f}", weights.max() < 1.02 / 49)
 
 # %% [markdown]
+# With the small matrices, queries come out close to zero, and all keys get nearly the same weight.
+# Training first has to undo this start.
+#
 # The name of the class misleads, too. In the paper, scaled dot-product attention is the part *inside*
 # a head, without parameters.
-
-# %%
-inside = tuple(tuple(module.weight.shape) for module in (tiny.fc_q, tiny.fc_o))
-note("weighted scores", STYLE, "multi-head attention called ScaledDotProductAttention",
-     f"{tiny.h} heads, projections {inside}", tiny.h > 1)
-
-# %% [markdown]
-# **The repair.** Xavier's initial parameters, a checked mask, zeros for a fully masked row. The
-# factors stay factors; the docstring says that 0 does not block.
 #
-# **The test.** With $h d_k = h d_v = e$ and without factors it loads the parameters of the final class. The
-# closed box below compares it with the formula above at other widths.
-
-# %%
-compare("weighted scores")
+# **The repair.** The initial parameters are Xavier's, the mask is checked, and fully masked rows get
+# zeros. The factors stay factors; the docstring says that 0 does not block.
 
 # %% [markdown]
 # <!-- deeper: More on weighted scores -->
@@ -807,15 +734,23 @@ torch.testing.assert_close(module(x, y, y, attention_weights=factors), formula)
 print("at other widths it is its formula, head by head")
 
 # %% [markdown]
+# The class called `ScaledDotProductAttention` has heads and projections:
+
+# %%
+inside = tuple(tuple(module.weight.shape) for module in (tiny.fc_q, tiny.fc_o))
+note("weighted scores", STYLE, "multi-head attention called ScaledDotProductAttention",
+     f"{tiny.h} heads, projections {inside}", tiny.h > 1)
+
+# %% [markdown]
 # <!-- /deeper -->
 
 # %% [markdown]
 # ## No projection
 #
-# **The idea.** The same collection has a version without the three projections: the embedding itself is
-# cut into heads, and only the output is projected.
+# **The idea.** The same collection has a version without the three projections: the embedding
+# itself is cut into heads, and only the output is projected.
 #
-# **The lines.** The diff marks what changed in `forward` from the previous design; the constructor
+# **The lines.** The diff marks how `forward` differs from the previous design; the constructor
 # loses three projections.
 
 
@@ -836,10 +771,17 @@ class Simplified(nn.Module):
 display.diff(ScaledDotProductAttention.forward, Simplified.forward)
 
 # %% [markdown]
-# **What happens.** Head i always compares slice i of the features; no training of this module can change
-# that. The
-# output starts next to zero, because the only projection has those tiny parameters. Again the first
-# training steps are wasted.
+# **What happens.** Head i always compares slice i of the features; training this module cannot
+# change that. The output starts close to zero, because the only projection has the same small
+# initial parameters as in the last section.
+#
+# **The repair.** It is the same as for weighted scores.
+
+# %% [markdown]
+# <!-- deeper: More on no projection -->
+# ### Going deeper: More on no projection
+#
+# The cells show how close to zero the output starts, and then the repaired lines:
 
 # %%
 torch.manual_seed(0)
@@ -848,24 +790,23 @@ spread = bare(x, x, x).std()
 note("no projection", WASTE, "initial parameters too small",
      f"standard deviation: inputs {x.std():.2f}, outputs {spread:.3f}", spread < 0.03)
 
-# %% [markdown]
-# **The repair.** As for weighted scores.
-#
-# **The test.** It equals the final class with identity matrices for $W_Q$, $W_K$ and $W_V$.
-
 # %%
-compare("no projection")
+display.source(published.NoProjection.forward, docstrings=False)
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Packed projection
 #
-# **The idea.** A long article takes PyTorch's own source apart and builds it up again
-# [[article](../docs/references.md#article-through-the-source)]: one head, two heads, one matrix,
-# the fold of [Batches](05_batches.ipynb), masks, and at the end a whole Transformer.
+# **The idea.** A long article takes PyTorch's own source apart and puts it back together
+# [[article](../docs/references.md#article-through-the-source)]. Its class has one packed matrix for
+# queries, keys and values, and the folded layout of [Batches](05_batches.ipynb).
 #
-# **The lines.** Samples and heads share one axis. The padding, `(b, m)`, is copied for each head,
-# which gives `(b * h, 1, m)`. `attn_mask` is `(n, m)` or `(b * h, n, m)`, so merging the two
-# broadcasts to `(b * h, n, m)`. The result is turned into numbers that are added to the scores.
+# **The lines.** Samples and heads share one axis. The padding mask, `(b, m)`, is copied for each
+# head, which gives `(b * h, 1, m)`. The attention mask is `(n, m)` or `(b * h, n, m)`. The merged
+# mask has the shape `(b * h, n, m)`. Where it blocks, the code adds -1e28 to the scores, again a
+# finite number. Next to it, float32 rounds the scores away, so the effect is that of a fill.
 
 
 # %%
@@ -918,12 +859,10 @@ class Packed(nn.Module):
 
 
 # %% [markdown]
-# (For three different inputs the article cuts the packed matrix in three, as PyTorch does.)
-#
-# **What happens.** Neither mask may be left out: an `assert` demands the first, and the second is merged
-# without a check for None. `bias=False` crashes in the constructor, which zeroes the output's bias even
-# when there is none. And one result is not what the text says: the weights are documented as
-# `(b, h, n, m)` and come out folded.
+# **What happens.** Neither mask may be left out. An `assert` demands the padding mask, and the
+# attention mask is merged without a check for None. `bias=False` crashes, too: the constructor sets
+# the output's bias to zero even when there is none. Finally, one result is not what the text says:
+# the weights are documented as `(b, h, n, m)`, but they come out folded.
 
 # %%
 torch.manual_seed(0)
@@ -942,12 +881,30 @@ note("packed projection", WRONG, "weights folded, (b * h, n, m)", tuple(weights.
      weights.shape == (2 * 4, 3, 3))
 
 # %% [markdown]
-# **The repair.** Any mask may be None, a fully masked row gets zeros, and the weights are unfolded.
+# The article also has a shortest version, which sets no initial parameters at all; the fold below
+# runs it.
 #
-# **The test.** It runs once more without biases, and compares the attention weights, too.
+# **The repair.** Either mask may be None, a fully masked row gets zeros, and the
+# weights are unfolded.
+
+# %% [markdown]
+# <!-- deeper: More on the packed projection -->
+# ### Going deeper: More on the packed projection
+#
+# The class above is for a single input. For three different inputs, the article cuts the packed
+# matrix into three parts, as PyTorch does. The repaired lines:
 
 # %%
-compare("packed projection")
+display.source(published.PackedProjection.merge_masks, docstrings=False)
+
+# %%
+display.source(published.PackedBase.forward, docstrings=False)
+
+# %% [markdown]
+# The repaired class also works without biases, and its attention weights equal those of the final
+# class:
+
+# %%
 wanted = MultiheadAttention(24, 4, bias=False)
 ours = published.PackedProjection(24, 4, bias=False)
 ours.load_from(wanted)
@@ -957,21 +914,9 @@ torch.testing.assert_close(weights, expected)
 print("without biases, weights:", tuple(weights.shape), "equal")
 
 # %% [markdown]
-# <!-- deeper: More on the packed projection -->
-# ### Going deeper: More on the packed projection
-#
-# The repaired lines:
-
-# %%
-display.source(published.PackedProjection.merge_masks, docstrings=False)
-
-# %%
-display.source(published.PackedBase.forward, docstrings=False)
-
-# %% [markdown]
-# `need_weights=False` keeps the promise of not returning the weights, but computes and stores them all
-# the same. Ask PyTorch for the largest tensor that it keeps for the backward pass, here and on the
-# fused path of the final class.
+# With `need_weights=False`, the published class does not return the weights, but it computes and
+# stores them all the same. The cell finds the largest tensor that PyTorch keeps for the backward
+# pass, in this class and on the fused path of the final class.
 
 
 # %%
@@ -1000,9 +945,10 @@ note("packed projection", WASTE, "need_weights=False still computes them",
      largest["asked"] == largest["not asked"] == 8 * 256**2 > 10 * largest["final class"])
 
 # %% [markdown]
-# The article's first class, one head alone, declares $W_O$ and never applies it, so it gets no gradient.
-# Its shortest version, `published.Shortest` here, chose no initial numbers at all: `torch.empty` holds
-# what the last user left there. PyTorch's deterministic mode makes that NaN, so that you can see it.
+# The article's first class, a single head, declares $W_O$ but never applies it, so $W_O$ gets no
+# gradient. The article's shortest version (mended in `published.Shortest`) chose no initial
+# numbers at all: `torch.empty` holds whatever was in that memory before. PyTorch's deterministic
+# mode fills it with NaN, so that you can see the defect.
 
 
 # %%
@@ -1032,8 +978,8 @@ output, _ = published.Shortest(24, 4)(x, x, x)
 print("ours:", [round(number, 2) for number in output[0, 0, :3].tolist()])
 
 # %% [markdown]
-# Other parts of the article are right: what it counts, which [Counting](12_counting.ipynb) derives,
-# and a final norm for pre-LN stacks alone, as [Transformer
+# Other parts of the article are right: its counts, which [Counting](12_counting.ipynb) derives, and
+# its final norm for pre-LN stacks only, which [Transformer
 # layers](08_transformer_layers.ipynb#the-final-norm) explains.
 
 # %% [markdown]
@@ -1043,9 +989,9 @@ print("ours:", [round(number, 2) for number in output[0, 0, :3].tolist()])
 # <!-- deeper: Defects that several designs share -->
 # ### Going deeper: Defects that several designs share
 #
-# In two designs the mask has no default. Four accept a width that the heads do not divide, and stop
-# only in `forward`. Three stop in half precision: two fill with a number that does not fit into it, the
-# third adds float32 numbers.
+# In two designs the mask has no default. Four accept a width that h does not divide, and stop only
+# in `forward`. Three stop in half precision: two fill with a number that is out of range, and the
+# third adds float32 numbers. `Mended` is the module per head with both mistakes mended.
 
 
 # %%
@@ -1056,29 +1002,39 @@ def all_crash(what: str, error: type[Exception], runs: dict) -> None:
         crashes(name, what, error, run)
 
 
-whole, slices, page = RightOrder(24, 4), SlicesFirst(24, 4), OnThePage(4, 24, 0.0)
+class Mended(ListOfHeads):
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        nn.Module.__init__(self)
+        e, d = embed_dim, embed_dim // num_heads
+        self.heads = nn.ModuleList([Head(d, e) for _ in range(num_heads)])
+        self.output = nn.Linear(e, e)
+
+
+# %%
+whole, slices = Mended(24, 4), SlicesFirst(24, 4)
 x, ten = torch.randn(2, 3, 24), torch.randn(2, 3, 10)
 all_crash("no default for the mask", TypeError, {
     "module per head": lambda: whole(x, x, x),
     "shared projection": lambda: slices(x, x, x)})
 all_crash("no check that h divides e", RuntimeError, {
-    "module per head": lambda: RightOrder(10, 4)(ten, ten, ten, None),
+    "module per head": lambda: Mended(10, 4)(ten, ten, ten, None),
     "wide projection": lambda: WithMatmul(10, 4)(ten),
-    "sequence first": lambda: OnThePage(4, 10)(query=ten, key=ten, value=ten),
+    "sequence first": lambda: TokensFirst(4, 10)(query=ten, key=ten, value=ten),
     "no projection": lambda: Simplified(10, 4)(ten, ten, ten)})
 
 # %%
 nobody, t = torch.zeros(2, 3, 3), torch.randn(3, 3, 24).half()
-slices_16, page_16 = SlicesFirst(24, 4).half(), OnThePage(4, 24).half()
+slices_16, annotated_16 = SlicesFirst(24, 4).half(), TokensFirst(4, 24).half()
 packed_16, no_key = Packed(24, 4).half(), torch.zeros(3, 3, dtype=torch.bool)
 all_crash("not in half precision", RuntimeError, {
     "shared projection": lambda: slices_16(t, t, t, nobody[:1, :1]),
-    "sequence first": lambda: page_16(query=t, key=t, value=t, mask=nobody[:1]),
+    "sequence first": lambda: annotated_16(query=t, key=t, value=t, mask=nobody[:1]),
     "packed projection": lambda: packed_16(t, no_key, no_key)})
 
 # %% [markdown]
-# A fully masked row is NaN in the four designs that fill with $-\infty$. In the three that fill with a
-# finite number, it is the mean of what is hidden.
+# A fully masked row is NaN in the four designs that fill with $-\infty$. This is listed separately,
+# as a convention, because PyTorch's own class also gives NaN whenever it returns weights. In the
+# three designs that fill with a finite number, the row is the mean of what is hidden.
 
 # %%
 lost = {
@@ -1094,11 +1050,12 @@ for name, output in lost.items():
          bool(output.isnan().all()))
 
 # %%
-cut_apart = x.unflatten(-1, (4, 6))  # (2, 3, 4, 6)
-page(query=x, key=x, value=x, mask=nobody[:2, :2])
+cut_apart = x.unflatten(-1, (4, 6))                                # (2, 3, 4, 6)
+hidden = slice_scores(cut_apart, cut_apart, nobody[:1, None], 24)  # (2, 4, 3, 3)
+annotated(query=x, key=x, value=x, mask=nobody[:2, :2])
 means = {
-    "shared projection": slice_weights(cut_apart, cut_apart, nobody[:1, None], 24)[0, 0, 0],
-    "sequence first": page.attn[0, :, 0, 0],
+    "shared projection": hidden.softmax(-1)[0, 0, 0],
+    "sequence first": annotated.attn[0, :, 0, 0],
     "packed projection": packed(x.transpose(0, 1), no_padding, ~none_blocked)[1][0, 0],
 }
 for name, weights in means.items():
@@ -1111,15 +1068,62 @@ for name, weights in means.items():
 # <!-- /deeper -->
 
 # %% [markdown]
-# ## All seven on one sentence
+# ## One test for all seven
 #
-# Put the sentence of [One head](01_one_head.ipynb) through all repaired designs, with the same
-# parameters where they can load them, and with the words after *it* hidden. How strongly does the
-# output for *it* react to each word? The size of the derivative tells us, as a share of the total.
-# The parameters are random, so the shares mean nothing: compare the rows.
+# Each repaired design is compared with the final class. Two methods make this possible:
+#
+# - `design.pair(e, h)` makes a module of the design, and one of the final class with the same
+#   parameters.
+# - `design.call(module, query, key, value, blocked)` takes batch-first tensors, and a mask in which
+#   True means blocked. It calls the module with the design's own layout, argument order and mask.
+#
+# Five designs can load the parameters of the final class. For the other two, a method `as_multihead`
+# builds the equivalent final class. For shared projections, its matrices are block-diagonal, as you
+# saw above. For no projection, $W_Q$, $W_K$ and $W_V$ are identity matrices.
+#
+# `compare`, folded below, hands both modules the same random tensors, and a mask in which one row is
+# fully masked. Outputs and gradients must agree.
+
+# %% jupyter={"source_hidden": true}
+LOADING = [name for name in DESIGNS if hasattr(DESIGNS[name].module, "load_from")]
+
+
+def compare(name: str) -> None:
+    """Compare a repaired design with the final class: outputs and gradients."""
+    b, n, m, h, d = 2, 3, 5, 4, 6
+    torch.manual_seed(0)
+    design = DESIGNS[name]
+    module, reference = (x.double() for x in design.pair(h * d, h))
+    double = {"dtype": torch.float64, "requires_grad": True}
+    query, key = torch.randn(b, n, h * d, **double), torch.randn(b, m, h * d, **double)
+    given = (query,) * 3 if design.kind == "self" else (query, key, key)
+    blocked = torch.rand(b, n, given[1].size(1)) < 0.4
+    blocked[..., 0], blocked[1, 2] = False, True
+    output = design.call(module, *given, blocked)  # (b, n, h * d)
+    expected, _ = reference(*given, attn_mask=blocked.repeat_interleave(h, 0))
+    torch.testing.assert_close(output, expected)
+    mine, theirs = (one.gradients(x, {*given}) for x in (output, expected))
+    torch.testing.assert_close(mine, theirs)
+    how = "with its parameters loaded" if name in LOADING else "built by as_multihead"
+    print(f"{name}: outputs and gradients agree with the final class, {how}")
 
 
 # %%
+for name in DESIGNS:
+    compare(name)
+
+# %% [markdown]
+# ## All seven on one sentence
+#
+# Put the sentence from [One head](01_one_head.ipynb) through all repaired designs, with the words
+# after *it* hidden. The five designs that can load parameters get the same ones. How strongly does
+# the output for *it* react to each word?
+#
+# The folded function `reaction` measures the size of the derivative, as a share of the total. The
+# parameters are random, so the shares mean nothing by themselves: compare the rows.
+
+
+# %% jupyter={"source_hidden": true}
 def reaction(design, module: nn.Module, x: Tensor, blocked: Tensor, row: int) -> Tensor:
     """Measure how output ``row`` reacts to each word, as shares that sum to 1.
 
@@ -1137,7 +1141,7 @@ def reaction(design, module: nn.Module, x: Tensor, blocked: Tensor, row: int) ->
     return sizes / sizes.sum()
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 words = one.EMBEDDINGS[None]                            # (1, 8, 4)
 future = torch.ones(1, 8, 8, dtype=torch.bool).triu(1)  # (1, 8, 8)
 torch.manual_seed(0)
@@ -1151,8 +1155,8 @@ reactions = torch.stack(rows)  # (7, 8)
 
 same = [name for name, row in zip(DESIGNS, rows) if torch.allclose(row, rows[0])]
 assert same == LOADING
-print("as the first:", ", ".join(same))
-print("of the hidden words, at most", reactions[:, 6:].abs().max().item())
+print("equal rows:", ", ".join(same))
+print("largest share of a hidden word:", reactions[:, 6:].abs().max().item())
 assert not reactions[:, 6:].any()
 
 # %% jupyter={"source_hidden": true}
@@ -1177,14 +1181,13 @@ display.finish(drawing, name="all-seven", alt=f"{alt} {', '.join(same[1:])}: as 
                caption="How the output for “it” reacts to each word, as shares. –: hidden.")
 
 # %% [markdown]
-# The five designs with the same parameters have equal rows, in spite of their different layouts and masks.
-# The other two are functions of their own. None lets the hidden words through. (*the* and *because* have
-# the same embedding, so their shares are equal in every row.)
+# The five designs with the same parameters have equal rows, in spite of their different layouts and
+# masks. The other two compute functions of their own. No design lets the hidden words through.
 #
 # ## The table
 #
-# These defects compute something else: no error tells you about them. Three rows were shown in folds:
-# fully masked rows, biases left over and missing initial parameters.
+# With these defects, the code computes something else, and no error tells you so. The rows on
+# biases, initial parameters and fully masked rows were measured in folds.
 
 # %% tags=["hide-input"]
 import re
@@ -1226,20 +1229,21 @@ table(CRASH, WASTE, STYLE, CONVENTION)
 # ## What they teach
 #
 # - **Run it.** Three of the seven stop at once.
-# - **Choose sizes that all differ.** When sizes happen to be equal you do not notice widths in the
-#   wrong order, a mask check that refuses n ≠ m, or a mask that lands on the axis of the heads.
+# - **Choose sizes that all differ.** Equal sizes hide a mask check that refuses n ≠ m, or a mask that
+#   lands on the axis of the heads.
 # - **Say what True means** in the name of a mask: `blocked` or `allowed`.
-# - **Give a fully masked row a meaning,** and test it in half precision, too.
+# - **Give a fully masked row a meaning,** and test in half precision, where a large finite fill
+#   stops the code.
 # - **Compare with the formula.** Shared projections and $\sqrt e$ keep every shape.
-# - **Ask where the numbers start.** Initial parameters may be missing, or far too small.
-# - **Look at gradients and parameters,** and not only at outputs.
+# - **Check how training starts.** Initial parameters may be far too small, or missing.
 #
 # ## Exercises
 #
 # ### How grave is it?
 #
-# *Easy, 2 minutes.* You have met these five above. Give each its severity: `"computes something else"`,
-# `"crashes"`, `"wastes"` or `"style"`. The third one keeps all weights in memory until the next call.
+# *Easy, 2 minutes.* You have met these five above. Give each its severity:
+# `"computes something else"`, `"crashes"`, `"wastes"` or `"style"`. The third one keeps all weights
+# in memory until the next call.
 
 # %% tags=["exercise"]
 severity_of = {
@@ -1258,7 +1262,7 @@ exercises.published_code.check_severity_of(severity_of)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Ask first: does it stop? If it runs: are the numbers those of the formula?
+# Ask first: does the code stop? If it runs, does it return the numbers of the formula?
 #
 # </details>
 #
@@ -1282,9 +1286,9 @@ exercises.published_code.check_severity_of(severity_of)
 # %% [markdown]
 # ### The small projection, made wide
 #
-# *Easy, 5 minutes.* Write what `as_multihead` needs: from the block of a shared projection, `(d, d)`, make
-# the weight of one linear layer, `(h · d, h · d)`, that does the same to all heads at once. Gradients are
-# to reach the block.
+# *Easy, 5 minutes.* Write what `as_multihead` needs for a shared projection. `block`, `(d, d)`, is
+# the weight of its small `nn.Linear`. Make the weight of one wide `nn.Linear`, `(h · d, h · d)`,
+# that does the same to all heads at once. Gradients must reach the block.
 
 
 # %% tags=["exercise"]
@@ -1299,8 +1303,7 @@ exercises.published_code.check_widen(widen)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Look at the matrix printed in [Shared projection](#shared-projection). What stands outside the
-# blocks?
+# Look at the matrix printed in [Shared projection](#shared-projection). What is outside the blocks?
 #
 # </details>
 #
@@ -1327,9 +1330,9 @@ exercises.published_code.check_widen(widen)
 # %% [markdown]
 # ### Call it your way
 #
-# *Medium, 10 minutes.* `module` is a `SequenceFirst`: keywords only, `(n, b, e)`, and a mask of `(n, m, b)`
-# in which True means allowed. Your tensors are batch-first, and `blocked` is `(b, n, m)` with True for
-# blocked, or None. Call it, and return `(b, n, e)`.
+# *Medium, 10 minutes.* `module` is a `SequenceFirst`: keywords only, `(n, b, e)`, and a mask of
+# `(n, m, b)` in which True means allowed. Your tensors are batch-first, and `blocked` is
+# `(b, n, m)` with True for blocked, or None. Call it, and return `(b, n, e)`.
 
 
 # %% tags=["exercise"]
@@ -1344,13 +1347,14 @@ exercises.published_code.check_call_it(call_it)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Five things have to turn: three inputs, the mask, and the output. The mask has to turn twice.
+# You have to convert five things: three inputs, the mask, and the output. The mask needs two
+# changes.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# `~` exchanges True and False, and fails on None. `permute` takes the old axes in their new order.
+# `~` swaps True and False, and fails on None. `permute` takes the old axes in their new order.
 #
 # </details>
 
@@ -1374,25 +1378,24 @@ exercises.published_code.check_call_it(call_it)
 # %% [markdown]
 # ## What you have now
 #
-# You have run seven published designs with their defects, and the repaired ones agree with the
-# final class. Five can load its parameters, and each of the other two equals a final class whose
-# matrices have a special form.
+# You have run seven published designs with their defects, and the repaired ones agree with the final
+# class.
 #
-# > **In short.** All seven are versions of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$, h times, and
-# > one projection.
+# > **In short.** All seven compute a version of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$
+# > for each of h heads, and apply one projection at the end.
 # >
 # > Layouts `(b, n, e)` and `(n, b, e)`; masks `(b, n, m)`, `(n, m, b)`, `(b, h, n, m)` and
 # > `(b * h, n, m)`; True means allowed in four designs and blocked in three.
 # >
 # > ```python
 # > design = published.DESIGNS["sequence first"]
-# > module, final_class = design.pair(embed_dim, num_heads)
-# > output = design.call(module, query, key, value, blocked)
+# > module, final_class = design.pair(embed_dim, num_heads)  # with the same parameters
+# > output = design.call(module, query, key, value, blocked)  # batch-first, True = blocked
 # > ```
 # >
-# > A crash at least tells you. Look for what keeps every shape: a wrong divisor, a mask on the wrong axis, a
-# > mean over hidden keys. Sizes that all differ, a fully masked row, and a comparison of outputs and
-# > gradients bring them out.
+# > A crash at least tells you that something is wrong. Look for defects that keep every shape: a
+# > wrong divisor, a mask on the wrong axis, a mean over hidden keys. To bring them out, use sizes
+# > that all differ, a fully masked row, and a comparison with a class that you trust.
 #
 # Here you knew where to look. [The next chapter](16_testing_attention.ipynb) finds such defects in
 # code that you cannot look into.

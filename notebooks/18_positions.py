@@ -6,15 +6,15 @@
 # > the cat drank milk because it was thirsty
 #
 # To find out what *it* is, you look four words back, to *cat*. Write *yesterday* in front of the
-# sentence, and every word stands somewhere else. You still look four words back. What you use is the
-# **distance** between two words, and not the place of either.
+# sentence, and every word has a different place. You still look four words back. What you use is
+# the **distance** between two words, not the place of either.
 #
-# [The Transformer](09_transformer.ipynb#clocks) writes each word's place into the word: the hands of
-# several clocks are added to its features, before the first layer. In this chapter positions move
-# into the attention itself, so that a score depends on how far apart query and key stand. There are
-# two ways. One turns queries and keys like hands of a clock, each by its own position. The other
-# adds a number to the score, which depends on the distance. At the end you measure what each of
-# them does in a text that is longer than any in training.
+# [The Transformer](09_transformer.ipynb#clocks) writes each word's place into the word: before the
+# first layer, the hands of several clocks are added to the word's features. In this chapter,
+# positions move into the attention itself, so that a score depends on how far apart query and key
+# are. There are two ways to do this. One turns queries and keys like the hands of a clock, each by
+# its own position. The other adds to the score a number that depends on the distance. At the end
+# you test both on texts longer than any in training.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -24,18 +24,16 @@ display.chapter_map("score")
 # %% [markdown]
 # ## A place that is added
 #
-# Begin with what added positions do. The cell adds the clocks' code to the words, and computes the
-# scores of *it*, once with the sentence at position 0 and then with the sentence further back, as if
-# other text stood in front. All words and all distances stay the same. What happens to the score of
-# *it* for *cat*: does it stay, does it change in the last digits, or does it become another number?
+# First, see what added positions do. The cell adds the clocks' code to the words and computes the
+# score of *it* for every word. The sentence begins at position 0, then at later positions, as if
+# other text came first. All words and all distances stay the same. What happens to the score of
+# *it* for *cat*: does the score stay the same, change only in the last digits, or become a
+# different number?
 #
 # <details><summary>What do you expect?</summary>
 #
-# It becomes another number. The dot product of two sums has four terms: word with word, place with
-# place, word with place, and place with word. The first two stay, since a dot product of two places
-# depends on their distance [alone](09_transformer.ipynb#near-and-far). The other two compare a word
-# with a place, and change with the place [[Dai et al., section
-# 3.3](../docs/references.md#dai-2019)].
+# It becomes a different number. The score compares not only places with places, but also words
+# with places. That part changes when the sentence moves, although no distance does.
 #
 # </details>
 
@@ -60,27 +58,29 @@ for begin in (0, 1, 2, 10, 100):
     print(f"{begin:5} {scores[cat]:9.2f}   {one.WORDS[scores.argmax()]}")
 
 # %% [markdown]
-# The score runs from 1.15 to 2.73, and where the sentence begins at 1 or 2, *it* looks most at
-# itself. Word plus place times word plus place gives four products. The product of the two places
-# depends on the distance alone, and a model can use it. But the two products of a word with a place
-# go on changing, and the model must learn to ignore them.
+# The score ranges from 1.15 to 2.73, and when the sentence begins at 1 or 2, *it* looks most at
+# itself. The reason is the dot product: (word + place) · (word + place) gives four products. Word
+# with word stays the same. Place with place depends on the distance
+# [alone](09_transformer.ipynb#near-and-far), so this product stays the same, too. But the two
+# products of a word with a place change when the sentence moves
+# [[Dai et al., section 3.3](../docs/references.md#dai-2019)]. The model must learn to ignore them.
 #
 # ## Two numbers that turn
 #
-# Take two features of a word and read them as an arrow on paper: one to the right, one up. The dot
-# product of two arrows is the product of their lengths times the cosine of the angle between them.
-# Now turn both arrows by the same angle. Their lengths and the angle between them stay, and so does
-# their dot product.
+# Take two features of a word and read them as an arrow on paper: one says how far it goes to the
+# right, the other how far up. The dot product of two arrows is the product of their lengths times
+# the cosine of the angle between them. Now turn both arrows by the same angle. Their lengths and
+# the angle between them stay the same, and so does their dot product.
 #
 # So let each arrow turn with its position, like the hand of a clock, but counterclockwise: at
 # position p it has turned by p radians. Then the angle from a key at position j to a query at
-# position p grows by p − j radians. Whatever their positions, the score depends on the distance p −
-# j alone. Turned by an angle φ counterclockwise, the arrow (a, b) becomes
+# position p grows by p − j radians, and the score depends on this distance alone. Turned
+# counterclockwise by an angle φ, the arrow (a, b) becomes
 #
 # $$(a \cos\varphi - b \sin\varphi,\;\; b \cos\varphi + a \sin\varphi)$$
 #
-# The cell takes the first two features of *it* as the query and those of *cat* as the key. It turns
-# each by its position, and prints their dot product at several positions, not yet divided by √d.
+# The cell takes the first two features of *it* as the query and those of *cat* as the key. Each is
+# turned by its position. The last column shows their dot product, not yet divided by √d.
 
 
 # %%
@@ -99,12 +99,12 @@ for p, j in ((5, 1), (6, 2), (105, 101), (5, 3), (7, 1)):
     print(f"{p:5} {j:8} {p - j:10} {score:7.2f}")
 
 # %% [markdown]
-# At distance 4 the score is 0.31, whether *cat* stands at 1, 2 or 101. At other distances it is
-# another number. The figure shows the two arrows. If it has sliders, do two things:
+# At distance 4 the score is 0.31, whether *cat* stands at 1, 2 or 101. The figure shows the two
+# arrows. If you see three pictures, compare the first two: the distance is the same, and so are the
+# angle and the score. If you see sliders, try two things:
 #
-# 1. Move *cat*, and leave the distance. Both arrows turn together. The score stays.
-# 2. Move the distance. Now only the query turns, and the
-#    score moves from point to point along the curve.
+# 1. Move *cat* and keep the distance. Both arrows turn together, and the score stays the same.
+# 2. Change the distance. Now only the query turns, and the score moves along the curve.
 
 # %% jupyter={"source_hidden": true}
 SHOWN = [(5, 1), (9, 5), (7, 1)]
@@ -113,10 +113,10 @@ display.rotation(query, key, name="turning", words=("it", "cat"), shown=SHOWN)
 # %% [markdown]
 # ### Warm-up: quarter turns
 #
-# *Easy, 2 minutes.* Let a pair turn by a quarter turn per position, counterclockwise. A quarter
-# turn has cosine 0 and sine 1. The query's pair is (2, 1) and the key's (3, 1), before turning.
-# Write down the query at position 1, the query at position 2, and the dot product of a query at
-# position 2 and a key at position 1.
+# *Easy, 2 minutes.* Let a pair make a quarter turn counterclockwise per position. A quarter
+# turn has cosine 0 and sine 1. Before turning, the query's pair is (2, 1) and the key's (3, 1).
+# Write down the query at position 1 and the query at position 2. Then give the dot product of a
+# query at position 2 and a key at position 1.
 
 # %% tags=["exercise"]
 my_turned = [
@@ -139,7 +139,8 @@ exercises.positions.check_turned(my_turned)
 #
 # <details><summary>Hint 2</summary>
 #
-# The distance is 1. So the score is that of the query turned once and the key not turned at all.
+# The distance is 1, so the score is the same as for the query turned once and the key not turned at
+# all.
 #
 # </details>
 
@@ -154,28 +155,30 @@ exercises.positions.check_turned(my_turned)
 # A single hand repeats itself after a full turn, which takes a little over six words. So it can
 # hardly tell a key one word back from a key seven words back. The remedy is the same as for the
 # clocks: a head of width d has d / 2 pairs of features, and each pair turns more slowly than the
-# one before. Pair i, counted from 0, turns by $\text{base}^{-2i/d}$ radians per position. The first
-# pair turns by 1 radian, the last hardly at all: by 0.01<!-- setting --> in a head of width 4, with
-# 10000 for the **base**, as in the paper. Positions that turn queries and keys are called **rotary
-# positions** (RoPE for short: rotary position embedding) [[Su et al., section
+# one before.
+#
+# Pair i, counted from 0, turns by $\text{base}^{-2i/d}$ radians per position. In the paper, the
+# **base** is 10000. Pair 0 then turns by 1 radian, and the last pair hardly at all: by
+# 0.01<!-- setting --> in a head of width 4. Positions that turn queries and keys are called
+# **rotary positions** (RoPE for short: rotary position embedding) [[Su et al., section
 # 3.2.2](../docs/references.md#su-2021)].
 #
-# Two pieces of the package do this. The function `rotate` turns each pair by an angle of its own.
-# The module `RotaryEmbedding` computes the angles from the positions, and calls `rotate`. In the
-# shapes, r counts the pairs, one rotation each. `layout` says which features form a pair, and comes
-# in the next section; what `scaling` and `dynamic` mean comes [at the end](#turning-more-slowly).
+# The function `rotate` does for all pairs what `turn` did for one. Its argument `layout` says which
+# features form a pair. Our example uses `"interleaved"`, which pairs neighbours. The next section
+# shows the other layout.
 
 # %%
 from annotated_attention.modern import RotaryEmbedding, rotary
 
-display.annotated(rotary.rotate, RotaryEmbedding.forward, RotaryEmbedding.angles)
+display.annotated(rotary.rotate)
 
 # %% [markdown]
-# A word of our sentence has four features, so two pairs of neighbours (`interleaved`): *animal* with
-# *food*, which turn by 1 per word, and *action* with *quality*, which turn by 0.01<!-- setting -->.
-# The cell lets every word be query and key, and prints the scores of *it*: without turning, turned
-# with the sentence at 0, and turned with the sentence at 100. The assertion checks that all scores
-# stay the same, wherever the sentence begins.
+# The module `RotaryEmbedding` computes all angles from the positions and calls `rotate`. Try it on
+# our sentence. A word has two pairs of neighbouring features: *animal* with *food*, which turn by 1
+# per word, and *action* with *quality*, which turn by 0.01<!-- setting -->. The cell uses every
+# word both as query and as key. It asserts that all scores stay the same, wherever the sentence
+# begins. The table shows the scores of *it*: without turning, turned with the sentence at 0, and
+# turned with the sentence at 100.
 
 # %%
 TURNING = RotaryEmbedding(4, layout="interleaved")
@@ -194,63 +197,33 @@ rows = torch.stack([plain[it], turned_scores(0)[it], turned_scores(100)[it]])  #
 one.show(one.WORDS, ["plain", "at 0", "at 100"], rows.mT)
 
 # %% [markdown]
-# The last two columns are equal: the score depends on the distance, not on the place. The
-# columns also show what turning costs. *Cat* and *it* share the feature *animal*, which lies in the
-# fast pair. Over four words that pair has turned by 4 radians, and of the score 1.50 only 0.15 is
-# left (the 0.31 from above, divided by √4). *Thirsty* and *it* also share *quality*, in the slow
-# pair, and that part is kept. These features were made by hand, without any thought of turning. A
-# trained model has $W_Q$ and $W_K$ in front of the rotation, and can put into slow pairs what
-# should count at any distance.
+# The last two columns are equal: the score depends on the distance, not on the place. To write this
+# as a formula, let $R_p$ turn every pair by its angle at position p. Then
 #
-# ### In the class
+# $$(R_p\,q)^\top (R_j\,k) = (R_{p-j}\,q)^\top k$$
 #
-# In the class, the rotation goes between the projections and the scores. `attend` sits just there,
-# and is one of the two methods made to be
-# [overridden](07_multihead_attention.ipynb#the-steps-that-forward-calls), so the subclass is short.
-# Only queries and keys turn. Values do not: they are what is collected, and the distance has done
-# its work in the score.
-
-# %%
-from annotated_attention.modern import RotaryAttention
-
-display.annotated(RotaryAttention.attend)
-
-# %% [markdown]
-# Try it on outputs. Put three words of padding in front of the sentence, and mask them. With rotary
-# positions every word must come out as before, up to rounding, although it stands three places
-# further back. The second line does the same with added positions, in the same module without its
-# rotation; there the words change.
-
-# %%
-torch.manual_seed(18)
-attention = RotaryAttention(4, 2, batch_first=True)
-without = MultiheadAttention(4, 2, batch_first=True)
-without.load_state_dict(attention.state_dict())        # a rotation has no parameters
-
-words = one.EMBEDDINGS[None]          # (1, 8, 4)
-moved = F.pad(words, (0, 0, 3, 0))    # (1, 11, 4)
-padding = torch.arange(11)[None] < 3  # (1, 11)
-for name, module, added in (("rotary", attention, 0), ("added", without, 1)):
-    x, y = words + added * code[:8], moved + added * code[:11]  # (1, 8, 4), (1, 11, 4)
-    before = module(x, x, x)[0]                                 # (1, 8, 4)
-    after = module(y, y, y, padding)[0][:, 3:]                  # (1, 8, 4)
-    print(f"{name:>6}: words come out changed by up to {(after - before).abs().max():.7f}")
+# Turning query and key by their positions is the same as turning the query alone, by the distance.
+#
+# The columns also show what turning costs. *Cat* and *it* share the feature *animal*, in the fast
+# pair. Over four words that pair turns by 4 radians, and of the score 1.50 only 0.15 is left
+# (the 0.31 from above, divided by √4). *Thirsty* and *it* also share *quality*, in the slow pair,
+# and that part of the score is kept. In a trained model, $W_Q$ and $W_K$ can use the slow pairs for
+# whatever should count at any distance.
 
 # %% [markdown]
 # <!-- deeper: Why one rotation undoes the other -->
 # ### Going deeper: Why one rotation undoes the other
 #
-# Write $R_p$ for the matrix that turns every pair by its angle at position p. It has a block of
-# cosines and sines for each pair, and zeros elsewhere. A rotation is undone by turning back, so
-# $R_p^\top = R_{-p}$, and two rotations in a row add their angles, so $R_{-p} R_j = R_{j-p}$. The
-# score of a turned query for a turned key is therefore
+# As a matrix, $R_p$ has a block of cosines and sines for each pair, and zeros elsewhere. A rotation
+# is undone by turning back, so $R_p^\top = R_{-p}$. Two rotations in a row add their angles, so
+# $R_{-p} R_j = R_{j-p}$. The score of a turned query for a turned key is therefore
 #
 # $$(R_p\,q)^\top (R_j\,k) = q^\top R_p^\top R_j\, k = q^\top R_{j-p}\, k = (R_{p-j}\,q)^\top k$$
 #
-# in which only the distance is left (equation 16 of the paper). A complex number
+# where only the distance is left (equation 16 of the paper). A complex number
 # is such a pair, too: $a + b\mathrm{i}$ times $\cos\varphi + \mathrm{i}\sin\varphi$ is the arrow
-# turned by φ. The cell turns with matrices and with complex numbers, and compares with `rotate`:
-# numbers and gradients.
+# turned by φ. The cell turns the pairs with matrices and with complex numbers. It compares the
+# results and their gradients with those of `rotate`.
 
 # %%
 x = torch.randn(2, 3, 5, 6, dtype=torch.float64, requires_grad=True)  # (b, h, n, d)
@@ -279,36 +252,70 @@ print("matrices, complex numbers, rotate: equal, and so are the gradients")
 # <!-- /deeper -->
 
 # %% [markdown]
+# ### In the class
+#
+# In the class, the rotation goes between the projections and the scores. The method `attend` sits
+# at exactly this point, and it is meant to be
+# [overridden](07_multihead_attention.ipynb#the-steps-that-forward-calls). Only queries and keys
+# turn. Values do not: the distance has already done its work in the score.
+
+# %%
+from annotated_attention.modern import RotaryAttention
+
+display.annotated(RotaryAttention.attend)
+
+# %% [markdown]
+# Now check the outputs. Put three words of padding in front of the sentence, and mask them. Every
+# word now stands three places later, and must come out as before, up to rounding.
+
+# %%
+torch.manual_seed(18)
+attention = RotaryAttention(4, 2, batch_first=True)
+words = one.EMBEDDINGS[None]          # (1, 8, 4)
+moved = F.pad(words, (0, 0, 3, 0))    # (1, 11, 4)
+padding = torch.arange(11)[None] < 3  # (1, 11)
+
+before = attention(words, words, words)[0]                 # (1, 8, 4)
+after = attention(moved, moved, moved, padding)[0][:, 3:]  # (1, 8, 4)
+torch.testing.assert_close(after, before)
+print(f"words come out changed by up to {(after - before).abs().max():.5f}")
+
+# %% [markdown]
+# > **Pitfall.** Turning the queries and forgetting the keys. No error is raised, but the score then
+# > depends on the query's place. Moving the sentence, as you just did, finds this mistake.
+#
 # ## Two layouts, one permutation
 #
-# Which two features form a pair? The paper pairs neighbours, and so do GPT-J and the code that Meta
-# published with Llama. Others pair feature i with feature i + d / 2, because two halves of a tensor
-# are easier to cut than every second number. GPT-NeoX does so, and `transformers` does so for Llama,
-# too. Here are both for a head of width 6, with features counted from 0:
+# Which two features form a pair? The paper pairs neighbours, and so does the code that Meta
+# published with Llama. For the same model, `transformers` pairs feature i with feature i + d / 2.
+# Here are both layouts for a head of width 6, with features counted from 0:
 #
 # | layout | pair 0 | pair 1 | pair 2 |
 # |---|---|---|---|
 # | `"interleaved"` | 0 and 1 | 2 and 3 | 4 and 5 |
 # | `"half"` | 0 and 3 | 1 and 4 | 2 and 5 |
 #
-# Neither is better. The rows of $W_Q$ and $W_K$ make the features, so reordering these rows within
-# each head gives the same pairs in the other layout. But weights belong to the layout that they
-# were trained in. Load weights of one layout into a class with the other: is that an error, is
-# every score wrong, or does it depend on the distance?
+# Neither is better, but weights belong to the layout that they were trained in. Suppose you load
+# weights of one layout into a class with the other. Does that raise an error, is every score wrong,
+# or does the damage depend on the distance?
 #
 # <details><summary>What do you expect?</summary>
 #
 # It depends on the distance. No error is raised, since a rotation has no parameters and all shapes
 # fit. A query and a key at the same position are turned alike in either layout, so at distance 0 the
-# score is right. With the distance the two layouts turn ever more differently.
+# score is right. As the distance grows, the two layouts turn more and more differently.
 #
 # </details>
+#
+# Try it with random weights in place of trained ones. One module with the layout `"interleaved"`
+# plays the part of the checkpoint. Its weights are loaded into a second module, with the layout
+# `"half"`. Both keep their scores, so that you can compare them.
 
 # %%
 class Watched(RotaryAttention):
     """Keeps the scores of its last call."""
 
-    def score(self, q: Tensor, k: Tensor) -> Tensor:
+    def score(self, q: Tensor, k: Tensor) -> Tensor:  # q and k have been turned by attend
         self.seen = super().score(q, k)  # (b, h, n, m)
         return self.seen
 
@@ -321,9 +328,9 @@ loaded = Watched(e, h, batch_first=True, layout="half")
 print(loaded.load_state_dict(checkpoint.state_dict()))
 
 # %% [markdown]
-# Everything has loaded. Now call both with the same tokens, and compare the scores of keys at some
-# distances. As a yardstick, the last line compares the scores of each key with those of its
-# neighbour.
+# All weights have loaded. Now call both modules with the same tokens, and compare the scores of
+# keys at several distances. As a yardstick, the last line says how far apart the scores of two
+# neighbouring keys are.
 
 # %%
 x = torch.randn(b, n, e)  # (b, n, e)
@@ -338,19 +345,27 @@ apart = (another - checkpoint.seen).abs().mean()
 print(f"the scores of two keys: {apart:.2f} apart on average")
 
 # %% [markdown]
-# At distance 0 every score is right. Far away it is off by nearly as much as the scores of two
-# keys differ, so it says little about the words any more. Nothing fails, and nothing points
-# to the rotation: a model would still write, only badly.
+# At distance 0 every score is right. Far away, a score is off by nearly as much as the scores of
+# two keys differ, so it no longer says much about the words. Nothing fails, and nothing points to
+# the rotation: a model would still write, only badly.
 #
-# `interleaved_to_half` reorders the rows: in each head first the even ones, then the odd ones. The
-# packed matrix of the final class holds $W_Q$, $W_K$ and $W_V$ stacked on top of one another, so cut
-# it, reorder the first two, and put it together again. The biases of these two projections go the
-# same way.
+# The remedy is a permutation. As `nn.Linear` keeps them, each row of $W_Q$ and $W_K$ produces one
+# feature. Reordering the rows within each head therefore gives the same pairs in the other layout.
+# `interleaved_to_half` puts the even rows of each head first and then the odd ones, and
+# `half_to_interleaved` puts them back. Try both on the row numbers of one head with six rows.
 
 # %%
-from annotated_attention.modern import interleaved_to_half
+from annotated_attention.modern import half_to_interleaved, interleaved_to_half
 
-display.annotated(interleaved_to_half)
+rows = torch.arange(6)
+halves = interleaved_to_half(rows, 1)  # (6,)
+print("to half:", halves.tolist())
+print("and back:", half_to_interleaved(halves, 1).tolist())
+
+# %% [markdown]
+# Rows 0 and 1 were neighbours. Now they stand three places apart, like the pairs of `"half"`. Do
+# the same to the weights. The packed matrix of the final class holds $W_Q$, $W_K$ and $W_V$ stacked
+# on top of one another: cut it into three and reorder the first two. Treat the biases the same way.
 
 # %%
 with torch.no_grad():
@@ -369,15 +384,16 @@ print("reordered: equal outputs, equal gradients")
 
 # %% [markdown]
 # > **Pitfall.** Weights of one layout in a class with the other. All names and shapes fit. Find out
-# > which layout a checkpoint was trained in, and compare one output with the code that it comes
-# > from.
+# > which layout a checkpoint was trained in, and compare one output with the original code's.
+
+# %% [markdown]
+# <!-- deeper: Two checks, and what each of them sees -->
+# ### Going deeper: Two checks, and what each of them sees
 #
-# ### Two checks, and what each of them sees
-#
-# A second mistake is just as quiet: turning the queries and forgetting the keys. Which checks find
-# these two? The first check needs no reference. It moves the sentence by padding, as above, and the
-# outputs of the words must stay. The second compares with the right outputs. Both mistakes are in
-# `MISTAKES`, the list of [Testing attention](16_testing_attention.ipynb).
+# This chapter has named two quiet mistakes: turning only the queries, and using the wrong layout.
+# Which checks find them? The first check moves the sentence by padding, as above, and needs no
+# reference. The second compares the outputs with the right ones. Both mistakes are in `MISTAKES`,
+# the list from [Testing attention](16_testing_attention.ipynb).
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -397,14 +413,17 @@ for name in ("right", *CODES):
     print(f"    {by_mistake:.5f} from the right output")
 
 # %% [markdown]
-# Moving the sentence finds the rotation of one side. It cannot find the mixed layouts. The wrong
-# layout is a valid rotation too: its scores depend on the distance alone. But these weights were
-# trained with another rotation, and only a comparison with right outputs shows that. Here is the
-# forgotten rotation of the keys, with its remedy:
+# Moving the sentence reveals that only one side was rotated. It cannot reveal the wrong layout,
+# which is also a valid rotation: its scores depend on the distance alone. But these weights belong
+# to the other layout, and only a comparison with the right outputs shows that. Here is the code
+# that forgets to rotate the keys, with its remedy:
 
 # %%
 mistake = MISTAKES["rotates-one-side"]
 display.diff(mistake.wrong, mistake.right)
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## A number added to the score
@@ -412,29 +431,20 @@ display.diff(mistake.wrong, mistake.right)
 # The second way leaves queries and keys alone. It adds a **bias by distance** to the score: a
 # number for each head that says how much this distance counts. Two kinds are in use.
 #
-# **Buckets.** Let the model learn the numbers [[Raffel et al., section
-# 2.1](../docs/references.md#raffel-2020)]. One number per distance would be too many, and the far
-# ones would rarely be trained. So distances are sorted into buckets, and all distances of a bucket
-# share a number. Short distances have a bucket each. Longer ones share buckets that grow wider and
-# wider. The last bucket begins somewhat before `max_distance`, and takes every distance from there
-# on. In this code, as in its source, a distance is the key's position minus the query's, so keys
-# that came earlier have negative ones.
+# ### Buckets: the model learns the numbers
+#
+# One number for every distance would be too many, and the numbers for far keys would rarely be
+# trained. Distances are therefore sorted into **buckets**, and all distances in a bucket share a
+# number [[Raffel et al., section 2.1](../docs/references.md#raffel-2020)]. Each short distance has
+# a bucket of its own. Longer ones share buckets that grow wider and wider.
+#
+# The cell sorts keys up to 40 places back into eight buckets, for a causal model. In this code, a
+# distance is the key's position minus the query's, the reverse of the order used so far. Keys that
+# came earlier therefore have negative distances.
 
 # %%
 from annotated_attention.modern import BucketedBias, biases
 
-display.annotated(biases.relative_buckets, BucketedBias.forward)
-
-# %% [markdown]
-# In the code, `of_side` is the number of buckets for one side, and `alone` how many of them hold a
-# single distance: half of them. `share` says how far a distance has come on a logarithmic scale,
-# from `alone` (0) to `max_distance` (1). Multiplied by the number of buckets left over, and rounded
-# down, it gives the bucket, counted from `alone`. `table`, `(num_buckets, h)`, holds the learned
-# numbers.
-#
-# The cell sorts keys up to 40 places back into eight buckets, for a causal model.
-
-# %%
 back = torch.arange(41)
 bucket = biases.relative_buckets(
     -back[None], num_buckets=8, max_distance=20, bidirectional=False
@@ -445,15 +455,43 @@ for number in range(8):
     print(f"bucket {number}: distance {inside.min()}{upto}")
 
 # %% [markdown]
-# **ALiBi**, attention with linear biases, learns nothing: every step of distance takes the same
-# amount off the score [[Press et al., section 3](../docs/references.md#press-2022)]. That amount is
-# the head's **slope**. Steep heads look at their neighbours, flat heads far back. For eight heads
-# the slopes are 1/2, 1/4, 1/8, and so on, down to 1/256. The figure shows those of four heads.
+# Half of the buckets hold one distance each, and the others grow wider. The last bucket would end
+# at distance 20, which is `max_distance`, but it takes every longer distance, too.
+#
+# `BucketedBias` keeps the learned numbers in `table`, `(num_buckets, h)`. It finds the bucket of each
+# distance and looks up the bucket's number.
+
+# %%
+display.annotated(BucketedBias.forward)
+
+# %% [markdown]
+# <!-- deeper: Where the buckets begin -->
+# ### Going deeper: Where the buckets begin
+#
+# In the code, `of_side` is the number of buckets for one side, and `alone` is how many of them hold
+# a single distance: half of them. `share` says how far along a logarithmic scale a distance lies,
+# from `alone` (0) to `max_distance` (1). Multiply `share` by the number of remaining buckets and
+# round down, and you have the bucket, counted from `alone`.
+
+# %%
+display.annotated(biases.relative_buckets)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# ### ALiBi: nothing is learned
+#
+# In **ALiBi**, attention with linear biases, every step of distance takes the same amount off the
+# score [[Press et al., section 3](../docs/references.md#press-2022)]. That amount is the head's
+# **slope**. Steep heads look at nearby words, and flat heads look far back. With h heads, head i
+# has the slope $2^{-8i/h}$. For eight heads the slopes are 1/2, 1/4, 1/8, and so on, down to 1/256.
+# The figure shows the slopes for four heads.
 
 # %%
 from annotated_attention.modern import AlibiBias
 
-display.annotated(biases.alibi_slopes, AlibiBias.forward)
+display.annotated(AlibiBias.forward)
 
 # %% jupyter={"source_hidden": true}
 drawing, (ax,) = display.panels(360, 220)
@@ -470,33 +508,19 @@ display.finish(drawing, name="by-distance", alt=(
 ))
 
 # %% [markdown]
-# In the class, a bias by distance is added to a mask of numbers that the caller may give, and the
-# fused kernel still does the rest.
-
-# %%
-from annotated_attention.modern import BiasedAttention
-
-display.annotated(BiasedAttention.attend)
+# > **Pitfall.** Slopes when the number of heads is not a power of two. The formula gives some, but
+# > checkpoints use different ones. You write those [below](#slopes-for-any-number-of-heads).
 
 # %% [markdown]
-# What does it do to our sentence? Add the bias of two heads, with slopes 1/16 and 1/256, to the
-# plain scores, and print what *it* looks at.
-
-# %%
-places = torch.arange(8)
-scores = plain + AlibiBias(2)(places, places)               # (2, 8, 8)
-rows = torch.cat([plain[None], scores]).softmax(-1)[:, it]  # (3, 8)
-one.show(one.WORDS, ["plain", "slope 1/16", "1/256"], rows.mT)
-steep = plain[it] - (places - it).abs()  # (8,)
-print("with slope 1, it looks most at:", one.WORDS[steep.argmax()])
-
-# %% [markdown]
-# With the slope 1/16, the word *it* itself gains, and the first words lose the most. The flat head
-# hardly notices distances this short. With the slope 1 a head would look mostly at *it* itself.
+# <!-- deeper: The slopes of six heads -->
+# ### Going deeper: The slopes of six heads
 #
-# > **Pitfall.** Slopes for a number of heads that is no power of two. The formula $2^{-8i/h}$ gives
-# > some, but checkpoints use others: first the slopes of the next smaller power of two, and then the
-# > first, third, fifth and so on of the next larger power.
+# Checkpoints begin with the slopes of the next smaller power of two, here four. Then come the
+# first, third, fifth slope and so on of the next larger power. The cell compares them with the
+# formula.
+
+# %%
+display.annotated(biases.alibi_slopes)
 
 # %%
 heads = 6
@@ -508,11 +532,24 @@ print(f"off by up to {(simple - right).abs().max():.2f}")
 
 # %% [markdown]
 # With the formula's slopes, the fifth head would look far back, although it was trained to look at
-# its neighbours.
+# nearby words.
 #
+# <!-- /deeper -->
+
+# %% [markdown]
+# Either kind of bias goes into `BiasedAttention`, which also overrides `attend`. The caller may
+# pass an [additive mask](14_masks_in_the_wild.ipynb#booleans-or-floats) as the argument `bias`. The
+# bias by distance is added to this mask, and the final class's `attend` does the rest.
+
+# %%
+from annotated_attention.modern import BiasedAttention
+
+display.annotated(BiasedAttention.attend)
+
+# %% [markdown]
 # ## Longer than in training
 #
-# A model is trained on texts up to some length. What happens in a longer one? Take the task of
+# What happens in a text that is longer than any in training? Take the task from
 # [Training](10_training.ipynb): a sequence of letters repeats itself after 4 to 16 letters, and the
 # model has to write the next letter. It is trained on sequences of 32 letters and tested on
 # sequences of 512. The model has two layers of attention with four heads, but no feed-forward part
@@ -613,18 +650,18 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 # <!-- /deeper -->
 
 # %% [markdown]
-# `make seeds` has trained each kind from five seeds for 1000 steps; its results come with the
-# package. The table has the median accuracy in five stretches of the long sequences: the places
-# before 32, the trained length, then those before 64, and so on. Only places after the first repeat
-# has begun count, since nobody can know a letter before. Which kind loses least by place 512, and
-# which loses most: added, rotary, ALiBi or buckets?
+# `make seeds` has trained each kind from five seeds for 1000 steps, and its results come with the
+# package. The table shows the median accuracy in five stretches of the long sequences. Column 32
+# covers the places before 32, the trained length. Column 64 covers those from 32 to 63, and so on.
+# A place counts only once the first repeat has begun: before that, nobody can know the next
+# letter. Which kind loses least by place 512, and which loses most: added, rotary, ALiBi or buckets?
 #
 # <details><summary>What do you expect?</summary>
 #
-# ALiBi and the buckets lose least. A far key is something that they know: ALiBi's steep heads give
+# ALiBi and the buckets lose least. They know what to do with a far key: ALiBi's steep heads give
 # it a large penalty, and all far distances share a bucket that was trained. Rotary positions lose
-# most here. At distances that never occurred in training the score takes values that nothing has
-# trained, and some far key may happen to score high.
+# most here. At distances that never occurred in training, the score takes values that no training
+# has shaped, and some far key may happen to score high.
 #
 # </details>
 
@@ -664,39 +701,40 @@ alt = f"Accuracy from the first stretch to the last: {said}."
 display.finish(drawing, name="train-short", alt=alt, caption=caption)
 
 # %% [markdown]
-# Before place 32 all but the model without positions are nearly perfect. In the last stretch,
-# places 256 to 511, ALiBi still gets 0.99 of the letters right and the buckets 0.95; added clocks
-# have fallen to 0.84, and rotary positions to 0.33, which is less than without any positions. The
-# right key stands at a distance that was trained, but hundreds of others stand at distances that
-# were not, and probably some of them score high. Why the added clocks hold up better here, this
-# table does not tell. So a good result at the trained length does not promise one in a longer text.
+# Before place 32, all models except the one without positions are nearly perfect. In the last
+# stretch, ALiBi still gets 0.99 of the letters right and the buckets 0.95. The added clocks have
+# fallen to 0.84, and rotary positions to 0.33, less than without any positions. A good result at
+# the trained length does not promise a good one in a longer text.
 #
-# This toy task does not tell the whole story. The answer never stands more than 16 letters back, so
-# looking near is enough, and nothing is lost where far keys fade out. In a task that needs a far
-# key, a penalty on distance gets in the way. The model without any positions learns part of the
-# task, too: under a causal mask the first word sees one key, the second sees two, and from that a
-# model can learn where it is [[Kazemnejad et al.](../docs/references.md#kazemnejad-2023)].
+# What goes wrong with rotary positions? The right key stands at a distance that was trained. But
+# hundreds of other keys stand at distances that were not, and some of them probably score high.
+# This table does not tell why the added clocks hold up better here. The model without any
+# positions learns part of the task, too. A causal mask shows each word one more key than the word
+# before. From this a word can tell how far along it stands, for instance by the weight that falls
+# on the first key [[Kazemnejad et al.](../docs/references.md#kazemnejad-2023)].
+#
+# The task has a limit. The answer is never more than 16 letters back, so looking nearby is
+# enough. In a task that needs a far key, a penalty on distance gets in the way.
 #
 # ## Turning more slowly
 #
-# If unseen angles are what harms rotary positions, turn more slowly, so that a long text uses only
-# angles that a short one has used. A pair that goes round within 32 letters has met angles all the
-# way. Only a slower pair meets new ones in a longer text. Four ways of slowing down are common; a
-# checkpoint names its own in `config.json`, under `rope_scaling` or `rope_parameters`. Pass the same
-# dictionary to `RotaryEmbedding` as its argument `scaling`, and the number that is called
-# `rope_theta` there as its argument `base`.
+# If unseen angles are what harms rotary positions, turn more slowly. Then a long text uses only
+# angles that a short one has used. A pair that makes a full turn within 32 letters has met angles
+# all the way round. Only a slower pair meets new angles in a longer text. Four ways of slowing the
+# pairs down are common:
 #
 # - `linear` divides every speed by a factor [[Chen et al.](../docs/references.md#chen-2023)].
 # - `dynamic` raises the base as the text grows, which slows the slow pairs most [[Peng et al.,
 #   section 3.3](../docs/references.md#peng-2023)].
-# - `yarn` keeps the speed of every pair that turns at least 32 times within the trained length. (32 is YaRN's own setting; that our texts are 32 long is chance.) It divides the speed of every pair that turns less than once by the factor. In between, a ramp leads from one to the other. All scores are enlarged, too, which sharpens the softmax [[Peng et
+# - `yarn` looks at how often a pair turns within the trained length. If it turns less than once,
+#   its speed is divided by a factor. The fastest pairs keep their speed, and a ramp leads from the
+#   slow pairs to the fast ones. All scores are also enlarged, which sharpens the softmax [[Peng et
 #   al., section 3.4](../docs/references.md#peng-2023)].
-# - `llama3` has a ramp of another form, here from 4 turns to one, and leaves the scores as they are,
-#   as in [Llama 3.1](../docs/references.md#llama-3-1).
+# - `llama3` divides the speed of the same slow pairs. Its ramp has a different shape, and the
+#   scores stay as they are ([Llama 3.1](../docs/references.md#llama-3-1)).
 #
-# For the models above, these are the settings. Their heads are 16 wide, they were trained on 32
-# letters, and 512 letters are 16 times as many. (`dynamic` finds the 16 itself, from the length of
-# the text; a factor in its settings would come on top, so it is 1.)
+# The cell defines the settings for the models above, and prints those of `llama3`. The models were
+# trained on 32 letters, and 512 letters are 16 times as many.
 
 # %%
 from annotated_attention.modern import rotary_frequencies
@@ -705,40 +743,45 @@ FACTOR = LONG / SHORT  # 16
 TRAINED = {"original_max_position_embeddings": SHORT}
 SCALINGS = {
     "linear": {"rope_type": "linear", "factor": FACTOR},
-    "dynamic": {"rope_type": "dynamic", "factor": 1.0},
+    "dynamic": {"rope_type": "dynamic", "factor": 1.0},  # finds the 16 from the length
     "yarn": {"rope_type": "yarn", "factor": FACTOR, **TRAINED},
     "llama3": {
         "rope_type": "llama3", "factor": FACTOR, **TRAINED,
-        "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "low_freq_factor": 1.0, "high_freq_factor": 4.0,  # the ramp: from 4 turns to one
     },
 }
 print(json.dumps(SCALINGS["llama3"], indent=1))
 
 # %% [markdown]
-# This is how it would look in a `config.json`. The next table has a row for each of the eight pairs.
-# Its first column says how many turns the pair makes in 32 letters, the others how many times more
-# slowly it turns with each kind of scaling.
+# A checkpoint has such a dictionary in its `config.json`, under `rope_scaling` or
+# `rope_parameters`. Pass it to `RotaryEmbedding` as the argument `scaling`, and the file's
+# `rope_theta` as the argument `base`. This project's tests compare all four with `transformers`,
+# and the angles are equal.
+#
+# Which pairs does each way slow down? The heads are 16 wide, so the next table has a row for each
+# of eight pairs. Its first column says how many turns the pair makes in 32 letters. The other
+# columns say how many times more slowly it turns. YaRN also multiplies the rotated queries and keys
+# by a factor a little above 1, so the scores grow by its square. The line above the table says by
+# how much.
 
 # %%
 speeds, _ = rotary_frequencies(16)
 slower = [speeds * SHORT / (2 * math.pi)]              # turns within the trained length
 for scaling in SCALINGS.values():
-    other, factor = rotary_frequencies(16, scaling=scaling, max_length=SHORT, length=LONG)
+    other, longer = rotary_frequencies(16, scaling=scaling, max_length=SHORT, length=LONG)
     slower.append(speeds / other)
-    if factor != 1:
-        print(f"scores with {scaling['rope_type']}: {factor**2:.1f} times as large")
+    if longer != 1:
+        print(f"scores with {scaling['rope_type']}: {longer**2:.1f} times as large")
 one.show([str(i) for i in range(8)], ["turns", *SCALINGS], torch.stack(slower, 1))
 
 # %% [markdown]
-# `linear` slows the fast pairs as much as the slow ones, so two neighbours are hardly told apart
-# any more. The others leave the first pair alone and slow the last one 16 times; they differ in
-# what is between. For YaRN no pair here turns 32 times, so the ramp begins at the
-# fastest one: pair 0 keeps its speed, pair 1 gets one in between, and the rest are divided.
+# `linear` slows all pairs alike. The others leave pair 0 alone and slow the last one 16 times. They
+# differ in between: YaRN and `llama3` divide the speed of every pair from pair 2 on by 16, and
+# `dynamic` slows each pair more than the one before.
 #
-# What does scaling do to the trained rotary models, without a single step of training? `make seeds`
-# has exchanged their rotation with the function below, and the table shows its stored results. All
-# columns come from one pass over 512 letters, so `dynamic` uses the speeds for 512 everywhere.
-
+# What does scaling do to the trained rotary models, without a single further step of training? The
+# function below gives a model a scaled rotation. `make seeds` has tested the models with it, and
+# the table shows the results.
 
 # %%
 def scaled(model: LongCopier, scaling: dict) -> LongCopier:
@@ -755,14 +798,41 @@ one.show(["plain", *SCALINGS], [str(end) for end in ENDS], table)
 
 # %% [markdown]
 # YaRN lifts the last stretch from 0.33 to 0.97, without training and with hardly any loss at the
-# trained length. `dynamic` reaches 0.66, and `llama3` 0.80. The latter loses even before
-# place 32: it makes pair 1 almost four times slower, although that pair, with 1.61 turns in 32
-# letters, had met angles all the way round.
-# `linear` breaks even the short texts, since the model has learned what a fast pair says about
-# neighbours. It was proposed together with further training, which these models did not get.
+# trained length. `dynamic` reaches 0.66, and `llama3` 0.80. Before place 32, `llama3` falls to
+# 0.92. A likely reason is pair 1: `llama3` slows it by a factor of almost four, and YaRN by less
+# than two.
 #
-# A real configuration, that of Llama 3.1, reads like this; its `rope_theta` is 500,000. The cell
-# counts what becomes of the pairs of a head of width 128.
+# `linear` fails even on short texts. It also slows the fast pairs, which tell neighbours apart.
+# This scaling was proposed together with further training, which these models did not get.
+
+# %% [markdown]
+# <!-- deeper: The angles and their scaling in code -->
+# ### Going deeper: The angles and their scaling in code
+#
+# `RotaryEmbedding` computes its angles as in the formula above. Its positions may also have the
+# shape `(b, n)`, with a row for each sample. In the table above, all columns come from one pass
+# over 512 letters, so `dynamic` uses the speeds for 512 letters in every column.
+
+# %%
+display.annotated(RotaryEmbedding.forward, RotaryEmbedding.angles)
+
+# %% [markdown]
+# All four ways are in one function and its helpers. In `_yarn`, `pair_that_turns` solves the speed
+# formula for the number of the pair. YaRN's ramp runs over these numbers, from the pair that
+# turns 32 times to the pair that turns once. Here no pair turns 32 times, so the ramp begins at
+# pair 0. (32 is YaRN's own setting; that our texts have the same length is a coincidence.)
+
+# %%
+from annotated_attention.modern import frequencies
+
+display.annotated(rotary_frequencies, frequencies._llama3)
+
+# %%
+display.annotated(frequencies._yarn, frequencies._yarn_factor)
+
+# %% [markdown]
+# These are the settings of Llama 3.1; its `rope_theta` is 500,000. The cell counts what happens to
+# the pairs of a head of width 128.
 
 # %%
 LLAMA = {
@@ -773,21 +843,6 @@ ratio = rotary_frequencies(128, base=500000.0)[0]
 ratio = ratio / rotary_frequencies(128, base=500000.0, scaling=LLAMA)[0]
 kept, divided = (ratio == 1).sum(), (ratio == 8).sum()
 print(f"{kept} pairs as they were, {divided} divided by 8, {64 - kept - divided} between")
-
-# %% [markdown]
-# <!-- deeper: The formulas of the scaled rotations -->
-# ### Going deeper: The formulas of the scaled rotations
-#
-# All of them are in one function and its helpers. In `_yarn`, `pair_that_turns` solves the formula
-# of the speeds for the number of the pair.
-
-# %%
-from annotated_attention.modern import frequencies
-
-display.annotated(rotary_frequencies, frequencies._llama3)
-
-# %%
-display.annotated(frequencies._yarn, frequencies._yarn_factor)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -802,9 +857,9 @@ display.annotated(frequencies._yarn, frequencies._yarn_factor)
 # ### Find the missing permutation
 #
 # *Medium, 10 minutes.* A checkpoint was trained with pairs side by side, and your class pairs the
-# halves of a head. Write `to_half(weight, num_heads)`: it takes $W_Q$ or $W_K$ as `nn.Linear` keeps
-# it, one row for each of the h · d features of the queries, and returns the rows in the order that
-# your class needs. Use no function of the package.
+# halves of a head. Write `to_half(weight, num_heads)`, which takes $W_Q$ or $W_K$ as `nn.Linear`
+# keeps it: one row for each of the h · d features. It returns the rows in the order that your class
+# needs. Use no function of the package.
 
 
 # %% tags=["exercise"]
@@ -844,10 +899,10 @@ exercises.positions.check_permutation(to_half)
 # %% [markdown]
 # ### Slopes for any number of heads
 #
-# *Medium, 10 minutes.* Write `my_slopes(num_heads)`, a list of as many numbers. For h = 1, 2, 4, 8
-# … heads, slope i is $2^{-8i/h}$ with i = 1 … h. For any other h, first come the slopes of the next
-# smaller power of two. Then come the first, third, fifth, … slope of the next larger power, as many
-# as are missing.
+# *Medium, 10 minutes.* Write `my_slopes(num_heads)`, which returns a list of one number per head.
+# For h = 1, 2, 4, 8 … heads, slope i is $2^{-8i/h}$ with i = 1 … h. For any other h, first come the
+# slopes of the next smaller power of two. Then come the first, third, fifth, … slope of the next
+# larger power, as many as are missing.
 
 
 # %% tags=["exercise"]
@@ -869,7 +924,7 @@ exercises.positions.check_slopes(my_slopes)
 #
 # <details><summary>Hint 2</summary>
 #
-# `row[::2]` takes every second one of a list, beginning with the first.
+# `row[::2]` takes every second element of a list, beginning with the first.
 #
 # </details>
 
@@ -890,9 +945,9 @@ exercises.positions.check_slopes(my_slopes)
 # ## What you have now
 #
 # > **In short.** Positions go into the score of a query at position p for a key at position j.
-# > Rotary ones turn both: $(R_p\,q)^\top (R_j\,k) = (R_{p-j}\,q)^\top k$, where $R_p$ turns every
-# > pair by its angle at position p. A bias by distance is added: $q^\top k / \sqrt d +
-# > \text{bias}_{\text{head}}(p - j)$.
+# > Rotary positions turn both: $(R_p\,q)^\top (R_j\,k) / \sqrt d = (R_{p-j}\,q)^\top k / \sqrt d$.
+# > Here $R_p$ turns every pair by its angle at position p. A bias by distance is added:
+# > $q^\top k / \sqrt d + \text{bias}_{\text{head}}(p - j)$.
 # >
 # > Angles `(n, d / 2)`, turned `(b, h, n, d)`, biases `(h, n, m)`.
 # >
@@ -903,9 +958,9 @@ exercises.positions.check_slopes(my_slopes)
 # > x = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 # > ```
 # >
-# > Turn queries and keys, not values, in the layout of the weights. ALiBi and buckets carry on past
+# > Turn queries and keys, not values, in the layout of the weights. ALiBi and buckets hold up past
 # > the trained length; rotary positions need their slow pairs slowed down, and here YaRN did that
 # > best.
 #
-# A model that writes computes the same keys again for each new word. The [next
+# A model that writes text computes the same keys again for each new word. The [next
 # chapter](19_cache.ipynb) keeps them.

@@ -4,12 +4,12 @@
 # *What must a model compute again for each word, and what can it keep?*
 #
 # A model that writes adds one word, reads everything again, and adds the next one. Nearly all of
-# that reading is the same as the time before. In this chapter you find out which numbers never
-# change, keep them in a **cache**, and check that the text stays the same, word by word.
+# that reading repeats the time before. In this chapter you find out which numbers never change,
+# keep them in a **cache**, and check that the text stays the same, word by word.
 #
-# Think of someone who takes the minutes of a meeting. For every sentence spoken they write an index
-# card with two entries: what to look it up by, and what it says. A new sentence is compared with
-# all cards in the box. Nobody would write all the cards again because one more sentence was spoken;
+# Think of someone taking the minutes of a meeting. For every sentence spoken they write an index
+# card with two entries: what to look it up by, and what it says. Each new sentence is compared with
+# all the cards in the box. Nobody would rewrite every card because one more sentence was spoken,
 # yet that is what a model without a cache does.
 
 # %% tags=["hide-input"]
@@ -18,18 +18,17 @@ from annotated_attention import display
 display.chapter_map("project in", "split", "score", "mask")
 
 # %% [markdown]
-# The cache sits between *split* and *score*: there new keys and values join those that were kept.
-# *Project in* is lit because only new words pass it, and *mask* because its rule changes. Work is
-# saved in all eight.
+# The cache sits between *split* and *score*, where new keys and values join those already kept.
+# *Project in* is lit because only new words pass through it, and *mask* because its rule changes.
 #
 # ## Word by word
 #
-# You need a model that writes. The smallest one that is worth watching has an embedding for each
-# word, two layers of attention, and one score for each word that could come next. Its attention is
+# You need a model that writes. The smallest one worth watching has an embedding for each word, two
+# layers of attention, and one score for each word that could come next. Its attention is
 # `CachedAttention`, the class that this chapter builds. Without a cache it is nothing new: causal
-# self-attention with the rotary positions of [Positions](18_positions.ipynb). All that this chapter
-# needs of them is one fact: queries and keys turn with their position, so that a score depends on
-# how far apart two words stand, and on nothing else about where they are.
+# self-attention with the rotary positions of [Positions](18_positions.ipynb). You need only one
+# fact about them here: queries and keys turn with their position, so a score depends on how far
+# apart two words stand, and on nothing else about where they are.
 
 # %%
 import torch
@@ -72,10 +71,10 @@ class Writer(nn.Module):
 
 
 # %% [markdown]
-# It learns two sentences by heart: the one that you know, and one that begins with *because it was
-# sweet*. After that, given a beginning, it should write the rest. To write means here: take the
-# word with the highest score, add it, and go on (this is greedy decoding). The function counts how
-# many words the model has to read on the way.
+# The model learns two sentences by heart: the one you know, and one that begins with *because it
+# was sweet*. After that, given a beginning, it should write the rest. Writing here means taking the
+# word with the highest score, adding it, and going on (this is greedy decoding). The function also
+# counts how many words the model has to read on the way.
 
 
 # %%
@@ -113,20 +112,20 @@ for prompt in ("the", "because"):
 anew, _ = write(model, encode(["the"]), 8)  # for comparison, later
 
 # %% [markdown]
-# To write 8 words, the model reads 36: one, then two, up to eight. For n words it reads $n(n +
-# 1)/2$, so a text of twice the length takes about four times the reading.
+# To write 8 words, the model reads 36: one, then two, and so on up to eight. For n words it reads
+# $n(n + 1)/2$, so a text twice as long takes about four times the reading.
 #
 # ## What does not change
 #
 # Give the model *the cat drank milk*, and then the same words followed by *because*. Compare what
-# the two layers compute for the four old words: their queries, keys, values and outputs. Which of
-# these change when a word is added: the outputs, the keys and values, or nothing at all?
+# the two layers compute for the four old words: their queries, keys, values and outputs. What
+# changes when a word is added: the outputs, the keys and values, or nothing at all?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Nothing at all. No word sees what comes after it, since the mask is causal. So the outputs of the
-# first layer stay the same for the old words. They are what the second layer reads, and the same
-# holds there.
+# Nothing at all. The mask is causal, so no word sees what comes after it. For the old words, the
+# outputs of the first layer therefore stay the same. The second layer reads these outputs, and the
+# same holds there.
 #
 # </details>
 
@@ -155,28 +154,28 @@ for i, layer in enumerate(noting.layers):
     print(f"layer {i + 1}: {', '.join(before[i])} of the four words are as before")
 
 # %% [markdown]
-# Everything about the old words is as it was. What does the new word need of all that? Its query is
-# compared with all keys, and the values are mixed. The old words' queries and outputs are not
+# Nothing about the old words has changed. What does the new word need from all this? Its query is
+# compared with all keys, and then the values are mixed. The old words' queries and outputs are not
 # needed again: the next layer has already made its own keys and values from these outputs. So keep
 # the **keys and values** of each layer, and nothing else. This is the **KV cache**, which
 # [Counting](12_counting.ipynb#one-token-at-a-time) showed as a list of two tensors. Here it is a
-# class. It grows with each call of `append`, which hands back everything so far.
+# class. It grows with each call of `append`, which returns everything kept so far.
 
 # %%
 display.annotated(KVCache, sections=False)
 
 # %% [markdown]
-# Nothing in it says how many heads there are, or what the numbers mean, so it will serve the next
-# chapter unchanged. `crop` and `reorder` are needed when a text goes back, or continues in several
-# ways; both come [later](#going-back-and-branching).
+# Nothing in this class says how many heads there are or what the numbers mean, so it will serve the
+# next chapter unchanged. You need `crop` and `reorder` when a text goes back or continues in
+# several ways; both come [later](#going-back-and-branching).
 #
 # ## Attention that continues
 #
-# With a cache, attention is given some new words at a time, a **chunk**: the whole beginning at
-# first, and later one word after the other. Three things change compared with the final class, and
-# each has its line below. Look for the **positions**, which count on from what is kept; for the
-# order in `keep`, rotation first; and for `hide`, the mask. The number of heads of the keys,
-# `num_kv_heads`, is that of the queries here. The next chapter makes it smaller, and calls it g.
+# With a cache, attention receives some new words at a time, a **chunk**: first the whole beginning,
+# then one word after another. Three things change compared with the final class, and each has its
+# own line below. Look for the **positions**, which count on from what is kept; for the order in
+# `keep`, where rotation comes first; and for `hide`, the mask. The keys have `num_kv_heads` heads,
+# here as many as the queries. The next chapter makes this number smaller and calls it g.
 
 # %%
 display.annotated(
@@ -184,8 +183,8 @@ display.annotated(
 )
 
 # %% [markdown]
-# The mask deserves a look. When two words come after three that are kept, the first
-# query stands at position 3. So it may see the keys 0 to 3, and the second query one more:
+# The mask deserves a closer look. When two new words follow three kept ones, the first query stands
+# at position 3. It may see keys 0 to 3, and the second query may see one more:
 
 # %%
 from annotated_attention import block_future
@@ -196,15 +195,15 @@ print(block_later(positions, 5).int())
 assert block_later(positions, 5).equal(block_future(5)[3:])
 
 # %% [markdown]
-# A 1 is blocked. These are the last two rows of the causal mask of five words. The last keys that
-# the queries see, 3 and 4, form a diagonal that ends in the **lower right** corner, because the
-# newest query and the newest key are the same word. A rule with positions says this without
-# corners: block key j for a query at position p where j > p.
+# A 1 means blocked. These are the last two rows of the causal mask for five words. The last keys
+# that the queries see, 3 and 4, form a diagonal that ends in the **lower right** corner, because
+# the newest query and the newest key belong to the same word. In terms of positions, the rule needs
+# no corners: for a query at position p, block key j if j > p.
 #
-# Does it make a difference how a text is cut into chunks? The cell feeds in random tokens, cut in
-# four ways, and compares outputs and gradients with those of a single call. (b, n, h and d all
-# differ, so that no axis can pass for another.) Gradients flow through a cache that grows, because
-# its tensors keep their graph.
+# Does it matter how a text is cut into chunks? The cell below feeds in random tokens, cut in four
+# ways, and compares outputs and gradients with those of a single call. (b, n, h and d all differ,
+# so no axis can pass for another.) Gradients flow through a growing cache because its tensors keep
+# their graph.
 
 # %%
 b, n, h, d = 2, 12, 4, 6
@@ -226,9 +225,8 @@ for sizes in ([12], [5, 4, 3], [11, 1], [1] * 12):
 
 # %% [markdown]
 # However the text is cut, the outputs are the same, and so are the gradients of `x` and of the four
-# parameters. Now the writer can keep what it has read. The
-# model is called with a cache for each layer, and from the second call on it is given the new word
-# alone.
+# parameters. Now the writer can keep what it has read. The new function calls the model with a
+# cache for each layer, and from the second call on passes it only the new word.
 
 
 # %%
@@ -254,7 +252,7 @@ print(f"{read} words read to write 8:", spell(text[0]))
 # %% [markdown]
 # The words are the same, and the model has read 8 instead of 36. The figure shows the same sentence
 # being written. A box with a thick edge is computed in this step, a box with a thin edge is kept,
-# and a dotted one is not needed. The numbers are the weights of the first layer, as a mean over its
+# and a dotted one is not needed. The numbers are the weights of the first layer, averaged over its
 # heads.
 
 # %% jupyter={"source_hidden": true}
@@ -264,16 +262,17 @@ with torch.no_grad():
 display.cache_filling(weights, one.WORDS, name="cache-filling", step=6)
 
 # %% [markdown]
-# If the figure has controls, move *words* from 1 to 8, first with a cache and then without. With a
-# cache each step adds one query, key and value (a column above) and one row of weights (below).
-# Without, it fills everything again, up to the last word, and computes a full square of weights: 6
-# · 6 in step 6, also those that the mask hides.
+# If the figure has controls, move *words* from 1 to 8, first with a cache and then without. With
+# a cache each step adds one query, key and value (a column above) and one row of weights (below).
+# Without a cache, every step computes all queries, keys and values again, plus a full square of
+# weights: 6 · 6 in step 6, including those that the mask hides. (The figure prints the numbers for
+# the last row only.)
 #
 # ## What it saves, and what it costs
 #
-# Count one layer of attention with the formulas of [Counting](12_counting.ipynb). A step with a
-# cache projects one token, $8be^2$ FLOPs, compares it with m keys and mixes m values, $4bme$.
-# Without a cache, step m is attention over all m tokens. PyTorch's counter agrees:
+# Count the FLOPs of one layer of attention with the formulas from [Counting](12_counting.ipynb). A
+# step with a cache projects one token ($8be^2$ FLOPs), then compares it with m keys and mixes m
+# values ($4bme$). Without a cache, step m is attention over all m tokens. PyTorch's counter agrees:
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
@@ -292,15 +291,15 @@ again = sum(counting.attention_flops(m, m, e, b=b) for m in range(1, n + 1))
 print(f"{n} steps: {total:,} FLOPs with a cache, {again:,} without")
 
 # %% [markdown]
-# Now take the attention of a model as large as the small GPT-2: 12 layers, e = 768. To write
-# 1,024 words, how many times as many FLOPs does it take without the cache: about twice, ten times,
-# or more than a hundred times?
+# Now take the attention of a model the size of the small GPT-2: 12 layers, e = 768. It writes 1,024
+# words. How many times as many FLOPs does that take without the cache: about twice, ten times, or
+# more than a hundred times?
 #
 # <details><summary>What do you expect?</summary>
 #
-# More than a hundred times. The projections take about 512 times as many: m tokens instead of one
-# in step m, and m is 512 on average. The scores take about 683 times as many, since the sum of all
-# m² divided by the sum of all m is two thirds of 1,024.
+# More than a hundred times. The projections take about 512 times as many: step m projects m tokens
+# instead of one, and m is 512 on average. The scores take about 683 times as many, since the sum of
+# all m² (about n³/3) divided by the sum of all m (about n²/2) is two thirds of n = 1,024.
 #
 # </details>
 
@@ -318,17 +317,17 @@ for length in (64, 1024, 4096):
     print(f"{length:6} {flops} {again / kept:6,.0f} {size:>10}")
 
 # %% [markdown]
-# The saving grows with the length of the text. In exchange there is something to store, and that
-# grows, too: 2 numbers for each feature, layer and token. One short text is no problem. Many long
-# ones at the same time are, and [Fewer keys](20_fewer_keys.ipynb) is about making them smaller.
+# The saving grows with the length of the text. In exchange there is a cache to store, and it grows,
+# too: 2 numbers for each feature, layer and token. One short text is no problem, but many long ones
+# at the same time are. [Fewer keys](20_fewer_keys.ipynb) is about making the cache smaller.
 #
 # ## A cache of fixed size
 #
-# The growing cache has two disadvantages. `torch.cat` makes new tensors in every step and copies
-# all that was kept. And `torch.compile`, which translates a module into a faster program, first
-# makes one for the shape that it sees. When the length changes, it has to compile again. A
-# `StaticCache` avoids both. It reserves room for the longest text once, and writes each new key in
-# its place:
+# The growing cache has two disadvantages. First, `torch.cat` makes new tensors in every step and
+# copies everything kept so far. Second, `torch.compile`, which translates a module into a faster
+# program, begins with a program for the one shape it sees. For another shape it has to compile
+# again, until it makes a program for any length. A `StaticCache` avoids both problems. It reserves
+# room for the longest text once and writes each new key into its place:
 
 # %%
 from annotated_attention.modern import StaticCache
@@ -380,18 +379,18 @@ assert count == 1
 # One program serves every step of the `StaticCache`. The growing cache needs three: one for the
 # empty cache, one for the first length, and one for any length.
 #
-# The price shows in the shapes: `append` returns all 16 places, including those not yet written.
-# They hold zeros. (A text that is longer than the reserved room raises an error. Asking for
-# gradients raises one, too: the next token writes into the tensor that the backward pass would
-# need.) Take a single query in a cache of 16 places of which 5 are written, and forget the mask.
-# One query has no future to hide, after all. How much weight do the 11 empty places get: none,
-# because they are zero; a little; or more than half?
+# The price shows in the shapes: `append` returns all 16 places, including those not yet written,
+# which hold zeros. (A text longer than the reserved room raises an error. So does asking for
+# gradients: the next token writes into the tensor that the backward pass would need.) Now take a
+# single query and a cache of 16 places, 5 of them written, and leave out the mask. One query has no
+# future to hide, after all. How much weight do the 11 empty places get: none, because they are
+# zero; a little; or more than half?
 #
 # <details><summary>What do you expect?</summary>
 #
-# More than half. A key of zeros has the score 0 with every query, as [Masks](06_masks.ipynb#padding)
-# found for padding, and that is the score of an average key, as long as scores spread around 0. So
-# 11 of 16 places together get about that share.
+# More than half. A key of zeros scores 0 with every query, as [Masks](06_masks.ipynb#padding) found
+# for padding. That is also the score of an average key, as long as scores spread around 0. So 11 of
+# 16 places together get about that share of the weight.
 #
 # </details>
 
@@ -416,16 +415,16 @@ for version in (mistakes.CacheZerosAttended, CachedAttention):
 assert empty == 0
 
 # %% [markdown]
-# The mask's rule already covers the empty places: they stand at later positions, and j > p hides
-# them. So apply it to a single query as well.
+# The mask's rule already covers the empty places: they stand at later positions, so j > p hides
+# them. Apply the mask to a single query as well.
 #
 # ### Measured
 #
-# Here is what one more token takes, for one layer with e = 512, behind 255, 1,023 and 4,095 tokens.
-# *Bare* is the projections and PyTorch's kernel alone, with the keys already in place. `make
-# bench` ran all four in turn and kept the medians, as
-# [Speed](13_speed.ipynb#how-to-measure) explains. The second table counts the new memory of one such
-# step: memory pages of the operating system, 4 KiB each.
+# Here is what one more token costs behind 255, 1,023 and 4,095 others, for one layer with e = 512.
+# Four ways are compared: *bare* (the projections and PyTorch's kernel alone, with the keys already
+# in place), a cache of *fixed size*, one that *grows*, and *without* a cache. `make bench` ran the
+# four in turn and kept the medians, as [Speed](13_speed.ipynb#how-to-measure) explains. The second
+# table counts the new memory that one such step takes, in KiB.
 
 # %%
 from annotated_attention import measure
@@ -437,9 +436,9 @@ NAMES = {"bare minimum": "bare", **{x: x for x in ("fixed size", "grows", "witho
 def table(title: str, memory: str, number) -> None:
     """Print a number for each way of going on, behind ever more tokens."""
     print(title)
-    print("behind" + "".join(f"{name:>11}" for name in NAMES.values()))
+    print("behind" + "".join(f"{name:>12}" for name in NAMES.values()))
     for row in measure.find("cache", memory=memory, size=[1, 1, 512, 8]):
-        print(f"{row['kept']:6}" + "".join(f"{number(row, name):>11}" for name in NAMES))
+        print(f"{row['kept']:6}" + "".join(f"{number(row, name):>12}" for name in NAMES))
 
 
 table("milliseconds a token", "kept", lambda row, x: f"{row['milliseconds'][x][1]:.2f}")
@@ -465,24 +464,25 @@ for row in measure.find("cache", memory="returned", size=[1, 1, 512, 8]):
 print("checked: the new memory of the growing cache is 0.9 to 1.2 times what it holds")
 
 # %% [markdown]
-# Without a cache, the time for one token grows faster than the text, and the new memory grows with
-# it, too. With a cache of fixed size, here with room for exactly these tokens, only scores and
-# mixing grow, which read all keys and values. In each step the growing cache takes as much new
-# memory as all that it holds, because `torch.cat` copies it; the cache of fixed size takes next to
-# none. The bare minimum is below both, because it checks nothing and writes no key.
+# Without a cache, the time for one token grows faster than the text, and the new memory also
+# grows with the text. With a cache of fixed size, here with room for exactly these tokens, only
+# scoring and mixing take longer as the text grows, because they read all keys and values. In each
+# step the growing cache takes as much new memory as everything it holds, because `torch.cat`
+# copies it all; the cache of fixed size takes next to none. In time, the *bare* way is below
+# both, because it checks nothing and writes no keys.
 #
-# The time shrinks less than the FLOPs do. A single token cannot keep the processor busy: it has to
-# fetch all weights and all keys for very little arithmetic.
+# The time shrinks less than the FLOPs do. A single token cannot keep the processor busy: all
+# weights and all keys have to be fetched for very little arithmetic.
 #
 # ## Texts of different lengths
 #
-# Two people ask at once, and their prompts differ in length. In [Masks](06_masks.ipynb) the short
-# sentence was padded at its end. A text that will be continued must end at the right-hand edge,
-# where the next word goes, so it is **padded on the left**. The padding mask has a column for each
-# key that `append` returns, kept or new, and a new word is never padding. (With a cache of fixed
-# size it would need columns for the empty places as well; the function below is for caches that
-# grow.) The padding in front sees no key at all; the class gives zeros for such rows, and nobody
-# looks at them.
+# Suppose two people ask at once, and their prompts differ in length. In [Masks](06_masks.ipynb) the
+# short sentence was padded at its end. A text that will be continued must end at the right-hand
+# edge, where the next word goes, so it is **padded on the left**. The padding mask has a column for
+# each key that `append` returns, kept or new, and a new word is never padding. (With a cache of
+# fixed size the mask would need columns for the empty places as well; the function below is for
+# caches that grow.) The padding in front sees no key at all; the class returns zeros for such rows,
+# and nobody looks at them.
 
 
 # %%
@@ -510,18 +510,19 @@ for words, text in zip(prompts, texts):
     print(spell(text))
 
 # %% [markdown]
-# Both continue as they do alone, although *because* stands at position 2 in this batch and at
-# position 0 alone. Rotary positions make this easy: every word of the short text is moved by
-# the same two places, so all distances are what they were. A code that is added to the words, as in
-# [The Transformer](09_transformer.ipynb), would have to be told where each text begins.
+# Both prompts continue as they do on their own, although *because* stands at position 2 in this
+# batch and at position 0 on its own. Rotary positions make this easy: every word of the short text
+# is moved by the same two places, so all distances stay the same. A position code that is added to
+# the words, as in [The Transformer](09_transformer.ipynb), would have to be told where each text
+# begins.
 #
 # ## Going back, and branching
 #
-# A text does not only grow at its end. Sometimes the last words are taken back, for another try:
-# `crop` forgets all tokens but the first ones. **Beam search** continues a prompt in several ways at
-# once and keeps the best few after each step. Two of those may come from the same text of the step
-# before, while another text is dropped. `reorder(index)` arranges the cache for that: sequence i
-# continues what was kept for sequence `index[i]`.
+# A text does more than grow at its end. Sometimes the last words are taken back for another try:
+# `crop` forgets all but the first tokens. **Beam search** continues a prompt in several ways at
+# once and keeps the best few after each step. Two of these may come from the same text of the
+# previous step, while another text is dropped. `reorder(index)` rearranges the cache to match:
+# sequence i continues what was kept for sequence `index[i]`.
 
 # %%
 with torch.no_grad():
@@ -532,16 +533,17 @@ with torch.no_grad():
     torch.testing.assert_close(after, whole[:, 5:].detach())
     cache.crop(5)
     cache.reorder(torch.tensor([1, 1]))  # both go on from the second text
+    # what the cache now stands for: the second text's beginning, twice
     mixed = torch.cat([x[[1, 1], :5], x[:, 5:]], 1)
     torch.testing.assert_close(attention(x[:, 5:], cache)[0], attention(mixed)[0][:, 5:])
 print("after crop and after reorder: as if the text had always been this one")
 
 # %% [markdown]
-# Reordering copies whole texts, even where two of them begin alike. A **page table** avoids that,
-# an idea from operating systems that the inference engine vLLM made popular [[Kwon et
+# Reordering copies whole texts, even where two of them begin alike. A **page table** avoids this.
+# The idea comes from operating systems, and the inference engine vLLM made it popular [[Kwon et
 # al.](../docs/references.md#kwon-2023)]. The keys and values lie on pages of a few tokens each, and
-# a table says which pages a text consists of. Texts that begin alike name the same pages. When one
-# of them writes onto a shared page, it first gets its own copy of that page alone.
+# a table says which pages a text consists of. Texts that begin alike point to the same pages.
+# Before one of them writes to a shared page, it gets its own copy of that one page.
 
 # %%
 from annotated_attention.modern import PagedCache
@@ -566,8 +568,8 @@ print("the tables:", paged.tables)
 # %% [markdown]
 # The growing cache makes three copies right away. In the paged cache the three texts share three
 # pages; after one more word, the two full pages, 0 and 1, are still shared. The first two texts got
-# copies of the last page, 3 and 4; the third, then alone on page 2, wrote on it. The pages that are
-# in use are counted in full, so a short text on a new page costs a whole page.
+# their own copies of the last page, 3 and 4; the third text, by then alone on page 2, wrote to page
+# 2 itself. Pages in use are counted in full, so a short text on a new page costs a whole page.
 
 # %% [markdown]
 # <!-- deeper: The page table, line by line -->
@@ -580,7 +582,7 @@ print("the tables:", paged.tables)
 display.annotated(PagedCache.append, PagedCache._own, PagedCache._places, sections=False)
 
 # %% [markdown]
-# With all three caches, in chunks, the outputs are equal:
+# With each of the three caches, chunks give the same outputs as a single call:
 
 # %%
 for sizes in ([12], [5, 4, 3], [1] * 12):
@@ -597,29 +599,31 @@ for sizes in ([12], [5, 4, 3], [1] * 12):
 # %% [markdown]
 # ## Four mistakes
 #
-# Each of these has been reported in published code [[Caches that went
-# wrong](../docs/references.md#caches-gone-wrong)]. Each keeps every shape, and gives the right
-# result if a whole text goes in at once. That is why a test that calls the model once does not find
-# it.
+# Each of these mistakes has been reported in published code [[Caches that went
+# wrong](../docs/references.md#caches-gone-wrong)]. Each leaves every shape as it is and gives the
+# right result if a whole text goes in at once. That is why a test that calls the model only once
+# does not find it.
 #
-# > **Pitfall.** *The causal mask at the wrong corner.* `is_causal=True` of PyTorch's function draws
-# > the diagonal from the upper left. A single query then counts as the first one, and sees the first
-# > word alone.
+# > **Pitfall.** *The causal mask at the wrong corner.* With `is_causal=True`, PyTorch's function
+# > draws the diagonal from the upper left. A single query then counts as the first one and sees
+# > only the first word.
 #
-# > **Pitfall.** *Positions that restart.* Each chunk is rotated as if it began at 0 (the mask
-# > still counts on). All distances to what is kept are wrong, those within a chunk are right.
+# > **Pitfall.** *Positions that restart.* The queries and keys of each chunk are rotated as if
+# > the chunk began at 0. (The mask's positions still count on.) All distances to what is kept are
+# > wrong; those within a chunk are right.
 #
-# > **Pitfall.** *Zeros of the cache attended to.* A single query gets no mask, in a cache of fixed
-# > size. The empty places take weight from the words, and the emptier the cache, the more they take.
+# > **Pitfall.** *Zeros of the cache attended to.* In a cache of fixed size, a single query gets no
+# > mask. The empty places take weight from the words, and the emptier the cache, the more they
+# > take.
 #
-# > **Pitfall.** *Keys kept before they are rotated.* The cache hands back unturned keys, and the
-# > code turns them all, counting from the position of the first *new* word. With one new word, the
-# > oldest key is given the newest word's position, and the next keys the positions behind it. (To
-# > keep keys unturned is no mistake in itself, if each step turns all of them by their own
-# > positions.)
+# > **Pitfall.** *Keys kept before they are rotated.* The cache returns unrotated keys, and the code
+# > rotates them all, counting from the position of the first *new* word. For example, with three
+# > keys kept and one new word, the positions of the four keys are 3, 4, 5, 6 instead of 0, 1, 2, 3.
+# > (Keeping unrotated keys is no mistake in itself, as long as each step rotates all of them by
+# > their own positions.)
 #
-# Here are the four lines as people write them, and the same writer with each mistake built in. It
-# continues *because it*, with a cache of 16 places.
+# Here are the four lines as people write them. Below each line, the same writer, with that mistake
+# built in, continues *because it* with a cache of 16 places.
 
 # %%
 WRONG = {
@@ -642,17 +646,17 @@ print(f"right\n    {writes(CachedAttention, model)}")
 # %% [markdown]
 # Three of the mistakes show in the text: one repeats a single word, two stumble after *sweet*. The
 # zeros change no word at all, although 13 of 16 places are empty when the first single word goes
-# in. So do not judge a cache by reading what it writes. Feed the text in chunks and compare the
-# numbers.
+# in. So do not judge a cache by reading the text that comes out. Feed the text in chunks and
+# compare the numbers.
 #
-# Before you look: which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3, or
-# one by one? And does it matter whether the cache grows?
+# Before you look, which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3,
+# or one by one? And does it matter whether the cache grows?
 #
 # <details><summary>What do you expect?</summary>
 #
-# One by one shows all four, in a cache of fixed size: single queries come without a mask there, and
-# the zeros take weight. In a cache that grows there are no zeros to see. All at once shows none: the
-# first query does stand at position 0, and nothing is kept that could be wrong.
+# One by one shows all four if the cache has a fixed size: single queries get no mask there, so the
+# zeros take weight. In a cache that grows there are no zeros to see. All at once shows none: the
+# first query really does stand at position 0, and nothing is kept yet that could be wrong.
 #
 # </details>
 
@@ -687,21 +691,21 @@ for code, entry in {**WRONG, "right": None}.items():
     assert grows[0] < 1e-9
 
 # %% [markdown]
-# The first column, a single call, is all zeros. The last column finds every mistake, if the cache
-# is of fixed size. Its largest number belongs to the mistake that changed no word: when one token
-# stands among 16 places, 15 are empty. So the check for your own code is: **the same text at once,
-# in uneven chunks and token by token, in the cache that you will use; compare outputs.** Try both
-# kinds of chunks, because a mask can be right for one query and wrong for several, or the other way
-# round. The check needs no second implementation: each way of cutting is the reference of the
-# others.
+# The first column, a single call, is all zeros. The last column finds every mistake if the cache
+# has a fixed size. Its largest number belongs to the mistake that changed no word: with one token
+# in 16 places, 15 are empty. So check your own code like this: **feed in the same text at once, in
+# uneven chunks and token by token, with the cache that you will use, and compare the outputs.** Try
+# both kinds of chunks, because a mask can be right for one query and wrong for several, or the
+# other way round. The check needs no second implementation: each way of cutting serves as the
+# reference for the others.
 #
 # ## Exercises
 #
 # ### The mask of a chunk
 #
 # *Easy, 2 minutes.* A cache has room for seven tokens and has kept *the cat drank*. Now the chunk
-# *milk because* comes. Write down the mask of the two queries, seven characters each: `x` is
-# blocked, `.` may be seen.
+# *milk because* arrives. Write down the mask for the two queries, seven characters each: `x` means
+# blocked, `.` means that the key may be seen.
 
 # %% tags=["exercise"]
 chunk_by_hand = {
@@ -738,8 +742,8 @@ exercises.cache.check_chunk(chunk_by_hand)
 # %% [markdown]
 # ### The mask of any chunk
 #
-# *Easy, 5 minutes.* Write this mask as a function: `length` tokens are kept, n queries come, and the
-# cache returns m keys, of which the last ones may not be written yet.
+# *Easy, 5 minutes.* Write this mask as a function: `length` tokens are kept, n queries arrive, and
+# the cache returns m keys, the last few of which may not be written yet.
 
 
 # %% tags=["exercise"]
@@ -777,10 +781,10 @@ exercises.cache.check_later(later)
 # %% [markdown]
 # ### One step
 #
-# *Medium, 15 minutes.* Write what happens between the projections: given queries, keys and values of
-# the new tokens, `(b, h, n, d)` each, a cache, and a `rotary` that you call as `rotary(x,
-# positions)`. Return the outputs of the heads. The check cuts a text in several ways, and tries two
-# kinds of cache.
+# *Medium, 15 minutes.* Write what happens between the projections. You are given the queries, keys
+# and values of the new tokens, `(b, h, n, d)` each, a cache, and a `rotary` that you call as
+# `rotary(x, positions)`. Return the outputs of the heads. The check cuts a text in several ways and
+# tries two kinds of cache.
 
 
 # %% tags=["exercise"]
@@ -802,8 +806,8 @@ exercises.cache.check_step(step)
 #
 # <details><summary>Hint 2</summary>
 #
-# `scaled_dot_product_attention(q, k, v, blocked=blocked)[0]` of the package attends. How many keys
-# are there after `append`?
+# For the attention, call `scaled_dot_product_attention(q, k, v, blocked=blocked)[0]` from the
+# package. How many keys are there after `append`?
 #
 # </details>
 
@@ -825,8 +829,8 @@ exercises.cache.check_step(step)
 # %% [markdown]
 # ## What you have now
 #
-# You can write with a cache, in chunks of any size, from a padded batch, back and forth, and you
-# have a check that finds the four classic mistakes.
+# You can write with a cache: in chunks of any size, from a padded batch, and going back or
+# branching. You also have a check that finds the four classic mistakes.
 #
 # > **In short.** Under a causal mask nothing about the old tokens changes, so keep their keys and
 # > values: $2bme$ numbers a layer. A step then costs $8be^2 + 4bme$ FLOPs instead of $4bme\,(2e +
@@ -841,9 +845,9 @@ exercises.cache.check_step(step)
 # > blocked = torch.arange(m) > positions[:, None]
 # > ```
 # >
-# > Positions count on, keys turn before they are kept, and j > p hides the future and the empty
-# > places alike. A mistake with the cache does not show while a whole text goes in at once: compare
-# > chunks with a single call.
+# > Positions count on, keys are rotated before they are kept, and j > p hides the future and the
+# > empty places alike. A mistake with the cache does not show when a whole text goes in at once, so
+# > compare chunks with a single call.
 #
 # With many long texts at once, the cache becomes the largest thing to store. The [next
 # chapter](20_fewer_keys.ipynb) makes it smaller, with heads that share their keys.

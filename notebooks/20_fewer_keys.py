@@ -5,14 +5,15 @@
 #
 # Remember the library of the [first chapter](01_one_head.ipynb): a head asks a question, compares
 # it with a catalogue of keys, and goes home with notes from the values. A layer with 96 heads sends
-# 96 readers, each with a catalogue and a shelf of books of its own. A model that writes keeps all
-# of that for every word so far, in a cache like the one that you built in [The
+# 96 readers, each with their own catalogue and their own shelf of books. A model that writes keeps
+# all of this for every word so far, in a cache like the one you built in [The
 # cache](19_cache.ipynb).
 #
-# Readers with different questions can use the same catalogue. In this chapter you let them share, in
-# three ways that today's models use: one catalogue for all, one for each group, or a short summary
-# from which every reader makes a catalogue. You see what each way saves, what it gives up, and which
-# mistake hands readers the wrong catalogue. You also turn a trained model into one that shares.
+# Readers with different questions can use the same catalogue. In this chapter you let them share in
+# three ways, all found in today's models: one catalogue for all, one for each group, or a short
+# summary from which every reader makes a catalogue. You see what each way saves, what it gives up,
+# and which mistake hands readers the wrong catalogue. You also turn a trained model into one that
+# shares.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -22,13 +23,13 @@ display.chapter_map("project in", "split", "score", "mix")
 # %% [markdown]
 # ## The bill
 #
-# For every token the cache holds a key and a value, in each head of each layer. That makes `2 *
+# For every token, the cache holds a key and a value for each head of each layer. That makes `2 *
 # layers * heads * width` numbers per token, where `width` is the width of one head. In half
-# precision a number takes two bytes.
+# precision, each number takes two bytes.
 #
-# GPT-3 has 96 layers with 96 heads of width 128 [[Brown et al., table
-# 2.1](../docs/references.md#brown-2020)]. Its texts are up to 2,048 tokens long. How
-# much memory does the cache of one such text take: about 10 megabytes, one gigabyte, or ten?
+# GPT-3 has 96 layers, each with 96 heads of width 128 [[Brown et al., table
+# 2.1](../docs/references.md#brown-2020)]. It reads texts of up to 2,048 tokens. How much memory
+# does the cache for a text of that length take: about 10 megabytes, one gigabyte, or ten?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -37,9 +38,9 @@ display.chapter_map("project in", "split", "score", "mix")
 #
 # </details>
 #
-# The cell computes it for published models, for one token and, for comparison, for a text of 8,192
-# tokens, which is more than some of them can read. The column *heads* says how many heads of
-# queries a layer has, and how many of keys and values.
+# The cell computes the size of the cache for published models: for one token and, for comparison,
+# for a text of 8,192 tokens, which is more than some of these models can read. The column *heads*
+# gives the number of query heads in a layer, then the number of key and value heads.
 
 # %%
 from annotated_attention.counting import cache_numbers, short
@@ -60,15 +61,15 @@ for name, (layers, h, g, d) in MODELS.items():
 print("GPT-3, 2,048 tokens:", short(2 * cache_numbers(2048, 96 * 128, layers=96), "B"))
 
 # %% [markdown]
-# A single text of GPT-3's full length takes 9.66 GB, on top of the model itself. A server that
-# answers ten people at once needs ten such caches. There is a second cost: for each new token the
+# In GPT-3, a single text of full length takes 9.66 GB, on top of the model itself. A server that
+# answers ten people at once needs ten such caches. There is a second cost: for each new token, the
 # whole cache has to be read from memory, and on a fast processor this takes longer than the
 # arithmetic [[Shazeer](../docs/references.md#shazeer-2019)].
 #
-# LLaMA 7B and Llama 3 8B have the same number of layers and of query heads, of the same width. The
-# newer model takes a quarter of the memory, because it has a quarter of the heads of keys. PaLM is
-# the largest model on the list, yet it keeps less per token than Llama 3 8B. In the last four
-# models, heads of queries share their keys and values. The sizes come from the models' own papers
+# LLaMA 7B and Llama 3 8B have the same number of layers and of query heads, and their heads are
+# equally wide. The newer model needs a quarter of the memory, because it has a quarter as many key
+# heads. PaLM is the largest model on the list, yet it keeps less per token than Llama 3 8B. In the
+# last four models, query heads share keys and values. The sizes come from the models' own papers
 # [LLaMA: [Touvron et al., table 2](../docs/references.md#touvron-2023); Llama 3: [Llama Team, table
 # 3](../docs/references.md#llama-2024); Mistral: [Jiang et al., table
 # 1](../docs/references.md#jiang-2023); Llama 2: [Touvron et al., section
@@ -77,9 +78,10 @@ print("GPT-3, 2,048 tokens:", short(2 * cache_numbers(2048, 96 * 128, layers=96)
 #
 # ## Two questions, one catalogue
 #
-# Why can heads share keys at all? It is the *query* that decides what a head looks for. Take the
-# sentence of this book, and let all words be keys and values as they are. Two heads ask, one for
-# animals, the other for qualities. Each row of `questions` is one head's query, made by hand.
+# Why can heads share keys at all? Because it is the *query* that decides what a head looks for.
+# Take this book's example sentence, and use its words unchanged as both keys and values. Two heads
+# ask: one looks for animals, the other for qualities. Each row of `questions` is one head's query,
+# made by hand.
 
 # %%
 import torch
@@ -96,30 +98,31 @@ one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 
 # %% [markdown]
 # The same keys answer both questions: the first head gives 0.75 to *cat*, the second gives 0.66 to
-# *thirsty*. So let all heads share one head of keys and one head of values. This is **multi-query
-# attention** [[Shazeer](../docs/references.md#shazeer-2019)]: many heads of queries, one of keys and
-# values. A head of keys together with its head of values is called a **KV head**.
+# *thirsty*. So let all heads share one key head and one value head. This is **multi-query
+# attention** [[Shazeer](../docs/references.md#shazeer-2019)]: many query heads, but only one head
+# of keys and values. A key head together with its value head is called a **KV head**.
 #
-# What is given up? Each KV head sees the tokens through its own matrices $W_K$ and $W_V$, and d
-# features come out. With h KV heads, the heads together can compare h · d features of a token, and
-# bring home as many in their values. With one KV head, all heads compare the same d features, and
-# bring home the same d. The toy example does not show that, because its keys hold all features; the
-# next section counts it.
+# What does sharing give up? Each KV head sees the tokens through its own matrices $W_K$ and $W_V$,
+# and each matrix extracts d features. With h KV heads, the heads together can compare h · d
+# features of a token, and bring home as many in their values. With one KV head, all heads compare
+# the same d features, and bring home the same d. The toy example does not show this loss, because
+# its keys hold all features; the next section measures it.
 #
 # ## Groups
 #
-# There is a middle way. With **grouped-query
-# attention**, g KV heads serve h heads of queries, and each serves a **group** of h / g neighbours
-# [[Ainslie et al.](../docs/references.md#ainslie-2023)]. With g = h every group is a single head,
-# and this is multi-head attention as before. With g = 1 it is multi-query attention.
+# There is a middle way. In **grouped-query attention**, g KV heads serve h query heads, and each
+# serves a **group** of h / g neighbours [[Ainslie et
+# al.](../docs/references.md#ainslie-2023)]. With g = h, every group is a single head, and this is
+# multi-head attention as before. With g = 1, it is multi-query attention.
 #
-# In the package this is a subclass of [the final class](07_multihead_attention.ipynb). Its $W_K$
-# and $W_V$, stored transposed as in `nn.Linear`, have g · d rows instead of h · d, and before the
-# heads attend, each KV head is repeated for its group. Here is what the class changes; everything
-# else is inherited. Read `repeat_heads` first, and then the last lines of `attend`. Its first lines
-# are a shortcut for calls that do not ask for the weights; the function behind it,
-# `_fused_for_speed`, is in the fold below, with the constructor. `_project` splits the packed
-# matrix unevenly, because $W_K$ and $W_V$ have fewer rows, and always makes three products.
+# In the package, grouped-query attention is a subclass of [the final
+# class](07_multihead_attention.ipynb). Its $W_K$ and $W_V$, stored transposed as in `nn.Linear`,
+# have g · d rows instead of h · d. Before the heads attend, each KV head is repeated for its
+# group. Here is what the class changes; everything else is inherited. Read `repeat_heads` first,
+# then the last lines of `attend`. The first lines of `attend` are a shortcut for calls that do not
+# ask for the weights; the function behind this shortcut, `_fused_for_speed`, is in the fold below,
+# with the constructor. `_project` splits the packed matrix unevenly, because $W_K$ and $W_V$ have
+# fewer rows, and computes three products where the final class can compute one.
 
 # %%
 from annotated_attention.modern import GroupedQueryAttention, repeat_heads
@@ -128,8 +131,8 @@ CHANGED = (GroupedQueryAttention.attend, GroupedQueryAttention._project)
 display.annotated(repeat_heads, *CHANGED, sections=False)
 
 # %% [markdown]
-# One line does it: `repeat_interleave` repeats each KV head h / g times *in a row*, so that
-# neighbours share. Make modules with six heads of width 4 and count their parameters.
+# One line does the work: `repeat_interleave` repeats each KV head h / g times *in a row*, so that
+# neighbours share. Now make modules with six heads of width 4 and count their parameters.
 
 # %%
 from annotated_attention import MultiheadAttention, counting
@@ -153,18 +156,19 @@ for g in (6, 3, 2, 1):
     print(f"{g:8} {found:11,} {tuple(w_k.shape)!s:>9} {rank:9}")
 
 # %% [markdown]
-# With six KV heads the count is that of the final class, $4e^2 + 4e$. With one, $W_K$ and $W_V$
-# have four rows each, and 1,400 of 2,400 parameters are left. The last column is the rank of $W_K$,
-# the number of independent features of a token that reach the keys. Two tokens that agree in these
-# features have the same key, so every head scores them alike, however much else differs.
+# With six KV heads, the module has as many parameters as the final class, $4e^2 + 4e$. With one KV
+# head, $W_K$ and $W_V$ have four rows each, and 1,400 of the 2,400 parameters are left. The last
+# column is the rank of $W_K$, the number of independent features of a token that reach the keys.
+# Two tokens that agree in these features have the same key, so every head scores them alike,
+# however much they differ otherwise.
 
 # %% [markdown]
 # <!-- deeper: The rest of the class -->
 # ### Going deeper: The rest of the class
 #
-# The constructor lets the final class draw its parameters, and keeps as many rows of $W_K$ and $W_V$
-# as there are KV heads. `_fused_for_speed` hands the groups to PyTorch's kernel, which finds each
-# query's keys by itself, so that nothing is repeated in memory.
+# The constructor lets the final class draw its parameters, and keeps the first g · d rows of
+# $W_K$ and $W_V$, d for each KV head. `_fused_for_speed` hands the groups to PyTorch's kernel,
+# which finds each query's keys by itself, so nothing is repeated in memory.
 
 # %%
 from annotated_attention.modern import grouped
@@ -177,10 +181,10 @@ display.annotated(GroupedQueryAttention.__init__, grouped._fused_for_speed, sect
 # %% [markdown]
 # ### The same as PyTorch
 #
-# PyTorch's function has groups, too, as an argument: `enable_gqa=True`. Outputs and gradients must
-# be equal, for any number of KV heads, with the weights and without; the gradients are those of two
-# inputs and four parameters. With six KV heads, the parameters must be those of the final class, and
-# so must the result.
+# PyTorch's function supports groups, too, through the argument `enable_gqa=True`. Outputs and
+# gradients must be equal for any number of KV heads, with the weights and without. The gradients
+# are those of two inputs and four parameters. With six KV heads, the parameters and the result must
+# also equal those of the final class.
 
 # %%
 from annotated_attention import merge_heads, split_heads
@@ -226,9 +230,9 @@ print("g = 6: the final class")
 # %% [markdown]
 # ## Which heads share
 #
-# Two functions of PyTorch turn 2 KV heads into 6. Their names differ in one word, and the shapes
-# that they give are the same. The cell numbers the KV heads, and prints which one each of the six
-# heads of queries gets.
+# Two PyTorch functions can turn 2 KV heads into 6. Their names differ in one word, and their
+# results have the same shape. The cell numbers the KV heads and prints which one each of the six
+# query heads gets.
 
 # %%
 numbered = torch.arange(2).view(1, 2, 1, 1)  # (1, 2, 1, 1)
@@ -239,11 +243,11 @@ print("repeat:           ", *numbered.repeat(1, 3, 1, 1).flatten().tolist())
 # > **Pitfall.** `repeat` lays out the whole row of KV heads again and again, like tiles. Heads 1
 # > and 4, counted from 0, get a different KV head than with `repeat_interleave`. A model that is
 # > *trained* with tiles works, because its queries learn which KV head they get. But with
-# > parameters that were trained the other way, two heads of six read the wrong catalogue. It
-# > happens to experts: the ONNX standard, in which models are exchanged, first defined its operator
-# > for attention with tiles [[ONNX](../docs/references.md#onnx-gqa)].
+# > parameters that were trained the other way, two of the six heads read the wrong catalogue. This
+# > happens even to experts: ONNX, a standard for exchanging models, first defined its attention
+# > operator with tiles [[ONNX](../docs/references.md#onnx-gqa)].
 #
-# The package keeps this mistake as a class of its own. Give it the parameters of the right class:
+# The package has a class that makes this mistake. Give it the parameters of the right class:
 
 # %%
 from annotated_attention.mistakes import MISTAKES
@@ -258,8 +262,8 @@ display.diff(MISTAKES["groups-tiled"].wrong, MISTAKES["groups-tiled"].right)
 
 # %% [markdown]
 # How would you notice the mistake in a module whose source you cannot read? Ask which heads react.
-# Double the rows of $W_K$ that belong to one KV head (in the packed matrix they follow those of
-# $W_Q$), and look at which heads' attention weights change.
+# Double the rows of $W_K$ that belong to one KV head, and see which heads' attention weights
+# change. In the packed matrix, the rows of $W_K$ follow those of $W_Q$.
 
 
 # %%
@@ -281,14 +285,14 @@ assert served(right, 0, x, y) == [0, 1, 2]
 assert served(wrong, 0, x, y) == [0, 2, 4]
 
 # %% [markdown]
-# In the right version each KV head serves three neighbours; in the tiled one it serves every second
-# head.
+# In the right version, each KV head serves three neighbours; in the tiled version, it serves every
+# second head.
 
 # %% [markdown]
 # <!-- deeper: How the next figure is drawn -->
 # ### Going deeper: How the next figure is drawn
 #
-# A head of queries reacts to a kept head where the gradient is not zero.
+# A query head reacts to a kept head where the gradient is not zero.
 
 # %%
 from matplotlib.patches import Circle, Rectangle
@@ -358,9 +362,9 @@ def draw_way(ax, name: str, table: Tensor, numbers: int) -> str:
 
 # %% [markdown]
 # The figure shows the usual design and the three ways to share, each drawn from a real module with
-# four heads. A line means that a head of queries reacts to what is kept. The last design, **latent
-# attention**, comes [below](#a-summary-instead-of-a-catalogue); what is dotted there is made when
-# it is needed, and not kept.
+# four heads. A line means that a query head reacts to what is kept. The last design, **latent
+# attention**, is explained [below](#a-summary-instead-of-a-catalogue); its dotted boxes are made
+# when they are needed, and not kept.
 
 # %% jupyter={"source_hidden": true}
 ways = {
@@ -383,14 +387,16 @@ display.finish(
 )
 
 # %% [markdown]
-# Four heads of width 6 keep 48 numbers for each token, a key and a value in each head. The latent
-# has 8 numbers, and 2 more are kept beside it for positions (8 and 2 are chosen freely).
+# Without sharing, four heads of width 6 keep 48 numbers for each token, a key and a value in each
+# head. The latent has 8 numbers, and 2 more are kept beside it for positions (8 and 2 are arbitrary
+# choices).
 #
 # ## What a cache keeps
 #
-# `attend` receives keys and values before they are repeated, and so does a cache. So grouped heads
-# and the cache of the last chapter combine in a class without any code of its own. It reads two
-# samples of seven tokens in chunks, and the result must be the same as for all tokens at once.
+# `attend` receives keys and values before they are repeated, and so does a cache. Grouped heads and
+# the cache of the last chapter can therefore be combined in a class without any code of its own.
+# This class reads two samples of seven tokens in chunks, and the result must be the same as for all
+# tokens at once.
 
 # %%
 from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
@@ -410,11 +416,11 @@ for g in (6, 3, 2, 1):
     print(f"g = {g}: equal, {cache.numel()} numbers kept")
 
 # %% [markdown]
-# With six KV heads that is 2 samples × 7 tokens × 48 numbers.
+# With six KV heads, that is 2 samples × 7 tokens × 48 numbers.
 #
-# Does sharing also save arithmetic? Let PyTorch count the FLOPs of one new token behind 1,000
-# others, at e = 512 with 8 heads of queries and 8, 4, 2 or 1 KV heads. Which parts get smaller: the
-# projections, the scores with the mix, or both?
+# Does sharing also save arithmetic? Let PyTorch count the FLOPs for one new token after 1,000
+# others, at e = 512 with 8 query heads and 8, 4, 2 or 1 KV heads. Which part gets cheaper: the
+# projections, the scores and the mix, or both?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -440,26 +446,37 @@ for g in (8, 4, 2, 1):
     print(f"{g:2} {projections:12,} {scores:12,} {cache.numel():10,}")
 
 # %% [markdown]
-# Scores and mix stay at 2,050,048 FLOPs, while the cache shrinks to an eighth. The fused kernel
-# also reads eight times fewer numbers; the path with weights, which the cell takes, first repeats
-# the keys in memory. The two asserted formulas are those of [Counting](12_counting.ipynb).
+# Scores and mix stay at 2,050,048 FLOPs, while the cache shrinks to an eighth. This cell asks for
+# the weights, so it repeats the keys in memory first. The fused kernel of [Groups](#groups) would
+# read them without copies. The two formulas in the assertions come from
+# [Counting](12_counting.ipynb).
 #
 # ## Fewer keys for a trained model
 #
-# Training a large model from scratch is expensive. Can one that is already trained be made to
-# share? Ainslie et al. average: the new $W_K$ of a group is the mean of the old ones, row by row,
-# and $W_V$ likewise. Then they go on training, for one twentieth of the original number of steps.
+# Training a large model from scratch is expensive. Can a model that is already trained be made to
+# share? Ainslie et al. take averages: the new $W_K$ of a group is the mean of the old ones, row by
+# row, and likewise for $W_V$. Then they go on training, for one twentieth of the original number of
+# steps.
 # In the package, `group_heads` averages the heads of one module. At its core, `unflatten` cuts the
-# rows into groups of heads, and `mean(1)` averages the heads of each group:
+# rows into groups of heads, and `mean(1)` averages the heads of each group. Here six heads of four
+# rows become two groups of three heads:
 
 # %%
 from annotated_attention.modern import group_heads
 
-display.annotated(grouped._average, sections=False)
+final = MultiheadAttention(24, 6, batch_first=True)
+w_k = final.in_proj_weight[24:48]              # (24, 24)
+groups = w_k.unflatten(0, (2, 3, 4))           # (2, 3, 4, 24)
+averaged = groups.mean(1).flatten(0, 1)        # (8, 24)
+packed = group_heads(final, 2).in_proj_weight  # (40, 24)
+assert packed[24:32].equal(averaged)
+print(tuple(w_k.shape), "->", tuple(averaged.shape))
 
 # %% [markdown]
-# Try it on a model that you know: the copier of [Training](10_training.ipynb), two layers of
-# attention that continue a text which repeats itself. Here it has four heads in each layer.
+# $W_K$ now has two heads of four rows instead of six.
+#
+# Try this on a model you know: the copier of [Training](10_training.ipynb), whose two layers of
+# attention continue a text that repeats itself. Here the copier has four heads in each layer.
 
 # %%
 import copy
@@ -478,8 +495,8 @@ def share_keys(model: nn.Module, g: int) -> nn.Module:
 
 
 # %% [markdown]
-# Before you run the next cell: two KV heads instead of four, averaged, and not a single step of
-# training. Does the accuracy stay where it is, fall a little, or is most of it gone?
+# Before you run the next cell, make a guess. Four KV heads are averaged into two, without a single
+# step of training. Does the accuracy stay where it is, fall a little, or is most of it gone?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -489,8 +506,8 @@ def share_keys(model: nn.Module, g: int) -> nn.Module:
 #
 # </details>
 #
-# `retrain` takes up to 75 more steps, a quarter of the 300 that the first training took. It measures
-# the accuracy on fresh sequences at a few of them.
+# `retrain` takes up to 75 more steps, a quarter of the 300 that the first training took. At a few
+# of these steps, it measures the accuracy on fresh sequences.
 
 # %%
 CHECKED = (0, 5, 15, 30, 75)  # steps
@@ -520,15 +537,15 @@ for g, accuracy in curves.items():
     print(f"g = {g}     ", *(f"{accuracy[step]:.3f}" for step in CHECKED))
 
 # %% [markdown]
-# Averaging alone leaves an accuracy of 0.37 with two KV heads, and of 0.10 with one. Fifteen steps
-# later, which is one twentieth of the first training, two KV heads are close to where four were. A
-# single one takes longer, and comes close, too.
+# Averaging alone leaves an accuracy of 0.37 with two KV heads, and of 0.10 with one. After fifteen
+# steps, one twentieth of the first training, two KV heads are close to where four were. A single KV
+# head takes longer, but comes close, too.
 #
-# One run may be luck. So `make seeds` repeated the experiment with five seeds, and also
-# tried three other ways to start: **first** keeps the first head of each group and drops the
-# others, **new** draws $W_K$ and $W_V$ anew, and **from scratch** trains a model with shared keys
-# from the beginning, for 300 steps. The cell prints the lowest and the highest accuracy of the
-# five.
+# One run may be luck, so a script in the repository (`make seeds`) repeated the experiment with
+# five seeds. It also tried three other ways to start: **first** keeps the first head of each
+# group and drops the others, **new** draws $W_K$ and $W_V$ anew, and **from scratch** trains a
+# model with shared keys from the beginning, for 300 steps. The cell prints the lowest and the
+# highest accuracy of the five runs.
 
 # %%
 import json
@@ -547,51 +564,54 @@ for g in (2, 1):
         print(f"{origin:10}{after}", *spans)
 
 # %% [markdown]
-# Three things stand out. New keys and values start at 0.04, what guessing one of 26 letters gives,
-# and after 75 steps they are still far behind averaged ones. So the old ones are worth a lot, even
-# averaged. Keeping the first heads is sometimes better at once
-# and sometimes much worse; averages depend less on luck. And models that shared from the beginning
+# Three things stand out. New keys and values start at 0.04, which is what guessing one of 26
+# letters gives, and after 75 steps they are still far behind averaged ones. The old keys and values
+# are worth a lot, even averaged. Keeping the first heads is sometimes better at the start and
+# sometimes much worse; averages depend less on luck. Finally, models that shared from the beginning
 # get nearly everything right, too. On this small task, four catalogues were more than was needed.
-# Ainslie et al. found the mean best on a large model, then the first head, then new ones.
+# On a large model, Ainslie et al. found the mean best, then the first head, then new heads.
 #
 # ## A summary instead of a catalogue
 #
-# Heads of a group must share their keys, even where separate keys would serve them better. **Latent
-# attention** gives every head keys and values of its own, but does not keep them [[DeepSeek-AI
-# 2024, section 2.1](../docs/references.md#deepseek-2024)]. What it keeps of each token is one short
-# vector of width c, the **latent**, which is made by a matrix that narrows: $\ell =
-# x\,W_{\text{down}}$ (`kv_down` in the code, where a norm follows, `kv_norm`). From it, two
-# matrices make the keys and values of all heads. In the library, the readers keep a one-page
-# summary of each book, and everybody makes a catalogue from the summaries when it is needed.
+# The heads of a group must share their keys, even where separate keys would serve them better.
+# **Latent attention** gives every head keys and values of its own, but does not keep them
+# [[DeepSeek-AI 2024, section 2.1](../docs/references.md#deepseek-2024)]. For each token, it keeps
+# one short vector of width c, the **latent**, which is made by a narrow matrix: $\ell =
+# x\,W_{\text{down}}$ (in the code this is `kv_down`, followed by a norm, `kv_norm`). From the
+# latent, two matrices make the keys and values of all heads. In the library, the readers keep a
+# one-page summary of each book, and each reader makes a catalogue from the summaries when needed.
 #
-# Read two methods of the package's class: what is kept, and the plain way to use it. The latent
-# gets an axis for heads, as if it were one KV head, so that a cache takes it. A second part,
-# `k_turned`, r numbers wide, has to do with positions, and is explained
+# Read two methods of the package's class: one makes what is kept, the other uses it in the plain
+# way. The latent gets an axis for heads, as if it were one KV head, so that a cache accepts it.
+# `attend_plainly` makes keys and values for all heads, attends, and returns the heads' outputs and
+# their weights. Queries and keys each have a second part, `q_turned` and `k_turned`, r numbers
+# wide. This second part has to do with positions, and is explained
 # [below](#why-positions-stand-apart).
 
 # %%
 display.annotated(LatentAttention.compress, LatentAttention.attend_plainly, sections=False)
 
 # %% [markdown]
-# A latent takes little room, but it seems that for each new token the keys and values of *all*
-# tokens must be made again. There is a way around it. For one head, call its matrix from latents to
-# keys $U$. The score of a query $q$ with the key $\ell U$ is
+# A latent takes little room, but it seems that the keys and values of *all* tokens must be made
+# again for each new token. There is a way around this. Take one head, and call its matrix from
+# latents to keys $U$. The score of a query $q$ with the key $\ell U$ is
 #
 # $$q\,(\ell U)^\top = (q\,U^\top)\,\ell^\top.$$
 #
-# So instead of every key, change the one query: multiply it by $U^\top$, and compare it with the
-# latents themselves. (`k_up` keeps $U^\top$, as `nn.Linear` does.) Values work the same way: mix
-# the latents first, and apply the matrix to the mix. This is called **absorbing** the matrices. The
-# latents are now keys and values at once, one KV head for all queries, so this is multi-query
-# attention with wide keys.
+# So instead of making every key, change the one query: multiply it by $U^\top$, and compare it with
+# the latents themselves. (`k_up` stores $U^\top$, as `nn.Linear` does.) Values work the same way:
+# mix the latents first, and apply the matrix to the mix. This is called **absorbing** the matrices.
+# In memory, the latents now serve as both keys and values, like the single KV head of multi-query
+# attention. But each head still has keys of its own, because its query now contains its own $U$.
 
 # %%
 display.annotated(LatentAttention.attend_absorbed, sections=False)
 
 # %% [markdown]
-# Both forms must agree on outputs and on the gradients of every parameter, and so must a cache that
-# is filled in chunks. The package's tests also compare the class with the attention of DeepSeek's
-# models in the library `transformers`, with the same weights.
+# Both forms must give the same outputs and the same gradients for every parameter. With a cache
+# that is filled in chunks, the outputs must be the same, too. The package's tests also compare the
+# class with the attention of DeepSeek's models in the library `transformers`, with the same
+# weights.
 
 # %%
 torch.manual_seed(8)
@@ -611,14 +631,14 @@ print(f"equal, with {len(inputs)} gradients, and in chunks")
 print(f"kept of {2 * 7} tokens: {cache.numel()} numbers")
 
 # %% [markdown]
-# That is 10 numbers a token, 8 of the latent and 2 of the key with the position. Six heads of width
-# 4 would keep 48 without sharing.
+# That is 10 numbers a token: 8 for the latent and 2 for the key that carries the position. Without
+# sharing, six heads of width 4 would keep 48.
 #
 # ### Why positions stand apart
 #
-# In [Positions](18_positions.ipynb) queries and keys are rotated by their positions. Rotate the
-# keys made from the latents, and compute the scores as they should be. Then absorb $U$, which
-# leaves no keys to rotate. How far off are the scores?
+# In [Positions](18_positions.ipynb), queries and keys are rotated by their positions. Rotate the
+# keys made from the latents, and compute the correct scores. Then absorb $U$. The query is still
+# rotated, but no key is left to rotate. How far off are the scores?
 
 # %%
 rotary = RotaryEmbedding(4)
@@ -634,18 +654,18 @@ print(f"with rotation: off by up to {(scores - by_latents).abs().max():.1f}")
 print(f"the scores: up to {scores.abs().max():.1f} in size")
 
 # %% [markdown]
-# The error exceeds every score. Rotating the query by its place and the key by its own is the
-# same as one rotation $R_t$ by the distance $t$ between them ([Positions](18_positions.ipynb)). It
-# stands between $q$ and $U^\top$: the score is $q\,R_t\,U^\top \ell^\top$. The matrix that could be
-# absorbed is $R_t\,U^\top$, another one for each distance, so
-# the query would have to be changed anew for every key. And keeping the rotated keys themselves
-# would cost the memory that latents are to save.
+# The error exceeds every score. Rotating the query and the key, each by its own position, is the
+# same as one rotation $R_t$ by the distance $t$ between them ([Positions](18_positions.ipynb)).
+# This rotation stands between $q$ and $U^\top$: with queries and latents as rows, the score is
+# $q\,R_t\,U^\top \ell^\top$. The matrix to absorb would be $R_t\,U^\top$, a different one for each
+# distance, so the query would have to be changed anew for every key. And keeping the rotated keys
+# themselves would cost the very memory that latents are meant to save.
 #
 # So DeepSeek leaves the keys made from latents unrotated, and adds a second, short key of width r.
-# The matrix that makes the latent makes it, too (`kv_down` gives c + r numbers), and *all heads*
-# share it. Only this key is rotated, and it is kept in its rotated form: that is `k_turned`. Each
-# head makes a second, short query as well, `q_turned`. The short query is appended to the long one,
-# and the short key to the long one. So the dot product is the sum of two scores: one from the
+# This key comes from the same matrix as the latent (`kv_down` gives c + r numbers), and *all heads*
+# share it. Only the short key is rotated, and it is kept in its rotated form, `k_turned`. Each head
+# also makes a second, short query, `q_turned`. The short query is appended to the long query, and
+# the short key to the long key. The dot product is then the sum of two scores: one from the
 # latents, without positions, and one that also knows the distance. The scale becomes $1 / \sqrt{d +
 # r}$.
 #
@@ -653,7 +673,7 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 #
 # DeepSeek-V2 and V3 have 128 heads, with latents of 512 numbers and rotated keys of 64. How many
 # bytes does a token take, compared with keys and values for every head, or with eight KV heads of
-# 128?
+# width 128?
 
 # %%
 print("               latent each head   8 heads")
@@ -666,13 +686,15 @@ for name, layers in {"DeepSeek-V2": 60, "DeepSeek-V3": 61}.items():
     print(f"{name:11}", *(f"{short(2 * each, 'B'):>9}" for each in numbers))
 
 # %% [markdown]
-# A token of DeepSeek-V3, a model with 671 billion parameters, takes 70.3 kB: about half of one of
-# Llama 3 8B in the first table, and one seventieth of what keys and values for every head would take
-# [[DeepSeek-AI 2024, section 4.2](../docs/references.md#deepseek-2024-b)].
+# A token of DeepSeek-V3, a model with 671 billion parameters [[DeepSeek-AI 2024, section
+# 4.2](../docs/references.md#deepseek-2024-b)], takes 70.3 kB: about half as much as a token of
+# Llama 3 8B in the first table, and one seventieth of what keys and values for every head would
+# take. This saving has a price: the 128 keys of a token, 16,384 numbers in all, are made from the
+# same 512, so they cannot all differ freely.
 #
 # Which form is cheaper to compute? The cell computes the FLOPs of the attention in one layer of
-# DeepSeek-V3, whose tokens are 7,168 wide and whose queries are compressed to 1,536 numbers: once
-# for one new token behind 4,095 that are kept, and once for 4,096 tokens at once.
+# DeepSeek-V3. Its tokens are 7,168 wide, and its queries are compressed, too, to 1,536 numbers.
+# The first row is for one new token after 4,095 that are kept, the second for 4,096 tokens at once.
 
 # %%
 SIZES = {"h": 128, "c": 512, "r": 64, "d": 128, "queries": 1536}
@@ -682,16 +704,17 @@ for m, n in ((4096, 1), (4096, 4096)):
     print(f"{m:6,} {n:5,}", *(f"{short(flops, 'FLOP'):>11}" for flops in forms))
 
 # %% [markdown]
-# Writing one token, the plain form makes keys and values of all 4,096 tokens, and the absorbed one
-# takes about ninety times less. When many tokens are read at once, each key serves thousands of
-# queries, so it pays to make it once, and the plain form is cheaper.
+# To write one token, the plain form makes keys and values for all 4,096 tokens, and the absorbed
+# form takes about ninety times fewer FLOPs. When many tokens are read at once, each key serves
+# thousands of queries, so it pays to make the keys once. For each pair of tokens, the plain form
+# then compares d + r = 192 numbers, and the absorbed form c + r = 576.
 
 # %% [markdown]
 # <!-- deeper: The whole class -->
 # ### Going deeper: The whole class
 #
-# As in DeepSeek's models, the latents pass through a norm (`kv_norm`), which divides each of them
-# by its size, before they are kept. Queries may be compressed, too, which saves parameters and
+# As in DeepSeek's models, the latents pass through a norm (`kv_norm`) before they are kept. The
+# norm divides each latent by its size. Queries may be compressed, too, which saves parameters, but
 # nothing in a cache. `_attend` passes on the scale.
 
 # %%
@@ -709,8 +732,8 @@ display.annotated(LatentAttention.__init__, sections=False)
 #
 # ### Whose keys?
 #
-# *Easy, 2 minutes.* Six heads of queries share three KV heads. For each head of queries, from the
-# first to the last, write down the number of its KV head, counted from 0.
+# *Easy, 2 minutes.* Six query heads share three KV heads. For each query head, from the first to
+# the last, write down the number of its KV head, counted from 0.
 
 # %% tags=["exercise"]
 my_groups = [None, None, None, None, None, None]
@@ -723,7 +746,7 @@ exercises.fewer_keys.check_groups(my_groups)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# How many heads of queries does a KV head serve?
+# How many query heads does a KV head serve?
 #
 # </details>
 #
@@ -747,9 +770,9 @@ exercises.fewer_keys.check_groups(my_groups)
 #     {"num_hidden_layers": 80, "hidden_size": 8192, "num_attention_heads": 64,
 #      "num_key_value_heads": 8, "head_dim": 128}
 #
-# Older files lack `num_key_value_heads`, because each head had its own keys, and many lack
-# `head_dim`, which is then `hidden_size` divided by the number of heads of queries. Write a function
-# that gives the bytes of one token in half precision.
+# Older files lack `num_key_value_heads`, because each head had its own keys. Many lack `head_dim`,
+# which is then `hidden_size` divided by the number of query heads. Write a function that gives the
+# number of bytes that one token takes in half precision.
 
 
 # %% tags=["exercise"]
@@ -789,10 +812,10 @@ exercises.fewer_keys.check_token_bytes(token_bytes)
 # %% [markdown]
 # ### Groups without a copy
 #
-# *Hard, 20 minutes.* `repeat_heads` copies the keys h / g times, for a moment, each time a token is
-# written. The function below is right, and copies. Write it with products and a softmax of your
-# own, so that for one or two new tokens nothing as large as the keys is made. The queries are `(b,
-# h, n, d)`, keys and values are `(b, g, m, d)`, and there is no mask.
+# *Hard, 20 minutes.* Each time a token is written, `repeat_heads` briefly makes h / g copies of the
+# keys. The function below is right, but it makes these copies. Rewrite it with products and a
+# softmax of your own, so that for one or two new tokens nothing as large as the keys is made. The
+# queries are `(b, h, n, d)`, keys and values are `(b, g, m, d)`, and there is no mask.
 
 
 # %% tags=["exercise"]
@@ -816,7 +839,7 @@ exercises.fewer_keys.check_without_copy(without_copy)
 # <details><summary>Hint 2</summary>
 #
 # They are (h / g) · n queries of one head. `q.unflatten(1, (g, -1))` gives `(b, g, h / g, n, d)`,
-# and `flatten(2, 3)` makes the third and fourth axis one. At the end, take them apart again.
+# and `flatten(2, 3)` merges the third and fourth axes. At the end, take them apart again.
 #
 # </details>
 
@@ -835,11 +858,11 @@ exercises.fewer_keys.check_without_copy(without_copy)
 # %% [markdown]
 # ## What you have now
 #
-# You can say what a cache costs for any model, and you know the ways in which today's models make it
-# smaller. You have turned a trained model into one that shares, and seen what it needs afterwards.
+# You can say what a cache costs for any model, and you know how today's models make it smaller. You
+# have turned a trained model into one that shares, and seen how much training it needs afterwards.
 #
-# > **In short.** Head i of the queries attends with the keys and values of KV head $\lfloor i\,g /
-# > h \rfloor$: $g = h$ is multi-head, $g = 1$ multi-query, anything between grouped-query
+# > **In short.** Query head i attends with the keys and values of KV head $\lfloor i\,g /
+# > h \rfloor$: $g = h$ is multi-head, $g = 1$ multi-query, anything in between grouped-query
 # > attention. Latent attention keeps $\ell = \mathrm{norm}(x\,W_{\text{down}})$ and makes the keys
 # > and values of each head from it, or absorbs: $q\,(\ell U)^\top = (q\,U^\top)\,\ell^\top$.
 # >
@@ -851,9 +874,9 @@ exercises.fewer_keys.check_without_copy(without_copy)
 # > output = F.scaled_dot_product_attention(q, k, v)  # or k, v as they are, with enable_gqa=True
 # > ```
 # >
-# > Sharing saves memory and reading, but no arithmetic in the scores. Averaged heads need some
-# > training before they work. Positions stand apart from latents, because a rotation cannot be
-# > absorbed.
+# > Sharing saves memory and the time to read it, but no arithmetic in the scores. Averaged heads
+# > need some training before they work. Positions are kept apart from latents, because a rotation
+# > cannot be absorbed.
 #
-# This is the end of the book so far. The [cheat sheet](cheat_sheet.ipynb) has it on one page, and
-# the [package](../docs/package/index.md) has the classes to use.
+# This is the end of the book so far. The [cheat sheet](cheat_sheet.ipynb) sums it up on one page,
+# and the [package](../docs/package/index.md) has the classes to use.

@@ -39,8 +39,8 @@ def scaled_dot_product_attention(
         dropout_p: probability of zeroing a weight, from 0 to 1. Applied whenever it is above 0:
             pass 0 in evaluation.
         scale: factor on the scores; None means 1 / sqrt(d).
-        need_weights: True computes step by step and returns the weights, an (n, m) matrix for
-            every leading index. False takes PyTorch's fused kernel, which need not hold it.
+        need_weights: True also returns the weights, an (n, m) matrix for every leading index.
+            False takes PyTorch's fused kernel, which need not hold it.
         score: computes the scores, (..., n, m), from ``query`` and ``key``, in place of
             ``scaled_scores``. The fused kernel knows no other scores than its own, so this
             goes step by step whatever ``need_weights`` says.
@@ -65,29 +65,23 @@ def scaled_dot_product_attention(
 
     Source: Vaswani et al. (2017), section 3.2.1, equation 1.
     """
-    # Refuse shapes, dtypes and settings that do not fit. Below, only a score from the caller is
-    # still checked.
+    # Refuse shapes, dtypes and settings that do not fit.
     _check(query, key, value, dropout_p)
     _check_masks(query, key, value, blocked, bias)
-    # Where nobody asks for the weights, PyTorch's fused kernel computes the same output. Without
-    # dropout it need not hold them.
+    # Where nobody asks for the weights, PyTorch's fused kernel computes the same output.
     if not need_weights and score is None:
         return _fused(query, key, value, blocked, bias, is_causal, dropout_p, scale), None
     # The causal mask is one more mask, and merges with those of the caller.
     if is_causal:
         future = block_future(query.size(-2), key.size(-2), query.device)  # (n, m)
         blocked, bias = merge_masks(future, blocked, bias)
-    # The products below are faster on tensors that are contiguous in memory.
+    # The quick form of lines one and two returns the same weights, or None where it cannot be used.
     query, key, value = _contiguous_for_speed(query, key, value)
-    # A quick form of lines one and two returns the same weights, or None where it cannot be used;
-    # then the lines below do it step by step. It is not used with a score from the caller, nor
-    # while PyTorch records the call (to compile or trace it): without gradients it overwrites the
-    # scores, and a recorded call may run with gradients later.
     recorded = torch.compiler.is_compiling() or is_tracing()
     quick = score is None and not recorded
     weights = _weights_for_speed(query, key, scale, blocked, bias) if quick else None
     if weights is None:
-        # Otherwise line one: the scores, by the caller's function if there is one.
+        # Line one: the scores, by the caller's function if there is one.
         scores = scaled_scores(query, key, scale) if score is None else score(query, key)
         _check_scores(scores, query, key)
         # Line two: the softmax with masks.
@@ -197,9 +191,11 @@ def _weights_for_speed(
 
     The mask is added to the scores in place. Fully masked rows are found in the mask, which is
     often smaller than the scores. Such a row is allowed key 0 alone, so that its softmax is 1 there
-    and 0 elsewhere; afterwards that one weight is set to zero. Without gradients the weights
-    overwrite the scores. What this is worth is measured: the cases "for speed" in
-    ``data/benchmarks.json``.
+    and 0 elsewhere; afterwards that one weight is set to zero. What this is worth is measured: the
+    cases "for speed" in ``data/benchmarks.json``.
+
+    Without gradients the weights overwrite the scores. A call that PyTorch records, to compile or
+    trace it, may run with gradients later, so it does not use this function.
 
     Returns:
         The weights, (..., n, m); or None where a tool refuses one of the steps, as vmap and

@@ -137,9 +137,8 @@ class MultiheadAttention(nn.Module):
             empty = torch.empty(shape, device=device, dtype=dtype) if exists else None
             self.register_parameter(name, None if empty is None else nn.Parameter(empty))
 
-        # One packed matrix where the widths allow it, as in PyTorch's class. The packing matters:
-        # PyTorch's initialisation (Xavier's) draws values whose spread depends on the shape, and
-        # one product can make q, k and v.
+        # One packed matrix where the widths allow it, as in PyTorch's class. From one seed, packed
+        # and separate matrices start with different values.
         e, packed = embed_dim, kdim == vdim == embed_dim
         create("in_proj_weight", packed, 3 * e, e)  # W_Q, W_K and W_V, one below the other
         create("q_proj_weight", not packed, e, e)
@@ -205,26 +204,25 @@ class MultiheadAttention(nn.Module):
         self._check(query, key, value, attn_mask, key_padding_mask)
         # W_Q, W_K and W_V make queries, keys and values, in the layout that was given.
         q, k, v = self._project(query, key, value)
-        # Each sample and each head gets a slice of its own, so that nothing below needs a loop.
+        # Each sample and each head gets a slice of its own; the dots are heads of keys and values.
         q = split_heads(self._batch_first(q), self.num_heads)     # (b, h, n, d)
         k = split_heads(self._batch_first(k), self.num_kv_heads)  # (b, ..., m, d)
         v = split_heads(self._batch_first(v), self.num_kv_heads)  # (b, ..., m, d)
         # The masks merge into a boolean one and a floating-point one, as small as broadcasting to
         # the scores allows.
         blocked, bias, is_causal = self._merge(attn_mask, key_padding_mask, q, k, is_causal)
-        # Keys and values are appended after the masks, so that no mask can hide them.
+        # Two settings append a key and a value each, after the masks, so that no mask hides them.
         k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)  # (b, ..., d)
         # Scores, softmax and mix run in all heads at once, in a method that a subclass may replace.
         heads, weights = self.attend(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights
         )
-        # The heads stand side by side again, and W_O mixes them. It is called as a module, so that
-        # its hooks run.
+        # The heads stand side by side again, and W_O mixes them, in the layout of the query.
         output = self.out_proj(self._as_given(merge_heads(heads), query))  # (..., e)
         # The weights are returned only if they were asked for, whatever an overridden step returns.
         if weights is None or not need_weights:
             return output, None
-        # They are averaged over the heads, unless each head's own weights are asked for.
+        # The weights are averaged over the heads, unless each head's own weights are asked for.
         weights = weights.mean(1) if average_attn_weights else weights
         return output, weights if query.dim() == 3 else weights.squeeze(0)
 
@@ -302,9 +300,8 @@ class MultiheadAttention(nn.Module):
             >>> CosineAttention(24, 4)(x, x, x)[1].shape
             torch.Size([2, 5, 5])
         """
-        # If ``score`` was replaced, in a subclass or by assigning ``module.score = ...``, it is
-        # passed on, because the fused kernel would use its own. If not, ``score`` is not called,
-        # and the kernel may be used.
+        # A ``score`` that was replaced, in a subclass or by ``module.score = ...``, is passed on.
+        # Otherwise none is passed on, and the fused kernel may compute the scores itself.
         overridden = "score" in self.__dict__ or type(self).score is not MultiheadAttention.score
         return scaled_dot_product_attention(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights,
@@ -344,7 +341,7 @@ class MultiheadAttention(nn.Module):
         """Merge the masks by broadcasting; none of them hides a key that will be appended."""
         masks = [attention_to_heads(attn_mask, self.num_heads), padding_to_heads(key_padding_mask)]
         # Without appended keys, ``is_causal`` stays a flag, and the fused kernel needs no mask in
-        # memory. With them it becomes a mask, because the kernel would hide some of them.
+        # memory. With appended keys it becomes a mask, because the kernel would hide some of them.
         appended = (self.bias_k is not None) + self.add_zero_attn
         if appended:
             masks += [block_future(q.size(2), k.size(2), q.device)] if is_causal else []

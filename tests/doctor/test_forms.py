@@ -180,6 +180,50 @@ def test_every_mask_shape_on_the_command_line(form, tmp_path, capsys):
     assert main([target, *sizes, *mask, *options]) == 0, capsys.readouterr().out
 
 
+# What is done with a mask of any axes and kind, its name, and what is found out about it.
+GUESSED = {
+    "blocked": ("scores.masked_fill(mask, fill)", "mask", "(b, 1, n, m), True = blocked"),
+    "allowed": ("scores.masked_fill(~mask, fill)", "mask", "(b, 1, n, m), True = allowed"),
+    "0 is blocked": ("scores.masked_fill(mask == 0, fill)", "mask", "(b, 1, n, m), True = allowed"),
+    "added": ("scores + mask", "mask", "(b, 1, n, m), added to the scores"),
+    "added, by its name": ("scores + mask", "attention_mask", "(b, 1, n, m), added to the scores"),
+    "truths that are numbers, too": (
+        "scores.masked_fill(mask.bool(), fill)", "attention_mask", "(b, 1, n, m), True = blocked"
+    ),
+    "not what its name says first": (
+        "scores.masked_fill(mask == 0, fill)", "attention_mask", "(b, 1, n, m), True = allowed"
+    ),
+    "for each sample": (
+        "scores.masked_fill(mask[:, None], fill)", "mask", "(b, n, m), True = blocked"
+    ),
+    "for each query": (
+        "scores.masked_fill(mask.view(scores.shape[-2:]), fill)", "mask", "(n, m), True = blocked"
+    ),
+    "padding": (
+        "scores.masked_fill(mask.view(len(mask), 1, 1, -1), fill)", "mask", "(b, m), True = blocked"
+    ),
+    "ignored": ("scores", "mask", "(b, n, m), True = blocked"),
+    "ignored, added by its name": ("scores", "attention_mask", "(b, 1, n, m), added to the scores"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("guess", GUESSED)
+@pytest.mark.parametrize("kind", ["cross", "self"])
+def test_the_form_of_a_mask_is_found_by_what_it_hides(guess, kind, tmp_path, capsys):
+    """Of the forms that are answered, the one that asks the most counts, and that hides."""
+    masked, name, said = GUESSED[guess]
+    text = source("b1nm", "blocked", "finite").replace("scores.masked_fill(mask, fill)", masked)
+    text = text.replace("assert mask.dim() == 4 and mask.dtype == torch.bool", f"mask = {name}")
+    text = text.replace("mask=None", f"{name}=None").replace("if mask is", f"if {name} is")
+    text = text.replace("x, x, x, mask,", f"x, x, x, {name},")
+    (tmp_path / "mine.py").write_text(text)
+    target = f"{tmp_path / 'mine.py'}:{'Self' if kind == 'self' else 'Attention'}"
+    code = main([target, "--kind", kind, "--embed-dim", str(E), "--num-heads", str(H)])
+    assert code == (masked == "scores")
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"`{name}` is {said}" in output
+
+
 @pytest.mark.parametrize("masked", ["hides itself", "is told to", "is given a mask"])
 @pytest.mark.parametrize("shape", ["bnm", "nm", "bm"])
 def test_a_mask_argument_beside_a_causal_attention(shape, masked, tmp_path, capsys):

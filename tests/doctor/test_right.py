@@ -301,6 +301,48 @@ def test_positions_in_self_attention_are_a_convention():
     assert found.codes == ("order-matters", "finite-fill")
 
 
+def turned(x, sign=1):
+    """Rotate neighbouring features by their place, (..., n, d)."""
+    pairs = x.unflatten(-1, (-1, 2))
+    angle = sign * torch.arange(x.size(-2)).to(x)[:, None]
+    cos, sin = angle.cos(), angle.sin()
+    left, right = pairs.unbind(-1)
+    return torch.stack([left * cos - right * sin, left * sin + right * cos], -1).flatten(-2)
+
+
+class ValuesTurned(nn.Module):
+    """Rotates queries, keys and values, and may rotate back what is mixed."""
+
+    def __init__(self, causal, back):
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(E, E) for _ in range(4))
+        self.causal, self.back = causal, back
+
+    def forward(self, query, key=None, value=None):
+        key, value = (query, query) if key is None else (key, value)
+        q, k, v = (
+            turned(project(x).unflatten(-1, (2, -1)).transpose(1, 2))
+            for project, x in ((self.q, query), (self.k, key), (self.v, value))
+        )
+        scores = q @ k.mT / math.sqrt(E // 2)
+        if self.causal:
+            scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1) == 1, -math.inf)
+        mixed = scores.softmax(-1) @ v
+        mixed = turned(mixed, -1) if self.back else mixed
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("back", [True, False])
+@pytest.mark.parametrize("kind", ["cross", "causal"])
+def test_values_are_rotated_as_long_as_what_is_mixed_is_rotated_back(kind, back):
+    torch.manual_seed(0)
+    attend = ValuesTurned(kind == "causal", back)
+    attend = attend if kind == "causal" else adapters.without_mask(attend)
+    found = examine(attend, embed_dim=E, num_heads=2, kind=kind)
+    assert (found.codes, found.ok) == (("values-rotated",), back)
+    assert back or found.findings[0].where.text == "mixed = scores.softmax(-1) @ v"
+
+
 def test_weights_that_are_zero_or_tiny_are_made_to_show():
     """A projection that begins at zero would hide every mistake behind it."""
     torch.manual_seed(0)

@@ -171,6 +171,53 @@ CASES = {
         "return {'attentions': q, 'last_hidden_state': self.o_proj(mix(q, k, v))}"), "x=x"),
     "a named tuple, the output last": ("self", forward("x", PROJECTED,
         "return namedtuple('Result', 'keys output')(k, self.o_proj(mix(q, k, v)))"), "x=x"),
+    "the first token asks": ("self", forward("x", "q, k, v = self.project(x)", "q = q[:, :, :1]",
+        OUT), "another token in front, which asks"),
+    "the first token asks, and has one axis": ("self", forward("x, mask=None",
+        "q, k, v = self.project(x)", "q = q[:, :, :1]",
+        "mask = None if mask is None else mask[:, None, None]",
+        "return self.o_proj(mix(q, k, v, blocked=mask))[:, 0]"), "`mask` is (b, m)"),
+    "packed heads": ("cross", """
+    def __init__(self, softmax_scale=None):
+        super().__init__()
+
+    def forward(self, qkv):
+        assert qkv.shape[2:] == (3, 4, 6)
+        q, k, v = (x.transpose(1, 2) for x in qkv.unbind(2))
+        return mix(q, k, v).unflatten(-1, (4, 6))
+""", "heads, (b, n, h, d)"),
+    "packed head by head": ("cross", """
+    def __init__(self, softmax_scale=None):
+        super().__init__()
+
+    def forward(self, qkv):
+        q, k, v = split(qkv, 4).chunk(3, -1)
+        return mix(q, k, v)
+""", "qkv=packed by head"),
+    "four axes, the batch third": ("self", forward("x", "assert x.size(0) == 1",
+        "x = x[0].transpose(0, 1)", PROJECTED,
+        "return self.o_proj(mix(q, k, v)).transpose(0, 1)[None]"), "(1, n, b, e)"),
+    "the sequence first, as it turns out": ("memory", forward("x, context",
+        "assert x.size(1) == context.size(1)",
+        "q, k, v = self.project(x.transpose(0, 1), context.transpose(0, 1))",
+        "return self.o_proj(mix(q, k, v)).transpose(0, 1)"), "each (n, b, e)"),
+    "projections that are given": ("self", forward("x", PROJECTED, OUT).replace("num_heads):",
+        "num_heads, q_proj: nn.Module):").replace("num_heads)\n",
+        "num_heads)\n        self.q_proj = q_proj\n"), "q_proj=Linear"),
+    "a second input that has a default, and must be given": ("self", forward("x, y=None",
+        "if y is None: raise ValueError('give y')", "q, k, v = self.project(x, y)", OUT),
+        "y=value"),
+    "a vector for each distance": ("self", forward("x, pos_embs", PROJECTED,
+        "assert pos_embs.shape == (1, 2 * x.size(1) - 1, 24)", OUT), "drawn for each distance"),
+    "cosines and sines of frequencies": ("causal", rotated("freqs_cos, freqs_sin",
+        COSINES.replace("cos", "freqs_cos").replace("sin", "freqs_sin")), "cosines (n, d)"),
+    "a bias that must be given and hides the future": ("causal", forward("x, attn_bias",
+        "q, k, v = self.project(x)", "assert attn_bias.is_floating_point()",
+        "return self.o_proj(mix(q, k, v, attn_bias))"), "added to the scores"),
+    "a part that is rotated": ("causal", configured("", "config.hidden_size", "config.n_head",
+        "self.n = config.rope_n_elem").replace("x):", "x, cos, sin):").replace(CAUSAL,
+        "q, k = (torch.cat([y[..., :self.n] * cos + turn(y[..., :self.n]) * sin, "
+        "y[..., self.n:]], -1) for y in (q, k)); " + CAUSAL), "cosines (n, d)"),
     "one packed tensor": ("cross", forward("qkv", "x, y, z = qkv.chunk(3, -1)",
         "q, k, v = self.project(x, y, z)", OUT), None),
     "a bias for a fixed length": ("self", """
@@ -599,6 +646,61 @@ def test_a_meaning_that_was_chosen_is_said_with_its_reason(examine, case):
     code, output = examine(forward(f"x, {name}=None", *lines), "--kind", "self")
     assert code == 0, output
     assert said in " ".join(output.split())
+
+
+def test_a_length_that_is_said_may_be_the_only_one(examine):
+    lines = ("assert x.size(1) == 4", PROJECTED, OUT)
+    code, output = examine(forward("x", *lines), "--kind", "self", "--max-length", "4")
+    assert code == 0, output
+    assert "always of 4 tokens" in output
+
+
+def test_what_is_made_of_parameters_for_evaluation_alone_has_a_gradient(examine):
+    lines = ("made = self.near * 1 if self.training else (self.near * 1).detach()",
+             "q, k, v = self.project(x)", "return self.o_proj(mix(q, k, v, made))")  # fmt: skip
+    body = made_with(forward("x", *lines), "self.near = nn.Parameter(torch.ones(4, 1, 1) * 0)")
+    code, output = examine(body.replace("ones(4, 1, 1)", "ones(4, 5, 5)"), "--kind", "self",
+                           "--max-length", "5")  # fmt: skip
+    assert code == 0, output
+    assert "parameters-without-gradient" not in output
+
+
+def test_a_mask_that_only_says_causal_is_named(examine):
+    lines = (PROJECTED, "hidden = None if mask is None else future(x)",
+             "return self.o_proj(mix(q, k, v, blocked=hidden))")  # fmt: skip
+    code, output = examine(forward("x, mask=None", *lines), "--kind", "self")
+    assert code == 1, output
+    assert "wrong: mask-taken-for-causal" in output
+    assert output.count("wrong: ") == 1
+
+
+def test_masks_in_the_wrong_order_are_named_in_either_meaning(examine):
+    lines = (PROJECTED, "if mask is not None:",
+             "    mask = ~mask.repeat(self.h, 1).unflatten(0, (-1, self.h))[:, :, None]",
+             MASKED)  # fmt: skip
+    code, output = examine(forward("x, mask=None", *lines), "--kind", "self")
+    assert code == 1, output
+    assert "wrong: mask-in-the-wrong-order" in output
+
+
+def test_heads_that_fit_another_layout_by_chance(examine):
+    body = """
+    def __init__(self, mask_flag=True):
+        super().__init__()
+        self.mask_flag = mask_flag
+
+    def forward(self, queries, keys, values, attn_mask):
+        scores = torch.einsum("blhe,bshe->bhls", queries, keys) / queries.size(-1) ** 0.5
+        if self.mask_flag:
+            n = queries.size(1)
+            hidden = torch.ones(n, n, dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(hidden, -math.inf)
+        return torch.einsum("bhls,bshe->blhe", scores.softmax(-1), values)
+"""
+    code, output = examine(body, "--init", "mask_flag=False", "--mask", "none")
+    assert code == 0, output
+    assert "heads, (b, n, h, d)" in output
+    assert "causal-unasked" in examine(body)[1]
 
 
 @pytest.mark.parametrize("how", ["split", "merge"])

@@ -382,6 +382,7 @@ def kept(cache):
         (lambda: KVCache().crop(-1), ValueError, r"length \(-1\) must not be negative"),
         (lambda: static().crop(-1), ValueError, r"length \(-1\) must not be negative"),
         (lambda: paged().crop(-1), ValueError, r"length \(-1\) must not be negative"),
+        (lambda: make(add_zero_attn=True), ValueError, "add_zero_attn must be False"),
         (lambda: make()(tokens(B, 3)[..., :5]), ValueError, r"x's width \(5\) must be 24"),
         (lambda: make()(tokens(B, 3).float()), TypeError, r"x \(torch.float32\) must have the"),
         (lambda: make()(tokens(B, 3), key_padding_mask=torch.zeros(3, B)), ValueError,

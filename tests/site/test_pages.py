@@ -151,11 +151,19 @@ def test_formulas_are_typeset(page):
         assert text.find_parent(["pre", "code", "svg"]) or text.find_parent(class_="katex"), text
 
 
-def test_no_line_ends_between_a_formula_and_its_comma():
+def test_no_line_ends_between_a_formula_and_its_comma_or_bracket():
     found = [x for page in CHAPTER_PAGES for x in content(page).select(".aa-whole:has(> .katex)")]
     assert len(found) > 10
     for whole in found:
-        assert whole.text[-1] in ",.;:?!)", whole.text
+        assert whole.text[0] == "(" or whole.text[-1] in ",.;:?!)", whole.text
+
+
+def test_markdown_has_become_html():
+    left = re.compile(r"^\s*\||\*\*\S|\]\(|^#+ |^```", re.M)
+    for page in PAGES:
+        for text in (content(page) or soup(page)).select("p, li, td, summary"):
+            own = "".join(s for s in text.strings if s.parent is text)
+            assert not left.search(own), f"{page}: {own[:80]}"
 
 
 def test_there_are_formulas_to_check():

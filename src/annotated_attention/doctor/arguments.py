@@ -15,11 +15,28 @@ from torch import nn
 from annotated_attention.doctor import adapters, extras, layouts
 from annotated_attention.doctor.adapted import module_of, output_of
 from annotated_attention.doctor.construction import attempt
-from annotated_attention.doctor.forms import error_of, forms, hides_something, masked, patient_of
-from annotated_attention.doctor.matching import COUNTS, Plan, mask_names, plans
-from annotated_attention.doctor.names import GRID, Unasked, named_parameters, refuse, takes_any
+from annotated_attention.doctor.forms import (
+    error_of,
+    forms,
+    hides_something,
+    masked,
+    patient_of,
+    plausible,
+)  # fmt: skip
+from annotated_attention.doctor.matching import COUNTS, Plan, is_packed, mask_names, plans
+from annotated_attention.doctor.names import (
+    GRID,
+    INPUTS,
+    Unasked,
+    named_parameters,
+    plain_name,
+    refuse,
+    takes_any,
+)  # fmt: skip
 from annotated_attention.doctor.patient import Failed
+from annotated_attention.doctor.state import settable
 
+_FIRST = "with another token in front, which asks"
 _LAYOUTS: dict[str, Callable[[Any, int], Any]] = {
     "": lambda attend, heads: attend,
     "(b, e, n)": lambda attend, heads: layouts.channel_first(attend),
@@ -27,11 +44,22 @@ _LAYOUTS: dict[str, Callable[[Any, int], Any]] = {
     "(b, e, 2, n / 2)": lambda attend, heads: layouts.laid_out(
         attend, lambda x: x.mT.unflatten(-1, (2, -1)), lambda x: x.flatten(2).mT
     ),
+    "(n, b, e)": lambda attend, heads: adapters.sequence_first(attend),
     "(b, 1, n, e)": lambda attend, heads: layouts.laid_out(
         attend, lambda x: x.unsqueeze(1), lambda x: x.flatten(1, -2)
     ),
+    "(1, n, b, e)": lambda attend, heads: layouts.laid_out(
+        attend, lambda x: x.transpose(0, 1)[None], lambda x: x.flatten(0, 1).transpose(0, 1)
+    ),
+    "(n, 1, b, e)": lambda attend, heads: layouts.laid_out(
+        attend, lambda x: x.transpose(0, 1)[:, None], lambda x: x.flatten(0, 1).transpose(0, 1)
+    ),
     "(n, e), one sample after the other": lambda attend, heads: layouts.one_by_one(attend),
+    _FIRST: lambda attend, heads: layouts.first_asks(attend),
     "heads, (b, h, n, d)": layouts.heads_apart,
+    "heads, (b, n, h, d)": lambda attend, heads: layouts.laid_out(
+        attend, lambda x: x.unflatten(-1, (heads, -1)), lambda x: x.flatten(2)
+    ),
 }
 _TRIES, _FEW = 1500, 20  # ways to call; plans with a layout or a length that is not the usual one
 _CLOSE = 1e-4
@@ -73,9 +101,9 @@ def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tupl
     if not takes_any(function):
         asked = [*further, *([options.mask_name] if options.mask_name else [])]
         refuse("call", asked, parameters, "its call")
-    if {"query", "key", "value", "key_padding_mask", "attn_mask"} <= {*parameters} and hasattr(
-        attend, "num_heads"
-    ):
+    torchs = {"query", "key", "value", "key_padding_mask", "attn_mask"}
+    needed = {name for name, x in parameters.items() if x.default is x.empty} - {*further}
+    if needed <= torchs <= {*parameters} and hasattr(attend, "num_heads"):
         layout = False if options.sequence_first else True if options.batch_first else None
         if layout is None and not hasattr(attend, "batch_first") and _time_first(function):
             layout = False
@@ -95,9 +123,10 @@ def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tupl
 
 def _rotated(attend: Any) -> int:
     """Return the width that an implementation says it rotates; 0 if it does not say."""
-    parts = _attributes(attend)
-    says = [x for name, x in parts.items() if re.search(r"(rope|rot\w*)_(\w*_)?(n?dims?)$", name)]
-    says += [x for name, x in parts.items() if name in ("head_dim", "dim_head", "d_k")]
+    holders = settable(attend) if isinstance(attend, nn.Module) else [attend]
+    parts = [pair for x in holders for pair in _attributes(x).items()]
+    says = [x for name, x in parts if re.search(r"(rope|rot\w*)_(\w*_)?(n?dims?|n_elem)$", name)]
+    says += [x for name, x in parts if name in ("head_dim", "dim_head", "d_k")]
     return next((x for x in says if isinstance(x, int) and x > 1), 0)
 
 
@@ -139,9 +168,10 @@ class _Search:
     def found(self) -> Any:
         """Return the first way to call that is answered; the likeliest if none is."""
         first: tuple[Any, Plan] | None = None
+        by_chance: _Way | None = None
         layout: str | None = None  # the only one, once it has returned something of another shape
         for always, way in itertools.islice(self._ways(), _TRIES):
-            if layout not in (None, way.layout):
+            if layout not in (None, way.layout) and way.layout != _FIRST:
                 continue
             adapted = self._adapted(way)
             first = first or (adapted, way.plan)
@@ -154,13 +184,17 @@ class _Search:
                     return taken
                 continue
             error = error_of(adapted, self.options)
-            if error is None:
-                way = self._turned_right(way)
-                return self._finished(self._adapted(way), way)
+            packed = any(role.startswith("packed") for role in way.plan.tokens.values())
+            if error is None and (not (way.layout or packed) or plausible(adapted, self.options)):
+                return self._finished(self._of_its_length(way))
+            if error is None and way.layout != _FIRST:
+                by_chance = by_chance or way  # tokens that lie elsewhere do not see each other
             if isinstance(error, NotImplementedError):
                 break
             if isinstance(error, Failed):
                 layout = way.layout
+        if by_chance is not None:
+            return self._finished(by_chance)
         if first is None:
             kind, given = self.options.kind, len(self.parameters)
             text = f'its arguments, {", ".join(self.parameters)}, do not fit kind "{kind}"'
@@ -180,6 +214,9 @@ class _Search:
                     for plan in itertools.islice(self._plans(), _TRIES if usual else _FEW):
                         if plan.needs_mask or not always:
                             yield always, _Way(plan, layout, wrap, length)
+        if any(plain_name(name) in INPUTS["bias"] for name in self.masks):
+            self.masks = []  # a bias that hides nothing
+            yield from self._ways()
 
     def _plans(self) -> Iterator[Plan]:
         """Give plans with the argument that is the likeliest to take a mask."""
@@ -199,13 +236,16 @@ class _Search:
         else:
             module, own = module_of(self.attend), [*_attributes(self.attend)]
             plain = module is None or not [*module.parameters()]
-            apart = plain and options.num_heads > 1 and options.kind == "cross"
-            heads = "heads, (b, h, n, d)"
+            packed = any(map(is_packed, self.parameters))
+            three = sum(x.default is x.empty for x in self.parameters.values()) >= COUNTS["cross"]
+            apart = plain and options.num_heads > 1 and (packed or three or options.kind == "cross")
+            heads = [x for x in _LAYOUTS if x.startswith("heads")][:: -1 if packed else 1]
             grid = any(re.search(GRID, name) for name in own)
-            left = (heads,) if grid else (heads, "(b, e, 2, n / 2)")
+            left = heads if grid else [*heads, "(b, e, 2, n / 2)"]
+            left += [_FIRST] if options.kind != "self" else []
             names = [x for x in _LAYOUTS if x not in left]
             knows = any("head" in name for name in (*self.parameters, *own))
-            names = [heads, *names] if apart and not knows else names
+            names = [*heads, *names] if apart and not knows else names
         for name in names:
             yield name, _LAYOUTS[name]
 
@@ -235,9 +275,19 @@ class _Search:
         adapted.length = way.length
         return adapted
 
-    def _finished(self, adapted: Any, way: _Way) -> Any:
+    def _of_its_length(self, way: _Way) -> _Way:
+        """Take the only length of self-attention, where it fails with fewer tokens."""
+        patient = patient_of(self.attend, self.options.kind, self.options)
+        few = argparse.Namespace(**{**vars(self.options), "max_length": patient.n - 1})
+        if patient.kind == "cross" or way.length or patient.n < 3:
+            return way
+        fewer = error_of(self._adapted(way), few)
+        return replace(way, length=patient.n) if fewer is not None else way
+
+    def _finished(self, way: _Way) -> Any:
         """Put the mask that it takes around a call that is answered."""
-        plan = way.plan
+        way = self._turned_right(way)
+        adapted, plan = self._adapted(way), way.plan
         self._note(way)
         self._give_abilities(adapted, way)
         if self.options.kind == "causal":
@@ -252,6 +302,8 @@ class _Search:
             if taken is not None:
                 self._give_abilities(taken, way)
                 return taken
+        if way.layout:  # in which its masks lie is not known
+            return adapters.without_mask(adapted)
         return next(forms(adapted, plan.mask, self.options))[1]
 
     def _masked(self, adapted: Any, plan: Plan, always: bool = False) -> Any:

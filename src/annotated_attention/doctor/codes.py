@@ -37,6 +37,7 @@ _OWN = {
     "keys-cached-unrotated": "keys are put into the cache before they are rotated",
     "keys-ignored": "weights that are made from the queries alone, or without a softmax",
     "mask-fails": "a mask whose axes do not broadcast to those of the scores",
+    "mask-taken-for-causal": "any mask that is given hides the future, whatever is in it",
     "mask-missing-in-training": "a mask that is applied in evaluation mode only",
     "mixed-over-queries": "weights that are summed over the queries when values are mixed",
     "nan-spreads": "the NaN of a fully masked row reaches other rows",

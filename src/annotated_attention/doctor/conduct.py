@@ -1,11 +1,12 @@
 """Stage one, continued: how an implementation behaves as a module."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from annotated_attention.doctor import situations
+from annotated_attention.doctor.names import named_parameters
 from annotated_attention.doctor.parameters import unregistered, unused_rows
 from annotated_attention.doctor.patient import Failed, Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
@@ -98,6 +99,8 @@ def dropout(patient: Patient) -> Iterator[Finding]:
             flat = Inputs(inputs.query, inputs.key, flat.value)
         constant = variation(patient, flat)
     if varied <= patient.tolerance:
+        if _refuses_dropout(patient, patient.needed_module()):
+            raise NotAsked("its constructor refuses any dropout")
         yield Finding(
             "dropout-without-effect",
             WRONG,
@@ -113,6 +116,22 @@ def dropout(patient: Patient) -> Iterator[Finding]:
             "with dropout, the weights still sum to one",
             f"in training results vary by {varied:.0%}, and not at all where all values are equal",
         )
+
+
+def _refuses_dropout(patient: Patient, module: nn.Module) -> bool:
+    """Tell whether it can be built again as it is, and not with a dropout."""
+
+    def builds() -> bool:
+        names = named_parameters(type(module))
+        given = {name: getattr(module, name) for name in names if hasattr(module, name)}
+        try:
+            return bool(type(module)(**given))
+        except Exception:
+            return False
+
+    with patient.dropping(_DROPOUT):
+        refused = not builds()
+    return refused and builds()
 
 
 def variation(patient: Patient, inputs: Inputs) -> float:
@@ -179,8 +198,6 @@ def gradients(patient: Patient) -> Iterator[Finding]:
     inputs = patient.draw(1).map(lambda x: x.requires_grad_())
     named = {} if patient.module is None else dict(patient.module.named_parameters())
     named = {name: x for name, x in named.items() if x.requires_grad}
-    for x in named.values():
-        x.grad = None
     output = patient.ask(inputs, gradient=True)
     if not output.requires_grad:
         yield Finding(
@@ -192,14 +209,11 @@ def gradients(patient: Patient) -> Iterator[Finding]:
             "Compute with tensors from end to end.",
         )
         return
-    direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(17))
-    patient.differentiate((output * direction.to(output)).sum())
-    dead = [
-        name
-        for name, x in named.items()
-        # The bias of the keys moves all scores of a query alike: its gradient is zero.
-        if x.grad is None or (x.dim() > 1 and not x.grad.any())
-    ]
+    dead = _dead(patient, inputs, named)
+    if dead:  # what is made from parameters for evaluation alone has no graph there
+        with patient.trained(0.0):
+            dead = [name for name in _dead(patient, inputs, named) if name in dead]
+        _dead(patient, inputs, named)
     if dead:
         yield Finding(
             "parameters-without-gradient",
@@ -223,6 +237,21 @@ def gradients(patient: Patient) -> Iterator[Finding]:
     reached = [x.grad for x in (inputs.query, *named.values()) if x.grad is not None]
     if not all(grad.isfinite().all() for grad in reached):
         yield Finding("gradient-not-finite", WRONG, "gradients are NaN or infinite")
+
+
+def _dead(patient: Patient, inputs: Inputs, named: Mapping[str, Tensor]) -> list[str]:
+    """Give the parameters that no gradient reaches, and leave the gradients of all others."""
+    for x in named.values():
+        x.grad = None
+    output = patient.ask(inputs, gradient=True)
+    direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(17))
+    patient.differentiate((output * direction.to(output)).sum())
+    return [
+        name
+        for name, x in named.items()
+        # The bias of the keys moves all scores of a query alike: its gradient is zero.
+        if x.grad is None or (x.dim() > 1 and not x.grad.any())
+    ]
 
 
 def hooks(patient: Patient) -> Iterator[Finding]:

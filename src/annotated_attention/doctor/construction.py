@@ -192,6 +192,8 @@ def _value(
         return name == "batch_first"
     if dataclasses.is_dataclass(hint) or (hint is dict and role_of(name) == ""):
         return configuration(hint, given, options)
+    if inspect.isclass(hint) and issubclass(nn.Linear, hint) and hint is not object:
+        return nn.Linear(options.embed_dim, options.embed_dim)
     try:
         return guess(name, options)
     except KeyError:

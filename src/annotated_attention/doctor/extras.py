@@ -140,14 +140,25 @@ def _drawn(name: str, e: int) -> list[Made]:
 def _embeddings(e: int) -> list[Made]:
     """Draw a vector for each position: zeros would hide what is made from them."""
 
-    def draw(x: Tensor) -> Tensor:
+    def draw(x: Tensor, most: int = 64) -> Tensor:
         source = torch.Generator().manual_seed(0)
-        return torch.randn(64, e, generator=source, dtype=torch.float64).to(x.dtype)[: x.size(1)]
+        drawn = torch.randn(most, e, generator=source, dtype=torch.float64).to(x.dtype)
+        return drawn[: x.size(1)]
+
+    def between(x: Tensor) -> Tensor:
+        half = draw(x, 99)
+        return torch.cat([half[1:].flip(0).neg(), half])
 
     return [
         Made(lambda x, y, at: draw(x).expand(x.size(0), -1, -1), "drawn, (b, n, e)"),
         Made(lambda x, y, at: draw(x)[None], "drawn, (1, n, e)"),
         Made(lambda x, y, at: draw(x), "drawn, (n, e)"),
+        Made(lambda x, y, at: between(x)[None], "drawn for each distance, (1, 2 n - 1, e)"),
+        Made(
+            lambda x, y, at: between(x).expand(x.size(0), -1, -1),
+            "drawn for each distance, (b, 2 n - 1, e)",
+        ),
+        Made(lambda x, y, at: between(x)[:, None], "drawn for each distance, (2 n - 1, 1, e)"),
     ]
 
 
@@ -202,8 +213,8 @@ def _half(options: argparse.Namespace) -> int:
 
 _MATRICES = r"w_?[qkvo]|(w|weight)_?(q|k|v|o|query|key|value|out|output)"
 _ROTATIONS = (
-    r"position_embeddings?|(rotary_)?pos(itional)?_(emb|embeds?|embeddings?)|rotary_pos_emb|rotary|"
-    r"cos|sin|freqs(_cis)?|freq_cis|rope_(cache|freqs|emb)|rotary_freqs|cos_sin|image_rotary_emb"
+    r"position_embeddings?|(rotary_)?pos(itional)?_(embs?|embeds?|embeddings?)|rotary_pos_emb|rotary|"
+    r"(freqs?_)?(cos|sin)|freqs(_cis)?|freq_cis|rope_(cache|freqs|emb)|rotary_freqs|cos_sin|image_rotary_emb"
 )
 _SIDES = (("h", "w"), ("height", "width"))  # of an image, whose tokens stand in rows
 _POSITIONS = (
@@ -211,7 +222,7 @@ _POSITIONS = (
 )
 _Makers = dict[str, Callable[[argparse.Namespace], list[Any]]]
 _KNOWN: _Makers = {
-    r"position_embeddings?|cos_sin|rotary_pos_emb|(rotary_)?pos(itional)?_(emb|embeds?|embeddings?)|"
+    r"position_embeddings?|cos_sin|rotary_pos_emb|(rotary_)?pos(itional)?_(embs?|embeds?|embeddings?)|"
     r"rotary|image_rotary_emb|rotary_embs?|rope|rope_(cache|freqs|emb)|rotary_freqs": lambda o: [
         *_pairs(_half(o)),
         Unturned(),
@@ -220,8 +231,8 @@ _KNOWN: _Makers = {
         None,
         *_embeddings(o.embed_dim),
     ],
-    r"cos": lambda o: _turning(_half(o), "cosines", torch.cos),
-    r"sin": lambda o: _turning(_half(o), "sines", torch.sin),
+    r"(freqs?_)?cos": lambda o: _turning(_half(o), "cosines", torch.cos),
+    r"(freqs?_)?sin": lambda o: _turning(_half(o), "sines", torch.sin),
     r"freqs?(_cis)?|freqs_complex|freqs_cos_sin": lambda o: [
         *_complex(_half(o)),
         *_pairs(_half(o)),
@@ -264,7 +275,7 @@ _KNOWN: _Makers = {
 
 def combinations(found: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
     """Give every choice of one candidate for each argument; cosines and sines go together."""
-    together = [name for name in found if plain_name(name) in ("cos", "sin")]
+    together = [name for name in found if plain_name(name).endswith(("cos", "sin"))]
     names = [[name] for name in found if name not in together]
     names += [together] if together else []
     choices = (zip(*(found[name] for name in group), strict=True) for group in names)

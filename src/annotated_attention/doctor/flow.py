@@ -113,6 +113,46 @@ def heads(look: Look | None) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def turned_values(look: Look | None) -> str:
+    """Tell whether equal tokens have values that are turned, and what is mixed is turned back.
+
+    Returns:
+        ``"back"``, ``"forward"`` where it is not, or "" where no values are turned.
+    """
+    if look is None or not look.output.requires_grad or not look.found[0].products:
+        return ""
+    seen = look.found[0]
+    mix, mixed, rows = seen.products[1], seen.steps["mix"].tensor, seen.rows[1]
+    right = seen.value is mix.right.value
+    keys, features = mix.contracted[0][right], mix.own[right][0]
+    lengths = seen.value.norm(dim=features, keepdim=True)
+    if rows is None or _is_even(seen.value, keys) or not _is_even(lengths, keys):
+        return ""
+    ways = [
+        torch.autograd.grad(_number(token), mixed, retain_graph=True)[0].select(rows, i)
+        for i, token in enumerate(look.output[0])
+    ]
+    return "forward" if _is_even(torch.stack(ways), 0) else "back"
+
+
+def values(look: Look | None) -> Iterator[Finding]:
+    """Find values that are rotated by their positions, and mixed as if they were not."""
+    if look is not None and turned_values(look) == "forward":
+        yield seen_inside(
+            "values-rotated",
+            "equal tokens have different values",
+            "values of equal tokens differ by a turn, and nothing turns back what is mixed",
+            "before {line}, rotate queries and keys alone.",
+            look.found[0].where("mix"),
+            "the values are rotated together with queries and keys",
+        )
+
+
+def _is_even(x: Tensor, axis: int) -> bool:
+    """Tell whether the numbers are the same all along an axis."""
+    return torch.allclose(x, x.narrow(axis, 0, 1).expand_as(x), atol=1e-6)
+
+
 def _split(look: Look, first: bool) -> str:
     """Tell whether the rows of split queries depend on their own tokens alone."""
     seen = look.found[0]

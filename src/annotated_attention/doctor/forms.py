@@ -3,13 +3,14 @@
 import argparse
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from annotated_attention.doctor import adapters, hiding, situations
+from annotated_attention.doctor import adapters, flow, hiding, situations
 from annotated_attention.doctor.adapted import masks_of
-from annotated_attention.doctor.influence import counts, moves, reactions
+from annotated_attention.doctor.influence import counts, exchanged, moves, reactions
 from annotated_attention.doctor.inside import Inside
 from annotated_attention.doctor.names import SHAPES, plain_name
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient
@@ -93,8 +94,11 @@ def masked(
             hides.sort(key=lambda form: form[1] == "additive")  # added numbers may be truths, too
             chosen = (hides or [*works])[0]
             other = (chosen[0], "allowed")
-            if not hides and other in works and _turned(works[chosen], options):
-                chosen = other  # what else is wrong does not turn its meaning
+            if not hides and other in works:
+                one, turned = (_named(works[form], options) for form in (chosen, other))
+                named = not one and turned and "mask-inverted" not in turned
+                if named or "mask-inverted" in one:
+                    chosen = other  # what else is wrong does not turn its meaning
             if options.mask == "auto":
                 notes.append(f"`{name}` is {_SHAPED[chosen[0]][0]}, {_meant(chosen[1], name)}")
             return works[chosen]
@@ -159,6 +163,21 @@ def hides_something(attend: Any, options: argparse.Namespace) -> bool:
             return False
 
 
+def plausible(attend: Any, options: argparse.Namespace) -> bool:
+    """Tell whether queries see several keys and get results of their own, so a layout may fit."""
+    bare = attend if options.kind == "causal" else adapters.without_mask(attend)
+    patient = patient_of(bare, options.kind, options)
+    with patient.admitted():
+        inputs = patient.draw(1)
+        output, moved = patient.ask(inputs), moves(patient, inputs).amax(0)
+        own = not patient.same(output, output[:, :1].expand_as(output))
+        if patient.kind == "cross":  # and no other query's
+            query = exchanged(inputs.query, 0, 3 * inputs.query[:, 1:2])
+            other = patient.ask(replace(inputs, query=query))
+            own &= patient.same(other[:, 1:], output[:, 1:])
+        return own and bool((moved > patient.tolerance).sum(-1).amax() > 1)
+
+
 def _masked_patient(attend: Any, options: argparse.Namespace) -> Patient:
     """Return something that can be asked with masks: a causal one is one for self-attention."""
     return patient_of(attend, "self" if options.kind == "causal" else options.kind, options)
@@ -176,12 +195,13 @@ def answers(attend: Any, options: argparse.Namespace) -> bool:
     return True
 
 
-def _turned(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether exactly the scores that should stay are hidden."""
+def _named(attend: Any, options: argparse.Namespace) -> list[str]:
+    """Give the mistakes that show in which scores are hidden."""
     patient = _masked_patient(attend, options)
     with patient.admitted():
-        found = hiding.masks(patient, [*Inside(patient).masked()], heads_first=False)
-        return any(x.code == "mask-inverted" for x in found)
+        inside = Inside(patient)
+        first = flow.heads_first(inside.watch(situations.free(patient), gradient=True))
+        return [x.code for x in hiding.masks(patient, [*inside.masked()], first)]
 
 
 def _hides(attend: Any, options: argparse.Namespace) -> bool:

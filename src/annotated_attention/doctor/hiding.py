@@ -33,6 +33,7 @@ _READINGS: dict[str, Reading] = {
         blocked.squeeze(1).repeat(h, 1, 1).unflatten(0, (-1, h))
     ),
     "causal-unasked": lambda blocked, varies, h: blocked | torch.ones_like(blocked).triu(1),
+    "mask-taken-for-causal": lambda blocked, varies, h: torch.ones_like(blocked).triu(1),
 }
 _CAUSAL = _READINGS | {
     "causal-off-by-one": lambda blocked, varies, h: torch.ones_like(blocked).triu(2),
@@ -49,6 +50,7 @@ _HERE = {
     "mask-on-the-wrong-axis": "{line} takes samples for queries; give it (b, 1, 1, m).",
     "mask-in-the-wrong-order": "{line} hides with the masks of other samples; fold (b, h).",
     "causal-unasked": "{line} hides the future, whatever it is told.",
+    "mask-taken-for-causal": "{line} hides the future for any mask; let it hide what that says.",
     "causal-off-by-one": "{line} hides from the second diagonal on; let it be the first.",
     "causal-hides-itself": "{line} hides the main diagonal, too; begin one above it.",
     "mask-after-softmax": "hide the scores before the softmax, and not the weights in {line}.",

@@ -19,6 +19,8 @@ _ROLES = {
     ("scale", "product"): ("scale-", "no-scale"),
     ("softmax",): ("softmax-over-", "keys-appended", "computed-in-low-precision"),
     ("late mask", "softmax"): ("weights-do-not-sum-to-one", "mask-after-softmax"),
+    ("product",): ("keys-of-one-head", "rotates-one-side", "positions-not-relative"),
+    ("mix",): ("values-rotated",),
     ("table",): ("table-mixed",),
     ("heads mixed",): ("heads-mixed",),
     ("dropout", "softmax"): ("dropout-",),
@@ -53,6 +55,11 @@ _DESIGNS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "table-mixed": (
         (*_SUMS, "query-order-matters"),
         "the weights are also mixed with a table, such as one of relative positions",
+        "",
+    ),
+    "values-rotated": (
+        (*_SUMS, *_ORDER),
+        "the values are rotated by their positions, too, and what is mixed is rotated back",
         "",
     ),
     "window-of-one": (
@@ -109,6 +116,12 @@ class Inside:
         """A call of another length."""
         return self.watch(Situation("short", self.patient.draw(22, n=2, m=2), None))
 
+    @property
+    def equal(self) -> Look | None:
+        """A call with equal tokens, whose results can be differentiated."""
+        inputs = self.patient.draw(12).map(lambda tokens: tokens[:, :1].expand_as(tokens))
+        return self.watch(Situation("equal tokens", inputs, None), gradient=True)
+
     def masked(self) -> Iterator[Look]:
         """Watch the calls with masks."""
         for case in situations.with_masks(self.patient):
@@ -132,6 +145,7 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         mixes = any(x.code != "parameters-without-gradient" for x in complaints)
         over += [*hidden, *(flow.heads(back) if mixes else ())]
         over += flow.same(first.found, complaints)
+        over += () if over else flow.values(inside.equal)
     return [*found, *over]
 
 
@@ -155,6 +169,7 @@ def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         "queries-are-keys": joined,
         "heads-mixed": any("heads mixed" in x.steps for x in first.found),
         "table-mixed": table,
+        "values-rotated": flow.turned_values(inside.equal) == "back",
         "window-of-one": all(x.scores.size(x.axis) == 1 for x in first.found)
         and any(re.search(_WINDOW, name) and x == 1 for y in parts for name, x in vars(y).items()),
         "tokens-convolved": any(

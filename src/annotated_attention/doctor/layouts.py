@@ -11,7 +11,7 @@ from torch import Tensor
 
 from annotated_attention.doctor.adapted import Adapted, output_of
 
-__all__ = ["channel_first", "heads_apart", "laid_out", "one_by_one"]
+__all__ = ["channel_first", "first_asks", "heads_apart", "laid_out", "one_by_one"]
 
 
 def channel_first(attend: Callable[..., Any], image: bool = False) -> Adapted:
@@ -80,6 +80,44 @@ def one_by_one(attend: Callable[..., Any]) -> Adapted:
         return torch.stack(found) if all(isinstance(x, Tensor) for x in found) else found[0]
 
     return Adapted(call, attend)
+
+
+def first_asks(attend: Callable[..., Any]) -> Adapted:
+    """Adapt attention whose first token alone asks, such as a class token: each is put there once.
+
+    Args:
+        attend: takes (b, n, e) and returns (b, 1, e) or (b, e).
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.doctor import layouts
+        >>> attend = layouts.first_asks(lambda x: x[:, 0])
+        >>> x = torch.randn(2, 5, 24)
+        >>> bool((attend(x) == x).all())
+        True
+    """
+
+    def call(x: Tensor, *rest: Any) -> Any:
+        b, n, e = x.shape
+        found: list[Any] = []
+        for i in range(n):
+            order = [i, *range(i), *range(i + 1, n)]
+            masks = [_moved(mask, order) for mask in rest]
+            output = output_of(attend(x[:, order], *masks), torch.Size((b, 1, e)))[0]
+            if not isinstance(output, Tensor) or output.numel() != b * e:
+                return output
+            found.append(output.reshape(b, e))
+        return torch.stack(found, 1)
+
+    return Adapted(call, attend)
+
+
+def _moved(mask: Any, order: list[int]) -> Any:
+    """Move keys, and queries where there are as many."""
+    if not isinstance(mask, Tensor):
+        return mask
+    rows = mask.dim() > 1 and mask.size(-2) == len(order)
+    return (mask[..., order, :] if rows else mask)[..., order]
 
 
 def _ends_with_a_mask(inputs: tuple[Any, ...]) -> bool:

@@ -20,12 +20,13 @@ class Plan:
     """One way to call.
 
     Attributes:
-        tokens: which of the tensors each argument gets, ``"x"``, ``"key"``, ``"value"`` or
-            ``"packed"``, by its name; a name that is a number is passed by position.
+        tokens: which of the tensors each argument gets, ``"x"``, ``"key"``, ``"value"``,
+            ``"packed"`` or ``"packed by head"``, by its name; a number is passed by position.
         mask: the name of the argument that takes the mask; None if it takes none.
         further: all other arguments.
         needs_mask: whether the mask cannot be left out.
         width: e.
+        heads: h.
     """
 
     tokens: dict[str, str]
@@ -33,6 +34,7 @@ class Plan:
     further: dict[str, Any] = field(default_factory=dict)
     needs_mask: bool = False
     width: int = 0
+    heads: int = 1
 
     def __str__(self) -> str:
         """Say how it is called."""
@@ -55,9 +57,8 @@ class Plan:
             key = given[1] if count == 3 else value
             at = torch.zeros(x.size(-2), dtype=torch.long) if positions is None else positions
             tensors = {"x": x, "key": key, "value": value}
-            if "packed" in self.tokens.values():
-                width = 1 if x.size(1) == self.width else -1
-                tensors["packed"] = torch.cat([x, key, value], width)
+            if any(role.startswith("packed") for role in self.tokens.values()):
+                tensors |= self._packed([x, key, value])
             named: dict[str, Any] = {name: tensors[role] for name, role in self.tokens.items()}
             for name, extra in self.further.items():
                 named[name] = extra.make(x, value, at) if isinstance(extra, extras.Made) else extra
@@ -70,13 +71,31 @@ class Plan:
 
         return call
 
+    def _packed(self, tensors: list[Tensor]) -> dict[str, Tensor]:
+        """Put queries, keys and values into one tensor: one behind the other, or head by head."""
+        x = tensors[0]
+        if x.dim() == 4:  # heads are split already
+            return {"packed": torch.stack(tensors, 2)}
+        width = 1 if x.size(1) == self.width else 2
+        by_head = [t.unflatten(width, (self.heads, -1)) for t in tensors]
+        return {
+            "packed": torch.cat(tensors, width),
+            "packed by head": torch.cat(by_head, width + 1).flatten(width, width + 1),
+        }
+
 
 def mask_names(parameters: dict[str, inspect.Parameter], kind: str) -> list[str]:
     """Return the arguments that may take the mask over the keys, the likeliest first."""
     roles = ("memory mask", "mask") if kind == "memory" else ("mask", "memory mask")
     named = [x for role in roles for x in parameters if plain_name(x) in INPUTS[role]]
     other = [x for x in parameters if "mask" in plain_name(x) and "head" not in plain_name(x)]
-    return [*dict.fromkeys([*named, *other])]
+    added = [x for x, p in parameters.items() if _is_bias(x) and p.default is p.empty]
+    return [*dict.fromkeys([*named, *other])] or added
+
+
+def _is_bias(name: str | None) -> bool:
+    """Tell whether a name says that numbers are added to the scores, which may hide some."""
+    return name is not None and plain_name(name) in INPUTS["bias"]
 
 
 def plans(
@@ -92,7 +111,7 @@ def plans(
         options: the sizes.
     """
     parameters = named_parameters(function)
-    masks = {*mask_names(parameters, kind), mask}
+    masks = {x for x in mask_names(parameters, kind) if not _is_bias(x)} | {mask}
     for tokens in _tokens(parameters, kind, masks | {*given}):
         rest = {x: p for x, p in parameters.items() if x not in tokens and x not in given}
         required = {name: p for name, p in rest.items() if p.default is p.empty and name != mask}
@@ -106,7 +125,8 @@ def plans(
             }
             found = {name: x for name, x in found.items() if x}
             for further in extras.combinations(found):
-                yield Plan(tokens, mask, {**further, **given}, needs, options.embed_dim)
+                sizes = options.embed_dim, options.num_heads
+                yield Plan(tokens, mask, {**further, **given}, needs, *sizes)
 
 
 def unmatched(function: Any, options: argparse.Namespace) -> list[str]:
@@ -142,9 +162,9 @@ def _tokens(
     first = first or next((x for x in names if not _is_extra(x)), "")
     required = [x for x in names if parameters[x].default is inspect.Parameter.empty]
     open_ones = [x for x in required if not _is_extra(x)]
-    packed = next((x for x in names if plain_name(x) in ("qkv", "packed", "query_key_value")), "")
+    packed = next(filter(is_packed, names), "")
     if packed:
-        yield {packed: "packed"}
+        yield from ({packed: "packed"}, {packed: "packed by head"})
     if kind == "memory":
         source = memory or k or next((x for x in names if x != first and not _is_extra(x)), "")
         if q and k and v:
@@ -161,10 +181,17 @@ def _tokens(
         others = [x for x in (memory, k, v) if x and x != first and x in required]
         if first:
             yield {first: "x", **dict.fromkeys(others, "value")}
+        if first and memory and memory not in others:
+            yield {first: "x", memory: "value"}
         if len(open_ones) in (2, 3):
             yield dict.fromkeys(open_ones, "x")
     if not names:
         yield {str(i): role for i, role in enumerate(("x", "key", "value")[: COUNTS[kind]])}
+
+
+def is_packed(name: str) -> bool:
+    """Tell whether an argument takes queries, keys and values in one tensor."""
+    return plain_name(name) in ("qkv", "packed", "query_key_value")
 
 
 def _is_extra(name: str) -> bool:

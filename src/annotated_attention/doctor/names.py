@@ -27,10 +27,11 @@ NAMES = {
         "n_attention_heads attention_heads encoder_attention_heads decoder_attention_heads nb_head",
         "groups": "num_key_value_heads num_kv_heads n_kv_heads n_kv_head kv_heads n_groups "
         "num_query_groups num_kv_groups n_kv n_query_groups num_groups nkv kv_head "
-        "multi_query_groups",
+        "multi_query_groups n_local_heads",
         "head width": "head_dim dim_head d_k d_v d_q d_key d_value attention_head_size d_head "
         "head_size dim_per_head dim_heads d_kv size_per_head head_width dh channels_per_head",
-        "rotated": "rotary_dim rot_dim rope_dim rotary_ndims rotary_embedding_dim",
+        "rotated": "rotary_dim rot_dim rope_dim rotary_ndims rotary_embedding_dim rope_n_elem "
+        "rotary_dims rope_dims n_rot",
         "length": "context_length block_size max_len max_length max_seq_len max_seq_length seq_len "
         "seq_length sequence_length context_size ctx_len n_ctx n_positions max_seqlen "
         "max_position_embeddings ctx_size max_seq context_len max_positions seqlen "
@@ -69,7 +70,8 @@ INPUTS = {
         "mask": "blocked mask attn_mask attention_mask src_mask key_padding_mask padding_mask "
         "tgt_mask allowed pad_mask mask_pad attn_bias_mask masks self_attn_mask src_padding_mask "
         "src_key_padding_mask input_mask look_ahead_mask causal_mask future_mask valid_mask "
-        "attention_masks key_mask is_pad",
+        "attention_masks key_mask is_pad additive_mask",
+        "bias": "attn_bias attention_bias score_bias",
         "memory mask": "encoder_attention_mask context_mask memory_mask kv_mask encoder_mask "
         "memory_key_padding_mask cross_mask cross_attn_mask enc_mask encoder_padding_mask ctx_mask "
         "key_padding_mask key_mask",
@@ -81,12 +83,13 @@ _SAYS = {
     r"drop": "none",
     r"(head|attn).*(dim|size|width|channels)$|^(dim|size|width).*head": "head width",
     r"(kv|key_value|group).*heads?$|^heads?_kv": "groups",
-    r"heads?$": "heads",
+    r"heads?(_count)?$": "heads",
     r"layer_?(idx|id|index|num)": "layer",
     r"bias$": "bias",
     r"causal": "causal",
     r"(context|memory|cond|encoder|cross)_?(dim|size|width|channels|features)$": "context width",
-    r"(dim|size|width|channels|features|hidden|embd|embed)s?$|^(d|dim|n)_(?!rank|layer)": "width",
+    r"(dim|dimension|size|width|channels|features|hidden|embd|embed)s?$|"
+    r"^(d|dim|n)_(?!rank|layer)": "width",
     r"len$|length|positions?$|ctx|num_patches": "length",
 }
 

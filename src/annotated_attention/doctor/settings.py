@@ -15,9 +15,10 @@ _GUESSES: dict[str, Any] = {
     "scale": None, "layers": 1, "clip": None, "softcap": None, "alibi": False, "flash": False,
     "rotary": False, "rope": False, "depth": 1, "mode$": None, "ratio": 1, "rate": 1, "stride": 1,
     "kernel": 1, "dilation": 1, "expansion": 1, "std": 0.02,
+    "spatial_dim": 2,
 }  # fmt: skip
 _FLAGS = ("use_", "is_", "with_", "add_", "has_", "do_", "enable", "no_", "output_", "return_",
-          "need_", "qk_norm", "gradient_", "tie_", "norm")  # fmt: skip
+          "need_", "log_", "qk_norm", "gradient_", "tie_", "norm")  # fmt: skip
 _UNKNOWN = object()
 
 

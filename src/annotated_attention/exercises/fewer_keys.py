@@ -25,8 +25,8 @@ from annotated_attention.exercises._verdict import (
 from annotated_attention.modern.grouped import repeat_heads
 
 _SERVED = {
-    (0, 1, 2, 0, 1, 2): "these are tiles, 0 1 2 and again 0 1 2, as `repeat` makes them. With "
-    "`repeat_interleave` neighbours share a KV head.",
+    (0, 1, 2, 0, 1, 2): "these are tiles, 0 1 2 and again 0 1 2, as `repeat` makes them "
+    "(groups-tiled). With `repeat_interleave` neighbours share a KV head.",
     (0, 0, 0, 1, 1, 1): "that is two KV heads for groups of three. There are three KV heads, so a "
     "group has 6 / 3 heads.",
     (1, 1, 2, 2, 3, 3): "the groups are right, but KV heads are counted from 0.",
@@ -176,8 +176,8 @@ def _wrong_groups(q: Tensor, k: Tensor, v: Tensor) -> Iterator[tuple[str, Tensor
     tiles = k.repeat(1, h // g, 1, 1), v.repeat(1, h // g, 1, 1)
     k, v = (repeat_heads(x, h) for x in (k, v))
     yield (
-        "your groups are tiles: head i reads KV head i % g. Neighbours share: the axis of h heads "
-        "splits into (g, h / g), in this order.",
+        "your groups are tiles: head i reads KV head i % g (groups-tiled). Neighbours share: the "
+        "axis of h heads splits into (g, h / g), in this order.",
         _attend(q, *tiles),
     )
     heads = _attend(q, k, v)

@@ -64,8 +64,8 @@ _WRONG_TURNED = [
         [-1.0, 2.0, -2.0, -1.0, 7.0],
     ),
     (
-        "in the score only the query has turned, twice. The key stands at position 1, and "
-        "has turned, too.",
+        "in the score only the query has turned, twice (rotates-one-side). The key stands at "
+        "position 1, and has turned, too.",
         [-1.0, 2.0, -2.0, -1.0, -7.0],
     ),
     (
@@ -174,7 +174,11 @@ def _wrong_orders(weight: Tensor, h: int) -> list[tuple[str, Tensor]]:
     even = torch.arange(0, weight.size(1), 2)
     columns = weight[:, torch.cat([even, even[: weight.size(1) // 2] + 1])]
     return [
-        ("the rows come back as they were, so pairs are still side by side.", weight),
+        (
+            "the rows come back as they were, so pairs are still side by side "
+            "(rotation-layout-mixed).",
+            weight,
+        ),
         (
             "that is the way back, from pairs half a head apart to pairs side by side. Row 1 must "
             "go to the middle of its head.",

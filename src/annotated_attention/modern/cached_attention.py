@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_attention.checks import check_masks, check_sequences
+from annotated_attention.checks import check_masks, check_nothing_appended, check_sequences
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import merge_masks, padding_to_heads
 from annotated_attention.modern.cache import Cache, block_later
@@ -59,12 +59,13 @@ class CachedAttention(MultiheadAttention):
 
         Raises:
             TypeError: as the final class.
-            ValueError: as the final class.
+            ValueError: as the final class; also keys that would be appended.
         """
         super().__init__(
             embed_dim, num_heads, dropout=dropout, bias=bias,
             batch_first=batch_first, device=device, dtype=dtype, **options,
         )  # fmt: skip
+        check_nothing_appended(self.bias_k is not None, self.add_zero_attn)
         self.rotary = rotary
 
     def forward(  # type: ignore[override]

@@ -206,7 +206,7 @@ SIGNS = (
             "leakage": "blocked-has-influence visible-unseen not-alone past-unseen",
             "true": "mask-inverted mask-ignored",
             "mask mistakes": "mask-transposed mask-on-the-wrong-axis padding-mask-on-queries",
-            "causal mask": "causal-hides-itself causal-unasked",
+            "causal mask": "causal-hides-itself causal-unasked mask-taken-for-causal",
             "windows": "sliding-window",
         },
     ),
