@@ -26,8 +26,9 @@ PROVENANCE = {
 }  # fmt: skip
 SECTIONS = {
     "final class", "for speed", "versions", "fast path", "one by one", "masks", "heads", "lengths",
-    "cache",
+    "cache", "boolean, every head", "division", "fewer keys", "cache of fewer keys",
 }  # fmt: skip
+IN_A_PROCESS = {"one by one", "cache", "cache of fewer keys"}  # of its own, and the goal's rows
 GLIBC = platform.libc_ver()[0] == "glibc"
 
 
@@ -69,10 +70,11 @@ def check(found, rounds):
     assert all(str(value) for value in found["provenance"].values())
     assert {row["section"] for row in found["times"]} == SECTIONS
     for row in found["times"]:
-        names, goal = row["milliseconds"].keys(), row["section"] == "final class"
+        names = row["milliseconds"].keys()
+        goal = row["section"] in ("final class", plan.EVERY_HEAD)
         for what in ("profile", "kernel"):
             assert row.get(what, {}).keys() == (set() if goal else names)
-        elsewhere = GLIBC and (goal or row["section"] in ("one by one", "cache"))
+        elsewhere = GLIBC and (goal or row["section"] in IN_A_PROCESS)
         assert row.get("pages", {}).keys() == (names if elsewhere else set())
         assert row["rounds"] >= rounds
         assert row["mode"] in MODES
@@ -147,6 +149,7 @@ def test_every_case_is_for_any_device(small, monkeypatch):
 
     monkeypatch.setattr(contenders, "assert_same", attends)
     monkeypatch.setattr(caching, "assert_same", attends)
+    monkeypatch.setattr("annotated_attention.measure.fewer_keys.assert_same", attends)
     for case in plan.plan("meta", torch.bfloat16):
         assert case.build()
     for way in memory.ways("meta").values():
@@ -265,7 +268,7 @@ def test_every_version_of_the_book_and_every_design_is_there():
 
 
 @pytest.mark.parametrize("weights", [True, False])
-@pytest.mark.parametrize("mask", plan.MASKS)
+@pytest.mark.parametrize("mask", [*plan.MASKS, plan.EVERY_HEAD])
 def test_the_mask_is_there(mask, weights):
     made = contenders.final_class(TINY, FACTORY, "forward", mask, weights)
     x = torch.randn(3, 5, 16)

@@ -89,8 +89,8 @@ def final_class(
 ) -> Contenders:
     """Make the final class, PyTorch's, and the bare minimum, under one mask."""
     ours, theirs = pair(size, factory, mode)
-    b, n, e, _ = size
-    given, hint, least = _mask_for_each(mask, b, n, factory)
+    b, n, e, h = size
+    given, hint, least = _mask_for_each(mask, b, n, h, factory)
     made = {
         "PyTorch": calls(theirs, need_weights=need_weights, **given, **hint),
         "final class": calls(ours, need_weights=need_weights, **given),
@@ -101,7 +101,9 @@ def final_class(
     return made
 
 
-def _mask_for_each(mask: str, b: int, n: int, factory: Factory) -> tuple[dict[str, Any], ...]:
+def _mask_for_each(
+    mask: str, b: int, n: int, h: int, factory: Factory
+) -> tuple[dict[str, Any], ...]:
     """Return a mask as both classes take it, what PyTorch's needs besides, and the kernel's."""
     device, dtype = factory["device"], factory["dtype"]
     if mask == "none":
@@ -116,15 +118,18 @@ def _mask_for_each(mask: str, b: int, n: int, factory: Factory) -> tuple[dict[st
         padding = block_padding(lengths_of(b, n).to(device), n)
         return {"key_padding_mask": padding}, {}, {"attn_mask": ~padding[:, None, None]}
     blocked = scattered(n, device)
+    if mask == "boolean, every head":
+        heads = torch.stack([scattered(n, device, 37 + i) for i in range(b * h)])
+        return {"attn_mask": heads}, {}, {"attn_mask": ~heads.unflatten(0, (b, h))}
     added = torch.zeros(n, n, device=device, dtype=dtype).masked_fill(blocked, -torch.inf)
     ours, least = (blocked, ~blocked) if mask == "boolean" else (added, added)
     return {"attn_mask": ours}, {}, {"attn_mask": least}
 
 
-def scattered(n: int, device: Any) -> Tensor:
+def scattered(n: int, device: Any, step: int = 37) -> Tensor:
     """Block about a third of all keys here and there, but never key 0: (n, n)."""
     i = torch.arange(n, device=device)
-    blocked = (i[:, None] * 37 + i * 101) % 127 < 42  # (n, n)
+    blocked = (i[:, None] * step + i * 101) % 127 < 42  # (n, n)
     return blocked & (i > 0)  # (n, n)
 
 
@@ -152,7 +157,7 @@ def for_speed(size: Size, factory: Factory, mode: str, mask: str) -> Contenders:
     """Make the final class step by step, with and without the steps that make it faster."""
     _, _, e, h = size
     ours, _ = pair(size, factory, mode)
-    given, _, _ = _mask_for_each(mask, *size[:2], factory)
+    given, _, _ = _mask_for_each(mask, *size[:2], h, factory)
     made: Contenders = {}
     for name, kind in (("as the formula", AsTheFormula), ("contiguous first", Contiguous)):
         module = kind(e, h, batch_first=True, **factory).train(ours.training)
@@ -213,6 +218,24 @@ def book_versions(module: MultiheadAttention) -> Contenders:
         "05 folded": Projected(five.folded_batch_first, module),
         "05 by name": Projected(five.by_name, module),
     }
+
+
+def division(size: Size, factory: Factory, mode: str) -> Contenders:
+    """Make attention by named axes that divides the scores, and the same that divides queries."""
+    ours, _ = pair(size, factory, mode, bias=False)
+
+    def queries_divided(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
+        q, k, v = (each.unflatten(-1, (h, -1)) for each in (q, k, v))
+        scores = torch.einsum("bnhd,bmhd->bhnm", q / q.size(-1) ** 0.5, k)
+        return torch.einsum("bhnm,bmhd->bnhd", scores.softmax(-1), v).flatten(-2)
+
+    made: Contenders = {
+        "scores divided": book_versions(ours)["05 by name"],
+        "queries divided": Projected(queries_divided, ours),
+    }
+    x = torch.randn(*size[:3], requires_grad=True, **factory)
+    assert_same(made, x, "scores divided")
+    return made
 
 
 def published_designs(module: MultiheadAttention) -> Contenders:

@@ -10,11 +10,13 @@ import torch
 
 from annotated_attention.measure import contenders as made
 from annotated_attention.measure.caching import more_tokens
+from annotated_attention.measure.fewer_keys import fewer_keys, kept_in_fewer_keys
 from annotated_attention.measure.timing import MODES, Case, Size
 
 SIZES: tuple[Size, ...] = ((8, 128, 256, 8), (4, 512, 512, 8), (1, 2048, 512, 8))
 ON_A_GPU: tuple[Size, ...] = ((32, 512, 1024, 16), (8, 2048, 1024, 16), (1, 8192, 1024, 16))
 MASKS = ("none", "causal", "padding", "floats", "boolean")  # the last two by query and key
+EVERY_HEAD = "boolean, every head"  # a section of its own, outside the goal
 LENGTHS = (256, 512, 1024, 2048, 4096)
 HEADS = (1, 2, 4, 8, 16, 32, 64)
 KEPT = ((1, 255), (1, 1023), (1, 4095), (64, 960))  # how many tokens follow how many
@@ -54,6 +56,11 @@ def plan(device: str, dtype: torch.dtype) -> Iterator[Case]:
         build = partial(made.for_speed, size, factory, mode, mask)
         baselines = ("as the formula", "contiguous first")
         yield case("for speed", size, mode, build, baselines, options={"mask": mask})
+    build = partial(made.division, sizes[2], factory, "forward")
+    yield case("division", sizes[2], "forward", build, ("scores divided",))
+    for mode in MODES[:2]:
+        build = partial(fewer_keys, middle, factory)
+        yield case("fewer keys", middle, mode, build, ("every head",))
     for weights in (False, True):
         options = {"weights": weights}
         for mode in MODES[:2]:
@@ -72,9 +79,10 @@ def _with_each_allocator(
 ) -> Iterator[Case]:
     """List the cases with memory kept and returned: the final class, a list of heads, a cache."""
     for memory, environment in _allocators(factory["device"]):
-        for size, weights, mask, mode in product(sizes, (False, True), MASKS, MODES):
+        masks = (*MASKS, EVERY_HEAD)
+        for size, weights, mask, mode in product(sizes, (False, True), masks, MODES):
             yield case(
-                "final class", size, mode,
+                mask if mask == EVERY_HEAD else "final class", size, mode,
                 partial(made.final_class, size, factory, mode, mask, weights),
                 ("PyTorch",) + ("bare minimum",) * (not weights),
                 options={"mask": mask, "weights": weights, "memory": memory},
@@ -91,6 +99,11 @@ def _with_each_allocator(
                 "cache", size, "inference", partial(more_tokens, size, factory, kept),
                 ("bare minimum", "without"), options={"kept": kept, "memory": memory},
                 environment=environment,
+            )  # fmt: skip
+            yield case(
+                "cache of fewer keys", size, "inference",
+                partial(kept_in_fewer_keys, size, factory, kept), ("every head",),
+                options={"kept": kept, "memory": memory}, environment=environment,
             )  # fmt: skip
 
 

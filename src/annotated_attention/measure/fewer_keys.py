@@ -1,0 +1,110 @@
+"""Contenders of today's attention: with positions, with shared keys, and with latents."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from annotated_attention.measure.contenders import Contenders, Factory, assert_same
+from annotated_attention.measure.timing import Contender, Size
+from annotated_attention.modern.cache import KVCache
+from annotated_attention.modern.cached_attention import CachedAttention
+from annotated_attention.modern.grouped import GroupedQueryAttention
+from annotated_attention.modern.latent import LatentAttention
+from annotated_attention.modern.rotary import RotaryEmbedding
+
+SHARING = 4  # heads that share one head of keys and values
+
+
+class _Grouped(CachedAttention, GroupedQueryAttention):
+    """Grouped heads with a cache."""
+
+
+def fewer_keys(size: Size, factory: Factory) -> Contenders:
+    """Make causal attention with keys for every head, with rotation, with groups, with latents.
+
+    Each computes something of its own, so each is compared with another way to the same result:
+    the fused kernel on its own products, and for latents the absorbed form.
+    """
+    b, n, e, _ = size
+    modules = _modules(size, factory)
+    x = torch.randn(b, n, e, requires_grad=True, **factory)
+    made: Contenders = {}
+    for name, module in modules.items():
+        made[name] = _output(module)
+        if isinstance(module, LatentAttention):
+            made["latents, absorbed"] = same = _output(module, absorb=True)
+        else:
+            same = _through_the_kernel(module)
+        assert_same({name: made[name], "reference": same}, x, "reference")
+    return made
+
+
+def kept_in_fewer_keys(size: Size, factory: Factory, kept: int) -> Contenders:
+    """Make the same with a cache: n tokens follow ``kept`` others; each call crops it first."""
+    b, n, e, _ = size
+    before, x = torch.randn(b, kept, e, **factory), torch.randn(b, n, e, **factory)
+    made: Contenders = {}
+    for name, module in _modules(size, factory).items():
+        forms = (False, True) if isinstance(module, LatentAttention) else (None,)
+        for absorb in forms:
+            options = {} if absorb is None else {"absorb": absorb}
+            cache = KVCache()
+            with torch.no_grad():
+                module.eval()(before, cache)
+            written = f"{name}, absorbed" if absorb else name
+            made[written] = _continued(module, cache, kept, options)
+
+            def whole(x: Tensor, module: Any = module) -> Tensor:
+                return module(torch.cat([before, x], 1))[0][:, kept:]
+
+            pair = {written: made[written], "without": whole}
+            assert_same(pair, x, "without", gradients=False)
+    return made
+
+
+def _modules(size: Size, factory: Factory) -> dict[str, Any]:
+    """Make the modules: a latent is as wide as four heads, and its key that turns as half a one."""
+    _, _, e, h = size
+    torch.manual_seed(1)
+    d, given = e // h, {"batch_first": True, **factory}
+    shared = max(h // SHARING, 1)
+    return {
+        "every head": CachedAttention(e, h, **given),
+        "every head, rotary": CachedAttention(e, h, rotary=RotaryEmbedding(d), **given),
+        "groups": _Grouped(e, h, num_kv_heads=shared, **given),
+        "one head": _Grouped(e, h, num_kv_heads=1, **given),
+        "latents": LatentAttention(e, h, latent_dim=4 * d, rotary_dim=d // 2, **given),
+    }
+
+
+def _output(module: Any, **options: Any) -> Contender:
+    """Call a module on x alone."""
+    return lambda x: module(x, **options)[0]
+
+
+def _continued(module: Any, cache: KVCache, kept: int, options: dict[str, Any]) -> Contender:
+    """Call a module with a cache that has kept ``kept`` tokens."""
+
+    def call(x: Tensor) -> Tensor:
+        cache.crop(kept)
+        return module(x, cache, **options)[0]
+
+    return call
+
+
+def _through_the_kernel(module: Any) -> Contender:
+    """Make the shortest equivalent of grouped or single heads, rotated or not."""
+
+    def attend(x: Tensor) -> Tensor:
+        q, k, v = module._project(x, x, x)
+        q = q.unflatten(-1, (module.num_heads, -1)).transpose(1, 2)
+        k, v = (t.unflatten(-1, (module.num_kv_heads, -1)).transpose(1, 2) for t in (k, v))
+        if module.rotary is not None:
+            positions = torch.arange(x.size(1), device=x.device)
+            q, k = module.rotary(q, positions), module.rotary(k, positions)
+        heads = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return module.out_proj(heads.transpose(1, 2).flatten(2))
+
+    return attend
