@@ -1,4 +1,4 @@
-"""Biases by distance: by definition, and equal to ``transformers`` on outputs and gradients."""
+"""Biases by distance: by definition, and equal to two libraries on outputs and gradients."""
 
 import math
 import re
@@ -126,6 +126,26 @@ def test_alibi_is_bloom(n):
     parts = (theirs.query_key_value.weight, theirs.dense.weight)
     of_x, packed, dense = gradients(expected, x, *parts)
     torch.testing.assert_close((mine[0], by_head(mine[1]), mine[2]), (of_x, packed, dense))
+
+
+@pytest.mark.parametrize("heads", range(4, 41))
+def test_alibi_is_x_transformers(x_transformers, heads):
+    torch.manual_seed(3)
+    e = heads * 2
+    ours = BiasedAttention(e, heads, AlibiBias(heads), bias=False, batch_first=True)
+    theirs = x_transformers.Attention(e, 2, heads=heads, causal=True)
+    parts = [theirs.to_q, theirs.to_k, theirs.to_v]
+    with torch.no_grad():
+        for part, rows in zip(parts, ours.in_proj_weight.chunk(3), strict=True):
+            part.weight.copy_(rows)
+        theirs.to_out.load_state_dict(ours.out_proj.state_dict())
+    alibi, x = x_transformers.AlibiPositionalBias(heads), torch.randn(B, N, e, requires_grad=True)
+    torch.testing.assert_close(AlibiBias(heads)(torch.arange(2, N), torch.arange(N)), alibi(3, N))
+    expected, found = theirs(x, rel_pos=alibi), ours(x, x, x, is_causal=True)[0]
+    torch.testing.assert_close(found, expected)
+    of_x, packed = gradients(found, x, ours.in_proj_weight)
+    theirs_x, *rows = gradients(expected, x, *(part.weight for part in parts))
+    torch.testing.assert_close((of_x, packed), (theirs_x, torch.cat(rows)))
 
 
 @pytest.mark.parametrize("n", [1, N, 40])

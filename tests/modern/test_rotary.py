@@ -1,4 +1,4 @@
-"""Rotary positions: by definition, and equal to ``transformers`` on outputs and gradients."""
+"""Rotary positions: by definition, and equal to two libraries on outputs and gradients."""
 
 import math
 import re
@@ -164,6 +164,17 @@ def test_interleaved_is_gptj(n):
     positions = torch.arange(n).expand(B, n)
     expected, weights = theirs(x, attention_mask=mask, position_ids=positions)
     agree(ours, x, parts, theirs.out_proj, expected, weights)
+
+
+@pytest.mark.parametrize("n", [1, N, 40])
+def test_interleaved_is_x_transformers(x_transformers, n):
+    ours, x = make("interleaved", bias=False), inputs(n)
+    theirs = x_transformers.Attention(E, D, heads=H, causal=True)
+    parts = [theirs.to_q, theirs.to_k, theirs.to_v]
+    fill(parts, theirs.to_out, ours)
+    angles = x_transformers.RotaryEmbedding(D).forward_from_seq_len(n)
+    expected, seen = theirs(x, rotary_pos_emb=angles, return_intermediates=True)
+    agree(ours, x, parts, theirs.to_out, expected, seen.post_softmax_attn)
 
 
 def fill(parts, last, ours):
