@@ -12,10 +12,20 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from annotated_attention import MultiheadAttention, Seq2SeqTransformer, counting
+from annotated_attention import (
+    MultiheadAttention,
+    Seq2SeqTransformer,
+    counting,
+    scaled_dot_product_attention,
+)
 from annotated_attention.counting import PRESETS, Model, share, short
 from annotated_attention.counting import __main__ as command
-from annotated_attention.modern import GroupedQueryAttention, KVCache, LatentAttention
+from annotated_attention.modern import (
+    CachedAttention,
+    GroupedQueryAttention,
+    KVCache,
+    LatentAttention,
+)
 
 # b, n, m, h, d, f; the last ones are where products can read what others must copy
 SIZES = [(2, 3, 5, 4, 6, 7), (3, 8, 2, 5, 4, 9), (1, 6, 4, 3, 2, 5), (4, 5, 7, 1, 3, 8)]
@@ -97,33 +107,50 @@ def test_grouped_attention(size: tuple[int, ...], bias: bool) -> None:
             formula = counting.attention_flops(n, m, e, b=b, shared=g * d)
             found = flops(module, x, y, y, need_weights=need_weights)
             assert found == (formula, counting.backward_flops(formula))
+            sizes = {"b": b, "memory": e, "shared": g * d, "fused": not need_weights}
+            found = kept(module, x, y, y, need_weights=need_weights)
+            assert found == counting.attention_kept(n, m, e, h, **sizes)
 
-        cache = KVCache()
-        cache.append(torch.empty(b, g, m, d), torch.empty(b, g, m, d))
-        assert counting.cache_numbers(m, g * d, b=b) == cache.numel()
+        for values in (d, f):
+            cache, widths = KVCache(), (g * d, *(() if values == d else (g * values,)))
+            keys, values = cache.append(torch.empty(b, g, m, d), torch.empty(b, g, m, values))
+            assert counting.cache_numbers(m, *widths, b=b) == cache.numel()
+            assert (
+                counting.cache_bytes(m, *widths, b=b) == keys.half().nbytes + values.half().nbytes
+            )
+            found = counting.cache_bytes(m, *widths, b=b, layers=3, width=4)
+            assert found == 3 * (keys.nbytes + values.nbytes)
 
 
 @pytest.mark.parametrize("queries", [None, 9])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_latent_attention(size: tuple[int, ...], queries: int | None) -> None:
-    b, n, kept, h, d, c = size
+    b, n, before, h, d, c = size
     e, r, d_v = h * d + 1, 4, d + 3
     sizes = {"h": h, "c": c, "r": r, "d": d, "d_v": d_v, "queries": queries}
     module = LatentAttention(
         e, h, c, r, head_dim=d, value_dim=d_v, query_latent_dim=queries, batch_first=True
     )
     assert counting.latent_parameters(e, **sizes) == numel(module)
-    x = randn(b, kept + n, e)
+    x = randn(b, before + n, e)
     for absorb in (False, True):
         for need_weights in (True, False):
             options = {"absorb": absorb, "need_weights": need_weights}
-            formula = counting.latent_flops(kept + n, kept + n, e, **sizes, b=b, absorb=absorb)
+            formula = counting.latent_flops(before + n, before + n, e, **sizes, b=b, absorb=absorb)
             assert flops(module, x, **options) == (formula, counting.backward_flops(formula))
             cache = KVCache()
-            module(x[:, :kept], cache)
-            assert cache.numel() == counting.latent_cache_numbers(kept, c, r, b=b)
-            formula = counting.latent_flops(n, kept + n, e, **sizes, b=b, absorb=absorb)
-            assert flops(module, x[:, kept:], cache, **options)[0] == formula
+            module(x[:, :before], cache)
+            assert cache.numel() == counting.latent_cache_numbers(before, c, r, b=b)
+            formula = counting.latent_flops(n, before + n, e, **sizes, b=b, absorb=absorb)
+            assert flops(module, x[:, before:], cache, **options)[0] == formula
+            if not absorb:
+                found = kept(module, x, need_weights=need_weights)
+                assert found == counting.latent_kept(before + n, e, **sizes, b=b)
+        key, value, heads = (c + r, c, 1) if absorb else (d + r, d_v, h)
+        q, k = randn(b, h, n, key), randn(b, heads, before, key)
+        found = flops(scaled_dot_product_attention, q, k, randn(b, heads, before, value))[0]
+        of_heads = {name: sizes[name] for name in ("h", "c", "r", "d", "d_v")}
+        assert found == counting.latent_score_flops(n, before, **of_heads, b=b, absorb=absorb)
 
 
 def test_products() -> None:
@@ -224,6 +251,32 @@ def test_the_other_parts(activation: str, bias: bool) -> None:
         assert kept(norm, x) == counting.norm_kept(n, e, b=b)
 
 
+def attention(model: Model, fused: bool) -> nn.Module:
+    e, h, g = model.embed_dim, model.num_heads, model.num_kv_heads
+    if model.latent_dim:
+        return Latent(e, h, model.latent_dim, model.rotary_dim, batch_first=True)
+    if g:
+        kind = GroupedQueryAttention if fused else ReadableGroups
+        return kind(e, h, g, bias=model.bias, batch_first=True)
+    kind = MultiheadAttention if fused else Readable
+    return kind(e, h, bias=model.bias, batch_first=True)
+
+
+class ReadableGroups(Readable, GroupedQueryAttention):
+    """Goes step by step, with heads of keys that groups share."""
+
+
+class CachedGroups(CachedAttention, GroupedQueryAttention):
+    """Heads of keys that groups share, in a cache."""
+
+
+class Latent(LatentAttention):
+    """Is called as the other attentions are; the mask is its own."""
+
+    def forward(self, x: Tensor, *_: Any, **__: Any) -> Any:  # type: ignore[override]
+        return super().forward(x)
+
+
 class Whole(nn.Module):
     """PyTorch's own layers between embeddings and output, with our attention in them."""
 
@@ -243,8 +296,7 @@ class Whole(nn.Module):
         for layer in (*self.plain, *self.cross):
             for name in ("self_attn", "multihead_attn"):
                 if hasattr(layer, name):
-                    kind = MultiheadAttention if fused else Readable
-                    setattr(layer, name, kind(e, h, bias=model.bias, batch_first=True))
+                    setattr(layer, name, attention(model, fused))
         if model.output == "own":
             self.own = nn.Linear(e, model.vocabulary, bias=False)
 
@@ -267,6 +319,8 @@ MODELS = [
     Model(24, 4, 7, 2, 3, 11, positions=9, norms=2),
     Model(24, 4, 7, 2, 1, 11, positions=9, norms=2, output="own", bias=False),
     Model(20, 5, 9, 3, 0, 13, positions=8, norms=1, activation="gelu"),
+    Model(24, 4, 7, 2, 3, 11, positions=9, norms=2, num_kv_heads=2),
+    Model(24, 4, 7, 2, 0, 11, positions=9, norms=1, latent_dim=10, rotary_dim=2),
     Model(6, 1, 4, 2, 2, 5, positions=8, output="none"),
 ]
 
@@ -357,6 +411,30 @@ def test_generating_with_a_cache() -> None:
         assert sum(t.numel() for cache in caches for t in cache) == model.cache(length, b)
 
 
+@pytest.mark.parametrize("model", MODELS[3:5], ids=["groups", "latents"])
+def test_generating_with_less_to_keep(model: Model) -> None:
+    """Groups of queries share heads of keys, or latents are kept and the absorbed form is taken."""
+    model = replace(model, decoder_layers=0)
+    b, m, e, h = 2, 5, model.embed_dim, model.num_heads
+    found, numbers = counting.product_flops(b, e, model.vocabulary), 0
+    for _ in range(model.layers):
+        cache = KVCache()
+        if model.latent_dim:
+            module: nn.Module = LatentAttention(
+                e, h, model.latent_dim, model.rotary_dim, batch_first=True
+            )
+            options = {"absorb": True}
+        else:
+            module = CachedGroups(e, h, num_kv_heads=model.num_kv_heads, batch_first=True)
+            options = {}
+        module(randn(b, m - 1, e), cache)
+        found += flops(module, randn(b, 1, e), cache, need_weights=True, **options)[0]
+        found += counting.feedforward_flops(1, e, model.feedforward, b=b)
+        numbers += cache.numel()
+    assert sum(model.step_flops(m, b).values()) == found
+    assert model.cache(m, b) == numbers
+
+
 def test_generating_with_cross_attention() -> None:
     """A decoder's step: its own keys and values and those of the source are both in caches."""
     model = Model(24, 4, 7, 2, 3, 11)
@@ -419,12 +497,20 @@ def test_presets_with_pytorchs_transformer(name: str) -> None:
 
 def test_the_crossover() -> None:
     for e in (6, 10, 64):
-        model = Model(e, 2, 4 * e, 1, 1)
-        for length, sign in ((2 * e - 1, -1), (2 * e, 0), (2 * e + 1, 1)):
-            counts = model.flops(length)
-            difference = counts["scores and mix"] - counts["projections"]
-            assert (difference > 0) - (difference < 0) == sign
-        assert model.crossover() == 2 * e
+        for g in (None, 1):
+            model, equal = (
+                Model(e, 2, 4 * e, 1, 1, num_kv_heads=g),
+                2 * e if g is None else 3 * e // 2,
+            )
+            for length, sign in ((equal - 1, -1), (equal, 0), (equal + 1, 1)):
+                counts = model.flops(length)
+                difference = counts["scores and mix"] - counts["projections"]
+                assert (difference > 0) - (difference < 0) == sign
+            assert model.crossover() == equal
+    latent = Model(64, 2, 9, 1, 0, latent_dim=11, rotary_dim=4)
+    below, above = (latent.flops(latent.crossover() - x) for x in (1, 0))
+    assert below["scores and mix"] < below["projections"]
+    assert above["scores and mix"] >= above["projections"]
 
 
 @pytest.mark.parametrize(
@@ -437,6 +523,17 @@ def test_the_crossover() -> None:
         ({"layers": 0, "decoder_layers": 0}, r"must not both be 0"),
         ({"output": "all"}, r"output \('all'\) must be one of"),
         ({"activation": "tanh"}, r"activation \('tanh'\) must be one of"),
+        ({"num_kv_heads": 0}, r"num_kv_heads \(0\) must be at least 1"),
+        ({"num_kv_heads": 3}, r"num_heads \(8\) must be divisible by num_kv_heads \(3\)"),
+        ({"latent_dim": 9}, r"rotary_dim \(None\) must be given with latent_dim \(9\)"),
+        ({"rotary_dim": 4}, r"rotary_dim \(4\) must be None without latent_dim"),
+        ({"latent_dim": 0, "rotary_dim": 4}, r"latent_dim \(0\) must be at least 1"),
+        ({"latent_dim": 9, "rotary_dim": 3}, r"rotary_dim \(3\) must be even"),
+        ({"latent_dim": 9, "rotary_dim": 4}, r"decoder_layers \(6\) must be 0 with latent_dim"),
+        (
+            {"latent_dim": 9, "rotary_dim": 4, "decoder_layers": 0, "num_kv_heads": 2},
+            r"num_kv_heads \(2\) must be None with latent_dim \(9\)",
+        ),
     ],
 )
 def test_bad_sizes(change: dict[str, Any], message: str) -> None:
@@ -445,8 +542,11 @@ def test_bad_sizes(change: dict[str, Any], message: str) -> None:
 
 
 def test_sizes_of_the_wrong_type() -> None:
-    with pytest.raises(TypeError, match=r"layers \(2.0\) must be an integer"):
-        Model(layers=2.0)  # type: ignore[arg-type]
+    for name in ("layers", "num_kv_heads"):
+        with pytest.raises(TypeError, match=rf"{name} \(2.0\) must be an integer"):
+            Model(**{name: 2.0})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"latent_dim \('9'\) must be an integer"):
+        Model(latent_dim="9", rotary_dim=4, decoder_layers=0)  # type: ignore[arg-type]
     for count in (Model().flops, Model().kept, Model().step_flops, Model().cache):
         with pytest.raises(ValueError, match=r"length \(0\) must be at least 1"):
             count(0)
@@ -488,6 +588,9 @@ def test_what_the_table_says() -> None:
     assert f"a cache: {short(sum(model.step_flops(n, b).values()), 'FLOP')};" in said
     assert f"holds {short(width * model.cache(n, b), 'B')}." in said
     assert "cache" not in " ".join(counting.notes(MODELS[-1], n))
+    less = " ".join(counting.notes(model, n, b, 4, cache_width=1))
+    assert f"holds {short(model.cache(n, b), 'B')}." in less
+    assert "overtake them at length 36." in " ".join(counting.notes(MODELS[3], n))
 
 
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -500,6 +603,12 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{sum(model.parameters().values()):,} parameters take" in printed
     command.main(["--preset", "bert-base", "--bytes", "2", "--batch", "3"])
     assert capsys.readouterr().out == counting.table(PRESETS["bert-base"], 512, 3, 2) + "\n"
+    command.main(["--preset", "gpt2", "--num-kv-heads", "4", "--cache-bytes", "1"])
+    grouped = replace(PRESETS["gpt2"], num_kv_heads=4)
+    assert capsys.readouterr().out == counting.table(grouped, 512, cache_width=1) + "\n"
+    command.main(["--preset", "gpt2", "--latent-dim", "256", "--rotary-dim", "32"])
+    latent = replace(PRESETS["gpt2"], latent_dim=256, rotary_dim=32)
+    assert capsys.readouterr().out == counting.table(latent, 512) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -508,6 +617,9 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
         (["--embed-dim", "10"], "error: embed_dim (10) must be divisible by num_heads (8)"),
         (["--length", "0"], "error: length (0) must be at least 1"),
         (["--bytes", "0"], "error: bytes (0) must be at least 1"),
+        (["--cache-bytes", "0"], "error: cache_bytes (0) must be at least 1"),
+        (["--num-kv-heads", "3"], "error: num_heads (8) must be divisible by num_kv_heads (3)"),
+        (["--latent-dim", "9"], "error: rotary_dim (None) must be given with latent_dim (9)"),
         (["--length", "many"], "error: argument --length: invalid int value: 'many'"),
         (["--preset", "gpt9"], "argument --preset: invalid choice: 'gpt9'"),
     ],

@@ -2,6 +2,11 @@
 
     python -m annotated_attention.counting --embed-dim 512 --num-heads 8 --length 1024
     python -m annotated_attention.counting --preset gpt2 --batch 8 --bytes 2
+    python -m annotated_attention.counting --preset gpt2 --num-kv-heads 4 --cache-bytes 2
+    python -m annotated_attention.counting --preset gpt2 --latent-dim 256 --rotary-dim 32
+
+The third one lets groups of queries share 4 heads of keys and values, and counts 2 bytes for each
+number in the cache; the fourth one counts latent attention.
 
 Letters are the book's: b samples, n queries, m keys, h heads, model width e; and f, the width
 inside a feed-forward network. All counts are exact integers, each tested against PyTorch's own:
@@ -26,13 +31,16 @@ if TYPE_CHECKING:
         attention_kept,
         attention_parameters,
         backward_flops,
+        cache_bytes,
         cache_numbers,
         feedforward_flops,
         feedforward_kept,
         feedforward_parameters,
         latent_cache_numbers,
         latent_flops,
+        latent_kept,
         latent_parameters,
+        latent_score_flops,
         norm_kept,
         norm_parameters,
         product_flops,
@@ -50,13 +58,16 @@ __all__ = [
     "attention_kept",
     "attention_parameters",
     "backward_flops",
+    "cache_bytes",
     "cache_numbers",
     "feedforward_flops",
     "feedforward_kept",
     "feedforward_parameters",
     "latent_cache_numbers",
     "latent_flops",
+    "latent_kept",
     "latent_parameters",
+    "latent_score_flops",
     "norm_kept",
     "norm_parameters",
     "notes",

@@ -20,20 +20,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help=f"published sizes, changed by the options below: {', '.join(PRESETS)}",
     )  # fmt: skip
     for field in fields(Model):
-        if field.type is int:
+        if field.type in (int, int | None):
             parser.add_argument(f"--{field.name.replace('_', '-')}", type=int, metavar="N")
     parser.add_argument("--length", type=int, default=512, metavar="N", help="tokens (512)")
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="sequences (1)")
     parser.add_argument(
         "--bytes", type=int, default=4, metavar="N", help="of one number (4, float32)"
     )
+    parser.add_argument(
+        "--cache-bytes", type=int, metavar="N", help="of one number in the cache (as --bytes)"
+    )
     options = vars(parser.parse_args(arguments))
     given = {name: size for name, size in options.items() if size is not None}
     changes = {field.name: given[field.name] for field in fields(Model) if field.name in given}
     try:
-        check_at_least(1, "bytes", options["bytes"])
+        for name in ("bytes", "cache_bytes"):
+            check_at_least(1, name, given.get(name, 1))
         model = replace(PRESETS[options["preset"]], **changes)
-        print(table(model, options["length"], options["batch"], options["bytes"]))
+        sizes = [options[name] for name in ("length", "batch", "bytes", "cache_bytes")]
+        print(table(model, *sizes))
     except ValueError as error:
         parser.error(str(error))
 

@@ -137,8 +137,9 @@ def backward_flops(forward: int, without: int = 0) -> int:
 
 
 def attention_kept(
-    n: int, m: int, e: int, h: int, *, b: int = 1, memory: int = 0, fused: bool = False
-) -> int:
+    n: int, m: int, e: int, h: int, *, b: int = 1,
+    memory: int = 0, shared: int | None = None, fused: bool = False,
+) -> int:  # fmt: skip
     """Count the numbers that attention keeps for its backward pass.
 
     These are the queries' input, queries, keys, values and the merged heads, be(3n + 2m), and then
@@ -155,6 +156,8 @@ def attention_kept(
         b: the number of samples.
         memory: the width of what keys and values are made from, where it is not what the queries
             are made from: 0 in self-attention, e in cross-attention, kdim + vdim if they are two.
+        shared: the width that keys and values are projected to, see ``projection_flops``. Where
+            the weights are kept, so is a copy of keys and values for each head of queries.
         fused: whether the fused kernel runs, which keeps no weights.
 
     Examples:
@@ -164,16 +167,18 @@ def attention_kept(
         >>> attention_kept(1024, 1024, 512, 8), attention_kept(1024, 1024, 512, 8, fused=True)
         (11010048, 2629632)
     """
-    return b * e * (3 * n + 2 * m) + b * m * memory + b * h * n * (1 if fused else m)
+    kv = shared if fused and shared is not None else e
+    return b * (3 * n * e + 2 * m * kv + m * memory) + b * h * n * (1 if fused else m)
 
 
-def cache_numbers(m: int, e: int, *, b: int = 1, layers: int = 1) -> int:
+def cache_numbers(m: int, e: int, values: int | None = None, *, b: int = 1, layers: int = 1) -> int:
     """Count the numbers in a cache of the keys and values of m tokens: 2bme in each layer.
 
     Args:
         m: the number of tokens.
-        e: the width of the keys, which is that of the values: the model width, or g * d where
-            groups of queries share g heads.
+        e: the width of the keys of all heads: the model width, or g * d where groups of queries
+            share g heads.
+        values: the width of the values of all heads; None means that of the keys.
         b: the number of samples.
         layers: the number of layers.
 
@@ -182,7 +187,25 @@ def cache_numbers(m: int, e: int, *, b: int = 1, layers: int = 1) -> int:
         >>> cache_numbers(1024, 768, layers=12)
         18874368
     """
-    return 2 * b * m * e * layers
+    return b * m * (e + (e if values is None else values)) * layers
+
+
+def cache_bytes(
+    m: int, e: int, values: int | None = None, *, b: int = 1, layers: int = 1, width: int = 2
+) -> int:
+    """Count the bytes of a cache: ``width`` for each number, which is 2 in half precision.
+
+    The other arguments are those of ``cache_numbers``. For latent attention, e and ``values`` are
+    the widths of the latent and of the key that turns.
+
+    Examples:
+        The published sizes of Llama 3 8B, with 8 heads of keys; then those of DeepSeek-V2:
+
+        >>> from annotated_attention.counting import cache_bytes
+        >>> cache_bytes(1, 8 * 128, layers=32), cache_bytes(1, 512, 64, layers=60)
+        (131072, 69120)
+    """
+    return width * cache_numbers(m, e, values, b=b, layers=layers)
 
 
 # Latent attention
@@ -250,15 +273,65 @@ def latent_flops(
         3698944
     """
     d_v = d if d_v is None else d_v
+    scores = latent_score_flops(n, m, h, c, r, d, b=b, d_v=d_v, absorb=absorb)
     asked = product_flops(b * n, e, h * (d + r))
     if queries is not None:
         asked = product_flops(b * n, e, queries) + product_flops(b * n, queries, h * (d + r))
     outside = asked + product_flops(b * n, e, c + r) + product_flops(b * n, h * d_v, e)
     if absorb:
         moved = product_flops(b * h * n, d, c) + product_flops(b * h * n, c, d_v)
-        return outside + moved + product_flops(b * h * n, c + r, m) + product_flops(b * h * n, m, c)
-    made = product_flops(b * m, c, h * (d + d_v))
-    return outside + made + product_flops(b * h * n, d + r, m) + product_flops(b * h * n, m, d_v)
+        return outside + moved + scores
+    return outside + product_flops(b * m, c, h * (d + d_v)) + scores
+
+
+def latent_score_flops(
+    n: int, m: int, h: int, c: int, r: int, d: int, *, b: int = 1,
+    d_v: int | None = None, absorb: bool = False,
+) -> int:  # fmt: skip
+    """Count the FLOPs of the scores and of mixing, which are among those of ``latent_flops``.
+
+    The arguments are those of ``latent_flops``.
+
+    Examples:
+        >>> from annotated_attention.counting import latent_score_flops
+        >>> latent_score_flops(1, 1001, 8, c=64, r=16, d=64)
+        2306304
+    """
+    d_v = d if d_v is None else d_v
+    key, value = (c + r, c) if absorb else (d + r, d_v)
+    return product_flops(b * h * n, key, m) + product_flops(b * h * n, m, value)
+
+
+def latent_kept(
+    n: int, e: int, h: int, c: int, r: int, d: int, *, b: int = 1,
+    d_v: int | None = None, queries: int | None = None,
+) -> int:  # fmt: skip
+    """Count the numbers that the plain form of latent attention keeps for its backward pass.
+
+    These are the input; the latent and the shared key before the norm, its statistic, and its
+    result twice; queries, keys, values and merged heads; all weights, since no fused kernel on a
+    CPU takes values of another width than the keys; and the cosines and sines of n positions, once
+    for queries and once for keys. A single token keeps less.
+
+    Args:
+        n: the number of tokens, at least 2.
+        e: the model width.
+        h: the number of heads.
+        c: the width of the latent.
+        r: the width of the shared key that turns with the position.
+        d: how many features of a head's keys come from the latent.
+        b: the number of samples.
+        d_v: the width of a head's values; None means d.
+        queries: the width of the queries' own latent; None means that they have none.
+
+    Examples:
+        >>> from annotated_attention.counting import latent_kept
+        >>> latent_kept(1024, 512, 8, c=64, r=16, d=64)
+        11518976
+    """
+    d_v, asked = d if d_v is None else d_v, 0 if queries is None else 3 * queries + 1
+    heads = h * (2 * (d + r) + 2 * d_v)
+    return b * n * (e + asked + 3 * c + r + 1 + heads + h * n) + 2 * n * r
 
 
 def latent_cache_numbers(m: int, c: int, r: int, *, b: int = 1, layers: int = 1) -> int:
@@ -269,7 +342,7 @@ def latent_cache_numbers(m: int, c: int, r: int, *, b: int = 1, layers: int = 1)
         >>> latent_cache_numbers(1024, 512, 64, layers=60)
         35389440
     """
-    return b * m * (c + r) * layers
+    return cache_numbers(m, c, r, b=b, layers=layers)
 
 
 # The other parts of a layer

@@ -68,8 +68,17 @@ def rows(model: Model, length: int, batch: int = 1, width: int = 4) -> list[list
     return table
 
 
-def notes(model: Model, length: int, batch: int = 1, width: int = 4) -> list[str]:
-    """Write what the table leaves out, one sentence each; see ``rows`` for the arguments.
+def notes(
+    model: Model, length: int, batch: int = 1, width: int = 4, cache_width: int | None = None
+) -> list[str]:
+    """Write what the table leaves out, one sentence each.
+
+    Args:
+        model: the sizes.
+        length: of source and target.
+        batch: how many sequences.
+        width: bytes of one number.
+        cache_width: bytes of one number in the cache; None means ``width``.
 
     Examples:
         >>> from annotated_attention.counting import PRESETS, notes
@@ -80,24 +89,28 @@ def notes(model: Model, length: int, batch: int = 1, width: int = 4) -> list[str
     forward = sum(model.flops(length, batch).values())
     scores = model.flops(length, batch)["scores and mix"]
     projections = model.flops(length, batch)["projections"]
+    crossover = model.crossover()
+    formula = "2e = " if crossover == 2 * model.embed_dim else ""
     found = [
         f"{total:,} parameters take {short(total * width, 'B')}; with gradients and Adam's two "
         f"averages {short(4 * total * width, 'B')}.",
         f"Forward and backward: {short(forward + backward_flops(forward), 'FLOP')}.",
         f"Scores and mix take {share(scores, projections)} of the projections' FLOPs, and overtake "
-        f"them at length 2e = {model.crossover():,}.",
+        f"them at length {formula}{crossover:,}.",
     ]
     if model.output != "none":
         step, cache = sum(model.step_flops(length, batch).values()), model.cache(length, batch)
         found.append(
             f"One more token, with a cache: {short(step, 'FLOP')}; "
-            f"the cache holds {short(cache * width, 'B')}."
+            f"the cache holds {short(cache * (cache_width or width), 'B')}."
         )
     return found
 
 
-def table(model: Model, length: int, batch: int = 1, width: int = 4) -> str:
-    """Write the counts for a terminal; see ``rows`` for the arguments.
+def table(
+    model: Model, length: int, batch: int = 1, width: int = 4, cache_width: int | None = None
+) -> str:
+    """Write the counts for a terminal; see ``notes`` for the arguments.
 
     Examples:
         >>> from annotated_attention.counting import PRESETS, table
@@ -122,4 +135,4 @@ def table(model: Model, length: int, batch: int = 1, width: int = 4) -> str:
         + "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], columns[1:], strict=True))
         for row in cells
     ]
-    return "\n".join([*lines, "", *notes(model, length, batch, width)])
+    return "\n".join([*lines, "", *notes(model, length, batch, width, cache_width)])
