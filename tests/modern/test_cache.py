@@ -371,7 +371,8 @@ def kept(cache):
          r"k \(1, 4, 3, 6\) must have the shape of what is kept, \(2, 4, 3, 6\), on all axes"),
         (lambda: kept(KVCache()).append(K, K[..., :5]), ValueError, r"v \(2, 4, 3, 5\) must have"),
         (lambda: kept(KVCache()).append(K, K[:, :, :2]), ValueError,
-         r"v's length \(2\) must equal k's length \(3\)"),
+         r"v \(2, 4, 2, 6\) must have as many samples, heads and tokens as k \(2, 4, 3, 6\)"),
+        (lambda: KVCache().append(K, K[:1]), ValueError, r"v \(1, 4, 3, 6\) must have as many"),
         (lambda: static().append(K[:, :3], K), ValueError, r"k \(2, 3, 3, 6\) must have"),
         (lambda: kept(paged()).append(K[:, :3], K), ValueError, r"k \(2, 3, 3, 6\) must have"),
         (lambda: kept(paged()).append(K[:1], K[:1]), ValueError, r"k \(1, 4, 3, 6\) must have"),
@@ -379,10 +380,9 @@ def kept(cache):
         (lambda: StaticCache(B, H, 0, D), ValueError, r"max_length \(0\) must be at least 1"),
         (lambda: StaticCache(B, H, 9.0, D), TypeError, r"max_length \(9.0\) must be an integer"),
         (lambda: PagedCache(0, 4, H, D), ValueError, r"num_pages \(0\) must be at least 1"),
-        (lambda: KVCache().crop(-1), ValueError, r"length \(-1\) must not be negative"),
-        (lambda: static().crop(-1), ValueError, r"length \(-1\) must not be negative"),
-        (lambda: paged().crop(-1), ValueError, r"length \(-1\) must not be negative"),
         (lambda: make(add_zero_attn=True), ValueError, "add_zero_attn must be False"),
+        (lambda: make(kdim=5), ValueError, r"kdim \(5\) must be embed_dim \(24\)"),
+        (lambda: make(vdim=5), ValueError, r"vdim \(5\) must be embed_dim \(24\)"),
         (lambda: make()(tokens(B, 3)[..., :5]), ValueError, r"x's width \(5\) must be 24"),
         (lambda: make()(tokens(B, 3).float()), TypeError, r"x \(torch.float32\) must have the"),
         (lambda: make()(tokens(B, 3), key_padding_mask=torch.zeros(3, B)), ValueError,
@@ -394,6 +394,45 @@ def kept(cache):
 def test_what_does_not_fit_is_named(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda cache: cache.crop(2.5), TypeError, r"length \(2.5\) must be an integer"),
+        (lambda cache: cache.crop(None), TypeError, r"length \(None\) must be an integer"),
+        (lambda cache: cache.crop(torch.tensor([1, 2])), TypeError, r"length \(tensor\(\[1, 2\]\)"),
+        (lambda cache: cache.crop(-1), ValueError, r"length \(-1\) must not be negative"),
+        (lambda cache: cache.reorder([0, 1]), TypeError, "index must be a tensor, got list"),
+        (lambda cache: cache.reorder(torch.tensor([0.0, 1.0])), TypeError,
+         r"index must be int64 or int32, got torch.float32"),
+        (lambda cache: cache.reorder(torch.tensor([True, False])), TypeError, "got torch.bool"),
+        (lambda cache: cache.reorder(torch.tensor([[0, 1]])), ValueError,
+         r"index \(1, 2\) must have one axis"),
+        (lambda cache: cache.reorder(torch.tensor([0, 2])), ValueError,
+         r"index names sequence 2; the sequences kept are 0 to 1"),
+        (lambda cache: cache.reorder(torch.tensor([0, -1])), ValueError, "names sequence -1"),
+        (lambda cache: cache.append([1], K), TypeError, "k must be a tensor, got list"),
+        (lambda cache: cache.append(K, K[0]), ValueError, r"v \(4, 3, 6\) must have four axes"),
+    ],
+)  # fmt: skip
+@EACH_CACHE
+@torch.no_grad()
+def test_each_cache_names_what_does_not_fit_and_loses_nothing(kind, call, error, message):
+    cache = kept(CACHES[kind]())
+    with pytest.raises(error, match=message):
+        call(cache)
+    assert int(cache.length) == 3
+    cache.crop(torch.tensor(2))  # as a static cache says its length
+    cache.reorder(torch.tensor([1, 0], dtype=torch.int32))
+    assert int(cache.length) == 2
+
+
+@EACH_CACHE
+def test_an_empty_cache_has_nothing_to_reorder(kind):
+    cache = CACHES[kind]()
+    cache.reorder(torch.tensor([1, 0]))
+    assert int(cache.length) == 0
 
 
 def test_a_mask_for_the_new_tokens_alone_is_refused():

@@ -223,7 +223,7 @@ def test_dropout_is_applied_in_training_alone():
     [
         ((20, 3, 8, 4), ValueError, r"embed_dim \(20\) must be divisible by num_heads \(3\), or"),
         ((20, 4, 0, 4), ValueError, r"latent_dim \(0\) must be at least 1"),
-        ((20, 4, 8, 3), ValueError, r"\(3\) must be even"),
+        ((20, 4, 8, 3), ValueError, r"rotary_dim \(3\) must be even"),
         ((20, 4, 8, 2.0), TypeError, r"rotary_dim \(2.0\) must be an integer"),
     ],
 )

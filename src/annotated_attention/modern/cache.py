@@ -4,6 +4,7 @@ All of them have the same four members, ``append``, ``length``, ``crop`` and ``r
 how many heads there are, whether keys are as wide as values, or what the numbers mean.
 """
 
+import operator
 from collections import Counter
 from itertools import chain
 from typing import Protocol
@@ -42,10 +43,20 @@ class Cache(Protocol):
         """
 
     def crop(self, length: int) -> None:
-        """Forget all tokens but the first ``length``."""
+        """Forget all tokens but the first ``length``.
+
+        Raises:
+            TypeError: ``length`` is not an integer.
+            ValueError: ``length`` is negative.
+        """
 
     def reorder(self, index: Tensor) -> None:
-        """Let sequence i continue what was kept for sequence ``index[i]``."""
+        """Let sequence i continue what was kept for sequence ``index[i]``.
+
+        Raises:
+            TypeError: ``index`` is not a tensor of integers.
+            ValueError: ``index`` is not a row, or names a sequence that is not there.
+        """
 
     def numel(self) -> int:
         """Count the numbers that the cache holds."""
@@ -87,10 +98,11 @@ class KVCache:
             All keys so far, (b, h, m, d), and all values, (b, h, m, d_v).
 
         Raises:
-            ValueError: other sizes than those that are kept.
+            TypeError: one is no tensor.
+            ValueError: sizes that do not fit each other, or what is kept.
         """
+        _check(k, v, self.keys, self.values)
         if self.keys is not None and self.values is not None:
-            _check(k, v, self.keys, self.values)
             k = torch.cat([self.keys, k], -2)    # (b, h, m, d)
             v = torch.cat([self.values, v], -2)  # (b, h, m, d_v)
         self.keys, self.values = k, v
@@ -107,7 +119,12 @@ class KVCache:
 
         Args:
             index: integers, as many as there are to be sequences; one may occur several times.
+
+        Raises:
+            TypeError: as ``Cache.reorder``.
+            ValueError: as ``Cache.reorder``.
         """
+        _check_index(index, None if self.keys is None else self.keys.size(0))
         if self.keys is not None and self.values is not None:
             self.keys, self.values = self.keys[index], self.values[index]
 
@@ -178,7 +195,8 @@ class StaticCache:
             next call writes into them.
 
         Raises:
-            ValueError: other sizes than those of the cache.
+            TypeError: one is no tensor.
+            ValueError: sizes that do not fit each other, or those of the cache.
             RuntimeError: gradients are wanted.
             IndexError: there is no room left.
         """
@@ -204,8 +222,10 @@ class StaticCache:
             index: (b,), integers; one may occur several times.
 
         Raises:
-            ValueError: more or fewer sequences than there is room for.
+            TypeError: as ``Cache.reorder``.
+            ValueError: as ``Cache.reorder``; also more or fewer sequences than there is room for.
         """
+        _check_index(index, len(self.keys))
         if len(index) != len(self.keys):
             raise ValueError(f"index ({len(index)}) must name {len(self.keys)} sequences")
         self.keys.copy_(self.keys[index])
@@ -286,9 +306,11 @@ class PagedCache:
             All keys so far, (b, h, m, d), and all values, (b, h, m, d_v).
 
         Raises:
-            ValueError: other sizes than those of the cache.
+            TypeError: one is no tensor.
+            ValueError: sizes that do not fit each other, or those of the cache.
             RuntimeError: gradients are wanted, or no page is free.
         """
+        _check_axes(k, v)
         b = len(self.tables) or len(k)
         pool = (x[:1].transpose(1, 2).expand(b, -1, -1, -1) for x in (self.keys, self.values))
         _check(k, v, *pool)
@@ -317,8 +339,14 @@ class PagedCache:
 
         Args:
             index: integers, as many as there are to be sequences; one may occur several times.
+
+        Raises:
+            TypeError: as ``Cache.reorder``.
+            ValueError: as ``Cache.reorder``.
         """
-        self.tables = [list(self.tables[i]) for i in index.tolist()]
+        _check_index(index, len(self.tables) or None)
+        if self.tables:
+            self.tables = [list(self.tables[i]) for i in index.tolist()]
 
     def numel(self) -> int:
         """Count the numbers on the pages that are in use."""
@@ -372,16 +400,30 @@ def block_later(positions: Tensor, m: int) -> Tensor:
     return torch.arange(m, device=positions.device) > positions[:, None]  # (n, m)
 
 
-def _check(k: Tensor, v: Tensor, keys: Tensor, values: Tensor) -> None:
+def _check_axes(k: Tensor, v: Tensor) -> None:
+    """Refuse what is no tensor of four axes."""
+    for name, x in (("k", k), ("v", v)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
+        if x.dim() != 4:
+            raise ValueError(f"{name} {tuple(x.shape)} must have four axes, (b, h, n, d)")
+
+
+def _check(k: Tensor, v: Tensor, keys: Tensor | None, values: Tensor | None) -> None:
     """Refuse what does not fit what is kept: all axes but that of the tokens, -2, must be equal."""
+    _check_axes(k, v)
     for name, x, kept in (("k", k, keys), ("v", v, values)):
+        if kept is None:
+            continue
         if (*x.shape[:-2], *x.shape[-1:]) != (*kept.shape[:-2], *kept.shape[-1:]):
             raise ValueError(
                 f"{name} {tuple(x.shape)} must have the shape of what is kept, "
                 f"{tuple(kept.shape)}, on all axes but -2"
             )
-    if k.size(-2) != v.size(-2):
-        raise ValueError(f"v's length ({v.size(-2)}) must equal k's length ({k.size(-2)})")
+    if k.shape[:3] != v.shape[:3]:
+        raise ValueError(
+            f"v {tuple(v.shape)} must have as many samples, heads and tokens as k {tuple(k.shape)}"
+        )
 
 
 def _pages(length: int, page_size: int) -> int:
@@ -390,9 +432,26 @@ def _pages(length: int, page_size: int) -> int:
 
 
 def _check_length(length: int) -> None:
-    """Refuse a length below zero, which would be read from the end."""
+    """Refuse what is no integer, or is below zero, which would be read from the end."""
+    try:
+        operator.index(length)
+    except TypeError:
+        raise TypeError(f"length ({length!r}) must be an integer") from None
     if length < 0:
         raise ValueError(f"length ({length}) must not be negative")
+
+
+def _check_index(index: Tensor, b: int | None) -> None:
+    """Refuse what does not name some of b sequences; None means that nothing is kept yet."""
+    if not isinstance(index, Tensor):
+        raise TypeError(f"index must be a tensor, got {type(index).__name__}")
+    if index.dtype not in (torch.int64, torch.int32):  # PyTorch takes no others for an index
+        raise TypeError(f"index must be int64 or int32, got {index.dtype}")
+    if index.dim() != 1:
+        raise ValueError(f"index {tuple(index.shape)} must have one axis")
+    # Its values are looked at, too: a negative one would count from the end in silence.
+    if b is not None and (wrong := [i for i in index.tolist() if not 0 <= i < b]):
+        raise ValueError(f"index names sequence {wrong[0]}; the sequences kept are 0 to {b - 1}")
 
 
 def _refuse_graph(cache: Cache, k: Tensor, v: Tensor) -> None:

@@ -59,13 +59,20 @@ class CachedAttention(MultiheadAttention):
 
         Raises:
             TypeError: as the final class.
-            ValueError: as the final class; also keys that would be appended.
+            ValueError: as the final class; also keys that would be appended, and a ``kdim`` or
+                ``vdim`` of its own.
         """
         super().__init__(
             embed_dim, num_heads, dropout=dropout, bias=bias,
             batch_first=batch_first, device=device, dtype=dtype, **options,
         )  # fmt: skip
         check_nothing_appended(self.bias_k is not None, self.add_zero_attn)
+        for name, width in (("kdim", self.kdim), ("vdim", self.vdim)):
+            if width != embed_dim:
+                raise ValueError(
+                    f"{name} ({width}) must be embed_dim ({embed_dim}): keys and values are made "
+                    f"from the tokens"
+                )
         self.rotary = rotary
 
     def forward(  # type: ignore[override]

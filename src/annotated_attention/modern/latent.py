@@ -97,6 +97,8 @@ class LatentAttention(nn.Module):
         wide = c if query_latent_dim is None else query_latent_dim
         check_sizes({"head_dim": d, "value_dim": d_v, "query_latent_dim": wide})
         check_dropout(dropout)
+        if rotary is None and r % 2:
+            raise ValueError(f"rotary_dim ({r}) must be even: each pair has two features")
         self.embed_dim, self.num_heads, self.latent_dim, self.rotary_dim = e, h, c, r
         self.head_dim, self.value_dim = d, d_v
         self.dropout, self.batch_first = dropout, batch_first
