@@ -312,7 +312,7 @@ for length in (64, 1024, 4096):
     again = layers * sum(counting.attention_flops(m, m, width) for m in steps)
     projected = length * counting.projection_flops(1, 1, width)
     kept = layers * (projected + sum(counting.score_flops(1, m, width) for m in steps))
-    size = counting.short(2 * counting.cache_numbers(length, width, layers=layers), "B")
+    size = counting.short(counting.cache_bytes(length, width, layers=layers), "B")
     flops = f"{again / 1e9:10,.0f} {kept / 1e9:6,.1f}"
     print(f"{length:6} {flops} {again / kept:6,.0f} {size:>10}")
 
@@ -458,7 +458,7 @@ for row in rows:
     print(f"behind {m - 1:5}: {saved:5,.0f} times the FLOPs, {longer:3,.0f} times the time")
     assert longer < saved
 for row in measure.find("cache", memory="returned", size=[1, 1, 512, 8]):
-    copied = 4 * counting.cache_numbers(row["kept"] + 1, 512)
+    copied = counting.cache_bytes(row["kept"] + 1, 512, width=4)
     assert 0.9 * copied < 4096 * row["pages"]["grows"] < 1.2 * copied
     assert row["pages"]["fixed size"] < 64
 print("checked: the new memory of the growing cache is 0.9 to 1.2 times what it holds")

@@ -40,10 +40,12 @@ display.chapter_map("project in", "split", "score", "mix")
 #
 # The cell computes the size of the cache for published models: for one token and, for comparison,
 # for a text of 8,192 tokens, which is more than some of these models can read. The column *heads*
-# gives the number of query heads in a layer, then the number of key and value heads.
+# gives the number of query heads in a layer, then the number of key and value heads. The function
+# `cache_bytes` takes the number of tokens and the width of all keys of a token, here g · d. It
+# counts two bytes for each number.
 
 # %%
-from annotated_attention.counting import cache_numbers, short
+from annotated_attention.counting import cache_bytes, short
 
 MODELS = {  # layers, heads of queries, heads of keys, width of a head
     "GPT-3 175B": (96, 96, 96, 128),
@@ -55,10 +57,9 @@ MODELS = {  # layers, heads of queries, heads of keys, width of a head
 }
 print("model         heads  a token    8,192")
 for name, (layers, h, g, d) in MODELS.items():
-    token = 2 * cache_numbers(1, g * d, layers=layers)  # in bytes, two for a number
-    both = short(token, "B"), short(8192 * token, "B")
-    print(f"{name:11} {f'{h}, {g}':>7}", *(f"{size:>8}" for size in both))
-print("GPT-3, 2,048 tokens:", short(2 * cache_numbers(2048, 96 * 128, layers=96), "B"))
+    sizes = [cache_bytes(length, g * d, layers=layers) for length in (1, 8192)]
+    print(f"{name:11} {f'{h}, {g}':>7}", *(f"{short(size, 'B'):>8}" for size in sizes))
+print("GPT-3, 2,048 tokens:", short(cache_bytes(2048, 96 * 128, layers=96), "B"))
 
 # %% [markdown]
 # In GPT-3, a single text of full length takes 9.66 GB, on top of the model itself. A server that
@@ -412,7 +413,7 @@ for g in (6, 3, 2, 1):
     cache, (whole, _) = KVCache(), module(tokens)
     chunks = [module(part, cache)[0] for part in tokens.split([4, 2, 1], dim=1)]
     torch.testing.assert_close(torch.cat(chunks, 1), whole)
-    assert cache.numel() == cache_numbers(7, g * 4, b=2)
+    assert cache.numel() == counting.cache_numbers(7, g * 4, b=2)
     print(f"g = {g}: equal, {cache.numel()} numbers kept")
 
 # %% [markdown]
@@ -449,7 +450,9 @@ for g in (8, 4, 2, 1):
 # Scores and mix stay at 2,050,048 FLOPs, while the cache shrinks to an eighth. This cell asks for
 # the weights, so it repeats the keys in memory first. The fused kernel of [Groups](#groups) would
 # read them without copies. The two formulas in the assertions come from
-# [Counting](12_counting.ipynb).
+# [Counting](12_counting.ipynb). The command shown there counts whole models that share, too: it has
+# the options `--num-kv-heads`, `--cache-bytes` and, for the latents below, `--latent-dim` and
+# `--rotary-dim`.
 #
 # ## Fewer keys for a trained model
 #
@@ -678,12 +681,12 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 # %%
 print("               latent each head   8 heads")
 for name, layers in {"DeepSeek-V2": 60, "DeepSeek-V3": 61}.items():
-    numbers = [
-        counting.latent_cache_numbers(1, 512, 64, layers=layers),
-        128 * (128 + 64 + 128) * layers,  # keys of 128 + 64 numbers, values of 128
-        cache_numbers(1, 8 * 128, layers=layers),
+    sizes = [
+        cache_bytes(1, 512, 64, layers=layers),  # the latent, and the key that is rotated
+        cache_bytes(1, 128 * (128 + 64), 128 * 128, layers=layers),  # keys, then values
+        cache_bytes(1, 8 * 128, layers=layers),
     ]
-    print(f"{name:11}", *(f"{short(2 * each, 'B'):>9}" for each in numbers))
+    print(f"{name:11}", *(f"{short(size, 'B'):>9}" for size in sizes))
 
 # %% [markdown]
 # A token of DeepSeek-V3, a model with 671 billion parameters [[DeepSeek-AI 2024, section

@@ -191,7 +191,7 @@ def _wrong_layers() -> Iterator[tuple[str, Formula]]:
 
 
 def _longest(left: int, b: int, e: int, layers: int, width: int) -> int:
-    return left // (width * counting.cache_numbers(1, e, b=b, layers=layers))
+    return left // counting.cache_bytes(1, e, b=b, layers=layers, width=width)
 
 
 def _wrong_longest() -> Iterator[tuple[str, Formula]]:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from annotated_attention.counting import cache_numbers
+from annotated_attention.counting import cache_bytes
 from annotated_attention.exercises._verdict import (
     NotYet,
     Refused,
@@ -214,7 +214,7 @@ def _bytes(config: dict[str, int], width: int = 2, **changes: int) -> int:
     g = config.get("num_key_value_heads", heads)
     layers = config["num_hidden_layers"]
     sizes = {"d": d, "g": g, "layers": layers} | changes
-    return width * cache_numbers(1, sizes["g"] * sizes["d"], layers=sizes["layers"])
+    return cache_bytes(1, sizes["g"] * sizes["d"], layers=sizes["layers"], width=width)
 
 
 def _wrong_bytes() -> Iterator[tuple[str, Any]]:
