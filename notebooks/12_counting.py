@@ -449,8 +449,19 @@ for n in (256, 1024, 4096, 16384):
 # At the last length, it is 17.5 GB against 337 MB, about fifty times as much.
 #
 # These counts are the same in every run. The peak memory of a process has to be measured: it
-# includes whatever exists only for a moment, and it differs from run to run.
-# [Speed](13_speed.ipynb#the-price-of-the-weights) measures such peaks.
+# includes whatever exists only for a moment, and it differs from run to run. Here are three
+# measurements of one call of the final class, each in a new process:
+
+# %%
+from annotated_attention import measure
+
+found = measure.load()["memory"][0]
+peaks = ", ".join(f"{numbers / 1e6:.1f} MB" for numbers in found["again"])
+print(f"{found['name']}, forward and backward, n = 1024: {peaks}")
+
+# %% [markdown]
+# The largest of these peaks is about a quarter above the smallest, so a small difference between
+# two peaks means nothing. [Speed](13_speed.ipynb#the-price-of-the-weights) compares such peaks.
 #
 # ## One token at a time
 #

@@ -36,7 +36,7 @@ for b, n, e, h in SIZES:
 #
 # The final class races against two other contenders. One is PyTorch's class. The other is the
 # **bare minimum**: matrix products for the projections and PyTorch's fused kernel between them,
-# without checks or options.
+# without checks, options or weights.
 #
 # Each round of the race times every contender. The time of the final class is then divided by the
 # time of each of the others. What counts is the median of these ratios: 0.90 means a tenth less
@@ -82,17 +82,23 @@ def worse(rows: list[dict], base: str) -> str:
 
 
 # %% jupyter={"source_hidden": true}
-heads = ("with weights, × PyTorch", "without, × PyTorch", "without, × minimum")
-print(f"{'':14}" + "".join(f"{head:27}" for head in heads))
-print(f"{'':14}" + f"{'forward':9}{'both':9}{'infer.':9}" * 3)
-for (_, n, _, _), mask in itertools.product(SIZES, MASKS):
-    print(f"{n:4} {mask:9}", end="")
-    rows = [row for row in find("final class", mask=mask) if row["size"][1] == n]
-    for (weights, base), mode in itertools.product(KINDS, (*MODES, "inference")):
-        same = [row for row in rows if (row["weights"], row["mode"]) == (weights, mode)]
-        print(f"{worse(same, base):9}", end="")
-    print()
-origin("final class")
+def race(section: str, masks: tuple[str, ...]) -> None:
+    """Print the ratios of a section: a line for each length and mask."""
+    heads = ("with weights, × PyTorch", "without, × PyTorch", "without, × minimum")
+    print(f"{'':14}" + "".join(f"{head:27}" for head in heads))
+    print(f"{'':14}" + f"{'forward':9}{'both':9}{'infer.':9}" * 3)
+    for (_, n, _, _), mask in itertools.product(SIZES, masks):
+        print(f"{n:4} {mask.split(',')[0]:9}", end="")
+        rows = [row for row in find(section, mask=mask) if row["size"][1] == n]
+        for (weights, base), mode in itertools.product(KINDS, (*MODES, "inference")):
+            same = [row for row in rows if (row["weights"], row["mode"]) == (weights, mode)]
+            print(f"{worse(same, base):9}", end="")
+        print()
+    origin(section)
+
+
+# %% jupyter={"source_hidden": true}
+race("final class", MASKS)
 if again := RUN.get("measured again"):
     assert "the first nine cases of the final class" in again["what"]
     print("[nine cases at n = 128, without weights, had been disturbed by another process:")
@@ -456,7 +462,7 @@ origin("one by one")
 # 1. left: the final class without weights; right: the class of [The reshape
 #    trick](04_reshape_trick.ipynb), which stores the weights
 # 2. left: the einsum version of [Batches](05_batches.ipynb), which divides the scores by √d; right:
-#    the version with four axes, which divides the queries
+#    the same version, but it divides the queries instead
 # 3. left: PyTorch's class in evaluation, without weights, on its fast path; right: the same call with
 #    the fast path off
 # 4. left: 8 heads with weights; right: 64 heads of the same total width, also with weights

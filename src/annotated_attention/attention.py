@@ -209,8 +209,9 @@ def _weights_for_speed(
         scores = scaled_scores(query, key, scale)
         if added is not None:
             fully_masked = added.detach().amax(-1, keepdim=True) == -math.inf  # (..., 1)
-            first = added[..., :1].masked_fill(fully_masked, 0)                # (..., 1)
-            scores += torch.cat([first, added[..., 1:]], -1)                   # (..., n, m)
+            added = added if bias is None else added.clone()  # the caller's floats stay
+            added[..., :1].masked_fill_(fully_masked, 0)                       # (..., 1)
+            scores += added                                                    # (..., n, m)
         if not torch.is_grad_enabled():
             return _softmax_in_place(scores, fully_masked)
         return scores.softmax(-1) if fully_masked is None else _Softmax.apply(scores, fully_masked)

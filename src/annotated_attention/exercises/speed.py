@@ -24,7 +24,7 @@ PAIRS: tuple[Pair, ...] = (
         "The one goes through the fused kernel, the other stores all weights.",
     ),
     (
-        "05 by name", "05 four axes", _is("versions", mode="forward"),
+        "scores divided", "queries divided", _is("division"),
         "The one divides h · n² scores by the root of d, the other the queries.",
     ),
     (
