@@ -547,6 +547,20 @@ from annotated_attention.modern import BiasedAttention
 display.annotated(BiasedAttention.attend)
 
 # %% [markdown]
+# <!-- deeper: The constructors of the three classes -->
+# ### Going deeper: The constructors of the three classes
+#
+# The numbers of the buckets begin at zero, where every distance counts alike. A bias for another
+# number of heads is refused, and so are appended keys, which stand nowhere.
+
+# %%
+KINDS_OF_BIAS = (AlibiBias.__init__, BucketedBias.__init__, BiasedAttention.__init__)
+display.annotated(*KINDS_OF_BIAS, biases._check_buckets, sections=False)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## Longer than in training
 #
 # What happens in a text that is longer than any in training? Take the task from
@@ -815,6 +829,16 @@ one.show(["plain", *SCALINGS], [str(end) for end in ENDS], table)
 
 # %%
 display.annotated(RotaryEmbedding.forward, RotaryEmbedding.angles)
+
+# %% [markdown]
+# The constructor keeps the settings, so there is nothing to learn and nothing to store. The
+# attention makes its rotation from the same settings.
+
+# %%
+display.annotated(
+    RotaryEmbedding.__init__, RotaryEmbedding._check, RotaryEmbedding.extra_repr,
+    RotaryAttention.__init__, sections=False,
+)
 
 # %% [markdown]
 # All four ways are in one function and its helpers. In `_yarn`, `pair_that_turns` solves the speed

@@ -199,7 +199,23 @@ assert block_later(positions, 5).equal(block_future(5)[3:])
 # that the queries see, 3 and 4, form a diagonal that ends in the **lower right** corner, because
 # the newest query and the newest key belong to the same word. In terms of positions, the rule needs
 # no corners: for a query at position p, block key j if j > p.
+
+# %% [markdown]
+# <!-- deeper: The rest of the class -->
+# ### Going deeper: The rest of the class
 #
+# The constructor passes its settings on to the final class, and keeps the rotation. Each token must
+# have a key of its own, so appended keys are refused.
+
+# %%
+display.annotated(
+    CachedAttention.__init__, CachedAttention._check_padding, block_later, sections=False
+)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # Does it matter how a text is cut into chunks? The cell below feeds in random tokens, cut in four
 # ways, and compares outputs and gradients with those of a single call. (b, n, h and d all differ,
 # so no axis can pass for another.) Gradients flow through a growing cache because its tensors keep
@@ -335,6 +351,31 @@ from annotated_attention.modern import StaticCache
 display.annotated(StaticCache.append, sections=False)
 
 # %% [markdown]
+# <!-- deeper: The rest of the class -->
+# ### Going deeper: The rest of the class
+#
+# `length` is a tensor, because a Python number would be a part of the compiled program. Cropping
+# changes this number alone: what stands behind it is masked, and overwritten later. The checks at
+# the end serve all caches of this chapter.
+
+# %%
+display.annotated(
+    StaticCache.__init__, StaticCache.crop, StaticCache.reorder, StaticCache.numel,
+    sections=False,
+)
+
+# %%
+from annotated_attention.modern import cache as caches_module
+
+CHECKS = (caches_module._check, caches_module._check_axes, caches_module._check_index)
+display.annotated(
+    *CHECKS, caches_module._check_length, caches_module._refuse_graph, sections=False
+)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # Compile the attention for both kinds of cache, write 12 words one by one, and count how many
 # programs the compiler makes. The backend below does nothing but count.
 
@@ -420,29 +461,31 @@ assert empty == 0
 #
 # ### Measured
 #
-# Here is what one more token costs behind 255, 1,023 and 4,095 others, for one layer with e = 512.
-# Four ways are compared: *bare* (the projections and PyTorch's kernel alone, with the keys already
-# in place), a cache of *fixed size*, one that *grows*, and *without* a cache. `make bench` ran the
-# four in turn and kept the medians, as [Speed](13_speed.ipynb#how-to-measure) explains. The second
-# table counts the new memory that one such step takes, in KiB.
+# Here is what one more token costs behind 255, 1,023 and 4,095 others, and what 64 tokens at once
+# cost behind 960, for one layer with e = 512. Five ways are compared: the *bare minimum*
+# (the projections and PyTorch's kernel alone, with the keys already in place), a cache of *fixed
+# size*, one that *grows*, one in *pages* of 16<!-- setting --> tokens, which is explained
+# [below](#going-back-and-branching), and *without* a cache. `make bench` ran the five in turn and
+# kept the medians, as [Speed](13_speed.ipynb#how-to-measure) explains. The second table counts the
+# new memory that one such step takes, in KiB.
 
 # %%
 from annotated_attention import measure
 
 speed = chapters.load("13_speed")
-NAMES = {"bare minimum": "bare", **{x: x for x in ("fixed size", "grows", "without")}}
+WAYS_ON = ("bare minimum", "fixed size", "grows", "pages", "without")
 
 
 def table(title: str, memory: str, number) -> None:
     """Print a number for each way of going on, behind ever more tokens."""
-    print(title)
-    print("behind" + "".join(f"{name:>12}" for name in NAMES.values()))
-    for row in measure.find("cache", memory=memory, size=[1, 1, 512, 8]):
-        print(f"{row['kept']:6}" + "".join(f"{number(row, name):>12}" for name in NAMES))
+    print(f"{title}\nnew behind" + "".join(f"{name:>13}" for name in WAYS_ON))
+    for row in measure.find("cache", memory=memory):
+        start = f"{row['size'][1]:3} {row['kept']:6}"
+        print(start + "".join(f"{number(row, name):>13}" for name in WAYS_ON))
 
 
-table("milliseconds a token", "kept", lambda row, x: f"{row['milliseconds'][x][1]:.2f}")
-table("new KiB a token", "returned", lambda row, x: f"{4 * row['pages'][x]:,}")
+table("milliseconds", "kept", lambda row, x: f"{row['milliseconds'][x][1]:.2f}")
+table("new KiB", "returned", lambda row, x: f"{4 * row['pages'][x]:,}")
 speed.origin("cache")
 
 # %% jupyter={"source_hidden": true}
@@ -457,48 +500,58 @@ for row in rows:
     longer = spent["without"][1] / spent["fixed size"][1]
     print(f"behind {m - 1:5}: {saved:5,.0f} times the FLOPs, {longer:3,.0f} times the time")
     assert longer < saved
+    assert spent["grows"][1] < spent["pages"][1]
+
+# %% jupyter={"source_hidden": true}
 for row in measure.find("cache", memory="returned", size=[1, 1, 512, 8]):
     copied = counting.cache_bytes(row["kept"] + 1, 512, width=4)
     assert 0.9 * copied < 4096 * row["pages"]["grows"] < 1.2 * copied
     assert row["pages"]["fixed size"] < 64
 print("checked: the new memory of the growing cache is 0.9 to 1.2 times what it holds")
+chunk, = measure.find("cache", memory="kept", size=[1, 64, 512, 8])
+for name in ("fixed size", "grows", "pages"):
+    assert chunk["milliseconds"][name][2] < 64 * rows[1]["milliseconds"][name][0] / 4
+print("checked: 64 tokens at once take less than a quarter of the time of 64 single ones")
 
 # %% [markdown]
 # Without a cache, the time for one token grows faster than the text, and the new memory also
 # grows with the text. With a cache of fixed size, here with room for exactly these tokens, only
 # scoring and mixing take longer as the text grows, because they read all keys and values. In each
 # step the growing cache takes as much new memory as everything it holds, because `torch.cat`
-# copies it all; the cache of fixed size takes next to none. In time, the *bare* way is below
-# both, because it checks nothing and writes no keys.
+# copies it all; the cache of fixed size takes next to none for a single token. Pages cost most in
+# this teaching version, because it collects all of them into new tensors in each step. In time, the
+# *bare minimum* is below them all, because it checks nothing and writes no keys.
 #
 # The time shrinks less than the FLOPs do. A single token cannot keep the processor busy: all
-# weights and all keys have to be fetched for very little arithmetic.
+# weights and all keys have to be fetched for very little arithmetic. In a chunk of 64 tokens they
+# are fetched once for all of them, so a prompt is read in large chunks.
 #
 # ## Texts of different lengths
 #
 # Suppose two people ask at once, and their prompts differ in length. In [Masks](06_masks.ipynb) the
 # short sentence was padded at its end. A text that will be continued must end at the right-hand
 # edge, where the next word goes, so it is **padded on the left**. The padding mask has a column for
-# each key that `append` returns, kept or new, and a new word is never padding. (With a cache of
-# fixed size the mask would need columns for the empty places as well; the function below is for
-# caches that grow.) The padding in front sees no key at all; the class returns zeros for such rows,
-# and nobody looks at them.
+# each key that `append` returns, kept or new, and a new word is never padding. (A cache of fixed
+# size returns all its places, so the function is told how many there are: `room`.) The padding in
+# front sees no key at all; the class returns zeros for such rows, and nobody looks at them.
 
 
 # %%
 @torch.no_grad()
-def write_padded(model: nn.Module, prompts: list[list[str]], steps: int, caches: list):
+def write_padded(
+    model: nn.Module, prompts: list, steps: int, caches: list, room: int | None = None
+) -> list[Tensor]:
     """Continue several prompts at once, the shorter ones padded on the left."""
     longest = max(map(len, prompts))
     rows = [F.pad(encode(words), (longest - len(words), 0)) for words in prompts]
     starts = torch.tensor([longest - len(words) for words in prompts])
-    blocked = torch.arange(longest) < starts[:, None]           # (b, n)
-    ids = given = torch.cat(rows)                               # (b, n)
+    blocked = torch.arange(room or longest + steps) < starts[:, None]  # (b, ...)
+    ids = given = torch.cat(rows)                                      # (b, n)
     for _ in range(steps):
-        scores = model(given, caches, blocked)[:, -1]           # (b, ...)
-        given = scores.argmax(-1, True)                         # (b, 1)
-        ids = torch.cat([ids, given], 1)                        # (b, ...)
-        blocked = F.pad(blocked, (0, 1))                        # (b, ...)
+        m = room or ids.size(1)  # how many keys the cache returns
+        scores = model(given, caches, blocked[:, :m])[:, -1]           # (b, ...)
+        given = scores.argmax(-1, True)                                # (b, 1)
+        ids = torch.cat([ids, given], 1)                               # (b, ...)
     return [ids[i, longest - len(words) :] for i, words in enumerate(prompts)]
 
 
@@ -582,19 +635,72 @@ print("the tables:", paged.tables)
 display.annotated(PagedCache.append, PagedCache._own, PagedCache._places, sections=False)
 
 # %% [markdown]
-# With each of the three caches, chunks give the same outputs as a single call:
+# Making the pool, going back and branching take a few lines each:
 
 # %%
-for sizes in ([12], [5, 4, 3], [1] * 12):
-    pages = PagedCache(6, 4, h, d, dtype=torch.float64)
-    for cache in (KVCache(), fixed_size(b), pages):
-        with torch.no_grad():
-            parts = [attention(part, cache)[0] for part in x.split(sizes, 1)]
-        torch.testing.assert_close(torch.cat(parts, 1), whole.detach())
-    print(" + ".join(map(str, sizes)), "equal in all three")
+REST = (PagedCache.reorder, PagedCache.numel, PagedCache._users)
+display.annotated(PagedCache.__init__, PagedCache.crop, *REST, sections=False)
 
 # %% [markdown]
 # <!-- /deeper -->
+
+# %% [markdown]
+# ### Three caches, one result
+#
+# All three caches must give what attention gives without one, whatever happens to the text. The
+# next cell tries chunks of three sizes, a second text with four tokens of padding in front, and
+# going back: after the twelve tokens, it crops each cache to seven and feeds the others again.
+
+# %%
+def each_cache(b: int, dtype: torch.dtype | None = None) -> dict[str, object]:
+    """Make an empty cache of each class, with room for 16 tokens of b texts."""
+    return {
+        "grows": KVCache(),
+        "fixed size": StaticCache(b, H, ROOM, E // H, dtype=dtype),
+        "pages": PagedCache(4 * b, 4, H, E // H, dtype=dtype),
+    }
+
+
+def in_chunks(cache: object, tokens: Tensor, size: int, blocked: Tensor) -> Tensor:
+    """Feed tokens to the attention, ``size`` at a time; give all outputs."""
+    outputs = []
+    for part in tokens.split(size, 1):
+        m = ROOM if isinstance(cache, StaticCache) else cache.length + part.size(1)
+        outputs.append(attention(part, cache, blocked[:, :m])[0])
+    return torch.cat(outputs, 1)
+
+
+# %%
+blocked = torch.arange(ROOM) < torch.tensor([[0], [4]])              # (b, ...)
+with torch.no_grad():
+    padded = attention(x, key_padding_mask=blocked[:, :n])[0]        # (b, n, e)
+    for size in (12, 5, 1):
+        for cache in each_cache(b, torch.float64).values():
+            found = in_chunks(cache, x, size, blocked)               # (b, n, e)
+            torch.testing.assert_close(found, padded)
+            cache.crop(7)
+            found = in_chunks(cache, x[:, 7:], size, blocked)        # (b, ..., e)
+            torch.testing.assert_close(found, padded[:, 7:])
+        print(f"chunks of {size:2}: equal in all three caches, and again after crop")
+
+# %% [markdown]
+# The same must hold for the writer: it writes one text, goes back to its first three words and
+# writes on, and continues two prompts of different lengths.
+
+# %%
+for name in each_cache(1):
+    caches = [each_cache(1)[name] for _ in model.layers]
+    text, _ = write_on(model, encode(["the"]), 8, caches)
+    assert text.equal(anew)
+    for cache in caches:
+        cache.crop(3)
+    again, _ = write_on(model, text[:, 3:4], 5, caches)
+    assert again.equal(text[:, 3:])
+    caches = [each_cache(2)[name] for _ in model.layers]
+    room = ROOM if name == "fixed size" else None
+    both = write_padded(model, prompts, 6, caches, room)
+    assert all(map(torch.equal, both, texts))
+    print(f"{name:10}  the text, its end once more, and two padded prompts: as before")
 
 # %% [markdown]
 # ## Four mistakes

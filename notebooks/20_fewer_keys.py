@@ -725,7 +725,9 @@ STEPS = (LatentAttention.queries, LatentAttention._attend)
 display.annotated(LatentAttention.forward, *STEPS, sections=False)
 
 # %%
-display.annotated(LatentAttention.__init__, sections=False)
+from annotated_attention.modern import latent as latent_module
+
+display.annotated(LatentAttention.__init__, latent_module._Norm, sections=False)
 
 # %% [markdown]
 # <!-- /deeper -->

@@ -1,4 +1,7 @@
-"""“Multi-head attention” shows the final class whole, and every function that it calls."""
+"""“Multi-head attention” shows the final class whole, and every function that it calls.
+
+The chapters on attention today show every method of their classes.
+"""
 
 import ast
 import json
@@ -7,18 +10,27 @@ from collections.abc import Iterator
 import pytest
 from bs4 import BeautifulSoup
 
-from annotated_attention import MultiheadAttention, attention, checks, display, heads, masks
+from annotated_attention import MultiheadAttention, attention, checks, display, heads, masks, modern
 from annotated_attention import multihead as home
 from annotated_attention.display.code import located_source
 from book.run.scripts import EXECUTED
 
 MODULES = (attention, checks, heads, home, masks)
+TODAY = {
+    "18_positions": "RotaryEmbedding RotaryAttention AlibiBias BucketedBias BiasedAttention",
+    "19_cache": "KVCache StaticCache PagedCache CachedAttention",
+    "20_fewer_keys": "GroupedQueryAttention LatentAttention",
+}
 
 
 @pytest.fixture(scope="module")
 def sections() -> list[BeautifulSoup]:
+    return annotated("07_multihead_attention")
+
+
+def annotated(chapter: str) -> list[BeautifulSoup]:
     """The annotated source on the page."""
-    cells = json.loads((EXECUTED / "07_multihead_attention.ipynb").read_text())["cells"]
+    cells = json.loads((EXECUTED / f"{chapter}.ipynb").read_text())["cells"]
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     pages = ("".join(x.get("data", {}).get("text/html", "")) for x in outputs)
     return [
@@ -84,3 +96,24 @@ def test_nothing_that_is_called_stays_unshown(sections):
         assert own <= shown(sections, file), f"{name} is called and not shown"
         waiting += uses
     assert {"forward", "_fused", "merge_masks", "_check_tensor", "split_heads"} <= seen
+
+
+@pytest.mark.parametrize("chapter", TODAY)
+def test_every_method_of_a_class_of_today_is_shown(chapter):
+    sections = annotated(chapter)
+    for name in TODAY[chapter].split():
+        kind = getattr(modern, name)
+        file = kind.__module__.removeprefix("annotated_attention.").replace(".", "/")
+        whole, outside = (
+            lines(BeautifulSoup(display.annotated(kind, methods=methods).html, "html.parser"))
+            for methods in (True, False)
+        )
+        texts = set(outside.values())
+        methods = {number for number, text in whole.items() if text not in texts}
+        assert methods, name
+        assert methods <= shown(sections, file), f"{name} is not shown whole"
+
+
+def test_every_class_of_today_is_asked_for():
+    classes = {name for name in modern.__all__ if isinstance(getattr(modern, name), type)}
+    assert classes - {"Cache"} == set(" ".join(TODAY.values()).split())  # a protocol has no code
