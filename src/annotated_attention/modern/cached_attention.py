@@ -127,6 +127,18 @@ class CachedAttention(MultiheadAttention):
 
         Returns:
             The queries, (b, h, n, d), and the keys and values of all tokens so far, (b, g, m, d).
+
+        Examples:
+            Two tokens, then three more, whose queries meet the keys of all five:
+
+            >>> import torch
+            >>> from annotated_attention.modern import CachedAttention, KVCache
+            >>> attention, cache = CachedAttention(24, 4), KVCache()
+            >>> for positions in torch.arange(5).split([2, 3]):
+            ...     q, k, v = torch.randn(3, 2, 4, len(positions), 6)
+            ...     q, k, v = attention.keep(q, k, v, positions, cache)
+            >>> q.shape, k.shape
+            (torch.Size([2, 4, 3, 6]), torch.Size([2, 4, 5, 6]))
         """
         if self.rotary is not None:  # a key turns once, by its own position, before it is kept
             q, k = self.rotary(q, positions), self.rotary(k, positions)  # (b, ..., n, d)
@@ -144,6 +156,19 @@ class CachedAttention(MultiheadAttention):
         Returns:
             blocked, (n, m): True for the future, and for whatever a cache of fixed size has not
             written yet.
+
+        Examples:
+            A window: a token sees itself and the two tokens before it.
+
+            >>> import torch
+            >>> from annotated_attention.modern import CachedAttention
+            >>> class Windowed(CachedAttention):
+            ...     def hide(self, positions, m):
+            ...         distance = positions[:, None] - torch.arange(m, device=positions.device)
+            ...         return super().hide(positions, m) | (distance > 2)
+            >>> Windowed(24, 4).hide(torch.tensor([3, 4]), m=5)
+            tensor([[ True, False, False, False,  True],
+                    [ True,  True, False, False, False]])
         """
         return block_later(positions, m)  # (n, m)
 

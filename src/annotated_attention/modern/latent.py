@@ -170,6 +170,14 @@ class LatentAttention(nn.Module):
         Args:
             x: (b, n, e), the tokens.
             positions: (n,), where they stand.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import LatentAttention
+            >>> attention = LatentAttention(24, 4, latent_dim=8, rotary_dim=2)
+            >>> q, q_turned = attention.queries(torch.randn(3, 5, 24), torch.arange(5))
+            >>> q.shape, q_turned.shape
+            (torch.Size([3, 4, 5, 6]), torch.Size([3, 4, 5, 2]))
         """
         both = split_heads(self.q_up(self.q_down(x)), self.num_heads)
         q, turning = both.split([self.head_dim, self.rotary_dim], -1)
@@ -184,6 +192,14 @@ class LatentAttention(nn.Module):
 
         Returns:
             The latents, (b, 1, n, c), and the keys, (b, 1, n, r), as a cache takes them.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import LatentAttention
+            >>> attention = LatentAttention(24, 4, latent_dim=8, rotary_dim=2)
+            >>> latent, k_turned = attention.compress(torch.randn(3, 5, 24), torch.arange(5))
+            >>> latent.shape, k_turned.shape
+            (torch.Size([3, 1, 5, 8]), torch.Size([3, 1, 5, 2]))
         """
         both = self.kv_down(x)[:, None]
         latent, turning = both.split([self.latent_dim, self.rotary_dim], -1)
@@ -203,6 +219,18 @@ class LatentAttention(nn.Module):
 
         Returns:
             The heads' outputs, (b, h, n, d_v), and the weights, (b, h, n, m), or None.
+
+        Examples:
+            The last two of five tokens ask:
+
+            >>> import torch
+            >>> from annotated_attention.modern import LatentAttention
+            >>> attention = LatentAttention(24, 4, latent_dim=8, rotary_dim=2)
+            >>> x, positions = torch.randn(3, 5, 24), torch.arange(5)
+            >>> asked = attention.queries(x[:, 3:], positions[3:])
+            >>> heads, weights = attention.attend_plainly(*asked, *attention.compress(x, positions))
+            >>> heads.shape, weights.shape
+            (torch.Size([3, 4, 2, 6]), torch.Size([3, 4, 2, 5]))
         """
         k = split_heads(self.k_up(latent[:, 0]), self.num_heads)    # (b, h, m, d)
         v = split_heads(self.v_up(latent[:, 0]), self.num_heads)    # (b, h, m, d_v)
@@ -216,6 +244,15 @@ class LatentAttention(nn.Module):
         """Bring the queries to the latents instead, and attend to the latents themselves.
 
         The arguments and results are those of ``attend_plainly``.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import LatentAttention
+            >>> attention = LatentAttention(24, 4, latent_dim=8, rotary_dim=2)
+            >>> x, positions = torch.randn(3, 5, 24), torch.arange(5)
+            >>> given = *attention.queries(x, positions), *attention.compress(x, positions)
+            >>> absorbed = attention.attend_absorbed(*given)
+            >>> torch.testing.assert_close(absorbed, attention.attend_plainly(*given))
         """
         k_up = self.k_up.weight.unflatten(0, (self.num_heads, -1))  # (h, d, c)
         v_up = self.v_up.weight.unflatten(0, (self.num_heads, -1))  # (h, d_v, c)

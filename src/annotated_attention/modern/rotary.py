@@ -133,6 +133,16 @@ class RotaryEmbedding(nn.Module):
         Returns:
             Cosines and sines, (..., n, r) each, with a column for each of the r = d / 2 pairs;
             times YaRN's factor if ``scaling`` is of that type.
+
+        Examples:
+            Three pairs, which turn by 1, 0.1 and 0.01 per position:
+
+            >>> import torch
+            >>> from annotated_attention.modern import RotaryEmbedding
+            >>> cos, sin = RotaryEmbedding(head_dim=6, base=1000.0).angles(torch.arange(2))
+            >>> sin
+            tensor([[0.0000, 0.0000, 0.0000],
+                    [0.8415, 0.0998, 0.0100]])
         """
         dynamic = (self.scaling or {}).get("rope_type") == "dynamic"
         frequencies, factor = rotary_frequencies(
