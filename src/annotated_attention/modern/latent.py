@@ -8,11 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.attention import scaled_dot_product_attention
-from annotated_attention.checks import check_dropout, check_masks, check_sequences, check_sizes
+from annotated_attention.checks import (
+    check_dropout,
+    check_dtype,
+    check_masks,
+    check_sequences,
+    check_sizes,
+)
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import merge_masks, padding_to_heads
 from annotated_attention.modern.cache import Cache, block_later
-from annotated_attention.modern.rotary import RotaryEmbedding
+from annotated_attention.modern.cached_attention import next_position
+from annotated_attention.modern.rotary import RotaryEmbedding, check_rotary
 
 
 class LatentAttention(nn.Module):
@@ -96,7 +103,13 @@ class LatentAttention(nn.Module):
         e, h, c, r = embed_dim, num_heads, latent_dim, rotary_dim
         wide = c if query_latent_dim is None else query_latent_dim
         check_sizes({"head_dim": d, "value_dim": d_v, "query_latent_dim": wide})
+        if rotary is None and r % 2:
+            raise ValueError(f"rotary_dim ({r}) must be even: each pair has two features")
+        if not isinstance(scale, int | float | None):
+            raise TypeError(f"scale ({scale!r}) must be a number")
         check_dropout(dropout)
+        check_dtype(dtype)
+        check_rotary(rotary)
         self.embed_dim, self.num_heads, self.latent_dim, self.rotary_dim = e, h, c, r
         self.head_dim, self.value_dim = d, d_v
         self.dropout, self.batch_first = dropout, batch_first
@@ -139,14 +152,14 @@ class LatentAttention(nn.Module):
             b if there is no batch; or None.
 
         Raises:
-            TypeError: no tensor, or a dtype that does not fit.
+            TypeError: no tensor, a dtype that does not fit, or a ``cache`` that is none.
             ValueError: a shape or a device that does not fit, or what the cache refuses.
         """
         check_sequences({"x": x}, [self.embed_dim], self.batch_first, self.out_proj.weight)
         tokens = x if self.batch_first or x.dim() == 2 else x.transpose(0, 1)
         tokens = tokens if x.dim() == 3 else tokens[None]                   # (b, n, e)
         # The new tokens stand behind those that are kept.
-        start = 0 if cache is None else cache.length
+        start = next_position(cache)
         positions = start + torch.arange(tokens.size(1), device=x.device)   # (n,)
         q, q_turned = self.queries(tokens, positions)
         latent, k_turned = self.compress(tokens, positions)
