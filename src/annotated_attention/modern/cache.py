@@ -88,6 +88,15 @@ class KVCache:
 
         Raises:
             ValueError: other sizes than those that are kept.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import KVCache
+            >>> cache = KVCache()
+            >>> for n in (2, 3):
+            ...     k, v = cache.append(torch.randn(2, 4, n, 6), torch.randn(2, 4, n, 7))
+            >>> k.shape, v.shape
+            (torch.Size([2, 4, 5, 6]), torch.Size([2, 4, 5, 7]))
         """
         if self.keys is not None and self.values is not None:
             _check(k, v, self.keys, self.values)
@@ -97,7 +106,17 @@ class KVCache:
         return k, v
 
     def crop(self, length: int) -> None:
-        """Forget all tokens but the first ``length``."""
+        """Forget all tokens but the first ``length``.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import KVCache
+            >>> cache = KVCache()
+            >>> k, v = cache.append(torch.randn(2, 4, 5, 6), torch.randn(2, 4, 5, 7))
+            >>> cache.crop(3)
+            >>> cache.length, torch.equal(cache.keys, k[:, :, :3])
+            (3, True)
+        """
         _check_length(length)
         if self.keys is not None and self.values is not None:
             self.keys, self.values = self.keys[..., :length, :], self.values[..., :length, :]
@@ -107,12 +126,32 @@ class KVCache:
 
         Args:
             index: integers, as many as there are to be sequences; one may occur several times.
+
+        Examples:
+            Sequence 1 goes on in two ways, sequence 0 in one:
+
+            >>> import torch
+            >>> from annotated_attention.modern import KVCache
+            >>> cache = KVCache()
+            >>> k, v = cache.append(torch.randn(2, 4, 5, 6), torch.randn(2, 4, 5, 7))
+            >>> cache.reorder(torch.tensor([1, 1, 0]))
+            >>> torch.equal(cache.keys, torch.stack([k[1], k[1], k[0]]))
+            True
         """
         if self.keys is not None and self.values is not None:
             self.keys, self.values = self.keys[index], self.values[index]
 
     def numel(self) -> int:
-        """Count the numbers that the cache holds."""
+        """Count the numbers that the cache holds.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import KVCache
+            >>> cache = KVCache()
+            >>> k, v = cache.append(torch.randn(2, 4, 5, 6), torch.randn(2, 4, 5, 7))
+            >>> cache.numel() == 2 * 4 * 5 * (6 + 7)
+            True
+        """
         kept = (self.keys, self.values)
         return sum(x.numel() for x in kept if x is not None)
 
@@ -181,6 +220,14 @@ class StaticCache:
             ValueError: other sizes than those of the cache.
             RuntimeError: gradients are wanted.
             IndexError: there is no room left.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import StaticCache
+            >>> cache = StaticCache(batch_size=2, num_heads=4, max_length=9, head_dim=6)
+            >>> k, v = cache.append(torch.randn(2, 4, 3, 6), torch.randn(2, 4, 3, 6))
+            >>> k.shape, k[:, :, 3:].any()
+            (torch.Size([2, 4, 9, 6]), tensor(False))
         """
         _check(k, v, self.keys, self.values)
         _refuse_graph(self, k, v)
@@ -193,7 +240,17 @@ class StaticCache:
         return self.keys, self.values
 
     def crop(self, length: int) -> None:
-        """Forget all tokens but the first ``length``; their numbers are overwritten later."""
+        """Forget all tokens but the first ``length``; their numbers are overwritten later.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import StaticCache
+            >>> cache = StaticCache(batch_size=2, num_heads=4, max_length=9, head_dim=6)
+            >>> k, v = cache.append(torch.randn(2, 4, 3, 6), torch.randn(2, 4, 3, 6))
+            >>> cache.crop(1)
+            >>> cache.length, cache.keys[:, :, 1:3].any()  # still there: mask them
+            (tensor(1), tensor(True))
+        """
         _check_length(length)
         self.length = self.length.clamp(max=length)
 
@@ -205,6 +262,17 @@ class StaticCache:
 
         Raises:
             ValueError: more or fewer sequences than there is room for.
+
+        Examples:
+            Sequence 1 goes on in two ways, sequence 0 ends:
+
+            >>> import torch
+            >>> from annotated_attention.modern import StaticCache
+            >>> cache, k = StaticCache(2, 4, max_length=9, head_dim=6), torch.randn(2, 4, 3, 6)
+            >>> keys, values = cache.append(k, torch.randn(2, 4, 3, 6))
+            >>> cache.reorder(torch.tensor([1, 1]))
+            >>> torch.equal(cache.keys[:, :, :3], torch.stack([k[1], k[1]]))
+            True
         """
         if len(index) != len(self.keys):
             raise ValueError(f"index ({len(index)}) must name {len(self.keys)} sequences")
@@ -212,7 +280,14 @@ class StaticCache:
         self.values.copy_(self.values[index])
 
     def numel(self) -> int:
-        """Count the numbers that the cache holds, written or not."""
+        """Count the numbers that the cache holds, written or not.
+
+        Examples:
+            >>> from annotated_attention.modern import StaticCache
+            >>> cache = StaticCache(2, 4, max_length=9, head_dim=6, value_dim=7)
+            >>> cache.numel() == 2 * 4 * 9 * (6 + 7)
+            True
+        """
         return self.keys.numel() + self.values.numel()
 
 
@@ -288,6 +363,18 @@ class PagedCache:
         Raises:
             ValueError: other sizes than those of the cache.
             RuntimeError: gradients are wanted, or no page is free.
+
+        Examples:
+            Three tokens need two pages of two; two more tokens need a third page:
+
+            >>> import torch
+            >>> from annotated_attention.modern import PagedCache
+            >>> cache = PagedCache(num_pages=7, page_size=2, num_heads=4, head_dim=6)
+            >>> for n in (3, 2):
+            ...     k, v = cache.append(torch.randn(1, 4, n, 6), torch.randn(1, 4, n, 6))
+            ...     print(cache.tables, k.shape)
+            [[0, 1]] torch.Size([1, 4, 3, 6])
+            [[0, 1, 2]] torch.Size([1, 4, 5, 6])
         """
         b = len(self.tables) or len(k)
         pool = (x[:1].transpose(1, 2).expand(b, -1, -1, -1) for x in (self.keys, self.values))
@@ -306,7 +393,19 @@ class PagedCache:
         return self.keys[every].transpose(1, 2), self.values[every].transpose(1, 2)
 
     def crop(self, length: int) -> None:
-        """Forget all tokens but the first ``length``; pages that nobody needs are free again."""
+        """Forget all tokens but the first ``length``; pages that nobody needs are free again.
+
+        Examples:
+            Three tokens need two of the three pages that five tokens needed:
+
+            >>> import torch
+            >>> from annotated_attention.modern import PagedCache
+            >>> cache = PagedCache(num_pages=7, page_size=2, num_heads=4, head_dim=6)
+            >>> k, v = cache.append(torch.randn(1, 4, 5, 6), torch.randn(1, 4, 5, 6))
+            >>> cache.crop(3)
+            >>> cache.tables
+            [[0, 1]]
+        """
         _check_length(length)
         self.length = min(self.length, length)
         pages = _pages(self.length, self.page_size)
@@ -317,11 +416,33 @@ class PagedCache:
 
         Args:
             index: integers, as many as there are to be sequences; one may occur several times.
+
+        Examples:
+            Sequence 1, on pages 2 and 3, goes on in two ways, sequence 0 in one:
+
+            >>> import torch
+            >>> from annotated_attention.modern import PagedCache
+            >>> cache = PagedCache(num_pages=7, page_size=2, num_heads=4, head_dim=6)
+            >>> k, v = cache.append(torch.randn(2, 4, 3, 6), torch.randn(2, 4, 3, 6))
+            >>> cache.reorder(torch.tensor([1, 1, 0]))
+            >>> cache.tables
+            [[2, 3], [2, 3], [0, 1]]
         """
         self.tables = [list(self.tables[i]) for i in index.tolist()]
 
     def numel(self) -> int:
-        """Count the numbers on the pages that are in use."""
+        """Count the numbers on the pages that are in use.
+
+        Examples:
+            Three tokens are on two pages, with room for two tokens each:
+
+            >>> import torch
+            >>> from annotated_attention.modern import PagedCache
+            >>> cache = PagedCache(num_pages=7, page_size=2, num_heads=4, head_dim=6)
+            >>> k, v = cache.append(torch.randn(1, 4, 3, 6), torch.randn(1, 4, 3, 6))
+            >>> cache.numel() == 2 * 2 * 4 * (6 + 6)
+            True
+        """
         used = len(self._users())
         return used * (self.keys[0].numel() + self.values[0].numel())
 
