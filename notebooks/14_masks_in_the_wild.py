@@ -58,8 +58,8 @@ print("PyTorch", torch.__version__.split("+")[0])
 # </details>
 #
 # The cell asks for gradients, as [Masks](06_masks.ipynb#two-mistakes) did. `one.gradients`
-# differentiates a random mixture of the outputs. A place that the outputs do not react to gets
-# a gradient of 0. The queries are detached, so each place counts only as a key and a value.
+# differentiates a random mixture of the outputs, so that their gradients do not cancel in the sum.
+# A place that the outputs do not react to gets a gradient of 0. The queries are detached, so each place counts only as a key and a value.
 
 # %%
 for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
@@ -77,7 +77,7 @@ for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
 # The cell answers one question: *what does the output react to?* You can test any function in this
 # way without looking inside. `true_means` gives the function a mask that is True only for key 2.
 # Then it checks whether query 0 reacts to key 2, or to key 1, which is not marked. (Key 0 would
-# tell you nothing: it is the query's own word, and a query always reacts to that.)
+# tell you little: it is also the query's own word, so a reaction there may come from the query.)
 
 
 # %%
@@ -197,8 +197,8 @@ attention_mask = torch.tensor([sentence.attention_mask for sentence in encoded])
 print(attention_mask)
 
 # %% [markdown]
-# A tokenizer's 1 means *allowed*. `masks.as_blocked` converts this mask, and makes you state what
-# True, or 1, means. The result should equal `blocked` from the first cell.
+# The tensor is called `attention_mask`, and its 1 means *allowed*. `masks.as_blocked` converts it,
+# and makes you state what True, or 1, means. The result should equal `blocked` from the first cell.
 
 # %%
 converted = masks.as_blocked(attention_mask, true_means="allowed")  # (b, m)
@@ -218,13 +218,13 @@ SHAPES = {
     "(b * h, n, m)": (8, 3, 5), "(b, 1, 1, m)": (2, 1, 1, 5),
     "(b, 1, n, m)": (2, 1, 3, 5), "(b, h, n, m)": (2, 4, 3, 5),
 }
-wide, tall = torch.randn(2, 3, 24), torch.randn(2, 5, 24)
+three, five = torch.randn(2, 3, 24), torch.randn(2, 5, 24)  # (b, n, e), (b, m, e)
 q, k = torch.randn(2, 4, 3, 6), torch.randn(2, 4, 5, 6)
 module = nn.MultiheadAttention(24, 4, batch_first=True)
 takers = {
     "function": lambda given: F.scaled_dot_product_attention(q, k, k, given),
-    "attn_mask": lambda given: module(wide, tall, tall, attn_mask=given),
-    "padding": lambda given: module(wide, tall, tall, key_padding_mask=given),
+    "attn_mask": lambda given: module(three, five, five, attn_mask=given),
+    "padding": lambda given: module(three, five, five, key_padding_mask=given),
 }
 
 
@@ -379,6 +379,21 @@ for name, additive in conversions.items():
 # `blocked.double()` *adds one* to the scores that it should hide, so padding gets more weight than
 # without any mask. The product fails at every key that is not blocked, because $0 \cdot -\infty$ is
 # NaN. One NaN score makes all the weights of its row NaN, including those of padding.
+#
+# PyTorch's class and its function both take additive masks. Check that they add them to the scores,
+# with a fee that grows from key to key. The weights should shrink by the exponential of the fee:
+
+# %%
+fee = -torch.arange(5.0).expand(3, 5)                              # (3, 5)
+expected = (q @ k.mT / math.sqrt(6) + fee).softmax(-1) @ k         # (2, 4, 3, 6)
+torch.testing.assert_close(F.scaled_dot_product_attention(q, k, k, fee), expected)
+
+one_head = nn.MultiheadAttention(24, 1, batch_first=True)
+_, plain = one_head(three, five, five)                            # (2, 3, 24), (2, 3, 5)
+_, given = one_head(three, five, five, attn_mask=fee)             # (2, 3, 24), (2, 3, 5)
+shrunk = plain * fee.exp()                                         # (2, 3, 5)
+torch.testing.assert_close(given, shrunk / shrunk.sum(-1, keepdim=True))
+print("the function and the class both add the fee")
 
 # %% [markdown]
 # <!-- deeper: Booleans and floats together -->
@@ -429,7 +444,8 @@ assert not torch.allclose(fast, slow)
 # ## Fills in half precision
 #
 # Much code blocks keys with a finite number such as -1e9, called the **fill**. In float32 its
-# exponential is 0, too, and no row becomes NaN. But large models compute in half precision, with 16
+# exponential is 0, too. No row becomes NaN, because the softmax first subtracts the largest score of
+# a row: where all scores are equal, all become 0, whose exponential is 1. But large models compute in half precision, with 16
 # bits per number. **bfloat16** has the range of float32 but fewer digits. **float16** has more
 # digits than bfloat16, but a much smaller range.
 #
@@ -482,9 +498,9 @@ assert kept == [("all keys blocked, fill is added", torch.float32)]
 # precision, the sum has too few digits to tell the scores apart, and each key gets a third.
 #
 # The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But masks may be added
-# together. Some code has a second mask, which blocks the rows of padded queries. In a sample that
-# is all padding, each score then gets the lowest number twice, once for its key and once for its
-# query. The sum overflows to $-\infty$, and the NaN is back:
+# together. Some code has a second mask, which blocks the rows of padded queries. Where key and query
+# are both padding, the score gets the lowest number twice, and the sum overflows to $-\infty$. In a
+# sample that is all padding, this happens to whole rows, and the NaN is back:
 
 # %%
 lowest = torch.finfo(torch.float16).min
@@ -514,7 +530,7 @@ assert twice.isneginf().all()
 
 
 # %%
-def bad_row(module, need_weights: bool, training: bool = True) -> tuple[str, str]:
+def bad_row(module, need_weights: bool, training: bool) -> tuple[str, str]:
     """Say what becomes of a fully masked row, and of the gradient of output row 0."""
     module.train(training)
     x = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=training)
@@ -531,28 +547,29 @@ def bad_row(module, need_weights: bool, training: bool = True) -> tuple[str, str
 
 # %%
 ROUTES = {
-    "weights: softmax": (True,),
-    "no weights: function": (False,),
-    "weights: fast path": (True, False),
-    "no weights: fast path": (False, False),
+    "weights: softmax": {"need_weights": True, "training": True},
+    "no weights: function": {"need_weights": False, "training": True},
+    "weights: fast path": {"need_weights": True, "training": False},
+    "no weights: fast path": {"need_weights": False, "training": False},
 }
 sizes = {"embed_dim": 24, "num_heads": 4, "batch_first": True, "dtype": torch.float64}
 pytorchs, own = nn.MultiheadAttention(**sizes), MultiheadAttention(**sizes)
 print(f"{'nn.MultiheadAttention':23} row 1  gradient of row 0")
 for (route, flags), bad in zip(ROUTES.items(), (True, False, True, True)):
-    row, gradient = bad_row(pytorchs, *flags)
+    row, gradient = bad_row(pytorchs, **flags)
     print(f"  {route:21} {row:6} {gradient}")
     assert ("NaN" in (row, gradient)) == bad
 torch.backends.mha.set_fastpath_enabled(False)
 print(f"  {'… switched off':21} {bad_row(pytorchs, False, False)[0]}")
 torch.backends.mha.set_fastpath_enabled(True)
-assert not any("NaN" in bad_row(own, *flags) for flags in ROUTES.values())
+assert not any("NaN" in bad_row(own, **flags) for flags in ROUTES.values())
 print("this package's class    zeros  finite")
 
 # %% [markdown]
 # If you ask for the weights, the masked row spoils the gradient of a row that has nothing to do
-# with it, as in [Masks](06_masks.ipynb#fully-masked-rows). If you do not, the NaN comes from the
-# fast path: switch the fast path off, and the same call gives zeros.
+# with it, as in [Masks](06_masks.ipynb#fully-masked-rows). If you do not, only the fast path gives
+# NaN: switch it off, and the same call gives zeros. (These are the zeros of the attention itself. A
+# trained model then adds the bias of its output projection, which is 0 here.)
 #
 # > **Pitfall.** A row can also become NaN without being fully masked. The weight of a blocked key is
 # > 0, but $0 \cdot \mathrm{NaN}$ is NaN. Every number in the padding must be finite.
@@ -686,8 +703,9 @@ for name, arguments in ways.items():
 
 # %% [markdown]
 # How do you make the right mask yourself? Query i of the newest n words is at place m - n + i in
-# the text. The first key that it must not see is the next one, m - n + i + 1. So the mask is
-# `torch.ones(n, m, dtype=torch.bool).triu(m - n + 1)`: the last n rows of the square mask.
+# the text. The first key that it must not see is the next one, m - n + i + 1. So the blocked keys
+# are `torch.ones(n, m, dtype=torch.bool).triu(m - n + 1)`: the last n rows of the square mask. The
+# class takes this mask as it is. The function takes the allowed keys, `.tril(m - n)`.
 #
 # The two corners agree only where n = m. A test that queries all words at once therefore sees no
 # difference.

@@ -38,8 +38,7 @@ def check_settings(sizes: dict[str, int], dropout: float, dtype: torch.dtype | N
     if e % h:
         raise ValueError(f"{width} ({e}) must be divisible by {heads} ({h})")
     check_dropout(dropout)
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise TypeError(f"dtype ({dtype!r}) must be a floating-point dtype")
+    check_dtype(dtype)
 
 
 def check_sizes(sizes: dict[str, int]) -> None:
@@ -73,6 +72,37 @@ def check_dropout(dropout: float) -> None:
         raise TypeError(f"dropout ({dropout!r}) must be a number")
     if not 0 <= dropout <= 1:
         raise ValueError(f"dropout ({dropout}) must be between 0 and 1")
+
+
+def check_dtype(dtype: torch.dtype | None) -> None:
+    """Refuse a dtype that is not floating point (TypeError); None means torch's default.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.checks import check_dtype
+        >>> check_dtype(torch.int64)
+        Traceback (most recent call last):
+            ...
+        TypeError: dtype (torch.int64) must be a floating-point dtype
+    """
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TypeError(f"dtype ({dtype!r}) must be a floating-point dtype")
+
+
+def check_tensors(**given: object) -> None:
+    """Refuse what is not a tensor (TypeError).
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.checks import check_tensors
+        >>> check_tensors(x=torch.zeros(2, 5, 24), positions=[0, 1, 2, 3, 4])
+        Traceback (most recent call last):
+            ...
+        TypeError: positions must be a tensor, got list
+    """
+    for name, x in given.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
 
 
 def check_nothing_appended(add_bias_kv: bool, add_zero_attn: bool) -> None:
@@ -178,8 +208,7 @@ def _all(given: dict[str, Tensor]) -> str:
 
 def _check_tensor(name: str, x: Tensor, parameter: Tensor | None) -> None:
     """Refuse a value that the parameters cannot be multiplied with."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
+    check_tensors(**{name: x})
     if x.is_nested:
         raise TypeError(
             f"{name} must be a dense tensor, got a nested one; inside torch.nn.TransformerEncoder, "
@@ -251,8 +280,7 @@ def _check_mask(name: str, mask: Tensor | None, shapes: Shapes, device: torch.de
     """Refuse one mask that has none of these shapes."""
     if mask is None:
         return
-    if not isinstance(mask, Tensor):
-        raise TypeError(f"{name} must be a tensor, got {type(mask).__name__}")
+    check_tensors(**{name: mask})
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeError(
             f"{name} must be boolean (True = blocked) or floating point (added), got {mask.dtype}"

@@ -578,6 +578,14 @@ class Transformer(nn.Module):
     def generate_square_subsequent_mask(
         sz: int, device: torch.device | None = None, dtype: torch.dtype | None = None
     ) -> Tensor:
-        """Return the causal mask to be added to scores, (sz, sz): ``-inf`` above the diagonal."""
+        """Return the causal mask to be added to scores, (sz, sz): ``-inf`` above the diagonal.
+
+        Examples:
+            >>> from annotated_attention import Transformer
+            >>> Transformer.generate_square_subsequent_mask(3)
+            tensor([[0., -inf, -inf],
+                    [0., 0., -inf],
+                    [0., 0., 0.]])
+        """
         blocked = block_future(sz, device=device)
         return torch.zeros(sz, sz, device=device, dtype=dtype).masked_fill(blocked, -math.inf)

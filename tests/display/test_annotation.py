@@ -250,7 +250,9 @@ def test_where_it_stands_is_said() -> None:
 
 def test_notes_alone_leave_no_empty_code_and_code_has_no_copy_button() -> None:
     assert "<pre" not in _write(Block("end", ["The end."]), [], [], None)
-    assert all("no-copy" in tag["class"] for tag in page(attention).select(".aa-block > .aa-code"))
+    code = page(attention).select(".aa-block > .aa-code")
+    assert code
+    assert all("no-copy" in tag["class"] for tag in code)
 
 
 def test_shapes_stand_first() -> None:

@@ -36,6 +36,7 @@ def test_lights_up_what_is_named():
 
 def test_shapes_are_coloured():
     steps = parse(display.chapter_map()).select("li code")
+    assert len(steps) == 8
     assert all(step.select(".dim") for step in steps)
 
 

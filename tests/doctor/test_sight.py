@@ -408,6 +408,7 @@ def test_published_designs_are_seen(name):
 
     alone = design.kind == "self"
     for seen in looks((lambda x, m: attend(x, x, x, m)) if alone else attend, design.kind):
+        assert seen.found
         assert [one.scale for one in seen.found] == [pytest.approx(D**-0.5)] * len(seen.found)
         assert all(one.where("softmax").shown.endswith(".py") for one in seen.found)
 

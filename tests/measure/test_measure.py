@@ -128,6 +128,7 @@ def test_a_section_is_renewed_and_says_so(tmp_path, small):
 def test_every_case_compares_equals(small, mode):
     """Building asserts; here it is seen that there is something to compare."""
     cases = [x for x in plan.plan("cpu", torch.float32) if x.mode == mode]
+    assert cases
     for case in cases:
         made = case.build()
         assert len(made) >= 2
@@ -271,6 +272,7 @@ def test_every_version_of_the_book_and_every_design_is_there():
 @pytest.mark.parametrize("mask", [*plan.MASKS, plan.EVERY_HEAD])
 def test_the_mask_is_there(mask, weights):
     made = contenders.final_class(TINY, FACTORY, "forward", mask, weights)
+    assert len(made) >= 2
     x = torch.randn(3, 5, 16)
     changed = torch.cat([x[:, :4], x[:, 4:] + 1], 1)
     for contender in made.values():
@@ -372,6 +374,7 @@ def test_committed_results_are_whole():
     assert set(cases) == set(every)
     assert all(row["lengths"] == list(memory.LENGTHS) for row in found["memory"])
     fused = [row for row in found["memory"] if row["name"] in ("final class", "PyTorch")]
+    assert {row["name"] for row in fused} == {"final class", "PyTorch"}
     assert all(row["bytes"][-1] for row in fused)
 
 

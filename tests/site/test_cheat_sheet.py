@@ -65,6 +65,7 @@ def test_on_a_phone_cards_stand_below_each_other(sheet):
     sheet.emulate_media(media="screen")
     sheet.set_viewport_size({"width": 360, "height": 800})
     boxes = [card.bounding_box() for card in sheet.locator(".aa-card").all()]
+    assert len(boxes) > 1
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= 360 for box in boxes)
     assert all(above["y"] + above["height"] <= below["y"] for above, below in pairwise(boxes))
     assert sheet.evaluate("document.documentElement.scrollWidth") == 360

@@ -1,4 +1,4 @@
-"""The pages of the package: every public name is on one, with an example that the tests run."""
+"""The pages of the package: every public name is on one."""
 
 import importlib
 import inspect
@@ -11,7 +11,6 @@ import pytest
 from bs4 import BeautifulSoup
 
 import annotated_attention
-from annotated_attention import mistakes
 from book.site.build import SITE
 
 PAGES = sorted(SITE.glob("package/*/index.html"))
@@ -80,15 +79,8 @@ def test_each_public_name_is_on_one_page(area, name, value):
     assert len(found) == 1, found
 
 
-@each_name
-def test_each_function_and_class_has_an_example(area, name, value):
-    """A mistake stands in the example that lists them all."""
-    if is_code(value) and name not in (mistakes.__doc__ or ""):
-        assert ">>> " in (value.__doc__ or ""), f"{area}.{name} has no example"
-
-
 def test_all_pages_are_there():
-    """Or the tests above would find nothing to complain of."""
+    """Or the test above would find nothing to complain of."""
     assert len(PAGES) == 12
     assert len(list(names())) > 150
 

@@ -74,9 +74,16 @@ ROWS = """() => [...document.querySelectorAll(".aa-pair:has(> .aa-say + .aa-show
 SIDEWAYS = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
+def rows(page):
+    """Give for each note how far below its text, and how far right of it, the code begins."""
+    found = page.evaluate(ROWS)
+    assert len(found) > 20
+    return found
+
+
 def test_button_by_mouse_and_keyboard_and_remembered(visit):
     page = visit(address("05_batches"))
-    assert all(down > 0 for down, _ in page.evaluate(ROWS)), "off until it is asked for"
+    assert all(down > 0 for down, _ in rows(page)), "off until it is asked for"
     expect(button(page)).to_have_attribute("aria-pressed", "false")
     button(page).click()
     expect(button(page)).to_have_attribute("aria-pressed", "true")
@@ -84,14 +91,13 @@ def test_button_by_mouse_and_keyboard_and_remembered(visit):
     page.locator(".md-footer__link--next").click()
     page.wait_for_url("**/masks/")
     expect(button(page)).to_have_attribute("aria-pressed", "true")
-    rows = page.evaluate(ROWS)
-    assert len(rows) > 20
-    assert all(down == 0 and right > 0 for down, right in rows), rows
+    found = rows(page)
+    assert all(down == 0 and right > 0 for down, right in found), found
     button(page).press("Enter")
     expect(button(page)).to_have_attribute("aria-pressed", "false")
     page.reload()
     expect(button(page)).to_have_attribute("aria-pressed", "false")
-    assert all(down > 0 for down, _ in page.evaluate(ROWS))
+    assert all(down > 0 for down, _ in rows(page))
     assert page.context.cookies() == []
 
 
@@ -101,7 +107,7 @@ def test_remembered_before_anything_is_drawn(visit):
     page.route("**/*.js", lambda route: route.abort() if "early" not in route.request.url else None)
     page.route("**/reading-early.js", lambda route: route.continue_())
     page.reload()
-    assert all(down == 0 for down, _ in page.evaluate(ROWS)), "the later scripts are not needed"
+    assert all(down == 0 for down, _ in rows(page)), "the later scripts are not needed"
 
 
 def test_absent_on_narrow_screens_and_other_pages(visit):
@@ -109,7 +115,7 @@ def test_absent_on_narrow_screens_and_other_pages(visit):
     button(page).click()
     page.set_viewport_size(PHONE)
     expect(button(page)).to_be_hidden()
-    assert all(down > 0 for down, _ in page.evaluate(ROWS))
+    assert all(down > 0 for down, _ in rows(page))
     page.set_viewport_size(DESKTOP)
     expect(button(page)).to_be_visible()
     page.goto(page.url.replace(address("05_batches"), "notation/"))
@@ -161,7 +167,7 @@ def test_paper(visit, scheme):
     page.emulate_media(media="print")
     for kept in ("h1", ".aa-say > .aa-fold > p", ".aa-tag-solution pre"):
         expect(page.locator(kept).first).to_be_visible()
-    assert all(down > 0 for down, _ in page.evaluate(ROWS)), "one below the other"
+    assert all(down > 0 for down, _ in rows(page)), "one below the other"
     gone = "header, footer, .md-sidebar, button, .headerlink, .aa-run, .aa-out + .aa-fold"
     assert page.locator(gone).count() > 10
     expect(page.locator(gone).locator("visible=true")).to_have_count(0)

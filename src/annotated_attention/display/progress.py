@@ -36,14 +36,34 @@ class Progress:
         self._handle = display(self._output(), display_id=True)
 
     def to(self, done: int) -> None:
-        """Move the bar."""
+        """Move the bar.
+
+        Examples:
+            >>> from annotated_attention import display
+            >>> progress = display.Progress(20, "loss")
+            0 of 20 steps
+            step  loss
+            >>> progress.to(10)
+            >>> progress.done
+            10
+        """
         grain = max(1, self.total // _UPDATES)
         moved, self.done = done // grain > self.done // grain, done
         if moved or done == self.total:
             self._show()
 
     def measured(self, *numbers: float) -> None:
-        """Add a row for the step that the bar stands at, with three decimals."""
+        """Add a row for the step that the bar stands at, with three decimals.
+
+        Examples:
+            >>> from annotated_attention import display
+            >>> progress = display.Progress(20, "loss")
+            0 of 20 steps
+            step  loss
+            >>> progress.measured(0.25)
+            >>> progress.rows
+            [('0', '0.250')]
+        """
         self.rows.append((str(self.done), *(f"{number:.3f}" for number in numbers)))
         self._show()
 

@@ -39,8 +39,10 @@ class ModelReport(Mapping[str, Report]):
         >>> layer = torch.nn.TransformerEncoderLayer(24, 4, 32, batch_first=True)
         >>> model = torch.nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
         >>> report = examine_model(model, torch.randn(2, 5, 24))
-        >>> isinstance(report, ModelReport), list(report)[0], len(report)
-        (True, 'layers.0.self_attn', 3)
+        >>> isinstance(report, ModelReport), list(report)[0], len(report), len(report.examined)
+        (True, 'layers.0.self_attn', 3, 1)
+        >>> report.asked, report.ok
+        (True, True)
         >>> print(report.verdict)
         ✓ TransformerEncoder: 3 attentions, 1 kind, nothing wrong
     """

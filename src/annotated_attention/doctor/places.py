@@ -32,8 +32,11 @@ class Where(NamedTuple):
 
     Examples:
         >>> from annotated_attention.doctor import Where
-        >>> print(Where("/home/me/mine.py", 12, "scores = q @ k.mT"))
+        >>> where = Where("/home/me/mine.py", 12, "scores = q @ k.mT")
+        >>> print(where)
         mine.py, line 12: `scores = q @ k.mT`
+        >>> where.shown
+        'mine.py'
     """
 
     file: str

@@ -76,8 +76,8 @@ class Report:
         >>> from annotated_attention.doctor import Report, adapters, examine
         >>> module = MultiheadAttention(24, 4, batch_first=True)
         >>> report = examine(adapters.torch_like(module), embed_dim=24, num_heads=4)
-        >>> isinstance(report, Report), report.ok
-        (True, True)
+        >>> isinstance(report, Report), report.asked, report.ok, report.codes
+        (True, True, True, ('weights-after-dropout',))
         >>> print(report.verdict)
         ✓ MultiheadAttention: nothing wrong, 1 by convention, 27 tests, 5 not examined
     """

@@ -6,7 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.checks import check_nothing_appended, check_sizes
+from annotated_attention.checks import (
+    check_dtype,
+    check_nothing_appended,
+    check_sizes,
+    check_tensors,
+)
 from annotated_attention.multihead import MultiheadAttention
 
 
@@ -71,7 +76,12 @@ class AlibiBias(nn.Module):
 
         Returns:
             (h, n, m), float32: minus slope times distance, whichever of the two comes first.
+
+        Raises:
+            TypeError: positions that are no tensors, or do not hold integers.
+            ValueError: positions that have not one axis.
         """
+        _check_positions(positions, key_positions)
         distance = (key_positions - positions[:, None]).abs()      # (n, m)
         slopes = alibi_slopes(self.num_heads).to(distance.device)  # (h,)
         return slopes[:, None, None] * -distance                   # (h, n, m)
@@ -95,7 +105,7 @@ def relative_buckets(
         The numbers of the buckets, (..., n, m), from 0 to ``num_buckets - 1``.
 
     Raises:
-        TypeError: a size is not an integer.
+        TypeError: a size is not an integer, or ``distance`` does not hold integers.
         ValueError: sizes that do not fit each other.
 
     Examples:
@@ -108,11 +118,27 @@ def relative_buckets(
     Source: Raffel et al. (2020), section 2.1; where the buckets begin, the authors' code.
     """
     of_side, alone = _check_buckets(num_buckets, max_distance, bidirectional)
+    _check_integers("distance", distance)
     far = distance.abs() if bidirectional else -distance.clamp(max=0)  # (..., n, m)
     share = (far.clamp(min=alone).float() / alone).log() / math.log(max_distance / alone)
     together = alone + (share * (of_side - alone)).long()                    # (..., n, m)
     bucket = torch.where(far < alone, far, together.clamp(max=of_side - 1))  # (..., n, m)
     return bucket + of_side * (distance > 0) if bidirectional else bucket    # (..., n, m)
+
+
+def _check_positions(positions: Tensor, key_positions: Tensor) -> None:
+    """Refuse positions of queries and keys that do not hold integers on one axis."""
+    for name, n, x in (("positions", "n", positions), ("key_positions", "m", key_positions)):
+        _check_integers(name, x)
+        if x.dim() != 1:
+            raise ValueError(f"{name} must have shape ({n},), got {tuple(x.shape)}")
+
+
+def _check_integers(name: str, x: Tensor) -> None:
+    """Refuse what does not hold integers."""
+    check_tensors(**{name: x})
+    if x.dtype == torch.bool or x.is_floating_point() or x.is_complex():
+        raise TypeError(f"{name} must hold integers, got {x.dtype}")
 
 
 def _check_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> tuple[int, int]:
@@ -167,11 +193,12 @@ class BucketedBias(nn.Module):
             dtype: Dtype of the table.
 
         Raises:
-            TypeError: a size is not an integer.
+            TypeError: a size is not an integer, or ``dtype`` is not floating point.
             ValueError: sizes that do not fit each other.
         """
         super().__init__()
         check_sizes({"num_heads": num_heads})
+        check_dtype(dtype)
         _check_buckets(num_buckets, max_distance, bidirectional)
         self.num_heads = num_heads
         self.sizes: dict[str, Any] = {
@@ -189,7 +216,12 @@ class BucketedBias(nn.Module):
 
         Returns:
             (h, n, m), in the dtype of the table.
+
+        Raises:
+            TypeError: positions that are no tensors, or do not hold integers.
+            ValueError: positions that have not one axis.
         """
+        _check_positions(positions, key_positions)
         distance = key_positions - positions[:, None]      # (n, m)
         bucket = relative_buckets(distance, **self.sizes)  # (n, m)
         return self.table[bucket].movedim(-1, 0)           # (n, m, h) -> (h, n, m)
@@ -225,12 +257,17 @@ class BiasedAttention(MultiheadAttention):
             **options: further arguments of the final class.
 
         Raises:
-            TypeError: as the final class.
+            TypeError: as the final class; also a bias that is not such a module.
             ValueError: as the final class; also a bias for another number of heads, and keys that
                 would be appended, which have no position.
         """
         super().__init__(embed_dim, num_heads, *args, **options)
         check_nothing_appended(self.bias_k is not None, self.add_zero_attn)
+        if not (isinstance(position_bias, nn.Module) and hasattr(position_bias, "num_heads")):
+            raise TypeError(
+                f"position_bias must be a module with num_heads, as AlibiBias has, "
+                f"got {type(position_bias).__name__}"
+            )
         if position_bias.num_heads != num_heads:
             raise ValueError(
                 f"position_bias is for {position_bias.num_heads} heads; num_heads is {num_heads}"

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from annotated_attention.checks import check_sizes
+from annotated_attention.checks import check_sizes, check_tensors
 
 
 class Cache(Protocol):
@@ -100,6 +100,15 @@ class KVCache:
         Raises:
             TypeError: one is no tensor.
             ValueError: sizes that do not fit each other, or what is kept.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import KVCache
+            >>> cache = KVCache()
+            >>> for n in (2, 3):
+            ...     k, v = cache.append(torch.randn(2, 4, n, 6), torch.randn(2, 4, n, 7))
+            >>> k.shape, v.shape
+            (torch.Size([2, 4, 5, 6]), torch.Size([2, 4, 5, 7]))
         """
         _check(k, v, self.keys, self.values)
         if self.keys is not None and self.values is not None:
@@ -109,7 +118,17 @@ class KVCache:
         return k, v
 
     def crop(self, length: int) -> None:
-        """Forget all tokens but the first ``length``."""
+        """Forget all tokens but the first ``length``.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import KVCache
+            >>> cache = KVCache()
+            >>> k, v = cache.append(torch.randn(2, 4, 5, 6), torch.randn(2, 4, 5, 7))
+            >>> cache.crop(3)
+            >>> cache.length, torch.equal(cache.keys, k[:, :, :3])
+            (3, True)
+        """
         _check_length(length)
         if self.keys is not None and self.values is not None:
             self.keys, self.values = self.keys[..., :length, :], self.values[..., :length, :]
@@ -123,13 +142,33 @@ class KVCache:
         Raises:
             TypeError: as ``Cache.reorder``.
             ValueError: as ``Cache.reorder``.
+
+        Examples:
+            Sequence 1 goes on in two ways, sequence 0 in one:
+
+            >>> import torch
+            >>> from annotated_attention.modern import KVCache
+            >>> cache = KVCache()
+            >>> k, v = cache.append(torch.randn(2, 4, 5, 6), torch.randn(2, 4, 5, 7))
+            >>> cache.reorder(torch.tensor([1, 1, 0]))
+            >>> torch.equal(cache.keys, torch.stack([k[1], k[1], k[0]]))
+            True
         """
         _check_index(index, None if self.keys is None else self.keys.size(0))
         if self.keys is not None and self.values is not None:
             self.keys, self.values = self.keys[index], self.values[index]
 
     def numel(self) -> int:
-        """Count the numbers that the cache holds."""
+        """Count the numbers that the cache holds.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import KVCache
+            >>> cache = KVCache()
+            >>> k, v = cache.append(torch.randn(2, 4, 5, 6), torch.randn(2, 4, 5, 7))
+            >>> cache.numel() == 2 * 4 * 5 * (6 + 7)
+            True
+        """
         kept = (self.keys, self.values)
         return sum(x.numel() for x in kept if x is not None)
 
@@ -199,6 +238,14 @@ class StaticCache:
             ValueError: sizes that do not fit each other, or those of the cache.
             RuntimeError: gradients are wanted.
             IndexError: there is no room left.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import StaticCache
+            >>> cache = StaticCache(batch_size=2, num_heads=4, max_length=9, head_dim=6)
+            >>> k, v = cache.append(torch.randn(2, 4, 3, 6), torch.randn(2, 4, 3, 6))
+            >>> k.shape, k[:, :, 3:].any()
+            (torch.Size([2, 4, 9, 6]), tensor(False))
         """
         _check(k, v, self.keys, self.values)
         _refuse_graph(self, k, v)
@@ -211,7 +258,17 @@ class StaticCache:
         return self.keys, self.values
 
     def crop(self, length: int) -> None:
-        """Forget all tokens but the first ``length``; their numbers are overwritten later."""
+        """Forget all tokens but the first ``length``; their numbers are overwritten later.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import StaticCache
+            >>> cache = StaticCache(batch_size=2, num_heads=4, max_length=9, head_dim=6)
+            >>> k, v = cache.append(torch.randn(2, 4, 3, 6), torch.randn(2, 4, 3, 6))
+            >>> cache.crop(1)
+            >>> cache.length, cache.keys[:, :, 1:3].any()  # still there: mask them
+            (tensor(1), tensor(True))
+        """
         _check_length(length)
         self.length = self.length.clamp(max=length)
 
@@ -224,6 +281,17 @@ class StaticCache:
         Raises:
             TypeError: as ``Cache.reorder``.
             ValueError: as ``Cache.reorder``; also more or fewer sequences than there is room for.
+
+        Examples:
+            Sequence 1 goes on in two ways, sequence 0 ends:
+
+            >>> import torch
+            >>> from annotated_attention.modern import StaticCache
+            >>> cache, k = StaticCache(2, 4, max_length=9, head_dim=6), torch.randn(2, 4, 3, 6)
+            >>> keys, values = cache.append(k, torch.randn(2, 4, 3, 6))
+            >>> cache.reorder(torch.tensor([1, 1]))
+            >>> torch.equal(cache.keys[:, :, :3], torch.stack([k[1], k[1]]))
+            True
         """
         _check_index(index, len(self.keys))
         if len(index) != len(self.keys):
@@ -232,7 +300,14 @@ class StaticCache:
         self.values.copy_(self.values[index])
 
     def numel(self) -> int:
-        """Count the numbers that the cache holds, written or not."""
+        """Count the numbers that the cache holds, written or not.
+
+        Examples:
+            >>> from annotated_attention.modern import StaticCache
+            >>> cache = StaticCache(2, 4, max_length=9, head_dim=6, value_dim=7)
+            >>> cache.numel() == 2 * 4 * 9 * (6 + 7)
+            True
+        """
         return self.keys.numel() + self.values.numel()
 
 
@@ -309,6 +384,18 @@ class PagedCache:
             TypeError: one is no tensor.
             ValueError: sizes that do not fit each other, or those of the cache.
             RuntimeError: gradients are wanted, or no page is free.
+
+        Examples:
+            Three tokens need two pages of two; two more tokens need a third page:
+
+            >>> import torch
+            >>> from annotated_attention.modern import PagedCache
+            >>> cache = PagedCache(num_pages=7, page_size=2, num_heads=4, head_dim=6)
+            >>> for n in (3, 2):
+            ...     k, v = cache.append(torch.randn(1, 4, n, 6), torch.randn(1, 4, n, 6))
+            ...     print(cache.tables, k.shape)
+            [[0, 1]] torch.Size([1, 4, 3, 6])
+            [[0, 1, 2]] torch.Size([1, 4, 5, 6])
         """
         _check_axes(k, v)
         b = len(self.tables) or len(k)
@@ -328,7 +415,19 @@ class PagedCache:
         return self.keys[every].transpose(1, 2), self.values[every].transpose(1, 2)
 
     def crop(self, length: int) -> None:
-        """Forget all tokens but the first ``length``; pages that nobody needs are free again."""
+        """Forget all tokens but the first ``length``; pages that nobody needs are free again.
+
+        Examples:
+            Three tokens need two of the three pages that five tokens needed:
+
+            >>> import torch
+            >>> from annotated_attention.modern import PagedCache
+            >>> cache = PagedCache(num_pages=7, page_size=2, num_heads=4, head_dim=6)
+            >>> k, v = cache.append(torch.randn(1, 4, 5, 6), torch.randn(1, 4, 5, 6))
+            >>> cache.crop(3)
+            >>> cache.tables
+            [[0, 1]]
+        """
         _check_length(length)
         self.length = min(self.length, length)
         pages = _pages(self.length, self.page_size)
@@ -343,13 +442,35 @@ class PagedCache:
         Raises:
             TypeError: as ``Cache.reorder``.
             ValueError: as ``Cache.reorder``.
+
+        Examples:
+            Sequence 1, on pages 2 and 3, goes on in two ways, sequence 0 in one:
+
+            >>> import torch
+            >>> from annotated_attention.modern import PagedCache
+            >>> cache = PagedCache(num_pages=7, page_size=2, num_heads=4, head_dim=6)
+            >>> k, v = cache.append(torch.randn(2, 4, 3, 6), torch.randn(2, 4, 3, 6))
+            >>> cache.reorder(torch.tensor([1, 1, 0]))
+            >>> cache.tables
+            [[2, 3], [2, 3], [0, 1]]
         """
         _check_index(index, len(self.tables) or None)
         if self.tables:
             self.tables = [list(self.tables[i]) for i in index.tolist()]
 
     def numel(self) -> int:
-        """Count the numbers on the pages that are in use."""
+        """Count the numbers on the pages that are in use.
+
+        Examples:
+            Three tokens are on two pages, with room for two tokens each:
+
+            >>> import torch
+            >>> from annotated_attention.modern import PagedCache
+            >>> cache = PagedCache(num_pages=7, page_size=2, num_heads=4, head_dim=6)
+            >>> k, v = cache.append(torch.randn(1, 4, 3, 6), torch.randn(1, 4, 3, 6))
+            >>> cache.numel() == 2 * 2 * 4 * (6 + 6)
+            True
+        """
         used = len(self._users())
         return used * (self.keys[0].numel() + self.values[0].numel())
 
@@ -402,9 +523,8 @@ def block_later(positions: Tensor, m: int) -> Tensor:
 
 def _check_axes(k: Tensor, v: Tensor) -> None:
     """Refuse what is no tensor of four axes."""
+    check_tensors(k=k, v=v)
     for name, x in (("k", k), ("v", v)):
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
         if x.dim() != 4:
             raise ValueError(f"{name} {tuple(x.shape)} must have four axes, (b, h, n, d)")
 
@@ -443,8 +563,7 @@ def _check_length(length: int) -> None:
 
 def _check_index(index: Tensor, b: int | None) -> None:
     """Refuse what does not name some of b sequences; None means that nothing is kept yet."""
-    if not isinstance(index, Tensor):
-        raise TypeError(f"index must be a tensor, got {type(index).__name__}")
+    check_tensors(index=index)
     if index.dtype not in (torch.int64, torch.int32):  # PyTorch takes no others for an index
         raise TypeError(f"index must be int64 or int32, got {index.dtype}")
     if index.dim() != 1:

@@ -10,7 +10,30 @@ from annotated_attention.checks import check_masks, check_nothing_appended, chec
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import merge_masks, padding_to_heads
 from annotated_attention.modern.cache import Cache, block_later
+from annotated_attention.modern.rotary import check_rotary
 from annotated_attention.multihead import MultiheadAttention
+
+
+def next_position(cache: Cache | None) -> int | Tensor:
+    """Give the position of the next token: 0 without a cache.
+
+    Raises:
+        TypeError: ``cache`` is something else.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention.modern import KVCache
+        >>> from annotated_attention.modern.cached_attention import next_position
+        >>> cache = KVCache()
+        >>> k, v = cache.append(torch.randn(2, 4, 3, 6), torch.randn(2, 4, 3, 6))
+        >>> next_position(None), next_position(cache)
+        (0, 3)
+    """
+    if cache is None:
+        return 0
+    if not hasattr(cache, "length"):
+        raise TypeError(f"cache must be a Cache, such as KVCache, got {type(cache).__name__}")
+    return cache.length
 
 
 class CachedAttention(MultiheadAttention):
@@ -58,7 +81,7 @@ class CachedAttention(MultiheadAttention):
                 ``GroupedQueryAttention``.
 
         Raises:
-            TypeError: as the final class.
+            TypeError: as the final class; also a ``rotary`` that cannot be called.
             ValueError: as the final class; also keys that would be appended, and a ``kdim`` or
                 ``vdim`` of its own.
         """
@@ -73,6 +96,7 @@ class CachedAttention(MultiheadAttention):
                     f"{name} ({width}) must be embed_dim ({embed_dim}): keys and values are made "
                     f"from the tokens"
                 )
+        check_rotary(rotary)
         self.rotary = rotary
 
     def forward(  # type: ignore[override]
@@ -97,7 +121,7 @@ class CachedAttention(MultiheadAttention):
             b if there is no batch; or None.
 
         Raises:
-            TypeError: as the final class.
+            TypeError: as the final class; also a ``cache`` that is none.
             ValueError: as the final class; also what the cache refuses.
         """
         check_sequences({"x": x}, [self.embed_dim], self.batch_first, self.out_proj.weight)
@@ -107,7 +131,7 @@ class CachedAttention(MultiheadAttention):
         k = split_heads(self._batch_first(k), self.num_kv_heads)       # (b, g, n, d)
         v = split_heads(self._batch_first(v), self.num_kv_heads)       # (b, g, n, d)
         # The first of them stands behind all tokens that are kept.
-        start = 0 if cache is None else cache.length
+        start = next_position(cache)
         positions = start + torch.arange(q.size(-2), device=q.device)  # (n,)
         # From here on keys and values are those of all tokens, kept and new.
         q, k, v = self.keep(q, k, v, positions, cache)                 # (b, ..., d)
@@ -134,6 +158,18 @@ class CachedAttention(MultiheadAttention):
 
         Returns:
             The queries, (b, h, n, d), and the keys and values of all tokens so far, (b, g, m, d).
+
+        Examples:
+            Two tokens, then three more, whose queries meet the keys of all five:
+
+            >>> import torch
+            >>> from annotated_attention.modern import CachedAttention, KVCache
+            >>> attention, cache = CachedAttention(24, 4), KVCache()
+            >>> for positions in torch.arange(5).split([2, 3]):
+            ...     q, k, v = torch.randn(3, 2, 4, len(positions), 6)
+            ...     q, k, v = attention.keep(q, k, v, positions, cache)
+            >>> q.shape, k.shape
+            (torch.Size([2, 4, 3, 6]), torch.Size([2, 4, 5, 6]))
         """
         if self.rotary is not None:  # a key turns once, by its own position, before it is kept
             q, k = self.rotary(q, positions), self.rotary(k, positions)  # (b, ..., n, d)
@@ -151,6 +187,19 @@ class CachedAttention(MultiheadAttention):
         Returns:
             blocked, (n, m): True for the future, and for whatever a cache of fixed size has not
             written yet.
+
+        Examples:
+            A window: a token sees itself and the two tokens before it.
+
+            >>> import torch
+            >>> from annotated_attention.modern import CachedAttention
+            >>> class Windowed(CachedAttention):
+            ...     def hide(self, positions, m):
+            ...         distance = positions[:, None] - torch.arange(m, device=positions.device)
+            ...         return super().hide(positions, m) | (distance > 2)
+            >>> Windowed(24, 4).hide(torch.tensor([3, 4]), m=5)
+            tensor([[ True, False, False, False,  True],
+                    [ True,  True, False, False, False]])
         """
         return block_later(positions, m)  # (n, m)
 

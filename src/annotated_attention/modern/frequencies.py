@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_attention.checks import check_sizes
+from annotated_attention.checks import check_dtype, check_sizes
 
 _ORIGINAL = "original_max_position_embeddings"
 # What each type needs, and what it may have besides; the names are those of checkpoints.
@@ -59,7 +59,8 @@ def rotary_frequencies(
         which is 1 in all types but YaRN.
 
     Raises:
-        TypeError: a size is not an integer, or ``base`` is not a number.
+        TypeError: a size is not an integer, ``base`` or a setting is not a number, ``scaling`` is
+            not a dictionary, or ``dtype`` is not floating point.
         ValueError: settings that do not fit; the message names them.
 
     Examples:
@@ -73,6 +74,9 @@ def rotary_frequencies(
     section 3; the function ``apply_scaling`` in Meta's code for Llama 3.1.
     """
     check_frequencies(head_dim, base, scaling, max_length)
+    check_dtype(dtype)
+    if not isinstance(length, int | Tensor | None):
+        raise TypeError(f"length ({length!r}) must be an integer")
     settings = dict(scaling or {})
     kind = settings.pop("rope_type", "default")
     from_base: float | Tensor = base
@@ -157,7 +161,8 @@ def check_frequencies(
     """Refuse settings that give no frequencies; the arguments are ``rotary_frequencies``'s.
 
     Raises:
-        TypeError: a size is not an integer, or ``base`` is not a number.
+        TypeError: a size is not an integer, ``base`` or a setting is not a number, or ``scaling``
+            is not a dictionary.
         ValueError: settings that do not fit; the message names them.
 
     Examples:
@@ -171,12 +176,19 @@ def check_frequencies(
     check_sizes({"head_dim": head_dim, **longest})
     if head_dim % 2:
         raise ValueError(f"head_dim ({head_dim}) must be even: each pair has two features")
-    if not isinstance(base, int | float) or isinstance(base, bool):
-        raise TypeError(f"base ({base!r}) must be a number")
-    if base <= 1:
+    _check_number("base", base)
+    if not base > 1:
         raise ValueError(f"base ({base}) must be above 1")
     if scaling is not None:
+        if not isinstance(scaling, Mapping):
+            raise TypeError(f"scaling ({scaling!r}) must be a dictionary")
         _check_scaling(dict(scaling), head_dim, max_length)
+
+
+def _check_number(name: str, given: object) -> None:
+    """Refuse what is not a number; a truth value is none."""
+    if not isinstance(given, int | float) or isinstance(given, bool):
+        raise TypeError(f"{name} ({given!r}) must be a number")
 
 
 def _check_scaling(settings: dict[str, Any], head_dim: int, max_length: int | None) -> None:
@@ -189,6 +201,10 @@ def _check_scaling(settings: dict[str, Any], head_dim: int, max_length: int | No
         raise ValueError(f"scaling of rope_type {kind!r} must have {', '.join(missing)}")
     if unknown := sorted(given - {*needs, *_MAY_HAVE.get(kind, ())}):
         raise ValueError(f"scaling of rope_type {kind!r} must not have {', '.join(unknown)}")
+    for name in sorted(given - {"truncate"}):
+        _check_number(f"scaling's {name}", settings[name])
+        if name in ("factor", _ORIGINAL) and not settings[name] > 0:
+            raise ValueError(f"scaling's {name} ({settings[name]}) must be above 0")
     if max_length is None and (kind == "dynamic" or (kind == "yarn" and "factor" not in given)):
         raise ValueError(f"max_length (None) must be given for scaling {settings!r} of {kind!r}")
     if kind == "dynamic" and head_dim < 4:

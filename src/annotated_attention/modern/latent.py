@@ -8,11 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.attention import scaled_dot_product_attention
-from annotated_attention.checks import check_dropout, check_masks, check_sequences, check_sizes
+from annotated_attention.checks import (
+    check_dropout,
+    check_dtype,
+    check_masks,
+    check_sequences,
+    check_sizes,
+)
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import merge_masks, padding_to_heads
 from annotated_attention.modern.cache import Cache, block_later
-from annotated_attention.modern.rotary import RotaryEmbedding
+from annotated_attention.modern.cached_attention import next_position
+from annotated_attention.modern.rotary import RotaryEmbedding, check_rotary
 
 
 class LatentAttention(nn.Module):
@@ -96,9 +103,13 @@ class LatentAttention(nn.Module):
         e, h, c, r = embed_dim, num_heads, latent_dim, rotary_dim
         wide = c if query_latent_dim is None else query_latent_dim
         check_sizes({"head_dim": d, "value_dim": d_v, "query_latent_dim": wide})
-        check_dropout(dropout)
         if rotary is None and r % 2:
             raise ValueError(f"rotary_dim ({r}) must be even: each pair has two features")
+        if not isinstance(scale, int | float | None):
+            raise TypeError(f"scale ({scale!r}) must be a number")
+        check_dropout(dropout)
+        check_dtype(dtype)
+        check_rotary(rotary)
         self.embed_dim, self.num_heads, self.latent_dim, self.rotary_dim = e, h, c, r
         self.head_dim, self.value_dim = d, d_v
         self.dropout, self.batch_first = dropout, batch_first
@@ -141,14 +152,14 @@ class LatentAttention(nn.Module):
             b if there is no batch; or None.
 
         Raises:
-            TypeError: no tensor, or a dtype that does not fit.
+            TypeError: no tensor, a dtype that does not fit, or a ``cache`` that is none.
             ValueError: a shape or a device that does not fit, or what the cache refuses.
         """
         check_sequences({"x": x}, [self.embed_dim], self.batch_first, self.out_proj.weight)
         tokens = x if self.batch_first or x.dim() == 2 else x.transpose(0, 1)
         tokens = tokens if x.dim() == 3 else tokens[None]                   # (b, n, e)
         # The new tokens stand behind those that are kept.
-        start = 0 if cache is None else cache.length
+        start = next_position(cache)
         positions = start + torch.arange(tokens.size(1), device=x.device)   # (n,)
         q, q_turned = self.queries(tokens, positions)
         latent, k_turned = self.compress(tokens, positions)
@@ -172,6 +183,14 @@ class LatentAttention(nn.Module):
         Args:
             x: (b, n, e), the tokens.
             positions: (n,), where they stand.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import LatentAttention
+            >>> attention = LatentAttention(24, 4, latent_dim=8, rotary_dim=2)
+            >>> q, q_turned = attention.queries(torch.randn(3, 5, 24), torch.arange(5))
+            >>> q.shape, q_turned.shape
+            (torch.Size([3, 4, 5, 6]), torch.Size([3, 4, 5, 2]))
         """
         both = split_heads(self.q_up(self.q_down(x)), self.num_heads)
         q, turning = both.split([self.head_dim, self.rotary_dim], -1)
@@ -186,6 +205,14 @@ class LatentAttention(nn.Module):
 
         Returns:
             The latents, (b, 1, n, c), and the keys, (b, 1, n, r), as a cache takes them.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import LatentAttention
+            >>> attention = LatentAttention(24, 4, latent_dim=8, rotary_dim=2)
+            >>> latent, k_turned = attention.compress(torch.randn(3, 5, 24), torch.arange(5))
+            >>> latent.shape, k_turned.shape
+            (torch.Size([3, 1, 5, 8]), torch.Size([3, 1, 5, 2]))
         """
         both = self.kv_down(x)[:, None]
         latent, turning = both.split([self.latent_dim, self.rotary_dim], -1)
@@ -205,6 +232,18 @@ class LatentAttention(nn.Module):
 
         Returns:
             The heads' outputs, (b, h, n, d_v), and the weights, (b, h, n, m), or None.
+
+        Examples:
+            The last two of five tokens ask:
+
+            >>> import torch
+            >>> from annotated_attention.modern import LatentAttention
+            >>> attention = LatentAttention(24, 4, latent_dim=8, rotary_dim=2)
+            >>> x, positions = torch.randn(3, 5, 24), torch.arange(5)
+            >>> asked = attention.queries(x[:, 3:], positions[3:])
+            >>> heads, weights = attention.attend_plainly(*asked, *attention.compress(x, positions))
+            >>> heads.shape, weights.shape
+            (torch.Size([3, 4, 2, 6]), torch.Size([3, 4, 2, 5]))
         """
         k = split_heads(self.k_up(latent[:, 0]), self.num_heads)    # (b, h, m, d)
         v = split_heads(self.v_up(latent[:, 0]), self.num_heads)    # (b, h, m, d_v)
@@ -218,6 +257,15 @@ class LatentAttention(nn.Module):
         """Bring the queries to the latents instead, and attend to the latents themselves.
 
         The arguments and results are those of ``attend_plainly``.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.modern import LatentAttention
+            >>> attention = LatentAttention(24, 4, latent_dim=8, rotary_dim=2)
+            >>> x, positions = torch.randn(3, 5, 24), torch.arange(5)
+            >>> given = *attention.queries(x, positions), *attention.compress(x, positions)
+            >>> absorbed = attention.attend_absorbed(*given)
+            >>> torch.testing.assert_close(absorbed, attention.attend_plainly(*given))
         """
         k_up = self.k_up.weight.unflatten(0, (self.num_heads, -1))  # (h, d, c)
         v_up = self.v_up.weight.unflatten(0, (self.num_heads, -1))  # (h, d_v, c)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.checks import check_nothing_appended
+from annotated_attention.checks import check_nothing_appended, check_sizes, check_tensors
 from annotated_attention.modern.frequencies import check_frequencies, rotary_frequencies
 from annotated_attention.multihead import MultiheadAttention
 
@@ -28,7 +28,9 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, layout: str = "half") -> Tensor:
         (..., n, d): (a, b) becomes (a cos - b sin, b cos + a sin).
 
     Raises:
-        ValueError: an odd d, or a ``layout`` that is neither of the two.
+        TypeError: no tensors.
+        ValueError: an odd d, cosines or sines of another shape, or a ``layout`` that is neither
+            of the two.
 
     Examples:
         A quarter turn takes (1, 0) to (0, 1):
@@ -42,8 +44,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, layout: str = "half") -> Tensor:
     Source: Su et al. (2021), section 3.4.2, equation 34.
     """
     _check_layout(layout)
-    if x.size(-1) % 2:
-        raise ValueError(f"the width of x ({x.size(-1)}) must be even: each pair has two features")
+    _check_angles(x, cos, sin)
     if layout == "half":
         a, b = x.chunk(2, -1)
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)  # (..., n, d)
@@ -113,6 +114,7 @@ class RotaryEmbedding(nn.Module):
             (..., n, d), in the dtype of ``x``.
 
         Raises:
+            TypeError: no tensors, or ``x`` is not floating point.
             ValueError: ``x`` is not ``head_dim`` wide, or ``positions`` do not fit ``x``.
         """
         self._check(x, positions)
@@ -133,7 +135,21 @@ class RotaryEmbedding(nn.Module):
         Returns:
             Cosines and sines, (..., n, r) each, with a column for each of the r = d / 2 pairs;
             times YaRN's factor if ``scaling`` is of that type.
+
+        Raises:
+            TypeError: ``positions`` are no tensor, or ``dtype`` is not floating point.
+
+        Examples:
+            Three pairs, which turn by 1, 0.1 and 0.01 per position:
+
+            >>> import torch
+            >>> from annotated_attention.modern import RotaryEmbedding
+            >>> cos, sin = RotaryEmbedding(head_dim=6, base=1000.0).angles(torch.arange(2))
+            >>> sin
+            tensor([[0.0000, 0.0000, 0.0000],
+                    [0.8415, 0.0998, 0.0100]])
         """
+        check_tensors(positions=positions)
         dynamic = (self.scaling or {}).get("rope_type") == "dynamic"
         frequencies, factor = rotary_frequencies(
             self.head_dim, base=self.base, scaling=self.scaling, max_length=self.max_length,
@@ -148,6 +164,9 @@ class RotaryEmbedding(nn.Module):
 
     def _check(self, x: Tensor, positions: Tensor) -> None:
         """Refuse what does not fit."""
+        check_tensors(x=x, positions=positions)
+        if not x.is_floating_point():
+            raise TypeError(f"x must be floating point, got {x.dtype}")
         if x.dim() < 2 or x.size(-1) != self.head_dim:
             raise ValueError(
                 f"x must have shape (..., n, {self.head_dim}), got {tuple(x.shape)}"
@@ -241,6 +260,7 @@ def interleaved_to_half(weight: Tensor, num_heads: int) -> Tensor:
         The same rows in another order: within each head first the even ones, then the odd ones.
 
     Raises:
+        TypeError: ``weight`` is no tensor, or ``num_heads`` no integer.
         ValueError: the first axis cannot be split into ``num_heads`` heads of even width.
 
     Examples:
@@ -266,6 +286,7 @@ def half_to_interleaved(weight: Tensor, num_heads: int) -> Tensor:
         The same rows in another order: rows i and i + d / 2 of each head now follow each other.
 
     Raises:
+        TypeError: ``weight`` is no tensor, or ``num_heads`` no integer.
         ValueError: the first axis cannot be split into ``num_heads`` heads of even width.
 
     Examples:
@@ -278,13 +299,44 @@ def half_to_interleaved(weight: Tensor, num_heads: int) -> Tensor:
     return weight.unflatten(0, (num_heads, 2, -1)).transpose(1, 2).flatten(0, 2)
 
 
+def _check_angles(x: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """Refuse cosines and sines that do not fit the pairs of x."""
+    check_tensors(x=x, cos=cos, sin=sin)
+    if x.dim() < 2:
+        raise ValueError(f"x must have shape (..., n, d), got {tuple(x.shape)}")
+    n, d = x.shape[-2:]
+    if d % 2:
+        raise ValueError(f"the width of x ({d}) must be even: each pair has two features")
+    for name, angles in (("cos", cos), ("sin", sin)):
+        if angles.dim() < 2 or angles.size(-2) not in (1, n) or angles.size(-1) != d // 2:
+            raise ValueError(
+                f"{name} {tuple(angles.shape)} must have shape (..., n, r) = (..., {n}, {d // 2})"
+            )
+
+
 def _check_rows(weight: Tensor, num_heads: int) -> None:
     """Refuse rows that do not make heads of even width."""
-    if num_heads < 1 or weight.dim() == 0 or weight.size(0) % (2 * num_heads):
+    check_tensors(weight=weight)
+    check_sizes({"num_heads": num_heads})
+    if weight.dim() == 0 or weight.size(0) % (2 * num_heads):
         raise ValueError(
             f"the first axis of weight {tuple(weight.shape)} must be divisible by "
             f"2 * num_heads ({2 * num_heads})"
         )
+
+
+def check_rotary(rotary: object) -> None:
+    """Refuse a rotation, given by the caller, that cannot be called (TypeError).
+
+    Examples:
+        >>> from annotated_attention.modern.rotary import check_rotary
+        >>> check_rotary("half")
+        Traceback (most recent call last):
+            ...
+        TypeError: rotary ('half') must be callable, as a RotaryEmbedding is, or None
+    """
+    if rotary is not None and not callable(rotary):
+        raise TypeError(f"rotary ({rotary!r}) must be callable, as a RotaryEmbedding is, or None")
 
 
 def _check_layout(layout: str) -> None:

@@ -101,6 +101,15 @@ class SentenceEncoder(nn.Module):
 
         Raises:
             ValueError: as ``forward``.
+
+        Examples:
+            The same token at two positions:
+
+            >>> import torch
+            >>> from annotated_attention.pretrained import load_encoder
+            >>> first, _, third = load_encoder(folder).embed(torch.tensor([[3, 5, 3]]))[0]
+            >>> torch.equal(first, third)
+            False
         """
         check_tokens(tokens, self.positions)
         positions = self.positions.weight[: tokens.size(1)]        # (n, e)
@@ -119,6 +128,13 @@ class SentenceEncoder(nn.Module):
         Raises:
             TypeError: ``sentences`` is one string.
             ValueError: there are no sentences.
+
+        Examples:
+            >>> from annotated_attention.pretrained import load_encoder
+            >>> tokens, blocked = load_encoder(folder).tokenize(["the cat drank milk", "it was"])
+            >>> blocked
+            tensor([[False, False, False, False],
+                    [False, False,  True,  True]])
         """
         if isinstance(sentences, str):
             raise TypeError("sentences must be a list of strings, got one string")
@@ -142,6 +158,15 @@ class SentenceEncoder(nn.Module):
         Raises:
             TypeError: as ``tokenize``.
             ValueError: as ``tokenize`` and ``forward``.
+
+        Examples:
+            A sentence has the same vector whether it is padded or not:
+
+            >>> import torch
+            >>> from annotated_attention.pretrained import load_encoder
+            >>> model = load_encoder(folder)
+            >>> vectors = model.encode(["the cat drank milk", "it was thirsty"])
+            >>> torch.testing.assert_close(vectors[1:], model.encode(["it was thirsty"]))
         """
         with torch.no_grad():
             tokens, blocked = self.tokenize(sentences)

@@ -103,6 +103,14 @@ class CausalDecoder(nn.Module):
 
         Raises:
             ValueError: ``steps`` is negative, or as ``forward``.
+
+        Examples:
+            >>> import torch
+            >>> from annotated_attention.pretrained import load_decoder
+            >>> tokens = torch.tensor([[1, 2, 3], [5, 6, 7]])
+            >>> longer = load_decoder(folder).continue_greedily(tokens, steps=4)
+            >>> longer.shape, torch.equal(longer[:, :3], tokens)
+            (torch.Size([2, 7]), True)
         """
         if steps < 0:
             raise ValueError(f"steps ({steps}) must not be negative")
@@ -117,6 +125,12 @@ class CausalDecoder(nn.Module):
 
         Raises:
             ValueError: ``text`` has no token, or as ``continue_greedily``.
+
+        Examples:
+            >>> from annotated_attention.pretrained import load_decoder
+            >>> text = load_decoder(folder).complete("the cat drank", steps=2)
+            >>> text.startswith("the cat drank "), len(text.split())
+            (True, 5)
         """
         ids = self.tokenizer.encode(text).ids
         if not ids:

@@ -57,6 +57,11 @@ class Design:
 
         The module loads the weights of the reference where it can. A design that cannot express
         every multi-head attention builds the one that it equals instead.
+
+        Examples:
+            >>> from annotated_attention.published import DESIGNS
+            >>> [type(module).__name__ for module in DESIGNS["sequence first"].pair(24, 4)]
+            ['SequenceFirst', 'MultiheadAttention']
         """
         module: Any = self.build(embed_dim, num_heads)
         if not hasattr(module, "load_from"):
