@@ -389,8 +389,8 @@ expected = (q @ k.mT / math.sqrt(6) + fee).softmax(-1) @ k         # (2, 4, 3, 6
 torch.testing.assert_close(F.scaled_dot_product_attention(q, k, k, fee), expected)
 
 single = nn.MultiheadAttention(24, 1, batch_first=True)
-_, plain = single(three, five, five)                              # (2, 3, 24), (2, 3, 5)
-_, given = single(three, five, five, attn_mask=fee)               # (2, 3, 24), (2, 3, 5)
+_, plain = single(three, five, five)                               # (2, 3, 24), (2, 3, 5)
+_, given = single(three, five, five, attn_mask=fee)                # (2, 3, 24), (2, 3, 5)
 shrunk = plain * fee.exp()                                         # (2, 3, 5)
 torch.testing.assert_close(given, shrunk / shrunk.sum(-1, keepdim=True))
 print("the function and the class both add the fee")
