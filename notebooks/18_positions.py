@@ -383,8 +383,15 @@ torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
 print("reordered: equal outputs, equal gradients")
 
 # %% [markdown]
-# > **Pitfall.** Weights of one layout in a class with the other. All names and shapes fit. Find out
+# > **Pitfall.** Weights of one layout in a class with the other. All names and shapes fit. In one
+# > report, the first word or two came out right, because small positions turn little, and the rest
+# > was nonsense [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. Find out
 # > which layout a checkpoint was trained in, and compare one output with the original code's.
+#
+# This project does so in `tests/modern/test_rotary.py`. With the same weights, outputs and
+# gradients equal those of published classes: `"half"` those of Llama in `transformers`,
+# `"interleaved"` those of GPT-J in `transformers` and of `x-transformers`, a library written
+# independently of it.
 
 # %% [markdown]
 # <!-- deeper: Two checks, and what each of them sees -->
@@ -509,7 +516,9 @@ display.finish(drawing, name="by-distance", alt=(
 
 # %% [markdown]
 # > **Pitfall.** Slopes when the number of heads is not a power of two. The formula gives some, but
-# > checkpoints use different ones. You write those [below](#slopes-for-any-number-of-heads).
+# > checkpoints use different ones, and libraries have got them wrong [[Positions that went
+# > wrong](../docs/references.md#positions-gone-wrong)]. You write the right ones
+# > [below](#slopes-for-any-number-of-heads).
 
 # %% [markdown]
 # <!-- deeper: The slopes of six heads -->
@@ -539,7 +548,10 @@ print(f"off by up to {(simple - right).abs().max():.2f}")
 # %% [markdown]
 # Either kind of bias goes into `BiasedAttention`, which also overrides `attend`. The caller may
 # pass an [additive mask](14_masks_in_the_wild.ipynb#booleans-or-floats) as the argument `bias`. The
-# bias by distance is added to this mask, and the final class's `attend` does the rest.
+# bias by distance is added to this mask, and the final class's `attend` does the rest. This
+# project's tests compare outputs and gradients in `tests/modern/test_biases.py`: ALiBi with Bloom in
+# `transformers` and, for 4<!-- setting --> to 40<!-- setting --> heads, with `x-transformers`; the
+# buckets with T5 in `transformers`.
 
 # %%
 from annotated_attention.modern import BiasedAttention
@@ -874,7 +886,9 @@ print(f"{kept} pairs as they were, {divided} divided by 8, {64 - kept - divided}
 # %% [markdown]
 # > **Pitfall.** With `dynamic`, the speeds depend on the length of the text. A model that writes
 # > with [a cache](19_cache.ipynb) keeps keys that were turned while the text was shorter, and they
-# > no longer fit.
+# > no longer fit. A bias by distance has a trap there, too: a new query stands behind all keys that
+# > are kept, and a bias that counts it from 0 gives every key the wrong distance [[Positions that
+# > went wrong](../docs/references.md#positions-gone-wrong)].
 #
 # ## Exercises
 #

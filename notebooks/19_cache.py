@@ -685,7 +685,8 @@ with torch.no_grad():
 
 # %% [markdown]
 # The same must hold for the writer: it writes one text, goes back to its first three words and
-# writes on, and continues two prompts of different lengths.
+# writes on, and continues two prompts of different lengths. (The project's tests also compare the
+# first two caches with those of `transformers`, in `tests/modern/test_cache_of_transformers.py`.)
 
 # %%
 for name in each_cache(1):

@@ -614,7 +614,7 @@ display.annotated(LatentAttention.attend_absorbed, sections=False)
 # Both forms must give the same outputs and the same gradients for every parameter. With a cache
 # that is filled in chunks, the outputs must be the same, too. The package's tests also compare the
 # class with the attention of DeepSeek's models in the library `transformers`, with the same
-# weights.
+# weights (`tests/modern/test_latent.py`).
 
 # %%
 torch.manual_seed(8)
@@ -711,6 +711,52 @@ for m, n in ((4096, 1), (4096, 4096)):
 # form takes about ninety times fewer FLOPs. When many tokens are read at once, each key serves
 # thousands of queries, so it pays to make the keys once. For each pair of tokens, the plain form
 # then compares d + r = 192 numbers, and the absorbed form c + r = 576.
+
+# %% [markdown]
+# ### Measured
+#
+# What does all this cost on a processor? The table shows one layer with e = 512 and eight query
+# heads: with keys for *every head*, with *groups* of four query heads, with *one head* of keys, and
+# with *latents* as wide as four heads, plain and absorbed. The first column is a call with four
+# texts of 512 tokens. The others use a cache that grows: one more token behind others, or 64 at
+# once.
+
+# %%
+from annotated_attention import measure
+
+speed = chapters.load("13_speed")
+(whole,) = measure.find("fewer keys", mode="forward")
+rows = measure.find("cache of fewer keys", memory="kept")
+kinds = ("every head", "groups", "one head", "latents", "latents, absorbed")
+print(f"{'milliseconds':19}{'a call':>8}", end="")
+print("".join(f"{row['size'][1]:5} behind {row['kept']:4}" for row in rows))
+for kind in kinds:
+    spent = [row["milliseconds"][kind][1] for row in (whole, *rows)]
+    print(f"{kind:19}{spent[0]:8.2f}" + "".join(f"{x:17.2f}" for x in spent[1:]))
+speed.origin("cache of fewer keys")
+
+# %% jupyter={"source_hidden": true}
+(long,) = measure.find("cache of fewer keys", memory="kept", kept=4095)
+spent = long["milliseconds"]
+for kind in ("groups", "one head"):
+    assert spent[kind][2] < spent["every head"][0]
+assert spent["latents, absorbed"][2] < spent["latents"][0]
+assert whole["milliseconds"]["latents"][2] < whole["milliseconds"]["latents, absorbed"][0]
+assert all(long["kernel"][kind] == "attention_math" for kind in kinds[3:])
+assert all(long["kernel"][kind] != "attention_math" for kind in kinds[:3])
+faster = spent["every head"][1] / spent["groups"][1]
+print(f"behind 4,095: groups {faster:.1f} times as fast as keys for every head")
+
+# %% [markdown]
+# Groups do the same arithmetic in the scores, yet a token behind 4,095 others takes less time,
+# because there are fewer keys to copy and to read. With a single KV head the saving is similar, and
+# behind short texts all differences are small.
+#
+# For latents the two forms differ as the FLOPs say: the absorbed form is faster for one token, the
+# plain form for whole texts. Here neither is as fast as keys for every head. PyTorch's fused kernel
+# does not run for them on this processor, where it needs keys and values of one width, and each
+# head of the absorbed form compares 288<!-- setting --> numbers instead of 64<!-- setting -->. What
+# latents save here is memory.
 
 # %% [markdown]
 # <!-- deeper: The whole class -->
