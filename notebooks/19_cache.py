@@ -661,12 +661,12 @@ def each_cache(b: int, dtype: torch.dtype | None = None) -> dict[str, object]:
     }
 
 
-def in_chunks(cache: object, tokens: Tensor, size: int, blocked: Tensor) -> Tensor:
-    """Feed tokens to the attention, ``size`` at a time; give all outputs."""
+def in_chunks(module: nn.Module, cache: object, tokens: Tensor, size: int, blocked: Tensor):
+    """Feed tokens to an attention, ``size`` at a time; give all outputs."""
     outputs = []
     for part in tokens.split(size, 1):
         m = ROOM if isinstance(cache, StaticCache) else cache.length + part.size(1)
-        outputs.append(attention(part, cache, blocked[:, :m])[0])
+        outputs.append(module(part, cache, blocked[:, :m])[0])
     return torch.cat(outputs, 1)
 
 
@@ -676,11 +676,11 @@ with torch.no_grad():
     padded = attention(x, key_padding_mask=blocked[:, :n])[0]        # (b, n, e)
     for size in (12, 5, 1):
         for cache in each_cache(b, torch.float64).values():
-            found = in_chunks(cache, x, size, blocked)               # (b, n, e)
+            found = in_chunks(attention, cache, x, size, blocked)    # (b, n, e)
             torch.testing.assert_close(found, padded)
             cache.crop(7)
-            found = in_chunks(cache, x[:, 7:], size, blocked)        # (b, ..., e)
-            torch.testing.assert_close(found, padded[:, 7:])
+            rest = in_chunks(attention, cache, x[:, 7:], size, blocked)
+            torch.testing.assert_close(rest, padded[:, 7:])
         print(f"chunks of {size:2}: equal in all three caches, and again after crop")
 
 # %% [markdown]
