@@ -59,14 +59,19 @@ MASKS = ("none", "causal", "padding", "floats", "boolean")
 KINDS = ((True, "PyTorch"), (False, "PyTorch"), (False, "bare minimum"))
 
 
+def stamp(run: dict) -> str:
+    """Write the date and the commit of a run, and the load of the machine."""
+    commit = run["commit"][:7] + "+" * run["commit"].endswith("+")
+    return f"{run['date'][:16]}, commit {commit}, load {run['load'][0]:.2f}"
+
+
 def source(section: str) -> str:
-    """Write a section's date and commit, the load of the machine, and the rounds."""
+    """Write where a section's numbers come from, and how many rounds were run."""
     run = RUN.get("renewed", {}).get(section, RUN)
+    machine = "" if run["cpu"] == RUN["cpu"] else f"another machine ({run['cpu']}), "
     rounds = [row["rounds"] for row in find(section)]
     counts = " to ".join(map(str, sorted({min(rounds), max(rounds)} if rounds else ())))
-    ending = f", {counts} rounds" if rounds else ""
-    commit, load = run["commit"][:7], run["load"][0]
-    return f"[{run['date'][:16]}, commit {commit}, load {load:.2f}{ending}]"
+    return f"[{machine}{stamp(run)}{f', {counts} rounds' if rounds else ''}]"
 
 
 def origin(section: str) -> None:
@@ -101,8 +106,8 @@ def race(section: str, masks: tuple[str, ...]) -> None:
 race("final class", MASKS)
 if again := RUN.get("measured again"):
     assert "the first nine cases of the final class" in again["what"]
-    print("[nine cases at n = 128, without weights, had been disturbed by another process:")
-    print(f" measured again {again['date'][:16]}, load {again['load'][0]:.2f}]")
+    print("[nine cases at n = 128, without weights, had been disturbed by another process;")
+    print(f" they were measured again {stamp(again)}]")
 
 # %% jupyter={"source_hidden": true}
 from unittest import mock
@@ -129,9 +134,10 @@ order = [row["memory"] for row in cases if row["mode"] == "forward"]
 assert order == sorted(order)  # kept, then returned, as the figure below unpacks them
 
 # %% [markdown]
-# The brackets give the date, the commit, the load and the number of rounds of a run. The load
-# counts the busy tasks in the minute before the run. It tells you what ran before, but not how much
-# the rounds varied; the quartiles tell you that.
+# The brackets give the date, the commit, the load and the number of rounds of a run. A plus after
+# the commit means that files had changed since. The load counts the busy tasks in the minute before
+# the run. It tells you what ran before, but not how much the rounds varied; the quartiles tell you
+# that.
 #
 # Without weights, the final class is never slower than PyTorch's class. It takes at most 1.06 times
 # as long as the bare minimum. With weights it takes at most 1.04 times as long as PyTorch's class
@@ -355,6 +361,22 @@ assert after["milliseconds"]["final class"][2] < before["milliseconds"]["final c
 #
 # Only `is_causal` can save time: with it, the kernel skips blocks of keys that lie in the future.
 # The figure above shows this at n = 2048.
+
+# %% [markdown]
+# <!-- deeper: A mask for every head, against PyTorch's class -->
+# ### Going deeper: A mask for every head, against PyTorch's class
+#
+# The table at the top of this chapter leaves out the mask of shape (b · h, n, m), which few models
+# need. Here is the same race under a boolean mask of this shape.
+
+# %%
+race("boolean, every head", ("boolean, every head",))
+
+# %% [markdown]
+# TEXT
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## How to measure

@@ -7,9 +7,9 @@
 # missing. It still reads like a recipe, and nobody notices until somebody cooks from it. Code for
 # multi-head attention is passed on in the same way, from blog post to repository to blog post.
 #
-# Here you cook from seven of these cards. For each design you run the lines that matter, shortened
-# and renamed, with most of the published defects left in. Then the mistakes are repaired. At the end,
-# one test compares all repaired designs with the final class of [Multi-head
+# Here you cook from seven of these cards. For each design you run the published code, shortened and
+# renamed, with most of its defects left in. Then you see the lines that matter and their repair. At
+# the end, one test compares all repaired designs with the final class of [Multi-head
 # attention](07_multihead_attention.ipynb).
 #
 # Two of the seven do not run as printed, and a third needs a function that another package no
@@ -25,23 +25,25 @@ display.chapter_map(
 # %% [markdown]
 # ## Seven designs
 #
-# | design | the idea | published in | as of |
-# |---|---|---|---|
-# | [Module per head](#module-per-head) | a list of h small attentions | a blog post [[post](../docs/references.md#post-in-two-versions)] | undated copy |
-# | [Wide projection](#wide-projection) | one matrix holds all heads | the same post, second version | undated copy |
-# | [Shared projection](#shared-projection) | one small matrix that all heads share | an introduction with `einsum` [[Persson](../docs/references.md#persson)] | commit `71faea8` |
-# | [Sequence first](#sequence-first) | a method for the scores, to be overridden | a page that annotates its own source [[labml](../docs/references.md#annotated-page)] | January 2021 |
-# | [Weighted scores](#weighted-scores) | factors on the scores, widths of their own | a collection of paper code [[collection](../docs/references.md#paper-code-collection)] | October 2021 |
-# | [No projection](#no-projection) | slices of the embedding, as they are | the same collection | October 2021 |
-# | [Packed projection](#packed-projection) | PyTorch's own source, step by step | a long article [[article](../docs/references.md#article-through-the-source)] | undated copy |
+# | design | the idea | published in |
+# |---|---|---|
+# | [Module per head](#module-per-head) | a list of h small attentions | a blog post [[post](../docs/references.md#post-in-two-versions)] |
+# | [Wide projection](#wide-projection) | one matrix holds all heads | its second version |
+# | [Shared projection](#shared-projection) | one small matrix for all heads | an introduction with `einsum` [[Persson](../docs/references.md#persson)] |
+# | [Sequence first](#sequence-first) | a method for the scores | an annotated page [[labml](../docs/references.md#annotated-page)] |
+# | [Weighted scores](#weighted-scores) | factors on the scores | a collection of paper code [[collection](../docs/references.md#paper-code-collection)] |
+# | [No projection](#no-projection) | slices of the embedding itself | the same collection |
+# | [Packed projection](#packed-projection) | PyTorch's source, step by step | a long article [[article](../docs/references.md#article-through-the-source)] |
 #
-# The column *as of* says which version we read; the annotated page has been repaired since.
+# [The references](../docs/references.md) say which version of each we read. The
+# annotated page has been repaired since.
 #
 # The package `annotated_attention.published` has a repaired version of each design. Each version
 # keeps its source's layout, order of arguments, and meaning of True in a mask. All but the wide
-# projection also keep the shape of the mask. The cell lists all seven.
+# projection also keep the shape of the mask. The table lists all seven.
 
-# %%
+# %% jupyter={"source_hidden": true}
+import contextlib
 import importlib
 import math
 import textwrap
@@ -49,6 +51,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
+from IPython.display import Markdown
 from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention, chapters, published
@@ -56,29 +59,30 @@ from annotated_attention.published import DESIGNS
 
 one = chapters.load("01_one_head")
 
-print(f"{'design':18} {'layout':10} {'mask':13} {'True':8} arguments")
+lines = ["| design | inputs | mask | True means |", "|---|---|---|---|"]
 for name, design in DESIGNS.items():
-    about = f"{name:18} {design.layout:10} {design.mask:13} {design.true_means:8}"
-    print(about, ", ".join(design.arguments).replace("attention_", "…_"))
+    lines.append(f"| {name} | `{design.layout}` | `{design.mask}` | {design.true_means} |")
+Markdown("\n".join(lines))
 
 # %% [markdown]
 # Only the two designs from the same collection agree in every column.
 #
 # ## How to read a section
 #
-# Every section has four parts: the idea, the published lines, what happens when they run, and the
-# repair. Each defect gets a severity, listed here from most to least serious:
+# Every section has four parts: the idea, the published code, what happens when it runs, and the
+# repair, with the few lines that matter before and after it. Each defect gets a severity, listed here
+# from most to least serious:
 #
 # - Code that **computes something else** returns results that differ from what its formula, its text
 #   or its options promise. You may never notice.
 # - Code that **crashes** stops with an error on valid inputs, or too late to say what is wrong with
 #   invalid ones.
 # - Code that **wastes** costs time, memory or parameters for nothing.
-# - **Style** means that the code is right, but a name in it misleads the reader.
+# - **Style** means that the code is right, but something in it misleads the reader.
 #
-# Two helpers, folded below, collect the defects for [the table at the end](#the-table). `crashes`
-# runs code and expects an error of the given kind. `note` checks a defect and prints it. If a
-# defect ever went away, this page would no longer build.
+# Two helpers, folded below, collect the defects for [the table at the end](#the-table). A block under
+# `crashes` must stop with the given error. `note` checks a defect and prints it. If a defect ever went
+# away, this page would no longer build.
 
 # %% jupyter={"source_hidden": true}
 SEVERITIES = ("computes something else", "crashes", "wastes", "style", "convention")
@@ -93,14 +97,16 @@ def note(design: str, severity: str, what: str, seen: object, sure: bool) -> Non
     print(f"{severity}: {what}\n    {textwrap.shorten(str(seen), 84, placeholder=' …')}")
 
 
-def crashes(design: str, what: str, error: type[Exception], run) -> None:
-    """Run what stops with this error, and note the error's words."""
+@contextlib.contextmanager
+def crashes(design: str, what: str, error: type[Exception]):
+    """Expect this error from the block, and note the error's words."""
     try:
-        run()
+        yield
     except error as reason:
         said = f"{type(reason).__name__}: {str(reason) or '(no message)'}"
-        return note(design, CRASH, what, said, sure=True)
-    raise AssertionError(f"{design}: {what}? It runs.")
+        note(design, CRASH, what, said, sure=True)
+    else:
+        raise AssertionError(f"{design}: {what}? It runs.")
 
 
 # %% jupyter={"source_hidden": true}
@@ -159,14 +165,15 @@ class ListOfHeads(nn.Module):
 
 # %% [markdown]
 # **What happens.** The constructor fails at once, because there is no `torch.ModuleList`. The list
-# also passes the wide width first, `Head(e, d)`. The cell makes one such head, and its first call
-# fails.
+# also passes the wide width first, `Head(e, d)`, and the first call of such a head fails.
 
 # %%
+torch.manual_seed(0)
 x = torch.randn(2, 5, 24)  # (2, 5, 24)
-swapped = Head(24, 6)
-crashes("module per head", "torch.ModuleList", AttributeError, lambda: ListOfHeads(24, 4))
-crashes("module per head", "widths swapped", RuntimeError, lambda: swapped(x, x, x, None))
+with crashes("module per head", "torch.ModuleList", AttributeError):
+    ListOfHeads(24, 4)
+with crashes("module per head", "widths swapped", RuntimeError):
+    Head(24, 6)(x, x, x, None)
 
 # %% [markdown]
 # **The repair.** The list becomes an `nn.ModuleList`, the widths have one order throughout, and the
@@ -175,15 +182,68 @@ crashes("module per head", "widths swapped", RuntimeError, lambda: swapped(x, x,
 # - `check_batches` refuses inputs whose shapes do not fit.
 # - `read_mask` does the same for masks, and converts them so that True means blocked.
 # - `masked_softmax` gives zeros to fully masked rows.
+
+# %% tags=["hide-input"]
+display.excerpts(
+    published=(ListOfHeads.__init__, "ModuleList", ListOfHeads.forward, "heads = [",
+               look_up, "softmax"),
+    repaired=(published.ModulePerHead.__init__, "ModuleList",
+              published.ModulePerHead.forward, "heads = [",
+              published.module_per_head.Head.forward, "masked_softmax"))
+
+# %% [markdown]
+# <!-- deeper: More on the module per head -->
+# ### Going deeper: More on the module per head
 #
-# The cells print the repaired `forward` of the module and of a single head. For the other designs,
-# the repaired lines are in folds.
+# `Mended` has both mistakes mended. A plain Python list in the place of `nn.ModuleList` also runs, but
+# then no parameter of a head is trained, saved or moved to another device:
+
 
 # %%
-display.source(published.ModulePerHead.forward, docstrings=False)
+class Mended(ListOfHeads):
+    collect = nn.ModuleList
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        nn.Module.__init__(self)
+        e, d = embed_dim, embed_dim // num_heads
+        self.heads = self.collect(Head(d, e) for _ in range(num_heads))
+        self.output = nn.Linear(e, e)
+
+
+class PlainList(Mended):
+    collect = list
+
+
+whole, plain = Mended(24, 4), PlainList(24, 4)
+assert plain(x, x, x, None).shape == x.shape
+assert count(plain) == count(plain.output)
+print(f"{count(whole):,} parameters; with a list {count(plain):,}:", [*plain.state_dict()])
+
+# %% [markdown]
+# The post writes Q for the input in one formula, and for $X W_Q$ in the other. If you insert one into
+# the other, you project twice. Its last formula leaves out $W_O$, which its code applies.
 
 # %%
-display.source(published.module_per_head.Head.forward, docstrings=False)
+once = whole(x, x, x, None)                                           # (2, 5, 24)
+twice = whole(nn.Linear(24, 24, bias=False)(x), x, x, None)           # (2, 5, 24)
+heads = torch.cat([head(x, x, x, None) for head in whole.heads], -1)  # (2, 5, 24)
+readings = {"Q for the input and for X W_Q": twice, "formula without W_O": heads}
+for what, other in readings.items():
+    off = (other - once).abs().max()
+    note("module per head", STYLE, what, f"taken literally, off by {off:.2f}", off > 0.01)
+
+# %% [markdown]
+# The post also assumes that inputs are as wide as the model. A single head does not need that, and
+# the final class takes other widths as `kdim` and `vdim`:
+
+# %%
+narrow = torch.randn(2, 5, 20)  # (2, 5, 20)
+final = MultiheadAttention(24, 4, kdim=20, vdim=20, batch_first=True)
+print("one head:", tuple(Head(6, 20)(narrow, narrow, narrow, None).shape))
+print("final class:", tuple(final(x, narrow, narrow)[0].shape))
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Wide projection
@@ -198,7 +258,8 @@ display.source(published.module_per_head.Head.forward, docstrings=False)
 
 # %%
 class OneInput(nn.Module):
-    product = staticmethod(torch.bmm)  # ours: you replace it below
+    # An attribute of ours, which you replace below.
+    product = staticmethod(torch.bmm)
 
     def __init__(self, d_model: int, num_heads: int) -> None:
         super().__init__()
@@ -222,7 +283,8 @@ class OneInput(nn.Module):
 
 # %% [markdown]
 # **What happens.** The file begins with `import torch.nn.Functional`, but the module's name has a
-# lowercase f. Also, `torch.bmm` takes three axes, not four.
+# lowercase f. `torch.bmm` takes three axes, not four. And the post's `forward` uses `d_model`, a name
+# that only the constructor knows; `FreeName` below does the same.
 
 
 # %%
@@ -230,10 +292,18 @@ class WithMatmul(OneInput):
     product = staticmethod(torch.matmul)
 
 
-crashes("wide projection", "import torch.nn.Functional", ModuleNotFoundError,
-        lambda: importlib.import_module("torch.nn.Functional"))
-crashes("wide projection", "bmm on four axes", RuntimeError, lambda: OneInput(24, 4)(x))
-print("mended:", tuple(WithMatmul(24, 4)(x).shape))
+with crashes("wide projection", "import torch.nn.Functional", ModuleNotFoundError):
+    importlib.import_module("torch.nn.Functional")
+with crashes("wide projection", "bmm on four axes", RuntimeError):
+    OneInput(24, 4)(x)
+with crashes("wide projection", "d_model, unknown in forward", NameError):
+
+    class FreeName(WithMatmul):
+        def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+            mixed = self.product(self.weights(x, mask), self.split(self.v(x)))
+            return self.out(mixed.transpose(1, 2).reshape(*x.shape[:2], d_model))
+
+    FreeName(24, 4)(x)
 
 # %% [markdown]
 # The next defect can be silent. The post still passes a mask of shape `(b, n, n)`, one matrix for
@@ -252,8 +322,8 @@ rows = [one.EMBEDDINGS, one.embed(six.SHORT)]
 pair = nn.utils.rnn.pad_sequence(rows, batch_first=True)        # (2, 8, 4)
 real = torch.arange(8) < torch.tensor([[8], [4]])               # (2, 8)
 allowed = real[:, None].expand(2, 8, 8)                         # (2, 8, 8)
-crashes("wide projection", "a (b, n, n) mask, b ≠ h", RuntimeError,
-        lambda: WithMatmul(4, 4)(pair, allowed))
+with crashes("wide projection", "a (b, n, n) mask, b ≠ h", RuntimeError):
+    WithMatmul(4, 4)(pair, allowed)
 torch.manual_seed(1)
 wide = WithMatmul(4, 2)
 as_published = wide.weights(pair, allowed).mean(2)              # (2, 2, 8)
@@ -312,18 +382,16 @@ display.finish(
 # **The repair.** The products use `@`. The mask must have four axes, so the post's mask is
 # refused.
 
-# %%
-try:
-    published.WideProjection(4, 2)(pair, allowed)
-except ValueError as error:
-    print("ours:", error)
+# %% tags=["hide-input"]
+display.excerpts(
+    published=(OneInput, "torch.bmm", "scores = self", "masked_fill"),
+    repaired=(published.WideProjection.forward, "scores =", "read_mask", "masked_softmax"))
 
 # %% [markdown]
 # <!-- deeper: More on the wide projection -->
 # ### Going deeper: More on the wide projection
 #
-# A third crash is already mended in the lines above: the post's `forward` used `d_model`, a name
-# that only the constructor knows. The repaired lines:
+# The repaired `forward`:
 
 # %%
 display.source(published.WideProjection.forward, docstrings=False)
@@ -426,11 +494,17 @@ note("shared projection", WRONG, "√e for √d", f"too small by {factor:.2f} = 
 # **The repair.** Sharing a projection is a legitimate design, so the sharing stays. The divisor
 # becomes $\sqrt d$, and fully masked rows get zeros.
 
+# %% tags=["hide-input"]
+display.excerpts(
+    published=(SlicesFirst.__init__, "small =", slice_scores, "masked_fill", "return"),
+    repaired=(published.SharedProjection.__init__, "self.to_query",
+              published.SharedProjection.forward, "masked_softmax", "scores = scores"))
+
 # %% [markdown]
 # <!-- deeper: More on shared projections -->
 # ### Going deeper: More on shared projections
 #
-# The repaired lines:
+# The repaired `forward`:
 
 # %%
 display.source(published.SharedProjection.forward, docstrings=False)
@@ -455,8 +529,8 @@ note("shared projection", STYLE, "cross-attention called self-attention",
 #
 # **The idea.** The token axis comes first, `(n, b, e)`, and all inputs are passed by keyword. The
 # scores have a method of their own, which a subclass may override
-# [[labml](../docs/references.md#annotated-page)]. The page that explains this design inspired the
-# form of our book: notes beside the code.
+# [[labml](../docs/references.md#annotated-page)]. No class on the page itself does so; the fold below
+# has one that does. The page also inspired the form of our book: notes beside the code.
 #
 # **The lines.** The mask is `(n, m, b)`, 1 means allowed, and the first axis may have size 1. The
 # scores are `(n, m, b, h)`, so the softmax runs over axis 1, the keys. The fill, -1e9, is finite,
@@ -477,10 +551,6 @@ class ByKeyword(nn.Module):
     def get_scores(self, query: Tensor, key: Tensor) -> Tensor:
         return torch.einsum("nbhd,mbhd->nmbh", query, key)
 
-    def check(self, mask: Tensor) -> Tensor:
-        assert mask.shape[0] in (1, mask.shape[1]), f"refused: {tuple(mask.shape)}"
-        return mask[..., None]  # (n, m, b, 1)
-
 
 # %%
 class TokensFirst(ByKeyword):
@@ -489,16 +559,18 @@ class TokensFirst(ByKeyword):
         q, k, v = (to(x).unflatten(-1, (self.heads, self.d_k)) for to, x in pairs)
         scores = self.get_scores(q, k) / math.sqrt(self.d_k)  # (n, m, b, h)
         if mask is not None:
-            scores = scores.masked_fill(self.check(mask) == 0, -1e9)
+            assert mask.shape[0] in (1, mask.shape[1]), f"refused: {tuple(mask.shape)}"
+            scores = scores.masked_fill(mask[..., None] == 0, -1e9)
         weights = self.dropout(scores.softmax(1))             # (n, m, b, h)
         self.attn = weights.detach()
         return self.output(torch.einsum("nmbh,mbhd->nbhd", weights, v).flatten(2))
 
 
 # %% [markdown]
-# **What happens.** The tracker belongs to a package that records training runs. That package, in
-# version 0.5.3<!-- quoted -->, no longer has the function that `forward` calls, so every call
-# fails. The cell shows an even earlier failure: without the package, the file cannot be imported.
+# **What happens.** The tracker belongs to a package that records training runs. In version
+# 0.5.3<!-- quoted -->, that package no longer has `tracker.debug`, which `forward` calls, so every
+# call fails with an AttributeError. In the table at the end, this is the only defect that is not run
+# here, since it would need the package.
 #
 # A valid mask can also cause a crash. The check compares the size of the mask's first axis with the
 # size of its *second*. So a mask with a row for each query is refused whenever n ≠ m. A decoder
@@ -506,27 +578,33 @@ class TokensFirst(ByKeyword):
 # later.
 
 # %%
-crashes("sequence first", "needs a tracker", ModuleNotFoundError,
-        lambda: importlib.import_module("labml.tracker"))
+FOUND.append((CRASH, "tracker.debug has gone from its package (not run)", "sequence first"))
 annotated = TokensFirst(4, 24, dropout_prob=0.0)
 three, five = torch.randn(3, 2, 24), torch.randn(5, 2, 24)  # (3, 2, 24), (5, 2, 24)
 for sizes in ((5, 5, 2), (1, 5, 2)):
     annotated(query=five, key=five, value=five, mask=torch.ones(sizes))
     print(sizes, "accepted")
-crashes("sequence first", "refuses masks with n ≠ m", AssertionError,
-        lambda: annotated(query=three, key=five, value=five, mask=torch.ones(3, 5, 2)))
+with crashes("sequence first", "refuses masks with n ≠ m", AssertionError):
+    annotated(query=three, key=five, value=five, mask=torch.ones(3, 5, 2))
 
 # %% [markdown]
 # **The repair.** The mask's sizes are compared with the numbers of queries and keys, and fully
 # masked rows get zeros.
 
+# %% tags=["hide-input"]
+display.excerpts(
+    published=(TokensFirst.forward, "scores = self.get_scores", "assert", "masked_fill"),
+    repaired=(published.SequenceFirst.forward, "scores = self.get_scores", "read_mask",
+              "masked_softmax"))
+
 # %% [markdown]
 # <!-- deeper: More on sequence first -->
 # ### Going deeper: More on sequence first
 #
-# Can you really override the method for the scores? The subclass below subtracts one point for each
-# step between query and key. (ALiBi [[Press et al. 2022](../docs/references.md#press-2022)] does
-# this with a separate rate for each head.) `forward` divides by √d afterwards, so the method
+# In the collection that the page belongs to, relative attention overrides the method for the scores.
+# The subclass below does so, too: it subtracts one point for each step between query and key. (ALiBi
+# [[Press et al. 2022](../docs/references.md#press-2022)] does this with a separate rate for each
+# head; see [Positions](18_positions.ipynb).) `forward` divides by √d afterwards, so the method
 # multiplies the points by √d.
 
 
@@ -553,13 +631,13 @@ assert around["Near"] > 0.7 > around["SequenceFirst"]
 
 # %% [markdown]
 # The weights in the first row are spread over all words. In the second row, most of the weight goes
-# to the word *it* itself and its two neighbours. The repaired lines:
+# to the word *it* itself and its two neighbours. The repaired `forward`:
 
 # %%
 display.source(published.SequenceFirst.forward, docstrings=False)
 
 # %% [markdown]
-# Many readers know the paper through *The Annotated Transformer*, which put the paper's text beside
+# The page names its own inspiration: *The Annotated Transformer*, which put the paper's text beside
 # working code [[Rush 2018](../docs/references.md#rush-2018)] [[Huang et al.
 # 2022](../docs/references.md#huang-2022)]. Attention itself is older than the Transformer
 # [[Bahdanau et al. 2015](../docs/references.md#bahdanau-2015)].
@@ -581,7 +659,8 @@ print("ours:", ours.last_weights, "kept; shown:", tuple(seen[0].shape))
 
 # %% [markdown]
 # `bias=False` still leaves two biases, in the value and output projections, so an input of zeros
-# does not give zeros:
+# does not give zeros. A comment also gives the wrong shape: one token of each sample, `(b, e)`, leaves
+# the projections as `(b, h, d)`, not as `(b, e)`.
 
 # %%
 without = TokensFirst(4, 24, dropout_prob=0.0, bias=False)
@@ -590,6 +669,9 @@ zeros = torch.zeros(3, 2, 24)
 output = without(query=zeros, key=zeros, value=zeros)
 note("sequence first", WRONG, "bias=False leaves biases", ", ".join(biases),
      output.any().item())
+split = published.PrepareHeads(24, 4, 6, bias=True)(zeros[0])  # (2, 4, 6)
+note("sequence first", STYLE, "a comment with the wrong shape",
+     f"(b, e) for {tuple(split.shape)}", split.shape == (2, 4, 6))
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -615,7 +697,11 @@ note("sequence first", WRONG, "bias=False leaves biases", ", ".join(biases),
 def initialise(module: nn.Module) -> None:
     """Give a module its initial parameters, as published."""
     for part in module.modules():
-        if isinstance(part, nn.Linear):
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, mode="fan_out")
+        elif isinstance(part, nn.BatchNorm2d):
+            nn.init.ones_(part.weight)
+        elif isinstance(part, nn.Linear):
             nn.init.normal_(part.weight, std=0.001)
             nn.init.zeros_(part.bias)
 
@@ -708,32 +794,16 @@ note("weighted scores", WASTE, "initial parameters too small",
 # **The repair.** The initial parameters are Xavier's, the mask is checked, and fully masked rows get
 # zeros. The factors stay factors; the docstring says that 0 does not block.
 
+# %% tags=["hide-input"]
+display.excerpts(
+    published=(initialise, "std=", multiplied, "scores * ", "softmax"),
+    repaired=(published.WeightedScores.__init__, "xavier",
+              published._parts.attend_weighted, "scores * ", "masked_softmax"))
+
 # %% [markdown]
 # <!-- deeper: More on weighted scores -->
 # ### Going deeper: More on weighted scores
 #
-# The repaired lines, and the formula at other widths, head by head:
-
-# %%
-display.source(published._parts.attend_weighted, docstrings=False)
-
-# %%
-h, d_k, d_v, e = 4, 3, 7, 10
-module = published.WeightedScores(e, d_k, d_v, h, dropout=0.0).double()
-x, y = torch.randn(2, 3, e).double(), torch.randn(2, 5, e).double()
-factors = torch.rand(2, h, 3, 5).double()
-q = module.to_query(x).unflatten(-1, (h, d_k))
-k = module.to_key(y).unflatten(-1, (h, d_k))
-v = module.to_value(y).unflatten(-1, (h, d_v))
-heads = []
-for i in range(h):
-    scores = factors[:, i] * (q[:, :, i] @ k[:, :, i].mT) / math.sqrt(d_k)
-    heads.append(scores.softmax(-1) @ v[:, :, i])
-formula = module.output(torch.cat(heads, -1))
-torch.testing.assert_close(module(x, y, y, attention_weights=factors), formula)
-print("at other widths it is its formula, head by head")
-
-# %% [markdown]
 # The class called `ScaledDotProductAttention` has heads and projections:
 
 # %%
@@ -750,8 +820,8 @@ note("weighted scores", STYLE, "multi-head attention called ScaledDotProductAtte
 # **The idea.** The same collection has a version without the three projections: the embedding
 # itself is cut into heads, and only the output is projected.
 #
-# **The lines.** The diff marks how `forward` differs from the previous design; the constructor
-# loses three projections.
+# **The lines.** Compared with the previous design, three projections are gone, and
+# `multiplied` gets the slices as they are.
 
 
 # %%
@@ -768,20 +838,25 @@ class Simplified(nn.Module):
         return self.fc_o(multiplied(q, k.mT, v, attention_mask, attention_weights))
 
 
-display.diff(ScaledDotProductAttention.forward, Simplified.forward)
-
 # %% [markdown]
 # **What happens.** Head i always compares slice i of the features; training this module cannot
 # change that. The output starts close to zero, because the only projection has the same small
 # initial parameters as in the last section.
 #
-# **The repair.** It is the same as for weighted scores.
+# **The repair.** It is the same as for weighted scores. The idea stays: the slices themselves.
+
+# %% tags=["hide-input"]
+display.excerpts(
+    published=(initialise, "std=", Simplified.forward, "rows =", "q, k, v ="),
+    repaired=(published.NoProjection.__init__, "xavier",
+              published.NoProjection.forward, "q = ", "k = ", "v = "))
 
 # %% [markdown]
 # <!-- deeper: More on no projection -->
 # ### Going deeper: More on no projection
 #
-# The cells show how close to zero the output starts, and then the repaired lines:
+# The cell shows how close to zero the output starts. Also, the code that sets the initial parameters
+# of both designs has branches for modules that neither design contains.
 
 # %%
 torch.manual_seed(0)
@@ -789,9 +864,11 @@ bare, x = Simplified(512, 8), torch.randn(1, 49, 512)
 spread = bare(x, x, x).std()
 note("no projection", WASTE, "initial parameters too small",
      f"standard deviation: inputs {x.std():.2f}, outputs {spread:.3f}", spread < 0.03)
-
-# %%
-display.source(published.NoProjection.forward, docstrings=False)
+for name, built in {"weighted scores": tiny, "no projection": bare}.items():
+    kinds = {type(part) for part in built.modules()}
+    note(name, STYLE, "branches for Conv2d and BatchNorm2d",
+         f"contains {', '.join(sorted(kind.__name__ for kind in kinds))}",
+         not kinds & {nn.Conv2d, nn.BatchNorm2d})
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -810,7 +887,7 @@ display.source(published.NoProjection.forward, docstrings=False)
 
 
 # %%
-def added_masks(key_padding_mask: Tensor, attn_mask: Tensor, h: int) -> Tensor:
+def added_masks(key_padding_mask: Tensor, attn_mask: Tensor, h: int, dtype) -> Tensor:
     """Merge both masks as published; True means blocked.
 
     Args:
@@ -820,7 +897,7 @@ def added_masks(key_padding_mask: Tensor, attn_mask: Tensor, h: int) -> Tensor:
     assert key_padding_mask is not None
     padding = key_padding_mask[:, None, None].expand(-1, h, -1, -1).flatten(0, 1)
     blocked = padding | attn_mask
-    return torch.zeros(blocked.shape).masked_fill(blocked, -1e28)
+    return torch.zeros(blocked.shape, dtype=dtype).masked_fill(blocked, -1e28)
 
 
 def folded(q: Tensor, k: Tensor, v: Tensor, added: Tensor, dropout: float):
@@ -851,7 +928,7 @@ class Packed(nn.Module):
         return x.unflatten(-1, (self.h, -1)).flatten(1, 2).transpose(0, 1)
 
     def forward(self, x, key_padding_mask, attn_mask, need_weights: bool = True):
-        added = added_masks(key_padding_mask, attn_mask, self.h)
+        added = added_masks(key_padding_mask, attn_mask, self.h, x.dtype)
         q, k, v = (self.fold(part) for part in self.in_proj(x).chunk(3, -1))
         mixed, weights = folded(q, k, v, added, self.p if self.training else 0.0)
         output = self.out_proj(mixed.transpose(0, 1).reshape(x.shape))
@@ -870,12 +947,12 @@ x = torch.randn(3, 2, 24)                           # (3, 2, 24)
 no_padding = torch.zeros(2, 3, dtype=torch.bool)    # (2, 3)
 none_blocked = torch.zeros(3, 3, dtype=torch.bool)  # (3, 3)
 packed = Packed(24, 4)
-crashes("packed projection", "needs a padding mask", AssertionError,
-        lambda: packed(x, None, none_blocked))
-crashes("packed projection", "needs an attention mask", TypeError,
-        lambda: packed(x, no_padding, None))
-crashes("packed projection", "bias=False", AttributeError,
-        lambda: Packed(24, 4, bias=False))
+with crashes("packed projection", "needs a padding mask", AssertionError):
+    packed(x, None, none_blocked)
+with crashes("packed projection", "needs an attention mask", TypeError):
+    packed(x, no_padding, None)
+with crashes("packed projection", "bias=False", AttributeError):
+    Packed(24, 4, bias=False)
 _, weights = packed(x, no_padding, none_blocked)
 note("packed projection", WRONG, "weights folded, (b * h, n, m)", tuple(weights.shape),
      weights.shape == (2 * 4, 3, 3))
@@ -887,12 +964,19 @@ note("packed projection", WRONG, "weights folded, (b * h, n, m)", tuple(weights.
 # **The repair.** Either mask may be None, a fully masked row gets zeros, and the
 # weights are unfolded.
 
+# %% tags=["hide-input"]
+display.excerpts(
+    published=(added_masks, "assert", "return", folded, "weights = scores"),
+    repaired=(published.PackedBase.merge_masks, "return torch",
+              published.PackedProjection.attention, "masked_softmax",
+              published.PackedBase.forward, "unflatten"))
+
 # %% [markdown]
 # <!-- deeper: More on the packed projection -->
 # ### Going deeper: More on the packed projection
 #
 # The class above is for a single input. For three different inputs, the article cuts the packed
-# matrix into three parts, as PyTorch does. The repaired lines:
+# matrix into three parts, as PyTorch does. The repaired methods:
 
 # %%
 display.source(published.PackedProjection.merge_masks, docstrings=False)
@@ -901,22 +985,9 @@ display.source(published.PackedProjection.merge_masks, docstrings=False)
 display.source(published.PackedBase.forward, docstrings=False)
 
 # %% [markdown]
-# The repaired class also works without biases, and its attention weights equal those of the final
-# class:
-
-# %%
-wanted = MultiheadAttention(24, 4, bias=False)
-ours = published.PackedProjection(24, 4, bias=False)
-ours.load_from(wanted)
-_, weights = ours(x, x, x)
-_, expected = wanted(x, x, x, average_attn_weights=False)
-torch.testing.assert_close(weights, expected)
-print("without biases, weights:", tuple(weights.shape), "equal")
-
-# %% [markdown]
 # With `need_weights=False`, the published class does not return the weights, but it computes and
 # stores them all the same. The cell finds the largest tensor that PyTorch keeps for the backward
-# pass, in this class and on the fused path of the final class.
+# pass.
 
 
 # %%
@@ -930,19 +1001,10 @@ def largest_kept(call) -> int:
     return max(sizes)
 
 
-long, final = torch.randn(256, 2, 24), MultiheadAttention(24, 4)
-masks = torch.zeros(2, 256).bool(), torch.zeros(256, 256).bool()
-largest = {
-    "asked": largest_kept(lambda: packed(long, *masks)),
-    "not asked": largest_kept(lambda: packed(long, *masks, need_weights=False)),
-    "final class": largest_kept(lambda: final(long, long, long, need_weights=False)),
-}
-print(*(f"{name}: {numbers:,} numbers" for name, numbers in largest.items()), sep="\n")
-
-# %%
+long, masks = torch.randn(256, 2, 24), [torch.zeros(rows, 256).bool() for rows in (2, 256)]
+kept = largest_kept(lambda: packed(long, *masks, need_weights=False))
 note("packed projection", WASTE, "need_weights=False still computes them",
-     f"{largest['not asked']:,} = b · h · n²: all weights",
-     largest["asked"] == largest["not asked"] == 8 * 256**2 > 10 * largest["final class"])
+     f"{kept:,} numbers = b · h · n²: all weights", kept == 8 * 256**2)
 
 # %% [markdown]
 # The article's first class, a single head, declares $W_O$ but never applies it, so $W_O$ gets no
@@ -978,9 +1040,11 @@ output, _ = published.Shortest(24, 4)(x, x, x)
 print("ours:", [round(number, 2) for number in output[0, 0, :3].tolist()])
 
 # %% [markdown]
-# Other parts of the article are right: its counts, which [Counting](12_counting.ipynb) derives, and
-# its final norm for pre-LN stacks only, which [Transformer
-# layers](08_transformer_layers.ipynb#the-final-norm) explains.
+# The article's positions crash at an odd width, and take batch-first data for sequence-first, as
+# [Transformer](09_transformer.ipynb) shows. Other parts of the article are right: its counts, which
+# [Counting](12_counting.ipynb) derives, and its final norm for pre-LN stacks only, which [Transformer
+# layers](08_transformer_layers.ipynb#the-final-norm) explains. It excuses the reshape with the random
+# start of $W_Q$, but no excuse is needed: [The reshape trick](04_reshape_trick.ipynb) moves no number.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -990,8 +1054,7 @@ print("ours:", [round(number, 2) for number in output[0, 0, :3].tolist()])
 # ### Going deeper: Defects that several designs share
 #
 # In two designs the mask has no default. Four accept a width that h does not divide, and stop only
-# in `forward`. Three stop in half precision: two fill with a number that is out of range, and the
-# third adds float32 numbers. `Mended` is the module per head with both mistakes mended.
+# in `forward`. Three stop in half precision, where the number that they fill with is out of range.
 
 
 # %%
@@ -999,20 +1062,12 @@ def all_crash(what: str, error: type[Exception], runs: dict) -> None:
     """Note the same defect in several designs."""
     for name, run in runs.items():
         print(name, end=", ")
-        crashes(name, what, error, run)
-
-
-class Mended(ListOfHeads):
-    def __init__(self, embed_dim: int, num_heads: int) -> None:
-        nn.Module.__init__(self)
-        e, d = embed_dim, embed_dim // num_heads
-        self.heads = nn.ModuleList([Head(d, e) for _ in range(num_heads)])
-        self.output = nn.Linear(e, e)
+        with crashes(name, what, error):
+            run()
 
 
 # %%
-whole, slices = Mended(24, 4), SlicesFirst(24, 4)
-x, ten = torch.randn(2, 3, 24), torch.randn(2, 3, 10)
+slices, x, ten = SlicesFirst(24, 4), torch.randn(2, 3, 24), torch.randn(2, 3, 10)
 all_crash("no default for the mask", TypeError, {
     "module per head": lambda: whole(x, x, x),
     "shared projection": lambda: slices(x, x, x)})
@@ -1063,6 +1118,21 @@ for name, weights in means.items():
     note(name, WRONG, "fully masked row: the mean of what is hidden",
          [round(weight, 2) for weight in weights.tolist()],
          bool((weights == 1 / len(weights)).all()))
+
+# %% [markdown]
+# Two designs keep or return the weights after dropout. This is a convention, too, because PyTorch's
+# own class does the same. In our two versions, each row still sums to 1.
+
+# %%
+x, two = torch.randn(3, 2, 24), (no_padding, none_blocked)
+theirs = nn.MultiheadAttention(24, 4, 0.5)(x, x, x, average_attn_weights=False)[1]
+dropped = {"sequence first": train.attn.transpose(1, -1),
+           "packed projection": Packed(24, 4, dropout=0.5)(x, *two)[1]}
+for name, weights in dropped.items():
+    print(name, end=", ")
+    largest, of_pytorch = weights.sum(-1).max(), theirs.sum(-1).max()
+    note(name, CONVENTION, "weights after dropout", f"a row sums to {largest:.2f}",
+         min(largest, of_pytorch) > 1.1)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -1192,8 +1262,6 @@ display.finish(drawing, name="all-seven", alt=f"{alt} {', '.join(same[1:])}: as 
 # %% tags=["hide-input"]
 import re
 
-from IPython.display import Markdown
-
 
 def table(*severities: str) -> Markdown:
     """List what was found, a row for each kind of defect."""
@@ -1217,7 +1285,7 @@ table(WRONG)
 # <!-- deeper: The rest of the table -->
 # ### Going deeper: The rest of the table
 #
-# Crashes, waste, style, and the one convention:
+# Crashes, waste, style, and conventions:
 
 # %% tags=["hide-input"]
 table(CRASH, WASTE, STYLE, CONVENTION)

@@ -15,7 +15,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from annotated_attention import chapters, heads
-from annotated_attention.display import diff, source
+from annotated_attention.display import diff, excerpts, source
 
 Run = Callable[[str], Any]
 
@@ -255,6 +255,40 @@ def test_source_is_highlighted_and_coloured(run: Run) -> None:
     assert [b.get_text() for b in code.select(".c1 b.dim-n")] == ["n", "n", "n"]
     assert len(code.select(".sd b.dim")) == 4
     assert not page(output).select("[style]")
+
+
+def scaled(x: Any, width: int) -> Any:
+    """Scale x."""
+    if width:
+        x = x / width  # (n,)
+    return x  # (n,)
+
+
+def test_excerpts_are_lines_of_the_source() -> None:
+    """They lose their indentation; the comments of a part stand in one column."""
+    output = excerpts(
+        one=(Local.plain, "return 1", scaled, "x = x", "return"),
+        two=(Documented, "x, text"),
+    )
+    assert str(output).split("\n") == [
+        "# one",
+        "return 1",
+        "x = x / width  # (n,)",
+        "return x       # (n,)",
+        "",
+        "# two",
+        "return x, text",
+    ]
+    code = page(output).select_one("div.highlight.aa-code.no-copy > pre > code")
+    assert code is not None, "lines without their functions are nothing to copy"
+    assert code.get_text() == str(output)
+
+
+@pytest.mark.parametrize(("text", "found"), [("Scale", 0), ("x", 3)])
+def test_an_excerpt_that_is_not_one_line(text: str, found: int) -> None:
+    """A docstring is no code, and a page never shows a line by chance."""
+    with pytest.raises(ValueError, match=f"one: '{text}' must stand in one line, got {found}"):
+        excerpts(one=(scaled, text))
 
 
 def rows(output: Any) -> list[str]:

@@ -7,7 +7,7 @@ from annotated_attention._lazy import import_lazily
 if TYPE_CHECKING:
     from annotated_attention.display._live import live
     from annotated_attention.display.annotation import annotated
-    from annotated_attention.display.code import diff, source
+    from annotated_attention.display.code import diff, excerpts, source
     from annotated_attention.display.colours import colour_shapes
     from annotated_attention.display.data_flow import flow
     from annotated_attention.display.live_figures.cache_filling import cache_filling
@@ -42,6 +42,7 @@ __all__ = [
     "clocks",
     "colour_shapes",
     "diff",
+    "excerpts",
     "finish",
     "flow",
     "heads_at_work",

@@ -5,6 +5,7 @@ import difflib
 import inspect
 import itertools
 import linecache
+import re
 import textwrap
 from collections.abc import Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -39,6 +40,44 @@ def source(obj: object, *, docstrings: bool = True) -> Output:
     """
     text = _source_text(obj) if docstrings else _without_docstrings(_source_text(obj))
     return Output(text, code_block("\n".join(highlight_lines(text))))
+
+
+def excerpts(**parts: tuple[object, ...]) -> Output:
+    """Show single lines of several functions, each part under its name.
+
+    Args:
+        **parts: under the name of a part, functions or classes, each followed by texts. A text
+            stands for the one line of the source, docstrings aside, that contains it. Lines lose
+            their indentation, and their comments stand in one column.
+
+    Raises:
+        ValueError: a text stands in no line, or in more than one.
+
+    Examples:
+        >>> from annotated_attention import display, merge_heads, split_heads
+        >>> display.excerpts(split=(split_heads, "return"), merge=(merge_heads, "return"))
+        # split
+        return x.unflatten(-1, (h, -1)).transpose(-3, -2)  # (..., n, h, d) -> (..., h, n, d)
+        <BLANKLINE>
+        # merge
+        return x.transpose(-3, -2).flatten(-2)  # (..., n, h, d) -> (..., n, h * d)
+    """
+    rows: list[str] = []
+    for name, items in parts.items():
+        shown: list[list[str]] = []
+        for item in items:
+            if not isinstance(item, str):
+                lines = _without_docstrings(_source_text(item)).split("\n")
+                continue
+            found = [line.strip() for line in lines if item in line]
+            if len(found) != 1:
+                raise ValueError(f"{name}: {item!r} must stand in one line, got {len(found)}")
+            shown.append(re.split(r" {2,}(?=# )", found[0]))
+        column = max((len(code) for code, *comment in shown if comment), default=0)
+        rows += [""] * bool(rows) + [f"# {name}"]
+        rows += ["  ".join([code.ljust(column), *more]).rstrip() for code, *more in shown]
+    text = "\n".join(rows)
+    return Output(text, code_block("\n".join(highlight_lines(text)), "no-copy"))
 
 
 def diff(old: object, new: object) -> Output:
