@@ -6,15 +6,15 @@
 # > the cat drank milk because **it** was thirsty
 #
 # [Split and stack](03_split_and_stack.ipynb) copies every number into its stack. You can have the
-# same heads without moving a number, by looking at the same memory in another way: one reshape and
-# one transpose. Many implementations do this, as [Published code](15_published_code.ipynb) shows.
-# It is easy to make two mistakes on the way. Both keep every shape, and both run without an error.
-# You will see where each of them sends the numbers, and learn two questions and a quick test that
-# reveal them.
+# same heads without moving a number: one reshape and one transpose read the same memory in another
+# way. Many implementations do this, as [Published code](15_published_code.ipynb) shows. It is easy
+# to make two mistakes on the way. Both keep every shape, and both run without an error. You will
+# see where each mistake sends the numbers, and learn two questions and a quick test that reveal
+# such mistakes.
 #
-# So far each row was a word. Trained models cut text into words and pieces of words, and call each
-# piece a **token**. For attention a token is a row, nothing more. From here on the book says
-# *token* wherever it does not matter which word it is.
+# So far each row stood for a word. Trained models cut text into words and pieces of words, and each
+# piece is called a **token**. For attention, a token is a row and nothing more. From here on the
+# book says *token* wherever the particular word does not matter.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -25,13 +25,13 @@ display.chapter_map("split", "merge")
 # ## A tensor is a row of numbers and a rule for stepping through it
 #
 # Think of a long shelf with one number per place. However many axes a tensor has, its numbers stand
-# on one such shelf, in one row. The **strides** are the rule for stepping along it: one stride per
-# axis, which says how many places to move for one step along that axis.
+# on one such shelf, in one row. The **strides** are the rule for stepping along the shelf. There is
+# one stride per axis, and it says how many places to move for one step along that axis.
 #
-# Take the eight words of the sentence, each with four features, and follow one number through four
-# layouts: the *animal* of *cat*, a 3. For each layout the cell prints the shape, the strides, the
-# index at which you find the number, and its place on the shelf: each index times its stride, added
-# up.
+# Take the eight words of the sentence, each with four features. Follow one number through four
+# layouts: the *animal* feature of *cat*, a 3. For each layout the cell prints the shape, the
+# strides, the index at which you find the number, and its place on the shelf. The place is the sum
+# of each index times its stride.
 
 # %%
 import torch
@@ -64,23 +64,23 @@ describe("(h, n, d)", heads, (0, 1, 0))
 print("same memory:", x.data_ptr() == heads.data_ptr())
 
 # %% [markdown]
-# The number stays where it is, in place 4, and so do all the others: the four tensors share one
-# memory. `view` cuts the four features into two heads of two. From then on a step to the next token
-# is four places and a step to the next head is two. `transpose` exchanges these two strides, so
-# that heads come first. In the last layout, reading the axes in order no longer reads the shelf in
-# order. Such a tensor is called *not contiguous*.
+# The number stays in place 4, and all the other numbers stay where they are, too: the four tensors
+# share one memory. `view` cuts the four features into two heads of two. After this cut, a step to
+# the next token is four places and a step to the next head is two. `transpose` exchanges these two
+# strides, so that heads come first. If you read the last layout in the order of its axes, you no
+# longer read the shelf in order. Such a tensor is called *not contiguous*.
 #
 # ## The trick
 #
-# Splitting therefore takes two steps: cut the features, `(n, h * d)` → `(n, h, d)`, then move the
-# heads in front, `(n, h, d)` → `(h, n, d)`. Merging takes the same steps backwards. The package has
-# both as `split_heads` and `merge_heads`. They count axes from the end, so that further axes may
-# stand in front. Comments write such axes as three dots: `(..., h, n, d)`.
+# Splitting therefore takes two steps. First cut the features, `(n, h * d)` → `(n, h, d)`, then move
+# the heads in front, `(n, h, d)` → `(h, n, d)`. Merging takes the same steps backwards. The package
+# has both operations, as `split_heads` and `merge_heads`. They count axes from the end, so that
+# further axes may stand in front. Comments write such axes as three dots: `(..., h, n, d)`.
 #
-# PyTorch has several names for changing the shape. `view` never copies, and raises an error where
-# memory does not allow it. `reshape` is a view where that is possible and copies where it is not.
-# `unflatten(-1, (h, d))` cuts the last axis into two, which is always a view. `flatten(-2)` joins
-# the last two axes into one, and copies only where it must, like `reshape`.
+# PyTorch has several methods that change a shape. `view` never copies, and raises an error where
+# the order in memory does not allow a view. `reshape` returns a view where one is possible, and
+# copies otherwise. `unflatten(-1, (h, d))` cuts the last axis into two and always returns a view.
+# `flatten(-2)` joins the last two axes into one and, like `reshape`, copies only where it must.
 
 # %%
 from annotated_attention import merge_heads, split_heads
@@ -98,14 +98,14 @@ print("split and merged: the same numbers as splitting and stacking")
 # ## Which step copies
 #
 # Splitting moved no number. In the cell above merging moved none either, because its transpose
-# undid the transpose of the split. But `attend` stands between the two, and it writes its result
-# into new memory: the whole first head stands on the shelf before the second. In the cell below
-# `.contiguous()` stands in for `attend`: it copies the heads into that order. Merging then has to
-# bring together what belongs to one token. Can it do that without a copy, too?
+# undid the transpose of the split. But `attend` runs between the split and the merge. It writes its
+# result into new memory, where the whole first head stands on the shelf before the second. In the
+# cell below, `.contiguous()` stands in for `attend`: it copies the heads into that order. Merging
+# then has to bring together the numbers of each token. Can the merge do that without a copy, too?
 #
 # <details><summary>What do you expect?</summary>
 #
-# No, since the numbers of one token are now in two places, far apart on the shelf. `view` refuses.
+# No. The numbers of one token now stand in two groups, far apart on the shelf. `view` refuses.
 # `reshape` and `flatten` copy into new memory without asking.
 #
 # </details>
@@ -124,30 +124,30 @@ describe("(n, h·d)", joined, (1, 0))
 print("same memory:", joined.data_ptr() == mixed.data_ptr())
 
 # %% [markdown]
-# The 3 of *cat* was in place 2, behind the two zeros of *the* in the first head. The copy brings it
-# back to place 4. Before the copy, the two pairs of numbers in a token's row are 16 places apart,
-# and no single stride steps through all four. The error says the same of the axes: the new axis
-# would span h and d, which no single stride joins. So after `attend`, merging costs one copy.
-# [Batches](05_batches.ipynb#going-deeper-what-each-form-copies) shows an attention that writes its
-# result token by token, so that a view can merge the heads.
+# In the first head, the 3 of *cat* stood in place 2, behind the two zeros of *the*. The merge
+# copies it back to place 4. Before this copy, the two pairs of numbers in a token's row are 16
+# places apart, and no single stride steps through all four. The error says the same about the axes:
+# the new axis would span h and d, which no single stride joins. So after `attend`, merging costs
+# one copy. [Batches](05_batches.ipynb#going-deeper-what-each-form-copies) shows an attention that
+# writes its result token by token, so that a view can merge the heads.
 #
 # ## Two mistakes that keep every shape
 #
-# A reshape reads the numbers in the order of the axes, the last axis fastest, wherever they lie in
-# memory. It asks for one thing only: that their count fits. So the heads `(h, n, d)` can be
-# reshaped to `(n, h * d)` without a transpose, and `(n, h * d)` can be reshaped straight to `(h, n,
-# d)`. Nothing complains in either case:
+# A reshape reads the numbers in the order of the axes, the last axis fastest, wherever the numbers
+# lie in memory. Its only condition is that the count of numbers fits. So the heads `(h, n, d)` can
+# be reshaped to `(n, h * d)` without a transpose, and `(n, h * d)` can be reshaped straight to
+# `(h, n, d)`. PyTorch reports an error in neither case:
 #
 # - **wrong merge**: `heads.reshape(n, h * d)`
 # - **wrong split**: `x.reshape(h, n, d)`
 #
-# The usual check is to split, merge, and compare with what you had. Each step can be right or wrong,
-# so there are four ways. Which of them give the input back?
+# The usual check is to split, merge, and compare the result with the input. Each step can be right
+# or wrong, so there are four ways. Which of these ways give the input back?
 #
 # <details><summary>What do you expect?</summary>
 #
 # The right way does, and so does the way with both steps wrong. A straight reshape keeps the order
-# in which the numbers are read, so two of them in a row change nothing at all.
+# in which the numbers are read, so two straight reshapes in a row change nothing at all.
 #
 # </details>
 
@@ -189,13 +189,13 @@ for name, (split, _) in WAYS.items():
 
 # %% [markdown]
 # With the right split, the first head holds the features a and b of every token. With the wrong
-# split, it is filled with the first half of the input, row by row: all of the first token, half of
-# the second, and nothing of the third. With the wrong merge, the first row holds two numbers of the
-# second token.
+# split, the first head is filled with the first half of the input, row by row. That is all of the
+# first token, half of the second, and nothing of the third. With the wrong merge, the first row of
+# the result holds two numbers of the second token.
 #
 # With both steps wrong, all numbers come back to where they were, and a comparison with the input
-# finds nothing. But attention runs between the split and the merge, and it runs on wrongly split
-# heads.
+# finds no difference. But attention runs between the split and the merge, and it runs on wrongly
+# split heads.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Polygon, Rectangle
@@ -237,10 +237,11 @@ drawing, (ax,) = display.panels(450, 375)
 told = [draw_way(ax, name, top, cells) for name, top in zip(WAYS, (0, 3.8, 7.6, 11.4))]
 
 # %% [markdown]
-# The figure follows 2c from the input to the result. A black corner marks a cell in which the right
-# way has another number. If the figure has sliders, first move *step* to 5, one step at a time.
-# Steps 3 and 4, the two transposes, then have a box with a tick. Untick one of them, say where 2c
-# will end up, and look. Point at any number to follow it instead, or go to it with the arrow keys.
+# The figure follows 2c from the input to the result. A black corner marks a cell that would hold
+# another number in the right way. If the figure has sliders, first move *step* to 5, one step at a
+# time. Steps 3 and 4, the two transposes, then each have a ticked box. Untick one of the boxes,
+# predict where 2c will end up, and look. Point at any number to follow it instead, or go to it with
+# the arrow keys.
 
 # %% jupyter={"source_hidden": true}
 for middle, name in ((2, "input"), (6, "head 1"), (9, "head 2"), (13, "result")):
@@ -255,7 +256,7 @@ display.live(static, "where_numbers_go", data, room=(560, 1200))
 # <!-- deeper: when nobody can see the mistakes -->
 # ### Going deeper: when nobody can see the mistakes
 #
-# Count the numbers that a wrong split and a wrong merge put into a wrong place, for several sizes.
+# For several sizes, count the numbers that a wrong split and a wrong merge put into a wrong place.
 
 # %%
 for tokens, parts in ((3, 2), (6, 4), (3, 1), (1, 2)):
@@ -267,7 +268,8 @@ for tokens, parts in ((3, 2), (6, 4), (3, 1), (1, 2)):
     print(f"misplaced by the split: {split:2}, by the merge: {merged:2}")
 
 # %% [markdown]
-# With one head, or with one token, there is nothing to mix, and both wrong functions are right.
+# With one head, or with one token, there is nothing to mix, and both wrong functions give the right
+# result.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -276,8 +278,8 @@ for tokens, parts in ((3, 2), (6, 4), (3, 1), (1, 2)):
 # ## What does this output react to?
 #
 # Shapes do not reveal these mistakes, and neither does the round trip of splitting and merging. So
-# ask about the module as a whole, with attention in the middle. Build one that takes the two steps
-# as settings. It inherits the four matrices of the module in [Split and
+# examine the module as a whole, with attention in the middle. Build a module that takes the split
+# and the merge as settings. It inherits the four matrices of the module in [Split and
 # stack](03_split_and_stack.ipynb). In `forward`, splitting and merging are the only steps that
 # differ.
 
@@ -303,16 +305,16 @@ class Reshaped(three.SplitAndStack):
 
 
 # %% [markdown]
-# In attention, each output row should do two things. It answers the query of *one* token, its own.
-# And it collects from the keys and values of *all* tokens. To measure both, hand the tokens over
-# twice, once as `query` and once as `key` and `value`. Change one token a little in the first copy,
-# and see which output rows react; then do the same in the second copy.
+# In attention, each output row should do two things. It should answer the query of *one* token, its
+# own, and it should collect from the keys and values of *all* tokens. To measure both, hand the
+# tokens to the module twice, once as `query` and once as `key` and `value`. Change one token a
+# little in the first copy, and see which output rows react; then do the same in the second copy.
 #
-# The derivative says it exactly. PyTorch gives the **Jacobian**, the derivative of every number of
-# the output with respect to every number of the input. Its shape is `(n, e, n, e)`: output row,
-# output feature, token, feature of the token. The largest derivative in size, taken over the two
-# feature axes, leaves one number for each output row and each token. It is zero if the row does not
-# react to the token.
+# The derivative measures this reaction exactly. PyTorch gives the **Jacobian**, the derivative of
+# every number of the output with respect to every number of the input. Its shape is `(n, e, n, e)`:
+# output row, output feature, token, feature of the token. Take the largest absolute derivative over
+# the two feature axes, and one number is left for each output row and each token. This number is
+# zero if the row does not react to the token.
 
 
 # %%
@@ -331,16 +333,16 @@ def reactions(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # %% [markdown]
-# Look at the row of *it*. In one of the three wrong ways this row still answers the query of *it*
-# and no other. Is this the wrong merge, the wrong split, or both together? Does the row collect
-# from *cat* there?
+# Look at the row of *it*. In one of the three wrong ways, this row still answers the query of *it*
+# and no other query. Which way is that: the wrong merge, the wrong split, or both together? Does
+# the row still collect from *cat* in that way?
 #
 # <details><summary>What do you expect?</summary>
 #
-# It is both together: the pieces of *it* come back to their place. But then each of the two heads
-# holds only half of the sentence, and *it* collects from the second half, without *cat*. With one
-# wrong step, the row of *it* holds pieces that were computed for other words, and answers their
-# queries.
+# Both together: with two wrong steps, the pieces of *it* come back to their place. But each of the
+# two heads then holds only half of the sentence, and *it* collects from the second half, without
+# *cat*. With one wrong step, the row of *it* holds pieces that were computed for other words, and
+# so answers the queries of those words.
 #
 # </details>
 
@@ -386,15 +388,16 @@ for place, owner in (
 # %% [markdown]
 # Read down the column of *it*.
 #
-# - **wrong merge**: The heads are right, but a row of the result takes two rows of one head. The first
-#   head fills the rows from *the* to *milk*, the second head the other four. So *it* gets *drank*
-# and   *milk*.
-# - **wrong split**: The first head is filled with the first four words, half a word in each row, and the
-#   second head with the others. The right merge puts row beside row, so *it* gets *drank* and *was*.
-# - **both wrong**: A row of the result takes two rows of one head, and now these are the two halves of
-#   one word. So *it* answers for itself. But both halves were in the second head, with only
-# *because*,   *was* and *thirsty* beside them. There *it* can never find *cat*, whatever the
-# matrices are.
+# - **wrong merge**: The heads are right, but a row of the result takes two rows of one head. The
+#   first head fills the rows from *the* to *milk*, and the second head fills the other four. So
+#   *it* gets *drank* and *milk*.
+# - **wrong split**: The first head is filled with the first four words, half a word in each row,
+#   and the second head with the last four. The right merge puts the rows of the two heads side by
+#   side, so *it* gets *drank* and *was*.
+# - **both wrong**: A row of the result takes two rows of one head, and now these rows are the two
+#   halves of one word. So *it* answers its own query. But both halves stood in the second head,
+#   with only *because*, *was* and *thirsty* beside them. In that head *it* can never find *cat*,
+#   whatever the matrices are.
 
 # %% jupyter={"source_hidden": true}
 def draw_reactions(ax, left, top, table: Tensor, right: Tensor, letter: str) -> int:
@@ -409,11 +412,11 @@ def draw_reactions(ax, left, top, table: Tensor, right: Tensor, letter: str) -> 
 
 
 # %% [markdown]
-# The figure has all rows. A row of a square is an output row, a column is a word of the input. A
-# coloured cell means that the output row reacts to the word: on the left (blue) to its query, on
-# the right (green) to its key and value. The stronger the colour, the larger the derivative,
-# compared with the others of its square. A dot marks a wrong cell: a reaction that should not be
-# there, or one that is missing.
+# The figure shows all rows. A row of a square is an output row, and a column is a word of the
+# input. A coloured cell means that the output row reacts to the word: on the left (blue) to the
+# word's query, on the right (green) to its key and value. The stronger the colour, the larger the
+# derivative, compared with the other derivatives in the same square. A dot marks a wrong cell: a
+# reaction that should not be there, or one that is missing.
 
 # %% jupyter={"source_hidden": true}
 drawing, (ax,) = display.panels(360, 650)
@@ -436,15 +439,15 @@ ax.axis("off")
 display.finish(drawing, name="leak-matrix", alt=f"What rows react to. {'; '.join(told)}.")
 
 # %% [markdown]
-# The left column gives away a single mistake, the merge or the split. The right column gives away
-# the two together. Neither catches all three, so ask both: whose query does a row answer, and whose
-# keys and values does it collect?
+# The left column reveals a single mistake, in the merge or in the split. The right column reveals
+# the two mistakes together. Neither column catches all three wrong ways, so ask both questions:
+# whose query does a row answer, and from whose keys and values does the row collect?
 #
-# A quicker check needs no derivative. Nothing in this attention knows where a token stands. Shuffle
-# the tokens, and the output rows must be shuffled in the same way. Try it on the four ways, and on
-# one more mistake: the wrong axis of [Split and
-# stack](03_split_and_stack.ipynb#one-product-for-all-heads), where the heads stay in the middle and
-# the words do not see each other.
+# A quicker check needs no derivative. This attention does not know where a token stands. If you
+# shuffle the tokens, the output rows must therefore be shuffled in the same way. Try this check on
+# the four ways, and on one more mistake: the wrong axis of [Split and
+# stack](03_split_and_stack.ipynb#one-product-for-all-heads). There the heads stay in the middle,
+# and the words do not see each other.
 
 
 # %%
@@ -478,22 +481,23 @@ assert max(gaps["right"], gaps["wrong axis"]) < 1e-12
 assert min(gaps[name] for name in ("wrong merge", "wrong split", "both wrong")) > 0.1
 
 # %% [markdown]
-# With the right way the gap is only rounding; with the three wrong ways it is far larger. But the
-# wrong axis passes: each word is treated alike wherever it stands. The question about keys and
-# values exposes this mistake, since *it* collects from nobody but itself.
+# With the right way the gap is only a rounding error; with the three wrong ways the gap is far
+# larger. But the wrong axis passes the check, because it treats each word alike wherever the word
+# stands. The question about keys and values reveals this mistake, since *it* collects from no word
+# but itself.
 #
 # > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. A wrong version can still
-# > learn: [Training](10_training.ipynb#the-same-training-with-a-mistake-inside) trains two of them,
-# > whose loss falls although next to nothing that they write is right. The questions and the
-# > shuffle look at inputs and outputs only, so you can use them on your own attention. Use several
-# > heads and several tokens: with one of either, both mistakes change nothing.
+# > learn. [Training](10_training.ipynb#the-same-training-with-a-mistake-inside) trains two wrong
+# > versions: their loss falls, although next to nothing that they write is right. The questions and
+# > the shuffle look at inputs and outputs only, so you can use them on your own attention. Use
+# > several heads and several tokens: with one head or one token, both mistakes change nothing.
 
 # %% [markdown]
 # <!-- deeper: the same as before, the same as PyTorch -->
 # ### Going deeper: the same as before, the same as PyTorch
 #
 # Compare the trick with splitting and stacking, and with PyTorch's class, on sizes that all differ:
-# 3 queries, 5 keys, 4 heads of width 6. All have the same matrices. Outputs, weights and the
+# 3 queries, 5 keys, 4 heads of width 6. All three get the same matrices. Outputs, weights and the
 # gradients of both inputs and of all matrices have to agree.
 
 # %%
@@ -533,7 +537,8 @@ print(f"PyTorch: output, weights and {len(mine)} gradients agree")
 #
 # *Easy, 2 minutes.* Take the sizes of the figure: 3 tokens and 2 heads of width 2, so `x` is (3,
 # 4). Its heads, split correctly, are `(h, n, d)`, which is (2, 3, 2). Where among the heads is
-# `x[2, 1]`, which the figure calls 3b? Write its index, three whole numbers, all counted from 0.
+# `x[2, 1]`, which the figure calls 3b? Write its index among the heads: three whole numbers, all
+# counted from 0.
 
 # %% tags=["exercise"]
 my_place = (None, None, None)  # your three numbers here
@@ -546,7 +551,8 @@ exercises.reshape_trick.check_place(my_place)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# A right split keeps every number with its token. That is one of the three numbers.
+# A right split keeps every number with its token. So the index of the token is one of your three
+# numbers.
 #
 # </details>
 #
@@ -564,10 +570,10 @@ exercises.reshape_trick.check_place(my_place)
 # %% [markdown]
 # ### Who is in the row?
 #
-# *Medium, 5 minutes.* Now the wrong merge, `heads.reshape(n, h * d)`, for any sizes. Each row of
-# its result is made of h pieces, and a piece is the d numbers that one token has in one head.
+# *Medium, 5 minutes.* Now take the wrong merge, `heads.reshape(n, h * d)`, for any sizes. Each row
+# of its result is made of h pieces, and a piece is the d numbers that one token has in one head.
 # Return the token of each piece in the row with the index `row`: a list of h numbers, counted from
-# 0. With `row` 5 and heads of the `shape` (2, 8, 2) it is `[2, 3]`, *drank* and *milk*.
+# 0. With `row` 5 and heads of the `shape` (2, 8, 2) the answer is `[2, 3]`, *drank* and *milk*.
 
 
 # %% tags=["exercise"]
@@ -583,7 +589,7 @@ exercises.reshape_trick.check_mixed_tokens(mixed_tokens)
 # <details><summary>Hint 1</summary>
 #
 # A reshape reads all n pieces of the first head, then all n pieces of the second. Count the pieces
-# in this order, from 0. With which piece does row 0 begin, and row 1?
+# in this order, from 0. Which piece does row 0 begin with, and which does row 1?
 #
 # </details>
 #
@@ -595,7 +601,7 @@ exercises.reshape_trick.check_mixed_tokens(mixed_tokens)
 #
 # <details><summary>Hint 3</summary>
 #
-# After n pieces, the tokens begin again with token 0. In Python, `%` gives what is left over.
+# After n pieces, the tokens begin again with token 0. In Python, `%` gives the remainder.
 #
 # </details>
 
@@ -617,9 +623,9 @@ exercises.reshape_trick.check_mixed_tokens(mixed_tokens)
 # %% [markdown]
 # ### Repair a split
 #
-# *Easy, 5 minutes.* This function gives the right shape, and all numbers of `x`, but in wrong
-# places. Repair it: `x` is `(n, h * d)`, and in the result, `(h, n, d)`, every head has its own
-# features of every token.
+# *Easy, 5 minutes.* This function returns the right shape and all numbers of `x`, but puts the
+# numbers in wrong places. Repair the function: `x` is `(n, h * d)`, and in the result, `(h, n, d)`,
+# every head has its own features of every token.
 
 
 # %% tags=["exercise"]
@@ -641,7 +647,7 @@ exercises.reshape_trick.check_repaired(repaired)
 #
 # <details><summary>Hint 2</summary>
 #
-# Cut the features only, and leave the tokens where they are: `(n, h, d)`. Which of the two parts of
+# Cut only the features, and leave the tokens where they are: `(n, h, d)`. Which of the two parts of
 # the features comes first?
 #
 # </details>
@@ -677,12 +683,12 @@ exercises.reshape_trick.check_repaired(repaired)
 # > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
 # > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies every
 # >   number once if the heads stand one after the other in memory
-# > - wrong split: `x.reshape(h, n, d)`, the same shape, and a head holds only some of the tokens
-# > - wrong merge: `heads.reshape(n, h * d)`, the same shape, and a row holds several tokens
+# > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the tokens
+# > - wrong merge: `heads.reshape(n, h * d)`, the same shape, but a row holds several tokens
 # >
 # > A reshape reads the axes in order, the last one fastest, and copies if memory has another order;
 # > only a transpose changes which axis is read first. Both mistakes keep every shape, and together
-# > they survive the round trip. Ask what an output row reacts to: the query of its own token alone,
-# > and the keys and values of all.
+# > they survive the round trip. So ask what an output row reacts to. It should react to the query
+# > of its own token alone, and to the keys and values of all tokens.
 #
 # [Batches](05_batches.ipynb) adds the axis that is still missing.

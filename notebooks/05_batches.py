@@ -7,14 +7,14 @@
 # >
 # > the cat drank milk because **it** was sweet
 #
-# In practice many sentences are processed together, because hardware is fastest on many numbers at
-# once. A tensor then needs one more axis, the batch, which the strip below leaves out. Published code
-# puts this axis first, puts it second, or folds it into the heads. In this chapter you write attention
-# for each of these **layouts**, check that all give the same numbers, and see a mistake that
-# self-attention never reports.
+# In practice a model processes many sentences together, because hardware is fastest on many numbers
+# at once. A tensor then needs one more axis, the batch, which the strip below leaves out. Published
+# code puts this axis first, puts it second, or folds it into the heads. In this chapter you write
+# attention for each of these **layouts**, check that all give the same numbers, and see a mistake
+# that self-attention never reports.
 #
-# One picture helps. A batch is a house with one sentence in each room. Words talk to the others in
-# their room, never through a wall. Every layout is another way to number the same rooms.
+# Think of a batch as a house with one sentence in each room. Words talk to the other words in their
+# room, never through a wall. Every layout is another way to number the same rooms.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -42,19 +42,20 @@ print("batch-first", tuple(x.shape))
 print("sequence-first", tuple(sequence_first.shape))
 
 # %% [markdown]
-# **Batch-first** is `(b, n, e)`, a list of sentences; here e = h · d. **Sequence-first** is `(n, b,
-# e)`, named after the axis that runs along the sequence, n: the first word of every sentence, then the
-# second word of every sentence, and so on. This suits recurrent networks, an older kind of model that
-# reads word by word. `torch.nn.MultiheadAttention` still expects sequence-first data, unless it is told
-# `batch_first=True`. One `transpose(0, 1)` leads from either layout to the other.
+# **Batch-first** is `(b, n, e)`, a list of sentences; here e = h · d. **Sequence-first** is
+# `(n, b, e)`, named after n, the axis that runs along the sequence. It holds the first word of
+# every sentence, then the second word of every sentence, and so on. This layout suits recurrent
+# networks, an older kind of model that reads word by word. `torch.nn.MultiheadAttention` still
+# expects sequence-first data, unless it is told `batch_first=True`. One `transpose(0, 1)` leads
+# from either layout to the other.
 #
-# `x.reshape(8, 2, 4)` gives the same shape. Is that sequence-first, too?
+# `x.reshape(8, 2, 4)` gives the same shape. Is the result sequence-first, too?
 #
 # <details><summary>What do you expect?</summary>
 #
-# No. A reshape keeps the order of the numbers in memory, and that order is one whole sentence after the
-# other. So each pair holds two neighbours from *one* sentence, where it should hold one word from
-# *each*.
+# No. A reshape keeps the order of the numbers in memory, and that order is one whole sentence after
+# the other. So each pair holds two neighbours from *one* sentence instead of one word from *each*
+# sentence.
 #
 # </details>
 #
@@ -69,15 +70,15 @@ for name, arranged in (("transpose", number.T), ("reshape", number.reshape(8, 2)
     print(f"{name:>9}:", "  ".join("/".join(pair) for pair in pairs))
 
 # %% [markdown]
-# The transpose puts *thirsty* beside *sweet*, the two last words. The reshape puts *thirsty* beside
-# *was*.
+# The transpose puts the two last words, *thirsty* and *sweet*, side by side. The reshape puts
+# *thirsty* beside *was*.
 #
 # ## One sentence after the other
 #
-# Start with the plain, slow way: a loop over the sentences. Every faster function below must give the
-# same result. To keep the numbers readable, the heads work on the features as they are, without
-# projections: the first head has *animal* and *food*, the second has *action* and *quality*. Projections
-# work on the last axis alone, so a batch changes nothing for them.
+# Start with the plain, slow way: a loop over the sentences. Every faster function below must give
+# the same result. To keep the numbers readable, the heads work on the features as they are, without
+# projections. The first head has *animal* and *food*, and the second has *action* and *quality*.
+# Projections work on the last axis alone, so a batch changes nothing for them.
 
 
 # %%
@@ -104,17 +105,17 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, slow[:, it])
 torch.testing.assert_close(slow[0, it, [0, 1]], slow[1, it, [1, 0]])  # animal and food swap
 
 # %% [markdown]
-# In the first sentence *it* collects more *animal* (1.29 against 1.01); in the second sentence the two
-# features trade places, because *thirsty* fits the animal and *sweet* the food. The rooms are separate:
-# each sentence gets the output that it would get alone.
+# In the first sentence *it* collects more *animal* than *food* (1.29 against 1.01). In the second
+# sentence the two numbers trade places, because *thirsty* fits the animal and *sweet* fits the
+# food. The rooms are separate: each sentence gets the output that it would get alone.
 #
 # ## Four axes
 #
 # For attention, a sentence and a head are alike: each is a problem of its own, computed without the
 # others. So give sentences and heads an axis each, `(b, h, n, d)`. The package's `split_heads`
-# names its axes from the end, `x.unflatten(-1, (h, -1)).transpose(-3, -2)`, so it does not care what
-# stands in front. `transpose(0, 1)` from the last chapter would now swap the wrong axes. `attend` runs
-# over all axes in front, too, and the loop disappears.
+# counts its axes from the end, `x.unflatten(-1, (h, -1)).transpose(-3, -2)`, so any axes may stand
+# in front. The `transpose(0, 1)` of the last chapter would now swap the wrong axes. `attend` runs
+# over all axes in front, too, so the loop disappears.
 
 
 # %%
@@ -133,9 +134,9 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, four_axes(x, x, x, h)[:, it
 # If sentences and heads are alike, one axis can hold both, `(b * h, n, d)`. Much published code
 # does this, since `torch.bmm`, PyTorch's matrix product for a batch, takes exactly three axes.
 #
-# Two steps fold sequence-first data. First, one reshape, `(n, b, h * d)` to `(n, b * h, d)`: it cuts the
-# last axis into h and d, and joins b with h, its neighbour. Second, a transpose moves the joined axis to
-# the front. The way back undoes both steps, in reverse order.
+# Two steps fold sequence-first data. First, a reshape from `(n, b, h * d)` to `(n, b * h, d)` cuts
+# the last axis into h and d, and joins b with h, its neighbour. Second, a transpose moves the
+# joined axis to the front. The way back undoes both steps, in reverse order.
 
 
 # %%
@@ -166,13 +167,14 @@ assert fold(sequence_first, h).equal(split_heads(x, h).flatten(0, 1))
 one.show(["it, thirsty", "it, sweet"], one.FEATURES, back[it])
 
 # %% [markdown]
-# The result is the same again. Batch-first data fold in one line, `split_heads(x, h).flatten(0, 1)`;
-# the `assert` above has checked that it gives the same.
+# The result is the same again. One line folds batch-first data, `split_heads(x, h).flatten(0, 1)`;
+# the `assert` above has checked that this line gives the same tensor.
 #
-# Call each entry of the folded axis a slice: one head of one sample, `(n, d)`. In which order do they
-# come? Counted from 0, slice r = i · h + j is sample i, head j: first all heads of the first sample, then
-# all heads of the second. For the figure, `fold` was given a tensor whose entries record where they came
-# from. It has four heads, so that the two axes differ in length.
+# Call each entry of the folded axis a slice: one head of one sample, `(n, d)`. In which order do
+# the slices come? Counted from 0, slice r = i · h + j is head j of sample i. So all heads of the
+# first sample come first, then all heads of the second. For the figure, `fold` gets a tensor whose
+# entries record where they came from. This tensor has four heads, so that the two axes differ in
+# length.
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -207,9 +209,10 @@ display.finish(drawing, name="the-fold", alt=alt)
 # %% [markdown]
 # ## By name
 #
-# `einsum` names each axis by a letter: the axes of the inputs, separated by a comma, then an arrow, then
-# the axes of the result. A letter that does not appear after the arrow is summed over: d in the scores,
-# m in the mixture. You move no axis yourself: the line says which axes meet.
+# `einsum` names each axis by a letter. Its first argument lists the axes of each input, separated
+# by a comma, then an arrow, then the axes of the result. A letter that does not appear after the
+# arrow is summed over: d in the scores, m in the mixture. You move no axis yourself, because the
+# letters say which axes meet.
 
 
 # %%
@@ -243,12 +246,12 @@ for name, (layout, axes, index) in layouts.items():
 
 # %% [markdown]
 # The second sentence is index 1 of b, *sweet* is index 7 of n, and *quality* is feature 3, which is
-# number 1 of head 1. In the folded layout, sentence 1 and head 1 become slice 1 · 2 + 1 = 3.
+# feature 1 of head 1. In the folded layout, sentence 1 and head 1 become slice 1 · 2 + 1 = 3.
 #
 # ## All equal
 #
-# So far you have compared only the row of *it*. Now compare whole outputs: each function has to equal
-# the loop. A wrapper lets `folded` take batch-first data, too.
+# So far you have compared only the row of *it*. Now compare whole outputs: each function has to
+# give the same output as the loop. A wrapper lets `folded` take batch-first data, too.
 
 
 # %%
@@ -267,9 +270,9 @@ for name, function in FUNCTIONS.items():
 # <!-- deeper: gradients, cross-attention, and PyTorch -->
 # ### Going deeper: gradients, cross-attention, and PyTorch
 #
-# The sentences have as many queries as keys, and as many heads as samples. The proof takes sizes that all
-# differ: 2 samples, 3 queries, 5 keys, 4 heads of width 6. It compares outputs and the gradients of
-# queries, keys and values.
+# The check above has as many queries as keys, and as many heads as samples. This check takes sizes
+# that all differ: 2 samples, 3 queries, 5 keys, 4 heads of width 6. It compares outputs and the
+# gradients of queries, keys and values.
 
 # %%
 torch.manual_seed(5)
@@ -307,20 +310,21 @@ for batch_first in (True, False):
 # %% [markdown]
 # ## What equal sizes hide
 #
-# Now the mistake. Someone hands sequence-first data, (8, 2, 4), to code that expects batch-first.
-# The code takes the 8 words for 8 samples, and the 2 sentences for 2 words. What happens: an error,
-# a wrong shape, or wrong numbers?
+# Now look at a mistake. Someone hands sequence-first data, (8, 2, 4), to code that expects
+# batch-first data. The code takes the 8 words for 8 samples, and the 2 sentences for 2 words. What
+# happens: an error, a wrong shape, or wrong numbers?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Wrong numbers in the right shape. Self-attention works for any number of samples and words, so nothing
-# can fail. But each room now holds one place of every sentence: a word meets itself and the words at the
-# same place in the other sentences, and no other word of its own sentence.
+# Wrong numbers in the right shape. Self-attention works for any number of samples and words, so
+# nothing can fail. But each room now holds the words at one place of every sentence. A word meets
+# itself and the words at the same place in the other sentences, but no other word of its own
+# sentence.
 #
 # </details>
 #
-# The cell asks how strongly the row of *it* reacts to each place of either sentence: the size of the
-# gradient, added up over the four features.
+# The cell measures how strongly the row of *it* reacts to each place of either sentence. The
+# measure is the absolute gradient, added up over the four features.
 
 # %%
 given = sequence_first.clone().requires_grad_()               # (n, b, h * d)
@@ -332,13 +336,13 @@ one.show(["… thirsty", "… sweet"], [*one.WORDS[:-1], "last"], gradient.abs()
 assert gradient.any(-1).nonzero().tolist() == [[it, 0], [it, 1]]
 
 # %% [markdown]
-# > **Pitfall.** Sequence-first data in batch-first code. The row of *it* reacts to *it* in both
-# > sentences, and to nothing else: *thirsty* no longer has any influence, but the other sentence does.
-# > The shape is right and there is no error, so nothing gives it away.
+# > **Pitfall.** Someone hands sequence-first data to batch-first code. The row of *it* reacts to
+# > *it* in both sentences, and to nothing else: *thirsty* no longer has any influence, but the
+# > other sentence does. The shape is right and there is no error, so nothing reveals the mistake.
 #
-# The two words at this place are equal, so each gets half the attention, and moving attention from one
-# to the other would change nothing. So each feature's gradient is the weight, one half, and four of them
-# make 2.00.
+# The two words at this place are equal, so each gets half the attention, and moving attention from
+# one to the other would change nothing. So each feature's gradient is the weight, one half, and the
+# four gradients add up to 2.00.
 #
 # Cross-attention may stop with an error, but do not count on it. Here are three attempts, again with
 # sequence-first queries, `(n, b, 24)`, and keys, `(m, b, 24)`, in batch-first code.
@@ -356,20 +360,21 @@ for samples, queries, keys in ((2, 4, 4), (2, 1, 5), (2, 3, 5)):
 # %% [markdown]
 # The first attempt has as many queries as keys and runs, as self-attention does. In the second, the
 # single query stands where the code expects the batch. Broadcasting stretches this axis from size 1
-# to 5, to match the keys, so this runs as well, and gives the wrong shape: (1, 2, 24) would be right.
-# Only the third stops with an error: the code reads b = 3 from the queries, and b = 5 from the keys,
-# operand 1.
+# to 5, to match the keys. So the second attempt runs as well, but gives the wrong shape: (1, 2, 24)
+# would be right. Only the third stops with an error. The code reads b = 3 from the queries and
+# b = 5 from the keys, which the message calls operand 1.
 #
-# So a test of self-attention is not enough, and neither was ours under *All equal*: there b = h = d = 2
-# and n = m = 8. The *Going deeper* below it repeats the check with 2 samples, 3 queries, 5 keys and 4
-# heads of width 6: all different, none of them 1.
+# So a test of self-attention is not enough. Nor was our test under *All equal* enough, because
+# there b = h = d = 2 and n = m = 8. The *Going deeper* below that test repeats it with 2 samples, 3
+# queries, 5 keys and 4 heads of width 6. These sizes are all different, and none of them is 1.
 
 # %% [markdown]
 # <!-- deeper: what each form copies -->
 # ### Going deeper: what each form copies
 #
-# Functions with equal outputs may copy more or fewer numbers on the way, wherever the order in memory
-# does not suit the next step. PyTorch calls such a copy `clone`. Count the numbers that are copied.
+# Functions with equal outputs may copy more or fewer numbers on the way, wherever the order in
+# memory does not suit the next step. PyTorch calls such a copy `clone`. Count the numbers that each
+# function copies.
 
 
 # %%
@@ -405,15 +410,15 @@ for name, (function, given) in ways.items():
     assert copies.numbers == (144 if given is first else 624 + 144)
 
 # %% [markdown]
-# The three batch-first functions copy 768 numbers, which is 624 + 144. Inside, `@` and `einsum` fold
-# samples and heads, too. In batch-first memory the words lie between the samples and the heads, so this
-# fold copies queries, keys and values once. The rest is the output, copied where the heads are merged.
-# In sequence-first memory the fold is a view, and only the merge copies.
+# The three batch-first functions copy 768 numbers, which is 624 + 144. Internally, `@` and `einsum`
+# fold samples and heads, too. In batch-first memory the words lie between the samples and the
+# heads, so this fold copies queries, keys and values once. The rest is the output, which the merge
+# copies. In sequence-first memory the fold is a view, and only the merge copies.
 #
-# PyTorch also has a **fused kernel**, one routine from queries, keys and values to the output,
-# which never stores the weights. It takes `(b, h, n, d)` and steps through it by strides, and it
-# writes the output token by token, so that even the merge is a view. The package's function calls this
-# kernel where nobody needs the weights.
+# PyTorch also has a **fused kernel**, one routine that goes from queries, keys and values to the
+# output and never stores the weights. The kernel steps through tensors of `(b, h, n, d)` by their
+# strides. It writes the output token by token, so that even the merge is a view. The package's
+# function calls this kernel when the caller does not need the weights.
 
 
 # %%
@@ -461,13 +466,13 @@ exercises.batches.check_slice(my_slice)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# All heads of sample 0 come first. How many slices stand before the first one of sample 2?
+# All heads of sample 0 come first. How many slices stand before the first slice of sample 2?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# Slice r = i · h + j, for sample i and head j.
+# Head j of sample i is slice r = i · h + j.
 #
 # </details>
 
@@ -479,11 +484,11 @@ exercises.batches.check_slice(my_slice)
 # %% [markdown]
 # ### The fold in words
 #
-# *Easy, 5 minutes.* The library einops takes an axis operation as a sentence: `"n b e -> b n e"`
-# exchanges two axes, and `(h d)` is one axis made of two, where h counts the outer steps and d the
-# inner ones. Write the fold of this chapter, from sequence-first with all heads side by side to one
-# batch of heads. Use the letters n, b, h and d, and type the arrow as `->`. The check reads the
-# sentence itself, so einops need not be installed.
+# *Easy, 5 minutes.* The library einops takes an axis operation as a sentence, called a pattern. For
+# example, `"n b e -> b n e"` exchanges two axes. In a pattern, `(h d)` is one axis made of two,
+# where h counts the outer steps and d counts the inner ones. Write the fold of this chapter, from
+# sequence-first with all heads side by side to one batch of heads. Use the letters n, b, h and d,
+# and type the arrow as `->`. The check reads the sentence itself, so einops need not be installed.
 
 # %% tags=["exercise"]
 pattern = ""  # your sentence here
@@ -494,20 +499,20 @@ exercises.batches.check_pattern(pattern)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Left of the arrow stands what comes in: three axes, and the last is made of heads and their
+# Left of the arrow stand the three axes of the input. The last axis is made of heads and their
 # features.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# In Q, the d features of a head are neighbours. So d is the inner one of the two.
+# In Q, the d features of a head are neighbours. So d is the inner axis of the two.
 #
 # </details>
 #
 # <details><summary>Hint 3</summary>
 #
-# Right of the arrow stand three axes, too: slices, tokens, features. Slice 1 is the second head of
+# Right of the arrow, too, stand three axes: slices, tokens, features. Slice 1 is the second head of
 # the first sample.
 #
 # </details>
@@ -520,9 +525,10 @@ exercises.batches.check_pattern(pattern)
 # %% [markdown]
 # ### What self-attention does not tell
 #
-# *Medium, 15 minutes.* This function is batch-first and has no projections: query is `(b, n, e)`, key
-# and value are `(b, m, e)`. It passes every test of self-attention, and it is still wrong. The check
-# shows where it fails; repair it, so that it returns `(b, n, e)` for any n and m.
+# *Medium, 15 minutes.* This function is batch-first and has no projections: query is `(b, n, e)`,
+# key and value are `(b, m, e)`. The function passes every test of self-attention, and it is still
+# wrong. The check shows where the function fails. Repair the function, so that it returns
+# `(b, n, e)` for any n and m.
 
 
 # %% tags=["exercise"]
@@ -540,22 +546,22 @@ exercises.batches.check_attend_heads(attend_heads)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# In self-attention n = m. Call it with 3 queries and 5 keys, and print the shapes of `q`, `k` and
-# `v`.
+# In self-attention n = m. Call the function with 3 queries and 5 keys, and print the shapes of `q`,
+# `k` and `v`.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# A reshape with -1 fits almost anything. Which number is wrong for the key, and what does -1 turn
-# into because of it?
+# A reshape with -1 fits almost anything. Which number is wrong for the key, and which size does -1
+# become as a result?
 #
 # </details>
 #
 # <details><summary>Hint 3</summary>
 #
-# The width of a head is e / h, for all three. Say that, and leave the number of tokens to each
-# tensor. The output has a row for each query.
+# The width of a head is e / h for query, key and value. Pass this width to the reshape, and let
+# each tensor keep its own number of tokens. The output has a row for each query.
 #
 # </details>
 
@@ -584,7 +590,7 @@ exercises.batches.check_attend_heads(attend_heads)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** For each sample s and each head i, apart from all others:
+# > **In short.** For each sample s and each head i, separately:
 # >
 # > $$\text{mixed}_{s,i} = \mathrm{softmax}\bigl(Q_{s,i} K_{s,i}^\top / \sqrt d\bigr)\, V_{s,i}$$
 # >
@@ -597,4 +603,5 @@ exercises.batches.check_attend_heads(attend_heads)
 # > outputs and gradients. Given data in the wrong layout, self-attention keeps the shape and mixes
 # > sentences. So test cross-attention, with sizes that all differ and are not 1.
 #
-# Some words must not be seen, such as those that are not written yet. [Masks](06_masks.ipynb) hide them.
+# Attention must not see some words, such as those that are not written yet. [Masks](06_masks.ipynb)
+# hide them.

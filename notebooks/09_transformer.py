@@ -7,16 +7,16 @@
 #
 # > the milk drank the cat
 #
-# Both sentences have the same words, and you know at once who drank whom. Attention does
-# not: it compares words with words and never asks where they stand. Nor does any other part of an
-# [encoder layer](08_transformer_layers.ipynb); in a decoder, the causal mask tells earlier from
-# later, and the distance at best indirectly. So the model writes each word's place into the word
-# itself, before the first layer.
+# Both sentences have the same words, and you know at once who drank whom. Attention does not: it
+# compares words with words and takes no account of where they stand. Nor does any other part of an
+# [encoder layer](08_transformer_layers.ipynb). In a decoder, the causal mask tells earlier words
+# from later ones, but it shows the distance at best indirectly. So the model writes each word's
+# place into the word's vector, before the first layer.
 #
-# In this chapter you do that with clocks: each word is stamped with a time, shown on several clocks
+# In this chapter you do that with clocks: you stamp each word with a time, shown on several clocks
 # that run at different speeds. Then everything comes together. You put embeddings and positions
-# before the two stacks of layers, and after them a score for each possible next word; that is the
-# whole Transformer of 2017. At the end comes a question that its positions leave open.
+# before the two stacks of layers, and a score for each possible next word after them. That is the
+# whole Transformer of 2017. The chapter ends with a question that its positions leave open.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -29,13 +29,13 @@ display.chapter_map(
 # ## A bag of words
 #
 # Take the sentence of the first chapter, and let *cat* and *milk* trade places. Both orders go
-# through a layer with random weights. The word *it* has kept its place. What comes out
-# for it: the same numbers, slightly different ones, or those of another word?
+# through a layer with random weights. The word *it* has kept its place. What does the layer return
+# for this word: the same numbers, slightly different ones, or those of another word?
 #
 # <details><summary>What do you expect?</summary>
 #
 # The same numbers. *It* compares its query with the same eight keys and collects the same eight
-# values with the same weights. The order in which a sum is added up does not matter.
+# values with the same weights. The order of the terms in a sum does not matter.
 #
 # </details>
 
@@ -63,30 +63,30 @@ for order, rows in ((range(8), before), (traded, after)):
     print("    it:", " ".join(f"{number:5.2f}" for number in rows[it]))
 
 # %% [markdown]
-# The assertion says more: wherever a word now stands, it comes out with the same numbers as
-# before. This layer cannot know who drank what. Training does not help either, because no weight
-# of the layer belongs to a place.
+# The assertion says more: every word gets the same numbers as before, wherever the word now stands.
+# This layer cannot know who drank what. Training does not help either, because no weight of the
+# layer belongs to a place.
 #
 # ## Clocks
 #
 # How do you write a place as numbers? The number of the place alone, 0, 1, 2 and so on, grows
-# without bound, and a late word would carry a number far larger than its features. Digits stay
-# small: the last one changes with every step, the one before it ten times more slowly. But digits
-# jump from 9 to 0.
+# without bound, so a late word would carry a number far larger than its features. Digits stay
+# small: the last digit changes with every step, and the digit before it changes ten times more
+# slowly. But digits jump from 9 to 0.
 #
-# Clocks are digits that do not jump. The second hand tells neighbouring moments apart, and the hour
-# hand tells which part of the day it is. Give each word the hands of several clocks: the first turns
-# by 1 radian per word, about a sixth of a full turn, and each further clock turns more slowly. A
-# hand is written as two numbers, the sine and the cosine of its angle, which both stay between −1
-# and 1. With width e there are e / 2 clocks. [Vaswani et
+# Clock hands are like digits that do not jump. The second hand tells neighbouring moments apart,
+# and the hour hand tells which part of the day it is. Give each word the hands of several clocks.
+# The first clock turns by 1 radian per word, about a sixth of a full turn, and each further clock
+# turns more slowly. You write a hand as two numbers, the sine and the cosine of its angle, which
+# both stay between −1 and 1. With width e there are e / 2 clocks. [Vaswani et
 # al.](../docs/references.md#vaswani-2017) (section 3.5) chose these speeds, with p for the position
 # and i = 0, 1, … for the clock:
 #
 # $$\mathrm{PE}_{p,\,2i} = \sin\frac{p}{10000^{2i/e}} \qquad \mathrm{PE}_{p,\,2i+1} = \cos\frac{p}{10000^{2i/e}}$$
 #
-# The authors give no reason for the 10000; with it and e = 512, the slowest clock takes about 60000
-# words for one turn. This is the **sinusoidal** positional encoding. Here it is in code; in the
-# shapes at the ends of the lines, `...` stands for the e / 2 clocks:
+# The authors give no reason for the 10000. With this number and e = 512, the slowest clock takes
+# about 60000 words for one turn. This is the **sinusoidal** positional encoding. Here is its code.
+# In the shapes at the ends of the lines, `...` stands for the e / 2 clocks:
 
 # %%
 from annotated_attention import sinusoidal_code
@@ -103,12 +103,12 @@ for p in (0, 1, 2, 10, 50):
     print(f"position {p:2}:", "   ".join(hands))
 
 # %% [markdown]
-# The figure draws these numbers as hands. A hand starts at the top and turns clockwise; the sine
-# is how far its tip lies to the right, the cosine how far up. If the figure has sliders, move
-# the position; a second, dashed hand shows another position:
+# The figure draws these numbers as hands. A hand starts at the top and turns clockwise. The sine is
+# how far its tip lies to the right, and the cosine is how far the tip lies up. If the figure has
+# sliders, try two things; a second, dashed hand shows another position:
 #
-# 1. Move the position. The first clock tells neighbours apart and soon repeats itself; the last one
-#    hardly moves, and tells the beginning of a text from its far end.
+# 1. Move the position. The first clock tells neighbours apart and soon repeats itself. The last
+#    clock hardly moves, and tells the beginning of a text from its far end.
 # 2. Set a distance, and move the position again. Both hands turn, but the angle between them
 #    stays the same. Watch the dot product of the two positions.
 
@@ -151,7 +151,7 @@ exercises.transformer.check_angles(my_angles)
 # ## Near and far
 #
 # Attention scores are dot products. So what does the dot product of two positions say? Each clock
-# adds one sine times sine and one cosine times cosine, which together are the cosine of the angle
+# adds one product of sines and one product of cosines. Together they are the cosine of the angle
 # between the two hands:
 #
 # $$\sin\alpha \sin\beta + \cos\alpha \cos\beta = \cos(\alpha - \beta)$$
@@ -182,15 +182,15 @@ display.finish(drawing, name="near-and-far", alt=(
 ))
 
 # %% [markdown]
-# The three curves are one curve, moved along. Neighbours are most similar; the similarity falls
+# The three curves are the same curve, shifted. Neighbours are most similar; the similarity falls
 # quickly at first, then slowly and in small waves.
 #
 # ## A shift is a rotation
 #
-# Why sines and cosines, and not some other curves? The authors guess that they make it easy to
-# learn to look at a word *at a certain distance*, because for each distance there is one fixed
-# matrix that moves every position by that distance. Find the matrix that moves a position three
-# words ahead, by least squares over 400 positions, without using the formula.
+# Why sines and cosines, and not some other curves? The authors guess that with these curves, a
+# model easily learns to attend to a word *at a certain distance*. Their reason: for each distance,
+# one fixed matrix moves every position by that distance. Find the matrix that moves a position
+# three words ahead, by least squares over 400 positions, without using the formula.
 
 # %%
 positions = sinusoidal_code(400, 8)                                 # (400, 8)
@@ -203,8 +203,8 @@ for row in shift.tolist():
 # %% [markdown]
 # One matrix moves all 397 positions by three, without any error, as the assertion checks. It has a
 # block of four numbers for each clock, and zeros elsewhere. Are the blocks rotations? A rotation
-# keeps lengths, so the block times its transpose is the identity, and it does not mirror, so its
-# determinant is 1.
+# keeps lengths, so the block times its transpose is the identity. A rotation does not mirror, so
+# the determinant of the block is 1.
 
 # %%
 for i in range(4):
@@ -217,16 +217,17 @@ for i in range(4):
     assert abs(angle - hand) < 1e-6
 
 # %% [markdown]
-# They are, and each turns by the angle that its clock's hand covers in three words. A shift turns
-# all hands, and turning two vectors by the same angles does not change their dot product. This is
-# the result of the last section once more.
+# The blocks are rotations, and each turns by the angle that its clock's hand covers in three words.
+# A shift turns all hands, and turning two vectors by the same angles does not change their dot
+# product. The last section found the same result.
 #
 # ## Adding the position
 #
 # `PositionalEncoding` keeps the numbers of all positions as a table, and adds row p of the table to
 # the word at position p. The table is a **buffer**: it moves to the GPU with the model, and no
-# optimiser touches it. It is not saved with the weights either, since a formula gives it, so saved
-# weights fit a model of any maximal length. Now *cat* and *milk* trade places again:
+# optimiser touches it. PyTorch does not save this table with the weights either, since a formula
+# gives it. So saved weights fit a model of any maximal length. Now *cat* and *milk* trade places
+# again:
 
 # %%
 from annotated_attention import PositionalEncoding
@@ -243,11 +244,12 @@ except ValueError as error:
     print("ValueError:", error)
 
 # %% [markdown]
-# *Cat* has a different vector now, because its place has changed, and *it* reacts to that, if only a
-# little in this untrained layer. A ninth word has no row in the table: that is an error. There is
-# one way to get this wrong without an error: an encoding for sequence-first data, `(n, b, e)`, takes
-# batch-first data, too. Send three copies of the sentence through both. What is added should differ
-# from word to word, and be the same in all three sentences:
+# *Cat* has a different vector now, because its place has changed. The row of *it* reacts to this
+# change, if only a little in this untrained layer. A ninth word has no row in the table, so it
+# raises an error. One mistake raises no error: an encoding for sequence-first data, `(n, b, e)`,
+# takes batch-first data, too. Send three copies of the sentence through an encoding for each
+# layout. The numbers that are added should differ from word to word, and be the same in all three
+# sentences:
 
 # %%
 batch = one.EMBEDDINGS.expand(3, 8, 4)           # (3, 8, 4)
@@ -259,13 +261,13 @@ for batch_first in (True, False):
     print(f"    between sentences by up to {spans[1]:.2f}")
 
 # %% [markdown]
-# > **Pitfall.** Positions along the wrong axis. The shape is right, but the words have no order,
-# > and each sentence is marked by its place in the batch.
+# > **Pitfall.** The positions run along the wrong axis. The shape is right, but the words have no
+# > order, and each sentence is marked by its place in the batch.
 #
-# Instead of computing positions, a model can learn a vector for each of them.
+# Instead of computing positions, a model can learn a vector for each position.
 # `LearnedPositionalEncoding` does so, and takes the same arguments. The paper found that the two
-# work about equally well. But a vector is learned only where a word stood in training. Send the
-# eight words through a table for twelve:
+# encodings work about equally well. But a model learns the vector of a position only if a word
+# stood there in training. Send the eight words through a table for twelve:
 
 # %%
 from annotated_attention import LearnedPositionalEncoding
@@ -281,12 +283,12 @@ print("positions that got a gradient:", learned.table.grad.any(1).sum().item(), 
 #
 # ## Embeddings, and why times √e
 #
-# A word is a row in a learned table, its **embedding**, and its row number is its **token id**.
-# The paper uses the same table at both ends of the model: to turn ids into vectors, and,
-# transposed, to turn the last vectors into a score for each word. The two ends need numbers of
-# different sizes. Draw two tables of a thousand words, with different standard deviations, and look
-# at both ends of each. For the output of the last layer, which we do not have yet, take random
-# vectors that have passed through a layer norm. The columns:
+# Each word has a row in a learned table, its **embedding**, and the row number is its **token id**.
+# The paper uses the same table at both ends of the model. At the start it turns ids into vectors,
+# and at the end, transposed, it turns the last vectors into a score for each word. The two ends
+# need numbers of different sizes. Draw two tables of a thousand words, with different standard
+# deviations, and look at both ends of each. For the output of the last layer, which we do not have
+# yet, take random vectors that have passed through a layer norm. The columns show:
 #
 # - *score std* and *largest share*: how large the scores are, and what share the softmax gives the
 #   likeliest word before any training,
@@ -308,21 +310,21 @@ for e in (32, 512):
               f"{std * math.sqrt(e):12.2f} {position:10.2f}")
 
 # %% [markdown]
-# With a deviation of 1 and e = 512, the scores are so large that
-# one word of a thousand takes nearly everything; such a softmax is
+# With a deviation of 1 and e = 512, the scores are so large that one word of a thousand takes
+# nearly all of the probability. Such a softmax is
 # [saturated](01_one_head.ipynb#going-deeper-why-divide-by-d). With a deviation of $1 / \sqrt e$,
-# scores have size 1. But then, at e = 512, a word of size 0.04 would drown in a position of size
-# 0.71 (size: the root mean square of its numbers). Multiplied by $\sqrt e$ on the way in, the word
-# has size 1, too. A word of deviation 1 would have size 22.6, and the position would drown.
+# scores have size 1, the root mean square of their numbers. But then, at e = 512, a word of size
+# 0.04 would drown in a position of size 0.71. Multiplied by $\sqrt e$ on the way in, the word has
+# size 1, too. A word of deviation 1 would then have size 22.6, and the position would drown in it.
 #
 # ## The whole model
 #
-# Here it is: two embeddings, positions, the two stacks of [the last
-# chapter](08_transformer_layers.ipynb), and a projection to the scores. The listing leaves
-# out the constructor: `scale` is √e, `positions` a `PositionalEncoding`, `project` a linear layer
-# with one row per word of the vocabulary. `_look_up` picks the rows of a table and checks the ids;
-# `_padding(ids)` says which ids are padding. In the shape of the scores, the dots stand for the size
-# of the vocabulary.
+# The whole model has two embeddings, positions, the two stacks of [the last
+# chapter](08_transformer_layers.ipynb), and a projection to the scores. The listing leaves out the
+# constructor: `scale` is √e, `positions` a `PositionalEncoding`, `project` a linear layer with one
+# row per word of the vocabulary. `_look_up` picks the rows of a table and checks the ids;
+# `_padding(ids)` says which ids are padding. In the shape of the scores, the dots stand for the
+# size of the vocabulary.
 
 # %%
 from annotated_attention import Seq2SeqTransformer
@@ -331,15 +333,16 @@ steps = ("forward", "encode", "decode", "_embed")
 display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
 
 # %% [markdown]
-# The model makes its own masks: it reads from the ids what is padding, and its decoder uses a
-# causal mask. Its three tables, two embeddings and the projection, are separate, its layers are
-# post-LN, and each stack ends in a norm, as in PyTorch; `share_embeddings=True` and
-# `final_norm=False` make it the model of the paper. Shared or not, the embeddings start with a
+# The model makes its own masks: it reads from the ids which tokens are padding, and its decoder
+# uses a causal mask. Its three tables, two embeddings and the projection, are separate. Its layers
+# are post-LN, and each stack ends in a norm, as in PyTorch. With `share_embeddings=True` and
+# `final_norm=False` it is the model of the paper. Shared or not, the embeddings start with a
 # deviation of 1 / √e, which the factor √e makes up for.
 #
-# Besides the words, the vocabulary has three tokens: padding, *start* and *end*. Every answer begins
-# with *start*, so that there is a row to score its first word. For data, take our sentence and a
-# second, shorter one, and as the answer written so far *start*, *the*, *cat* for each:
+# Besides the words, the vocabulary has three tokens: padding, *start* and *end*. Every answer
+# begins with *start*, so that there is a row that scores its first word. For data, take our
+# sentence and a second, shorter one. For each sentence, the answer written so far is *start*,
+# *the*, *cat*:
 
 # %%
 WORDS = ["·", "start", "end", *one.WORDS]  # id 0 is padding
@@ -358,10 +361,9 @@ except ValueError as error:
     print("ValueError:", error)
 
 # %% [markdown]
-# There is a score for each of eleven words at each of the three places. An id that the vocabulary
-# does not have is an error, as the last line says. What happens between the ids and the scores?
-# Hooks on the parts note the shapes of what comes out of them, and the figure draws what they
-# noted.
+# At each of the three places, the model gives each of the eleven tokens a score. An id that the
+# vocabulary does not have raises an error, as the last line shows. What happens between the ids and
+# the scores? Hooks note the shape of each part's output, and the figure draws these shapes.
 
 # %% jupyter={"source_hidden": true}
 PARTS = {
@@ -408,11 +410,11 @@ caption = "Residual connections, norms and the second encoder layer are left out
 display.flow(places, steps, SEEN, letters, name="shapes-through", caption=caption)
 
 # %% [markdown]
-# On the left is the encoder, on the right the decoder with its first layer opened; v is the size of
-# the vocabulary. The memory is what comes out of the whole encoder, its final norm included. The
-# width is e all the way from the embedding to the last layer. Only the feed-forward network widens
-# it for a moment, here to twice e, and only the last projection leaves it. The columns meet in the
-# cross-attention, and from there on m is gone.
+# On the left is the encoder, and on the right is the decoder with its first layer opened; v is the
+# size of the vocabulary. The memory is the output of the whole encoder, its final norm included.
+# The width is e all the way from the embedding to the last layer. Only the feed-forward network
+# widens the vectors for a moment, here to twice e, and only the last projection gives them another
+# width. The columns meet in the cross-attention, and after it no shape contains m.
 #
 
 # %% [markdown]
@@ -442,7 +444,8 @@ print(f"equal, and so are the gradients of all {len(mine)} parameters")
 
 # %% [markdown]
 # The paper has no final norms, since each of its layers ends in a norm already. `final_norm=False`
-# builds that model. It has four tensors fewer, and before training it computes nearly the same:
+# builds that model, which has four tensors fewer. Before training it computes nearly the same
+# scores:
 
 # %%
 paper = Seq2SeqTransformer(11, 11, *sizes, final_norm=False, dtype=torch.float64)
@@ -461,8 +464,9 @@ assert difference < 1e-3
 # ## The decoder does not see the future
 #
 # Row i scores the word after word i, so it must not depend on any later word. Check that by
-# differentiating: how strongly does row i react to the vector of word j? Once with the model, once
-# with its causal mask forgotten. Five words make ten pairs of a row and a later word.
+# differentiating: how strongly does row i react to the vector of word j? Measure this once with the
+# model, and once with its causal mask forgotten. Five words make ten pairs of a row and a later
+# word.
 
 
 # %%
@@ -510,22 +514,23 @@ display.finish(drawing, name="no-leak", alt=(
 ))
 
 # %% [markdown]
-# On the left, all ten numbers above the diagonal are exactly zero. In training the whole answer goes
-# in at once, so the model on the right would do very well: the word that it has to predict is part
-# of its input. It would fail as soon as it writes by itself, where the next word is not there yet.
+# On the left, all ten numbers above the diagonal are exactly zero. In training the whole answer
+# goes in at once. So the model on the right would do very well: the word that it has to predict is
+# part of its input. But that model would fail as soon as it writes by itself, because the next word
+# is not there yet.
 #
 # ## Writing
 #
 # To write, begin with *start*, take the likeliest next word, append it, and ask again until *end*
-# comes. That is **greedy decoding**:
+# comes. This is called **greedy decoding**:
 
 # %%
 display.annotated(Seq2SeqTransformer.greedy)
 
 # %% [markdown]
 # Let the untrained model write five words. Each further word costs a call. Do five calls, each with
-# one word more, give the same scores as a single call over all of them? They should, since no row
-# sees what comes later. The model writes the same word five times, which would be a poor test, so
+# one word more, give the same scores as a single call over all five words? They should, since no
+# row sees a later word. The model writes the same word five times, which would be a poor test. So
 # the cell compares the scores for `answer`, which has five different words.
 
 # %%
@@ -540,13 +545,13 @@ torch.testing.assert_close(at_once, one_by_one)
 print(f"the scores differ by up to {(at_once - one_by_one).abs().max():.4f}")
 
 # %% [markdown]
-# The words are nonsense, since nothing is trained. But the scores of one call agree with those of
-# five. That is what makes training fast: one call scores all places at once, and each place sees
-# exactly what it would see while writing.
+# The words are nonsense, since the model is not trained. But the scores of one call agree with
+# those of five calls. This makes training fast: one call scores all places at once, and each place
+# sees exactly what it would see while writing.
 #
 # ## Does an attention score depend on the distance?
 #
-# Come back to the positions, and to the scores inside attention, query times key. *It* refers to
+# Now return to the positions, and to the scores inside attention, query times key. *It* refers to
 # *cat*, four words back. If the same words stood later in a longer text, nothing between them would
 # change, and you would want the same score. The dot product of two *positions* depends on the
 # distance alone. But the score compares sums, word plus position, and a product of two sums has
@@ -555,14 +560,14 @@ print(f"the scores differ by up to {(at_once - one_by_one).abs().max():.4f}")
 # $$(x_i + p_i) \cdot (x_j + p_j) = x_i \cdot x_j + x_i \cdot p_j + p_i \cdot x_j + p_i \cdot p_j$$
 #
 # Move *it* and *cat* along together, always four words apart, and look at the four terms. Queries
-# and keys are word plus position as they are, without matrices and without the factor √e. Which
-# terms stay the same: all, the first and the last, or only the first?
+# and keys are word plus position, without matrices and without the factor √e. Which terms stay the
+# same: all, the first and the last, or only the first?
 #
 # <details><summary>What do you expect?</summary>
 #
-# The first and the last. The first has no position in it. The last is the dot product of two
-# positions at a fixed distance. The two in the middle multiply the features of a word by the hands
-# of the other's clocks, and hands turn when both words move.
+# The first and the last. The first term has no position in it. The last term is the dot product of
+# two positions at a fixed distance. The two terms in the middle multiply the features of one word
+# by the clock hands of the other word, and hands turn when both words move.
 #
 # </details>
 
@@ -586,12 +591,13 @@ labels = [f"moved by {moved}" for moved in MOVED]
 one.show(labels, [*NAMES, "score"], rows.round(decimals=2) + 0.0)
 
 # %% [markdown]
-# In the names of the columns, w is a word (x in the formula) and p a position. The columns *w·w*
-# and *p·p* stay the same; the other two drift, and the score with them. The same two words, at the
-# same distance, score nearly twice as high at one place of the text as at another.
+# In the names of the columns, w is a word (x in the formula) and p is a position. The columns *w·w*
+# and *p·p* stay the same. The other two columns drift, and the score drifts with them. The same two
+# words, at the same distance, score nearly twice as high at one place of the text as at another.
 #
-# A model multiplies by $W_Q$ and $W_K$ first. Do they remove the drift by themselves? Draw both at
-# random, and look at the largest minus the smallest value of each term over 100 places.
+# A model multiplies by $W_Q$ and $W_K$ first. Do these matrices remove the drift by themselves?
+# Draw both at random, and for each term look at the largest minus the smallest value over 100
+# places.
 
 # %%
 torch.manual_seed(9)
@@ -605,13 +611,13 @@ for pair in ((plain, plain), (w_q, w_k)):
 one.show(["without matrices", "random matrices"], NAMES, torch.stack(spans))
 
 # %% [markdown]
-# They do not. With random matrices even the last term drifts: both positions turn as they move, and
-# the two turns no longer cancel when matrices stand between them. Training can find matrices that
-# keep the drift small, and models with such positions do work. But nothing in the formula promises
-# it.
+# The matrices do not remove the drift. With random matrices even the last term drifts: both
+# positions turn as they move, and the two turns no longer cancel when matrices stand between them.
+# Training can find matrices that keep the drift small, and models with such positions do work. But
+# nothing in the formula promises a small drift.
 #
 # A shift is a rotation, and turning two vectors by the same angle leaves their dot product
-# unchanged. So what would have to be turned, so that the *whole* score depends on the distance
+# unchanged. So what would you have to turn, so that the *whole* score depends on the distance
 # alone? [Positions](18_positions.ipynb) answers this question.
 #
 # ## Exercises
@@ -619,10 +625,10 @@ one.show(["without matrices", "random matrices"], NAMES, torch.stack(spans))
 # ### How many parameters?
 #
 # *Medium, 10 minutes.* The base model of the 2017 paper has e = 512, h = 8, feed-forward networks
-# 2048 wide, six layers in each stack, and one table of 37000 words for both embeddings and the
-# projection. Write a function that counts the parameters of such a model, from these numbers and
-# nothing else. Every projection but the last has a bias. The stacks of the paper end without a
-# final norm, so the check builds the class with `final_norm=False` and counts.
+# of width 2048, and six layers in each stack. One table of 37000 words serves both embeddings and
+# the projection. Write a function that counts the parameters of such a model from these numbers
+# alone. Every projection but the last has a bias. The stacks of the paper end without a final norm,
+# so the check builds the class with `final_norm=False` and counts its parameters.
 
 
 # %% tags=["exercise"]
@@ -643,14 +649,14 @@ exercises.transformer.check_count_parameters(count_parameters)
 #
 # <details><summary>Hint 2</summary>
 #
-# An encoder layer has one attention, one feed-forward network and two norms; a decoder layer has
-# one attention and one norm more.
+# An encoder layer has one attention module, one feed-forward network and two norms. A decoder layer
+# has one more attention module and one more norm.
 #
 # </details>
 #
 # <details><summary>Hint 3</summary>
 #
-# The table counts once. Positions count nothing. The number of heads does not matter.
+# Count the table once. Positions have no parameters. The number of heads does not matter.
 #
 # </details>
 
@@ -670,8 +676,9 @@ exercises.transformer.check_count_parameters(count_parameters)
 # ### The shift by formula
 #
 # *Medium, 15 minutes.* Above, least squares found the matrix that moves every position by k. Write
-# it down without any search, for an even width e: `positions[p] @ shift_matrix(k, e)` is
-# `positions[p + k]`, for every p, and for negative k, too. In float64.
+# down this matrix without any search, in float64, for an even width e. The product
+# `positions[p] @ shift_matrix(k, e)` must be `positions[p + k]` for every p, and for negative k,
+# too.
 
 
 # %% tags=["exercise"]
@@ -686,8 +693,8 @@ exercises.transformer.check_shift_matrix(shift_matrix)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Clock i turns by $a = k / 10000^{2i/e}$, and a position is a row: $(\sin p, \cos p)$ times the
-# block.
+# Clock i turns by $a = k / 10000^{2i/e}$. A position is a row, so the shift is $(\sin p, \cos p)$
+# times the block.
 #
 # </details>
 #
@@ -720,16 +727,16 @@ exercises.transformer.check_shift_matrix(shift_matrix)
 # ## What you have now
 #
 # You have the Transformer of the paper (with the two options set), from token ids to scores. You
-# have checked that it knows no order without positions, that with them a shift is a rotation, and
-# that no row of the decoder sees what comes later.
+# have checked that the model knows no order without positions, and that with positions a shift is a
+# rotation. You have also checked that no row of the decoder sees a later word.
 #
 # > **In short.** Without a mask, attention does not know the order of words, so each word carries
 # > its position:
 # >
 # > $$x_p = \sqrt e \cdot \mathrm{embedding}(\mathrm{id}_p) + \mathrm{PE}_p \qquad \mathrm{PE}_p \cdot \mathrm{PE}_q = \sum_i \cos\frac{p - q}{10000^{2i/e}}$$
 # >
-# > Ids `(b, m)` and `(b, n)` go in, scores `(b, n, v)` come out; in between everything is `(b, m,
-# > e)` or `(b, n, e)`.
+# > Ids `(b, m)` and `(b, n)` go in, scores `(b, n, v)` come out; in between, every layer returns
+# > `(b, m, e)` or `(b, n, e)`.
 # >
 # > ```python
 # > memory = encoder(positions(embed(src) * e**0.5))

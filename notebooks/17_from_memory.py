@@ -4,8 +4,8 @@
 # *Can you write it in a quarter of an hour, and show that it is right?*
 #
 # In an interview, somebody hands you an empty file and asks for multi-head attention. A pianist who
-# plays from memory has learned the tune, not the dots on the page. Here the tune is eight words: *project,
-# split, score, scale, softmax, mix, merge, project*. The code follows from them.
+# plays from memory has learned the tune, not the dots on the page. Here the tune is eight words:
+# *project, split, score, scale, softmax, mix, merge, project*. The code follows from these words.
 #
 # This chapter gives you a short correct version and the seven questions that usually follow, each answered
 # by a cell. Then you get the empty file, and the doctor of [Testing
@@ -24,9 +24,9 @@ display.chapter_map(
 #
 # ## A short correct version
 #
-# You do not need the whole final class in a quarter of an hour. Four initialised matrices, one check and the
-# formula are enough. This version is batch-first, has neither masks nor biases, and returns the
-# weights beside the output.
+# You do not need the whole final class in a quarter of an hour. Four initialised matrices, one
+# check and the formula are enough. This version is batch-first, has neither masks nor biases, and
+# returns the weights along with the output.
 
 # %%
 import math
@@ -72,10 +72,10 @@ class Attention(nn.Module):
 
 
 # %% [markdown]
-# (In `(b, h, ..., d)`, the dots are n for q, and m for k and v.) There is one sentence to remember:
-# *project, split, score, scale, softmax, mix, merge, project.* Each word stands for a call or two, and
-# each has its typical mistake. The last column names the part of the final class that does the same step,
-# in [Multi-head attention](07_multihead_attention.ipynb).
+# (In `(b, h, ..., d)`, the dots are n for q, and m for k and v.) Remember one sentence: *project,
+# split, score, scale, softmax, mix, merge, project.* Each word stands for a call or two, and each
+# has its typical mistake. The last column names the part of the final class, from [Multi-head
+# attention](07_multihead_attention.ipynb), that does the same step.
 #
 # | word | call | typical mistake | in the final class |
 # |---|---|---|---|
@@ -87,10 +87,11 @@ class Attention(nn.Module):
 # | merge | `transpose`, `flatten` | flattened without the transpose | `merge_heads` |
 # | project | `@ self.w_o` | declared and forgotten | `out_proj` |
 #
-# Is it right? Compare it with the final class, and with `published.Shortest`, the shortest class of the
-# long article in [Published code](15_published_code.ipynb#packed-projection), its mistake repaired. All
-# three get the same matrices: from the final class to `Shortest`, where `load_from` transposes them, and
-# from there to yours. `Shortest` takes tokens first, `(n, b, e)`.
+# Is the short version right? Compare it with the final class and with `published.Shortest`. This is
+# the shortest class of the long article in [Published
+# code](15_published_code.ipynb#packed-projection), with its mistake repaired. All three get the
+# same matrices. They go from the final class to `Shortest`, where `load_from` transposes them, and
+# from there to the short version. `Shortest` is sequence-first, `(n, b, e)`.
 
 # %%
 b, n, m, h, d = 2, 3, 5, 4, 6
@@ -123,9 +124,9 @@ for name, (expected, their_weights) in theirs.items():
 # %% [markdown]
 # ## Can it take a mask?
 #
-# Yes, with one more argument and two more lines. Say aloud what True means, before you are asked: here it
-# means *blocked*. The mask is `(b, n, m)` and the same for every head, so it gets an axis of size 1 where
-# the heads are.
+# Yes, with one more argument and two more lines. Say aloud what True means, before you are asked:
+# here True means *blocked*. The mask is `(b, n, m)` and the same for every head, so it gets an axis
+# of size 1 where the scores have their heads.
 
 
 # %% jupyter={"source_hidden": true}
@@ -157,8 +158,8 @@ class WithMask(Attention):
 display.diff(Attention.forward, WithMask.forward)
 
 # %% [markdown]
-# Compare with the final class once more, with a causal mask (query i sees keys 0 to i) and some further keys
-# blocked. Then block everything for one query.
+# Compare this version with the final class once more. The mask is causal (query i sees keys 0 to i)
+# and blocks some further keys. Then block every key for one query.
 
 # %%
 masked = WithMask(e, h).double()
@@ -176,22 +177,24 @@ empty = masked(*inputs, blocked)[0][0, 1, :3].tolist()
 print("agrees with the final class; a fully masked query:", empty)
 
 # %% [markdown]
-# > **Pitfall.** A fully masked row is NaN here. Say so before you are asked. The final class gives zeros:
-# > the chapter [Masks](06_masks.ipynb#fully-masked-rows) shows how, in one line before the softmax and one after.
+# > **Pitfall.** A fully masked row is NaN here. Say so before you are asked. The final class gives
+# > zeros for such a row: the chapter [Masks](06_masks.ipynb#fully-masked-rows) shows how, in one
+# > line before the softmax and one after.
 #
 # ## What does it cost?
 #
-# With n = m the four projections take $8bne^2$ operations, two for each multiply-add, and scores and
-# mixing take $4bn^2e$. So the projections grow in proportion to the length, the scores with its square. At short lengths the projections are the larger part; the two break even at n = 2e. [Counting](12_counting.ipynb) derives the
-# formulas.
+# With n = m the four projections take $8bne^2$ operations, two for each multiply-add, and scores
+# and mixing take $4bn^2e$. So the projections grow in proportion to the length, while scores and
+# mixing grow with its square. At short lengths the projections cost more, and both parts cost the
+# same at n = 2e. [Counting](12_counting.ipynb) derives the formulas.
 #
 # Now go from 4 heads to 16, at the same width. Are there more operations, fewer, or as many as before?
 #
 # <details><summary>What do you expect?</summary>
 #
-# As many as before. More heads cut the same matrices into more and thinner pieces: h products of width
-# e / h cost what one product of width e costs. What does grow is the number of weights that are kept,
-# `(b, h, n, m)`.
+# As many as before. More heads cut the same matrices into more and thinner pieces: h products of
+# width e / h cost as much as one product of width e. What does grow is the number of stored
+# weights, `(b, h, n, m)`.
 #
 # </details>
 
@@ -216,10 +219,11 @@ print("parameters:", 4 * e**2, "each time")
 #
 # ## Why √d?
 #
-# A score adds up d products. With entries of variance 1 its variance is d, and the softmax of numbers that
-# far apart gives nearly all the weight to one key. Then hardly any gradient comes back, as [One
-# head](01_one_head.ipynb#going-deeper-why-divide-by-d) measures. Divide by $\sqrt d$, and the variance is
-# one again. Compare three divisors, with d = 256 and a thousand keys.
+# A score adds up d products. If the entries are independent, with mean 0 and variance 1, the
+# variance of the score is d. The softmax of numbers that far apart gives nearly all the weight to
+# one key. Then hardly any gradient comes back, as [One
+# head](01_one_head.ipynb#going-deeper-why-divide-by-d) measures. Divide the scores by $\sqrt d$,
+# and their variance is one again. Compare three divisors, with d = 256 and a thousand keys.
 
 # %%
 q, k = torch.randn(2, 1000, 256)
@@ -231,15 +235,16 @@ for name, divisor in (("nothing", 1), ("√d", 16), ("d", 256)):
 print(f"an even share: {1 / 1000}")
 
 # %% [markdown]
-# Without a division, one key takes nearly everything. Division by d goes too far: the largest weight is
-# hardly more than an even share, so the head hardly tells keys apart.
+# Without the division, one key takes nearly all the weight. Division by d goes too far: the largest
+# weight is hardly more than an even share, so the head hardly tells keys apart.
 #
 # ## What is a KV cache?
 #
-# A decoder writes one word at a time and never changes the earlier ones. With a causal mask, an earlier
-# word cannot see a later one, so in each layer its output does not change when a word is added. That
-# output is the next layer's input, so its keys and values there stay the same, too. The decoder keeps
-# them in a cache: each step computes one query, one key and one value, and attends to all that are kept.
+# A decoder writes one word at a time and never changes the earlier ones. With a causal mask, an
+# earlier word cannot see a later one. So in each layer, the output of the earlier word does not
+# change when the decoder adds a word. That output is the next layer's input, so the word's keys and
+# values there stay the same, too. The decoder keeps keys and values in a cache. Each step computes
+# one query, one key and one value, and attends to all cached keys.
 
 
 # %%
@@ -273,20 +278,21 @@ print("numbers in the cache:", sum(x.numel() for x in cache), "which is 2bne")
 assert sum(x.numel() for x in cache) == 2 * b * n * e
 
 # %% [markdown]
-# A step needs no mask, because words that are not written yet are not in the cache. The price is memory: it
-# grows with every token, in every layer.
+# A step needs no mask, because words that are not written yet are not in the cache. The price is
+# memory: the cache grows with every token, in every layer.
 #
 # ## Where does dropout go?
 #
-# On the weights, after the softmax, and only during training [[Srivastava et al.
-# 2014](../docs/references.md#srivastava-2014)]. The weights that are kept are scaled up. Take the weights
-# 0.1, 0.2, 0.3 and 0.4, and drop each with probability one half. What does a row sum to afterwards: always
-# 1, one half, or something else each time?
+# Dropout goes on the weights, after the softmax, and only during training [[Srivastava et al.
+# 2014](../docs/references.md#srivastava-2014)]. It scales up the weights that it keeps. Take the
+# weights 0.1, 0.2, 0.3 and 0.4, and drop each with probability one half. What does a row sum to
+# afterwards: always 1, one half, or something else each time?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Something else each time, from 0, where everything is dropped, to 2, where nothing is. What is kept is
-# doubled, so that each weight is right on average, and so is the sum. This is why weights that are returned after dropout, as PyTorch's class does, do not sum to 1 in training.
+# Something else each time, from 0, where dropout takes every weight, to 2, where it takes none.
+# Dropout doubles the weights that it keeps, so that each weight is right on average, and so is the
+# sum. PyTorch's class returns its weights after dropout, so in training they do not sum to 1.
 #
 # </details>
 
@@ -300,11 +306,12 @@ print("in evaluation:", F.dropout(weights, 0.5, training=False).equal(weights))
 # %% [markdown]
 # ## How are the matrices initialised?
 #
-# In such a way that numbers neither grow nor shrink on their way through. The usual choice, called Xavier
-# after Xavier Glorot, is the variance $2 / (\text{rows} + \text{columns})$ [[Glorot and Bengio
-# 2010](../docs/references.md#glorot-2010)], so $1 / e$ for a square. PyTorch packs three squares into one
-# matrix of `(3 * e, e)`, and its entries get half of that variance. `torch.empty` holds whatever was in
-# memory; that is why the class wraps it in `xavier_uniform_`.
+# The initial values are chosen so that numbers neither grow nor shrink on their way through a
+# matrix. The usual choice, called Xavier after Xavier Glorot, is the variance
+# $2 / (\text{rows} + \text{columns})$ [[Glorot and Bengio
+# 2010](../docs/references.md#glorot-2010)]. For a square matrix this is $1 / e$. PyTorch packs
+# three square matrices into one of `(3 * e, e)`, and its entries get half of that variance.
+# `torch.empty` holds whatever was in memory, so the class above passes it to `xavier_uniform_`.
 
 # %%
 e = 512
@@ -318,16 +325,18 @@ for name, matrix in matrices.items():
     print(f"{name:14}  entries {matrix.std():.3f}, queries {queries.std():.2f}")
 
 # %% [markdown]
-# Xavier for each square keeps the deviation of the inputs, 1.00, so that is the answer to give. The final
-# class starts like PyTorch's, which it replaces, with the smaller numbers of the packed matrix.
-# `nn.Linear`'s own default is smaller still. All three can be trained; say which one you use.
+# Xavier for each square matrix keeps the deviation of the inputs, 1.00, so that is the answer to
+# give. The final class starts with the smaller numbers of the packed matrix, like PyTorch's class,
+# which it replaces. The default of `nn.Linear` is smaller still. All three choices can be trained;
+# say which one you use.
 #
 # ## What are grouped heads?
 #
-# The cache grows with the number of key and value heads. **Grouped-query attention** (GQA) lets several
-# query heads share one pair of key and value: g pairs instead of h [[Ainslie et al.
-# 2023](../docs/references.md#ainslie-2023)]. With g = h this is ordinary attention, and with g = 1 it is
-# called **multi-query attention** [[Shazeer 2019](../docs/references.md#shazeer-2019)].
+# The cache grows with the number of key and value heads. **Grouped-query attention** (GQA) lets
+# several query heads share one key head and one value head: there are g such pairs instead of h
+# [[Ainslie et al. 2023](../docs/references.md#ainslie-2023)]. With g = h this is ordinary
+# attention, and with g = 1 it is called **multi-query attention** [[Shazeer
+# 2019](../docs/references.md#shazeer-2019)].
 
 # %%
 b, h, n, m, d = 2, 6, 3, 5, 4
@@ -341,9 +350,10 @@ for g in (6, 2, 1):
     print(f"g = {g}: equal to PyTorch's; the cache holds {k.numel() + v.numel()} numbers")
 
 # %% [markdown]
-# Neighbouring query heads share a pair, so the pairs are repeated with `repeat_interleave`. `repeat` gives
-# the same shape in another order: for 1 < g < h some heads get the wrong pair, as with the masks in [Masks
-# in the wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch).
+# Neighbouring query heads share a pair, so the code repeats the pairs with `repeat_interleave`.
+# `repeat` gives the same shape in another order: for 1 < g < h some heads get the wrong pair, as
+# happens with the masks in [Masks in the
+# wild](14_masks_in_the_wild.ipynb#heads-folded-into-the-batch).
 #
 # ## What the doctor says
 #
@@ -357,16 +367,17 @@ torch.manual_seed(0)
 print(examine(WithMask(24, 4), embed_dim=24, num_heads=4))
 
 # %% [markdown]
-# Nothing is wrong. The doctor has found the matrices by their names, and a right version with the same
-# numbers gives the same output in all 9 situations: two without a mask, six with a mask that differs
-# between samples, between queries or between both, and one with the future blocked.
+# The doctor finds nothing wrong. It has found the matrices by their names, and a right version with
+# the same numbers gives the same output in all 9 situations. Two of them have no mask. Six have a
+# mask that differs between samples, between queries or between both, and one blocks the future.
 #
-# The NaN of a fully masked row is called a convention, since PyTorch's class gives it, too, when it returns
-# weights. The remedy has two halves, one before the softmax and one after. In it
-# `fully_masked` is `blocked.all(-1, keepdim=True)`, with `blocked` already brought to `(b, 1, n, m)`.
+# The doctor calls the NaN of a fully masked row a convention, since PyTorch's class gives NaN, too,
+# when it returns weights. The remedy has two halves, one before the softmax and one after. There
+# `fully_masked` is `blocked.all(-1, keepdim=True)`, and `blocked` already has the shape
+# `(b, 1, n, m)`.
 #
-# What is not examined does not apply here: this class has no dropout, for example, and *future* is for
-# modules that hide the future by themselves. (*Cross* is the default kind.)
+# The tests under *not examined* do not apply here. This class has no dropout, for example, and
+# *future* is for modules that hide the future by themselves. (*Cross* is the default kind.)
 #
 # The package has most of the table's mistakes ready, each in a copy of the final class. Does the doctor
 # name them?
@@ -384,9 +395,10 @@ for slip in SLIPS:
     print(f"{slip:26} found: {report.findings[0].code}")
 
 # %% [markdown]
-# It names every one. (In place of the table's “keys mixed instead of values” there is a relative, in which
-# keys and values are swapped.) A missing scale is wrong here because these classes have the parameters of
-# PyTorch's, which scales; elsewhere it would be a convention, since some models are trained without one.
+# The doctor names every one. (In place of the table's “keys mixed instead of values”, the package
+# has a related mistake, in which keys and values are swapped.) A missing scale is wrong here
+# because these classes have the parameters of PyTorch's class, which scales. Elsewhere a missing
+# scale would be a convention, since some models are trained without one.
 #
 # Now it is your turn.
 #
@@ -394,8 +406,8 @@ for slip in SLIPS:
 #
 # ### The words in order
 #
-# *Easy, 2 minutes.* Here are the eight words, and *mask*, in alphabetical order. Put them in an order that
-# computes masked attention. The check runs them in the order you give.
+# *Easy, 2 minutes.* Here are the eight words, and *mask*, in alphabetical order. Put them in an
+# order that computes masked attention. The check runs the words in your order.
 
 # %% tags=["exercise"]
 order = ["mask", "merge", "mix", "project", "project", "scale", "score", "softmax", "split"]
@@ -408,7 +420,7 @@ exercises.from_memory.check_order(order)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Which words need heads? They stand between *split* and *merge*.
+# Which words need heads? These words stand between *split* and *merge*.
 #
 # </details>
 #
@@ -426,15 +438,15 @@ exercises.from_memory.check_order(order)
 # %% [markdown]
 # ### A notebook or a file
 #
-# You can write the next exercise in the notebook of this chapter, or in a file `mine.py`. Your file needs
-# this chapter's imports. Then ask the doctor from a terminal:
+# You can write the next exercise in the notebook of this chapter, or in a file `mine.py`. Your file
+# needs this chapter's imports. Then call the doctor from a terminal:
 #
 # ```bash
 # attention-doctor mine.py:MyAttention --embed-dim 24 --num-heads 4
 # ```
 #
-# To show what it says, this cell writes the short version into a file and runs the same command. Without a
-# mask, two of the nine situations are left:
+# To show what the doctor says, this cell writes the short version into a file and runs the same
+# command. Without a mask, only two of the nine situations are left:
 
 # %%
 import tempfile
@@ -457,9 +469,9 @@ exercises.from_memory.start_clock()
 # %% [markdown]
 # ### Against the clock
 #
-# *Hard, 15 minutes.* Do not look back. Write multi-head attention, batch-first, with a mask: the doctor
-# wants `(b, n, e)` back, alone or with the weights. Name the parameters as you like, give them initial
-# values, and refuse a width that the heads do not divide.
+# *Hard, 15 minutes.* Do not look back. Write batch-first multi-head attention with a mask. The
+# doctor expects `(b, n, e)` back, alone or with the weights. Name the parameters as you like, give
+# them initial values, and refuse a width that the heads do not divide.
 
 
 # %% tags=["exercise"]
@@ -490,14 +502,14 @@ exercises.from_memory.check_attention(MyAttention)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Eight words: project, split, score, scale, softmax, mix, merge, project. The mask stands between
-# scale and softmax.
+# Remember the eight words: project, split, score, scale, softmax, mix, merge, project. The mask
+# stands between scale and softmax.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# `nn.Linear(embed_dim, embed_dim)`, four of them, brings initial values along. After the split, q is
+# Four layers `nn.Linear(embed_dim, embed_dim)` bring initial values along. After the split, q is
 # `(b, h, n, d)`, and k and v are `(b, h, m, d)`.
 #
 # </details>
@@ -536,8 +548,9 @@ exercises.from_memory.check_attention(MyAttention)
 # %% [markdown]
 # ### Somebody else's answer
 #
-# *Medium, 10 minutes.* This took ten minutes to write. It runs, and it returns the right shape. It has three
-# mistakes. Find and mend them; run the check in between, and read what the doctor says.
+# *Medium, 10 minutes.* This class took ten minutes to write. It runs, and it returns the right
+# shape, but it has three mistakes. Find and mend them; run the check in between, and read what the
+# doctor says.
 
 
 # %% tags=["exercise"]
@@ -567,14 +580,14 @@ exercises.from_memory.check_mended(Mended)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Which width does a score add up? What is the exponential of 0?
+# Over which width does a score add up products? What is the exponential of 0?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# The heads stand before the tokens when they are mixed. Where do they have to stand when they are
-# merged?
+# After *mix*, the axis of the heads stands before the axis of the tokens. Where does the axis of
+# the heads have to stand for *merge*?
 #
 # </details>
 
@@ -624,6 +637,6 @@ exercises.from_memory.check_mended(Mended)
 # > Say what True means in your mask, and what a fully masked row gets. Divide by $\sqrt d$, transpose
 # > before you merge, and test with sizes that all differ.
 #
-# The [cheat sheet](cheat_sheet.ipynb) has it on one page, and the
-# [package](../docs/package/index.md) has the class to use. Next comes what today's models
-# have changed, beginning with [positions](18_positions.ipynb).
+# The [cheat sheet](cheat_sheet.ipynb) has all this on one page, and the
+# [package](../docs/package/index.md) has the class to use. The next chapters show what today's
+# models have changed, beginning with [positions](18_positions.ipynb).
