@@ -17,7 +17,7 @@ SECONDS = "annotated-attention/seconds"  # in pytest's cache: what each file too
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Give one worker more than there are processors: tests in a browser wait much of their time."""
+    """Give one worker more than there are processors, because tests in a browser often wait."""
     return (os.cpu_count() or 1) + 1
 
 
