@@ -749,8 +749,8 @@ print(f"behind 4,095: groups {faster:.1f} times as fast as keys for every head")
 
 # %% [markdown]
 # Groups do the same arithmetic in the scores, yet a token behind 4,095 others takes less time,
-# because there are fewer keys to copy and to read. With a single KV head the saving is similar, and
-# behind short texts all differences are small.
+# because there are fewer keys to copy and to read. With a single KV head the saving is similar.
+# Behind short texts these three hardly differ.
 #
 # For latents the two forms differ as the FLOPs say: the absorbed form is faster for one token, the
 # plain form for whole texts. Here neither is as fast as keys for every head. PyTorch's fused kernel
