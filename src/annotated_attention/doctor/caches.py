@@ -1,5 +1,8 @@
 """A cache gives what no cache gives; what is wrong with it shows in which tokens are seen."""
 
+import contextlib
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -11,6 +14,9 @@ from annotated_attention.doctor.influence import exchanged
 from annotated_attention.doctor.patient import Failed, Inputs, Patient, describe
 from annotated_attention.doctor.protocols import claim
 from annotated_attention.doctor.report import WRONG, Finding
+from annotated_attention.doctor.seen import Seen
+from annotated_attention.doctor.sight import attentions
+from annotated_attention.doctor.traced import Trace
 
 _CHUNKS = (5, 4, 3)
 
@@ -27,12 +33,17 @@ def cache(patient: Patient) -> Iterator[Finding]:
         parts = tokens[:, : sum(chunks)].split(list(chunks), 1)
         return torch.cat([patient.ask_for(step, part, kept) for part in parts], 1)
 
-    whole = patient.ask(Inputs(x, x, x))
+    def whole(*chunks: int) -> Tensor:
+        """Give the results without a cache, each of the text up to the end of its chunk."""
+        ends = itertools.accumulate(chunks)
+        parts = [_plain(patient, x[:, :end]) for end in ends]
+        return torch.cat([y[:, -size:] for y, size in zip(parts, chunks, strict=True)], 1)
+
     ways = [(1,) * n, _fitting(n), (n,)]
-    gaps = {chunks: patient.gap(run(*chunks), whole) for chunks in ways}
+    gaps = {chunks: patient.gap(run(*chunks), whole(*chunks)) for chunks in ways}
     bad = [chunks for chunks, gap in gaps.items() if gap > patient.tolerance]
     if bad:
-        code, symptom, cause, remedy = _cached(patient, run, whole, x, bad)
+        code, symptom, cause, remedy = _cached(patient, run, x, bad)
         said = "; ".join(
             f"{' + '.join(map(str, chunks))} differs by {gaps[chunks]:.0%}"
             for chunks in sorted(bad, key=len)
@@ -54,13 +65,12 @@ _UNLIKE = "with a cache, results differ from those without"
 def _cached(
     patient: Patient,
     run: Callable[..., Tensor],
-    whole: Tensor,
     x: Tensor,
     bad: Sequence[tuple[int, ...]],
 ) -> Named:
     """Name what is wrong with a cache: each has its own effect."""
-    n = x.size(1)
-    first = patient.gap(run(1), whole[:, :1])
+    n, whole = x.size(1), _plain(patient, x)
+    first = patient.gap(run(1), _plain(patient, x[:, :1]))
     if not patient.same(run(1), run(1)):
         cause = "`start` gives a cache that is not empty"
         return "cache-not-empty", _UNLIKE, cause, "Make a new cache for each sequence."
@@ -74,9 +84,17 @@ def _cached(
     for chunks in bad:
         if named := _wrong_view(_seen(patient, run, x, chunks), chunks):
             return named
+    short = patient.same(_plain(patient, x[:, :3])[:, :2], _plain(patient, x[:, :2]))
+    if short and not patient.same(_plain(patient, x[:, :-1]), whole[:, :-1]):
+        return _entry("cached-keys-not-rescaled", "without a cache, they change with the length")
+    if _biased_otherwise(patient, run, x):
+        return _entry("distances-restart", "the bias of a new query is not that of the whole text")
     swapped, ones = x[:, [1, 0, *range(2, n)]], (1,) * n
-    if not patient.same(patient.ask(Inputs(swapped, swapped, swapped))[:, -1], whole[:, -1]):
-        if patient.same(run(*ones, tokens=swapped)[:, -1], run(*ones)[:, -1]):
+    if not patient.same(_plain(patient, swapped)[:, -1], whole[:, -1]):
+        unordered = patient.same(run(*ones, tokens=swapped)[:, -1], run(*ones)[:, -1])
+        if named := _absorbed(patient, run, x, unordered):
+            return named
+        if unordered:
             return _without_places(patient, run, x)
         if _keeps_the_same(patient, x[:, :2]):
             return _unrotated("by the positions of the newest tokens")
@@ -86,6 +104,62 @@ def _cached(
         "positions, a mask or a scale that differ from step to step",
         "Compare one step with the same row of the whole.",
     )
+
+
+def _plain(patient: Patient, x: Tensor) -> Tensor:
+    return patient.ask(Inputs(x, x, x))
+
+
+def _entry(code: str, symptom: str) -> Named:
+    """Leave cause and remedy to the list of mistakes."""
+    return code, f"{_UNLIKE}; {symptom}", "", ""
+
+
+def _inside(call: Callable[[Tensor], Tensor], x: Tensor) -> Seen | None:
+    """Give the last attention that is seen in a call; None if none is."""
+    with contextlib.suppress(Exception), Trace(query=x) as trace:
+        call(x)
+        return [*attentions(trace.steps)][-1]
+    return None
+
+
+def _biased_otherwise(patient: Patient, run: Callable[..., Tensor], x: Tensor) -> bool:
+    """Tell whether a bias by distance is another for the last query when it comes alone."""
+    n = x.size(1)
+    rows = []
+    for token in (x[:, :1], x[:, 1:2]):  # equal tokens: scores differ by the bias, or by rotation
+        equal = token.expand_as(x)
+        for call in (functools.partial(_plain, patient), lambda y: run(n - 1, 1, tokens=y)):
+            if (seen := _inside(call, equal)) is None:
+                return False
+            scores, hidden = (y.movedim(seen.axis, -1)[..., :n] for y in (seen.scores, seen.mask))
+            last = scores[~hidden.any(-1)]
+            rows.append(last - last[..., :1])
+    if len({row.shape for row in rows}) > 1 or not rows[0].any():
+        return False
+    whole, alone, *others = rows
+    return patient.same(whole, others[0]) and not patient.same(whole, alone)
+
+
+def _absorbed(
+    patient: Patient, run: Callable[..., Tensor], x: Tensor, unordered: bool
+) -> Named | None:
+    """Tell a rotation that is absorbed, and lost, from positions that are left out."""
+
+    def at(*chunks: int) -> Seen | None:
+        equal = x[:, :1].expand(-1, sum(chunks), -1)
+        return _inside(lambda y: run(*chunks, tokens=y), equal)
+
+    plain, first = _inside(functools.partial(_plain, patient), x[:, :1]), at(1)
+    near, far = at(1, 1), at(2, 1)
+    if not (plain and first and near and far) or plain.width == first.width:
+        return None
+    if not patient.same(near.query, far.query):
+        if patient.same(plain.scores[~plain.mask], first.scores[~first.mask]):
+            return _entry("rotation-absorbed", "a query turns with its position, and no key does")
+    elif unordered:
+        return _entry("latent-positions-missing", "the order of the past makes no difference")
+    return None
 
 
 def _seen(patient: Patient, run: Callable[..., Tensor], x: Tensor, chunks: Sequence[int]) -> Tensor:

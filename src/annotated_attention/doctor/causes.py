@@ -9,7 +9,7 @@ from annotated_attention.mistakes import MISTAKES
 
 # What may look different inside, where the outputs are the same.
 _SEEN_AS = {"mask-multiplied": "fill-does-not-block"}
-_OF_SCALES = ("scale-", "no-scale")
+_OF_SCALES = ("scale-", "no-scale", "alibi-")
 _OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
 _MASKED = (
     "key order", "query order", "queries apart", "samples apart", "equal values", "blocked",

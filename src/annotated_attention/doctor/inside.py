@@ -136,6 +136,7 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         return []
     short = inside.short
     found = [*scoring.scale(patient, first, short), *flow.letters(first.found)]
+    found += scoring.slopes(patient, inside.equal)
     over = list(scoring.axis(patient, first.found))
     if complaints:
         masked = [first] if patient.kind == "causal" else [*inside.masked()]

@@ -1,19 +1,19 @@
 """Compare with an implementation that is trusted, on the same parameters."""
 
-import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor import situations
 from annotated_attention.doctor.diagnosis import questions, state_of
-from annotated_attention.doctor.parameters import find
+from annotated_attention.doctor.inside import Inside
+from annotated_attention.doctor.parameters import find, projection_rows
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
-from annotated_attention.doctor.sight import look
 from annotated_attention.doctor.situations import Situation
+from annotated_attention.modern.rotary import half_to_interleaved, interleaved_to_half
 from annotated_attention.multihead import MultiheadAttention
 
 TRUSTED = "given reference"
@@ -44,8 +44,7 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> list[Finding]:
         if not states:
             return [_parameters(mine, theirs)]
         differing = [_difference(patient, trusted, state) for state in states]
-        with contextlib.suppress(Failed, NotAsked):
-            patient.trusted_scale = look(trusted, situations.free(trusted)).found[0].scale
+        patient.trusted = Inside(trusted).equal
     found = [] if None in differing else [x for x in differing if x is not None][:1]
     if mine.keys() != theirs.keys() and _sizes(mine) == _sizes(theirs):
         found.append(_names(mine, theirs))
@@ -84,10 +83,10 @@ def _shared(
 
 def _difference(patient: Patient, trusted: Patient, state: State) -> Finding | None:
     """Find the first difference, and count the situations that have one."""
-    for name, x in _named(trusted.module).items():
-        if name in state:
-            x.data = state[name].detach().to(x.dtype).clone()
+    _give(trusted, state)
     found = {case.name: _gaps(patient, trusted, case, state) for case in questions(patient)}
+    if (gap := _gap_of_turned(patient, trusted)) is not None:
+        found["positions 0, 1, 2, …"] = {"output": gap}
     asked = {name: gaps for name, gaps in found.items() if gaps}
     if not asked:
         raise NotAsked("there is no situation in which both the reference and this give an output")
@@ -106,6 +105,14 @@ def _difference(patient: Patient, trusted: Patient, state: State) -> Finding | N
         f"{len(differ)} of {len(asked)} situations differ"
         + (f", and not: {', '.join(same)}" if same else "")
     )
+    if outputs and (back := _other_layout(patient, trusted, state)):
+        return Finding(
+            "rotation-layout-mixed",
+            WRONG,
+            f"with the same parameters, other features are turned together than in {trusted.name}",
+            f"{evidence}; with the rows of W_Q and W_K in the other layout's order, none differs",
+            remedy=f"Take the layout of the weights, or reorder W_Q and W_K once, by `{back}`.",
+        )
     return Finding(
         "differs-from-reference" if outputs else "gradients-differ-from-reference",
         WRONG,
@@ -116,6 +123,63 @@ def _difference(patient: Patient, trusted: Patient, state: State) -> Finding | N
         "Compare both step by step in that situation: projections, scores, mask, weights, merge.",
         TRUSTED,
     )
+
+
+def _give(trusted: Patient, state: State) -> None:
+    for name, x in _named(trusted.module).items():
+        if name in state:
+            x.data = state[name].detach().to(x.dtype).clone()
+
+
+def _gap_of_turned(patient: Patient, trusted: Patient) -> float | None:
+    """Say how far outputs are apart where both can be asked at positions that differ."""
+    x = patient.draw(51).query
+    ways: list[Any] = [getattr(each.attend, "at_positions", None) for each in (patient, trusted)]
+    if None in ways or patient.kind == "cross":
+        return None
+    return patient.gap(*(patient.ask_for(way, x, torch.arange(x.size(1))) for way in ways))
+
+
+def _other_layout(patient: Patient, trusted: Patient, state: State) -> str:
+    """Find that both agree once the rows of W_Q and W_K are in the other layout's order.
+
+    Returns:
+        The function that brings the reference's weights into the order that is needed; or "".
+    """
+    d = patient.embed_dim // patient.num_heads
+    ways = (half_to_interleaved, interleaved_to_half)
+    for way, back in zip(ways, ways[::-1], strict=True):
+        if trusted.module is None or d % 2:
+            return ""
+        reordered = dict(state)
+        for role in ("q", "k", "kv", "qkv"):
+            for name, (x, axis) in projection_rows(trusted.module, role, d).items():
+                # Of packed rows, those of the values stay; there may be fewer keys than queries.
+                queries = patient.embed_dim if role == "qkv" else 0
+                still = (x.size(axis) - queries) // 2 if "v" in role else 0
+                bias = re.sub(r"weight(?!.*weight)", "bias", name)
+                for part, of in {bias: 0, name: axis}.items():
+                    if part in state:
+                        rows = state[part].detach().movedim(of, 0)
+                        turning, rest = rows.split([len(rows) - still, still])
+                        moved = torch.cat([way(turning, len(turning) // d), rest])
+                        reordered[part] = moved.movedim(0, of)
+        _give(trusted, reordered)
+        if not _differs(patient, trusted):
+            return back.__name__
+    return ""
+
+
+def _differs(patient: Patient, trusted: Patient) -> bool:
+    """Tell whether outputs differ in any situation."""
+    for case in questions(patient):
+        try:
+            found, expected = (each.ask(case.inputs, case.blocked) for each in (patient, trusted))
+        except Failed:
+            continue
+        if not patient.same(found, expected):
+            return True
+    return (_gap_of_turned(patient, trusted) or 0.0) > patient.tolerance
 
 
 def _gaps(patient: Patient, trusted: Patient, case: Situation, state: State) -> dict[str, float]:

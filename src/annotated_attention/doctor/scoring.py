@@ -42,7 +42,8 @@ def scale(patient: Patient, first: Look, short: Look | None) -> Iterator[Finding
             continue
         right = 1 / math.sqrt(seen.width)
         if not (_is(seen.scale, right) and _is(other.scale, right)):
-            yield _other_scale(seen, other, _code(patient, seen, other), patient.trusted_scale)
+            trusted = patient.trusted and patient.trusted.found[0].scale
+            yield _other_scale(seen, other, _code(patient, seen, other), trusted)
             return
 
 
@@ -86,6 +87,38 @@ def _other_scale(seen: Seen, other: Seen, code: str, trusted: float | None) -> F
         cause,
         CONVENTION if convention else WRONG,
     )
+
+
+def slopes(patient: Patient, equal: Look | None) -> Iterator[Finding]:
+    """Find slopes of ALiBi that follow the formula, where checkpoints have others.
+
+    Args:
+        patient: how many heads there are, and what was seen in a reference.
+        equal: a call with equal tokens, whose scores differ by the bias alone.
+    """
+    h, trusted = patient.num_heads, patient.trusted
+    formula = 2.0 ** (-8 * torch.arange(1, h + 1, dtype=torch.float64) / h)
+    if not h & (h - 1) or not _falls_by(equal, formula) or _falls_by(trusted, formula):
+        return
+    assert equal is not None
+    yield seen_inside(
+        "alibi-slopes-by-formula",
+        f"the slopes of {h} heads are not those of checkpoints",
+        f"per token, the bias falls by {', '.join(f'{x:.3g}' for x in formula)}",
+        "the scores hold this bias on {line}.",
+        equal.found[0].where("weak mask", "softmax"),
+        severity=CONVENTION if trusted is None else WRONG,
+    )
+
+
+def _falls_by(equal: Look | None, numbers: Tensor) -> bool:
+    """Tell whether the scores of neighbouring keys differ by these numbers, and by no other."""
+    if equal is None:
+        return False
+    rows = [x.scores.masked_fill(x.mask, math.nan).movedim(x.axis, -1) for x in equal.found]
+    found = torch.cat([x.double().diff().abs().flatten() for x in rows])
+    near = (found[found.isfinite()][:, None] / numbers - 1).abs() < _CLOSE
+    return bool(near.any(0).all()) and bool(near.any(1).all())
 
 
 def _is(found: float, expected: float) -> bool:
