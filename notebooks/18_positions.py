@@ -383,8 +383,10 @@ torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
 print("reordered: equal outputs, equal gradients")
 
 # %% [markdown]
-# > **Pitfall.** Weights of one layout in a class with the other. All names and shapes fit. Find out
-# > which layout a checkpoint was trained in, and compare one output with the original code's.
+# > **Pitfall.** Weights of one layout in a class with the other (`rotation-layout-mixed`). All
+# > names and shapes fit. Find out which layout a checkpoint was trained in, and compare one output
+# > with the original code's. [The doctor](16_testing_attention.ipynb#the-doctor) needs this code,
+# > too: it names the mistake only if you pass the original as `--reference`.
 
 # %% [markdown]
 # <!-- deeper: Two checks, and what each of them sees -->
@@ -508,8 +510,10 @@ display.finish(drawing, name="by-distance", alt=(
 ))
 
 # %% [markdown]
-# > **Pitfall.** Slopes when the number of heads is not a power of two. The formula gives some, but
-# > checkpoints use different ones. You write those [below](#slopes-for-any-number-of-heads).
+# > **Pitfall.** Slopes when the number of heads is not a power of two (`alibi-slopes-by-formula`).
+# > The formula gives some, but checkpoints use different ones, and libraries have mixed the two up
+# > [[Distances that went wrong](../docs/references.md#distances-gone-wrong)]. You write the slopes of
+# > checkpoints [below](#slopes-for-any-number-of-heads).
 
 # %% [markdown]
 # <!-- deeper: The slopes of six heads -->
@@ -850,7 +854,8 @@ print(f"{kept} pairs as they were, {divided} divided by 8, {64 - kept - divided}
 # %% [markdown]
 # > **Pitfall.** With `dynamic`, the speeds depend on the length of the text. A model that writes
 # > with [a cache](19_cache.ipynb) keeps keys that were turned while the text was shorter, and they
-# > no longer fit.
+# > no longer fit (`cached-keys-not-rescaled`). This happened in `transformers` [[Distances that went
+# > wrong](../docs/references.md#distances-gone-wrong)].
 #
 # ## Exercises
 #

@@ -43,12 +43,12 @@ def cache(patient: Patient) -> Iterator[Finding]:
     gaps = {chunks: patient.gap(run(*chunks), whole(*chunks)) for chunks in ways}
     bad = [chunks for chunks, gap in gaps.items() if gap > patient.tolerance]
     if bad:
-        code, symptom, cause, remedy = _cached(patient, run, x, bad)
+        code, symptom, remedy = _cached(patient, run, x, bad)
         said = "; ".join(
             f"{' + '.join(map(str, chunks))} differs by {gaps[chunks]:.0%}"
             for chunks in sorted(bad, key=len)
         )
-        yield Finding(code, WRONG, symptom, said, cause, remedy)
+        yield Finding(code, WRONG, f"{_UNLIKE}; {symptom}", said, remedy=remedy)
 
 
 def _fitting(n: int) -> tuple[int, ...]:
@@ -58,7 +58,7 @@ def _fitting(n: int) -> tuple[int, ...]:
     return (n - n // 2, n // 2)
 
 
-Named = tuple[str, str, str, str]  # code, symptom, cause, remedy
+Named = tuple[str, str, str]  # code, what shows besides, and the remedy if no list has it
 _UNLIKE = "with a cache, results differ from those without"
 
 
@@ -72,23 +72,18 @@ def _cached(
     n, whole = x.size(1), _plain(patient, x)
     first = patient.gap(run(1), _plain(patient, x[:, :1]))
     if not patient.same(run(1), run(1)):
-        cause = "`start` gives a cache that is not empty"
-        return "cache-not-empty", _UNLIKE, cause, "Make a new cache for each sequence."
+        remedy = "Make a new cache for each sequence."
+        return "cache-not-empty", "the same tokens get other results in a second one", remedy
     if first > patient.tolerance:
-        return (
-            "cache-zeros-attended",
-            "with a cache, the first token alone gets another result",
-            "places of a static cache that hold no token yet are attended to",
-            "Block every key from the cache's length on.",
-        )
+        return "cache-zeros-attended", "so does the first token alone", ""
     for chunks in bad:
         if named := _wrong_view(_seen(patient, run, x, chunks), chunks):
             return named
     short = patient.same(_plain(patient, x[:, :3])[:, :2], _plain(patient, x[:, :2]))
     if short and not patient.same(_plain(patient, x[:, :-1]), whole[:, :-1]):
-        return _entry("cached-keys-not-rescaled", "without a cache, they change with the length")
+        return "cached-keys-not-rescaled", "without a cache, they change with the length", ""
     if _biased_otherwise(patient, run, x):
-        return _entry("distances-restart", "the bias of a new query is not that of the whole text")
+        return "distances-restart", "the bias of a new query is not that of the whole text", ""
     swapped, ones = x[:, [1, 0, *range(2, n)]], (1,) * n
     if not patient.same(_plain(patient, swapped)[:, -1], whole[:, -1]):
         unordered = patient.same(run(*ones, tokens=swapped)[:, -1], run(*ones)[:, -1])
@@ -97,22 +92,13 @@ def _cached(
         if unordered:
             return _without_places(patient, run, x)
         if _keeps_the_same(patient, x[:, :2]):
-            return _unrotated("by the positions of the newest tokens")
-    return (
-        "cache-differs",
-        _UNLIKE,
-        "positions, a mask or a scale that differ from step to step",
-        "Compare one step with the same row of the whole.",
-    )
+            return "keys-cached-unrotated", "what is kept of a token knows no position", ""
+    remedy = "Compare one step with the same row of the whole."
+    return "cache-differs", "every token sees what it should", remedy
 
 
 def _plain(patient: Patient, x: Tensor) -> Tensor:
     return patient.ask(Inputs(x, x, x))
-
-
-def _entry(code: str, symptom: str) -> Named:
-    """Leave cause and remedy to the list of mistakes."""
-    return code, f"{_UNLIKE}; {symptom}", "", ""
 
 
 def _inside(call: Callable[[Tensor], Tensor], x: Tensor) -> Seen | None:
@@ -156,9 +142,9 @@ def _absorbed(
         return None
     if not patient.same(near.query, far.query):
         if patient.same(plain.scores[~plain.mask], first.scores[~first.mask]):
-            return _entry("rotation-absorbed", "a query turns with its position, and no key does")
+            return "rotation-absorbed", "a query turns with its position, and no key does", ""
     elif unordered:
-        return _entry("latent-positions-missing", "the order of the past makes no difference")
+        return "latent-positions-missing", "the order of the past makes no difference", ""
     return None
 
 
@@ -189,58 +175,27 @@ def _wrong_view(seen: Tensor, chunks: Sequence[int]) -> Named | None:
         return None
     others = query != key  # a token reacts to itself by its query
     if torch.equal(seen & others, corner & others):
-        return (
-            "causal-at-the-wrong-corner",
-            "with a cache, a chunk's first query sees the first key alone",
-            "the causal mask is aligned at the upper left of (n, m), as by `is_causal=True`",
-            "Align it at the lower right: block with `triu(diagonal=1 + m - n)`.",
-        )
+        return "causal-at-the-wrong-corner", "a chunk's first query sees the first key alone", ""
     if (seen & ~within).any():
-        return (
-            "future-leaks-in-a-chunk",
-            "with a cache, tokens of a chunk see later ones of it",
-            "no causal mask within a chunk",
-            "Block the future among the tokens of a chunk: `triu(diagonal=1 + m - n)`.",
-        )
+        remedy = "Block the future among the tokens of a chunk: `triu(diagonal=1 + m - n)`."
+        return "future-leaks-in-a-chunk", "tokens of a chunk see later ones of it", remedy
     if torch.equal(seen, own):
-        return (
-            "cache-ignored",
-            "with a cache, tokens see their own chunk alone",
-            "keys and values are kept and never read, or `append` gives back what it was given",
-            "Attend to all keys in the cache.",
-        )
-    return (
-        "cache-loses-tokens",
-        "with a cache, some earlier tokens have no influence",
-        "keys or values are written over, or a mask hides a part of the cache",
-        "Write each chunk behind those before it.",
-    )
+        remedy = "Attend to all keys in the cache."
+        return "cache-ignored", "tokens see their own chunk alone", remedy
+    remedy = "Write each chunk behind those before it."
+    return "cache-loses-tokens", "some earlier tokens have no influence", remedy
 
 
 def _without_places(patient: Patient, run: Callable[..., Tensor], x: Tensor) -> Named:
     """Tell a position that starts anew at each step from keys that are never rotated."""
     at_positions: Any = getattr(patient.attend, "at_positions", None)
     n = x.size(1)
-    if at_positions is not None:
-        nowhere = patient.ask_for(at_positions, x, torch.zeros(n, dtype=torch.long))
-        if not patient.same(run(*(1,) * n)[:, -1], nowhere[:, -1]):
-            return _unrotated("not at all")
-    return (
-        "positions-restart",
-        "one by one, it makes no difference in which order earlier tokens came",
-        "the position starts at 0 again in each step"
-        + ("" if at_positions is not None else ", or keys are kept that were not rotated"),
-        "Count positions on from the cache's length.",
-    )
-
-
-def _unrotated(later: str) -> Named:
-    return (
-        "keys-cached-unrotated",
-        "what the cache holds of a token does not depend on where the token stands",
-        f"keys are put into the cache before they are rotated, and rotated later {later}",
-        "Rotate each key by its position, then put it into the cache.",
-    )
+    symptom = "one by one, the order of earlier tokens makes no difference"
+    if at_positions is None:
+        return "positions-restart", f"{symptom}; or keys are kept that were not rotated", ""
+    nowhere = patient.ask_for(at_positions, x, torch.zeros(n, dtype=torch.long))
+    starts = patient.same(run(*(1,) * n)[:, -1], nowhere[:, -1])
+    return "positions-restart" if starts else "keys-cached-unrotated", symptom, ""
 
 
 def _keeps_the_same(patient: Patient, pair: Tensor) -> bool:

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from annotated_attention.doctor.model import ModelReport
 from annotated_attention.doctor.report import UNASKED, Report
 from annotated_attention.mistakes import MISTAKES
+
+if TYPE_CHECKING:
+    from annotated_attention.doctor.model import ModelReport
 
 # Those of the doctor itself; those that are entries of the mistakes have their titles.
 _OWN = {
@@ -90,8 +93,8 @@ def check(codes: Iterable[str]) -> None:
 
 
 def chosen(
-    report: Report | ModelReport, select: Sequence[str] = (), ignore: Sequence[str] = ()
-) -> Report | ModelReport:
+    report: "Report | ModelReport", select: Sequence[str] = (), ignore: Sequence[str] = ()
+) -> "Report | ModelReport":
     """Leave findings out of a report; what could not be asked stays.
 
     Args:
@@ -103,7 +106,7 @@ def chosen(
         ValueError: there is no such code.
     """
     check([*select, *ignore])
-    if not isinstance(report, ModelReport):
+    if isinstance(report, Report):
         return _chosen(report, select, ignore)
     once = {id(x): _chosen(x, select, ignore) for x in report.examined}
     return replace(report, reports={path: once[id(x)] for path, x in report.items()})

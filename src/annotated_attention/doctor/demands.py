@@ -113,8 +113,7 @@ def _queries_ignored(alike: bool, averaged: bool) -> Finding:
         WRONG,
         "which query asks makes no difference",
         f"{how}{', though it depends on the queries' if averaged else ''}",
-        "scores or weights that are averaged over the queries, or made from the keys alone",
-        "Compute one row of weights for each query, from that query and the keys.",
+        remedy="Compute one row of weights for each query, from that query and the keys.",
     )
 
 
@@ -191,9 +190,7 @@ def visible(patient: Patient) -> Iterator[Finding]:
             WRONG,
             "keys that nothing hides have no influence",
             said,
-            "heads that are split or merged by a straight reshape, a mask that is always there, or "
-            "scores that are cut off",
-            "Let each query see every key that its mask allows.",
+            remedy="Let each query see every key that its mask allows.",
         )
 
 
@@ -220,7 +217,6 @@ def sliding(width: int, evidence: str) -> Finding:
         CONVENTION,
         f"tokens see a window of {width}, themselves included, and nothing farther away",
         evidence,
-        "a sliding window, or local attention",
     )
 
 
@@ -254,7 +250,6 @@ def _trained_otherwise(patient: Patient, case: Situation, gap: float) -> Finding
             CONVENTION,
             "without dropout, training mode gives other results than evaluation mode",
             f"with {case.name}, they differ by {gap:.0%} of their size",
-            "a normalisation over the batch, or noise",
         )
     return Finding(
         "mask-missing-in-training",
@@ -262,7 +257,5 @@ def _trained_otherwise(patient: Patient, case: Situation, gap: float) -> Finding
         "in training mode tokens see what is hidden in evaluation",
         f"with {case.name} and without dropout, {int(shown.sum())} of {int(hidden.sum())} hidden "
         "pairs have influence",
-        "a mask that is applied in evaluation alone, or an `is_causal` that follows "
-        "`self.training` the wrong way round",
-        "Apply the mask in both modes.",
+        remedy="Apply the mask in both modes.",
     )

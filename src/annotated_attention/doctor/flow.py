@@ -42,7 +42,6 @@ def _letters(product: Product) -> Finding:
         f"`{equation}` of {shapes} has a letter in one operand alone, and not in the result",
         "in {line}, let both operands have the letter that is summed over, or keep it.",
         product.step.where,
-        "two letters for one axis, or a letter that is forgotten in the result",
     )
 
 

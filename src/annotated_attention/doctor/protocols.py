@@ -58,8 +58,7 @@ def rotation(patient: Patient) -> Iterator[Finding]:
             WRONG,
             "positions change nothing",
             "three times as far apart, the same output",
-            "the rotation is made and not used, or all angles are zero",
-            "Rotate queries and keys by their positions before the scores.",
+            remedy="Rotate queries and keys by their positions before the scores.",
         )
     elif shifted > patient.tolerance:
         said = f"moved by {_SHIFT} together, positions change the output by {shifted:.0%}"
@@ -120,8 +119,7 @@ def window(patient: Patient) -> Iterator[Finding]:
         WRONG,
         f"the window is {found} wide, itself included, and it is said to be {width}",
         f"of {n} tokens, {found} have influence",
-        "`<` in place of `<=`, or a token that is not counted itself" if near else "",
-        "Let query i see the keys j with 0 <= i - j < window.",
+        remedy="Let query i see the keys j with 0 <= i - j < window.",
     )
 
 
@@ -150,8 +148,5 @@ def packing(patient: Patient) -> Iterator[Finding]:
         else "a packed document gets another result than alone",
         f"documents of {lengths[0]} and {lengths[1]} tokens: results differ by {gap:.0%} from "
         "those of each alone",
-        "the mask hides the future alone; positions that begin anew do not keep documents apart"
-        if leaks
-        else "positions that count on over the border of documents, or a mask that hides too much",
-        "Block every key of another document.",
+        remedy="Block every key of another document; positions that begin anew do not hide it.",
     )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +19,9 @@ from annotated_attention.multihead import MultiheadAttention
 
 TRUSTED = "given reference"
 _SHOWN = 4  # of the names that differ
+_LAYOUTS = half_to_interleaved, interleaved_to_half
 State = Mapping[str, Tensor]
+Turned = Callable[[Tensor, int], Tensor]
 
 
 def compare(patient: Patient, reference: Callable[..., Any]) -> list[Finding]:
@@ -45,7 +48,14 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> list[Finding]:
             return [_parameters(mine, theirs)]
         differing = [_difference(patient, trusted, state) for state in states]
         patient.trusted = Inside(trusted).equal
-    found = [] if None in differing else [x for x in differing if x is not None][:1]
+        found = [] if None in differing else [x for x in differing if x is not None][:1]
+        for way, back in (_LAYOUTS, _LAYOUTS[::-1]) if found else ():
+            reordered = _reordered(patient, trusted.module or nn.Module(), states[0], way)
+            if _difference(patient, trusted, reordered) is None:
+                said = f"{found[0].evidence}; with W_Q and W_K in another layout's order, none"
+                remedy = f"Take the weights' layout, or reorder W_Q and W_K by `{back.__name__}`."
+                code = "rotation-layout-mixed"
+                found = [replace(found[0], code=code, evidence=said, remedy=remedy)]
     if mine.keys() != theirs.keys() and _sizes(mine) == _sizes(theirs):
         found.append(_names(mine, theirs))
     return found
@@ -83,7 +93,9 @@ def _shared(
 
 def _difference(patient: Patient, trusted: Patient, state: State) -> Finding | None:
     """Find the first difference, and count the situations that have one."""
-    _give(trusted, state)
+    for name, x in _named(trusted.module).items():
+        if name in state:
+            x.data = state[name].detach().to(x.dtype).clone()
     found = {case.name: _gaps(patient, trusted, case, state) for case in questions(patient)}
     if (gap := _gap_of_turned(patient, trusted)) is not None:
         found["positions 0, 1, 2, …"] = {"output": gap}
@@ -105,14 +117,6 @@ def _difference(patient: Patient, trusted: Patient, state: State) -> Finding | N
         f"{len(differ)} of {len(asked)} situations differ"
         + (f", and not: {', '.join(same)}" if same else "")
     )
-    if outputs and (back := _other_layout(patient, trusted, state)):
-        return Finding(
-            "rotation-layout-mixed",
-            WRONG,
-            f"with the same parameters, other features are turned together than in {trusted.name}",
-            f"{evidence}; with the rows of W_Q and W_K in the other layout's order, none differs",
-            remedy=f"Take the layout of the weights, or reorder W_Q and W_K once, by `{back}`.",
-        )
     return Finding(
         "differs-from-reference" if outputs else "gradients-differ-from-reference",
         WRONG,
@@ -125,12 +129,6 @@ def _difference(patient: Patient, trusted: Patient, state: State) -> Finding | N
     )
 
 
-def _give(trusted: Patient, state: State) -> None:
-    for name, x in _named(trusted.module).items():
-        if name in state:
-            x.data = state[name].detach().to(x.dtype).clone()
-
-
 def _gap_of_turned(patient: Patient, trusted: Patient) -> float | None:
     """Say how far outputs are apart where both can be asked at positions that differ."""
     x = patient.draw(51).query
@@ -140,46 +138,23 @@ def _gap_of_turned(patient: Patient, trusted: Patient) -> float | None:
     return patient.gap(*(patient.ask_for(way, x, torch.arange(x.size(1))) for way in ways))
 
 
-def _other_layout(patient: Patient, trusted: Patient, state: State) -> str:
-    """Find that both agree once the rows of W_Q and W_K are in the other layout's order.
-
-    Returns:
-        The function that brings the reference's weights into the order that is needed; or "".
-    """
+def _reordered(patient: Patient, trusted: nn.Module, state: State, way: Turned) -> State:
+    """Bring the rows of W_Q and W_K into another order, within each head."""
     d = patient.embed_dim // patient.num_heads
-    ways = (half_to_interleaved, interleaved_to_half)
-    for way, back in zip(ways, ways[::-1], strict=True):
-        if trusted.module is None or d % 2:
-            return ""
-        reordered = dict(state)
-        for role in ("q", "k", "kv", "qkv"):
-            for name, (x, axis) in projection_rows(trusted.module, role, d).items():
-                # Of packed rows, those of the values stay; there may be fewer keys than queries.
-                queries = patient.embed_dim if role == "qkv" else 0
-                still = (x.size(axis) - queries) // 2 if "v" in role else 0
-                bias = re.sub(r"weight(?!.*weight)", "bias", name)
-                for part, of in {bias: 0, name: axis}.items():
-                    if part in state:
-                        rows = state[part].detach().movedim(of, 0)
-                        turning, rest = rows.split([len(rows) - still, still])
-                        moved = torch.cat([way(turning, len(turning) // d), rest])
-                        reordered[part] = moved.movedim(0, of)
-        _give(trusted, reordered)
-        if not _differs(patient, trusted):
-            return back.__name__
-    return ""
-
-
-def _differs(patient: Patient, trusted: Patient) -> bool:
-    """Tell whether outputs differ in any situation."""
-    for case in questions(patient):
-        try:
-            found, expected = (each.ask(case.inputs, case.blocked) for each in (patient, trusted))
-        except Failed:
-            continue
-        if not patient.same(found, expected):
-            return True
-    return (_gap_of_turned(patient, trusted) or 0.0) > patient.tolerance
+    found = dict(state)
+    for role in ("q", "k", "kv", "qkv") if d % 2 == 0 else ():
+        for name, (x, axis) in projection_rows(trusted, role, d).items():
+            # Of packed rows, those of the values stay; there may be fewer keys than queries.
+            queries = patient.embed_dim if role == "qkv" else 0
+            still = (x.size(axis) - queries) // 2 if "v" in role else 0
+            bias = re.sub(r"weight(?!.*weight)", "bias", name)
+            for part, of in {bias: 0, name: axis}.items():
+                if part in state:
+                    rows = state[part].detach().movedim(of, 0)
+                    turning, rest = rows.split([len(rows) - still, still])
+                    moved = torch.cat([way(turning, len(turning) // d), rest])
+                    found[part] = moved.movedim(0, of)
+    return found
 
 
 def _gaps(patient: Patient, trusted: Patient, case: Situation, state: State) -> dict[str, float]:

@@ -73,7 +73,6 @@ def _order_matters(patient: Patient, case: Situation, gap: float) -> Finding:
             CONVENTION,
             "results do not move with their tokens, but equal tokens get equal results",
             evidence,
-            "positions inside the attention: rotary, relative, or a learned bias",
         )
     return Finding(
         "query-order-matters",
@@ -125,9 +124,7 @@ def queries_apart(patient: Patient) -> Iterator[Finding]:
                 WRONG,
                 "a query's result depends on other queries",
                 f"with {case.name}, {int(others.sum())} of {pairs} pairs of queries",
-                "heads that are split or merged by a straight reshape, or a softmax over the "
-                "queries",
-                "Follow one number through every reshape, and let the softmax run over the keys.",
+                remedy="Follow one number through every reshape; softmax over the keys.",
             )
             return
 
@@ -149,9 +146,7 @@ def samples_apart(patient: Patient) -> Iterator[Finding]:
                 "samples of a batch influence each other",
                 f"with {case.name}, {pairs} pairs of tokens from different samples react, and a "
                 f"sample alone differs from the same one in a batch by {gap:.0%}",
-                "a reshape that mixes the batch with tokens or heads, or a mask whose batch axis "
-                "stands in another axis's place",
-                "Keep the batch axis in front, and fold and unfold (b, h) in the same order.",
+                remedy="Keep the batch axis in front; fold and unfold (b, h) in the same order.",
             )
             return
 
@@ -238,8 +233,6 @@ def prefix(patient: Patient) -> Iterator[Finding]:
                 WRONG,
                 "the first results change when the sequence goes on, though its future is hidden",
                 f"the first {k} of {n} differ by {gap:.0%} of their size from those of {k} alone",
-                "heads that are split or merged by a straight reshape, a mask that hides the wrong "
-                "side, or a softmax over the queries",
-                "Follow one number through every reshape: where it lands must not depend on n.",
+                remedy="Follow one number through every reshape: it must not land elsewhere by n.",
             )
             return
