@@ -39,7 +39,8 @@ def cache(patient: Patient) -> Iterator[Finding]:
         parts = [_plain(patient, x[:, :end]) for end in ends]
         return torch.cat([y[:, -size:] for y, size in zip(parts, chunks, strict=True)], 1)
 
-    ways = [(1,) * n, _fitting(n), (n,)]
+    uneven = _CHUNKS if n == sum(_CHUNKS) else (n - n // 2, n // 2)
+    ways = [(1,) * n, uneven, (n,)]
     gaps = {chunks: patient.gap(run(*chunks), whole(*chunks)) for chunks in ways}
     bad = [chunks for chunks, gap in gaps.items() if gap > patient.tolerance]
     if bad:
@@ -51,22 +52,12 @@ def cache(patient: Patient) -> Iterator[Finding]:
         yield Finding(code, WRONG, f"{_UNLIKE}; {symptom}", said, remedy=remedy)
 
 
-def _fitting(n: int) -> tuple[int, ...]:
-    """Cut a sequence into unequal chunks."""
-    if n >= sum(_CHUNKS):
-        return _CHUNKS
-    return (n - n // 2, n // 2)
-
-
 Named = tuple[str, str, str]  # code, what shows besides, and the remedy if no list has it
 _UNLIKE = "with a cache, results differ from those without"
 
 
 def _cached(
-    patient: Patient,
-    run: Callable[..., Tensor],
-    x: Tensor,
-    bad: Sequence[tuple[int, ...]],
+    patient: Patient, run: Callable[..., Tensor], x: Tensor, bad: Sequence[tuple[int, ...]]
 ) -> Named:
     """Name what is wrong with a cache: each has its own effect."""
     n, whole = x.size(1), _plain(patient, x)
@@ -140,8 +131,11 @@ def _absorbed(
     near, far = at(1, 1), at(2, 1)
     if not (plain and first and near and far) or plain.width == first.width:
         return None
+    scores, of_step = (seen.scores[~seen.mask] for seen in (plain, first))
+    if near.query.shape != far.query.shape or scores.shape != of_step.shape:
+        return None
     if not patient.same(near.query, far.query):
-        if patient.same(plain.scores[~plain.mask], first.scores[~first.mask]):
+        if patient.same(scores, of_step):
             return "rotation-absorbed", "a query turns with its position, and no key does", ""
     elif unordered:
         return "latent-positions-missing", "the order of the past makes no difference", ""

@@ -312,8 +312,7 @@ def _in_half(patient: Patient, case: situations.Situation, dtype: torch.dtype) -
             CONVENTION,
             symptom,
             str(found),
-            "tensors that are made in float32 meet others in half precision; autocast may help",
-            "Make new tensors with the dtype of an input.",
+            remedy="Make new tensors with the dtype of an input; autocast may help.",
         )
     gap = patient.gap(found, expected)
     if gap <= _FAR or not expected.isfinite().all():
@@ -324,8 +323,7 @@ def _in_half(patient: Patient, case: situations.Situation, dtype: torch.dtype) -
         f"with {case.name}, the result in {name} is far from the precise one",
         f"the result has NaN or infinity in it: {not found.isfinite().all()}; else it differs by "
         f"up to {min(gap, 9.99):.0%} of its size",
-        "a number that half precision does not hold, such as a large fill or two of them added up",
-        "Fill with minus infinity, or with `torch.finfo(scores.dtype).min`.",
+        remedy="Fill with minus infinity, or with `torch.finfo(scores.dtype).min`.",
     )
 
 

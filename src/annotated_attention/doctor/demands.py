@@ -20,10 +20,6 @@ from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.situations import Situation
 
 _FINE_ENOUGH = 1e-3  # coarser numbers hide how weights depend on tokens
-_NO_ATTENTION = (
-    "heads attended over in place of tokens, (b, n, h, d) without the transpose; weights that are "
-    "made and never used; or no attention at all"
-)
 _REMEDY = "Mix the values of other tokens, with weights that are made from queries and keys."
 
 
@@ -42,7 +38,7 @@ def attention(patient: Patient) -> Iterator[Finding]:
 
 
 def _no_attention(symptom: str, evidence: str) -> Finding:
-    return Finding("no-attention", WRONG, symptom, evidence, _NO_ATTENTION, _REMEDY)
+    return Finding("no-attention", WRONG, symptom, evidence, remedy=_REMEDY)
 
 
 def _unmixed(patient: Patient, inputs: Inputs, output: Tensor) -> Finding | None:
@@ -135,8 +131,7 @@ def _within(patient: Patient, inputs: Inputs, output: Tensor) -> Finding | None:
         WRONG,
         "the weights do not depend on the keys",
         "what a token adds to another's result is a linear function of that token",
-        "weights that are made from the queries alone, or scores that are never put into a softmax",
-        "Score each query against each key, and let the softmax run over the keys.",
+        remedy="Score each query against each key, and let the softmax run over the keys.",
     )
 
 

@@ -84,14 +84,10 @@ def _not_relative(evidence: str, still: str, values: bool) -> Finding:
     """Name what makes positions count by more than their differences."""
     code = "positions-not-relative"
     remedy = "Turn both by the same function, with angles laid out as it pairs the features."
-    cause = (
-        "queries and keys are turned in opposite senses or by different angles, or pairs of "
-        "features are turned by the angles of another layout (halves, or neighbours)"
-    )
+    cause = ""
     if values:
         code, remedy = "values-rotated", "Rotate queries and keys alone."
         evidence += "; so does the result of a single token, whose only weight is 1"
-        cause = "the values are rotated, too, or a position is added to them"
     elif still:
         code, remedy = "rotates-one-side", "Rotate queries and keys, each by its own position."
         evidence += f"; where the {still} stand has no effect"
