@@ -383,10 +383,13 @@ torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
 print("reordered: equal outputs, equal gradients")
 
 # %% [markdown]
-# > **Pitfall.** Weights of one layout in a class with the other. All names and shapes fit. In one
-# > report, the first word or two came out right, because small positions turn little, and the rest
-# > was nonsense [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. Find out
-# > which layout a checkpoint was trained in, and compare one output with the original code's.
+# > **Pitfall.** Weights of one layout in a class with the other (`rotation-layout-mixed`). All
+# > names and shapes fit. In one report, the first word or two came out right, because small positions
+# > turn little, and the rest was nonsense [[Positions that went
+# > wrong](../docs/references.md#positions-gone-wrong)]. Find out which layout a checkpoint was
+# > trained in, and compare one output with the original code's. [The
+# > doctor](16_testing_attention.ipynb#the-doctor) needs this code, too: it names the mistake only if
+# > you pass the original as `--reference`.
 #
 # This project does so in `tests/modern/test_rotary.py`. With the same weights, outputs and
 # gradients equal those of published classes: `"half"` those of Llama in `transformers`,
@@ -515,10 +518,10 @@ display.finish(drawing, name="by-distance", alt=(
 ))
 
 # %% [markdown]
-# > **Pitfall.** Slopes when the number of heads is not a power of two. The formula gives some, but
-# > checkpoints use different ones, and libraries have got them wrong [[Positions that went
-# > wrong](../docs/references.md#positions-gone-wrong)]. You write the right ones
-# > [below](#slopes-for-any-number-of-heads).
+# > **Pitfall.** Slopes when the number of heads is not a power of two (`alibi-slopes-by-formula`).
+# > The formula gives some, but checkpoints use different ones, and libraries have mixed the two up
+# > [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. You write the slopes of
+# > checkpoints [below](#slopes-for-any-number-of-heads).
 
 # %% [markdown]
 # <!-- deeper: The slopes of six heads -->
@@ -886,9 +889,10 @@ print(f"{kept} pairs as they were, {divided} divided by 8, {64 - kept - divided}
 # %% [markdown]
 # > **Pitfall.** With `dynamic`, the speeds depend on the length of the text. A model that writes
 # > with [a cache](19_cache.ipynb) keeps keys that were turned while the text was shorter, and they
-# > no longer fit. A bias by distance has a trap there, too: a new query stands behind all keys that
-# > are kept, and a bias that counts it from 0 gives every key the wrong distance [[Positions that
-# > went wrong](../docs/references.md#positions-gone-wrong)].
+# > no longer fit (`cached-keys-not-rescaled`). A bias by distance has a trap there, too: a new query
+# > stands behind all keys that are kept, and a bias that counts it from 0 gives every key the wrong
+# > distance (`distances-restart`). Both happened in published code [[Positions that went
+# > wrong](../docs/references.md#positions-gone-wrong)].
 #
 # ## Exercises
 #

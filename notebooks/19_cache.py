@@ -806,6 +806,12 @@ for code, entry in {**WRONG, "right": None}.items():
 # other way round. The check needs no second implementation: each way of cutting serves as the
 # reference for the others.
 #
+# The check also finds two mistakes with other kinds of [positions](18_positions.ipynb), both from
+# published code [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. A bias by
+# distance must count from the position of the new query, and not from the beginning of its chunk
+# (`distances-restart`). And if the rotation slows down as the text grows, the keys in the cache must
+# be rotated anew in each step (`cached-keys-not-rescaled`).
+#
 # ## Exercises
 #
 # ### The mask of a chunk

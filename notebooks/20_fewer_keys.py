@@ -672,6 +672,11 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 # latents, without positions, and one that also knows the distance. The scale becomes $1 / \sqrt{d +
 # r}$.
 #
+# > **Pitfall.** Two mistakes show only in the absorbed form. One absorbs $U$ although the keys made
+# > from the latents are rotated (`rotation-absorbed`), as in the cell above. The other leaves out
+# > the short query and key (`latent-positions-missing`). A text of a single token hides both: the
+# > softmax over a single key gives the same weight for any score. Compare the two forms on more.
+#
 # ### What it saves
 #
 # DeepSeek-V2 and V3 have 128 heads, with latents of 512 numbers and rotated keys of 64. How many

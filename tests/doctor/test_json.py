@@ -186,7 +186,7 @@ def test_codes_that_do_not_exist_are_refused(option, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["theirs.py:Attention", *SIZES, option, "no-scale,no-such-code"])
     assert stop.value.code == 2
-    assert "there is no code no-such-code; codes: batch-mixed-" in capsys.readouterr().err
+    assert "there is no code no-such-code; codes: alibi-slopes-" in capsys.readouterr().err
 
 
 def test_every_code_of_the_source_is_listed_and_none_besides():

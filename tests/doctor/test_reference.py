@@ -1,14 +1,16 @@
 """A trusted implementation is given the same parameters: what differs, where, and by how much."""
 
 import math
+import re
 
 import pytest
 import torch
 from torch import nn
 
-from annotated_attention import MultiheadAttention
+from annotated_attention import MultiheadAttention, modern
 from annotated_attention.doctor import adapters, examine
 from annotated_attention.mistakes import MISTAKES
+from annotated_attention.modern import CachedAttention, RotaryAttention, RotaryEmbedding
 
 E, H = 12, 3
 
@@ -140,6 +142,50 @@ def test_parameters_that_do_not_fit_are_named():
     )
     assert finding.code == "parameters-differ"
     assert finding.evidence == "only here: in_proj_bias (36,), out_proj.bias (12,)"
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize("kind", ["self", "causal"])
+def test_another_layout_is_named_and_the_way_to_reorder_is_right(layout, kind):
+    torch.manual_seed(0)
+    wrong, right = (
+        version(E, 2, batch_first=True, layout=layout)  # with 2 pairs, both orders are one
+        for version in (MISTAKES["rotation-layout-mixed"].version, RotaryAttention)
+    )
+    call, trusted = (adapters.torch_like(module, kind) for module in (wrong, right))
+    report = examine(call, embed_dim=E, num_heads=2, kind=kind, reference=trusted)
+    (finding,) = found_by_it(report)
+    assert (finding.code, finding.severity) == ("rotation-layout-mixed", "wrong")
+    assert finding.evidence.endswith("with W_Q and W_K in another layout's order, none")
+    (way,) = re.findall(r"`(\w+_to_\w+)`", finding.remedy)
+    state = {name: x.clone() for name, x in right.state_dict().items()}
+    for name in ("in_proj_weight", "in_proj_bias"):
+        *turning, values = state[name].chunk(3)
+        state[name] = torch.cat([*(getattr(modern, way)(x, 2) for x in turning), values])
+    wrong.load_state_dict(state)
+    x = torch.randn(2, 5, E)
+    torch.testing.assert_close(wrong(x, x, x), right(x, x, x))
+
+
+@pytest.mark.parametrize("other", ["half", "interleaved"])
+def test_a_layout_shows_at_the_positions_that_are_asked_for(other):
+    """Called as the doctor calls what must be given a rotation: all tokens at position 0."""
+
+    def unturned(layout):
+        module = CachedAttention(E, H, batch_first=True)
+        turn = RotaryEmbedding(E // H, layout=layout)
+
+        def at_positions(x, positions):
+            module.rotary = lambda heads, _: turn(heads, positions)
+            return module(x)[0]
+
+        attend = adapters.Adapted(lambda x: at_positions(x, torch.zeros(x.size(1))), module)
+        attend.at_positions = at_positions
+        return attend
+
+    torch.manual_seed(0)
+    report = compare(unturned("half"), unturned(other), "causal", None)
+    assert [x.code for x in found_by_it(report)] == ["rotation-layout-mixed"] * (other != "half")
 
 
 def test_a_reference_that_fails_is_said():

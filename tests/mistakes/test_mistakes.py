@@ -10,7 +10,12 @@ import torch
 import annotated_attention.mistakes
 from annotated_attention import MultiheadAttention, block_future
 from annotated_attention.mistakes import MISTAKES, StepByStep
-from annotated_attention.modern import CachedAttention, GroupedQueryAttention
+from annotated_attention.modern import (
+    BiasedAttention,
+    CachedAttention,
+    GroupedQueryAttention,
+    LatentAttention,
+)
 
 H, D = 4, 6
 E = H * D
@@ -100,9 +105,9 @@ DIFFERS = {
     "rotation-layout-mixed": EVERYWHERE,
     "rotates-one-side": EVERYWHERE,
 }
-# Those with a cache or with groups are called in another way: see test_cache.py, test_groups.py.
-APART = (CachedAttention, GroupedQueryAttention)
-CALLED = [code for code, entry in MISTAKES.items() if entry.of not in APART]
+# These are called in another way: see test_cache.py, test_groups.py, test_distances.py.
+APART = (BiasedAttention, CachedAttention, GroupedQueryAttention, LatentAttention)
+CALLED = [code for code, entry in MISTAKES.items() if not issubclass(entry.of, APART)]
 BY_CODE = pytest.mark.parametrize("code", CALLED)
 
 

@@ -1,5 +1,8 @@
 """A cache gives what no cache gives; what is wrong with it shows in which tokens are seen."""
 
+import contextlib
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -11,6 +14,9 @@ from annotated_attention.doctor.influence import exchanged
 from annotated_attention.doctor.patient import Failed, Inputs, Patient, describe
 from annotated_attention.doctor.protocols import claim
 from annotated_attention.doctor.report import WRONG, Finding
+from annotated_attention.doctor.seen import Seen
+from annotated_attention.doctor.sight import attentions
+from annotated_attention.doctor.traced import Trace
 
 _CHUNKS = (5, 4, 3)
 
@@ -27,65 +33,113 @@ def cache(patient: Patient) -> Iterator[Finding]:
         parts = tokens[:, : sum(chunks)].split(list(chunks), 1)
         return torch.cat([patient.ask_for(step, part, kept) for part in parts], 1)
 
-    whole = patient.ask(Inputs(x, x, x))
-    ways = [(1,) * n, _fitting(n), (n,)]
-    gaps = {chunks: patient.gap(run(*chunks), whole) for chunks in ways}
+    def whole(*chunks: int) -> Tensor:
+        """Give the results without a cache, each of the text up to the end of its chunk."""
+        ends = itertools.accumulate(chunks)
+        parts = [_plain(patient, x[:, :end]) for end in ends]
+        return torch.cat([y[:, -size:] for y, size in zip(parts, chunks, strict=True)], 1)
+
+    uneven = _CHUNKS if n == sum(_CHUNKS) else (n - n // 2, n // 2)
+    ways = [(1,) * n, uneven, (n,)]
+    gaps = {chunks: patient.gap(run(*chunks), whole(*chunks)) for chunks in ways}
     bad = [chunks for chunks, gap in gaps.items() if gap > patient.tolerance]
     if bad:
-        code, symptom, cause, remedy = _cached(patient, run, whole, x, bad)
+        code, symptom, remedy = _cached(patient, run, x, bad)
         said = "; ".join(
             f"{' + '.join(map(str, chunks))} differs by {gaps[chunks]:.0%}"
             for chunks in sorted(bad, key=len)
         )
-        yield Finding(code, WRONG, symptom, said, cause, remedy)
+        yield Finding(code, WRONG, f"{_UNLIKE}; {symptom}", said, remedy=remedy)
 
 
-def _fitting(n: int) -> tuple[int, ...]:
-    """Cut a sequence into unequal chunks."""
-    if n >= sum(_CHUNKS):
-        return _CHUNKS
-    return (n - n // 2, n // 2)
-
-
-Named = tuple[str, str, str, str]  # code, symptom, cause, remedy
+Named = tuple[str, str, str]  # code, what shows besides, and the remedy if no list has it
 _UNLIKE = "with a cache, results differ from those without"
 
 
 def _cached(
-    patient: Patient,
-    run: Callable[..., Tensor],
-    whole: Tensor,
-    x: Tensor,
-    bad: Sequence[tuple[int, ...]],
+    patient: Patient, run: Callable[..., Tensor], x: Tensor, bad: Sequence[tuple[int, ...]]
 ) -> Named:
     """Name what is wrong with a cache: each has its own effect."""
-    n = x.size(1)
-    first = patient.gap(run(1), whole[:, :1])
+    n, whole = x.size(1), _plain(patient, x)
+    first = patient.gap(run(1), _plain(patient, x[:, :1]))
     if not patient.same(run(1), run(1)):
-        cause = "`start` gives a cache that is not empty"
-        return "cache-not-empty", _UNLIKE, cause, "Make a new cache for each sequence."
+        remedy = "Make a new cache for each sequence."
+        return "cache-not-empty", "the same tokens get other results in a second one", remedy
     if first > patient.tolerance:
-        return (
-            "cache-zeros-attended",
-            "with a cache, the first token alone gets another result",
-            "places of a static cache that hold no token yet are attended to",
-            "Block every key from the cache's length on.",
-        )
+        return "cache-zeros-attended", "so does the first token alone", ""
     for chunks in bad:
         if named := _wrong_view(_seen(patient, run, x, chunks), chunks):
             return named
+    short = patient.same(_plain(patient, x[:, :3])[:, :2], _plain(patient, x[:, :2]))
+    if short and not patient.same(_plain(patient, x[:, :-1]), whole[:, :-1]):
+        return "cached-keys-not-rescaled", "without a cache, they change with the length", ""
+    if _biased_otherwise(patient, run, x):
+        return "distances-restart", "the bias of a new query is not that of the whole text", ""
     swapped, ones = x[:, [1, 0, *range(2, n)]], (1,) * n
-    if not patient.same(patient.ask(Inputs(swapped, swapped, swapped))[:, -1], whole[:, -1]):
-        if patient.same(run(*ones, tokens=swapped)[:, -1], run(*ones)[:, -1]):
+    if not patient.same(_plain(patient, swapped)[:, -1], whole[:, -1]):
+        unordered = patient.same(run(*ones, tokens=swapped)[:, -1], run(*ones)[:, -1])
+        if named := _absorbed(patient, run, x, unordered):
+            return named
+        if unordered:
             return _without_places(patient, run, x)
         if _keeps_the_same(patient, x[:, :2]):
-            return _unrotated("by the positions of the newest tokens")
-    return (
-        "cache-differs",
-        _UNLIKE,
-        "positions, a mask or a scale that differ from step to step",
-        "Compare one step with the same row of the whole.",
-    )
+            return "keys-cached-unrotated", "what is kept of a token knows no position", ""
+    remedy = "Compare one step with the same row of the whole."
+    return "cache-differs", "every token sees what it should", remedy
+
+
+def _plain(patient: Patient, x: Tensor) -> Tensor:
+    return patient.ask(Inputs(x, x, x))
+
+
+def _inside(call: Callable[[Tensor], Tensor], x: Tensor) -> Seen | None:
+    """Give the last attention that is seen in a call; None if none is."""
+    with contextlib.suppress(Exception), Trace(query=x) as trace:
+        call(x)
+        return [*attentions(trace.steps)][-1]
+    return None
+
+
+def _biased_otherwise(patient: Patient, run: Callable[..., Tensor], x: Tensor) -> bool:
+    """Tell whether a bias by distance is another for the last query when it comes alone."""
+    n = x.size(1)
+    rows = []
+    for token in (x[:, :1], x[:, 1:2]):  # equal tokens: scores differ by the bias, or by rotation
+        equal = token.expand_as(x)
+        for call in (functools.partial(_plain, patient), lambda y: run(n - 1, 1, tokens=y)):
+            if (seen := _inside(call, equal)) is None:
+                return False
+            scores, hidden = (y.movedim(seen.axis, -1)[..., :n] for y in (seen.scores, seen.mask))
+            last = scores[~hidden.any(-1)]
+            rows.append(last - last[..., :1])
+    if len({row.shape for row in rows}) > 1 or not rows[0].any():
+        return False
+    whole, alone, *others = rows
+    return patient.same(whole, others[0]) and not patient.same(whole, alone)
+
+
+def _absorbed(
+    patient: Patient, run: Callable[..., Tensor], x: Tensor, unordered: bool
+) -> Named | None:
+    """Tell a rotation that is absorbed, and lost, from positions that are left out."""
+
+    def at(*chunks: int) -> Seen | None:
+        equal = x[:, :1].expand(-1, sum(chunks), -1)
+        return _inside(lambda y: run(*chunks, tokens=y), equal)
+
+    plain, first = _inside(functools.partial(_plain, patient), x[:, :1]), at(1)
+    near, far = at(1, 1), at(2, 1)
+    if not (plain and first and near and far) or plain.width == first.width:
+        return None
+    scores, of_step = (seen.scores[~seen.mask] for seen in (plain, first))
+    if near.query.shape != far.query.shape or scores.shape != of_step.shape:
+        return None
+    if not patient.same(near.query, far.query):
+        if patient.same(scores, of_step):
+            return "rotation-absorbed", "a query turns with its position, and no key does", ""
+    elif unordered:
+        return "latent-positions-missing", "the order of the past makes no difference", ""
+    return None
 
 
 def _seen(patient: Patient, run: Callable[..., Tensor], x: Tensor, chunks: Sequence[int]) -> Tensor:
@@ -115,58 +169,27 @@ def _wrong_view(seen: Tensor, chunks: Sequence[int]) -> Named | None:
         return None
     others = query != key  # a token reacts to itself by its query
     if torch.equal(seen & others, corner & others):
-        return (
-            "causal-at-the-wrong-corner",
-            "with a cache, a chunk's first query sees the first key alone",
-            "the causal mask is aligned at the upper left of (n, m), as by `is_causal=True`",
-            "Align it at the lower right: block with `triu(diagonal=1 + m - n)`.",
-        )
+        return "causal-at-the-wrong-corner", "a chunk's first query sees the first key alone", ""
     if (seen & ~within).any():
-        return (
-            "future-leaks-in-a-chunk",
-            "with a cache, tokens of a chunk see later ones of it",
-            "no causal mask within a chunk",
-            "Block the future among the tokens of a chunk: `triu(diagonal=1 + m - n)`.",
-        )
+        remedy = "Block the future among the tokens of a chunk: `triu(diagonal=1 + m - n)`."
+        return "future-leaks-in-a-chunk", "tokens of a chunk see later ones of it", remedy
     if torch.equal(seen, own):
-        return (
-            "cache-ignored",
-            "with a cache, tokens see their own chunk alone",
-            "keys and values are kept and never read, or `append` gives back what it was given",
-            "Attend to all keys in the cache.",
-        )
-    return (
-        "cache-loses-tokens",
-        "with a cache, some earlier tokens have no influence",
-        "keys or values are written over, or a mask hides a part of the cache",
-        "Write each chunk behind those before it.",
-    )
+        remedy = "Attend to all keys in the cache."
+        return "cache-ignored", "tokens see their own chunk alone", remedy
+    remedy = "Write each chunk behind those before it."
+    return "cache-loses-tokens", "some earlier tokens have no influence", remedy
 
 
 def _without_places(patient: Patient, run: Callable[..., Tensor], x: Tensor) -> Named:
     """Tell a position that starts anew at each step from keys that are never rotated."""
     at_positions: Any = getattr(patient.attend, "at_positions", None)
     n = x.size(1)
-    if at_positions is not None:
-        nowhere = patient.ask_for(at_positions, x, torch.zeros(n, dtype=torch.long))
-        if not patient.same(run(*(1,) * n)[:, -1], nowhere[:, -1]):
-            return _unrotated("not at all")
-    return (
-        "positions-restart",
-        "one by one, it makes no difference in which order earlier tokens came",
-        "the position starts at 0 again in each step"
-        + ("" if at_positions is not None else ", or keys are kept that were not rotated"),
-        "Count positions on from the cache's length.",
-    )
-
-
-def _unrotated(later: str) -> Named:
-    return (
-        "keys-cached-unrotated",
-        "what the cache holds of a token does not depend on where the token stands",
-        f"keys are put into the cache before they are rotated, and rotated later {later}",
-        "Rotate each key by its position, then put it into the cache.",
-    )
+    symptom = "one by one, the order of earlier tokens makes no difference"
+    if at_positions is None:
+        return "positions-restart", f"{symptom}; or keys are kept that were not rotated", ""
+    nowhere = patient.ask_for(at_positions, x, torch.zeros(n, dtype=torch.long))
+    starts = patient.same(run(*(1,) * n)[:, -1], nowhere[:, -1])
+    return "positions-restart" if starts else "keys-cached-unrotated", symptom, ""
 
 
 def _keeps_the_same(patient: Patient, pair: Tensor) -> bool:

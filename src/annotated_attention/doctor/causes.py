@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from annotated_attention.doctor.codes import CODES
 from annotated_attention.doctor.diagnosis import Diagnosis
 from annotated_attention.doctor.reference import TRUSTED
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
@@ -9,7 +10,7 @@ from annotated_attention.mistakes import MISTAKES
 
 # What may look different inside, where the outputs are the same.
 _SEEN_AS = {"mask-multiplied": "fill-does-not-block"}
-_OF_SCALES = ("scale-", "no-scale")
+_OF_SCALES = ("scale-", "no-scale", "alibi-")
 _OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
 _MASKED = (
     "key order", "query order", "queries apart", "samples apart", "equal values", "blocked",
@@ -90,10 +91,11 @@ def _explains(cause: Finding, finding: Finding) -> bool:
 
 
 def _with_remedy(finding: Finding, kind: str) -> Finding:
-    """Take cause and remedy from the list of mistakes."""
+    """Take cause and remedy from the list of mistakes, or the cause from the list of codes."""
     mistake = MISTAKES.get(finding.code)
     if mistake is None:
-        return finding
+        listed = "" if finding.test == TRUSTED else CODES.get(finding.code, "")
+        return replace(finding, cause=finding.cause or listed)
     explained = f". {mistake.explanation}" if finding.severity == WRONG else ""
     way_out = f" {_TURN}" if finding.code == "mask-inverted" and kind != "causal" else ""
     return replace(

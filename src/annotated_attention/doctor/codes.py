@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from annotated_attention.doctor.model import ModelReport
 from annotated_attention.doctor.report import UNASKED, Report
 from annotated_attention.mistakes import MISTAKES
+
+if TYPE_CHECKING:
+    from annotated_attention.doctor.model import ModelReport
 
 # Those of the doctor itself; those that are entries of the mistakes have their titles.
 _OWN = {
@@ -14,8 +17,6 @@ _OWN = {
     "cache-ignored": "keys and values are kept in a cache and never read",
     "cache-loses-tokens": "keys in the cache are written over, or a mask hides some of them",
     "cache-not-empty": "a cache that still holds another sequence",
-    "cache-zeros-attended": "places of a static cache that hold no token yet are attended to",
-    "causal-at-the-wrong-corner": "the causal mask of a chunk is aligned at the upper left",
     "computed-in-low-precision": "the softmax, or another step, runs in half precision",
     "differs-from-reference": "outputs are not those of the reference that was given",
     "documents-see-each-other": "packed documents attend to each other",
@@ -29,19 +30,17 @@ _OWN = {
     "gradient-mode-matters": "a shortcut that is taken where no gradients are recorded",
     "gradient-not-finite": "gradients through a fully masked row, or through a number too large",
     "gradients-differ-from-reference": "a `detach`, or another way back than the reference's",
-    "groups-tiled": "keys and values of grouped heads are tiled instead of repeated",
     "half-differs": "a number that half precision does not hold, such as a large fill",
     "heads-mixed": "the weights of all heads are mixed with each other, as talking heads do",
     "key-order-matters": "a straight reshape, or a softmax or mask along the wrong axis",
-    "keys-appended": "keys are appended, and take a part of the weight",
-    "keys-cached-unrotated": "keys are put into the cache before they are rotated",
+    "keys-appended": "a learned key or score (an attention sink) takes a part of the weight",
     "keys-ignored": "weights that are made from the queries alone, or without a softmax",
     "mask-fails": "a mask whose axes do not broadcast to those of the scores",
     "mask-taken-for-causal": "any mask that is given hides the future, whatever is in it",
     "mask-missing-in-training": "a mask that is applied in evaluation mode only",
     "mixed-over-queries": "weights that are summed over the queries when values are mixed",
     "nan-spreads": "the NaN of a fully masked row reaches other rows",
-    "no-attention": "a mean, a network for each token, or nothing at all",
+    "no-attention": "heads attended over, weights that are never used, or no attention at all",
     "no-gradient": "`no_grad`, `detach`, `.data`, `item` or numpy on the way",
     "not-alone": "a mask that does not block, or a straight reshape",
     "order-matters": "positions inside the attention: rotary, relative, or a learned bias",
@@ -54,14 +53,12 @@ _OWN = {
     "past-unseen": "a mask that blocks too much, or is inverted",
     "positions-ignored": "a rotation that is made and not used, or whose angles are zero",
     "positions-not-relative": "queries and keys are turned in opposite senses, or by other angles",
-    "positions-restart": "the position starts at 0 again in each step of generation",
     "prefix-changes": "a straight reshape, a mask turned round, a softmax over queries",
     "queries-are-keys": "the queries' own tokens are keys beside the context",
     "queries-ignored": "weights that are averaged over the queries, or made from the keys alone",
     "queries-mixed": "a straight reshape, or a softmax over the queries",
     "query-order-matters": "a straight reshape, or a softmax or mask along the wrong axis",
     "residual-inside": "the residual connection stands inside the attention",
-    "rotates-one-side": "queries are rotated and keys are not, or the other way round",
     "rows-without-gradient": "one head's queries, keys or values are used for all heads",
     "samples-mixed": "a reshape or a mask that mixes the batch with tokens or heads",
     "scale-by-convention": "another scale than usual, as some families of models have",
@@ -96,8 +93,8 @@ def check(codes: Iterable[str]) -> None:
 
 
 def chosen(
-    report: Report | ModelReport, select: Sequence[str] = (), ignore: Sequence[str] = ()
-) -> Report | ModelReport:
+    report: "Report | ModelReport", select: Sequence[str] = (), ignore: Sequence[str] = ()
+) -> "Report | ModelReport":
     """Leave findings out of a report; what could not be asked stays.
 
     Args:
@@ -109,7 +106,7 @@ def chosen(
         ValueError: there is no such code.
     """
     check([*select, *ignore])
-    if not isinstance(report, ModelReport):
+    if isinstance(report, Report):
         return _chosen(report, select, ignore)
     once = {id(x): _chosen(x, select, ignore) for x in report.examined}
     return replace(report, reports={path: once[id(x)] for path, x in report.items()})

@@ -38,7 +38,6 @@ def evaluation(patient: Patient) -> Iterator[Finding]:
             WRONG,
             "the result changes when gradients are recorded",
             f"it differs by {patient.gap(graph, first):.0%} of its size",
-            "a shortcut that is taken without gradients",
         )
 
 
@@ -64,8 +63,7 @@ def precision(patient: Patient) -> Iterator[Finding]:
         "the result is coarser than the inputs",
         f"{name} goes in; moved by {_STEP}, the inputs move the output in steps of up to "
         f"{min(rough):.0e} of its size",
-        "the softmax, or another step, runs in float16 or bfloat16, whatever goes in",
-        "Compute the softmax in the dtype of the scores, or in float32.",
+        remedy="Compute the softmax in the dtype of the scores, or in float32.",
     )
 
 
@@ -153,7 +151,6 @@ def weights(patient: Patient) -> Iterator[Finding]:
             CONVENTION,
             "the returned weights do not sum to one over the keys",
             f"a row of weights sums to {sums.min():.2f} … {sums.max():.2f}",
-            "scores, or weights before or after another step, are returned",
         )
         return
     if patient.module is None:
@@ -205,8 +202,7 @@ def gradients(patient: Patient) -> Iterator[Finding]:
             WRONG,
             "no gradient flows",
             "the output has no graph",
-            "`no_grad`, `detach`, `.data`, `item` or numpy on the way",
-            "Compute with tensors from end to end.",
+            remedy="Compute with tensors from end to end.",
         )
         return
     dead = _dead(patient, inputs, named)
@@ -220,8 +216,7 @@ def gradients(patient: Patient) -> Iterator[Finding]:
             WRONG,
             "no gradient reaches some parameters",
             f"{len(dead)} of {len(named)}: {', '.join(dead[:5])}{' …' if len(dead) > 5 else ''}",
-            "they are created and never used, as an output projection that is not applied",
-            "Use them, or do not create them.",
+            remedy="Use them, or do not create them.",
         )
     if patient.module is not None and (rows := unused_rows(patient.module)):
         name, which = next(iter(rows.items()))
@@ -230,9 +225,7 @@ def gradients(patient: Patient) -> Iterator[Finding]:
             WRONG,
             "no gradient reaches a part of a projection",
             f"{len(which)} of {len(named[name])} rows of {name}, from {which[0]} to {which[-1]}",
-            "one head's queries, keys or values used for all heads, values made by the projection "
-            "of the keys, or keys by that of the queries",
-            "Give every head rows of its own, and use them.",
+            remedy="Give every head rows of its own, and use them.",
         )
     reached = [x.grad for x in (inputs.query, *named.values()) if x.grad is not None]
     if not all(grad.isfinite().all() for grad in reached):
@@ -319,8 +312,7 @@ def _in_half(patient: Patient, case: situations.Situation, dtype: torch.dtype) -
             CONVENTION,
             symptom,
             str(found),
-            "tensors that are made in float32 meet others in half precision; autocast may help",
-            "Make new tensors with the dtype of an input.",
+            remedy="Make new tensors with the dtype of an input; autocast may help.",
         )
     gap = patient.gap(found, expected)
     if gap <= _FAR or not expected.isfinite().all():
@@ -331,8 +323,7 @@ def _in_half(patient: Patient, case: situations.Situation, dtype: torch.dtype) -
         f"with {case.name}, the result in {name} is far from the precise one",
         f"the result has NaN or infinity in it: {not found.isfinite().all()}; else it differs by "
         f"up to {min(gap, 9.99):.0%} of its size",
-        "a number that half precision does not hold, such as a large fill or two of them added up",
-        "Fill with minus infinity, or with `torch.finfo(scores.dtype).min`.",
+        remedy="Fill with minus infinity, or with `torch.finfo(scores.dtype).min`.",
     )
 
 

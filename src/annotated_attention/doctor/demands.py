@@ -20,10 +20,6 @@ from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.situations import Situation
 
 _FINE_ENOUGH = 1e-3  # coarser numbers hide how weights depend on tokens
-_NO_ATTENTION = (
-    "heads attended over in place of tokens, (b, n, h, d) without the transpose; weights that are "
-    "made and never used; or no attention at all"
-)
 _REMEDY = "Mix the values of other tokens, with weights that are made from queries and keys."
 
 
@@ -42,7 +38,7 @@ def attention(patient: Patient) -> Iterator[Finding]:
 
 
 def _no_attention(symptom: str, evidence: str) -> Finding:
-    return Finding("no-attention", WRONG, symptom, evidence, _NO_ATTENTION, _REMEDY)
+    return Finding("no-attention", WRONG, symptom, evidence, remedy=_REMEDY)
 
 
 def _unmixed(patient: Patient, inputs: Inputs, output: Tensor) -> Finding | None:
@@ -113,8 +109,7 @@ def _queries_ignored(alike: bool, averaged: bool) -> Finding:
         WRONG,
         "which query asks makes no difference",
         f"{how}{', though it depends on the queries' if averaged else ''}",
-        "scores or weights that are averaged over the queries, or made from the keys alone",
-        "Compute one row of weights for each query, from that query and the keys.",
+        remedy="Compute one row of weights for each query, from that query and the keys.",
     )
 
 
@@ -136,8 +131,7 @@ def _within(patient: Patient, inputs: Inputs, output: Tensor) -> Finding | None:
         WRONG,
         "the weights do not depend on the keys",
         "what a token adds to another's result is a linear function of that token",
-        "weights that are made from the queries alone, or scores that are never put into a softmax",
-        "Score each query against each key, and let the softmax run over the keys.",
+        remedy="Score each query against each key, and let the softmax run over the keys.",
     )
 
 
@@ -191,9 +185,7 @@ def visible(patient: Patient) -> Iterator[Finding]:
             WRONG,
             "keys that nothing hides have no influence",
             said,
-            "heads that are split or merged by a straight reshape, a mask that is always there, or "
-            "scores that are cut off",
-            "Let each query see every key that its mask allows.",
+            remedy="Let each query see every key that its mask allows.",
         )
 
 
@@ -220,7 +212,6 @@ def sliding(width: int, evidence: str) -> Finding:
         CONVENTION,
         f"tokens see a window of {width}, themselves included, and nothing farther away",
         evidence,
-        "a sliding window, or local attention",
     )
 
 
@@ -254,7 +245,6 @@ def _trained_otherwise(patient: Patient, case: Situation, gap: float) -> Finding
             CONVENTION,
             "without dropout, training mode gives other results than evaluation mode",
             f"with {case.name}, they differ by {gap:.0%} of their size",
-            "a normalisation over the batch, or noise",
         )
     return Finding(
         "mask-missing-in-training",
@@ -262,7 +252,5 @@ def _trained_otherwise(patient: Patient, case: Situation, gap: float) -> Finding
         "in training mode tokens see what is hidden in evaluation",
         f"with {case.name} and without dropout, {int(shown.sum())} of {int(hidden.sum())} hidden "
         "pairs have influence",
-        "a mask that is applied in evaluation alone, or an `is_causal` that follows "
-        "`self.training` the wrong way round",
-        "Apply the mask in both modes.",
+        remedy="Apply the mask in both modes.",
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from annotated_attention.doctor import situations
 from annotated_attention.doctor.adapters import torch_like
@@ -129,7 +129,7 @@ def _answers(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
 
 
 def _agrees(
-    patient: Patient, answers: Answers, version: type[MultiheadAttention], reading: Projections
+    patient: Patient, answers: Answers, version: type[nn.Module], reading: Projections
 ) -> bool:
     """Tell whether a version with these weights gives the same answers."""
     module = _built(patient, version, reading)
@@ -162,9 +162,7 @@ def state_of(reading: Projections) -> dict[str, Tensor]:
     }
 
 
-def _built(
-    patient: Patient, version: type[MultiheadAttention], reading: Projections
-) -> MultiheadAttention:
+def _built(patient: Patient, version: type[nn.Module], reading: Projections) -> nn.Module:
     """Make a version with these weights."""
     theirs: Any = patient.module
     learned = isinstance(getattr(theirs, "bias_k", None), Tensor)

@@ -42,7 +42,6 @@ def _letters(product: Product) -> Finding:
         f"`{equation}` of {shapes} has a letter in one operand alone, and not in the result",
         "in {line}, let both operands have the letter that is summed over, or keep it.",
         product.step.where,
-        "two letters for one axis, or a letter that is forgotten in the result",
     )
 
 
@@ -51,7 +50,6 @@ def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Findi
     unreached = ("parameters-without-gradient", "rows-without-gradient")
     dead = [x for x in complaints if x.code in unreached]
     for seen in found if dead else ():
-        twice = "one name for both, or one projection that is used twice"
         if _alike(seen.query, seen.key):
             yield seen_inside(
                 "keys-from-queries",
@@ -59,7 +57,6 @@ def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Findi
                 "both operands of the product hold the same numbers",
                 "in {line}, multiply queries by keys.",
                 seen.where("product"),
-                twice,
             )
             return
         if _alike(seen.value, seen.key):
@@ -69,7 +66,6 @@ def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Findi
                 "the product that mixes takes the numbers of the keys",
                 "in {line}, mix the values.",
                 seen.where("mix"),
-                twice,
             )
             return
 
@@ -144,7 +140,6 @@ def values(look: Look | None) -> Iterator[Finding]:
             "values of equal tokens differ by a turn, and nothing turns back what is mixed",
             "before {line}, rotate queries and keys alone.",
             look.found[0].where("mix"),
-            "the values are rotated together with queries and keys",
         )
 
 

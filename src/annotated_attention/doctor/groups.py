@@ -40,9 +40,6 @@ def groups(patient: Patient) -> Iterator[Finding]:
             "the heads that share a key and a value are not neighbours",
             f"{name}: heads {' and '.join(map(str, found[0]))} share the first of {g}, counted "
             "from 0",
-            "keys and values are tiled, `k.repeat(1, r, 1, 1)`, where each should be repeated: "
-            "with weights of a checkpoint, heads meet the keys of other groups",
-            "Write `k.repeat_interleave(r, dim=1)`, and the same for the values.",
         )
         return
 

@@ -159,7 +159,6 @@ def _weak(seen: Sequence[Seen]) -> Finding | None:
                 "enough to leave none",
                 f"in {{line}}, put minus infinity in the place of {value:g}.",
                 step.where,
-                "a mask that is added as zeros and ones, or a fill whose sign or exponent is wrong",
             )
     return None
 

@@ -39,41 +39,18 @@ _TRIANGLES = ("causal-", "future-leaks")
 _WINDOW = r"window|^ws$"
 _SUMS = ("weights-do-not-sum-to-one",)
 _ORDER = ("key-order-matters", "query-order-matters", "queries-mixed")
-# Where nothing wrong shows inside: what a design explains, its cause, and a remedy.
-_DESIGNS: dict[str, tuple[tuple[str, ...], str, str]] = {
-    "keys-appended": (_SUMS, "keys are appended, and take a part of the weight", ""),
-    "queries-are-keys": (
-        (*_SUMS, "queries-mixed"),
-        "the keys are those of the queries' own tokens and of the context",
-        "",
-    ),
-    "heads-mixed": (
-        _SUMS,
-        "each head's weights are made from those of all heads (talking heads)",
-        "",
-    ),
-    "table-mixed": (
-        (*_SUMS, "query-order-matters"),
-        "the weights are also mixed with a table, such as one of relative positions",
-        "",
-    ),
-    "values-rotated": (
-        (*_SUMS, *_ORDER),
-        "the values are rotated by their positions, too, and what is mixed is rotated back",
-        "",
-    ),
-    "window-of-one": (
-        ("no-attention", "parameters-without-gradient"),
-        "each token attends to itself alone, in a window of one",
-        "Give it a wider one, as with `--init window=…`, and ask again.",
-    ),
-    "tokens-convolved": (
-        (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters", "not-alone",
-         "prefix-changes", "visible-unseen"),
-        "a convolution over neighbouring tokens beside the attention, which no mask hides",
-        "",
-    ),
+# Where nothing wrong shows inside: what a design explains.
+_DESIGNS = {
+    "keys-appended": _SUMS,
+    "queries-are-keys": (*_SUMS, "queries-mixed"),
+    "heads-mixed": _SUMS,
+    "table-mixed": (*_SUMS, "query-order-matters"),
+    "values-rotated": (*_SUMS, *_ORDER),
+    "window-of-one": ("no-attention", "parameters-without-gradient"),
+    "tokens-convolved": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters", "not-alone",
+                         "prefix-changes", "visible-unseen"),
 }  # fmt: skip
+_WIDER = "Give it a wider one, as with `--init window=…`, and ask again."
 
 
 @dataclass
@@ -136,6 +113,7 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         return []
     short = inside.short
     found = [*scoring.scale(patient, first, short), *flow.letters(first.found)]
+    found += scoring.slopes(patient, inside.equal)
     over = list(scoring.axis(patient, first.found))
     if complaints:
         masked = [first] if patient.kind == "causal" else [*inside.masked()]
@@ -178,11 +156,10 @@ def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
     }
     found: list[Finding] = []
     for finding in complaints:
-        for code, (codes, cause, remedy) in _DESIGNS.items():
+        for code, codes in _DESIGNS.items():
             if holds[code] and finding.code in codes and finding.severity == WRONG:
-                finding = replace(
-                    finding, code=code, severity=CONVENTION, cause=cause, remedy=remedy
-                )
+                remedy = _WIDER if code == "window-of-one" else ""
+                finding = replace(finding, code=code, severity=CONVENTION, cause="", remedy=remedy)
         if finding.severity == WRONG or all(x.code != finding.code for x in found):
             found.append(finding)
     return found

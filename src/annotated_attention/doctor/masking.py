@@ -74,9 +74,8 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
             WRONG,
             f"it fails with {failures[0][0]}",
             failures[0][1],
-            "the axes of the mask do not broadcast to those of the scores, (b, h, n, m)",
-            "Give the mask an axis of size 1 for the heads: (b, 1, n, m); padding (b, 1, 1, m). If "
-            "it takes another mask, put an adapter around it.",
+            remedy="Give the mask an axis of size 1 for the heads: (b, 1, n, m); padding "
+            "(b, 1, 1, m). If it takes another mask, put an adapter around it.",
         )
 
 
@@ -180,8 +179,7 @@ def future(patient: Patient) -> Iterator[Finding]:
             "each token sees the one after it" if off else "tokens see some of their future",
             f"{int(leaks.sum())} of {int(ahead.sum())} pairs with a later token react, the first "
             f"is output {i} to input {j}, counted from 0",
-            "" if off else "no causal mask, or heads merged by a straight reshape",
-            ""
+            remedy=""
             if off
             else "Block with `triu(diagonal=1)`, and follow one number through every reshape.",
         )
@@ -194,8 +192,7 @@ def future(patient: Patient) -> Iterator[Finding]:
             WRONG,
             "tokens do not react to what they may see",
             f"{int(behind.sum())} of {int((~ahead).sum())} pairs with itself or an earlier token",
-            "" if behind.diagonal().any() else "a mask that blocks too much, or is inverted",
-            "" if behind.diagonal().any() else "Block with `triu(diagonal=1)`.",
+            remedy="" if behind.diagonal().any() else "Block with `triu(diagonal=1)`.",
         )
 
 
@@ -221,8 +218,7 @@ def padding(patient: Patient) -> Iterator[Finding]:
             WRONG,
             "keys that are appended and blocked change the results",
             f"they differ by {gap:.0%} of their size from those without padding",
-            "the padding mask is ignored, inverted, or stands on the wrong axis",
-            "Broadcast padding to the scores as (b, 1, 1, m).",
+            remedy="Broadcast padding to the scores as (b, 1, 1, m).",
         )
 
 
@@ -241,8 +237,7 @@ def alone(patient: Patient) -> Iterator[Finding]:
             WRONG,
             "tokens that may see only themselves depend on others",
             f"the results differ by {gap:.0%} of their size from those of each token alone",
-            "the mask does not block, or heads are split or merged by a straight reshape",
-            "Follow one number through every reshape: it must stay with its token.",
+            remedy="Follow one number through every reshape: it must stay with its token.",
         )
 
 
@@ -288,5 +283,4 @@ def _empty_rows(patient: Patient, case: Situation, rows: Tensor) -> Iterator[Fin
                 CONVENTION,
                 "a fully masked query gets a mean of blocked values",
                 f"its result moves by {gap:.0%} with the blocked keys and values",
-                "blocked scores are filled with a finite number, all with the same",
             )

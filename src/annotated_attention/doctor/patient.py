@@ -96,7 +96,7 @@ class Patient:
         self.needs_mask = kind != "causal" and needs_mask(attend)
         self.inverted = False  # whether its mask was found to be True where a query may look
         self.rounding = 0.0  # how coarse its numbers were found to be
-        self.trusted_scale: float | None = None  # the factor on the scores of a reference
+        self.trusted: Any = None  # what was seen in a reference, called with equal tokens
         self.max_length = max_length
         self.dtype = torch.float64
         self._state = None if self.module is None else State(self.module)

@@ -58,8 +58,7 @@ def rotation(patient: Patient) -> Iterator[Finding]:
             WRONG,
             "positions change nothing",
             "three times as far apart, the same output",
-            "the rotation is made and not used, or all angles are zero",
-            "Rotate queries and keys by their positions before the scores.",
+            remedy="Rotate queries and keys by their positions before the scores.",
         )
     elif shifted > patient.tolerance:
         said = f"moved by {_SHIFT} together, positions change the output by {shifted:.0%}"
@@ -85,14 +84,10 @@ def _not_relative(evidence: str, still: str, values: bool) -> Finding:
     """Name what makes positions count by more than their differences."""
     code = "positions-not-relative"
     remedy = "Turn both by the same function, with angles laid out as it pairs the features."
-    cause = (
-        "queries and keys are turned in opposite senses or by different angles, or pairs of "
-        "features are turned by the angles of another layout (halves, or neighbours)"
-    )
+    cause = ""
     if values:
         code, remedy = "values-rotated", "Rotate queries and keys alone."
         evidence += "; so does the result of a single token, whose only weight is 1"
-        cause = "the values are rotated, too, or a position is added to them"
     elif still:
         code, remedy = "rotates-one-side", "Rotate queries and keys, each by its own position."
         evidence += f"; where the {still} stand has no effect"
@@ -120,8 +115,7 @@ def window(patient: Patient) -> Iterator[Finding]:
         WRONG,
         f"the window is {found} wide, itself included, and it is said to be {width}",
         f"of {n} tokens, {found} have influence",
-        "`<` in place of `<=`, or a token that is not counted itself" if near else "",
-        "Let query i see the keys j with 0 <= i - j < window.",
+        remedy="Let query i see the keys j with 0 <= i - j < window.",
     )
 
 
@@ -150,8 +144,5 @@ def packing(patient: Patient) -> Iterator[Finding]:
         else "a packed document gets another result than alone",
         f"documents of {lengths[0]} and {lengths[1]} tokens: results differ by {gap:.0%} from "
         "those of each alone",
-        "the mask hides the future alone; positions that begin anew do not keep documents apart"
-        if leaks
-        else "positions that count on over the border of documents, or a mask that hides too much",
-        "Block every key of another document.",
+        remedy="Block every key of another document; positions that begin anew do not hide it.",
     )

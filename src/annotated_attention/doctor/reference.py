@@ -1,24 +1,27 @@
 """Compare with an implementation that is trusted, on the same parameters."""
 
-import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor import situations
 from annotated_attention.doctor.diagnosis import questions, state_of
-from annotated_attention.doctor.parameters import find
+from annotated_attention.doctor.inside import Inside
+from annotated_attention.doctor.parameters import find, projection_rows
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
-from annotated_attention.doctor.sight import look
 from annotated_attention.doctor.situations import Situation
+from annotated_attention.modern.rotary import half_to_interleaved, interleaved_to_half
 from annotated_attention.multihead import MultiheadAttention
 
 TRUSTED = "given reference"
 _SHOWN = 4  # of the names that differ
+_LAYOUTS = half_to_interleaved, interleaved_to_half
 State = Mapping[str, Tensor]
+Turned = Callable[[Tensor, int], Tensor]
 
 
 def compare(patient: Patient, reference: Callable[..., Any]) -> list[Finding]:
@@ -44,9 +47,15 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> list[Finding]:
         if not states:
             return [_parameters(mine, theirs)]
         differing = [_difference(patient, trusted, state) for state in states]
-        with contextlib.suppress(Failed, NotAsked):
-            patient.trusted_scale = look(trusted, situations.free(trusted)).found[0].scale
-    found = [] if None in differing else [x for x in differing if x is not None][:1]
+        patient.trusted = Inside(trusted).equal
+        found = [] if None in differing else [x for x in differing if x is not None][:1]
+        for way, back in (_LAYOUTS, _LAYOUTS[::-1]) if found else ():
+            reordered = _reordered(patient, trusted.module or nn.Module(), states[0], way)
+            if _difference(patient, trusted, reordered) is None:
+                said = f"{found[0].evidence}; with W_Q and W_K in another layout's order, none"
+                remedy = f"Take the weights' layout, or reorder W_Q and W_K by `{back.__name__}`."
+                code = "rotation-layout-mixed"
+                found = [replace(found[0], code=code, evidence=said, remedy=remedy)]
     if mine.keys() != theirs.keys() and _sizes(mine) == _sizes(theirs):
         found.append(_names(mine, theirs))
     return found
@@ -88,6 +97,8 @@ def _difference(patient: Patient, trusted: Patient, state: State) -> Finding | N
         if name in state:
             x.data = state[name].detach().to(x.dtype).clone()
     found = {case.name: _gaps(patient, trusted, case, state) for case in questions(patient)}
+    if (gap := _gap_of_turned(patient, trusted)) is not None:
+        found["positions 0, 1, 2, …"] = {"output": gap}
     asked = {name: gaps for name, gaps in found.items() if gaps}
     if not asked:
         raise NotAsked("there is no situation in which both the reference and this give an output")
@@ -116,6 +127,34 @@ def _difference(patient: Patient, trusted: Patient, state: State) -> Finding | N
         "Compare both step by step in that situation: projections, scores, mask, weights, merge.",
         TRUSTED,
     )
+
+
+def _gap_of_turned(patient: Patient, trusted: Patient) -> float | None:
+    """Say how far outputs are apart where both can be asked at positions that differ."""
+    x = patient.draw(51).query
+    ways: list[Any] = [getattr(each.attend, "at_positions", None) for each in (patient, trusted)]
+    if None in ways or patient.kind == "cross":
+        return None
+    return patient.gap(*(patient.ask_for(way, x, torch.arange(x.size(1))) for way in ways))
+
+
+def _reordered(patient: Patient, trusted: nn.Module, state: State, way: Turned) -> State:
+    """Bring the rows of W_Q and W_K into another order, within each head."""
+    d = patient.embed_dim // patient.num_heads
+    found = dict(state)
+    for role in ("q", "k", "kv", "qkv") if d % 2 == 0 else ():
+        for name, (x, axis) in projection_rows(trusted, role, d).items():
+            # Of packed rows, those of the values stay; there may be fewer keys than queries.
+            queries = patient.embed_dim if role == "qkv" else 0
+            still = (x.size(axis) - queries) // 2 if "v" in role else 0
+            bias = re.sub(r"weight(?!.*weight)", "bias", name)
+            for part, of in {bias: 0, name: axis}.items():
+                if part in state:
+                    rows = state[part].detach().movedim(of, 0)
+                    turning, rest = rows.split([len(rows) - still, still])
+                    moved = torch.cat([way(turning, len(turning) // d), rest])
+                    found[part] = moved.movedim(0, of)
+    return found
 
 
 def _gaps(patient: Patient, trusted: Patient, case: Situation, state: State) -> dict[str, float]:

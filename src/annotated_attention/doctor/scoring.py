@@ -42,7 +42,7 @@ def scale(patient: Patient, first: Look, short: Look | None) -> Iterator[Finding
             continue
         right = 1 / math.sqrt(seen.width)
         if not (_is(seen.scale, right) and _is(other.scale, right)):
-            yield _other_scale(seen, other, _code(patient, seen, other), patient.trusted_scale)
+            yield _other_scale(patient, seen, other)
             return
 
 
@@ -62,8 +62,9 @@ def _code(patient: Patient, seen: Seen, other: Seen) -> str:
     return "scale-inverted" if _is(found, d**0.5) or _is(found, d) else "scale-by-convention"
 
 
-def _other_scale(seen: Seen, other: Seen, code: str, trusted: float | None) -> Finding:
-    found, d = seen.scale or 0.0, seen.width
+def _other_scale(patient: Patient, seen: Seen, other: Seen) -> Finding:
+    code, found, d = _code(patient, seen, other), seen.scale or 0.0, seen.width
+    trusted = patient.trusted and patient.trusted.found[0].scale
     text = f"{found:.3g}" + (f" = 1/√{round(found**-2)}" if code == "scale-by-model-width" else "")
     if not _is(found, other.scale or 0.0):
         lengths = [x.scores.size(x.axis) for x in (seen, other)]
@@ -71,11 +72,6 @@ def _other_scale(seen: Seen, other: Seen, code: str, trusted: float | None) -> F
     # Some families of models have no scale, or another: what is wrong there, a reference says.
     convention = code == "scale-by-convention"
     convention |= code == "no-scale" and (trusted is None or _is(found, trusted))
-    cause = ""
-    if convention:
-        cause = "the scale is a choice of this design, or a slip"
-    elif code == "scale-inverted":
-        cause = "the scores are multiplied by the root of d, and should be divided by it"
     return seen_inside(
         code,
         "the scores are scaled by another number than 1/√d",
@@ -83,9 +79,40 @@ def _other_scale(seen: Seen, other: Seen, code: str, trusted: float | None) -> F
         f"{{line}} makes the factor {text}; the usual one is {d**-0.5:.3g} = 1/√{d}, from the "
         "width of a key.",
         seen.where("scale", "product"),
-        cause,
-        CONVENTION if convention else WRONG,
+        severity=CONVENTION if convention else WRONG,
     )
+
+
+def slopes(patient: Patient, equal: Look | None) -> Iterator[Finding]:
+    """Find slopes of ALiBi that follow the formula, where checkpoints have others.
+
+    Args:
+        patient: how many heads there are, and what was seen in a reference.
+        equal: a call with equal tokens, whose scores differ by the bias alone.
+    """
+    h, trusted = patient.num_heads, patient.trusted
+    formula = 2.0 ** (-8 * torch.arange(1, h + 1, dtype=torch.float64) / h)
+    if not h & (h - 1) or not _falls_by(equal, formula) or _falls_by(trusted, formula):
+        return
+    assert equal is not None
+    yield seen_inside(
+        "alibi-slopes-by-formula",
+        f"the slopes of {h} heads are not those of checkpoints",
+        f"per token, the bias falls by {', '.join(f'{x:.3g}' for x in formula)}",
+        "the scores hold this bias on {line}.",
+        equal.found[0].where("weak mask", "softmax"),
+        severity=CONVENTION if trusted is None else WRONG,
+    )
+
+
+def _falls_by(equal: Look | None, numbers: Tensor) -> bool:
+    """Tell whether the scores of neighbouring keys differ by these numbers, and by no other."""
+    if equal is None:
+        return False
+    rows = [x.scores.masked_fill(x.mask, math.nan).movedim(x.axis, -1) for x in equal.found]
+    found = torch.cat([x.double().diff().abs().flatten() for x in rows])
+    near = (found[found.isfinite()][:, None] / numbers - 1).abs() < _CLOSE
+    return bool(near.any(0).all()) and bool(near.any(1).all())
 
 
 def _is(found: float, expected: float) -> bool:
@@ -113,7 +140,6 @@ def _over_heads(patient: Patient, seen: Seen) -> Finding | None:
         "before {line}, move the heads in front of the tokens, (b, n, h, d) → (b, h, n, d), with "
         "`transpose(1, 2)`.",
         seen.where("product"),
-        "heads that are split off and not moved in front of the tokens",
     )
 
 
@@ -140,7 +166,6 @@ def _axis(patient: Patient, seen: Seen) -> Finding | None:
             "the mix sums over the other axis",
             "let {line} sum over the keys, the axis of the softmax.",
             seen.where("mix"),
-            "weights that are transposed, or letters that are swapped, where the values are mixed",
         )
     same = f"axis {seen.summed[0]}" if mixed.shape == seen.scores.shape else "the axis"
     return seen_inside(

@@ -15,12 +15,7 @@ from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
 from annotated_attention.doctor.situations import Situation
 
-# Cause and remedy where tokens do not move as they should.
-_MOVED = (
-    "heads that are split or merged by a straight reshape, or a softmax or a mask along the wrong "
-    "axis",
-    "Follow one number through every reshape: it must stay with its token.",
-)
+_FOLLOW = "Follow one number through every reshape: it must stay with its token."
 
 
 def key_order(patient: Patient) -> Iterator[Finding]:
@@ -40,7 +35,7 @@ def key_order(patient: Patient) -> Iterator[Finding]:
                 WRONG,
                 "the order of the keys matters, though each moves together with its value",
                 f"with {case.name}, moving them changes the output by {gap:.0%} of its size",
-                *_MOVED,
+                remedy=_FOLLOW,
             )
             return
 
@@ -73,14 +68,13 @@ def _order_matters(patient: Patient, case: Situation, gap: float) -> Finding:
             CONVENTION,
             "results do not move with their tokens, but equal tokens get equal results",
             evidence,
-            "positions inside the attention: rotary, relative, or a learned bias",
         )
     return Finding(
         "query-order-matters",
         WRONG,
         "results do not move along when their queries are moved",
         evidence,
-        *_MOVED,
+        remedy=_FOLLOW,
     )
 
 
@@ -125,9 +119,7 @@ def queries_apart(patient: Patient) -> Iterator[Finding]:
                 WRONG,
                 "a query's result depends on other queries",
                 f"with {case.name}, {int(others.sum())} of {pairs} pairs of queries",
-                "heads that are split or merged by a straight reshape, or a softmax over the "
-                "queries",
-                "Follow one number through every reshape, and let the softmax run over the keys.",
+                remedy="Follow one number through every reshape; softmax over the keys.",
             )
             return
 
@@ -149,9 +141,7 @@ def samples_apart(patient: Patient) -> Iterator[Finding]:
                 "samples of a batch influence each other",
                 f"with {case.name}, {pairs} pairs of tokens from different samples react, and a "
                 f"sample alone differs from the same one in a batch by {gap:.0%}",
-                "a reshape that mixes the batch with tokens or heads, or a mask whose batch axis "
-                "stands in another axis's place",
-                "Keep the batch axis in front, and fold and unfold (b, h) in the same order.",
+                remedy="Keep the batch axis in front; fold and unfold (b, h) in the same order.",
             )
             return
 
@@ -187,15 +177,11 @@ def _unequal(case: Situation, gap: float) -> Finding:
     code = "weights-do-not-sum-to-one"
     symptom = "with equal values the result should not depend on the weights, and it does"
     evidence = f"with {case.name}, it differs by {gap:.0%} from the result of a single key"
-    if case.blocked is None:
-        cause = "a softmax over another axis than the keys, keys mixed in place of values, or "
-        cause += "features that end up in another head's place"
-        remedy = "Let the softmax run over the last axis of (b, h, n, m), and mix the values."
-        return Finding(code, WRONG, symptom, evidence, cause, remedy)
-    symptom += " as soon as there is a mask"
-    cause = "a mask that is applied after the softmax"
-    remedy = "Set blocked scores to minus infinity before the softmax."
-    return Finding(code, WRONG, symptom, evidence, cause, remedy)
+    remedy = "Let the softmax run over the last axis of (b, h, n, m), and mix the values."
+    if case.blocked is not None:
+        symptom += " as soon as there is a mask"
+        remedy = "Set blocked scores to minus infinity before the softmax."
+    return Finding(code, WRONG, symptom, evidence, remedy=remedy)
 
 
 def _appended(patient: Patient, inputs: Inputs, short: Tensor) -> Finding | None:
@@ -215,7 +201,6 @@ def _appended(patient: Patient, inputs: Inputs, short: Tensor) -> Finding | None
         CONVENTION,
         "the weights over the keys need not sum to one",
         f"a part of the weight goes to {found[0]}",
-        "a learned key, or a learned score (an attention sink), which takes a part of the weight",
     )
 
 
@@ -238,8 +223,6 @@ def prefix(patient: Patient) -> Iterator[Finding]:
                 WRONG,
                 "the first results change when the sequence goes on, though its future is hidden",
                 f"the first {k} of {n} differ by {gap:.0%} of their size from those of {k} alone",
-                "heads that are split or merged by a straight reshape, a mask that hides the wrong "
-                "side, or a softmax over the queries",
-                "Follow one number through every reshape: where it lands must not depend on n.",
+                remedy="Follow one number through every reshape: it must not land elsewhere by n.",
             )
             return

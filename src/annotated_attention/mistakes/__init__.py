@@ -51,11 +51,16 @@ Examples:
     dropout-in-evaluation              DropoutInEvaluation
     rotation-layout-mixed              RotationLayoutMixed
     rotates-one-side                   RotatesOneSide
+    alibi-slopes-by-formula            AlibiSlopesByFormula
     causal-at-the-wrong-corner         CausalAtTheWrongCorner
     positions-restart                  PositionsRestart
     cache-zeros-attended               CacheZerosAttended
     keys-cached-unrotated              KeysCachedUnrotated
+    cached-keys-not-rescaled           CachedKeysNotRescaled
+    distances-restart                  DistancesRestart
     groups-tiled                       GroupsTiled
+    rotation-absorbed                  RotationAbsorbed
+    latent-positions-missing           LatentPositionsMissing
 """
 
 from typing import TYPE_CHECKING
@@ -65,15 +70,19 @@ from annotated_attention._lazy import import_lazily
 if TYPE_CHECKING:
     from annotated_attention.mistakes._registry import Mistake
     from annotated_attention.mistakes._steps import StepByStep
+    from annotated_attention.mistakes.biases import AlibiSlopesByFormula
     from annotated_attention.mistakes.cache import (
+        CachedKeysNotRescaled,
         CacheZerosAttended,
         CausalAtTheWrongCorner,
+        DistancesRestart,
         KeysCachedUnrotated,
         PositionsRestart,
     )
     from annotated_attention.mistakes.calls import CallInsteadOfForward, InputChangedInPlace
     from annotated_attention.mistakes.catalogue import MISTAKES
     from annotated_attention.mistakes.groups import GroupsTiled
+    from annotated_attention.mistakes.latent import LatentPositionsMissing, RotationAbsorbed
     from annotated_attention.mistakes.masks import (
         CausalHidesItself,
         CausalOffByOne,
@@ -125,14 +134,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MISTAKES",
+    "AlibiSlopesByFormula",
     "BatchMixedIntoSequence",
     "CacheZerosAttended",
+    "CachedKeysNotRescaled",
     "CallInsteadOfForward",
     "CausalAtTheWrongCorner",
     "CausalHidesItself",
     "CausalOffByOne",
     "CausalUnasked",
     "ChunksInTheWrongOrder",
+    "DistancesRestart",
     "DropoutBeforeSoftmax",
     "DropoutInEvaluation",
     "FiniteFillInHalf",
@@ -146,6 +158,7 @@ __all__ = [
     "KeysCachedUnrotated",
     "KeysFromQueries",
     "KeysOfOneHead",
+    "LatentPositionsMissing",
     "MaskAfterSoftmax",
     "MaskIgnored",
     "MaskInTheWrongOrder",
@@ -162,6 +175,7 @@ __all__ = [
     "PaddingMaskOnQueries",
     "PositionsRestart",
     "RotatesOneSide",
+    "RotationAbsorbed",
     "RotationLayoutMixed",
     "ScaleByLength",
     "ScaleByModelWidth",

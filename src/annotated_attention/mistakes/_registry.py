@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from torch import nn
+
 from annotated_attention.multihead import MultiheadAttention
 
-Version = TypeVar("Version", bound=type[MultiheadAttention])
+Version = TypeVar("Version", bound=type[nn.Module])
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,10 @@ class Mistake:
     """
 
     code: str
-    version: type[MultiheadAttention]
+    version: type[nn.Module]
     wrong: str
     right: str
-    of: type[MultiheadAttention] = MultiheadAttention
+    of: type[nn.Module] = MultiheadAttention
 
     @property
     def title(self) -> str:
@@ -71,7 +73,7 @@ ENTERED: list[Mistake] = []  # as far as their modules are imported
 
 
 def mistake(
-    *, wrong: str, right: str, of: type[MultiheadAttention] = MultiheadAttention
+    *, wrong: str, right: str, of: type[nn.Module] = MultiheadAttention
 ) -> Callable[[Version], Version]:
     """Enter a class in the list, under its own name in lower case with hyphens.
 

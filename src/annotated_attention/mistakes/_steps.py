@@ -1,10 +1,19 @@
-"""The right version in separate steps, so that a wrong version overrides only its mistake."""
+"""Right versions in separate steps, so that a wrong version overrides only its mistake."""
 
+import math
+from typing import Any
+
+import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from annotated_attention.attention import masked_softmax
+from annotated_attention.heads import split_heads
 from annotated_attention.masks import block_future, merge_masks
+from annotated_attention.modern.cache import Cache
+from annotated_attention.modern.cached_attention import CachedAttention
+from annotated_attention.modern.latent import LatentAttention
+from annotated_attention.modern.rotary import RotaryEmbedding
 from annotated_attention.multihead import MultiheadAttention
 
 
@@ -53,3 +62,63 @@ class StepByStep(MultiheadAttention):
     def drop(self, weights: Tensor) -> Tensor:
         """Apply dropout to the weights in training."""
         return F.dropout(weights, self.dropout, self.training)  # (b, h, n, m)
+
+
+class BiasedWithCache(CachedAttention):
+    """``CachedAttention`` with a bias by distance, which is added to the scores of each head."""
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, position_bias: nn.Module, **options: Any
+    ) -> None:
+        """Keep the bias, as ``BiasedAttention`` takes it, beside the parameters."""
+        super().__init__(embed_dim, num_heads, **options)
+        self.position_bias = position_bias
+
+    def hide(self, positions: Tensor, m: int) -> Tensor:
+        """Give the bias, (h, n, m), with minus infinity for the keys that are hidden."""
+        bias = self.by_distance(positions, torch.arange(m, device=positions.device))
+        return bias.masked_fill(super().hide(positions, m), -math.inf)
+
+    def by_distance(self, positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Give the bias for queries and keys at these positions, (n,) and (m,)."""
+        bias: Tensor = self.position_bias(positions, key_positions)  # (h, n, m)
+        return bias
+
+
+class RotatedAnew(CachedAttention):
+    """``CachedAttention`` that keeps keys unrotated, and rotates all of them in each step.
+
+    The frequencies are those of the length so far, also where they change with the length.
+    """
+
+    def keep(
+        self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, cache: Cache | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Keep the keys as they are, then turn each by its own position."""
+        if cache is not None:
+            k, v = cache.append(k, v)  # (b, h, m, d)
+        if self.rotary is not None:
+            # Places that are not written yet are hidden, and must not make the length greater.
+            places = torch.arange(k.size(-2), device=k.device).minimum(positions[-1])  # (m,)
+            q, k = self.rotary(q, positions), self.rotary(k, places)  # (b, h, n, d), (b, h, m, d)
+        return q, k, v
+
+
+class RotatedLatents(LatentAttention):
+    """``LatentAttention`` that also rotates the keys made from latents: nothing can be absorbed."""
+
+    def queries(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotate both parts of the queries."""
+        q, q_turned = super().queries(x, positions)
+        return RotaryEmbedding(self.head_dim)(q, positions), q_turned
+
+    def attend_plainly(
+        self, q: Tensor, q_turned: Tensor, latent: Tensor, k_turned: Tensor, **masks: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Make the keys of all heads from the latents, rotate them, and attend."""
+        k, v = (split_heads(up(latent[:, 0]), self.num_heads) for up in (self.k_up, self.v_up))
+        k = RotaryEmbedding(self.head_dim)(k, torch.arange(k.size(-2), device=k.device))
+        k = torch.cat([k, k_turned.expand(-1, self.num_heads, -1, -1)], -1)
+        return self._attend(torch.cat([q, q_turned], -1), k, v, **masks)
+
+    attend_absorbed = attend_plainly

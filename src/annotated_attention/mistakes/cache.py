@@ -1,10 +1,11 @@
-"""Mistakes that only show when keys and values are kept; each differs from ``CachedAttention``."""
+"""Mistakes that only show when keys and values are kept."""
 
 import torch
 from torch import Tensor
 
 from annotated_attention.masks import block_future
 from annotated_attention.mistakes._registry import mistake
+from annotated_attention.mistakes._steps import BiasedWithCache, RotatedAnew
 from annotated_attention.modern.cache import Cache
 from annotated_attention.modern.cached_attention import CachedAttention
 
@@ -88,3 +89,37 @@ class KeysCachedUnrotated(CachedAttention):
             on = positions[0] + torch.arange(k.size(-2), device=k.device)  # (m,)
             q, k = self.rotary(q, positions), self.rotary(k, on)  # (b, h, n, d), (b, h, m, d)
         return q, k, v
+
+
+@mistake(
+    wrong="k = rotary(k, positions); k, v = cache.append(k, v)",
+    right="k, v = cache.append(k, v); k = rotary(k, torch.arange(m))",
+    of=RotatedAnew,
+)
+class CachedKeysNotRescaled(RotatedAnew):
+    """Keys are rotated before they are kept, while frequencies change with the length of the text.
+
+    With dynamic scaling, every new token slows the rotation down. The keys in the cache keep the
+    angles of a shorter text, so a new query and an old key no longer meet at their distance. Up to
+    the trained length nothing shows. Beyond it, the text gets worse, as is expected of long texts.
+    """
+
+    keep = CachedAttention.keep
+
+
+@mistake(
+    wrong="distance = torch.arange(m) - torch.arange(n)[:, None]",
+    right="distance = torch.arange(m) - (cache.length + torch.arange(n))[:, None]",
+    of=BiasedWithCache,
+)
+class DistancesRestart(BiasedWithCache):
+    """The distances for a bias are counted as if the new queries stood at position 0.
+
+    The first chunk is right. Later, the newest token takes the oldest key for its neighbour, and
+    with buckets for the past alone, all keys share one bucket. The causal mask is right, every key
+    is seen, and all shapes fit, so only a comparison with the whole text shows the mistake.
+    """
+
+    def by_distance(self, positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Count the positions of the queries from 0."""
+        return super().by_distance(torch.arange(len(positions)), key_positions)

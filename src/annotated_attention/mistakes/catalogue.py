@@ -1,9 +1,11 @@
 """The list of all mistakes, which the doctor, the chapters and the tests share."""
 
 from annotated_attention.mistakes import (
+    biases,
     cache,
     calls,
     groups,
+    latent,
     masks,
     projections,
     reshapes,
@@ -13,9 +15,10 @@ from annotated_attention.mistakes import (
 from annotated_attention.mistakes._registry import ENTERED, Mistake
 
 # By module, so that the order does not depend on which of them somebody has imported first.
+_ROOMS = (calls, masks, projections, reshapes, scores, rotation, biases, cache, groups, latent)
 MISTAKES: dict[str, Mistake] = {
     entry.code: entry
-    for module in (calls, masks, projections, reshapes, scores, rotation, cache, groups)
+    for module in _ROOMS
     for entry in ENTERED
     if entry.version.__module__ == module.__name__
 }

@@ -20,8 +20,8 @@ class RotationLayoutMixed(RotaryAttention):
 
     Every pair of features then turns by an angle that was meant for others. All shapes fit, the
     scores still depend on the distance alone, and training from scratch works. Only with loaded
-    weights are the scores wrong, least at short distances. With one pair per head the layouts are
-    the same.
+    weights are the scores wrong, least at short distances, and only a reference shows it. With one
+    pair per head the layouts are the same.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -74,7 +74,8 @@ class CachedAttention(MultiheadAttention):
             bias: give all four projections a bias.
             batch_first: input and output are (b, n, e) instead of (n, b, e).
             rotary: turns queries and keys, (b, h, n, d), by their positions, (n,), such as a
-                ``RotaryEmbedding``; None leaves positions out.
+                ``RotaryEmbedding``; None leaves positions out. A kept key stays as it is, so that
+                ``"dynamic"`` scaling does not fit a cache beyond the trained length.
             device: Device of the parameters.
             dtype: Dtype of the parameters.
             **options: of a further parent: ``num_kv_heads`` in a subclass of this class and of
@@ -135,7 +136,7 @@ class CachedAttention(MultiheadAttention):
         positions = start + torch.arange(q.size(-2), device=q.device)  # (n,)
         # From here on keys and values are those of all tokens, kept and new.
         q, k, v = self.keep(q, k, v, positions, cache)                 # (b, ..., d)
-        hidden = self.hide(positions, k.size(-2))                      # (n, m)
+        hidden = self.hide(positions, k.size(-2))                      # (..., n, m)
         self._check_padding(key_padding_mask, k, x)
         blocked, bias = merge_masks(hidden, padding_to_heads(key_padding_mask), dtype=q.dtype)
         heads, weights = self.attend(
@@ -178,7 +179,7 @@ class CachedAttention(MultiheadAttention):
         return q, k, v
 
     def hide(self, positions: Tensor, m: int) -> Tensor:
-        """Say which keys a query may not see. Override to hide more of them.
+        """Say which keys a query may not see. Override to hide more, or to give a float mask.
 
         Args:
             positions: (n,), the positions of the queries.

@@ -65,8 +65,11 @@ SECTIONS = {
     "doctor": "16_testing_attention.ipynb#the-doctor",
     "positions": "18_positions.ipynb#two-numbers-that-turn",
     "layouts": "18_positions.ipynb#two-layouts-one-permutation",
+    "slopes": "18_positions.ipynb#alibi-nothing-is-learned",
+    "scaling": "18_positions.ipynb#turning-more-slowly",
     "cache": "19_cache.ipynb#four-mistakes",
     "groups": "20_fewer_keys.ipynb#which-heads-share",
+    "latents": "20_fewer_keys.ipynb#why-positions-stand-apart",
     "windows": "16_testing_attention.ipynb#the-doctor",
 }
 SIGNS = (
@@ -144,12 +147,15 @@ SIGNS = (
     Sign(
         "Generation with a cache differs from the whole sequence at once",
         "A cache saves work and changes no number. Give the doctor an adapter with `start` and "
-        "`step`, and it takes the same tokens one by one, in chunks, and all at once.",
+        "`step`, and it takes the same tokens one by one, in chunks, and all at once. Mistakes of "
+        "long texts show if the module is built for a short one, say of 8 tokens.",
         f"--kind causal {SIZES}",
         {
             "cache": "positions-restart keys-cached-unrotated cache-zeros-attended "
             "causal-at-the-wrong-corner future-leaks-in-a-chunk cache-ignored cache-loses-tokens "
-            "cache-not-empty cache-differs",
+            "cache-not-empty cache-differs distances-restart",
+            "scaling": "cached-keys-not-rescaled",
+            "latents": "rotation-absorbed latent-positions-missing",
             "prefix": "prefix-changes",
         },
     ),
@@ -161,7 +167,7 @@ SIGNS = (
         {
             "positions": "positions-ignored positions-not-relative rotates-one-side "
             "values-rotated order-matters",
-            "layouts": "rotation-layout-mixed",
+            "scaling": "cached-keys-not-rescaled",
             "windows": "window-off-by-one window-of-another-width sliding-window",
             "scale": "scale-by-length",
         },
@@ -243,12 +249,14 @@ SIGNS = (
     ),
     Sign(
         "Loaded weights give nonsense, or another library's class other outputs",
-        "The same numbers mean something else where they are read in another order.",
+        "The same numbers mean something else where they are read in another order. The module "
+        "alone does not show it: with weights of its own it is a valid attention.",
         f"--reference other_file.py:Name {SIZES}",
         {
             "packed": "chunks-in-the-wrong-order interleaved-per-head",
             "layouts": "rotation-layout-mixed",
             "groups": "groups-tiled",
+            "slopes": "alibi-slopes-by-formula",
             "parity": "differs-from-reference gradients-differ-from-reference "
             "keys-and-values-swapped",
             "parameters": "parameters-differ parameters-named-otherwise",
