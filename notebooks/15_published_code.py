@@ -177,11 +177,9 @@ with crashes("module per head", "widths swapped", RuntimeError):
 
 # %% [markdown]
 # **The repair.** The list becomes an `nn.ModuleList`, the widths have one order throughout, and the
-# mask may be left out. Three helpers appear in most of the repairs:
-#
-# - `check_batches` refuses inputs whose shapes do not fit.
-# - `read_mask` does the same for masks, and converts them so that True means blocked.
-# - `masked_softmax` gives zeros to fully masked rows.
+# mask may be left out. Two helpers appear in most of the repairs below: `read_mask` refuses masks
+# that do not fit and converts the others, so that True means blocked, and `masked_softmax` gives
+# zeros to fully masked rows.
 
 # %% tags=["hide-input"]
 display.excerpts(
@@ -252,8 +250,8 @@ print("final class:", tuple(final(x, narrow, narrow)[0].shape))
 # afterwards. Keys and values each have such a matrix, too. This is [the reshape
 # trick](04_reshape_trick.ipynb), for self-attention only: there is a single input.
 #
-# **The lines.** Together, `weights` and `forward` are the published method. It still multiplies
-# with `torch.bmm`, although the tensors now have four axes.
+# **The lines.** Together, `weights` and `forward` are the published method, but for one name that
+# comes below. It still multiplies with `torch.bmm`, although the tensors now have four axes.
 
 
 # %%
@@ -440,9 +438,9 @@ class SlicesFirst(nn.Module):
 
 
 # %% [markdown]
-# **What happens.** The code runs. But the introduction prints the formula of multi-head attention
-# above it, and the code computes a different function. No head sees another head's slice before
-# the output projection.
+# **What happens.** The code runs. But Persson's introduction prints the formula of multi-head
+# attention above it, and the code computes a different function. No head sees another head's slice
+# before the output projection.
 #
 # To see this, cut the identity matrix into slices and project them. The result is the projection
 # as one wide matrix: the same block along the diagonal, and zeros everywhere else.
@@ -498,7 +496,7 @@ note("shared projection", WRONG, "√e for √d", f"too small by {factor:.2f} = 
 display.excerpts(
     published=(SlicesFirst.__init__, "small =", slice_scores, "masked_fill", "return"),
     repaired=(published.SharedProjection.__init__, "self.to_query",
-              published.SharedProjection.forward, "masked_softmax", "scores = scores"))
+              published.SharedProjection.forward, "scores = scores", "masked_softmax"))
 
 # %% [markdown]
 # <!-- deeper: More on shared projections -->
@@ -595,7 +593,7 @@ with crashes("sequence first", "refuses masks with n ≠ m", AssertionError):
 display.excerpts(
     published=(TokensFirst.forward, "scores = self.get_scores", "assert", "masked_fill"),
     repaired=(published.SequenceFirst.forward, "scores = self.get_scores", "read_mask",
-              "masked_softmax"))
+              "blocked[..., None]", "masked_softmax"))
 
 # %% [markdown]
 # <!-- deeper: More on sequence first -->
@@ -768,7 +766,8 @@ note("weighted scores", STYLE, "attention_weights, a name that invites a 0 as a 
 # %% [markdown]
 # The published initial parameters have a standard deviation of 0.001, whatever the width of the
 # model. The cell sends an input of variance 1 through the projections for queries and keys, once
-# with Xavier's initial parameters and once with the published ones.
+# with Xavier's initial parameters, which fit the width of the matrix, and once with the published
+# ones.
 
 # %%
 torch.manual_seed(0)
@@ -779,7 +778,7 @@ pairs = {"Xavier": (xavier.to_query, xavier.to_key), "0.001": (tiny.fc_q, tiny.f
 for name, maps in pairs.items():
     q, k = (to(x)[0, :, :64] for to in maps)  # (49, 64)
     weights = (q @ k.mT / 8).softmax(-1)      # (49, 49)
-    largest = f"largest weight of all queries {weights.max():.3f}"
+    largest = f"largest attention weight {weights.max():.3f}"
     print(f"{name:6} standard deviation {q.std():.3f}, {largest}")
 note("weighted scores", WASTE, "initial parameters too small",
      f"an even share is {1 / 49:.3f}", weights.max() < 1.02 / 49)
@@ -843,7 +842,8 @@ class Simplified(nn.Module):
 # change that. The output starts close to zero, because the only projection has the same small
 # initial parameters as in the last section.
 #
-# **The repair.** It is the same as for weighted scores. The idea stays: the slices themselves.
+# **The repair.** It is the same as for weighted scores: Xavier's initial parameters. The slices
+# stay. The repaired lines give the same slices, but lay the keys out as (b, h, d, m).
 
 # %% tags=["hide-input"]
 display.excerpts(
@@ -878,12 +878,13 @@ for name, built in {"weighted scores": tiny, "no projection": bare}.items():
 #
 # **The idea.** A long article takes PyTorch's own source apart and puts it back together
 # [[article](../docs/references.md#article-through-the-source)]. Its class has one packed matrix for
-# queries, keys and values, and the folded layout of [Batches](05_batches.ipynb).
+# queries, keys and values, and the folded layout of [Batches](05_batches.ipynb): samples and heads
+# on one axis.
 #
-# **The lines.** Samples and heads share one axis. The padding mask, `(b, m)`, is copied for each
-# head, which gives `(b * h, 1, m)`. The attention mask is `(n, m)` or `(b * h, n, m)`. The merged
-# mask has the shape `(b * h, n, m)`. Where it blocks, the code adds -1e28 to the scores, again a
-# finite number. Next to it, float32 rounds the scores away, so the effect is that of a fill.
+# **The lines.** The padding mask, `(b, m)`, is copied for each head, which gives `(b * h, 1, m)`.
+# The attention mask is `(n, m)` or `(b * h, n, m)`. The merged mask has the shape `(b * h, n, m)`.
+# Where it blocks, the code adds -1e28 to the scores, again a finite number. Next to it, float32
+# rounds the scores away, so the effect is that of a fill.
 
 
 # %%
@@ -958,11 +959,12 @@ note("packed projection", WRONG, "weights folded, (b * h, n, m)", tuple(weights.
      weights.shape == (2 * 4, 3, 3))
 
 # %% [markdown]
-# The article also has a shortest version, which sets no initial parameters at all; the fold below
-# runs it.
+# The article also has a shortest version, which takes its parameters from `torch.empty` and never
+# sets them: they are whatever was in that memory before. The fold below runs it.
 #
-# **The repair.** Either mask may be None, a fully masked row gets zeros, and the
-# weights are unfolded.
+# **The repair.** Either mask may be None, a fully masked row gets zeros, and the weights are
+# unfolded. `bias` is the additive mask here. The bias of a projection is reset only where there is
+# one.
 
 # %% tags=["hide-input"]
 display.excerpts(
