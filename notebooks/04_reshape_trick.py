@@ -389,8 +389,8 @@ for place, owner in (
 # Read down the column of *it*.
 #
 # - **wrong merge**: The heads are right, but a row of the result takes two rows of one head. The
-#   first head fills the rows from *the* to *milk*, and the second head fills the other four. So
-#   *it* gets *drank* and *milk*.
+#   first head fills the rows from *the* to *milk*, and the second head fills the other four. *It*
+#   is the second of these four, so it gets the third and fourth word, *drank* and *milk*.
 # - **wrong split**: The first head is filled with the first four words, half a word in each row,
 #   and the second head with the last four. The right merge puts the rows of the two heads side by
 #   side, so *it* gets *drank* and *was*.
@@ -439,15 +439,15 @@ ax.axis("off")
 display.finish(drawing, name="leak-matrix", alt=f"What rows react to. {'; '.join(told)}.")
 
 # %% [markdown]
-# The left column reveals a single mistake, in the merge or in the split. The right column reveals
-# the two mistakes together. Neither column catches all three wrong ways, so ask both questions:
-# whose query does a row answer, and from whose keys and values does the row collect?
+# The squares on the left reveal a single mistake, in the merge or in the split. Those on the right
+# reveal the two mistakes together. Neither side alone catches all three wrong ways, so ask both
+# questions: whose query does a row answer, and from whose keys and values does the row collect?
 #
 # A quicker check needs no derivative. This attention does not know where a token stands. If you
 # shuffle the tokens, the output rows must therefore be shuffled in the same way. Try this check on
 # the four ways, and on one more mistake: the wrong axis of [Split and
-# stack](03_split_and_stack.ipynb#one-product-for-all-heads). There the heads stay in the middle,
-# and the words do not see each other.
+# stack](03_split_and_stack.ipynb#one-product-for-all-heads). There the shape is `(n, h, d)`,
+# so within each word the heads see each other, and the words do not.
 
 
 # %%
@@ -647,8 +647,8 @@ exercises.reshape_trick.check_repaired(repaired)
 #
 # <details><summary>Hint 2</summary>
 #
-# Cut only the features, and leave the tokens where they are: `(n, h, d)`. Which of the two parts of
-# the features comes first?
+# Cut only the features, and leave the tokens where they are: `(n, h, d)`. Which of the two new axes
+# comes first, `h` or `d`?
 #
 # </details>
 #

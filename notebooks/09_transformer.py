@@ -103,14 +103,15 @@ for p in (0, 1, 2, 10, 50):
     print(f"position {p:2}:", "   ".join(hands))
 
 # %% [markdown]
-# The figure draws these numbers as hands. A hand starts at the top and turns clockwise. The sine is
-# how far its tip lies to the right, and the cosine is how far the tip lies up. If the figure has
-# sliders, try two things; a second, dashed hand shows another position:
+# The figure draws these numbers as hands. A hand starts at the top and turns
+# clockwise. The sine is how far its tip lies to the right, and the cosine is how far the tip lies
+# up. If the figure has sliders, try two things:
 #
 # 1. Move the position. The first clock tells neighbours apart and soon repeats itself. The last
 #    clock hardly moves, and tells the beginning of a text from its far end.
-# 2. Set a distance, and move the position again. Both hands turn, but the angle between them
-#    stays the same. Watch the dot product of the two positions.
+# 2. Set a distance, and move the position again. A second, dashed hand shows the position at that
+#    distance. Both hands turn, but the angle between them stays the same. Watch the dot product of
+#    the two positions.
 
 # %% jupyter={"source_hidden": true}
 display.clocks(code, name="clocks", shown=(0, 1, 10, 50))
@@ -225,9 +226,9 @@ for i in range(4):
 #
 # `PositionalEncoding` keeps the numbers of all positions as a table, and adds row p of the table to
 # the word at position p. The table is a **buffer**: it moves to the GPU with the model, and no
-# optimiser touches it. PyTorch does not save this table with the weights either, since a formula
-# gives it. So saved weights fit a model of any maximal length. Now *cat* and *milk* trade places
-# again:
+# optimiser touches it. PyTorch would save a buffer with the weights, but this one is registered
+# with `persistent=False`, since a formula gives it again. So saved weights fit a model of any
+# maximal length. Now *cat* and *milk* trade places again:
 
 # %%
 from annotated_attention import PositionalEncoding
@@ -528,10 +529,11 @@ display.finish(drawing, name="no-leak", alt=(
 display.annotated(Seq2SeqTransformer.greedy)
 
 # %% [markdown]
-# Let the untrained model write five words. Each further word costs a call. Do five calls, each with
-# one word more, give the same scores as a single call over all five words? They should, since no
-# row sees a later word. The model writes the same word five times, which would be a poor test. So
-# the cell compares the scores for `answer`, which has five different words.
+# Let the untrained model write five words. Each further word costs a call. Do five
+# calls, each with one word more, give the same scores as a single call over all five words? They
+# should, since no row sees a later word. The untrained model writes the same word five times, as
+# the output shows, and that would be a poor test. So the cell compares the scores for `answer`,
+# which has five different words.
 
 # %%
 written = model.eval().greedy(src, START, END, max_new=5)  # (b, ...)
@@ -726,9 +728,10 @@ exercises.transformer.check_shift_matrix(shift_matrix)
 # %% [markdown]
 # ## What you have now
 #
-# You have the Transformer of the paper (with the two options set), from token ids to scores. You
-# have checked that the model knows no order without positions, and that with positions a shift is a
-# rotation. You have also checked that no row of the decoder sees a later word.
+# You have the Transformer of the paper (with `share_embeddings` and `final_norm` set as there),
+# from token ids to scores. You have checked that the model knows no order without positions, and
+# that with positions a shift is a rotation. You have also checked that no row of the decoder sees a
+# later word.
 #
 # > **In short.** Without a mask, attention does not know the order of words, so each word carries
 # > its position:

@@ -171,9 +171,9 @@ show(convexity, "softmax-over-heads")
 #
 # ### Competition: it must be attention
 #
-# Now test three modules that are not attention. One returns its input. One takes a mean, because
-# its scores are all 0. One is a small network applied to each token by itself. Which of the four
-# probes does each of them fail?
+# Now test three modules that are not attention. One returns its input. One takes the mean of all
+# tokens that it may see, because its scores are all 0. One is a small network applied to each token
+# by itself. Which of the four probes does each of them fail?
 #
 # <details><summary>What do you expect?</summary>
 #

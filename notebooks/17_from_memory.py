@@ -395,10 +395,11 @@ for slip in SLIPS:
     print(f"{slip:26} found: {report.findings[0].code}")
 
 # %% [markdown]
-# The doctor names every one. (In place of the table's “keys mixed instead of values”, the package
-# has a related mistake, in which keys and values are swapped.) A missing scale is wrong here
-# because these classes have the parameters of PyTorch's class, which scales. Elsewhere a missing
-# scale would be a convention, since some models are trained without one.
+# The doctor names every one. (In place of the table's “keys mixed instead of values”,
+# the package has a related mistake, in which keys and values are swapped.) A missing scale is wrong
+# here because these classes have the parameters of PyTorch's class, which scales, and so it is in
+# the exercise below. In a class with other parameters a missing scale would be a convention, since
+# some models are trained without one.
 #
 # Now it is your turn.
 #

@@ -205,10 +205,11 @@ one.show(one.WORDS, ["plain", "at 0", "at 100"], rows.mT)
 # Turning query and key by their positions is the same as turning the query alone, by the distance.
 #
 # The columns also show what turning costs. *Cat* and *it* share the feature *animal*, in the fast
-# pair. Over four words that pair turns by 4 radians, and of the score 1.50 only 0.15 is left
-# (the 0.31 from above, divided by √4). *Thirsty* and *it* also share *quality*, in the slow pair,
-# and that part of the score is kept. In a trained model, $W_Q$ and $W_K$ can use the slow pairs for
-# whatever should count at any distance.
+# pair. Over four words that pair turns by 4 radians, and of the score 1.50 only 0.15 is left (the
+# 0.31 from above, divided by √4). *Thirsty* and *it* share two features, and each gives 1 of their
+# score of 2.00. The part of *quality*, in the slow pair, is kept; of the part of *animal*, about
+# half is left. In a trained model, $W_Q$ and $W_K$ can use the slow pairs for whatever should count
+# at any distance.
 
 # %% [markdown]
 # <!-- deeper: Why one rotation undoes the other -->
@@ -383,18 +384,17 @@ torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
 print("reordered: equal outputs, equal gradients")
 
 # %% [markdown]
-# > **Pitfall.** Weights of one layout in a class with the other (`rotation-layout-mixed`). All
-# > names and shapes fit. In one report, the first word or two came out right, because small positions
-# > turn little, and the rest was nonsense [[Positions that went
-# > wrong](../docs/references.md#positions-gone-wrong)]. Find out which layout a checkpoint was
-# > trained in, and compare one output with the original code's. [The
-# > doctor](16_testing_attention.ipynb#the-doctor) needs this code, too: it names the mistake only if
-# > you pass the original as `--reference`.
+# > **Pitfall.** Weights of one layout in a class with the other. All names and shapes fit. In one
+# > report, the first word or two came out right, because small positions turn little, and the rest
+# > was nonsense [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. Find out
+# > which layout a checkpoint was trained in, and compare one output with the original code's. [The
+# > doctor](16_testing_attention.ipynb#the-doctor) of this package needs that code, too: it names
+# > this mistake only if you pass the original as `--reference`.
 #
-# This project does so in `tests/modern/test_rotary.py`. With the same weights, outputs and
-# gradients equal those of published classes: `"half"` those of Llama in `transformers`,
-# `"interleaved"` those of GPT-J in `transformers` and of `x-transformers`, a library written
-# independently of it.
+# This project compares its rotation with others in `tests/modern/test_rotary.py`. With the same
+# weights, outputs and gradients equal those of published classes: `"half"` those of Llama in
+# `transformers`, `"interleaved"` those of GPT-J in `transformers` and of `x-transformers`, a
+# library written independently of it.
 
 # %% [markdown]
 # <!-- deeper: Two checks, and what each of them sees -->
@@ -495,8 +495,8 @@ display.annotated(biases.relative_buckets)
 # In **ALiBi**, attention with linear biases, every step of distance takes the same amount off the
 # score [[Press et al., section 3](../docs/references.md#press-2022)]. That amount is the head's
 # **slope**. Steep heads look at nearby words, and flat heads look far back. With h heads, head i
-# has the slope $2^{-8i/h}$. For eight heads the slopes are 1/2, 1/4, 1/8, and so on, down to 1/256.
-# The figure shows the slopes for four heads.
+# has the slope $2^{-8i/h}$, counted from 1. For eight heads the slopes are 1/2, 1/4, 1/8, and so
+# on, down to 1/256. Below the code, a figure shows the slopes for four heads.
 
 # %%
 from annotated_attention.modern import AlibiBias
@@ -518,10 +518,10 @@ display.finish(drawing, name="by-distance", alt=(
 ))
 
 # %% [markdown]
-# > **Pitfall.** Slopes when the number of heads is not a power of two (`alibi-slopes-by-formula`).
-# > The formula gives some, but checkpoints use different ones, and libraries have mixed the two up
-# > [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. You write the slopes of
-# > checkpoints [below](#slopes-for-any-number-of-heads).
+# > **Pitfall.** The number of heads may not be a power of two. The formula gives slopes for it,
+# > too, but checkpoints use different ones, and libraries have mixed the two up [[Positions that
+# > went wrong](../docs/references.md#positions-gone-wrong)]. You write the slopes of checkpoints
+# > [below](#slopes-for-any-number-of-heads).
 
 # %% [markdown]
 # <!-- deeper: The slopes of six heads -->
@@ -679,11 +679,12 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 # <!-- /deeper -->
 
 # %% [markdown]
-# `make seeds` has trained each kind from five seeds for 1000 steps, and its results come with the
-# package. The table shows the median accuracy in five stretches of the long sequences. Column 32
-# covers the places before 32, the trained length. Column 64 covers those from 32 to 63, and so on.
-# A place counts only once the first repeat has begun: before that, nobody can know the next
-# letter. Which kind loses least by place 512, and which loses most: added, rotary, ALiBi or buckets?
+# `make seeds` has trained each kind from five seeds for 1000 steps, and its results
+# come with the package. The table shows the median accuracy in five stretches of the long
+# sequences. Column 32 covers the places before 32, the trained length. Column 64 covers those from
+# 32 to 63, and so on. A place counts only after the first repeat has begun: before that, nobody can
+# know the next letter. Which kind loses least by place 512, and which loses most: added, rotary,
+# ALiBi or buckets?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -889,10 +890,8 @@ print(f"{kept} pairs as they were, {divided} divided by 8, {64 - kept - divided}
 # %% [markdown]
 # > **Pitfall.** With `dynamic`, the speeds depend on the length of the text. A model that writes
 # > with [a cache](19_cache.ipynb) keeps keys that were turned while the text was shorter, and they
-# > no longer fit (`cached-keys-not-rescaled`). A bias by distance has a trap there, too: a new query
-# > stands behind all keys that are kept, and a bias that counts it from 0 gives every key the wrong
-# > distance (`distances-restart`). Both happened in published code [[Positions that went
-# > wrong](../docs/references.md#positions-gone-wrong)].
+# > no longer fit. This happened in published code [[Positions that went
+# > wrong](../docs/references.md#positions-gone-wrong)]; the next chapter comes back to it.
 #
 # ## Exercises
 #

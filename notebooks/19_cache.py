@@ -172,8 +172,8 @@ display.annotated(KVCache, sections=False)
 # ## Attention that continues
 #
 # With a cache, attention receives some new words at a time, a **chunk**: first the whole beginning,
-# then one word after another. Three things change compared with the final class, and each has its
-# own line below. Look for the **positions**, which count on from what is kept; for the order in
+# then one word after another. Three things change compared with `MultiheadAttention`, and each has
+# its own line below. Look for the **positions**, which count on from what is kept; for the order in
 # `keep`, where rotation comes first; and for `hide`, the mask. The keys have `num_kv_heads` heads,
 # here as many as the queries. The next chapter makes this number smaller and calls it g.
 
@@ -342,8 +342,8 @@ for length in (64, 1024, 4096):
 # The growing cache has two disadvantages. First, `torch.cat` makes new tensors in every step and
 # copies everything kept so far. Second, `torch.compile`, which translates a module into a faster
 # program, begins with a program for the one shape it sees. For another shape it has to compile
-# again, until it makes a program for any length. A `StaticCache` avoids both problems. It reserves
-# room for the longest text once and writes each new key into its place:
+# again, and after a few shapes it makes one program for any length. A `StaticCache` avoids both
+# problems. It reserves room for the longest text once and writes each new key into its place:
 
 # %%
 from annotated_attention.modern import StaticCache
@@ -462,12 +462,13 @@ assert empty == 0
 # ### Measured
 #
 # Here is what one more token costs behind 255, 1,023 and 4,095 others, and what 64 tokens at once
-# cost behind 960, for one layer with e = 512. Five ways are compared: the *bare minimum*
-# (the projections and PyTorch's kernel alone, with the keys already in place), a cache of *fixed
-# size*, one that *grows*, one in *pages* of 16<!-- setting --> tokens, which is explained
+# cost behind 960, for one layer with e = 512. Five ways are compared: the *bare minimum* (the
+# projections and PyTorch's kernel alone, with the keys already in place), a cache of *fixed size*,
+# one that *grows*, one in *pages* of 16<!-- setting --> tokens, which is explained
 # [below](#going-back-and-branching), and *without* a cache. `make bench` ran the five in turn and
 # kept the medians, as [Speed](13_speed.ipynb#how-to-measure) explains. The second table counts the
-# new memory that one such step takes, in KiB.
+# new memory that one such step takes, in KiB, where freed memory goes back to the system. The
+# system hands memory out in pages of 4 KiB, which have nothing to do with the pages of a cache.
 
 # %%
 from annotated_attention import measure
@@ -514,13 +515,14 @@ for name in ("fixed size", "grows", "pages"):
 print("checked: 64 tokens at once take less than a quarter of the time of 64 single ones")
 
 # %% [markdown]
-# Without a cache, the time for one token grows faster than the text, and the new memory also
-# grows with the text. With a cache of fixed size, here with room for exactly these tokens, only
-# scoring and mixing take longer as the text grows, because they read all keys and values. In each
-# step the growing cache takes as much new memory as everything it holds, because `torch.cat`
-# copies it all; the cache of fixed size takes next to none for a single token. Pages cost most in
-# this teaching version, because it collects all of them into new tensors in each step. In time, the
-# *bare minimum* is below them all, because it checks nothing and writes no keys.
+# Without a cache, the time for one token grows faster than the text, and the new
+# memory also grows with the text. With a cache of fixed size, here with room for exactly these
+# tokens, only scoring and mixing take longer as the text grows, because they read all keys and
+# values. In each step the growing cache takes as much new memory as everything it holds, because
+# `torch.cat` copies it all; the cache of fixed size takes next to none for a single token. Of the
+# three caches, pages take the most time, because this teaching version collects all of them into
+# new tensors in each step. In time, the *bare minimum* is below them all, because it checks nothing
+# and writes no keys.
 #
 # The time shrinks less than the FLOPs do. A single token cannot keep the processor busy: all
 # weights and all keys have to be fetched for very little arithmetic. In a chunk of 64 tokens they

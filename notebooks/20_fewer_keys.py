@@ -41,8 +41,8 @@ display.chapter_map("project in", "split", "score", "mix")
 # The cell computes the size of the cache for published models: for one token and, for comparison,
 # for a text of 8,192 tokens, which is more than some of these models can read. The column *heads*
 # gives the number of query heads in a layer, then the number of key and value heads. The function
-# `cache_bytes` takes the number of tokens and the width of all keys of a token, here g · d. It
-# counts two bytes for each number.
+# `cache_bytes` takes the number of tokens and the width of all keys of a token, here the number of
+# key heads times the width of each, g · d. It counts two bytes for each number.
 
 # %%
 from annotated_attention.counting import cache_bytes, short
@@ -587,9 +587,10 @@ for g in (2, 1):
 # Read two methods of the package's class: one makes what is kept, the other uses it in the plain
 # way. The latent gets an axis for heads, as if it were one KV head, so that a cache accepts it.
 # `attend_plainly` makes keys and values for all heads, attends, and returns the heads' outputs and
-# their weights. Queries and keys each have a second part, `q_turned` and `k_turned`, r numbers
-# wide. This second part has to do with positions, and is explained
-# [below](#why-positions-stand-apart).
+# their weights. `kv_down` makes c + r numbers for each token: the latent, and a second part, which
+# has to do with positions and is explained [below](#why-positions-stand-apart). In the code it is
+# called `turning`, and after its rotation `k_turned` or, for the queries, `q_turned`. A value is
+# d_v numbers wide, here as wide as a key.
 
 # %%
 display.annotated(LatentAttention.compress, LatentAttention.attend_plainly, sections=False)
@@ -760,8 +761,9 @@ print(f"behind 4,095: groups {faster:.1f} times as fast as keys for every head")
 # For latents the two forms differ as the FLOPs say: the absorbed form is faster for one token, the
 # plain form for whole texts. Here neither is as fast as keys for every head. PyTorch's fused kernel
 # does not run for them on this processor, where it needs keys and values of one width, and each
-# head of the absorbed form compares 288<!-- setting --> numbers instead of 64<!-- setting -->. What
-# latents save here is memory.
+# head of the absorbed form compares 288<!-- setting --> numbers, 256<!-- setting --> of a latent
+# and 32<!-- setting --> of the part with positions, instead of 64<!-- setting -->. For 64 tokens at
+# once the two forms are close. What latents save here is memory.
 
 # %% [markdown]
 # <!-- deeper: The whole class -->
