@@ -16,8 +16,9 @@ from annotated_attention.doctor import adapters, extras, layouts
 from annotated_attention.doctor.adapted import module_of, output_of
 from annotated_attention.doctor.construction import attempt
 from annotated_attention.doctor.forms import (
+    Masked,
+    across_samples,
     error_of,
-    forms,
     hides_something,
     masked,
     patient_of,
@@ -33,7 +34,7 @@ from annotated_attention.doctor.names import (
     refuse,
     takes_any,
 )  # fmt: skip
-from annotated_attention.doctor.patient import Failed
+from annotated_attention.doctor.patient import Failed, Pooled
 from annotated_attention.doctor.state import settable
 
 _FIRST = "with another token in front, which asks"
@@ -61,6 +62,14 @@ _LAYOUTS: dict[str, Callable[[Any, int], Any]] = {
         attend, lambda x: x.unflatten(-1, (heads, -1)), lambda x: x.flatten(2)
     ),
 }
+_ACROSS = (
+    "it takes (n, b, e), as `--sequence-first` says: read as (b, n, e), its tokens see those of "
+    "other samples and none of their own; `--batch-first` examines it so"
+)
+_OF_POOLS = (
+    "It pools: it gives fewer results than there are tokens. Examine what it computes for each of "
+    "its queries: a function of queries and tokens, as kind memory, around the attention inside it."
+)
 _TRIES, _FEW = 1500, 20  # ways to call; plans with a layout or a length that is not the usual one
 _CLOSE = 1e-4
 _TIME = (
@@ -105,10 +114,15 @@ def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tupl
     needed = {name for name, x in parameters.items() if x.default is x.empty} - {*further}
     if needed <= torchs <= {*parameters} and hasattr(attend, "num_heads"):
         layout = False if options.sequence_first else True if options.batch_first else None
-        if layout is None and not hasattr(attend, "batch_first") and _time_first(function):
-            layout = False
-            notes.append("it takes (n, b, e), as its code says")
         kind = "cross" if options.kind == "memory" else options.kind
+        if layout is None and not hasattr(attend, "batch_first"):
+            usual = adapters.torch_like(attend, kind, batch_first=True, **further)
+            if _time_first(function):
+                layout = False
+                notes.append("it takes (n, b, e), as its code says")
+            elif kind != "cross" and across_samples(usual, options):
+                layout = False
+                notes.append(_ACROSS)
         adapted = adapters.torch_like(attend, kind, batch_first=layout, **further)
         if options.kind == "memory":
             return adapters.Adapted(lambda x, y, mask: adapted(x, y, y, mask), adapted), True
@@ -116,18 +130,27 @@ def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tupl
     if options.kind == "causal":
         causal = next((name for name in ("is_causal", "causal") if name in parameters), None)
         further = {causal: True, **further} if causal else further
-    options.rotated = _rotated(attend)
+    options.rotated = _rotated(attend, parameters, options)
     search = _Search(attend, function, further, options, notes)
     return search.found(), search.answered
 
 
-def _rotated(attend: Any) -> int:
-    """Return the width that an implementation says it rotates; 0 if it does not say."""
+def _rotated(attend: Any, parameters: dict[str, inspect.Parameter], options: Any) -> int:
+    """Return how many features of each head are rotated, as the implementation says.
+
+    Raises:
+        Unasked: it has to be given a rotation, and these features are no pairs.
+    """
     holders = settable(attend) if isinstance(attend, nn.Module) else [attend]
-    parts = [pair for x in holders for pair in _attributes(x).items()]
+    parts = [pair for x in holders for pair in _attributes(x).items() if type(pair[1]) is int]
     says = [x for name, x in parts if re.search(r"(rope|rot\w*)_(\w*_)?(n?dims?|n_elem)$", name)]
-    says += [x for name, x in parts if name in ("head_dim", "dim_head", "d_k")]
-    return next((x for x in says if isinstance(x, int) and x > 1), 0)
+    says += [x for name, x in parts if name in ("head_dim", "dim_head", "d_k") and x > 0]
+    width = next(iter(says), options.embed_dim // options.num_heads)
+    needed = (x for x, p in parameters.items() if p.default is p.empty and extras.turning(x))
+    if width % 2 and (name := next(needed, "")) and name not in dict(options.call):
+        text = f"`{name}` turns pairs of features, and in each head it would be {width} of them"
+        raise Unasked("call", text, "Give a larger `--embed-dim`, so that this number is even.")
+    return width - width % 2
 
 
 def _attributes(attend: Any) -> dict[str, Any]:
@@ -169,6 +192,7 @@ class _Search:
         """Return the first way to call that is answered; the likeliest if none is."""
         first: tuple[Any, Plan] | None = None
         by_chance: _Way | None = None
+        pooled: Pooled | None = None
         layout: str | None = None  # the only one, once it has returned something of another shape
         for always, way in itertools.islice(self._ways(), _TRIES):
             if layout not in (None, way.layout) and way.layout != _FIRST:
@@ -176,25 +200,30 @@ class _Search:
             adapted = self._adapted(way)
             first = first or (adapted, way.plan)
             if always:
-                if taken := self._masked(adapted, way.plan, always=True):
-                    self._note(way)
-                    if self.options.kind == "causal":
+                if mask := masked(adapted, str(way.plan.mask), self.options, always=True):
+                    taken = self._understood(way, {str(way.plan.mask): mask})
+                    if taken is None:
+                        taken = self._never_masked(mask.attend)
+                    elif self.options.kind == "causal":
                         taken = adapters.causal(taken, 1)
                     self._give_turning(taken, way)
                     return taken
                 continue
             error = error_of(adapted, self.options)
             packed = any(role.startswith("packed") for role in way.plan.tokens.values())
-            if error is None and (not (way.layout or packed) or plausible(adapted, self.options)):
-                return self._finished(self._of_its_length(way))
+            if error is None and (not (way.layout or packed) or self._is_plausible(way)):
+                return self._finished(self._of_its_length(self._upright(way)))
             if error is None and way.layout != _FIRST:
                 by_chance = by_chance or way  # tokens that lie elsewhere do not see each other
             if isinstance(error, NotImplementedError):
                 break
             if isinstance(error, Failed):
                 layout = way.layout
+            pooled = error if isinstance(error, Pooled) else pooled
         if by_chance is not None:
             return self._finished(by_chance)
+        if pooled is not None:
+            raise Unasked("call", str(pooled), _OF_POOLS)
         if first is None:
             kind, given = self.options.kind, len(self.parameters)
             text = f'its arguments, {", ".join(self.parameters)}, do not fit kind "{kind}"'
@@ -212,7 +241,8 @@ class _Search:
                 for i, (layout, wrap) in enumerate(self._layouts()):
                     usual = i == 0 and length is None
                     for plan in itertools.islice(self._plans(), _TRIES if usual else _FEW):
-                        if plan.needs_mask or not always:
+                        # A mask may be needed although it has a default.
+                        if not always or plan.needs_mask or (usual and plan.mask):
                             yield always, _Way(plan, layout, wrap, length)
         if any(plain_name(name) in INPUTS["bias"] for name in self.masks):
             self.masks = []  # a bias that hides nothing
@@ -259,6 +289,10 @@ class _Search:
                 if all(isinstance(x, int) and 0 < x <= 8 for x in numbers) and numbers:
                     found += [numbers[0] * numbers[-1]]
                 found += [value] if isinstance(value, int) else []
+        if (module := module_of(self.attend)) is not None:  # a number for each pair of places
+            tensors = (*module.buffers(), *module.parameters())
+            square = (x.size(-1) for x in tensors if x.dim() > 1 and x.size(-1) == x.size(-2))
+            found += [size for size in square if size != self.options.embed_dim]
         yield from (x for x in dict.fromkeys([*found, self.options.max_length, 4]) if 2 <= x <= 50)
 
     def _adapted(self, way: _Way) -> Any:
@@ -275,6 +309,24 @@ class _Search:
         adapted.length = way.length
         return adapted
 
+    def _is_plausible(self, way: _Way) -> bool:
+        """Tell whether a layout fits; where one token asks, the order of the others is no matter."""
+        adapted = self._adapted(way)
+        return plausible(adapted, self.options, any_order=way.layout == _FIRST)
+
+    def _upright(self, way: _Way) -> _Way:
+        """Exchange samples and tokens, where tokens see those of other samples alone."""
+        if (
+            self.options.batch_first
+            or self.options.kind not in ("self", "causal")
+            or way.layout
+            or not across_samples(self._adapted(way), self.options)
+        ):
+            return way
+        self.notes.append(_ACROSS)
+        name = "(n, b, e)"
+        return replace(way, layout=name, wrap=_LAYOUTS[name])
+
     def _of_its_length(self, way: _Way) -> _Way:
         """Take the only length of self-attention, where it fails with fewer tokens."""
         patient = patient_of(self.attend, self.options.kind, self.options)
@@ -287,27 +339,51 @@ class _Search:
     def _finished(self, way: _Way) -> Any:
         """Put the mask that it takes around a call that is answered."""
         way = self._turned_right(way)
-        adapted, plan = self._adapted(way), way.plan
-        self._note(way)
-        self._give_abilities(adapted, way)
-        if self.options.kind == "causal":
-            alone = plan.mask is None or hides_something(adapted, self.options)
-            hidden = None if alone else self._masked(adapted, plan)
-            return adapted if hidden is None else adapters.causal(hidden, 1)
-        if plan.mask is None:
-            return adapters.without_mask(adapted)
-        for name in self.masks:
-            other = replace(plan, mask=name)
-            taken = self._masked(self._adapted(replace(way, plan=other)), other)
-            if taken is not None:
-                self._give_abilities(taken, way)
-                return taken
-        if way.layout:  # in which its masks lie is not known
-            return adapters.without_mask(adapted)
-        return next(forms(adapted, plan.mask, self.options))[1]
+        adapted, causal, taken = self._adapted(way), self.options.kind == "causal", None
+        if way.plan.mask is None or (causal and hides_something(adapted, self.options)):
+            self._note(way)
+        else:
+            found: dict[str, Masked | None] = {}
+            for name in self.masks[:1] if causal else self.masks:
+                named = self._adapted(replace(way, plan=replace(way.plan, mask=name)))
+                found[name] = mask = masked(named, name, self.options)
+                if mask and mask.hides:
+                    break
+            taken = self._understood(way, found)
+        if taken is not None and causal:
+            return adapters.causal(taken, 1)
+        chosen = adapted if taken is None else taken
+        self._give_abilities(chosen, way)
+        return chosen if causal or taken is not None else adapters.without_mask(chosen)
 
-    def _masked(self, adapted: Any, plan: Plan, always: bool = False) -> Any:
-        return masked(adapted, plan.mask or "", self.options, self.notes, always)
+    def _never_masked(self, attend: Any) -> Any:
+        """Leave out a mask that has to be given: all calls give it one that blocks nothing."""
+        count = COUNTS[self.options.kind]
+        return adapters.Adapted(lambda *given: attend(*given[:count], None), attend, "none")
+
+    def _understood(self, way: _Way, found: dict[str, Masked | None]) -> Any:
+        """Choose a mask, and say what it means; None where no argument hides keys for certain.
+
+        A name that is a mask's is believed, whatever it does; a name that only has the word in it
+        is believed where exactly the blocked keys are hidden.
+        """
+        known = {x for role in ("mask", "memory mask", "bias") for x in INPUTS[role]}
+        options = self.options
+        said = options.mask_name or options.mask != "auto" or options.mask_shape != "auto"
+        order = sorted(found.items(), key=lambda pair: not (pair[1] and pair[1].hides))
+        for name, mask in order:
+            if mask and (mask.hides or said or plain_name(name) in known):
+                self._note(way)
+                if options.mask == "auto":
+                    self.notes.append(mask.says)
+                return mask.attend
+        self._note(replace(way, plan=replace(way.plan, mask=None)))
+        names = ", ".join(f"`{name}`" for name in found)
+        self.notes.append(
+            f"{names} was not understood as a mask over keys, and is left out of all calls; "
+            "`--mask-name`, `--mask` and `--mask-shape` say what it is"
+        )
+        return None
 
     def _turned_right(self, way: _Way) -> _Way:
         """Choose the layout of rotations in which they count by differences; or leave it."""
@@ -322,7 +398,7 @@ class _Search:
     def _at_positions(self, way: _Way) -> Callable[..., Any] | None:
         """Return a call with tokens at any positions; None where it is not told where they are."""
         turned = [x for x in way.plan.further.values() if isinstance(x, extras.Made) and x.turns]
-        if not turned or way.layout:
+        if not turned or way.layout or not self.options.rotated:
             return None
         call = way.plan.caller(self.attend, self.options.kind, self.positional)
         count = COUNTS[self.options.kind]

@@ -1,9 +1,10 @@
 """Find out which form of a mask an implementation takes: its axes, and what True means."""
 
 import argparse
+import itertools
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -60,49 +61,69 @@ def forms(
                 yield (shape, meaning), _SHAPED[shape][1](form, h)
 
 
+@dataclass(frozen=True)
+class Masked:
+    """A mask that is taken.
+
+    Attributes:
+        attend: takes tensors and ``blocked``.
+        hides: whether exactly the keys that are blocked have no influence.
+        says: its axes, and what True means.
+    """
+
+    attend: Any
+    hides: bool
+    says: str
+
+
 def masked(
-    adapted: Any,
-    name: str,
-    options: argparse.Namespace,
-    notes: list[str],
-    always: bool = False,
-) -> Any:
+    adapted: Any, name: str, options: argparse.Namespace, always: bool = False
+) -> Masked | None:
     """Adapt the mask to the form that it takes; try what no option says. None: it takes none.
 
-    Among the meanings of the first shape that works, that which hides what is blocked counts.
+    Among the meanings of the first shape in which a mask changes anything, that which hides what is
+    blocked counts.
 
     Args:
         adapted: takes tensors and the mask, as they are.
         name: the argument that takes the mask.
         options: what is said about masks, and the sizes.
-        notes: gets a sentence on what was found out.
         always: whether a mask has to be given.
     """
-    causal = options.kind == "causal"
+    without_effect: Masked | None = None
     for needed in (True,) if always else (False, True):
-        works: dict[tuple[str, str], Any] = {}
-        for form, candidate in forms(adapted, name, options):
-            if works and next(iter(works))[0] != form[0]:
-                break
-            if causal and masks_of(candidate) == "padding":
-                continue
-            made = adapters.always_masked(candidate) if needed else candidate
-            if form not in works and answers(made, options):
-                works[form] = made
-        if works:
-            hides = [form for form in works if _hides(works[form], options)]
-            hides.sort(key=lambda form: form[1] == "additive")  # added numbers may be truths, too
-            chosen = (hides or [*works])[0]
-            other = (chosen[0], "allowed")
-            if not hides and other in works:
-                one, turned = (_named(works[form], options) for form in (chosen, other))
-                named = not one and turned and "mask-inverted" not in turned
-                if named or "mask-inverted" in one:
-                    chosen = other  # what else is wrong does not turn its meaning
-            if options.mask == "auto":
-                notes.append(f"`{name}` is {_SHAPED[chosen[0]][0]}, {_meant(chosen[1], name)}")
-            return works[chosen]
-    return None
+        given = forms(adapted, name, options)
+        for _, shaped in itertools.groupby(given, key=lambda pair: pair[0][0]):
+            works: dict[tuple[str, str], Any] = {}
+            for form, candidate in shaped:
+                if options.kind == "causal" and masks_of(candidate) == "padding":
+                    continue
+                made = adapters.always_masked(candidate) if needed else candidate
+                if form not in works and answers(made, options):
+                    works[form] = made
+            if works:
+                found = _meaning(works, name, options)
+                if found.hides or any(_acts(attend, options) for attend in works.values()):
+                    return found
+                without_effect = without_effect or found
+        if without_effect is not None:
+            break
+    return without_effect
+
+
+def _meaning(works: dict[tuple[str, str], Any], name: str, options: argparse.Namespace) -> Masked:
+    """Choose among the meanings in which a mask of one shape is taken."""
+    hides = [form for form in works if _hides(works[form], options)]
+    hides.sort(key=lambda form: form[1] == "additive")  # added numbers may be truths, too
+    chosen = (hides or [*works])[0]
+    other = (chosen[0], "allowed")
+    if not hides and other in works:
+        one, turned = (_named(works[form], options) for form in (chosen, other))
+        named = not one and turned and "mask-inverted" not in turned
+        if named or "mask-inverted" in one:
+            chosen = other  # what else is wrong does not turn its meaning
+    says = f"`{name}` is {_SHAPED[chosen[0]][0]}, {_meant(chosen[1], name)}"
+    return Masked(works[chosen], bool(hides), says)
 
 
 def _meant(meaning: str, name: str) -> str:
@@ -163,8 +184,25 @@ def hides_something(attend: Any, options: argparse.Namespace) -> bool:
             return False
 
 
-def plausible(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether queries see several keys and get results of their own, so a layout may fit."""
+def across_samples(attend: Any, options: argparse.Namespace) -> bool:
+    """Tell whether tokens see those in their place in other samples, and none of their own."""
+    patient = patient_of(attend, options.kind, options)
+    with patient.admitted():
+        try:
+            seen = counts(reactions(patient, patient.draw(1))["query"])  # (b, n, b, n)
+        except Failed:
+            return False
+    sample, place = (torch.eye(size, dtype=torch.bool) for size in seen.shape[:2])
+    there = sample[:, None, :, None], place[None, :, None, :]
+    own, across = ((x & ~y & seen).any() for x, y in (there, there[::-1]))
+    return bool(across and not own)
+
+
+def plausible(attend: Any, options: argparse.Namespace, any_order: bool = False) -> bool:
+    """Tell whether queries see several keys and get results of their own, so a layout may fit.
+
+    With ``any_order``, it may not matter in which order all other tokens stand.
+    """
     bare = attend if options.kind == "causal" else adapters.without_mask(attend)
     patient = patient_of(bare, options.kind, options)
     with patient.admitted():
@@ -175,6 +213,9 @@ def plausible(attend: Any, options: argparse.Namespace) -> bool:
             query = exchanged(inputs.query, 0, 3 * inputs.query[:, 1:2])
             other = patient.ask(replace(inputs, query=query))
             own &= patient.same(other[:, 1:], output[:, 1:])
+        if any_order:
+            turned = inputs.map(lambda x: torch.cat([x[:, :1], x[:, 1:].flip(1)], 1))
+            own &= patient.same(patient.ask(turned)[:, 0], output[:, 0])
         return own and bool((moved > patient.tolerance).sum(-1).amax() > 1)
 
 
@@ -202,6 +243,19 @@ def _named(attend: Any, options: argparse.Namespace) -> list[str]:
         inside = Inside(patient)
         first = flow.heads_first(inside.watch(situations.free(patient), gradient=True))
         return [x.code for x in hiding.masks(patient, [*inside.masked()], first)]
+
+
+def _acts(attend: Any, options: argparse.Namespace) -> bool:
+    """Tell whether a mask changes anything."""
+    patient = _masked_patient(attend, options)
+    with patient.admitted():
+        try:
+            return any(
+                not patient.same(patient.ask(x.inputs, x.blocked), patient.ask(x.inputs))
+                for x in situations.masked(patient)
+            )
+        except Failed:
+            return True
 
 
 def _hides(attend: Any, options: argparse.Namespace) -> bool:

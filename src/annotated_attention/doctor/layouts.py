@@ -159,7 +159,7 @@ def laid_out(
         tokens = [into(x).contiguous() for x in inputs[:count]]
         result = attend(*tokens, *inputs[count:])
         output, rest = output_of(result, tokens[0].shape)
-        if not isinstance(output, Tensor):
+        if not isinstance(output, Tensor) or output.dim() != tokens[0].dim():
             return result
         return (back(output), *rest) if rest else back(output)
 

@@ -36,6 +36,10 @@ class Failed(Exception):
         self.error, self.remedy = error, remedy
 
 
+class Pooled(Failed):
+    """It returned fewer results than there are queries."""
+
+
 class FailedBackward(Failed):
     """The forward pass worked, and the backward pass raised an error."""
 
@@ -267,10 +271,11 @@ class Patient:
         if not isinstance(result, Tensor):
             raise Failed(f"it returns an object of type {type(result).__name__}, not a tensor")
         if result.shape != inputs.query.shape:
-            raise Failed(
-                f"it returns shape {tuple(result.shape)}; (b, n, e) = {tuple(inputs.query.shape)} "
-                "is expected"
-            )
+            b, n, e = inputs.query.shape
+            ends = result.dim() in (2, 3) and (result.size(0), result.size(-1)) == (b, e)
+            pooled = ends and (result.dim() == 2 or result.size(1) != n)
+            text = f"it returns shape {tuple(result.shape)}; (b, n, e) = {b, n, e} is expected"
+            raise (Pooled if pooled else Failed)(text)
         return result
 
     def gap(self, found: Tensor, expected: Tensor) -> float:
