@@ -791,7 +791,8 @@ def test_a_mask_that_is_given_and_not_understood_is_given_always(examine):
 
 def test_a_form_without_effect_is_not_the_one_that_it_takes(examine):
     lines = (PROJECTED, "hidden = None", "if mask is not None and mask.dim() == 2:",
-             "    hidden = mask[:, None, None]", "return self.o_proj(mix(q, k, v, blocked=hidden))")  # fmt: skip
+             "    hidden = mask[:, None, None]",
+             "return self.o_proj(mix(q, k, v, blocked=hidden))")  # fmt: skip
     code, output = examine(forward("x, mask=None", *lines), "--kind", "self")
     assert code == 0, output
     assert "`mask` is (b, m), True = blocked" in output
@@ -828,7 +829,8 @@ def test_tokens_that_see_other_samples_alone_are_read_sequence_first(examine, ki
 def test_torchs_arguments_sequence_first_without_saying_so(examine):
     lines = ("q, k, v = self.project(*(x.transpose(0, 1) for x in (query, key, value)))",
              "hidden = None if key_padding_mask is None else key_padding_mask[:, None, None]",
-             "if attn_mask is not None:", "    shape = (-1, self.h) if attn_mask.dim() > 2 else (1,)",
+             "if attn_mask is not None:",
+             "    shape = (-1, self.h) if attn_mask.dim() > 2 else (1,)",
              "    hidden = attn_mask.reshape(*shape, *attn_mask.shape[-2:])",
              "return self.o_proj(mix(q, k, v, blocked=hidden)).transpose(0, 1)")  # fmt: skip
     body = forward("query, key, value, key_padding_mask=None, attn_mask=None", *lines)
@@ -843,7 +845,8 @@ def test_torchs_arguments_sequence_first_without_saying_so(examine):
     [(0, "wide"), (1, "it would be 1 of them"), (2, "wide"), (3, "it would be 3 of them")],
 )
 def test_parts_of_any_width_are_rotated(examine, share, says):
-    lines = (PROJECTED, "cos, sin = (y[:, None] for y in position_embeddings)", "r = self.rotary_ndims",
+    lines = (PROJECTED, "cos, sin = (y[:, None] for y in position_embeddings)",
+             "r = self.rotary_ndims",
              "q, k = (torch.cat([y[..., :r] * cos + turn(y[..., :r]) * sin, y[..., r:]], -1) "
              "for y in (q, k))", CAUSAL)  # fmt: skip
     body = made_with(forward("x, position_embeddings", *lines), f"self.rotary_ndims = {share}")
@@ -902,12 +905,12 @@ def test_a_length_that_its_tables_have(examine):
     assert "always of 9 tokens" in output
 
 
-@pytest.mark.parametrize(("kind", "within"), [("self", True), ("memory", False)])
-def test_a_constructor_is_told_what_attends_to_what(examine, kind, within):
-    made = "num_heads, self_attention=False, encoder_decoder_attention=False):"
-    lines = ("q, k, v = self.project(x, *y)", OUT)
-    body = forward("x, *y" if within else "x, context", *lines).replace("*y)", "context)" * (not within) or "*y)")
-    body = made_with(body.replace("num_heads):", made),
-        f"assert (self_attention, encoder_decoder_attention) == ({within}, {not within})")  # fmt: skip
+@pytest.mark.parametrize(("kind", "takes"), [("self", "x"), ("memory", "x, context")])
+def test_a_constructor_is_told_what_attends_to_what(examine, kind, takes):
+    body = forward(takes, f"q, k, v = self.project({takes})", OUT).replace(
+        "num_heads):", "num_heads, self_attention=False, encoder_decoder_attention=False):"
+    )
+    said = "self_attention, encoder_decoder_attention"
+    body = made_with(body, f"assert ({said}) == {(kind == 'self', kind == 'memory')}")
     code, output = examine(body, "--kind", kind)
     assert code == 0, output

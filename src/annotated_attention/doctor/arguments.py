@@ -206,8 +206,7 @@ class _Search:
                         taken = self._never_masked(mask.attend)
                     elif self.options.kind == "causal":
                         taken = adapters.causal(taken, 1)
-                    self._give_turning(taken, way)
-                    return taken
+                    return _at_positions(taken, self._turned(way, taken)[1])
                 continue
             error = error_of(adapted, self.options)
             packed = any(role.startswith("packed") for role in way.plan.tokens.values())
@@ -310,7 +309,7 @@ class _Search:
         return adapted
 
     def _is_plausible(self, way: _Way) -> bool:
-        """Tell whether a layout fits; where one token asks, the order of the others is no matter."""
+        """Tell whether a layout fits; if one token asks, in any order of the others."""
         adapted = self._adapted(way)
         return plausible(adapted, self.options, any_order=way.layout == _FIRST)
 
@@ -338,7 +337,7 @@ class _Search:
 
     def _finished(self, way: _Way) -> Any:
         """Put the mask that it takes around a call that is answered."""
-        way = self._turned_right(way)
+        way, at_positions = self._turned(way, self._adapted(way))
         adapted, causal, taken = self._adapted(way), self.options.kind == "causal", None
         if way.plan.mask is None or (causal and hides_something(adapted, self.options)):
             self._note(way)
@@ -350,11 +349,11 @@ class _Search:
                 if mask and mask.hides:
                     break
             taken = self._understood(way, found)
-        if taken is not None and causal:
-            return adapters.causal(taken, 1)
-        chosen = adapted if taken is None else taken
-        self._give_abilities(chosen, way)
-        return chosen if causal or taken is not None else adapters.without_mask(chosen)
+        if taken is None:
+            taken = adapted if causal else adapters.without_mask(adapted)
+        elif causal:
+            taken = adapters.causal(taken, 1)
+        return _at_positions(taken, at_positions)
 
     def _never_masked(self, attend: Any) -> Any:
         """Leave out a mask that has to be given: all calls give it one that blocks nothing."""
@@ -385,35 +384,18 @@ class _Search:
         )
         return None
 
-    def _turned_right(self, way: _Way) -> _Way:
-        """Choose the layout of rotations in which they count by differences; or leave it."""
-        if self.options.kind not in ("self", "causal") or self._at_positions(way) is None:
-            return way
-        for plan in self._turned_plans(way):
-            other = replace(way, plan=plan)
-            if _is_relative(self._at_positions(other), self.options):
-                return other
-        return way
+    def _turned(self, way: _Way, adapted: Any) -> tuple[_Way, Callable[..., Any] | None]:
+        """Choose the layout of rotations in which they count by differences, or leave it.
 
-    def _at_positions(self, way: _Way) -> Callable[..., Any] | None:
-        """Return a call with tokens at any positions; None where it is not told where they are."""
-        turned = [x for x in way.plan.further.values() if isinstance(x, extras.Made) and x.turns]
-        if not turned or way.layout or not self.options.rotated:
-            return None
-        call = way.plan.caller(self.attend, self.options.kind, self.positional)
-        count = COUNTS[self.options.kind]
+        Returns:
+            Also a call with tokens at any positions; None where it is not told where they are.
+        """
+        made = {x: y for x, y in way.plan.further.items() if isinstance(y, extras.Made)}
+        turns = any(x.turns for x in made.values()) and self.options.rotated and not way.layout
+        if self.options.kind not in ("self", "causal") or not turns:
+            return way, None
 
-        def at_positions(x: torch.Tensor, positions: torch.Tensor) -> Any:
-            return output_of(call(*(x,) * count, positions=positions), x.shape)[0]
-
-        return adapters.Adapted(at_positions, self.attend)
-
-    def _give_turning(self, adapted: Any, way: _Way) -> None:
-        """Let it be called at any positions, where a mask has to be given in each call."""
-        if self.options.kind not in ("self", "causal") or self._at_positions(way) is None:
-            return
-
-        def turning(plan: Plan) -> Any:
+        def at(plan: Plan) -> Callable[..., Any]:
             def at_positions(x: torch.Tensor, positions: torch.Tensor) -> Any:
                 self.turned = plan, positions
                 try:
@@ -424,21 +406,12 @@ class _Search:
 
             return adapters.Adapted(at_positions, self.attend)
 
-        usual = turning(way.plan)
-        others = (turning(plan) for plan in self._turned_plans(way) if plan.needs_mask)
-        relative = (x for x in (usual, *others) if _is_relative(x, self.options))
-        adapted.at_positions = next(relative, usual)
-
-    def _turned_plans(self, way: _Way) -> Iterator[Plan]:
-        """Give the plans that differ in the layout of rotations alone."""
-        for plan in itertools.islice(self._plans(), _FEW):
+        for plan in (way.plan, *itertools.islice(self._plans(), _FEW)):
             same = {x: y for x, y in plan.further.items() if not isinstance(y, extras.Made)}
-            if all(way.plan.further.get(x, y) is y for x, y in same.items()):
-                yield plan
-
-    def _give_abilities(self, adapted: Any, way: _Way) -> None:
-        if (at_positions := self._at_positions(way)) is not None:
-            adapted.at_positions = at_positions
+            alike = all(way.plan.further.get(x, y) is y for x, y in same.items())
+            if alike and _is_relative(call := at(plan), self.options):
+                return replace(way, plan=plan), call
+        return way, at(way.plan)
 
     def _note(self, way: _Way) -> None:
         said = f"called with {way.plan}"
@@ -446,10 +419,15 @@ class _Search:
         self.notes.append(said + (f", always of {way.length} tokens" if way.length else ""))
 
 
-def _is_relative(at_positions: Callable[..., Any] | None, options: argparse.Namespace) -> bool:
+def _at_positions(attend: Any, call: Callable[..., Any] | None) -> Any:
+    """Let an adapter be called at any positions, where there is such a call."""
+    if call is not None:
+        attend.at_positions = call
+    return attend
+
+
+def _is_relative(at_positions: Callable[..., Any], options: argparse.Namespace) -> bool:
     """Tell whether positions count, by their differences alone."""
-    if at_positions is None:
-        return False
     patient = patient_of(at_positions, "causal", options)
     with patient.admitted(as_it_is=True):
         x, places = patient.draw(1).query, torch.arange(patient.n)

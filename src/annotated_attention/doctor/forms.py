@@ -1,6 +1,7 @@
 """Find out which form of a mask an implementation takes: its axes, and what True means."""
 
 import argparse
+import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -157,11 +158,13 @@ def patient_of(attend: Any, kind: str, options: argparse.Namespace) -> Patient:
     return Patient(attend, e, h, kind, None, options.max_length, options.context_dim)
 
 
+def _bare(attend: Any, options: argparse.Namespace) -> Any:
+    return attend if options.kind == "causal" else adapters.without_mask(attend)
+
+
 def error_of(attend: Any, options: argparse.Namespace) -> BaseException | None:
     """Return what a call without a mask raises; None if it is answered."""
-    kind = options.kind
-    bare = attend if kind == "causal" else adapters.without_mask(attend)
-    patient = patient_of(bare, kind, options)
+    patient = patient_of(_bare(attend, options), options.kind, options)
     with patient.admitted(as_it_is=True):
         try:
             patient.ask(patient.draw(1))
@@ -172,30 +175,33 @@ def error_of(attend: Any, options: argparse.Namespace) -> BaseException | None:
     return None
 
 
+@contextlib.contextmanager
+def _asking(
+    attend: Any, options: argparse.Namespace, kind: str, as_it_is: bool = False
+) -> Iterator[Patient]:
+    """Ask something; the block ends where a call fails."""
+    patient = patient_of(attend, kind, options)
+    with contextlib.suppress(Failed), patient.admitted(as_it_is):
+        yield patient
+
+
 def hides_something(attend: Any, options: argparse.Namespace) -> bool:
     """Tell whether some tokens do not see each other although there is no mask."""
-    patient = patient_of(attend, "causal", options)
-    with patient.admitted():
-        try:
-            inputs = patient.draw(1)
-            own = torch.arange(len(inputs.query))
-            return not counts(reactions(patient, inputs)["query"])[own, :, own].all()
-        except Failed:
-            return False
+    with _asking(attend, options, "causal") as patient:
+        own = torch.arange(patient.b)
+        return not counts(reactions(patient, patient.draw(1))["query"])[own, :, own].all()
+    return False
 
 
 def across_samples(attend: Any, options: argparse.Namespace) -> bool:
     """Tell whether tokens see those in their place in other samples, and none of their own."""
-    patient = patient_of(attend, options.kind, options)
-    with patient.admitted():
-        try:
-            seen = counts(reactions(patient, patient.draw(1))["query"])  # (b, n, b, n)
-        except Failed:
-            return False
-    sample, place = (torch.eye(size, dtype=torch.bool) for size in seen.shape[:2])
-    there = sample[:, None, :, None], place[None, :, None, :]
-    own, across = ((x & ~y & seen).any() for x, y in (there, there[::-1]))
-    return bool(across and not own)
+    with _asking(attend, options, options.kind) as patient:
+        seen = counts(reactions(patient, patient.draw(1))["query"])  # (b, n, b, n)
+        sample, place = (torch.eye(size, dtype=torch.bool) for size in seen.shape[:2])
+        there = sample[:, None, :, None], place[None, :, None, :]
+        own, across = ((x & ~y & seen).any() for x, y in (there, there[::-1]))
+        return bool(across and not own)
+    return False
 
 
 def plausible(attend: Any, options: argparse.Namespace, any_order: bool = False) -> bool:
@@ -203,9 +209,7 @@ def plausible(attend: Any, options: argparse.Namespace, any_order: bool = False)
 
     With ``any_order``, it may not matter in which order all other tokens stand.
     """
-    bare = attend if options.kind == "causal" else adapters.without_mask(attend)
-    patient = patient_of(bare, options.kind, options)
-    with patient.admitted():
+    with _asking(_bare(attend, options), options, options.kind) as patient:
         inputs = patient.draw(1)
         output, moved = patient.ask(inputs), moves(patient, inputs).amax(0)
         own = not patient.same(output, output[:, :1].expand_as(output))
@@ -217,60 +221,51 @@ def plausible(attend: Any, options: argparse.Namespace, any_order: bool = False)
             turned = inputs.map(lambda x: torch.cat([x[:, :1], x[:, 1:].flip(1)], 1))
             own &= patient.same(patient.ask(turned)[:, 0], output[:, 0])
         return own and bool((moved > patient.tolerance).sum(-1).amax() > 1)
+    return False
 
 
-def _masked_patient(attend: Any, options: argparse.Namespace) -> Patient:
-    """Return something that can be asked with masks: a causal one is one for self-attention."""
-    return patient_of(attend, "self" if options.kind == "causal" else options.kind, options)
+def _with_masks(options: argparse.Namespace) -> str:
+    """Give the kind that is asked with masks: a causal one is one for self-attention."""
+    return "self" if options.kind == "causal" else str(options.kind)
 
 
 def answers(attend: Any, options: argparse.Namespace) -> bool:
     """Tell whether calls with and without such masks work, at sizes that do not fit by chance."""
-    patient = _masked_patient(attend, options)
-    with patient.admitted(as_it_is=True):
-        try:
-            for case in situations.cases(patient):
-                patient.ask(case.inputs, case.blocked)
-        except Failed:
-            return False
-    return True
+    with _asking(attend, options, _with_masks(options), as_it_is=True) as patient:
+        for case in situations.cases(patient):
+            patient.ask(case.inputs, case.blocked)
+        return True
+    return False
 
 
 def _named(attend: Any, options: argparse.Namespace) -> list[str]:
     """Give the mistakes that show in which scores are hidden."""
-    patient = _masked_patient(attend, options)
-    with patient.admitted():
+    with _asking(attend, options, _with_masks(options)) as patient:
         inside = Inside(patient)
         first = flow.heads_first(inside.watch(situations.free(patient), gradient=True))
         return [x.code for x in hiding.masks(patient, [*inside.masked()], first)]
+    return []
 
 
 def _acts(attend: Any, options: argparse.Namespace) -> bool:
     """Tell whether a mask changes anything."""
-    patient = _masked_patient(attend, options)
-    with patient.admitted():
-        try:
-            return any(
-                not patient.same(patient.ask(x.inputs, x.blocked), patient.ask(x.inputs))
-                for x in situations.masked(patient)
-            )
-        except Failed:
-            return True
+    with _asking(attend, options, _with_masks(options)) as patient:
+        return any(
+            not patient.same(patient.ask(x.inputs, x.blocked), patient.ask(x.inputs))
+            for x in situations.masked(patient)
+        )
+    return True
 
 
 def _hides(attend: Any, options: argparse.Namespace) -> bool:
     """Tell whether exactly the keys that are blocked have no influence."""
-    patient = _masked_patient(attend, options)
-    with patient.admitted():
+    with _asking(attend, options, _with_masks(options)) as patient:
         for case in situations.masked(patient):
             assert case.blocked is not None
-            try:
-                moved = moves(patient, case.inputs, case.blocked)
-            except Failed:
-                return False
-            apart = situations.judged(patient, case)
+            moved = moves(patient, case.inputs, case.blocked)
             leaks = (moved > 100 * patient.tolerance) & case.blocked
             missing = (moved <= patient.tolerance) & ~case.blocked  # some weights are small
-            if ((leaks | missing) & apart).any():
+            if ((leaks | missing) & situations.judged(patient, case)).any():
                 return False
-    return True
+        return True
+    return False

@@ -240,7 +240,7 @@ def _patient(call: Call, attend: Callable[..., Any], kind: str, sizes: Sizes | N
     width, other = (call.arguments[call.states[i]].size(-1) for i in (0, -1))
     heads = 1 if width % call.num_heads else call.num_heads  # only the weights depend on it
     if sizes is None:
-        return Patient(attend, width, heads, kind, call.module, 16)
+        return Patient(attend, width, heads, kind, call.module)
     length = max(2, *sizes[1:])
     patient = Replayed(attend, width, heads, kind, call.module, length, other)
     patient.b, patient.n, patient.m = sizes

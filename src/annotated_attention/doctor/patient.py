@@ -81,8 +81,8 @@ class Patient:
         embed_dim: int,
         num_heads: int,
         kind: str,
-        module: nn.Module | None,
-        max_length: int,
+        module: nn.Module | None = None,
+        max_length: int = 16,
         context_dim: int | None = None,
     ) -> None:
         """Keep the arguments of ``examine``.
@@ -113,6 +113,11 @@ class Patient:
             self.n = self.m = self.length
         # Another size than all others, so that no wrong axis fits by chance.
         self.b = next(b for b in range(2, 6) if b not in (num_heads, self.n, self.m))
+
+    def like(self, attend: Callable[..., Any]) -> "Patient":
+        """Make a patient of the same kind and sizes around another implementation."""
+        sizes = self.embed_dim, self.num_heads, self.called_as
+        return Patient(attend, *sizes, None, self.max_length, self.context_dim)
 
     def reach(self) -> None:
         """Make sure that its parameters are where the inputs are.
