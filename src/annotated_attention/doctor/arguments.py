@@ -38,33 +38,28 @@ from annotated_attention.doctor.patient import Failed, Pooled
 from annotated_attention.doctor.state import settable
 
 _FIRST = "with another token in front, which asks"
-_LAYOUTS: dict[str, Callable[[Any, int], Any]] = {
-    "": lambda attend, heads: attend,
-    "(b, e, n)": lambda attend, heads: layouts.channel_first(attend),
-    "(b, e, n, 1)": lambda attend, heads: layouts.channel_first(attend, image=True),
-    "(b, e, 2, n / 2)": lambda attend, heads: layouts.laid_out(
-        attend, lambda x: x.mT.unflatten(-1, (2, -1)), lambda x: x.flatten(2).mT
-    ),
-    "(n, b, e)": lambda attend, heads: adapters.sequence_first(attend),
-    "(b, 1, n, e)": lambda attend, heads: layouts.laid_out(
-        attend, lambda x: x.unsqueeze(1), lambda x: x.flatten(1, -2)
-    ),
-    "(1, n, b, e)": lambda attend, heads: layouts.laid_out(
-        attend, lambda x: x.transpose(0, 1)[None], lambda x: x.flatten(0, 1).transpose(0, 1)
-    ),
-    "(n, 1, b, e)": lambda attend, heads: layouts.laid_out(
-        attend, lambda x: x.transpose(0, 1)[:, None], lambda x: x.flatten(0, 1).transpose(0, 1)
-    ),
-    "(n, e), one sample after the other": lambda attend, heads: layouts.one_by_one(attend),
-    _FIRST: lambda attend, heads: layouts.first_asks(attend),
-    "heads, (b, h, n, d)": layouts.heads_apart,
-    "heads, (b, n, h, d)": lambda attend, heads: layouts.laid_out(
-        attend, lambda x: x.unflatten(-1, (heads, -1)), lambda x: x.flatten(2)
-    ),
-}
-_ACROSS = (
-    "it takes (n, b, e), as `--sequence-first` says: read as (b, n, e), its tokens see those of "
-    "other samples and none of their own; `--batch-first` examines it so"
+_ONE_BY_ONE = "(n, e), one sample after the other"
+# How its axes are made of the usual ones and the number of heads, and the way back.
+_LAYOUTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "": (lambda x, h: x, lambda x: x),
+    "(b, e, n)": (lambda x, h: x.mT, lambda x: x.mT),
+    "(b, e, n, 1)": (lambda x, h: x.mT.unsqueeze(-1), lambda x: x.flatten(2).mT),
+    "(b, e, 2, n / 2)": (lambda x, h: x.mT.unflatten(-1, (2, -1)), lambda x: x.flatten(2).mT),
+    "(n, b, e)": (lambda x, h: x.transpose(0, 1), lambda x: x.transpose(0, 1)),
+    "(b, 1, n, e)": (lambda x, h: x.unsqueeze(1), lambda x: x.flatten(1, -2)),
+    "(1, n, b, e)": (lambda x, h: x.transpose(0, 1)[None],
+                     lambda x: x.flatten(0, 1).transpose(0, 1)),
+    "(n, 1, b, e)": (lambda x, h: x.transpose(0, 1)[:, None],
+                     lambda x: x.flatten(0, 1).transpose(0, 1)),
+    _ONE_BY_ONE: (lambda x, h: x, lambda x: x),
+    _FIRST: (lambda x, h: x, lambda x: x),
+    "heads, (b, h, n, d)": (lambda x, h: x.unflatten(-1, (h, -1)).transpose(1, 2),
+                            lambda x: x.transpose(1, 2).flatten(2)),
+    "heads, (b, n, h, d)": (lambda x, h: x.unflatten(-1, (h, -1)), lambda x: x.flatten(2)),
+}  # fmt: skip
+_TURNED = (
+    "it takes (n, b, e), as `--sequence-first` says: read as (b, n, e), it fails, or its tokens "
+    "see those of other samples alone; `--batch-first` examines it so"
 )
 _OF_POOLS = (
     "It pools: it gives fewer results than there are tokens. Examine what it computes for each of "
@@ -72,10 +67,6 @@ _OF_POOLS = (
 )
 _TRIES, _FEW = 1500, 20  # ways to call; plans with a layout or a length that is not the usual one
 _CLOSE = 1e-4
-_TIME = (
-    r"seq|seq_?len\w*|seq_?length|t|l|tgt_?len|src_?len|q_?len|length|time|n_?tokens|target_len\w*"
-)
-_BATCH = r"b|bs|bsz|batch|batch_?size|bz|n_?batch\w*"
 
 
 def adapt(attend: Any, options: argparse.Namespace, notes: list[str]) -> Any:
@@ -115,14 +106,12 @@ def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tupl
     if needed <= torchs <= {*parameters} and hasattr(attend, "num_heads"):
         layout = False if options.sequence_first else True if options.batch_first else None
         kind = "cross" if options.kind == "memory" else options.kind
-        if layout is None and not hasattr(attend, "batch_first"):
-            usual = adapters.torch_like(attend, kind, batch_first=True, **further)
-            if _time_first(function):
-                layout = False
-                notes.append("it takes (n, b, e), as its code says")
-            elif kind != "cross" and across_samples(usual, options):
-                layout = False
-                notes.append(_ACROSS)
+        if layout is None and not hasattr(attend, "batch_first") and _takes_turned(
+            [adapters.torch_like(attend, kind, batch_first=x, **further) for x in (True, False)],
+            argparse.Namespace(**{**vars(options), "kind": kind}),
+        ):  # fmt: skip
+            layout = False
+            notes.append(_TURNED)
         adapted = adapters.torch_like(attend, kind, batch_first=layout, **further)
         if options.kind == "memory":
             return adapters.Adapted(lambda x, y, mask: adapted(x, y, y, mask), adapted), True
@@ -133,6 +122,14 @@ def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tupl
     options.rotated = _rotated(attend, parameters, options)
     search = _Search(attend, function, further, options, notes)
     return search.found(), search.answered
+
+
+def _takes_turned(ways: list[Any], options: argparse.Namespace) -> bool:
+    """Tell whether (n, b, e) is taken, and not (b, n, e), by how both are answered."""
+    if options.kind != "cross":
+        return across_samples(ways[0], options)
+    usual, turned = (error_of(way, options) for way in ways)
+    return usual is not None and turned is None
 
 
 def _rotated(attend: Any, parameters: dict[str, inspect.Parameter], options: Any) -> int:
@@ -159,11 +156,10 @@ def _attributes(attend: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Way:
-    """A plan, and the layout and the length that it is tried with."""
+    """A plan, and the layout and the length that it is tried with; "" is the usual layout."""
 
     plan: Plan
     layout: str
-    wrap: Callable[[Any, int], Any]
     length: int | None
 
 
@@ -237,12 +233,13 @@ class _Search:
         """Give ways to call, and whether a mask has to be given: first without any."""
         for always in (False, True):
             for length in self._lengths():
-                for i, (layout, wrap) in enumerate(self._layouts()):
+                for i, layout in enumerate(self._layouts()):
                     usual = i == 0 and length is None
-                    for plan in itertools.islice(self._plans(), _TRIES if usual else _FEW):
-                        # A mask may be needed although it has a default.
-                        if not always or plan.needs_mask or (usual and plan.mask):
-                            yield always, _Way(plan, layout, wrap, length)
+                    found = itertools.islice(self._plans(), _TRIES if usual else _FEW)
+                    for j, plan in enumerate(found):
+                        needed = usual and j < 2 and plan.mask  # although it has a default
+                        if not always or plan.needs_mask or needed:
+                            yield always, _Way(plan, layout, length)
         if any(plain_name(name) in INPUTS["bias"] for name in self.masks):
             self.masks = []  # a bias that hides nothing
             yield from self._ways()
@@ -252,31 +249,24 @@ class _Search:
         name = self.masks[0] if self.masks else None
         return plans(self.function, self.options.kind, name, self.further, self.options)
 
-    def _layouts(self) -> Iterator[tuple[str, Callable[[Any, int], Any]]]:
+    def _layouts(self) -> list[str]:
         options = self.options
-        if options.sequence_first or (not options.batch_first and _time_first(self.function)):
-            said = "" if options.sequence_first else "(n, b, e), as its code says"
-            yield said, lambda attend, heads: adapters.sequence_first(attend)
-            return
         if options.channel_first:
-            names = [name for name in _LAYOUTS if name.startswith("(b, e")]
-        elif options.batch_first:
-            names = [""]
-        else:
-            module, own = module_of(self.attend), [*_attributes(self.attend)]
-            plain = module is None or not [*module.parameters()]
-            packed = any(map(is_packed, self.parameters))
-            three = sum(x.default is x.empty for x in self.parameters.values()) >= COUNTS["cross"]
-            apart = plain and options.num_heads > 1 and (packed or three or options.kind == "cross")
-            heads = [x for x in _LAYOUTS if x.startswith("heads")][:: -1 if packed else 1]
-            grid = any(re.search(GRID, name) for name in own)
-            left = heads if grid else [*heads, "(b, e, 2, n / 2)"]
-            left += [_FIRST] if options.kind != "self" else []
-            names = [x for x in _LAYOUTS if x not in left]
-            knows = any("head" in name for name in (*self.parameters, *own))
-            names = [*heads, *names] if apart and not knows else names
-        for name in names:
-            yield name, _LAYOUTS[name]
+            return [name for name in _LAYOUTS if name.startswith("(b, e")]
+        if options.sequence_first or options.batch_first:
+            return [""]
+        module, own = module_of(self.attend), [*_attributes(self.attend)]
+        plain = module is None or not [*module.parameters()]
+        packed = any(map(is_packed, self.parameters))
+        three = sum(x.default is x.empty for x in self.parameters.values()) >= COUNTS["cross"]
+        apart = plain and options.num_heads > 1 and (packed or three or options.kind == "cross")
+        heads = [x for x in _LAYOUTS if x.startswith("heads")][:: -1 if packed else 1]
+        grid = any(re.search(GRID, name) for name in own)
+        left = heads if grid else [*heads, "(b, e, 2, n / 2)"]
+        left += [_FIRST] if options.kind != "self" else []
+        names = [x for x in _LAYOUTS if x not in left]
+        knows = any("head" in name for name in (*self.parameters, *own))
+        return [*heads, *names] if apart and not knows else names
 
     def _lengths(self) -> Iterator[int | None]:
         """Give any length, and then those that the implementation may be made for."""
@@ -304,7 +294,15 @@ class _Search:
                 return turned(*given, positions=positions, **options)
             return attempt(functools.partial(call, *given, **options))
 
-        adapted = way.wrap(adapters.Adapted(settled, self.attend), self.options.num_heads)
+        adapted = adapters.Adapted(settled, self.attend)
+        layout = way.layout or ("(n, b, e)" if self.options.sequence_first else "")
+        if layout in (_FIRST, _ONE_BY_ONE):
+            adapted = (
+                layouts.first_asks(adapted) if layout == _FIRST else layouts.one_by_one(adapted)
+            )
+        elif layout:
+            into, back = _LAYOUTS[layout]
+            adapted = layouts.laid_out(adapted, lambda x: into(x, self.options.num_heads), back)
         adapted.length = way.length
         return adapted
 
@@ -322,9 +320,8 @@ class _Search:
             or not across_samples(self._adapted(way), self.options)
         ):
             return way
-        self.notes.append(_ACROSS)
-        name = "(n, b, e)"
-        return replace(way, layout=name, wrap=_LAYOUTS[name])
+        self.notes.append(_TURNED)
+        return replace(way, layout="(n, b, e)")
 
     def _of_its_length(self, way: _Way) -> _Way:
         """Take the only length of self-attention, where it fails with fewer tokens."""
@@ -438,13 +435,3 @@ def _is_relative(at_positions: Callable[..., Any], options: argparse.Namespace) 
         except Failed:
             return False
         return patient.gap(moved, near) < _CLOSE < patient.gap(far, near)
-
-
-def _time_first(function: Any) -> bool:
-    """Tell whether the code says that its axes are (n, b, e), where it takes a shape apart."""
-    try:
-        source = inspect.getsource(function)
-    except (OSError, TypeError):
-        return False
-    found = re.search(r"(\w+, *\w+), *\w+ *= *\w+\.(?:shape|size\(\))", source)
-    return bool(found and re.fullmatch(rf"({_TIME}), *({_BATCH})", found[1], re.IGNORECASE))

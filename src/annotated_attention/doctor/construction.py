@@ -185,15 +185,12 @@ def _guessed(
                 arguments[name] = value
         elif role == "causal" or (role in sizes and may):
             arguments[name] = usual(role, options)
-        elif options.kind == "memory" and default is None and _is_of_context(name):
-            arguments[name] = options.context_dim
+        elif options.kind == "memory" and default is None:
+            # Where the width of a context is left out, it may be self-attention.
+            said = re.search("context|ctx|memory|cond|encoder|cross", plain_name(name))
+            if said and "context width" in (role_of(name), said_by(name)):
+                arguments[name] = options.context_dim
     return arguments
-
-
-def _is_of_context(name: str) -> bool:
-    """Tell whether a width that may be left out makes self-attention of it where it is."""
-    said = re.search("context|ctx|memory|cond|encoder|cross", plain_name(name))
-    return bool(said) and "context width" in (role_of(name), said_by(name))
 
 
 def _value(

@@ -75,16 +75,12 @@ _COMBINATIONS = 300  # that are tried
 _FORMS = ("b n d", "n d", "n d/2", "1 n d", "1 1 n d", "1 1 n d/2", "n dd", "1 n d/2", "b n dd")
 
 
-def _axes(width: int) -> tuple[str, ...]:
-    """Leave out forms that fit by chance, since they are broadcast."""
-    return tuple(form for form in _FORMS if width > 2 or not form.endswith("d/2"))
-
-
 def _turning(width: int, says: str, *functions: Callable[[Tensor], Tensor]) -> list[Made]:
     """Make functions of the angles, one or a tuple of them, in each form."""
     return [
         Made(_placed(form, width, *functions), f"{says} ({form.replace(' ', ', ')})", True)
-        for form in _axes(width)
+        for form in _FORMS
+        if width > 2 or not form.endswith("d/2")  # else it fits by chance, since it is broadcast
     ]
 
 
