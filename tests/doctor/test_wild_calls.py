@@ -914,3 +914,18 @@ def test_a_constructor_is_told_what_attends_to_what(examine, kind, takes):
     body = made_with(body, f"assert ({said}) == {(kind == 'self', kind == 'memory')}")
     code, output = examine(body, "--kind", kind)
     assert code == 0, output
+
+
+@pytest.mark.parametrize("kind", ["self", "cross", "memory"])
+def test_torchs_arguments_without_a_mask_for_each_sample(examine, kind):
+    lines = ("q, k, v = self.project(query, key, value)", "hidden = None",
+             "if key_padding_mask is not None:", "    hidden = key_padding_mask[:, None, None]",
+             "if attn_mask is not None:", "    hidden = attn_mask.view(1, 1, q.size(2), k.size(2))",
+             "return self.o_proj(mix(q, k, v, blocked=hidden))")  # fmt: skip
+    body = forward("query, key, value, key_padding_mask=None, attn_mask=None", *lines)
+    body = made_with(body, "self.num_heads = num_heads")
+    code, output = examine(body, "--kind", kind)
+    assert code == 0, output
+    assert "its `attn_mask` is (n, m), the same for all samples" in output
+    body = body.replace("[:, None, None]", "[:, None, None] & (key_padding_mask.sum() < 0)")
+    assert examine(body, "--kind", kind)[0] == 1

@@ -18,6 +18,7 @@ from annotated_attention.doctor.construction import attempt
 from annotated_attention.doctor.forms import (
     Masked,
     across_samples,
+    answers,
     error_of,
     hides_something,
     masked,
@@ -112,10 +113,14 @@ def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tupl
         ):  # fmt: skip
             layout = False
             notes.append(_TURNED)
-        adapted = adapters.torch_like(attend, kind, batch_first=layout, **further)
+        adapted = taken = adapters.torch_like(attend, kind, batch_first=layout, **further)
         if options.kind == "memory":
-            return adapters.Adapted(lambda x, y, mask: adapted(x, y, y, mask), adapted), True
-        return adapted, True
+            taken = adapters.Adapted(lambda x, y, mask: adapted(x, y, y, mask), adapted)
+        apart = adapters.Adapted(taken, taken, "apart")
+        if kind != "causal" and not answers(taken, options) and answers(apart, options):
+            notes.append("its `attn_mask` is (n, m), the same for all samples")
+            return apart, True
+        return taken, True
     if options.kind == "causal":
         causal = next((name for name in ("is_causal", "causal") if name in parameters), None)
         further = {causal: True, **further} if causal else further
