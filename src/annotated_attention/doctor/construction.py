@@ -56,7 +56,7 @@ def build(target: Any, options: argparse.Namespace, notes: list[str]) -> Any:
     elif not any(role_of(name) == "config" for name in parameters):
         refuse("construction", given, parameters, "the constructor")
     failed: list[tuple[dict[str, Any], Exception]] = []
-    for arguments in _variants(target, parameters, given, options):
+    for arguments in _variants(target, given, options):
         try:
             with _unfilled_is_nan():
                 made = attempt(functools.partial(target, **arguments, **extra))
@@ -105,9 +105,9 @@ def unguessed(target: Any, options: argparse.Namespace) -> list[str]:
     """Return the arguments of a constructor that cannot be guessed."""
     if not inspect.isclass(target) and not is_factory(target):
         return []
-    parameters, given = named_parameters(target), dict(options.init)
-    guessed = _guessed(target, parameters, given, options)
-    return [x for x, p in parameters.items() if p.default is p.empty and x not in guessed]
+    guessed = _guessed(target, dict(options.init), options)
+    parameters = named_parameters(target).items()
+    return [x for x, p in parameters if p.default is p.empty and x not in guessed]
 
 
 def is_factory(target: Any) -> bool:
@@ -130,13 +130,10 @@ def _shown(arguments: dict[str, Any]) -> str:
 
 
 def _variants(
-    target: Any,
-    parameters: dict[str, inspect.Parameter],
-    given: dict[str, Any],
-    options: argparse.Namespace,
+    target: Any, given: dict[str, Any], options: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
     """Give arguments to try: the likeliest first, then those that leave more as it is."""
-    first = _guessed(target, parameters, given, options)
+    parameters, first = named_parameters(target), _guessed(target, given, options)
     yield first
     tried = [first]
     required = {x for x, p in parameters.items() if p.default is p.empty}
@@ -152,16 +149,12 @@ def _variants(
         for arguments in (changed, few):
             if arguments not in tried:
                 tried.append(arguments)
-                yield _guessed(target, parameters, {**given, **arguments}, options) | arguments
+                yield _guessed(target, {**given, **arguments}, options) | arguments
 
 
-def _guessed(
-    target: Any,
-    parameters: dict[str, inspect.Parameter],
-    given: dict[str, Any],
-    options: argparse.Namespace,
-) -> dict[str, Any]:
+def _guessed(target: Any, given: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Guess what a constructor must be given, and those of its defaults that are about sizes."""
+    parameters = named_parameters(target)
     required = {name for name, x in parameters.items() if x.default is x.empty}
     # A width that may be left out is another one than the one that may not.
     sizes = {"heads", "groups", "head width", "crossing", "within", "layer"}

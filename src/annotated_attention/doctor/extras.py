@@ -219,19 +219,13 @@ _Makers = dict[str, Callable[[argparse.Namespace], list[Any]]]
 _KNOWN: _Makers = {
     r"position_embeddings?|cos_sin|rotary_pos_emb|(rotary_)?pos(itional)?_(embs?|embeds?|embeddings?)|"
     r"rotary|image_rotary_emb|rotary_embs?|rope|rope_(cache|freqs|emb)|rotary_freqs": lambda o: [
-        *_pairs(o.rotated),
-        Unturned(),
-        *_angles(o.rotated),
-        *_complex(o.rotated),
-        None,
+        *_pairs(o.rotated), Unturned(), *_angles(o.rotated), *_complex(o.rotated), None,
         *_embeddings(o.embed_dim),
     ],
     r"(freqs?_)?cos": lambda o: _turning(o.rotated, "cosines", torch.cos),
     r"(freqs?_)?sin": lambda o: _turning(o.rotated, "sines", torch.sin),
     r"freqs?(_cis)?|freqs_complex|freqs_cos_sin": lambda o: [
-        *_complex(o.rotated),
-        *_pairs(o.rotated),
-        *_angles(o.rotated),
+        *_complex(o.rotated), *_pairs(o.rotated), *_angles(o.rotated),
     ],
     _POSITIONS: lambda o: [
         Made(lambda x, y, at: at, "zeros (n), so that no token is turned", True),
