@@ -148,13 +148,16 @@ def parted(x):
 
 
 LAYOUTS = {
-    "channel first": (Laid(lambda x: x.mT, lambda x: x.mT), layouts.channel_first),
+    "channel first": (
+        Laid(lambda x: x.mT, lambda x: x.mT),
+        lambda x: layouts.laid_out(x, lambda y: y.mT, lambda y: y.mT),
+    ),
     "images": (
         Laid(lambda x: x.unflatten(3, (1, 1)).flatten(2).mT, lambda x: x.mT.unsqueeze(-1)),
-        lambda x: layouts.channel_first(x, image=True),
+        lambda x: layouts.laid_out(x, lambda y: y.mT.unsqueeze(-1), lambda y: y.flatten(2).mT),
     ),
     "one by one": (Laid(lambda x: x[None], lambda x: x[0]), layouts.one_by_one),
-    "heads apart": (Laid(join, parted), lambda x: layouts.heads_apart(x, H)),
+    "heads apart": (Laid(join, parted), lambda x: layouts.laid_out(x, parted, join)),
 }
 
 
@@ -191,5 +194,8 @@ def test_layouts_with_a_context_and_a_mask_of_numbers(name):
 def test_values_that_are_as_wide_as_there_are_keys_are_no_mask():
     given = torch.randn(2, 5, 7), torch.randn(2, 7, 7), torch.randn(2, 7, 7)
     seen = []
-    layouts.channel_first(lambda *tensors: seen.append(tensors[-1]) or tensors[0])(*given)
+    attend = layouts.laid_out(
+        lambda *tensors: seen.append(tensors[-1]) or tensors[0], lambda x: x.mT, lambda x: x.mT
+    )
+    attend(*given)
     assert torch.equal(seen[0], given[-1].mT)

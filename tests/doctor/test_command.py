@@ -336,3 +336,12 @@ def test_a_closed_pipe_is_no_error(tmp_path):
     assert "looking at" in errors
     assert "Traceback" not in errors
     assert "BrokenPipe" not in errors
+
+
+def test_a_module_that_cannot_be_found_and_is_not_named(tmp_path, capsys):
+    path = tmp_path / "theirs.py"
+    path.write_text("raise ModuleNotFoundError('something is missing')")
+    assert main([f"{path}:Attention", "--embed-dim", "24", "--num-heads", "4"]) == 2
+    output = capsys.readouterr().out
+    assert "something is missing" in output
+    assert "Install None" not in output

@@ -164,9 +164,9 @@ CASES = {
         "each (b, e, n, 1)"),
     "one sequence": ("self", forward("x", "n, e = x.shape", "x = x[None]", PROJECTED,
         "return self.o_proj(mix(q, k, v))[0]"), "one sample after the other"),
-    "sequence first, as its code says": ("self", forward("x", "seq_len, batch, e = x.shape",
+    "sequence first": ("self", forward("x", "seq_len, batch, e = x.shape",
         "x = x.transpose(0, 1)", PROJECTED, "return self.o_proj(mix(q, k, v)).transpose(0, 1)"),
-        "as its code says"),
+        "as `--sequence-first` says"),
     "a dictionary": ("self", forward("x", PROJECTED,
         "return {'attentions': q, 'last_hidden_state': self.o_proj(mix(q, k, v))}"), "x=x"),
     "a named tuple, the output last": ("self", forward("x", PROJECTED,
@@ -747,3 +747,185 @@ def test_projections_that_are_convolved_are_split_right(examine, straight):
     assert code == straight, output
     assert ("wrong: merge-without-transpose" in output) == straight
     assert "split-" not in output
+
+
+SWITCH = (
+    PROJECTED, "hidden = None", "if focus_present_mask is not None:",
+    "    assert focus_present_mask.dim() == AXES",
+    "    alone = focus_present_mask.flatten(1).all(1)[:, None, None, None]",
+    "    hidden = alone & ~torch.eye(x.size(1), dtype=torch.bool)",
+    "return self.o_proj(mix(q, k, v, blocked=hidden))",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("axes", ["1", "3", "5"])
+def test_an_argument_with_mask_in_its_name_that_hides_no_keys_is_no_mask(examine, axes):
+    lines = [line.replace("AXES", axes) for line in SWITCH]
+    code, output = examine(forward("x, focus_present_mask=None", *lines), "--kind", "self")
+    assert code == 0, output
+    assert "`focus_present_mask` was not understood as a mask over keys" in output
+    assert "focus_present_mask=mask" not in output
+
+
+def test_what_is_said_to_be_a_mask_is_judged_as_one(examine):
+    body = forward("x, focus_present_mask=None", PROJECTED, OUT)
+    assert examine(body, "--kind", "self")[0] == 0
+    code, output = examine(body, "--kind", "self", "--mask-name", "focus_present_mask")
+    assert code == 1, output
+    assert "wrong: mask-ignored" in output
+
+
+def test_a_switch_is_no_mask(examine):
+    lines = (PROJECTED, "assert isinstance(mask, bool)", OUT)
+    code, output = examine(forward("x, mask: bool = False", *lines), "--kind", "self")
+    assert code == 0, output
+    assert "it takes no mask" in output
+
+
+def test_a_mask_that_is_given_and_not_understood_is_given_always(examine):
+    lines = (PROJECTED, "assert frame_mask.dtype == torch.bool", OUT)
+    code, output = examine(forward("x, frame_mask", *lines), "--kind", "self")
+    assert code == 0, output
+    assert "`frame_mask` was not understood" in output
+
+
+def test_a_form_without_effect_is_not_the_one_that_it_takes(examine):
+    lines = (PROJECTED, "hidden = None", "if mask is not None and mask.dim() == 2:",
+             "    hidden = mask[:, None, None]",
+             "return self.o_proj(mix(q, k, v, blocked=hidden))")  # fmt: skip
+    code, output = examine(forward("x, mask=None", *lines), "--kind", "self")
+    assert code == 0, output
+    assert "`mask` is (b, m), True = blocked" in output
+
+
+def test_a_mask_that_has_a_default_and_must_be_given(examine):
+    lines = (PROJECTED, "hidden = mask.repeat(self.h, 1, 1)",
+             "hidden = hidden.unflatten(0, (self.h, -1)).transpose(0, 1)",
+             "return self.o_proj(mix(q, k, v, blocked=hidden))")  # fmt: skip
+    code, output = examine(forward("x, mask=None", *lines), "--kind", "self")
+    assert code == 0, output
+    assert "`mask` is (b, n, m), True = blocked" in output
+
+
+ALONG_THE_FIRST_AXIS = (
+    "q, k, v = self.project(x.transpose(0, 1))",
+    "return self.o_proj(mix(q, k, v, blocked=HIDDEN)).transpose(0, 1)",
+)
+
+
+@pytest.mark.parametrize("kind", ["self", "causal"])
+def test_tokens_that_see_other_samples_alone_are_read_sequence_first(examine, kind):
+    hidden = "future(x.transpose(0, 1))" if kind == "causal" else "None"
+    lines = [line.replace("HIDDEN", hidden) for line in ALONG_THE_FIRST_AXIS]
+    body = forward("x", *lines)
+    code, output = examine(body, "--kind", kind)
+    assert code == 0, output
+    assert "it takes (n, b, e), as `--sequence-first` says" in output
+    code, output = examine(body, "--kind", kind, "--batch-first")
+    assert code == 1, output
+    assert "wrong: no-attention" in output
+
+
+def test_torchs_arguments_sequence_first_without_saying_so(examine):
+    lines = ("q, k, v = self.project(*(x.transpose(0, 1) for x in (query, key, value)))",
+             "hidden = None if key_padding_mask is None else key_padding_mask[:, None, None]",
+             "if attn_mask is not None:",
+             "    shape = (-1, self.h) if attn_mask.dim() > 2 else (1,)",
+             "    hidden = attn_mask.reshape(*shape, *attn_mask.shape[-2:])",
+             "return self.o_proj(mix(q, k, v, blocked=hidden)).transpose(0, 1)")  # fmt: skip
+    body = forward("query, key, value, key_padding_mask=None, attn_mask=None", *lines)
+    body = made_with(body, "self.num_heads = num_heads")
+    code, output = examine(body, "--kind", "self")
+    assert code == 0, output
+    assert "it takes (n, b, e), as `--sequence-first` says" in output
+
+
+@pytest.mark.parametrize(
+    ("share", "says"),
+    [(0, "wide"), (1, "it would be 1 of them"), (2, "wide"), (3, "it would be 3 of them")],
+)
+def test_parts_of_any_width_are_rotated(examine, share, says):
+    lines = (PROJECTED, "cos, sin = (y[:, None] for y in position_embeddings)",
+             "r = self.rotary_ndims",
+             "q, k = (torch.cat([y[..., :r] * cos + turn(y[..., :r]) * sin, y[..., r:]], -1) "
+             "for y in (q, k))", CAUSAL)  # fmt: skip
+    body = made_with(forward("x, position_embeddings", *lines), f"self.rotary_ndims = {share}")
+    code, output = examine(body, "--kind", "causal")
+    assert "wrong: " not in output
+    assert (code, says in output) == ((2, True) if share % 2 else (0, False)), output
+
+
+POOLS = {
+    "a mean that asks": ("x = torch.cat([x.mean(1, keepdim=True), x], 1)",
+                         "x = x + self.places[: x.size(1)]", PROJECTED, "q = q[:, :, :1]",
+                         "return self.o_proj(mix(q, k, v))[:, 0]"),
+    "learned queries": ("y = self.places[:3].expand(x.size(0), -1, -1)",
+                        "q, k, v = self.project(y, x)", OUT),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lines", POOLS.values(), ids=POOLS)
+def test_a_pool_is_asked_for_and_not_judged(examine, lines):
+    body = made_with(forward("x", *lines), "self.places = nn.Parameter(torch.randn(40, embed_dim))")
+    code, output = examine(body, "--kind", "self")
+    assert code == 2, output
+    assert "It pools: it gives fewer results than there are tokens." in output
+
+
+def test_parameters_that_are_never_filled_are_filled_once(examine):
+    unfilled = "self.q_proj.weight = nn.Parameter(torch.empty(24, 24)); self.kept = torch.empty(3)"
+    body = made_with(forward("x", PROJECTED, OUT), unfilled)
+    outputs = {examine(body, "--kind", "self") for _ in range(2)}
+    assert len(outputs) == 1
+    ((code, output),) = outputs
+    assert code == 0, output
+    assert "the constructor leaves q_proj.weight as memory was" in output
+    assert "inside scores times 0.408" in output
+
+
+def test_a_letter_is_no_size_in_a_call(examine):
+    lines = ("q, k, v = self.project(x, c)", OUT)
+    code, output = examine(forward("x, c", *lines), "--kind", "memory")
+    assert code == 0, output
+    assert "called with x=x, c=value" in output
+
+
+def test_the_context_may_come_first_beside_an_unknown_name(examine):
+    lines = ("q, k, v = self.project(decoder_input, memory)", OUT)
+    code, output = examine(forward("memory, decoder_input", *lines), "--kind", "memory")
+    assert code == 0, output
+    assert "decoder_input=x, memory=value" in output
+
+
+def test_a_length_that_its_tables_have(examine):
+    lines = (PROJECTED, "return self.o_proj(mix(q, k, v, self.near))")
+    body = made_with(forward("x", *lines), "self.near = nn.Parameter(torch.randn(4, 9, 9))")
+    code, output = examine(body, "--kind", "self")
+    assert code == 0, output
+    assert "always of 9 tokens" in output
+
+
+@pytest.mark.parametrize(("kind", "takes"), [("self", "x"), ("memory", "x, context")])
+def test_a_constructor_is_told_what_attends_to_what(examine, kind, takes):
+    body = forward(takes, f"q, k, v = self.project({takes})", OUT).replace(
+        "num_heads):", "num_heads, self_attention=False, encoder_decoder_attention=False):"
+    )
+    said = "self_attention, encoder_decoder_attention"
+    body = made_with(body, f"assert ({said}) == {(kind == 'self', kind == 'memory')}")
+    code, output = examine(body, "--kind", kind)
+    assert code == 0, output
+
+
+@pytest.mark.parametrize("kind", ["self", "cross", "memory"])
+def test_torchs_arguments_without_a_mask_for_each_sample(examine, kind):
+    lines = ("q, k, v = self.project(query, key, value)", "hidden = None",
+             "if key_padding_mask is not None:", "    hidden = key_padding_mask[:, None, None]",
+             "if attn_mask is not None:", "    hidden = attn_mask.view(1, 1, q.size(2), k.size(2))",
+             "return self.o_proj(mix(q, k, v, blocked=hidden))")  # fmt: skip
+    body = forward("query, key, value, key_padding_mask=None, attn_mask=None", *lines)
+    body = made_with(body, "self.num_heads = num_heads")
+    code, output = examine(body, "--kind", kind)
+    assert code == 0, output
+    assert "its `attn_mask` is (n, m), the same for all samples" in output
+    body = body.replace("[:, None, None]", "[:, None, None] & (key_padding_mask.sum() < 0)")
+    assert examine(body, "--kind", kind)[0] == 1

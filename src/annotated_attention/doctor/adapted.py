@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-MASKS = ("any", "shared", "padding", "none")
+MASKS = ("any", "apart", "shared", "padding", "none")
 # What a callable may have besides: it is handed on from the inside to the outside.
 ABILITIES = ("at_positions", "start", "step", "window", "packed")
 _OUTPUTS = (
@@ -31,7 +31,7 @@ class Adapted:
     Attributes:
         module: holds the parameters, hooks and modes; None if there is no module.
         masks: ``"any"``, a mask for every sample and query; ``"shared"``, the same for all samples;
-            ``"padding"``, the same for all queries; ``"none"``.
+            ``"padding"``, the same for all queries; ``"apart"``, either of these; ``"none"``.
         required: whether the callable must be given a mask, so that the adapter makes one.
         length: the only number of tokens that it takes; None if it takes any.
 

@@ -16,8 +16,10 @@ from annotated_attention.doctor import adapters, extras, layouts
 from annotated_attention.doctor.adapted import module_of, output_of
 from annotated_attention.doctor.construction import attempt
 from annotated_attention.doctor.forms import (
+    Masked,
+    across_samples,
+    answers,
     error_of,
-    forms,
     hides_something,
     masked,
     patient_of,
@@ -33,40 +35,39 @@ from annotated_attention.doctor.names import (
     refuse,
     takes_any,
 )  # fmt: skip
-from annotated_attention.doctor.patient import Failed
+from annotated_attention.doctor.patient import Failed, Pooled
 from annotated_attention.doctor.state import settable
 
 _FIRST = "with another token in front, which asks"
-_LAYOUTS: dict[str, Callable[[Any, int], Any]] = {
-    "": lambda attend, heads: attend,
-    "(b, e, n)": lambda attend, heads: layouts.channel_first(attend),
-    "(b, e, n, 1)": lambda attend, heads: layouts.channel_first(attend, image=True),
-    "(b, e, 2, n / 2)": lambda attend, heads: layouts.laid_out(
-        attend, lambda x: x.mT.unflatten(-1, (2, -1)), lambda x: x.flatten(2).mT
-    ),
-    "(n, b, e)": lambda attend, heads: adapters.sequence_first(attend),
-    "(b, 1, n, e)": lambda attend, heads: layouts.laid_out(
-        attend, lambda x: x.unsqueeze(1), lambda x: x.flatten(1, -2)
-    ),
-    "(1, n, b, e)": lambda attend, heads: layouts.laid_out(
-        attend, lambda x: x.transpose(0, 1)[None], lambda x: x.flatten(0, 1).transpose(0, 1)
-    ),
-    "(n, 1, b, e)": lambda attend, heads: layouts.laid_out(
-        attend, lambda x: x.transpose(0, 1)[:, None], lambda x: x.flatten(0, 1).transpose(0, 1)
-    ),
-    "(n, e), one sample after the other": lambda attend, heads: layouts.one_by_one(attend),
-    _FIRST: lambda attend, heads: layouts.first_asks(attend),
-    "heads, (b, h, n, d)": layouts.heads_apart,
-    "heads, (b, n, h, d)": lambda attend, heads: layouts.laid_out(
-        attend, lambda x: x.unflatten(-1, (heads, -1)), lambda x: x.flatten(2)
-    ),
-}
+_ONE_BY_ONE = "(n, e), one sample after the other"
+# How its axes are made of the usual ones and the number of heads, and the way back.
+_LAYOUTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "": (lambda x, h: x, lambda x: x),
+    "(b, e, n)": (lambda x, h: x.mT, lambda x: x.mT),
+    "(b, e, n, 1)": (lambda x, h: x.mT.unsqueeze(-1), lambda x: x.flatten(2).mT),
+    "(b, e, 2, n / 2)": (lambda x, h: x.mT.unflatten(-1, (2, -1)), lambda x: x.flatten(2).mT),
+    "(n, b, e)": (lambda x, h: x.transpose(0, 1), lambda x: x.transpose(0, 1)),
+    "(b, 1, n, e)": (lambda x, h: x.unsqueeze(1), lambda x: x.flatten(1, -2)),
+    "(1, n, b, e)": (lambda x, h: x.transpose(0, 1)[None],
+                     lambda x: x.flatten(0, 1).transpose(0, 1)),
+    "(n, 1, b, e)": (lambda x, h: x.transpose(0, 1)[:, None],
+                     lambda x: x.flatten(0, 1).transpose(0, 1)),
+    _ONE_BY_ONE: (lambda x, h: x, lambda x: x),
+    _FIRST: (lambda x, h: x, lambda x: x),
+    "heads, (b, h, n, d)": (lambda x, h: x.unflatten(-1, (h, -1)).transpose(1, 2),
+                            lambda x: x.transpose(1, 2).flatten(2)),
+    "heads, (b, n, h, d)": (lambda x, h: x.unflatten(-1, (h, -1)), lambda x: x.flatten(2)),
+}  # fmt: skip
+_TURNED = (
+    "it takes (n, b, e), as `--sequence-first` says: read as (b, n, e), it fails, or its tokens "
+    "see those of other samples alone; `--batch-first` examines it so"
+)
+_OF_POOLS = (
+    "It pools: it gives fewer results than there are tokens. Examine what it computes for each of "
+    "its queries: a function of queries and tokens, as kind memory, around the attention inside it."
+)
 _TRIES, _FEW = 1500, 20  # ways to call; plans with a layout or a length that is not the usual one
 _CLOSE = 1e-4
-_TIME = (
-    r"seq|seq_?len\w*|seq_?length|t|l|tgt_?len|src_?len|q_?len|length|time|n_?tokens|target_len\w*"
-)
-_BATCH = r"b|bs|bsz|batch|batch_?size|bz|n_?batch\w*"
 
 
 def adapt(attend: Any, options: argparse.Namespace, notes: list[str]) -> Any:
@@ -105,29 +106,53 @@ def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tupl
     needed = {name for name, x in parameters.items() if x.default is x.empty} - {*further}
     if needed <= torchs <= {*parameters} and hasattr(attend, "num_heads"):
         layout = False if options.sequence_first else True if options.batch_first else None
-        if layout is None and not hasattr(attend, "batch_first") and _time_first(function):
-            layout = False
-            notes.append("it takes (n, b, e), as its code says")
         kind = "cross" if options.kind == "memory" else options.kind
-        adapted = adapters.torch_like(attend, kind, batch_first=layout, **further)
+        if layout is None and not hasattr(attend, "batch_first") and _takes_turned(
+            [adapters.torch_like(attend, kind, batch_first=x, **further) for x in (True, False)],
+            argparse.Namespace(**{**vars(options), "kind": kind}),
+        ):  # fmt: skip
+            layout = False
+            notes.append(_TURNED)
+        adapted = taken = adapters.torch_like(attend, kind, batch_first=layout, **further)
         if options.kind == "memory":
-            return adapters.Adapted(lambda x, y, mask: adapted(x, y, y, mask), adapted), True
-        return adapted, True
+            taken = adapters.Adapted(lambda x, y, mask: adapted(x, y, y, mask), adapted)
+        apart = adapters.Adapted(taken, taken, "apart")
+        if kind != "causal" and not answers(taken, options) and answers(apart, options):
+            notes.append("its `attn_mask` is (n, m), the same for all samples")
+            return apart, True
+        return taken, True
     if options.kind == "causal":
         causal = next((name for name in ("is_causal", "causal") if name in parameters), None)
         further = {causal: True, **further} if causal else further
-    options.rotated = _rotated(attend)
+    options.rotated = _rotated(attend, parameters, options)
     search = _Search(attend, function, further, options, notes)
     return search.found(), search.answered
 
 
-def _rotated(attend: Any) -> int:
-    """Return the width that an implementation says it rotates; 0 if it does not say."""
+def _takes_turned(ways: list[Any], options: argparse.Namespace) -> bool:
+    """Tell whether (n, b, e) is taken, and not (b, n, e), by how both are answered."""
+    if options.kind != "cross":
+        return across_samples(ways[0], options)
+    usual, turned = (error_of(way, options) for way in ways)
+    return usual is not None and turned is None
+
+
+def _rotated(attend: Any, parameters: dict[str, inspect.Parameter], options: Any) -> int:
+    """Return how many features of each head are rotated, as the implementation says.
+
+    Raises:
+        Unasked: it has to be given a rotation, and these features are no pairs.
+    """
     holders = settable(attend) if isinstance(attend, nn.Module) else [attend]
-    parts = [pair for x in holders for pair in _attributes(x).items()]
+    parts = [pair for x in holders for pair in _attributes(x).items() if type(pair[1]) is int]
     says = [x for name, x in parts if re.search(r"(rope|rot\w*)_(\w*_)?(n?dims?|n_elem)$", name)]
-    says += [x for name, x in parts if name in ("head_dim", "dim_head", "d_k")]
-    return next((x for x in says if isinstance(x, int) and x > 1), 0)
+    says += [x for name, x in parts if name in ("head_dim", "dim_head", "d_k") and x > 0]
+    width = next(iter(says), options.embed_dim // options.num_heads)
+    needed = (x for x, p in parameters.items() if p.default is p.empty and extras.turning(x))
+    if width % 2 and (name := next(needed, "")) and name not in dict(options.call):
+        text = f"`{name}` turns pairs of features, and in each head it would be {width} of them"
+        raise Unasked("call", text, "Give a larger `--embed-dim`, so that this number is even.")
+    return width - width % 2
 
 
 def _attributes(attend: Any) -> dict[str, Any]:
@@ -136,11 +161,10 @@ def _attributes(attend: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Way:
-    """A plan, and the layout and the length that it is tried with."""
+    """A plan, and the layout and the length that it is tried with; "" is the usual layout."""
 
     plan: Plan
     layout: str
-    wrap: Callable[[Any, int], Any]
     length: int | None
 
 
@@ -169,6 +193,7 @@ class _Search:
         """Return the first way to call that is answered; the likeliest if none is."""
         first: tuple[Any, Plan] | None = None
         by_chance: _Way | None = None
+        pooled: Pooled | None = None
         layout: str | None = None  # the only one, once it has returned something of another shape
         for always, way in itertools.islice(self._ways(), _TRIES):
             if layout not in (None, way.layout) and way.layout != _FIRST:
@@ -176,25 +201,29 @@ class _Search:
             adapted = self._adapted(way)
             first = first or (adapted, way.plan)
             if always:
-                if taken := self._masked(adapted, way.plan, always=True):
-                    self._note(way)
-                    if self.options.kind == "causal":
+                if mask := masked(adapted, str(way.plan.mask), self.options, always=True):
+                    taken = self._understood(way, {str(way.plan.mask): mask})
+                    if taken is None:
+                        taken = self._never_masked(mask.attend)
+                    elif self.options.kind == "causal":
                         taken = adapters.causal(taken, 1)
-                    self._give_turning(taken, way)
-                    return taken
+                    return _at_positions(taken, self._turned(way, taken)[1])
                 continue
             error = error_of(adapted, self.options)
             packed = any(role.startswith("packed") for role in way.plan.tokens.values())
-            if error is None and (not (way.layout or packed) or plausible(adapted, self.options)):
-                return self._finished(self._of_its_length(way))
+            if error is None and (not (way.layout or packed) or self._is_plausible(way)):
+                return self._finished(self._of_its_length(self._upright(way)))
             if error is None and way.layout != _FIRST:
                 by_chance = by_chance or way  # tokens that lie elsewhere do not see each other
             if isinstance(error, NotImplementedError):
                 break
             if isinstance(error, Failed):
                 layout = way.layout
+            pooled = error if isinstance(error, Pooled) else pooled
         if by_chance is not None:
             return self._finished(by_chance)
+        if pooled is not None:
+            raise Unasked("call", str(pooled), _OF_POOLS)
         if first is None:
             kind, given = self.options.kind, len(self.parameters)
             text = f'its arguments, {", ".join(self.parameters)}, do not fit kind "{kind}"'
@@ -209,11 +238,13 @@ class _Search:
         """Give ways to call, and whether a mask has to be given: first without any."""
         for always in (False, True):
             for length in self._lengths():
-                for i, (layout, wrap) in enumerate(self._layouts()):
+                for i, layout in enumerate(self._layouts()):
                     usual = i == 0 and length is None
-                    for plan in itertools.islice(self._plans(), _TRIES if usual else _FEW):
-                        if plan.needs_mask or not always:
-                            yield always, _Way(plan, layout, wrap, length)
+                    found = itertools.islice(self._plans(), _TRIES if usual else _FEW)
+                    for j, plan in enumerate(found):
+                        needed = usual and j < 2 and plan.mask  # although it has a default
+                        if not always or plan.needs_mask or needed:
+                            yield always, _Way(plan, layout, length)
         if any(plain_name(name) in INPUTS["bias"] for name in self.masks):
             self.masks = []  # a bias that hides nothing
             yield from self._ways()
@@ -223,31 +254,24 @@ class _Search:
         name = self.masks[0] if self.masks else None
         return plans(self.function, self.options.kind, name, self.further, self.options)
 
-    def _layouts(self) -> Iterator[tuple[str, Callable[[Any, int], Any]]]:
+    def _layouts(self) -> list[str]:
         options = self.options
-        if options.sequence_first or (not options.batch_first and _time_first(self.function)):
-            said = "" if options.sequence_first else "(n, b, e), as its code says"
-            yield said, lambda attend, heads: adapters.sequence_first(attend)
-            return
         if options.channel_first:
-            names = [name for name in _LAYOUTS if name.startswith("(b, e")]
-        elif options.batch_first:
-            names = [""]
-        else:
-            module, own = module_of(self.attend), [*_attributes(self.attend)]
-            plain = module is None or not [*module.parameters()]
-            packed = any(map(is_packed, self.parameters))
-            three = sum(x.default is x.empty for x in self.parameters.values()) >= COUNTS["cross"]
-            apart = plain and options.num_heads > 1 and (packed or three or options.kind == "cross")
-            heads = [x for x in _LAYOUTS if x.startswith("heads")][:: -1 if packed else 1]
-            grid = any(re.search(GRID, name) for name in own)
-            left = heads if grid else [*heads, "(b, e, 2, n / 2)"]
-            left += [_FIRST] if options.kind != "self" else []
-            names = [x for x in _LAYOUTS if x not in left]
-            knows = any("head" in name for name in (*self.parameters, *own))
-            names = [*heads, *names] if apart and not knows else names
-        for name in names:
-            yield name, _LAYOUTS[name]
+            return [name for name in _LAYOUTS if name.startswith("(b, e")]
+        if options.sequence_first or options.batch_first:
+            return [""]
+        module, own = module_of(self.attend), [*_attributes(self.attend)]
+        plain = module is None or not [*module.parameters()]
+        packed = any(map(is_packed, self.parameters))
+        three = sum(x.default is x.empty for x in self.parameters.values()) >= COUNTS["cross"]
+        apart = plain and options.num_heads > 1 and (packed or three or options.kind == "cross")
+        heads = [x for x in _LAYOUTS if x.startswith("heads")][:: -1 if packed else 1]
+        grid = any(re.search(GRID, name) for name in own)
+        left = heads if grid else [*heads, "(b, e, 2, n / 2)"]
+        left += [_FIRST] if options.kind != "self" else []
+        names = [x for x in _LAYOUTS if x not in left]
+        knows = any("head" in name for name in (*self.parameters, *own))
+        return [*heads, *names] if apart and not knows else names
 
     def _lengths(self) -> Iterator[int | None]:
         """Give any length, and then those that the implementation may be made for."""
@@ -259,6 +283,10 @@ class _Search:
                 if all(isinstance(x, int) and 0 < x <= 8 for x in numbers) and numbers:
                     found += [numbers[0] * numbers[-1]]
                 found += [value] if isinstance(value, int) else []
+        if (module := module_of(self.attend)) is not None:  # a number for each pair of places
+            tensors = (*module.buffers(), *module.parameters())
+            square = (x.size(-1) for x in tensors if x.dim() > 1 and x.size(-1) == x.size(-2))
+            found += [size for size in square if size != self.options.embed_dim]
         yield from (x for x in dict.fromkeys([*found, self.options.max_length, 4]) if 2 <= x <= 50)
 
     def _adapted(self, way: _Way) -> Any:
@@ -271,9 +299,34 @@ class _Search:
                 return turned(*given, positions=positions, **options)
             return attempt(functools.partial(call, *given, **options))
 
-        adapted = way.wrap(adapters.Adapted(settled, self.attend), self.options.num_heads)
+        adapted = adapters.Adapted(settled, self.attend)
+        layout = way.layout or ("(n, b, e)" if self.options.sequence_first else "")
+        if layout in (_FIRST, _ONE_BY_ONE):
+            adapted = (
+                layouts.first_asks(adapted) if layout == _FIRST else layouts.one_by_one(adapted)
+            )
+        elif layout:
+            into, back = _LAYOUTS[layout]
+            adapted = layouts.laid_out(adapted, lambda x: into(x, self.options.num_heads), back)
         adapted.length = way.length
         return adapted
+
+    def _is_plausible(self, way: _Way) -> bool:
+        """Tell whether a layout fits; if one token asks, in any order of the others."""
+        adapted = self._adapted(way)
+        return plausible(adapted, self.options, any_order=way.layout == _FIRST)
+
+    def _upright(self, way: _Way) -> _Way:
+        """Exchange samples and tokens, where tokens see those of other samples alone."""
+        if (
+            self.options.batch_first
+            or self.options.kind not in ("self", "causal")
+            or way.layout
+            or not across_samples(self._adapted(way), self.options)
+        ):
+            return way
+        self.notes.append(_TURNED)
+        return replace(way, layout="(n, b, e)")
 
     def _of_its_length(self, way: _Way) -> _Way:
         """Take the only length of self-attention, where it fails with fewer tokens."""
@@ -286,58 +339,65 @@ class _Search:
 
     def _finished(self, way: _Way) -> Any:
         """Put the mask that it takes around a call that is answered."""
-        way = self._turned_right(way)
-        adapted, plan = self._adapted(way), way.plan
-        self._note(way)
-        self._give_abilities(adapted, way)
-        if self.options.kind == "causal":
-            alone = plan.mask is None or hides_something(adapted, self.options)
-            hidden = None if alone else self._masked(adapted, plan)
-            return adapted if hidden is None else adapters.causal(hidden, 1)
-        if plan.mask is None:
-            return adapters.without_mask(adapted)
-        for name in self.masks:
-            other = replace(plan, mask=name)
-            taken = self._masked(self._adapted(replace(way, plan=other)), other)
-            if taken is not None:
-                self._give_abilities(taken, way)
-                return taken
-        if way.layout:  # in which its masks lie is not known
-            return adapters.without_mask(adapted)
-        return next(forms(adapted, plan.mask, self.options))[1]
+        way, at_positions = self._turned(way, self._adapted(way))
+        adapted, causal, taken = self._adapted(way), self.options.kind == "causal", None
+        if way.plan.mask is None or (causal and hides_something(adapted, self.options)):
+            self._note(way)
+        else:
+            found: dict[str, Masked | None] = {}
+            for name in self.masks[:1] if causal else self.masks:
+                named = self._adapted(replace(way, plan=replace(way.plan, mask=name)))
+                found[name] = mask = masked(named, name, self.options)
+                if mask and mask.hides:
+                    break
+            taken = self._understood(way, found)
+        if taken is None:
+            taken = adapted if causal else adapters.without_mask(adapted)
+        elif causal:
+            taken = adapters.causal(taken, 1)
+        return _at_positions(taken, at_positions)
 
-    def _masked(self, adapted: Any, plan: Plan, always: bool = False) -> Any:
-        return masked(adapted, plan.mask or "", self.options, self.notes, always)
-
-    def _turned_right(self, way: _Way) -> _Way:
-        """Choose the layout of rotations in which they count by differences; or leave it."""
-        if self.options.kind not in ("self", "causal") or self._at_positions(way) is None:
-            return way
-        for plan in self._turned_plans(way):
-            other = replace(way, plan=plan)
-            if _is_relative(self._at_positions(other), self.options):
-                return other
-        return way
-
-    def _at_positions(self, way: _Way) -> Callable[..., Any] | None:
-        """Return a call with tokens at any positions; None where it is not told where they are."""
-        turned = [x for x in way.plan.further.values() if isinstance(x, extras.Made) and x.turns]
-        if not turned or way.layout:
-            return None
-        call = way.plan.caller(self.attend, self.options.kind, self.positional)
+    def _never_masked(self, attend: Any) -> Any:
+        """Leave out a mask that has to be given: all calls give it one that blocks nothing."""
         count = COUNTS[self.options.kind]
+        return adapters.Adapted(lambda *given: attend(*given[:count], None), attend, "none")
 
-        def at_positions(x: torch.Tensor, positions: torch.Tensor) -> Any:
-            return output_of(call(*(x,) * count, positions=positions), x.shape)[0]
+    def _understood(self, way: _Way, found: dict[str, Masked | None]) -> Any:
+        """Choose a mask, and say what it means; None where no argument hides keys for certain.
 
-        return adapters.Adapted(at_positions, self.attend)
+        A name that is a mask's is believed, whatever it does; a name that only has the word in it
+        is believed where exactly the blocked keys are hidden.
+        """
+        known = {x for role in ("mask", "memory mask", "bias") for x in INPUTS[role]}
+        options = self.options
+        said = options.mask_name or options.mask != "auto" or options.mask_shape != "auto"
+        order = sorted(found.items(), key=lambda pair: not (pair[1] and pair[1].hides))
+        for name, mask in order:
+            if mask and (mask.hides or said or plain_name(name) in known):
+                self._note(way)
+                if options.mask == "auto":
+                    self.notes.append(mask.says)
+                return mask.attend
+        self._note(replace(way, plan=replace(way.plan, mask=None)))
+        names = ", ".join(f"`{name}`" for name in found)
+        self.notes.append(
+            f"{names} was not understood as a mask over keys, and is left out of all calls; "
+            "`--mask-name`, `--mask` and `--mask-shape` say what it is"
+        )
+        return None
 
-    def _give_turning(self, adapted: Any, way: _Way) -> None:
-        """Let it be called at any positions, where a mask has to be given in each call."""
-        if self.options.kind not in ("self", "causal") or self._at_positions(way) is None:
-            return
+    def _turned(self, way: _Way, adapted: Any) -> tuple[_Way, Callable[..., Any] | None]:
+        """Choose the layout of rotations in which they count by differences, or leave it.
 
-        def turning(plan: Plan) -> Any:
+        Returns:
+            Also a call with tokens at any positions; None where it is not told where they are.
+        """
+        made = {x: y for x, y in way.plan.further.items() if isinstance(y, extras.Made)}
+        turns = any(x.turns for x in made.values()) and self.options.rotated and not way.layout
+        if self.options.kind not in ("self", "causal") or not turns:
+            return way, None
+
+        def at(plan: Plan) -> Callable[..., Any]:
             def at_positions(x: torch.Tensor, positions: torch.Tensor) -> Any:
                 self.turned = plan, positions
                 try:
@@ -348,21 +408,12 @@ class _Search:
 
             return adapters.Adapted(at_positions, self.attend)
 
-        usual = turning(way.plan)
-        others = (turning(plan) for plan in self._turned_plans(way) if plan.needs_mask)
-        relative = (x for x in (usual, *others) if _is_relative(x, self.options))
-        adapted.at_positions = next(relative, usual)
-
-    def _turned_plans(self, way: _Way) -> Iterator[Plan]:
-        """Give the plans that differ in the layout of rotations alone."""
-        for plan in itertools.islice(self._plans(), _FEW):
+        for plan in (way.plan, *itertools.islice(self._plans(), _FEW)):
             same = {x: y for x, y in plan.further.items() if not isinstance(y, extras.Made)}
-            if all(way.plan.further.get(x, y) is y for x, y in same.items()):
-                yield plan
-
-    def _give_abilities(self, adapted: Any, way: _Way) -> None:
-        if (at_positions := self._at_positions(way)) is not None:
-            adapted.at_positions = at_positions
+            alike = all(way.plan.further.get(x, y) is y for x, y in same.items())
+            if alike and _is_relative(call := at(plan), self.options):
+                return replace(way, plan=plan), call
+        return way, at(way.plan)
 
     def _note(self, way: _Way) -> None:
         said = f"called with {way.plan}"
@@ -370,10 +421,15 @@ class _Search:
         self.notes.append(said + (f", always of {way.length} tokens" if way.length else ""))
 
 
-def _is_relative(at_positions: Callable[..., Any] | None, options: argparse.Namespace) -> bool:
+def _at_positions(attend: Any, call: Callable[..., Any] | None) -> Any:
+    """Let an adapter be called at any positions, where there is such a call."""
+    if call is not None:
+        attend.at_positions = call
+    return attend
+
+
+def _is_relative(at_positions: Callable[..., Any], options: argparse.Namespace) -> bool:
     """Tell whether positions count, by their differences alone."""
-    if at_positions is None:
-        return False
     patient = patient_of(at_positions, "causal", options)
     with patient.admitted(as_it_is=True):
         x, places = patient.draw(1).query, torch.arange(patient.n)
@@ -384,13 +440,3 @@ def _is_relative(at_positions: Callable[..., Any] | None, options: argparse.Name
         except Failed:
             return False
         return patient.gap(moved, near) < _CLOSE < patient.gap(far, near)
-
-
-def _time_first(function: Any) -> bool:
-    """Tell whether the code says that its axes are (n, b, e), where it takes a shape apart."""
-    try:
-        source = inspect.getsource(function)
-    except (OSError, TypeError):
-        return False
-    found = re.search(r"(\w+, *\w+), *\w+ *= *\w+\.(?:shape|size\(\))", source)
-    return bool(found and re.fullmatch(rf"({_TIME}), *({_BATCH})", found[1], re.IGNORECASE))

@@ -1,6 +1,7 @@
 """Construct a class whose constructor nobody has described."""
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -10,6 +11,7 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import nn
 
 from annotated_attention.doctor.names import (
@@ -26,6 +28,7 @@ from annotated_attention.doctor.names import (
 )  # fmt: skip
 from annotated_attention.doctor.patient import describe
 from annotated_attention.doctor.settings import Settings, guess, settled
+from annotated_attention.doctor.state import fill
 
 _NOT_ABOUT_ONE = ("PreTrainedConfig", "PretrainedConfig", "GenerationConfig")
 _TRIES = 40  # settings that are read one after the other
@@ -53,15 +56,21 @@ def build(target: Any, options: argparse.Namespace, notes: list[str]) -> Any:
     elif not any(role_of(name) == "config" for name in parameters):
         refuse("construction", given, parameters, "the constructor")
     failed: list[tuple[dict[str, Any], Exception]] = []
-    for arguments in _variants(target, parameters, given, options):
+    for arguments in _variants(target, given, options):
         try:
-            made = attempt(functools.partial(target, **arguments, **extra))
+            with _unfilled_is_nan():
+                made = attempt(functools.partial(target, **arguments, **extra))
         except Exception as error:
             failed.append((arguments, error))
         else:
             guessed = {name: x for name, x in arguments.items() if name not in given}
             if guessed:
                 notes.append(f"built with {_shown(guessed)}")
+            if isinstance(made, nn.Module) and (names := fill(made)):
+                notes.append(
+                    f"the constructor leaves {', '.join(names)} as memory was (`torch.empty`); "
+                    "drawn numbers are put there, always the same"
+                )
             return made
     arguments, reason = failed[0]
     remedy = f"It was built with {_shown(arguments) or 'nothing'}. "
@@ -80,13 +89,25 @@ def attempt(make: Callable[[], Any]) -> Any:
     return make()
 
 
+@contextlib.contextmanager
+def _unfilled_is_nan() -> Iterator[None]:
+    """Let PyTorch put NaN where a tensor is made and nothing is put into it."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)
+
+
 def unguessed(target: Any, options: argparse.Namespace) -> list[str]:
     """Return the arguments of a constructor that cannot be guessed."""
     if not inspect.isclass(target) and not is_factory(target):
         return []
-    parameters, given = named_parameters(target), dict(options.init)
-    guessed = _guessed(target, parameters, given, options)
-    return [x for x, p in parameters.items() if p.default is p.empty and x not in guessed]
+    guessed = _guessed(target, dict(options.init), options)
+    parameters = named_parameters(target).items()
+    return [x for x, p in parameters if p.default is p.empty and x not in guessed]
 
 
 def is_factory(target: Any) -> bool:
@@ -109,13 +130,10 @@ def _shown(arguments: dict[str, Any]) -> str:
 
 
 def _variants(
-    target: Any,
-    parameters: dict[str, inspect.Parameter],
-    given: dict[str, Any],
-    options: argparse.Namespace,
+    target: Any, given: dict[str, Any], options: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
     """Give arguments to try: the likeliest first, then those that leave more as it is."""
-    first = _guessed(target, parameters, given, options)
+    parameters, first = named_parameters(target), _guessed(target, given, options)
     yield first
     tried = [first]
     required = {x for x, p in parameters.items() if p.default is p.empty}
@@ -131,19 +149,15 @@ def _variants(
         for arguments in (changed, few):
             if arguments not in tried:
                 tried.append(arguments)
-                yield _guessed(target, parameters, {**given, **arguments}, options) | arguments
+                yield _guessed(target, {**given, **arguments}, options) | arguments
 
 
-def _guessed(
-    target: Any,
-    parameters: dict[str, inspect.Parameter],
-    given: dict[str, Any],
-    options: argparse.Namespace,
-) -> dict[str, Any]:
+def _guessed(target: Any, given: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Guess what a constructor must be given, and those of its defaults that are about sizes."""
+    parameters = named_parameters(target)
     required = {name for name, x in parameters.items() if x.default is x.empty}
     # A width that may be left out is another one than the one that may not.
-    sizes = {"heads", "groups", "head width", "crossing", "layer"}
+    sizes = {"heads", "groups", "head width", "crossing", "within", "layer"}
     if not any(role_of(name) in ("width", "config") for name in required):
         sizes.add("width")
     if options.kind == "memory" and options.context_dim != options.embed_dim:
@@ -153,7 +167,7 @@ def _guessed(
         role, default = role_of(name), parameter.default
         may = isinstance(default, int) and not isinstance(default, bool) and default > 0
         may = may or (default is None and role in ("heads", "context width", "layer"))
-        may = may or (role == "crossing" and default is False)
+        may = may or (role in ("crossing", "within") and default is False)
         if name in given:
             arguments[name] = given[name]
         elif name == "batch_first":
@@ -164,15 +178,12 @@ def _guessed(
                 arguments[name] = value
         elif role == "causal" or (role in sizes and may):
             arguments[name] = usual(role, options)
-        elif options.kind == "memory" and default is None and _is_of_context(name):
-            arguments[name] = options.context_dim
+        elif options.kind == "memory" and default is None:
+            # Where the width of a context is left out, it may be self-attention.
+            said = re.search("context|ctx|memory|cond|encoder|cross", plain_name(name))
+            if said and "context width" in (role_of(name), said_by(name)):
+                arguments[name] = options.context_dim
     return arguments
-
-
-def _is_of_context(name: str) -> bool:
-    """Tell whether a width that may be left out makes self-attention of it where it is."""
-    said = re.search("context|ctx|memory|cond|encoder|cross", plain_name(name))
-    return bool(said) and "context width" in (role_of(name), said_by(name))
 
 
 def _value(
@@ -188,7 +199,7 @@ def _value(
         return configuration(
             _near(target) if hint in (None, parameter.empty) else hint, given, options
         )
-    if hint is bool and role_of(name) not in ("causal", "bias", "crossing"):
+    if hint is bool and role_of(name) not in ("causal", "bias", "crossing", "within"):
         return name == "batch_first"
     if dataclasses.is_dataclass(hint) or (hint is dict and role_of(name) == ""):
         return configuration(hint, given, options)

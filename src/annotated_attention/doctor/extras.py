@@ -75,16 +75,12 @@ _COMBINATIONS = 300  # that are tried
 _FORMS = ("b n d", "n d", "n d/2", "1 n d", "1 1 n d", "1 1 n d/2", "n dd", "1 n d/2", "b n dd")
 
 
-def _axes(width: int) -> tuple[str, ...]:
-    """Leave out forms that fit by chance, since they are broadcast."""
-    return tuple(form for form in _FORMS if width > 2 or not form.endswith("d/2"))
-
-
 def _turning(width: int, says: str, *functions: Callable[[Tensor], Tensor]) -> list[Made]:
     """Make functions of the angles, one or a tuple of them, in each form."""
     return [
         Made(_placed(form, width, *functions), f"{says} ({form.replace(' ', ', ')})", True)
-        for form in _axes(width)
+        for form in _FORMS
+        if width > 2 or not form.endswith("d/2")  # else it fits by chance, since it is broadcast
     ]
 
 
@@ -200,15 +196,14 @@ def known(plain: str) -> Callable[[argparse.Namespace], list[Any]] | None:
     return next((make for pattern, make in _KNOWN.items() if re.fullmatch(pattern, plain)), None)
 
 
+def turning(name: str) -> bool:
+    """Tell whether an argument takes rotations, and not just positions."""
+    return bool(re.fullmatch(_ROTATIONS, plain_name(name)))
+
+
 def rotating(name: str) -> bool:
     """Tell whether an argument may say where the tokens stand, though it has a default."""
-    return bool(re.fullmatch(f"{_ROTATIONS}|{_POSITIONS}", plain_name(name)))
-
-
-def _half(options: argparse.Namespace) -> int:
-    """Return the width of what is rotated: what the implementation says, or that of a head."""
-    width = options.rotated or options.embed_dim // options.num_heads
-    return int(width - width % 2)
+    return turning(name) or bool(re.fullmatch(_POSITIONS, plain_name(name)))
 
 
 _MATRICES = r"w_?[qkvo]|(w|weight)_?(q|k|v|o|query|key|value|out|output)"
@@ -224,19 +219,13 @@ _Makers = dict[str, Callable[[argparse.Namespace], list[Any]]]
 _KNOWN: _Makers = {
     r"position_embeddings?|cos_sin|rotary_pos_emb|(rotary_)?pos(itional)?_(embs?|embeds?|embeddings?)|"
     r"rotary|image_rotary_emb|rotary_embs?|rope|rope_(cache|freqs|emb)|rotary_freqs": lambda o: [
-        *_pairs(_half(o)),
-        Unturned(),
-        *_angles(_half(o)),
-        *_complex(_half(o)),
-        None,
+        *_pairs(o.rotated), Unturned(), *_angles(o.rotated), *_complex(o.rotated), None,
         *_embeddings(o.embed_dim),
     ],
-    r"(freqs?_)?cos": lambda o: _turning(_half(o), "cosines", torch.cos),
-    r"(freqs?_)?sin": lambda o: _turning(_half(o), "sines", torch.sin),
+    r"(freqs?_)?cos": lambda o: _turning(o.rotated, "cosines", torch.cos),
+    r"(freqs?_)?sin": lambda o: _turning(o.rotated, "sines", torch.sin),
     r"freqs?(_cis)?|freqs_complex|freqs_cos_sin": lambda o: [
-        *_complex(_half(o)),
-        *_pairs(_half(o)),
-        *_angles(_half(o)),
+        *_complex(o.rotated), *_pairs(o.rotated), *_angles(o.rotated),
     ],
     _POSITIONS: lambda o: [
         Made(lambda x, y, at: at, "zeros (n), so that no token is turned", True),

@@ -1,9 +1,11 @@
 """Find out which form of a mask an implementation takes: its axes, and what True means."""
 
 import argparse
+import contextlib
+import itertools
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -60,49 +62,69 @@ def forms(
                 yield (shape, meaning), _SHAPED[shape][1](form, h)
 
 
+@dataclass(frozen=True)
+class Masked:
+    """A mask that is taken.
+
+    Attributes:
+        attend: takes tensors and ``blocked``.
+        hides: whether exactly the keys that are blocked have no influence.
+        says: its axes, and what True means.
+    """
+
+    attend: Any
+    hides: bool
+    says: str
+
+
 def masked(
-    adapted: Any,
-    name: str,
-    options: argparse.Namespace,
-    notes: list[str],
-    always: bool = False,
-) -> Any:
+    adapted: Any, name: str, options: argparse.Namespace, always: bool = False
+) -> Masked | None:
     """Adapt the mask to the form that it takes; try what no option says. None: it takes none.
 
-    Among the meanings of the first shape that works, that which hides what is blocked counts.
+    Among the meanings of the first shape in which a mask changes anything, that which hides what is
+    blocked counts.
 
     Args:
         adapted: takes tensors and the mask, as they are.
         name: the argument that takes the mask.
         options: what is said about masks, and the sizes.
-        notes: gets a sentence on what was found out.
         always: whether a mask has to be given.
     """
-    causal = options.kind == "causal"
+    without_effect: Masked | None = None
     for needed in (True,) if always else (False, True):
-        works: dict[tuple[str, str], Any] = {}
-        for form, candidate in forms(adapted, name, options):
-            if works and next(iter(works))[0] != form[0]:
-                break
-            if causal and masks_of(candidate) == "padding":
-                continue
-            made = adapters.always_masked(candidate) if needed else candidate
-            if form not in works and answers(made, options):
-                works[form] = made
-        if works:
-            hides = [form for form in works if _hides(works[form], options)]
-            hides.sort(key=lambda form: form[1] == "additive")  # added numbers may be truths, too
-            chosen = (hides or [*works])[0]
-            other = (chosen[0], "allowed")
-            if not hides and other in works:
-                one, turned = (_named(works[form], options) for form in (chosen, other))
-                named = not one and turned and "mask-inverted" not in turned
-                if named or "mask-inverted" in one:
-                    chosen = other  # what else is wrong does not turn its meaning
-            if options.mask == "auto":
-                notes.append(f"`{name}` is {_SHAPED[chosen[0]][0]}, {_meant(chosen[1], name)}")
-            return works[chosen]
-    return None
+        given = forms(adapted, name, options)
+        for _, shaped in itertools.groupby(given, key=lambda pair: pair[0][0]):
+            works: dict[tuple[str, str], Any] = {}
+            for form, candidate in shaped:
+                if options.kind == "causal" and masks_of(candidate) == "padding":
+                    continue
+                made = adapters.always_masked(candidate) if needed else candidate
+                if form not in works and answers(made, options):
+                    works[form] = made
+            if works:
+                found = _meaning(works, name, options)
+                if found.hides or any(_acts(attend, options) for attend in works.values()):
+                    return found
+                without_effect = without_effect or found
+        if without_effect is not None:
+            break
+    return without_effect
+
+
+def _meaning(works: dict[tuple[str, str], Any], name: str, options: argparse.Namespace) -> Masked:
+    """Choose among the meanings in which a mask of one shape is taken."""
+    hides = [form for form in works if _hides(works[form], options)]
+    hides.sort(key=lambda form: form[1] == "additive")  # added numbers may be truths, too
+    chosen = (hides or [*works])[0]
+    other = (chosen[0], "allowed")
+    if not hides and other in works:
+        one, turned = (_named(works[form], options) for form in (chosen, other))
+        named = not one and turned and "mask-inverted" not in turned
+        if named or "mask-inverted" in one:
+            chosen = other  # what else is wrong does not turn its meaning
+    says = f"`{name}` is {_SHAPED[chosen[0]][0]}, {_meant(chosen[1], name)}"
+    return Masked(works[chosen], bool(hides), says)
 
 
 def _meant(meaning: str, name: str) -> str:
@@ -136,11 +158,13 @@ def patient_of(attend: Any, kind: str, options: argparse.Namespace) -> Patient:
     return Patient(attend, e, h, kind, None, options.max_length, options.context_dim)
 
 
+def _bare(attend: Any, options: argparse.Namespace) -> Any:
+    return attend if options.kind == "causal" else adapters.without_mask(attend)
+
+
 def error_of(attend: Any, options: argparse.Namespace) -> BaseException | None:
     """Return what a call without a mask raises; None if it is answered."""
-    kind = options.kind
-    bare = attend if kind == "causal" else adapters.without_mask(attend)
-    patient = patient_of(bare, kind, options)
+    patient = patient_of(_bare(attend, options), options.kind, options)
     with patient.admitted(as_it_is=True):
         try:
             patient.ask(patient.draw(1))
@@ -151,23 +175,41 @@ def error_of(attend: Any, options: argparse.Namespace) -> BaseException | None:
     return None
 
 
+@contextlib.contextmanager
+def _asking(
+    attend: Any, options: argparse.Namespace, kind: str, as_it_is: bool = False
+) -> Iterator[Patient]:
+    """Ask something; the block ends where a call fails."""
+    patient = patient_of(attend, kind, options)
+    with contextlib.suppress(Failed), patient.admitted(as_it_is):
+        yield patient
+
+
 def hides_something(attend: Any, options: argparse.Namespace) -> bool:
     """Tell whether some tokens do not see each other although there is no mask."""
-    patient = patient_of(attend, "causal", options)
-    with patient.admitted():
-        try:
-            inputs = patient.draw(1)
-            own = torch.arange(len(inputs.query))
-            return not counts(reactions(patient, inputs)["query"])[own, :, own].all()
-        except Failed:
-            return False
+    with _asking(attend, options, "causal") as patient:
+        own = torch.arange(patient.b)
+        return not counts(reactions(patient, patient.draw(1))["query"])[own, :, own].all()
+    return False
 
 
-def plausible(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether queries see several keys and get results of their own, so a layout may fit."""
-    bare = attend if options.kind == "causal" else adapters.without_mask(attend)
-    patient = patient_of(bare, options.kind, options)
-    with patient.admitted():
+def across_samples(attend: Any, options: argparse.Namespace) -> bool:
+    """Tell whether tokens see those in their place in other samples, and none of their own."""
+    with _asking(attend, options, options.kind) as patient:
+        seen = counts(reactions(patient, patient.draw(1))["query"])  # (b, n, b, n)
+        sample, place = (torch.eye(size, dtype=torch.bool) for size in seen.shape[:2])
+        there = sample[:, None, :, None], place[None, :, None, :]
+        own, across = ((x & ~y & seen).any() for x, y in (there, there[::-1]))
+        return bool(across and not own)
+    return False
+
+
+def plausible(attend: Any, options: argparse.Namespace, any_order: bool = False) -> bool:
+    """Tell whether queries see several keys and get results of their own, so a layout may fit.
+
+    With ``any_order``, it may not matter in which order all other tokens stand.
+    """
+    with _asking(_bare(attend, options), options, options.kind) as patient:
         inputs = patient.draw(1)
         output, moved = patient.ask(inputs), moves(patient, inputs).amax(0)
         own = not patient.same(output, output[:, :1].expand_as(output))
@@ -175,48 +217,55 @@ def plausible(attend: Any, options: argparse.Namespace) -> bool:
             query = exchanged(inputs.query, 0, 3 * inputs.query[:, 1:2])
             other = patient.ask(replace(inputs, query=query))
             own &= patient.same(other[:, 1:], output[:, 1:])
+        if any_order:
+            turned = inputs.map(lambda x: torch.cat([x[:, :1], x[:, 1:].flip(1)], 1))
+            own &= patient.same(patient.ask(turned)[:, 0], output[:, 0])
         return own and bool((moved > patient.tolerance).sum(-1).amax() > 1)
+    return False
 
 
-def _masked_patient(attend: Any, options: argparse.Namespace) -> Patient:
-    """Return something that can be asked with masks: a causal one is one for self-attention."""
-    return patient_of(attend, "self" if options.kind == "causal" else options.kind, options)
+def _with_masks(options: argparse.Namespace) -> str:
+    """Give the kind that is asked with masks: a causal one is one for self-attention."""
+    return "self" if options.kind == "causal" else str(options.kind)
 
 
 def answers(attend: Any, options: argparse.Namespace) -> bool:
     """Tell whether calls with and without such masks work, at sizes that do not fit by chance."""
-    patient = _masked_patient(attend, options)
-    with patient.admitted(as_it_is=True):
-        try:
-            for case in situations.cases(patient):
-                patient.ask(case.inputs, case.blocked)
-        except Failed:
-            return False
-    return True
+    with _asking(attend, options, _with_masks(options), as_it_is=True) as patient:
+        for case in situations.cases(patient):
+            patient.ask(case.inputs, case.blocked)
+        return True
+    return False
 
 
 def _named(attend: Any, options: argparse.Namespace) -> list[str]:
     """Give the mistakes that show in which scores are hidden."""
-    patient = _masked_patient(attend, options)
-    with patient.admitted():
+    with _asking(attend, options, _with_masks(options)) as patient:
         inside = Inside(patient)
         first = flow.heads_first(inside.watch(situations.free(patient), gradient=True))
         return [x.code for x in hiding.masks(patient, [*inside.masked()], first)]
+    return []
+
+
+def _acts(attend: Any, options: argparse.Namespace) -> bool:
+    """Tell whether a mask changes anything."""
+    with _asking(attend, options, _with_masks(options)) as patient:
+        return any(
+            not patient.same(patient.ask(x.inputs, x.blocked), patient.ask(x.inputs))
+            for x in situations.masked(patient)
+        )
+    return True
 
 
 def _hides(attend: Any, options: argparse.Namespace) -> bool:
     """Tell whether exactly the keys that are blocked have no influence."""
-    patient = _masked_patient(attend, options)
-    with patient.admitted():
+    with _asking(attend, options, _with_masks(options)) as patient:
         for case in situations.masked(patient):
             assert case.blocked is not None
-            try:
-                moved = moves(patient, case.inputs, case.blocked)
-            except Failed:
-                return False
-            apart = situations.judged(patient, case)
+            moved = moves(patient, case.inputs, case.blocked)
             leaks = (moved > 100 * patient.tolerance) & case.blocked
             missing = (moved <= patient.tolerance) & ~case.blocked  # some weights are small
-            if ((leaks | missing) & apart).any():
+            if ((leaks | missing) & situations.judged(patient, case)).any():
                 return False
-    return True
+        return True
+    return False

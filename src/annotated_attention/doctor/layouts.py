@@ -11,49 +11,7 @@ from torch import Tensor
 
 from annotated_attention.doctor.adapted import Adapted, output_of
 
-__all__ = ["channel_first", "first_asks", "heads_apart", "laid_out", "one_by_one"]
-
-
-def channel_first(attend: Callable[..., Any], image: bool = False) -> Adapted:
-    """Adapt attention on (b, e, n), or on images of (b, e, n, 1), that returns the same.
-
-    Args:
-        attend: what to call.
-        image: whether it takes images, (b, e, height, width).
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention.doctor import layouts
-        >>> def attend(x):
-        ...     print("it takes", *x.shape)
-        ...     return x
-        >>> layouts.channel_first(attend, image=True)(torch.randn(2, 5, 24)).shape
-        it takes 2 24 5 1
-        torch.Size([2, 5, 24])
-    """
-    if image:
-        return laid_out(attend, lambda x: x.mT.unsqueeze(-1), lambda x: x.flatten(2).mT)
-    return laid_out(attend, lambda x: x.mT, lambda x: x.mT)
-
-
-def heads_apart(attend: Callable[..., Any], num_heads: int) -> Adapted:
-    """Adapt attention on heads that are split already, (b, h, n, d), that returns the same.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention.doctor import layouts
-        >>> def attend(q, k, v):
-        ...     print("it takes", *q.shape)
-        ...     return v
-        >>> layouts.heads_apart(attend, 4)(*torch.randn(3, 2, 5, 24)).shape
-        it takes 2 4 5 6
-        torch.Size([2, 5, 24])
-    """
-
-    def split(x: Tensor) -> Tensor:
-        return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
-
-    return laid_out(attend, split, lambda x: x.transpose(1, 2).flatten(2))
+__all__ = ["first_asks", "laid_out", "one_by_one"]
 
 
 def one_by_one(attend: Callable[..., Any]) -> Adapted:
@@ -145,12 +103,12 @@ def laid_out(
     Examples:
         >>> import torch
         >>> from annotated_attention.doctor import layouts
-        >>> def flat(x):
+        >>> def channel_first(x):
         ...     print("it takes", *x.shape)
         ...     return x
-        >>> adapted = layouts.laid_out(flat, lambda x: x.flatten(1), lambda x: x.view(2, 5, 24))
+        >>> adapted = layouts.laid_out(channel_first, lambda x: x.mT, lambda x: x.mT)
         >>> adapted(torch.randn(2, 5, 24)).shape
-        it takes 2 120
+        it takes 2 24 5
         torch.Size([2, 5, 24])
     """
 
@@ -159,7 +117,7 @@ def laid_out(
         tokens = [into(x).contiguous() for x in inputs[:count]]
         result = attend(*tokens, *inputs[count:])
         output, rest = output_of(result, tokens[0].shape)
-        if not isinstance(output, Tensor):
+        if not isinstance(output, Tensor) or output.dim() != tokens[0].dim():
             return result
         return (back(output), *rest) if rest else back(output)
 

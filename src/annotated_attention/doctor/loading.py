@@ -70,7 +70,7 @@ def load(path: str, name: str) -> Any:
         raise Unasked("import", f"SystemExit: {error.code}", remedy) from None
     except Exception as error:
         remedy = "Run `python` on the file first: it must be importable on its own."
-        if isinstance(error, ModuleNotFoundError):
+        if isinstance(error, ModuleNotFoundError) and error.name:
             remedy = f"Install {error.name} beside this package, or run from where it is found."
         raise Unasked("import", describe(error), remedy) from error
     found: Any = module

@@ -87,10 +87,18 @@ class Plan:
 def mask_names(parameters: dict[str, inspect.Parameter], kind: str) -> list[str]:
     """Return the arguments that may take the mask over the keys, the likeliest first."""
     roles = ("memory mask", "mask") if kind == "memory" else ("mask", "memory mask")
+    parameters = {name: x for name, x in parameters.items() if not is_flag(x)}
     named = [x for role in roles for x in parameters if plain_name(x) in INPUTS[role]]
     other = [x for x in parameters if "mask" in plain_name(x) and "head" not in plain_name(x)]
     added = [x for x, p in parameters.items() if _is_bias(x) and p.default is p.empty]
     return [*dict.fromkeys([*named, *other])] or added
+
+
+def is_flag(parameter: inspect.Parameter) -> bool:
+    """Tell whether an argument is a truth value or a number, and no tensor."""
+    plain = (bool, int, float, str)
+    hints = (*plain, *(x.__name__ for x in plain))
+    return isinstance(parameter.default, plain) or parameter.annotation in hints
 
 
 def _is_bias(name: str | None) -> bool:
@@ -159,7 +167,7 @@ def _tokens(
         for role in ("query", "key", "value", "memory", "x")
     )
     first = q if q and (not first or names.index(q) < names.index(first)) else first
-    first = first or next((x for x in names if not _is_extra(x)), "")
+    first = first or next((x for x in names if x != memory and not _is_extra(x)), memory)
     required = [x for x in names if parameters[x].default is inspect.Parameter.empty]
     open_ones = [x for x in required if not _is_extra(x)]
     packed = next(filter(is_packed, names), "")
@@ -198,4 +206,5 @@ def _is_extra(name: str) -> bool:
     """Tell whether an argument is known not to be a tensor of tokens."""
     plain = plain_name(name)
     tokens = {x for role in ("query", "key", "value", "memory", "x") for x in INPUTS[role]}
-    return plain not in tokens and bool(extras.known(plain) or role_of(plain))
+    # A single letter is a size in a constructor, and most often tokens in a call.
+    return plain not in tokens and bool(extras.known(plain) or (plain[1:] and role_of(plain)))

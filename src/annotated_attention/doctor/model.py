@@ -190,7 +190,7 @@ def _examined(call: Call) -> Report:
     if torch_like and call.states == ("query", "key", "value"):
         known = type(call.module) in (nn.MultiheadAttention, MultiheadAttention)
         kind = "self" if replay.kind == "self" and not known else "cross"
-        return _asked(call, adapters.torch_like(call.module, kind), kind, None)
+        return examine_patient(_patient(call, adapters.torch_like(call.module, kind), kind, None))
     if not replay.kind:
         return _unasked(call, f"it takes {len(call.states)} hidden states")
     free = replay.attend(masked=False)
@@ -200,9 +200,9 @@ def _examined(call: Call) -> Report:
         return _unasked(call, str(failure))
     alone = replay.kind == "self"
     if alone and _hides_the_future(_patient(call, free, "causal", sizes)):
-        return _asked(call, free, "causal", sizes)
+        return examine_patient(_patient(call, free, "causal", sizes))
     masked = replay.mask_name is not None
-    report = _asked(call, replay.attend(masked), replay.kind, sizes)
+    report = examine_patient(_patient(call, replay.attend(masked), replay.kind, sizes))
     if replay.hiding:  # beside the mask, such as the lengths of the sequences
         names = ", ".join(f"`{name}`" for name in replay.hiding)
         cause = f"the model gives it {names}, which may hide them"
@@ -234,15 +234,11 @@ def _unasked(call: Call, why: str) -> Report:
     return Report(call.path, (finding,), ("everything else",), {"answers": UNASKED})
 
 
-def _asked(call: Call, attend: Callable[..., Any], kind: str, sizes: Sizes | None) -> Report:
-    return examine_patient(_patient(call, attend, kind, sizes))
-
-
 def _patient(call: Call, attend: Callable[..., Any], kind: str, sizes: Sizes | None) -> Patient:
     width, other = (call.arguments[call.states[i]].size(-1) for i in (0, -1))
     heads = 1 if width % call.num_heads else call.num_heads  # only the weights depend on it
     if sizes is None:
-        return Patient(attend, width, heads, kind, call.module, 16)
+        return Patient(attend, width, heads, kind, call.module)
     length = max(2, *sizes[1:])
     patient = Replayed(attend, width, heads, kind, call.module, length, other)
     patient.b, patient.n, patient.m = sizes

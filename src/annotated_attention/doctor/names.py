@@ -43,7 +43,9 @@ NAMES = {
         "dropout_prob attention_probs_dropout_prob hidden_dropout_prob res_dropout dropout_ratio",
         "bias": "bias qkv_bias use_bias",
         "causal": "causal is_causal masked mask_future",
-        "crossing": "is_cross_attention cross_attention is_cross cross is_cross_attn cross_attend",
+        "crossing": "is_cross_attention cross_attention is_cross cross is_cross_attn cross_attend "
+        "encoder_decoder_attention",
+        "within": "self_attention is_self_attention",
         "layer": "layer_idx layer_id layer_index layer_number layer_num block_idx depth_idx",
         "config": "config cfg args conf params hparams opt configuration model_args settings c_",
     }.items()
@@ -133,6 +135,7 @@ def usual(role: str, options: argparse.Namespace) -> Any:
         "head width": e // h, "rotated": e // h // 2 * 2, "grid": (2, 2),
         "length": options.max_length, "none": 0.0, "bias": True,
         "causal": options.kind == "causal", "crossing": options.kind == "memory", "layer": 0,
+        "within": options.kind in ("self", "causal"),
         "context width": options.context_dim if options.kind == "memory" else e,
     }  # fmt: skip
     return values.get(role)

@@ -36,6 +36,10 @@ class Failed(Exception):
         self.error, self.remedy = error, remedy
 
 
+class Pooled(Failed):
+    """It returned fewer results than there are queries."""
+
+
 class FailedBackward(Failed):
     """The forward pass worked, and the backward pass raised an error."""
 
@@ -77,8 +81,8 @@ class Patient:
         embed_dim: int,
         num_heads: int,
         kind: str,
-        module: nn.Module | None,
-        max_length: int,
+        module: nn.Module | None = None,
+        max_length: int = 16,
         context_dim: int | None = None,
     ) -> None:
         """Keep the arguments of ``examine``.
@@ -109,6 +113,11 @@ class Patient:
             self.n = self.m = self.length
         # Another size than all others, so that no wrong axis fits by chance.
         self.b = next(b for b in range(2, 6) if b not in (num_heads, self.n, self.m))
+
+    def like(self, attend: Callable[..., Any]) -> "Patient":
+        """Make a patient of the same kind and sizes around another implementation."""
+        sizes = self.embed_dim, self.num_heads, self.called_as
+        return Patient(attend, *sizes, None, self.max_length, self.context_dim)
 
     def reach(self) -> None:
         """Make sure that its parameters are where the inputs are.
@@ -267,10 +276,11 @@ class Patient:
         if not isinstance(result, Tensor):
             raise Failed(f"it returns an object of type {type(result).__name__}, not a tensor")
         if result.shape != inputs.query.shape:
-            raise Failed(
-                f"it returns shape {tuple(result.shape)}; (b, n, e) = {tuple(inputs.query.shape)} "
-                "is expected"
-            )
+            b, n, e = inputs.query.shape
+            ends = result.dim() in (2, 3) and (result.size(0), result.size(-1)) == (b, e)
+            pooled = ends and (result.dim() == 2 or result.size(1) != n)
+            text = f"it returns shape {tuple(result.shape)}; (b, n, e) = {b, n, e} is expected"
+            raise (Pooled if pooled else Failed)(text)
         return result
 
     def gap(self, found: Tensor, expected: Tensor) -> float:

@@ -25,7 +25,7 @@ def prepare(target: Any, options: argparse.Namespace, notes: list[str]) -> Any:
         Unasked: it cannot be built or called.
     """
     h = options.num_heads
-    options.groups, options.rotated = h, 0
+    options.groups, options.rotated = h, 0  # until it is built, and says so
     _ask_for_what_is_missing(target, options)
     kept: tuple[Any, list[str]] | None = None
     for groups in (h // 2, h) if h > 2 and h % 2 == 0 else (h,):

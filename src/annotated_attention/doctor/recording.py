@@ -76,12 +76,11 @@ def record(
     recorder = _Recorder({part: path for path, part in model.named_modules()})
     with torch.no_grad(), recorder.watching(), recorder:
         model(*inputs, **options)
-    calls = [call for call in recorder.calls.values() if not _around(call, recorder.calls)]
-    return calls, recorder.homeless
-
-
-def _around(call: Call, others: Mapping[nn.Module, Call]) -> bool:
-    return any(part in others for part in call.module.modules() if part is not call.module)
+    inner = [
+        call for call in recorder.calls.values()
+        if recorder.calls.keys().isdisjoint([*call.module.modules()][1:])
+    ]  # fmt: skip
+    return inner, recorder.homeless
 
 
 @dataclass

@@ -37,10 +37,7 @@ def compare(patient: Patient, reference: Callable[..., Any]) -> list[Finding]:
     Raises:
         NotAsked: the reference cannot be called.
     """
-    trusted = Patient(
-        reference, patient.embed_dim, patient.num_heads, patient.called_as, None,
-        patient.max_length, patient.context_dim,
-    )  # fmt: skip
+    trusted = patient.like(reference)
     with trusted.admitted(), trusted.converted(patient.dtype):
         mine, theirs = _named(patient.module), _named(trusted.module)
         states = list(_shared(patient, trusted.module, mine, theirs))

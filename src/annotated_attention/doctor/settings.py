@@ -13,9 +13,10 @@ _GUESSES: dict[str, Any] = {
     "norm_type": "layernorm", "act(ivation)?(_f|$)|act_": "gelu", "initializer_range": 0.02,
     "dtype": None, "device": None, "window": None, "type": None, "implementation": "eager",
     "scale": None, "layers": 1, "clip": None, "softcap": None, "alibi": False, "flash": False,
+    "(rotary|rope)_(emb_)?(pct|percent|fraction)|partial_rotary": 1.0,
     "rotary": False, "rope": False, "depth": 1, "mode$": None, "ratio": 1, "rate": 1, "stride": 1,
     "kernel": 1, "dilation": 1, "expansion": 1, "std": 0.02,
-    "spatial_dim": 2,
+    "spa[ct]ial_dim": 2,
 }  # fmt: skip
 _FLAGS = ("use_", "is_", "with_", "add_", "has_", "do_", "enable", "no_", "output_", "return_",
           "need_", "log_", "qk_norm", "gradient_", "tie_", "norm")  # fmt: skip

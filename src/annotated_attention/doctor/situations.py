@@ -59,7 +59,7 @@ def masked(patient: Patient, square: bool = False) -> Iterator[Situation]:
     if square:
         b = n = m = min(3, patient.max_length)
     for name, (each, samples, queries, seed) in _MASKS.items():
-        if patient.masks in ("any", name):
+        if patient.masks in ("any", name) or (patient.masks == "apart" and name != "any"):
             blocked = _random(b if samples else 1, n if queries else 1, m, seed).expand(b, n, m)
             words = f"a mask {each}{', as many samples as tokens' if square else ''}"
             yield Situation(words, patient.draw(2, b, n, m), blocked, name)
@@ -98,7 +98,7 @@ def only_itself(patient: Patient) -> Situation | None:
 
 def _for_all_samples(patient: Patient, name: str, mask: Tensor, seed: int) -> Situation | None:
     n = patient.n
-    if patient.masks not in ("any", "shared"):
+    if patient.masks not in ("any", "apart", "shared"):
         return None
     return Situation(name, patient.draw(seed, n=n, m=n), mask.expand(patient.b, n, n))
 

@@ -144,6 +144,27 @@ def give_size(module: nn.Module) -> None:
             x.data = x.data * (usual / size)
 
 
+def fill(module: nn.Module) -> list[str]:
+    """Draw the numbers of parameters that are NaN, and put zeros into all other such tensors.
+
+    Returns:
+        The names of the parameters.
+    """
+    source = torch.Generator().manual_seed(0)
+    found = []
+    for name, x in () if is_lazy(module) else module.named_parameters():
+        if x.is_floating_point() and not x.is_meta and x.isnan().any():
+            usual = x.shape[-1] ** -0.5 if x.dim() > 1 else 0.1
+            drawn = torch.randn(x.shape, generator=source) * usual
+            x.data = torch.where(x.data.isnan(), drawn.to(x), x.data)
+            found.append(name)
+    others = [value for part in module.modules() for value in vars(part).values()]
+    for x in (*module.buffers(), *others):
+        if isinstance(x, Tensor) and x.is_floating_point() and not x.is_meta:
+            x.detach().nan_to_num_(0.0, torch.inf, -torch.inf)
+    return found
+
+
 def _is_garbage(x: Tensor) -> bool:
     """Tell whether numbers were in memory before: none so tiny is drawn, or trained."""
     return not x.isfinite().all() or bool(((x != 0) & (x.abs() < _TINIEST)).any())
