@@ -344,8 +344,9 @@ assert gradient.any(-1).nonzero().tolist() == [[it, 0], [it, 1]]
 # one to the other would change nothing. So each feature's gradient is the weight, one half, and the
 # four gradients add up to 2.00.
 #
-# Cross-attention may stop with an error, but do not count on it. Here are three attempts, again with
-# sequence-first queries, `(n, b, 24)`, and keys, `(m, b, 24)`, in batch-first code.
+# Cross-attention, whose keys come from another sequence, may stop with an error, but do not count
+# on it. Here are three attempts, again with sequence-first queries, `(n, b, 24)`, and keys,
+# `(m, b, 24)`, in batch-first code.
 
 # %%
 for samples, queries, keys in ((2, 4, 4), (2, 1, 5), (2, 3, 5)):
@@ -590,9 +591,9 @@ exercises.batches.check_attend_heads(attend_heads)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** For each sample s and each head i, separately:
+# > **In short.** For each sample i and each head j, separately:
 # >
-# > $$\text{mixed}_{s,i} = \mathrm{softmax}\bigl(Q_{s,i} K_{s,i}^\top / \sqrt d\bigr)\, V_{s,i}$$
+# > $$\text{mixed}_{i,j} = \mathrm{softmax}\bigl(Q_{i,j} K_{i,j}^\top / \sqrt d\bigr)\, V_{i,j}$$
 # >
 # > - batch-first: `(b, n, h * d)`
 # > - sequence-first: `x.transpose(0, 1)`, `(n, b, h * d)`

@@ -450,18 +450,20 @@ for n in (256, 1024, 4096, 16384):
 #
 # These counts are the same in every run. The peak memory of a process has to be measured: it
 # includes whatever exists only for a moment, and it differs from run to run. Here are three
-# measurements of one call of the final class, each in a new process:
+# measurements of another call, with a single sample of e = 512 and 8 heads, forward and backward,
+# without weights. Each ran in a new process:
 
 # %%
 from annotated_attention import measure
 
 found = measure.load()["memory"][0]
 peaks = ", ".join(f"{numbers / 1e6:.1f} MB" for numbers in found["again"])
-print(f"{found['name']}, forward and backward, n = 1024: {peaks}")
+print(f"{found['name']}, b = 1, n = 1024: {peaks}")
 
 # %% [markdown]
-# The largest of these peaks is about a quarter above the smallest, so a small difference between
-# two peaks means nothing. [Speed](13_speed.ipynb#the-price-of-the-weights) compares such peaks.
+# The largest of these peaks is about a quarter above the smallest, so a small
+# difference between two peaks means nothing. The next chapter,
+# [Speed](13_speed.ipynb#the-price-of-the-weights), compares such peaks.
 #
 # ## One token at a time
 #
