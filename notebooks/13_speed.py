@@ -371,9 +371,12 @@ assert after["milliseconds"]["final class"][2] < before["milliseconds"]["final c
 
 # %%
 race("boolean, every head", ("boolean, every head",))
+rows = find("boolean, every head", mode="inference")
+assert max(row["ratios"]["PyTorch"]["final class"][1] for row in rows) < 1
 
 # %% [markdown]
-# TEXT
+# Without weights, the final class takes at most 1.01 times as long as PyTorch's class. With weights,
+# it takes up to 1.09 times as long, at n = 2048. In inference it is faster in every row.
 
 # %% [markdown]
 # <!-- /deeper -->

@@ -82,13 +82,11 @@ def _between(patient: Patient, inputs: Inputs, output: Tensor) -> Finding | None
         return _queries_ignored(alike, "query" not in without)
     for name in without:
         return Finding(
-            f"{name}s-ignored",
+            "keys-ignored" if name == "key" else "values-ignored",
             WRONG,
             f"the {name}s do not count" if name == "value" else "the weights do not depend on keys",
             f"other {name}s, the same weights" if name == "key" else "other values, same output",
-            "keys and values are one tensor where they should be two"
-            if name == "key"
-            else "the keys are mixed in place of the values",
+            "keys and values are one tensor where they should be two" if name == "key" else "",
             "Score the projected keys, and mix the projected values.",
         )
     return None

@@ -143,6 +143,13 @@ def _over_heads(patient: Patient, seen: Seen) -> Finding | None:
     )
 
 
+_OVER = {
+    "queries": "softmax-over-queries",
+    "heads": "softmax-over-heads",
+    "samples": "softmax-over-samples",
+}
+
+
 def _axis(patient: Patient, seen: Seen) -> Finding | None:
     mixed = seen.mixed
     if (
@@ -169,13 +176,12 @@ def _axis(patient: Patient, seen: Seen) -> Finding | None:
         )
     same = f"axis {seen.summed[0]}" if mixed.shape == seen.scores.shape else "the axis"
     return seen_inside(
-        f"softmax-over-{what}",
+        _OVER[what],
         f"weights sum to one over the {what}, and not over the keys",
         f"the softmax runs over axis {seen.axis} of {tuple(seen.scores.shape)}; the mix sums over "
         "another",
         f"in {{line}}, let the softmax run over {same} of the keys.",
         seen.where("softmax"),
-        "" if what != "samples" else "the softmax runs over the samples of the batch",
     )
 
 

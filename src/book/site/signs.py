@@ -100,7 +100,8 @@ SIGNS = (
         "multiplied after the softmax, or the softmax ran along another axis.",
         SIZES,
         {
-            "sums": "weights-do-not-sum-to-one softmax-over-queries softmax-over-heads",
+            "sums": "weights-do-not-sum-to-one softmax-over-queries softmax-over-heads "
+            "softmax-over-samples",
             "mask mistakes": "mask-after-softmax mask-multiplied fill-does-not-block",
             "one head": "mixed-over-queries summed-apart",
             "dropout": "weights-after-dropout",
@@ -243,7 +244,8 @@ SIGNS = (
             "layers": "residual-inside",
             "groups": "groups-tiled",
             "reshapes": "heads-attended-over",
-            "doctor": "no-attention queries-ignored keys-ignored training-differs window-of-one",
+            "doctor": "no-attention queries-ignored keys-ignored values-ignored training-differs "
+            "window-of-one",
             "dropout": "dropout-before-softmax dropout-without-effect",
         },
     ),
@@ -269,7 +271,7 @@ SIGNS = (
         {
             "list of heads": "heads-in-a-plain-list",
             "doctor": "parameters-without-gradient rows-without-gradient no-gradient",
-            "one head": "output-projection-missing queries-ignored keys-ignored",
+            "one head": "output-projection-missing queries-ignored keys-ignored values-ignored",
         },
     ),
     Sign(
