@@ -42,9 +42,9 @@ for b, n, e, h in SIZES:
 # time of each of the others. What counts is the median of these ratios: 0.90 means a tenth less
 # time.
 #
-# Memory costs time, too, so every case was measured twice. The first time, freed memory was kept for
-# the next call; the second time, it was returned to the system. The table shows the larger of the two
-# medians.
+# Memory costs time, too, so every case was measured twice. The first time, freed memory was kept
+# for the next call; the second time, it was returned to the system, and new memory has to be
+# prepared first. The table shows the larger of the two medians.
 #
 # - Each line stands for a length n and a mask. "Floats" and "boolean" are masks of shape (n, m).
 # - "Both" means a forward and a backward pass, and "infer." means evaluation without gradients.
@@ -79,6 +79,7 @@ def origin(section: str) -> None:
     print(source(section))
 
 
+# %% jupyter={"source_hidden": true}
 def worse(rows: list[dict], base: str) -> str:
     """Write the larger ratio of the rows; mark it if it is slower than PyTorch's class."""
     row = max(rows, key=lambda row: row["ratios"][base]["final class"][1])
@@ -86,7 +87,6 @@ def worse(rows: list[dict], base: str) -> str:
     return f"{middle:.2f}{'*' if base == 'PyTorch' and low > 1 else ''}"
 
 
-# %% jupyter={"source_hidden": true}
 def race(section: str, masks: tuple[str, ...]) -> None:
     """Print the ratios of a section: a line for each length and mask."""
     heads = ("with weights, × PyTorch", "without, × PyTorch", "without, × minimum")
@@ -134,10 +134,9 @@ order = [row["memory"] for row in cases if row["mode"] == "forward"]
 assert order == sorted(order)  # kept, then returned, as the figure below unpacks them
 
 # %% [markdown]
-# The brackets give the date, the commit, the load and the number of rounds of a run. A plus after
-# the commit means that files had changed since. The load counts the busy tasks in the minute before
-# the run. It tells you what ran before, but not how much the rounds varied; the quartiles tell you
-# that.
+# The brackets give the date, the commit, the load and the number of rounds of a run.
+# A plus after the commit means that files had changed since. The load counts the busy tasks in the
+# minute before the run. It tells you what ran before, but not how much the rounds varied.
 #
 # Without weights, the final class is never slower than PyTorch's class. It takes at most 1.06 times
 # as long as the bare minimum. With weights it takes at most 1.04 times as long as PyTorch's class
@@ -266,7 +265,7 @@ for y, (name, mask) in enumerate(zip(names, ("none", "causal", "none"))):
     ax.barh(y, kept, 0.6, color=display.COLOURS["n"], label="kept")
     ax.barh(y, returned - kept, 0.6, kept, color=display.COLOURS["h"], label="returned")
     ax.text(returned, y, f"\u2002{kept:.1f}, {returned:.1f}", va="center", fontsize=12)
-    alt += f" {name.capitalize()}: {kept:.1f} and {returned:.1f}."
+    alt += f" {name.capitalize()}: {kept:.1f}, {returned:.1f}, {returned - kept:.0f} more."
 ax.set(xlabel="milliseconds at n = 2048", xlim=(0, 260), yticks=range(3), yticklabels=names)
 ax.tick_params(labelsize=12)
 handles, labels = (part[:2] for part in ax.get_legend_handles_labels())
@@ -275,10 +274,11 @@ caption = f"{source('final class')}, half of the rounds within {max(widths):.1f}
 display.finish(drawing, name="price-of-weights", alt=alt, caption=caption)
 
 # %% [markdown]
-# With memory kept, the weights raise the time by 35 ms, from 53.3 to 88.0 ms. With memory returned,
-# they raise it by 96 ms, from 64.6 to 161.0 ms. The difference, 61 ms of the 96, is the price of
-# new pages. Chance cannot explain either increase: in each case half of the rounds lie within
-# 2.3 ms of each other.
+# With memory kept, the weights raise the time by 35 ms, from 53.3 to 88.0 ms. With
+# memory returned, they raise it by 96 ms, from 64.6 to 161.0 ms. New pages cost 73 ms with weights,
+# from 88.0 to 161.0, and 11 ms without them, from 53.3 to 64.6. So 62 of the 96 ms are the price of
+# new pages. Chance cannot explain either increase: in each case half of the rounds lie within 2.3
+# ms of each other.
 #
 # Now for the memory itself. The table shows the peak of a forward and a backward pass for b = 1,
 # e = 512 and h = 8, measured once in a new process.
@@ -355,9 +355,10 @@ before, after = (find("final class", mask=mask, **alike)[0] for mask in ("none",
 assert after["milliseconds"]["final class"][2] < before["milliseconds"]["final class"][0]
 
 # %% [markdown]
-# The mask for every head makes the forward pass without weights 1.54 times as long. Its profile
-# shows one cause: `masked_fill_` and `fill_` write the booleans out as floats for the fused kernel.
-# The other masks cost at most 7 percent.
+# The mask for every head makes the forward pass without weights 1.54 times as long.
+# Its profile shows a part of the cause: `masked_fill_` and `fill_` write the booleans out as floats
+# for the fused kernel. What the rest is, the profile does not tell. The other masks cost at most 7
+# percent.
 #
 # Only `is_causal` can save time: with it, the kernel skips blocks of keys that lie in the future.
 # The figure above shows this at n = 2048.
@@ -396,8 +397,8 @@ assert max(row["ratios"]["PyTorch"]["final class"][1] for row in rows) < 1
 # - Say what happens to freed memory. For a call with weights at n = 2048, this makes the difference
 #   between 88.0 and 161.0 ms.
 #
-# Among hundreds of ratios, some differ from one by chance. So ignore differences of a few percent,
-# even those with a star.
+# Among hundreds of ratios, some differ from one by chance, and a star does not exclude that. So
+# ignore differences of a few percent.
 
 # %% [markdown]
 # <!-- deeper: Keeping freed memory -->

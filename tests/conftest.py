@@ -16,11 +16,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # there is one for each processor
 SECONDS = "annotated-attention/seconds"  # in pytest's cache: what each file took last time
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Give one worker more than there are processors, because tests in a browser often wait."""
-    return (os.cpu_count() or 1) + 1
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Install the checker before a test imports the package, and let it judge the session."""
     checker = install_import_hook(root=config.rootpath)

@@ -104,6 +104,7 @@ def make(root, *goals):
     environment = {
         k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "TRAINED"))
     }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what Python writes is no news to make
     return subprocess.run(
         ["make", *goals],
         cwd=root,

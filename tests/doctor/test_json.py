@@ -223,6 +223,12 @@ def test_a_reference(run, reference):
         assert "differs-from-reference" in [x["code"] for x in json.loads(output)["findings"]]
 
 
+def test_nothing_appears_beside_the_file(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    run()
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs.py"]
+
+
 @pytest.mark.parametrize("reference", ["torch.nn.NoSuchClass", "FILE:Missing", "/no/file.py:A"])
 def test_a_reference_that_is_not_there(run, reference):
     code, output = run("--reference", reference)

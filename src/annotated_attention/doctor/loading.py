@@ -63,6 +63,7 @@ def load(path: str, name: str) -> Any:
     if not file.is_file():
         remedy = f"Check the path: it starts at {Path.cwd()}."
         raise Unasked("import", f"there is no file {path}", remedy)
+    kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing appears beside the file
     try:
         module = _imported(file)
     except SystemExit as error:  # a file that is a script, and ends the interpreter
@@ -73,6 +74,8 @@ def load(path: str, name: str) -> Any:
         if isinstance(error, ModuleNotFoundError) and error.name:
             remedy = f"Install {error.name} beside this package, or run from where it is found."
         raise Unasked("import", describe(error), remedy) from error
+    finally:
+        sys.dont_write_bytecode = kept
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):

@@ -1,6 +1,7 @@
 """What runs inside a chapter's kernel while the book is built, beside the chapter itself."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,8 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
     # Of what lies under src, modules are asked for when all is done, and the site links the rest.
     if event != "open" or not _watching or not isinstance(arguments[0], str):
         return
-    path, mode = Path(arguments[0]).absolute(), arguments[1]
-    if mode is not None and any(letter in mode for letter in "wax+"):
+    path, flags = Path(arguments[0]).absolute(), arguments[2]
+    if flags & (os.O_WRONLY | os.O_RDWR):  # Python writes bytecode, for one
         return
     if path.is_relative_to(_root):
         path = path.relative_to(_root)
