@@ -479,10 +479,11 @@ WAYS_ON = ("bare minimum", "fixed size", "grows", "pages", "without")
 
 def table(title: str, memory: str, number) -> None:
     """Print a number for each way of going on, behind ever more tokens."""
-    print(f"{title}\nnew behind" + "".join(f"{name:>13}" for name in WAYS_ON))
-    for row in measure.find("cache", memory=memory):
-        start = f"{row['size'][1]:3} {row['kept']:6}"
-        print(start + "".join(f"{number(row, name):>13}" for name in WAYS_ON))
+    rows = measure.find("cache", memory=memory)
+    print(f"{title}\nnew tokens  " + "".join(f"{row['size'][1]:7}" for row in rows))
+    print(f"{'behind':12}" + "".join(f"{row['kept']:7,}" for row in rows))
+    for name in WAYS_ON:
+        print(f"{name:12}" + "".join(f"{number(row, name):>7}" for row in rows))
 
 
 table("milliseconds", "kept", lambda row, x: f"{row['milliseconds'][x][1]:.2f}")

@@ -723,9 +723,9 @@ for m, n in ((4096, 1), (4096, 4096)):
 #
 # What does all this cost on a processor? The table shows one layer with e = 512 and eight query
 # heads: with keys for *every head*, with *groups* of four query heads, with *one head* of keys, and
-# with *latents* as wide as four heads, plain and absorbed. The first column is a call with four
-# texts of 512 tokens. The others use a cache that grows: one more token behind others, or 64 at
-# once.
+# with *latents* as wide as four heads, plain and absorbed. The times are milliseconds. The first
+# column is a call with four texts of 512 tokens. The others use a cache that grows: one more token
+# behind others, or 64 at once.
 
 # %%
 from annotated_attention import measure
@@ -734,11 +734,12 @@ speed = chapters.load("13_speed")
 (whole,) = measure.find("fewer keys", mode="forward")
 rows = measure.find("cache of fewer keys", memory="kept")
 kinds = ("every head", "groups", "one head", "latents", "latents, absorbed")
-print(f"{'milliseconds':19}{'a call':>8}", end="")
-print("".join(f"{row['size'][1]:5} behind {row['kept']:4}" for row in rows))
+print(f"new tokens{whole['size'][1]:5}" + "".join(f"{row['size'][1]:6}" for row in rows))
+print(f"behind{0:9}" + "".join(f"{row['kept']:6}" for row in rows))
 for kind in kinds:
     spent = [row["milliseconds"][kind][1] for row in (whole, *rows)]
-    print(f"{kind:19}{spent[0]:8.2f}" + "".join(f"{x:17.2f}" for x in spent[1:]))
+    name = kind.removeprefix("latents, ")
+    print(f"{name:10}{spent[0]:5.0f}" + "".join(f"{x:6.2f}" for x in spent[1:]))
 speed.origin("cache of fewer keys")
 
 # %% jupyter={"source_hidden": true}
