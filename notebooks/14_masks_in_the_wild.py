@@ -108,7 +108,7 @@ from annotated_attention import MultiheadAttention
 torch.manual_seed(6)
 ours = MultiheadAttention(8, 2, batch_first=True)
 theirs = nn.MultiheadAttention(8, 2, batch_first=True)
-layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
 their_attend = F.scaled_dot_product_attention
 calls = {
     "our function, blocked": lambda x, given: attend(x, x, x, blocked=given)[0],
@@ -381,7 +381,10 @@ for name, additive in conversions.items():
 # NaN. One NaN score makes all the weights of its row NaN, including those of padding.
 #
 # PyTorch's class and its function both take additive masks. Check that they add them to the scores,
-# with a fee that grows from key to key. The weights should shrink by the exponential of the fee:
+# with a fee that grows from key to key. The tensors are those of the table of shapes above. The
+# function returns no weights, so its output is compared. The class gets a single head, because it
+# returns the mean over its heads; each of its weights should shrink by the exponential of the fee,
+# before the row is made to sum to one again:
 
 # %%
 fee = -torch.arange(5.0).expand(3, 5)                              # (3, 5)
@@ -444,10 +447,11 @@ assert not torch.allclose(fast, slow)
 # ## Fills in half precision
 #
 # Much code blocks keys with a finite number such as -1e9, called the **fill**. In float32 its
-# exponential is 0, too. No row becomes NaN, because the softmax first subtracts the largest score of
-# a row: where all scores are equal, all become 0, whose exponential is 1. But large models compute in half precision, with 16
-# bits per number. **bfloat16** has the range of float32 but fewer digits. **float16** has more
-# digits than bfloat16, but a much smaller range.
+# exponential is 0, too. A fully masked row does not become NaN either, because the softmax first
+# subtracts the largest score of a row: all its scores are equal, so all become 0, whose exponential
+# is 1. But large models compute in half precision, with 16 bits per number. **bfloat16** has the
+# range of float32 but fewer digits. **float16** has more digits than bfloat16, but a much smaller
+# range.
 #
 # Take a query whose three scores are 3, 1 and -2. In the first table one key is blocked, and the
 # fill replaces its score. In the other two tables all keys are blocked: in one the fill replaces

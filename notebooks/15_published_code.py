@@ -250,8 +250,9 @@ print("final class:", tuple(final(x, narrow, narrow)[0].shape))
 # afterwards. Keys and values each have such a matrix, too. This is [the reshape
 # trick](04_reshape_trick.ipynb), for self-attention only: there is a single input.
 #
-# **The lines.** Together, `weights` and `forward` are the published method, but for one name that
-# comes below. It still multiplies with `torch.bmm`, although the tensors now have four axes.
+# **The lines.** Together, `weights` and `forward` are the published method, but for the name
+# `d_model`, which comes below. It still multiplies with `torch.bmm`, although the tensors now have
+# four axes.
 
 
 # %%
@@ -586,8 +587,9 @@ with crashes("sequence first", "refuses masks with n ≠ m", AssertionError):
     annotated(query=three, key=five, value=five, mask=torch.ones(3, 5, 2))
 
 # %% [markdown]
-# **The repair.** The mask's sizes are compared with the numbers of queries and keys, and fully
-# masked rows get zeros.
+# **The repair.** The mask's sizes are compared with the numbers of queries and keys,
+# and fully masked rows get zeros. `masked_softmax` works on the last axis, so the keys are moved
+# there.
 
 # %% tags=["hide-input"]
 display.excerpts(
@@ -838,9 +840,10 @@ class Simplified(nn.Module):
 
 
 # %% [markdown]
-# **What happens.** Head i always compares slice i of the features; training this module cannot
-# change that. The output starts close to zero, because the only projection has the same small
-# initial parameters as in the last section.
+# **What happens.** Head i always compares slice i of the features; training this
+# module cannot change that. The output starts close to zero, because the only projection has the
+# same small initial parameters as in the last section. The fold below runs it and measures how
+# close.
 #
 # **The repair.** It is the same as for weighted scores: Xavier's initial parameters. The slices
 # stay. The repaired lines give the same slices, but lay the keys out as (b, h, d, m).
