@@ -391,9 +391,9 @@ examine(Near(WIDTH, HEADS), **SIZES)
 # doctor calls this scale wrong because 1/√e is a known slip. A number that is not a known slip may
 # be intended, so the doctor would call it a convention.
 #
-# *Inside* lists what the doctor saw. *Not examined* lists what does not apply: `Near` takes no
-# mask, has no dropout and returns no weights. The last line says that the comparison found nothing:
-# because of the bias, neither the right class nor any known mistake gives these outputs.
+# *Inside* lists what the doctor saw. *Not examined* lists, by name, tests that do not apply: `Near`
+# takes no mask, has no dropout and returns no weights. The last line says that the comparison found
+# nothing: because of the bias, neither the right class nor any known mistake gives these outputs.
 #
 # ## What only a reference finds
 #
