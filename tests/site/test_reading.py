@@ -228,5 +228,5 @@ def test_nothing_moves_where_scrollbars_take_room(with_scrollbars, served, path)
     page.goto(f"{served[0]}/{path}")
     height = re.compile("height")  # given by the theme's script
     expect(page.locator(".md-sidebar__scrollwrap").first).to_have_attribute("style", height)
-    assert page.evaluate(SHIFT) < 0.001
+    assert page.evaluate(SHIFT) < 0.002  # two pixels
     page.close()
