@@ -347,8 +347,8 @@ class _Search:
             found: dict[str, Masked | None] = {}
             for name in self.masks[:1] if causal else self.masks:
                 named = self._adapted(replace(way, plan=replace(way.plan, mask=name)))
-                found[name] = mask = masked(named, name, self.options)
-                if mask and mask.hides:
+                found[name] = tried = masked(named, name, self.options)
+                if tried and tried.hides:
                     break
             taken = self._understood(way, found)
         if taken is None:
@@ -372,12 +372,12 @@ class _Search:
         options = self.options
         said = options.mask_name or options.mask != "auto" or options.mask_shape != "auto"
         order = sorted(found.items(), key=lambda pair: not (pair[1] and pair[1].hides))
-        for name, mask in order:
-            if mask and (mask.hides or said or plain_name(name) in known):
+        for name, tried in order:
+            if tried and (tried.hides or said or plain_name(name) in known):
                 self._note(way)
                 if options.mask == "auto":
-                    self.notes.append(mask.says)
-                return mask.attend
+                    self.notes.append(tried.says)
+                return tried.attend
         self._note(replace(way, plan=replace(way.plan, mask=None)))
         names = ", ".join(f"`{name}`" for name in found)
         self.notes.append(
