@@ -668,8 +668,8 @@ for name, call in calls.items():
     assert (int(seen.sum()), equal) == ((8, True) if "lower" in name else (1, False))
 
 # %% [markdown]
-# Our function deliberately uses the same corner as PyTorch's, so that one function can replace the
-# other. For the newest words, pass a mask to either of them.
+# Our function deliberately uses the same corner as PyTorch's, so that a call with
+# `is_causal` gives the same in both. For the newest words, pass a mask to either of them.
 #
 # PyTorch's class also takes `is_causal`, as a hint that goes with `attn_mask`. Give the class the
 # right mask for the newest three words, and set the flag as well. Count the keys that each of the

@@ -176,10 +176,10 @@ with crashes("module per head", "widths swapped", RuntimeError):
     Head(24, 6)(x, x, x, None)
 
 # %% [markdown]
-# **The repair.** The list becomes an `nn.ModuleList`, the widths have one order throughout, and the
-# mask may be left out. Two helpers appear in most of the repairs below: `read_mask` refuses masks
-# that do not fit and converts the others, so that True means blocked, and `masked_softmax` gives
-# zeros to fully masked rows.
+# **The repair.** The list becomes an `nn.ModuleList`, a head's constructor takes the
+# widths in the order in which the list passes them, and the mask may be left out. Two helpers
+# appear in most of the repairs below: `read_mask` refuses masks that do not fit and converts the
+# others, so that True means blocked, and `masked_softmax` gives zeros to fully masked rows.
 
 # %% tags=["hide-input"]
 display.excerpts(

@@ -388,8 +388,9 @@ print("reordered: equal outputs, equal gradients")
 # > report, the first word or two came out right, because small positions turn little, and the rest
 # > was nonsense [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. Find out
 # > which layout a checkpoint was trained in, and compare one output with the original code's. [The
-# > doctor](16_testing_attention.ipynb#the-doctor) of this package needs that code, too: it names
-# > this mistake only if you pass the original as `--reference`.
+# > doctor](16_testing_attention.ipynb#the-doctor) of this package, a command that examines
+# > attention, needs that code, too: it names this mistake only if you pass the original as
+# > `--reference`.
 #
 # This project compares its rotation with others in `tests/modern/test_rotary.py`. With the same
 # weights, outputs and gradients equal those of published classes: `"half"` those of Llama in
@@ -679,12 +680,12 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 # <!-- /deeper -->
 
 # %% [markdown]
-# `make seeds` has trained each kind from five seeds for 1000 steps, and its results
-# come with the package. The table shows the median accuracy in five stretches of the long
-# sequences. Column 32 covers the places before 32, the trained length. Column 64 covers those from
-# 32 to 63, and so on. A place counts only after the first repeat has begun: before that, nobody can
-# know the next letter. Which kind loses least by place 512, and which loses most: added, rotary,
-# ALiBi or buckets?
+# `make seeds`, a command of this project, has trained each kind from five seeds for 1000 steps, and
+# its results come with the package. The fold above defines the names that the cell uses. The table shows the median accuracy in five stretches of the long sequences. Column 32
+# covers the places before 32, the trained length. Column 64 covers those from 32 to 63, and so on.
+# A place counts only after the first repeat has begun: before that, nobody can know the next
+# letter. Which kind loses least by place 512, and which loses most: added, rotary, ALiBi or
+# buckets?
 #
 # <details><summary>What do you expect?</summary>
 #
