@@ -680,8 +680,9 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 # <!-- /deeper -->
 
 # %% [markdown]
-# `make seeds`, a command of this project, has trained each kind from five seeds for 1000 steps, and
-# its results come with the package. The fold above defines the names that the cell uses. The table shows the median accuracy in five stretches of the long sequences. Column 32
+# `make seeds`, a command of this project, has trained each kind from five seeds for
+# 1000 steps, and its results come with the package. The fold above defines the names that the cell
+# uses. The table shows the median accuracy in five stretches of the long sequences. Column 32
 # covers the places before 32, the trained length. Column 64 covers those from 32 to 63, and so on.
 # A place counts only after the first repeat has begun: before that, nobody can know the next
 # letter. Which kind loses least by place 512, and which loses most: added, rotary, ALiBi or

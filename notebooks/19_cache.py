@@ -467,8 +467,9 @@ assert empty == 0
 # one that *grows*, one in *pages* of 16<!-- setting --> tokens, which is explained
 # [below](#going-back-and-branching), and *without* a cache. `make bench` ran the five in turn and
 # kept the medians, as [Speed](13_speed.ipynb#how-to-measure) explains. The second table counts the
-# new memory that one such step takes, in KiB, where freed memory goes back to the system. The
-# system hands memory out in pages of 4 KiB, which have nothing to do with the pages of a cache.
+# new memory that one such step takes, in KiB. Freed memory goes back to the system here, so that
+# each step has to ask for its own. The system hands memory out in pages of 4 KiB, which have
+# nothing to do with the pages of a cache.
 
 # %%
 from annotated_attention import measure
@@ -526,8 +527,8 @@ print("checked: 64 tokens at once take less than a quarter of the time of 64 sin
 # and writes no keys.
 #
 # The time shrinks less than the FLOPs do. A single token cannot keep the processor busy: all
-# weights and all keys have to be fetched for very little arithmetic. In a chunk of 64 tokens they
-# are fetched once for all of them, so a prompt is read in large chunks.
+# parameters and all keys have to be fetched for very little arithmetic. In a chunk of 64 tokens
+# they are fetched once for all of them, so a prompt is read in large chunks.
 #
 # ## Texts of different lengths
 #

@@ -871,10 +871,11 @@ exercises.fewer_keys.check_token_bytes(token_bytes)
 # %% [markdown]
 # ### Groups without a copy
 #
-# *Hard, 20 minutes.* Each time a token is written, `repeat_heads` briefly makes h / g copies of the
-# keys. The function below is right, but it makes these copies. Rewrite it with products and a
-# softmax of your own, so that for one or two new tokens nothing as large as the keys is made. The
-# queries are `(b, h, n, d)`, keys and values are `(b, g, m, d)`, and there is no mask.
+# *Hard, 20 minutes.* Each time a token is written and its weights are asked for, `repeat_heads`
+# briefly makes h / g copies of the keys. The function below is right, but it makes these copies.
+# Rewrite it with products and a softmax of your own, so that for one or two new tokens nothing as
+# large as the keys is made. The queries are `(b, h, n, d)`, keys and values are `(b, g, m, d)`, and
+# there is no mask.
 
 
 # %% tags=["exercise"]

@@ -250,7 +250,7 @@ class StaticCache:
         _check(k, v, self.keys, self.values)
         _refuse_graph(self, k, v)
         n = k.size(-2)
-        # A tensor: with a Python number, every new length would need another compiled program.
+        # The length is a tensor: a Python number would be a part of the compiled program.
         places = self.length + torch.arange(n, device=k.device)  # (n,)
         self.keys.index_copy_(-2, places, k.to(self.keys.dtype))
         self.values.index_copy_(-2, places, v.to(self.values.dtype))
