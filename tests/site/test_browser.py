@@ -176,6 +176,14 @@ LOST = """() => [...document.querySelectorAll("article *")]
   .filter((part) => ["hidden", "clip"].includes(getComputedStyle(part).overflowX))
   .filter((part) => !part.closest(".katex, [aria-hidden=true]"))
   .map((part) => part.outerHTML.slice(0, 120))"""
+# How far the end of the page moves when the theme's script wraps the tables, once it has arrived.
+UNWRAPPED = """() => {
+  const height = () => document.querySelector("article").getBoundingClientRect().height;
+  const wrapped = height();
+  for (const wrap of document.querySelectorAll(".md-typeset__scrollwrap"))
+    wrap.replaceWith(wrap.querySelector("table"));
+  return Math.round(wrapped - height());
+}"""
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 UNFOLD = "() => { for (const fold of document.querySelectorAll('details')) fold.open = true }"
 BESIDE = "() => (document.documentElement.classList.add('aa-beside'), scrollTo(0, 0))"
@@ -293,6 +301,7 @@ def look(page, at, device, host):
         page.evaluate(BESIDE)
         found["not side by side"] = page.evaluate(ASKEW)
         found["wider than the page, side by side"] = page.evaluate(WIDER)
+    found["moved by wrapping tables"] = page.evaluate(UNWRAPPED)
     for event, listener in listeners.items():
         page.remove_listener(event, listener)
     found |= {"a script fails": problems, "other hosts": hosts - {urlsplit(host).netloc}}
