@@ -29,6 +29,7 @@ class Checker:
         self.files: set[Path] = set()  # read so far
         self.packages: list[Path] = []  # folders whose files all count
         self.sections: dict[object, Letters] = {}
+        self.unbound = Letters()  # where every call and every section begins
         self.function = self._make_function()
 
     def read(self, path: Path) -> ast.Module:
@@ -93,10 +94,9 @@ class Checker:
         self, held: Held | None, number: int | None, value: object, frame: FrameType
     ) -> None:
         comment = None if number is None else self.comments[number]
-        if held is not None:
-            letters = held.setdefault("", Letters())
-        else:
-            letters = self.sections.setdefault(comment and comment.section, Letters())
+        kept: dict[Any, Letters] = self.sections if held is None else held
+        place = (comment and comment.section) if held is None else ""
+        letters = kept.get(place, self.unbound)
         found = find_shape(value)
         if comment is not None and comment.argument and found == "NoneType":
             return
@@ -105,7 +105,7 @@ class Checker:
                 letters.leave()
             else:
                 comment.reached = True
-                letters.check(comment, found, find_variables(comment, frame))
+                kept[place] = letters.after(comment, found, find_variables(comment, frame))
         except ShapeCommentError as error:
             self.mismatches.append(str(error))
             raise

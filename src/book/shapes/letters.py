@@ -5,7 +5,7 @@ known. An argument that does not fit its docstring is an error once the function
 function that refuses it with an exception of its own is right to do so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from book.shapes.comments import Comment, ShapeCommentError
@@ -15,33 +15,43 @@ from book.shapes.values import Found, Sizes
 Equation = tuple[Axis, int, int]  # the item, the size found, the line where
 
 
-@dataclass
+@dataclass(eq=False)
 class Letters:
-    """What the letters mean during one call or one section."""
+    """What the letters mean at one point of a call or of a section."""
 
     sizes: dict[str, int] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     open: list[Equation] = field(default_factory=list)  # more than one letter still unknown
-    refused: ShapeCommentError | None = None  # an argument that does not fit its docstring
+    refused: str = ""  # an argument that does not fit its docstring
+    known: dict[Hashable, "Letters"] = field(default_factory=dict)  # what followed from here
 
-    def check(self, comment: Comment, found: Found, variables: Mapping[str, int]) -> None:
-        """Compare the shapes found with those claimed, and bind the letters that are new."""
+    def after(self, comment: Comment, found: Found, variables: Mapping[str, int]) -> "Letters":
+        """Compare the shapes found with those claimed; give the letters with the new ones bound.
+
+        Most code runs a thousand times with the same sizes, and is compared once.
+        """
+        several = isinstance(found, list)
+        key = comment, several, tuple(found) if several else found, tuple(variables.items())
+        if key not in self.known:
+            self.known[key] = self._compared(comment, found, variables)
+        return self.known[key]
+
+    def _compared(self, comment: Comment, found: Found, variables: Mapping[str, int]) -> "Letters":
         if not comment.argument:
             self.leave()
-            self._bind(comment, comment.shapes, found, variables)
-            return
-        refused: ShapeCommentError | None = None
+            return self._bind(comment, comment.shapes, found, variables)
+        refused = self.refused
         for shape in comment.shapes:  # alternatives
             try:
                 return self._bind(comment, [shape], found, variables)
             except ShapeCommentError as error:
-                refused = refused or error
-        self.refused = self.refused or refused
+                refused = refused or str(error)
+        return Letters(self.sizes, self.lines, self.open, refused)
 
     def leave(self) -> None:
         """Raise what was found against an argument: the function has accepted it."""
         if self.refused:
-            raise self.refused
+            raise ShapeCommentError(self.refused)
 
     def _bind(
         self,
@@ -49,7 +59,7 @@ class Letters:
         shapes: Sequence[Shape],
         found: Found,
         variables: Mapping[str, int],
-    ) -> None:
+    ) -> "Letters":
         for name in comment.letters() & variables.keys() & self.sizes.keys():
             if variables[name] != self.sizes[name]:
                 old = f"{self.sizes[name]} since line {self.lines[name]}"
@@ -61,12 +71,14 @@ class Letters:
         if len(shapes) not in (1, len(values)):
             got = "one value" if len(values) == 1 else f"{len(values)} values"
             raise comment.error(f"the comment has {len(shapes)} shapes for {got}")
-        trial = Letters({**self.sizes, **variables}, dict(self.lines), list(self.open))
+        trial = Letters(
+            {**self.sizes, **variables}, dict(self.lines), list(self.open), self.refused
+        )
         for i, value in enumerate(values):
             which = f" of value {i + 1}" if len(values) > 1 else ""
             trial._compare(comment, shapes[min(i, len(shapes) - 1)], value, which)
-        self.sizes = {name: trial.sizes[name] for name in trial.lines}
-        self.lines, self.open = trial.lines, trial.open
+        trial.sizes = {name: trial.sizes[name] for name in trial.lines}
+        return trial
 
     def _compare(self, comment: Comment, shape: Shape, value: Sizes | str, which: str) -> None:
         """Raise the error that says everything, if a value does not have its shape."""

@@ -17,7 +17,8 @@ def find_shape(value: object, inside: bool = False) -> Any:
     """Return the sizes of a value's axes; for a tuple or a list, those of each item."""
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
-        return tuple(_integer(size) for size in shape)
+        plain = {*map(type, shape)} <= {int}
+        return tuple(shape) if plain else tuple(_integer(size) for size in shape)
     if isinstance(value, tuple | list) and not inside:
         return [find_shape(item, inside=True) for item in value]
     return type(value).__name__
@@ -29,8 +30,8 @@ def find_variables(comment: Comment, frame: FrameType) -> dict[str, int]:
         return {}
     near, far, code = frame.f_locals, frame.f_globals, frame.f_code
     # Names that never mean a global here, even before they have a value.
-    own = {*near, *code.co_varnames, *code.co_cellvars, *code.co_freevars}
-    values = {name: (near if name in own else far).get(name) for name in comment.variables}
+    own = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+    values = {x: (near if x in near or x in own else far).get(x) for x in comment.variables}
     return {name: size for name, x in values.items() if (size := _integer(x)) is not None}
 
 

@@ -57,6 +57,34 @@ PLANTED = {
         "code.py:6: the docstring says (b, d, n) with b = 2, d = 3, n = 3, "
         "but the shape is (2, 3, 6)\n    x: (b, d, n), one row per token.",
     ),
+    "two wrong arguments": (
+        """
+        def f(q, k):
+            '''Copy.
+
+            Args:
+                q: (n, d), one row per query.
+                k: (m, d), one row per key.
+            '''
+            return q.clone()
+        """,
+        (Q, K),
+        "code.py:6: the docstring says (n, d), but the shape is (2, 3, 6)",
+    ),
+    "a wrong argument, and then one that fits": (
+        """
+        def f(q, k):
+            '''Copy.
+
+            Args:
+                q: (n, d), one row per query.
+                k: (b, m, d), one row per key.
+            '''
+            return q.clone()
+        """,
+        (Q, K),
+        "code.py:6: the docstring says (n, d), but the shape is (2, 3, 6)",
+    ),
     "a wrong argument, and then a wrong value": (
         """
         def f(x):
@@ -292,10 +320,28 @@ PLANTED = {
 def test_planted_mistake_is_caught(code, name):
     source, arguments, message = PLANTED[name]
     module = code(source)
-    with pytest.raises(ShapeCommentError) as caught:
-        module["f"](*arguments)
-    assert str(caught.value).startswith(message)
-    assert module.checker.mismatches == [str(caught.value)]
+    for _ in range(2):  # the second time from what is known of the first
+        with pytest.raises(ShapeCommentError) as caught:
+            module["f"](*arguments)
+        assert str(caught.value).startswith(message)
+    assert module.checker.mismatches == [str(caught.value)] * 2
+
+
+def test_what_fitted_once_is_no_excuse_for_another_comment_or_value(code):
+    module = code("""
+        def f(x, flat):
+            if flat:
+                return x  # (n, d)
+            return x  # (b, n, d)
+
+        def g(x):
+            return x  # ()
+    """)
+    module["f"](Q[0], True)
+    module["g"](Q.sum())
+    for wrong in (lambda: module["f"](Q[0], False), lambda: module["g"](())):
+        with pytest.raises(ShapeCommentError):
+            wrong()
 
 
 MISPLACED = {
