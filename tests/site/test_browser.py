@@ -2,7 +2,8 @@
 
 A page is loaded once on each device, under one scheme, asked everything, and switched to the other:
 the desktop begins in the light, the phone in the dark. On the phone every page is asked whether
-something is too wide or loses its end; what is the same on every page of a kind is asked of one.
+something is too wide or loses its end, and whether a live figure has its room; what is the same on
+every page of a kind is asked of one.
 """
 
 import json
@@ -21,7 +22,15 @@ CHAPTERS = {address(x.stem): x for x in sorted(scripts.CHAPTERS.glob("[0-9][0-9]
 PAGES = sorted(
     path.relative_to(SITE).as_posix().removesuffix("index.html") for path in SITE.rglob("*.html")
 )
-DEVICES = {"desktop": (1280, "light"), "phone": (360, "dark")}
+DEVICES = {
+    "desktop": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
+    "phone": {
+        "viewport": {"width": 360, "height": 740},
+        "color_scheme": "dark",
+        "has_touch": True,
+        "is_mobile": True,
+    },
+}
 # A page of each kind, and the chapter with the most live figures: these are asked everything twice.
 TWICE = [
     "",
@@ -37,23 +46,47 @@ TWICE = [
 WATCH = """
 window.shifts = [];
 new PerformanceObserver((list) => {
-  for (const { value, sources } of list.getEntries())
-    if (value >= 0.002)
-      window.shifts.push([value, ...sources.map(({ node }) => node?.outerHTML?.slice(0, 80))]);
+  for (const { value, startTime, sources } of list.getEntries()) {
+    const what = sources.map(({ node }) => node?.outerHTML?.slice(0, 80));
+    if (value >= 0.002) window.shifts.push([startTime, value, ...what]);
+  }
 }).observe({ type: "layout-shift", buffered: true });
 """
 
+# Once in a great while a frame never comes; without a limit the run would wait for ever.
+FRAME = (
+    "const frame = () => new Promise((go) => (requestAnimationFrame(go), setTimeout(go, 2000)));"
+)
 # Comes by everything on the page, as a reader does.
-SCROLL = """
-async () => {
-  // Once in a great while a frame never comes; without it the run would wait for ever.
-  const frame = () => new Promise((go) => (requestAnimationFrame(go), setTimeout(go, 2000)));
-  for (let top = 0; top < document.body.scrollHeight; top += innerHeight) {
+SCROLL = f"""
+async () => {{
+  {FRAME}
+  for (let top = 0; top < document.body.scrollHeight; top += innerHeight) {{
     scrollTo(0, top);
     await frame();
-  }
+  }}
   scrollTo(0, 0);
-}
+}}
+"""
+# Starts the live figures that are not folded: from the top of the page to the last, so that each
+# comes into view before it has started. Gives what moved meanwhile.
+START = f"""
+async () => {{
+  {FRAME}
+  scrollTo(0, 0);
+  await frame();
+  await frame();
+  const now = performance.now();
+  const figures = [...document.querySelectorAll(".aa-live > figure")]
+    .filter((figure) => !figure.closest("details:not([open])"));
+  for (const figure of [...figures.slice(-1), ...figures]) {{
+    figure.scrollIntoView({{ block: "start" }});
+    for (let i = 0; i < 1000 && !figure.querySelector(".aa-stage"); i++) await frame();
+    await frame();
+  }}
+  await new Promise((go) => setTimeout(go));
+  return shifts.filter(([since]) => since > now);
+}}
 """
 
 STANDARD = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
@@ -185,7 +218,10 @@ UNWRAPPED = """() => {
   return Math.round(wrapped - height());
 }"""
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-UNFOLD = "() => { for (const fold of document.querySelectorAll('details')) fold.open = true }"
+UNFOLD = """() => {
+  scrollTo(0, 0);
+  for (const fold of document.querySelectorAll("details")) fold.open = true;
+}"""
 BESIDE = "() => (document.documentElement.classList.add('aa-beside'), scrollTo(0, 0))"
 # Rows of notes and code, side by side, in which the one is not right of the other.
 ASKEW = """() => [...document.querySelectorAll(".aa-pair:has(> .aa-say + .aa-show)")]
@@ -196,6 +232,49 @@ ASKEW = """() => [...document.querySelectorAll(".aa-pair:has(> .aa-say + .aa-sho
   .map((row) => row.innerText.slice(0, 60))"""
 
 SLEEPING = ".aa-live:not([data-live-on], details:not([open]) *)"
+# Which of the figure's controls has the focus: null outside of it.
+FOCUSED = """
+() => {
+  const stage = document.activeElement.closest(".aa-stage");
+  const all = stage?.querySelectorAll("input, select, textarea, button, [tabindex='0']") ?? [];
+  const reachable = (control) =>
+    control.checkVisibility({ visibilityProperty: true }) && control.tabIndex >= 0;
+  const controls = [...all].filter((control) => reachable(control) && !control.disabled);
+  return stage && [controls.indexOf(document.activeElement), controls.length];
+}
+"""
+# Moves every control to its ends, on a phone also all sliders together to their largest, and gives
+# how high the figure's stage and its picture would be.
+HEIGHTS = """(figure) => {
+  const [stage, picture] = figure.children;
+  const free = () => { stage.style.minHeight = 0; return stage.getBoundingClientRect().height; };
+  const heights = [free()];
+  const set = (control, key, value) => {
+    control[key] = value;
+    control.dispatchEvent(new Event('input', { bubbles: true }));
+    control.dispatchEvent(new Event('change', { bubbles: true }));
+    heights.push(free());
+  };
+  for (const control of stage.querySelectorAll('input[type=range]'))
+    for (const end of [control.max, control.min]) set(control, 'value', end);
+  for (const control of stage.querySelectorAll('select'))
+    for (const { value } of control.options) set(control, 'value', value);
+  const sliders = [...stage.querySelectorAll('input[type=range]')];
+  const before = sliders.map(({ value }) => value);
+  if (innerWidth <= 500) for (const slider of sliders) set(slider, 'value', slider.max);
+  sliders.forEach((slider, i) => set(slider, 'value', before[i]));
+  stage.style.minHeight = '';
+  const room = parseFloat(getComputedStyle(stage).minHeight);
+  picture.style.setProperty('display', 'block', 'important');
+  const still = picture.getBoundingClientRect().height;
+  picture.style.display = '';
+  return [room, Math.ceil(Math.max(still, ...heights))];
+}"""
+# The height of each control; that of a box to tick with its label, which can be pressed as well.
+CONTROLS = """(figure) => [...figure.querySelectorAll('.aa-stage :is(input, select, button)')]
+  .map((control) => control.closest('label:not(.aa-slider)') ?? control)
+  .map((control) => control.getBoundingClientRect().height)"""
+SLIDERS = "(figure) => [...figure.querySelectorAll('input[type=range]')].map((s) => s.clientHeight)"
 WITH_BUTTON = ".aa-cell :not(.no-copy) > pre:has(> code)"
 # What a copy button gives is the text of its code. One button of each chapter is pressed, the last;
 # of the others the text is read.
@@ -271,6 +350,51 @@ def judge(page, at):
     return found
 
 
+def answers(page, frame):
+    """Say whether a live figure does not let the focus through, or does not answer to keys."""
+    first = frame.locator(".aa-stage :is(input, select, button)").first
+    status = frame.get_by_role("status").first
+    said = status.text_content()
+    first.focus()
+    reached, count = [], 0
+    while (at := page.evaluate(FOCUSED)) and len(reached) <= at[1]:
+        reached, count = [*reached, at[0]], at[1]
+        page.keyboard.press("Tab")
+    if reached != list(range(count)):
+        return f"of {count} controls Tab reached {reached}"
+    # A button that is pressed already has nothing to change.
+    active = ":is(input, select, button):not([aria-pressed=true])"
+    acting = frame.locator(f".aa-stage {active}").first
+    for key in ("ArrowRight", "ArrowLeft", "Space"):
+        acting.press(key)
+        if status.text_content() != said:
+            return None
+    return f"says {said} whatever is pressed"
+
+
+def figures_at(page, device):
+    """Give a line for each live figure that cannot be used, or has too little room, or too much."""
+    frames, wrong = page.locator(".aa-live").all(), []
+    figures = {frame.locator("figure").get_attribute("id"): frame for frame in frames}
+    size = page.viewport_size
+    for name, frame in figures.items():
+        if device == "desktop" and (reason := answers(page, frame)):
+            wrong.append(f"{name} {reason}")
+        if min(frame.evaluate(CONTROLS)) < 24:
+            wrong.append(f"{name} has controls too small for a mouse")
+        if device == "phone" and min(frame.evaluate(SLIDERS), default=44) < 44:
+            wrong.append(f"{name} has sliders too small for a finger")
+    for width in (1280, 800, 600, 390) if device == "desktop" else (800, 412, 360):
+        page.set_viewport_size({"width": width, "height": 800})
+        for name, frame in figures.items():
+            kept, needed = frame.locator("figure").evaluate(HEIGHTS)
+            wasted = width in (1280, 390) and kept > 1.5 * needed
+            if needed > kept + 1 or wasted:
+                wrong.append(f"{name} at {width} needs {needed} px, has {kept}")
+    page.set_viewport_size(size)
+    return wrong
+
+
 def look(page, at, device, host):
     """Load a page, and give what is wrong with it, by what was asked."""
     problems, hosts = [], set()
@@ -282,16 +406,20 @@ def look(page, at, device, host):
     for event, listener in listeners.items():
         page.on(event, listener)
     page.goto(f"{host}/{at}")
+    live = page.locator(".aa-live").count() > 0
     whole = device == "desktop" or at in TWICE
-    found = {}
+    found = {"moves by itself": page.evaluate(START) if live else []}
     if whole:
         page.evaluate(SCROLL)
-        expect(page.locator(SLEEPING)).to_have_count(0)
-        found = {"moves by itself": page.evaluate("shifts"), "undrawn": page.evaluate(UNDRAWN)}
+        found |= {"moves by itself": page.evaluate("shifts"), "undrawn": page.evaluate(UNDRAWN)}
     found["wider than the page"] = page.evaluate(WIDER)
     if whole:
         found |= judge(page, at)
     page.evaluate(UNFOLD)
+    if live:
+        found["moves by itself, unfolded"] = page.evaluate(START)
+        expect(page.locator(SLEEPING)).to_have_count(0)
+        found["a live figure"] = figures_at(page, device)
     if device == "phone":
         found["loses its end"] = page.evaluate(LOST)
         found["wider than the page, unfolded"] = page.evaluate(WIDER)
@@ -312,14 +440,9 @@ def look(page, at, device, host):
 def windows(browser, with_scrollbars):
     """Give the window of each device; one for all pages, because to open it takes a second."""
     windows = {}
-    for device, (width, scheme) in DEVICES.items():
+    for device, options in DEVICES.items():
         opener = with_scrollbars if device == "desktop" else browser
-        context = opener.new_context(
-            viewport={"width": width, "height": 900},
-            color_scheme=scheme,
-            reduced_motion="reduce",
-            permissions=["clipboard-read", "clipboard-write"],
-        )
+        context = opener.new_context(permissions=["clipboard-read", "clipboard-write"], **options)
         context.add_init_script(WATCH)
         windows[device] = context.new_page()
     yield windows

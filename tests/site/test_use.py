@@ -20,7 +20,6 @@ PAGES = sorted(
     path.relative_to(SITE).as_posix().removesuffix("index.html")
     for path in SITE.rglob("index.html")
 )
-LIVE = [page for page in PAGES if "data-live=" in (SITE / page / "index.html").read_text()]
 
 
 @pytest.fixture(scope="module")
@@ -78,55 +77,14 @@ def test_complete_without_scripts(plain, page):
 
 # Live figures
 
-UNFOLD = "() => { for (const fold of document.querySelectorAll('details')) fold.open = true }"
 
-# Which of the figure's controls has the focus: null outside of it.
-FOCUSED = """
-() => {
-  const stage = document.activeElement.closest(".aa-stage");
-  const all = stage?.querySelectorAll("input, select, textarea, button, [tabindex='0']") ?? [];
-  const reachable = (control) =>
-    control.checkVisibility({ visibilityProperty: true }) && control.tabIndex >= 0;
-  const controls = [...all].filter((control) => reachable(control) && !control.disabled);
-  return stage && [controls.indexOf(document.activeElement), controls.length];
-}
-"""
-
-
-@pytest.mark.parametrize("path", LIVE)
-def test_live_figures_answer(reader, path):
-    reader.goto(f"/{path}")
-    reader.evaluate(UNFOLD)
-    frames = reader.locator(".aa-live")
-    for frame in frames.all():
-        frame.scroll_into_view_if_needed()
-        expect(frame.locator(".aa-stage")).to_have_count(1)
-        first = frame.locator(".aa-stage :is(input, select, button)").first
-        expect(first).to_be_visible()
-        status = frame.get_by_role("status").first
-        said = status.text_content()
-        first.focus()
-        reached = []
-        while at := reader.evaluate(FOCUSED):
-            reached.append(at[0])
-            assert len(reached) <= at[1], "the focus does not leave the figure"
-            count = at[1]
-            reader.keyboard.press("Tab")
-        assert reached == list(range(count))
-        # A button that is pressed already has nothing to change.
-        active = ":is(input, select, button):not([aria-pressed=true])"
-        acting = frame.locator(f".aa-stage {active}").first
-        for key in ("ArrowRight", "ArrowLeft", "Space"):
-            acting.press(key)
-            if status.text_content() != said:
-                break
-        expect(status).not_to_have_text(said)
+def test_a_live_figure_starts_again_where_one_comes_back(reader):
+    reader.goto(f"/{address('04_reshape_trick')}")
     reader.goto("/notation/")
     reader.go_back()
-    reader.evaluate(UNFOLD)
-    for frame in frames.all():
-        frame.scroll_into_view_if_needed()
-        expect(frame.locator(".aa-stage")).to_have_count(1)
+    frame = reader.locator(".aa-live")
+    frame.scroll_into_view_if_needed()
+    expect(frame.locator(".aa-stage")).to_have_count(1)
 
 
 # Search
