@@ -971,7 +971,7 @@ for layer, row in enumerate(change):
 # %% tags=["needs-weights"] jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
 
-drawing, (ax,) = display.panels(620, 250)
+drawing, (ax,) = display.panels(430, 240)
 for layer, head in ((i, j) for i in range(layers) for j in range(heads)):
     strength = float((change[layer, head] / change.max()) ** 0.5)
     style = {"facecolor": display.COLOURS["h"], "alpha": 0.6 * strength, "linewidth": 0}
