@@ -13,6 +13,7 @@ import torch
 from torch.utils.benchmark import Timer
 
 WIDTH = 4096  # of the square matrices that show what the machine can do at most
+SECONDS = 1  # for which they are multiplied
 
 
 def provenance(command: Sequence[str]) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def peak_flops(device: str, dtype: torch.dtype) -> float:
     """Return the FLOP/s of one large product, with which attention can be compared."""
     matrix = torch.randn(WIDTH, WIDTH, device=device, dtype=dtype)
     timer = Timer("m @ m", globals={"m": matrix}, num_threads=torch.get_num_threads())
-    fastest = min(timer.blocked_autorange(min_run_time=1).times)
+    fastest = min(timer.blocked_autorange(min_run_time=SECONDS).times)
     return float(f"{2 * WIDTH**3 / fastest:.4g}")
 
 
