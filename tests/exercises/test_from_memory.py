@@ -2,8 +2,6 @@
 
 import math
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from annotated_attention.doctor.command import main
 from annotated_attention.exercises import from_memory
 from annotated_attention.exercises.from_memory import (
     check_attention,
@@ -37,7 +36,12 @@ def test_stubs_and_solutions(printed: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert "Written" not in after
 
 
-def test_the_stub_can_be_examined_as_a_file(groups: Any, tmp_path: Path) -> None:
+def test_the_stub_can_be_examined_as_a_file(
+    groups: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """By the very command that the chapter names, and there is nothing in it yet."""
     _, stub, *_ = groups(CHAPTER)[1]
     script = (ROOT / "notebooks" / f"{CHAPTER}.py").read_text(encoding="utf-8")
@@ -45,10 +49,9 @@ def test_the_stub_can_be_examined_as_a_file(groups: Any, tmp_path: Path) -> None
     assert command is not None
     mine = tmp_path / "mine.py"
     mine.write_text(f"from torch import Tensor, nn\n\n\n{stub.source}\n", encoding="utf-8")
-    run = [sys.executable, "-m", "annotated_attention.doctor", *command[1].split()]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "NotImplementedError" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    assert main(command[1].split()) == 2
+    assert "NotImplementedError" in capsys.readouterr().out
 
 
 WORDS = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge", "project"]

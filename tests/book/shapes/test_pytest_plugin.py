@@ -22,29 +22,29 @@ PROJECT = {
             return x + 0  # (n, d)
         """,
     "tests/test_f.py": """
-        import torch
+        import numpy
         from annotated_attention import f
 
         def test_f():
-            assert f(torch.ones(3, 6)).shape == (3, 6)
+            assert f(numpy.ones((3, 6))).shape == (3, 6)
         """,
 }
 SWALLOWING = """
-    import torch
+    import numpy
     from annotated_attention import f
 
     def test_swallowed():
         try:
-            f(torch.ones(3))
+            f(numpy.ones(3))
         except AssertionError:
             pass
     """
 REACHING = """
-    import torch
+    import numpy
     from annotated_attention import f
 
     def test_wide():
-        assert f(torch.ones(3, 6), wide=True).dim() == 3
+        assert f(numpy.ones((3, 6)), wide=True).ndim == 3
     """
 FILE = "src/annotated_attention/__init__.py"
 SAYS = f"{FILE}:4: no run reaches this shape comment: return x[..., None]  # (n, d, 1)"
