@@ -39,23 +39,14 @@ TWO = """\
 
 # %%
 from annotated_attention import chapters
-
-one = chapters.load("01_one_head")
-print(one.double(one.LIMIT))
-print(open("../data.txt").read())
-"""
-
-THREE = """\
-# %% [markdown]
-# # Three
-
-# %%
 from annotated_attention.counting import formulas
 from annotated_attention.doctor import command
 
-print(command.__name__, formulas.__name__)
+one = chapters.load("01_one_head")
+print(one.double(one.LIMIT), command.__name__, formulas.__name__)
+print(open("../data.txt").read())
 """
-SCRIPTS = {"01_one_head": ONE, "02_two_heads": TWO, "03_split_and_stack": THREE}
+SCRIPTS = {"01_one_head": ONE, "02_two_heads": TWO}
 PARTS = "".join(
     f"\n        - {{ file: {name}, prerequisites: [], after: You can. }}" for name in SCRIPTS
 )
@@ -63,7 +54,7 @@ PARTS = "".join(
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
-    """Give a checkout with three short chapters, built once; tests put back what they change."""
+    """Give a checkout with two short chapters, built once; tests put back what they change."""
     root = tmp_path_factory.mktemp("checkout")
     for name in ("Makefile", "mkdocs.yml", "pyproject.toml", "requirements.lock"):
         shutil.copy2(scripts.ROOT / name, root / name)
@@ -198,8 +189,8 @@ def test_another_address_makes_another_site(book):
         ("notebooks/02_two_heads.py", {"02_two_heads"}),
         ("notebooks/01_one_head.py", {"01_one_head", "02_two_heads"}),
         ("data.txt", {"02_two_heads"}),
-        ("src/annotated_attention/doctor/command.py", {"03_split_and_stack"}),
-        ("src/annotated_attention/counting/formulas.py", {"03_split_and_stack"}),
+        ("src/annotated_attention/doctor/command.py", {"02_two_heads"}),
+        ("src/annotated_attention/counting/formulas.py", {"02_two_heads"}),
         ("src/annotated_attention/measure/timing.py", set()),
         ("src/annotated_attention/display/display.css", set()),
         ("src/annotated_attention/display/live_figures/calculator.js", set()),
@@ -259,11 +250,11 @@ def test_broken_pages_are_named_and_keep_the_last_site(book):
 def test_failing_cell_keeps_the_last_site(book):
     result = book / "build" / "notebooks" / "02_two_heads.ipynb"
     before = fingerprint(book), result.read_bytes()
-    with changed(book / "notebooks" / "02_two_heads.py", ("print(one", "print(two")):
+    with changed(book / "notebooks" / "02_two_heads.py", ("(one.LIMIT)", "(two.LIMIT)")):
         run = make(book, "site")
     assert run.returncode != 0
-    assert "notebooks/02_two_heads.py:10: chapter 02_two_heads, code cell 1 of 1" in run.stdout
-    assert "print(two.double(one.LIMIT))" in run.stdout
+    assert "notebooks/02_two_heads.py:12: chapter 02_two_heads, code cell 1 of 1" in run.stdout
+    assert "print(one.double(two.LIMIT), " in run.stdout
     assert "NameError: name 'two' is not defined" in run.stdout
     assert "Traceback" not in run.stdout
     assert (fingerprint(book), result.read_bytes()) == before
