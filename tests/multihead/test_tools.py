@@ -285,12 +285,12 @@ def test_vmap_over_models():
 @NEED_WEIGHTS
 def test_gradients_are_those_of_finite_differences(need_weights):
     module = make(dtype=torch.float64, add_bias_kv=True)
-    tensors = [x.detach().double().requires_grad_() for x in inputs()]
+    tensors = [x[:1].detach().double().requires_grad_() for x in inputs()]
 
     def call(*tensors):
         return module(*tensors, attn_mask=BLOCKED, need_weights=need_weights)[0]
 
-    assert torch.autograd.gradcheck(call, tensors, fast_mode=True)
+    assert torch.autograd.gradcheck(call, tensors)
 
 
 def test_deepcopy_is_equal_and_independent():

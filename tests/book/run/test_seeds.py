@@ -171,7 +171,7 @@ def test_positions_can_be_made_again(monkeypatch):
     monkeypatch.setattr(chapter, "LONG_STEPS", 2)
     learn = chapter.learn_short
     monkeypatch.setattr(chapter, "learn_short", lambda kind, seed: learn(kind, seed, steps=2))
-    monkeypatch.setattr(chapter, "copied_until", partial(chapter.copied_until, b=3))
+    monkeypatch.setattr(chapter, "copied_until", partial(chapter.copied_until, b=20))
     one, again, other = (seeds.positions("rotary", seed) for seed in (0, 0, 1))
     assert one == again
     assert one["as trained"] != other["as trained"]
