@@ -39,7 +39,12 @@ __all__ = [
 
 
 def torch_like(
-    module: nn.Module, kind: str = "cross", *, batch_first: bool | None = None, **options: Any
+    module: nn.Module,
+    kind: str = "cross",
+    *,
+    batch_first: bool | None = None,
+    added: bool = False,
+    **options: Any,
 ) -> Adapted:
     """Adapt a module with the arguments of ``torch.nn.MultiheadAttention``, in either layout.
 
@@ -52,6 +57,7 @@ def torch_like(
         kind: as in ``examine``.
         batch_first: whether it takes (b, n, e) and not (n, b, e); None means what its
             ``batch_first`` says, and True where it has none.
+        added: whether ``attn_mask`` holds numbers that are added to the scores.
         **options: passed on, such as ``need_weights=False``.
 
     Examples:
@@ -71,7 +77,11 @@ def torch_like(
     def call(query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None) -> Any:
         same = query is key is value
         given = [turn(query)] * 3 if same else [turn(x) for x in (query, key, value)]
-        result = module(*given, **_torch_masks(module, blocked), **options)
+        masks = _torch_masks(module, blocked)
+        if added and "attn_mask" in masks:
+            zeros = query.new_zeros(masks["attn_mask"].shape)
+            masks["attn_mask"] = zeros.masked_fill(masks["attn_mask"], -torch.inf)
+        result = module(*given, **masks, **options)
         output, *rest = result if isinstance(result, tuple) else (result,)
         return turn(output), *rest
 

@@ -13,15 +13,18 @@ import torch
 from torch import nn
 
 from annotated_attention.doctor import adapters, extras, layouts
-from annotated_attention.doctor.adapted import module_of, output_of
+from annotated_attention.doctor.adapted import masks_of, module_of, output_of
 from annotated_attention.doctor.construction import attempt
+from annotated_attention.doctor.expressions import computed, for_call
 from annotated_attention.doctor.forms import (
     Masked,
     across_samples,
     answers,
     error_of,
+    hides,
     hides_something,
     masked,
+    passes_through,
     patient_of,
     plausible,
 )  # fmt: skip
@@ -35,6 +38,7 @@ from annotated_attention.doctor.names import (
     refuse,
     takes_any,
 )  # fmt: skip
+from annotated_attention.doctor.options import Expression
 from annotated_attention.doctor.patient import Failed, Pooled
 from annotated_attention.doctor.state import settable
 
@@ -102,31 +106,95 @@ def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tupl
     if not takes_any(function):
         asked = [*further, *([options.mask_name] if options.mask_name else [])]
         refuse("call", asked, parameters, "its call")
+    n = min(5, options.max_length)
+    computed(further.items(), "call", **_letters(options, 2, n, n))
+    said = any(isinstance(x, Expression) for x in further.values())
     torchs = {"query", "key", "value", "key_padding_mask", "attn_mask"}
     needed = {name for name, x in parameters.items() if x.default is x.empty} - {*further}
-    if needed <= torchs <= {*parameters} and hasattr(attend, "num_heads"):
-        layout = False if options.sequence_first else True if options.batch_first else None
-        kind = "cross" if options.kind == "memory" else options.kind
-        if layout is None and not hasattr(attend, "batch_first") and _takes_turned(
-            [adapters.torch_like(attend, kind, batch_first=x, **further) for x in (True, False)],
-            argparse.Namespace(**{**vars(options), "kind": kind}),
-        ):  # fmt: skip
-            layout = False
-            notes.append(_TURNED)
-        adapted = taken = adapters.torch_like(attend, kind, batch_first=layout, **further)
-        if options.kind == "memory":
-            taken = adapters.Adapted(lambda x, y, mask: adapted(x, y, y, mask), adapted)
-        apart = adapters.Adapted(taken, taken, "apart")
-        if kind != "causal" and not answers(taken, options) and answers(apart, options):
-            notes.append("its `attn_mask` is (n, m), the same for all samples")
-            return apart, True
+    if not said and needed <= torchs <= {*parameters} and hasattr(attend, "num_heads"):
+        taken, fits = _torch_like(attend, options, further, notes)
+        if fits:
+            return taken, True
+        tried: list[str] = []
+        found, called = _searched(attend, function, further, options, tried)
+        if called and masks_of(found) != "none":
+            notes += tried
+            return found, True
         return taken, True
+    return _searched(attend, function, further, options, notes)
+
+
+def _torch_like(
+    attend: Any, options: argparse.Namespace, further: dict[str, Any], notes: list[str]
+) -> tuple[Any, bool]:
+    """Adapt what has PyTorch's arguments; tells also whether it takes masks as PyTorch does."""
+    layout = False if options.sequence_first else True if options.batch_first else None
+    kind = "cross" if options.kind == "memory" else options.kind
+    if layout is None and not hasattr(attend, "batch_first") and _takes_turned(
+        [adapters.torch_like(attend, kind, batch_first=x, **further) for x in (True, False)],
+        argparse.Namespace(**{**vars(options), "kind": kind}),
+    ):  # fmt: skip
+        layout = False
+        notes.append(_TURNED)
+
+    def like(masks: str | None, added: bool) -> Any:
+        call = adapters.torch_like(attend, kind, batch_first=layout, added=added, **further)
+        if options.kind != "memory":
+            return adapters.Adapted(call, call, masks)
+        return adapters.Adapted(lambda x, y, mask: call(x, y, y, mask), call, masks)
+
+    first = like(None, False)
+    if kind == "causal":
+        both = (first, like(None, True))
+        return next((x for x in both if hides_something(x, options)), first), True
+    ways = {
+        (masks, added): way
+        for added in (False, True)
+        for masks in (None, "apart")
+        if answers(way := like(masks, added), options)
+    }
+    hiding = (pair for pair, way in ways.items() if hides(way, options))
+    some = (x for x, way in ways.items() if hides(adapters.Adapted(way, way, "shared"), options))
+    fits = next(itertools.chain(hiding, some, ways), (None, False))
+    masks, added = fits
+    if masks or added:
+        notes.append(
+            "its `attn_mask` is "
+            + "(n, m), the same for all samples" * bool(masks)
+            + " and " * bool(masks and added)
+            + "added to the scores" * added
+        )
+    return ways.get(fits, first), bool(ways)
+
+
+def _searched(
+    attend: Any,
+    function: Any,
+    further: dict[str, Any],
+    options: argparse.Namespace,
+    notes: list[str],
+) -> tuple[Any, bool]:
+    """Search for a call that is answered; tells also whether there is one."""
+    parameters = named_parameters(function)
     if options.kind == "causal":
         causal = next((name for name in ("is_causal", "causal") if name in parameters), None)
         further = {causal: True, **further} if causal else further
     options.rotated = _rotated(attend, parameters, options)
     search = _Search(attend, function, further, options, notes)
     return search.found(), search.answered
+
+
+def _letters(options: argparse.Namespace, b: int, n: int, m: int) -> dict[str, int]:
+    """Give the sizes of a call by the letters of the book."""
+    e, h = options.embed_dim, options.num_heads
+    return {"b": b, "n": n, "m": m, "e": e, "h": h, "d": e // h}
+
+
+def _for_call(
+    text: Expression, options: argparse.Namespace, x: torch.Tensor, y: torch.Tensor, *_: Any
+) -> Any:
+    sizes = _letters(options, x.size(0), x.size(1), y.size(1))
+    return for_call(text, sizes, max(options.max_length, sizes["n"], sizes["m"]), x.dtype)
 
 
 def _takes_turned(ways: list[Any], options: argparse.Namespace) -> bool:
@@ -179,9 +247,15 @@ class _Search:
         options: argparse.Namespace,
         notes: list[str],
     ) -> None:
-        self.attend, self.function, self.further = attend, function, further
-        self.options, self.notes = options, notes
+        self.attend, self.function, self.options, self.notes = attend, function, options, notes
+        self.further = {
+            name: extras.Made(functools.partial(_for_call, x, options), x)
+            if isinstance(x, Expression)
+            else x
+            for name, x in further.items()
+        }
         self.answered = True
+        self.tokens: tuple[torch.Tensor, torch.Tensor]  # of the call under way
         self.turned: tuple[Plan, torch.Tensor] | None = None  # another plan, and the positions
         self.parameters = named_parameters(function)
         self.positional = [x for x, p in self.parameters.items() if p.kind is p.POSITIONAL_ONLY]
@@ -211,9 +285,12 @@ class _Search:
                 continue
             error = error_of(adapted, self.options)
             packed = any(role.startswith("packed") for role in way.plan.tokens.values())
-            if error is None and (not (way.layout or packed) or self._is_plausible(way)):
+            unsure = way.layout or packed or way.plan.tried
+            if error is None and (not unsure or self._is_plausible(way)):
+                if not way.layout and passes_through(adapted, self.options):
+                    way = replace(way, layout=_FIRST)
                 return self._finished(self._of_its_length(self._upright(way)))
-            if error is None and way.layout != _FIRST:
+            if error is None and way.layout != _FIRST and not way.plan.tried:
                 by_chance = by_chance or way  # tokens that lie elsewhere do not see each other
             if isinstance(error, NotImplementedError):
                 break
@@ -296,8 +373,8 @@ class _Search:
             if self.turned is not None:
                 plan, positions = self.turned
                 turned = plan.caller(self.attend, self.options.kind, self.positional)
-                return turned(*given, positions=positions, **options)
-            return attempt(functools.partial(call, *given, **options))
+                return turned(self.tokens, *given, positions=positions, **options)
+            return attempt(functools.partial(call, self.tokens, *given, **options))
 
         adapted = adapters.Adapted(settled, self.attend)
         layout = way.layout or ("(n, b, e)" if self.options.sequence_first else "")
@@ -308,8 +385,15 @@ class _Search:
         elif layout:
             into, back = _LAYOUTS[layout]
             adapted = layouts.laid_out(adapted, lambda x: into(x, self.options.num_heads), back)
-        adapted.length = way.length
-        return adapted
+        count = COUNTS[self.options.kind]
+
+        def noted(*given: Any) -> Any:
+            self.tokens = given[0], given[count - 1]
+            return adapted(*given)
+
+        found = adapters.Adapted(noted, adapted)
+        found.length = way.length
+        return found
 
     def _is_plausible(self, way: _Way) -> bool:
         """Tell whether a layout fits; if one token asks, in any order of the others."""
@@ -368,8 +452,9 @@ class _Search:
         A name that is a mask's is believed, whatever it does; a name that only has the word in it
         is believed where exactly the blocked keys are hidden.
         """
-        known = {x for role in ("mask", "memory mask", "bias") for x in INPUTS[role]}
         options = self.options
+        roles = () if getattr(options, "unmasked", False) else ("mask", "memory mask", "bias")
+        known = {x for role in roles for x in INPUTS[role]}
         said = options.mask_name or options.mask != "auto" or options.mask_shape != "auto"
         order = sorted(found.items(), key=lambda pair: not (pair[1] and pair[1].hides))
         for name, tried in order:

@@ -11,6 +11,7 @@ from annotated_attention.doctor.examination import examine
 from annotated_attention.doctor.loading import Expired, contained, load
 from annotated_attention.doctor.model import ModelReport, examine_model
 from annotated_attention.doctor.names import Unasked, named_parameters
+from annotated_attention.doctor.options import Expression
 from annotated_attention.doctor.patient import describe
 from annotated_attention.doctor.preparation import prepare
 from annotated_attention.doctor.report import UNASKED, Finding, Report
@@ -22,7 +23,10 @@ def examined(options: argparse.Namespace) -> Report | ModelReport:
     notes: list[str] = []
     try:
         with contained(options.timeout):
-            target = load(path, name)
+            target, names = load(path, name)
+            for _, value in (*options.init, *options.call):
+                if isinstance(value, Expression):
+                    value.names = names
             if options.model:
                 return _examined_model(target(), name)
             report = examine(
@@ -54,7 +58,7 @@ def _examined_model(made: Any, name: str) -> ModelReport:
 def _reference(options: argparse.Namespace) -> Any:
     """Load, build and adapt the trusted implementation, with those options that it takes."""
     path, _, name = options.reference.rpartition(":")
-    target = load(path, name) if path else pydoc.locate(name)
+    target = load(path, name)[0] if path else pydoc.locate(name)
     if target is None:
         raise Unasked("import", f"there is no {name}", "Name a class: `--reference file.py:Class`.")
     known = named_parameters(target)

@@ -97,7 +97,11 @@ def dropout(patient: Patient) -> Iterator[Finding]:
             flat = Inputs(inputs.query, inputs.key, flat.value)
         constant = variation(patient, flat)
     if varied <= patient.tolerance:
-        if _refuses_dropout(patient, patient.needed_module()):
+        module = patient.needed_module()
+        switches = (pair for part in module.modules() for pair in vars(part).items())
+        if any("drop" in name and on is False for name, on in switches):
+            raise NotAsked("its dropout is switched off")
+        if _refuses_dropout(patient, module):
             raise NotAsked("its constructor refuses any dropout")
         yield Finding(
             "dropout-without-effect",

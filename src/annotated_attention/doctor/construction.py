@@ -1,6 +1,7 @@
 """Construct a class whose constructor nobody has described."""
 
 import argparse
+import ast
 import contextlib
 import dataclasses
 import functools
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from annotated_attention.doctor.expressions import computed
 from annotated_attention.doctor.names import (
     GRID,
     INPUTS,
@@ -26,11 +28,12 @@ from annotated_attention.doctor.names import (
     takes_any,
     usual,
 )  # fmt: skip
-from annotated_attention.doctor.patient import describe
+from annotated_attention.doctor.patient import describe, raised_in
 from annotated_attention.doctor.settings import Settings, guess, settled
 from annotated_attention.doctor.state import fill
 
 _NOT_ABOUT_ONE = ("PreTrainedConfig", "PretrainedConfig", "GenerationConfig")
+_WIDE = 64  # the least default that is taken for a width, where no name says what is one
 _TRIES = 40  # settings that are read one after the other
 
 
@@ -45,7 +48,8 @@ def build(target: Any, options: argparse.Namespace, notes: list[str]) -> Any:
     Raises:
         Unasked: an argument cannot be guessed, or the constructor raises.
     """
-    given = dict(options.init)
+    e, h = options.embed_dim, options.num_heads
+    given = computed(options.init, "construction", n=options.max_length, e=e, h=h, d=e // h)
     if not inspect.isclass(target) and not is_factory(target):
         refuse("construction", given, [], f"{options.target} is no class and is not constructed")
         return target
@@ -64,6 +68,8 @@ def build(target: Any, options: argparse.Namespace, notes: list[str]) -> Any:
             failed.append((arguments, error))
         else:
             guessed = {name: x for name, x in arguments.items() if name not in given}
+            off = any("mask" in name and x is False for name, x in guessed.items())
+            options.unmasked = off or getattr(options, "unmasked", False)
             if guessed:
                 notes.append(f"built with {_shown(guessed)}")
             if isinstance(made, nn.Module) and (names := fill(made)):
@@ -73,9 +79,30 @@ def build(target: Any, options: argparse.Namespace, notes: list[str]) -> Any:
                 )
             return made
     arguments, reason = failed[0]
+    for name, value in _asserted(reason, options):
+        if name not in given and (name in parameters or extra or not takes_any(target)):
+            notes.append(f"`{name}={value!r}`, which an assertion asks for")
+            init = [*given.items(), (name, value)]
+            return build(target, argparse.Namespace(**{**vars(options), "init": init}), notes)
     remedy = f"It was built with {_shown(arguments) or 'nothing'}. "
     remedy += "Give what fits: `--init name=value`."
     raise Unasked("construction", describe(reason), remedy) from reason
+
+
+def _asserted(error: BaseException, options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """Give an argument with a value that a failed assertion would take, as its line says."""
+    frame = raised_in(error)
+    line = "" if frame is None else frame.line or ""
+    if not isinstance(error, AssertionError):
+        return
+    if listed := re.match(r"assert (?:\w+\.)*(\w+) in ([(\[{].*?[)\]}])", line):
+        with contextlib.suppress(ValueError, SyntaxError):
+            yield listed[1], next(iter(ast.literal_eval(listed[2])))
+    elif needed := re.match(r"assert (?:\w+\.)*(\w+) is not None", line):
+        try:
+            yield needed[1], guess(needed[1], options)
+        except KeyError:
+            yield needed[1], False
 
 
 def attempt(make: Callable[[], Any]) -> Any:
@@ -126,7 +153,7 @@ def is_factory(target: Any) -> bool:
 
 
 def _shown(arguments: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return ", ".join(f"{name}={' '.join(repr(x).split())}" for name, x in arguments.items())
 
 
 def _variants(
@@ -138,12 +165,18 @@ def _variants(
     tried = [first]
     required = {x for x, p in parameters.items() if p.default is p.empty}
     small = {name: (2, 2) for name in parameters if re.search(GRID, name)}
+    least = dict.fromkeys(small, 2)
     open_ones = {
         name: Settings(options, given)
         for name, x in first.items()
         if role_of(name) == "config" and name not in given and not isinstance(x, Settings)
     }  # where the configuration beside it is another one's
-    for change in (open_ones, small, dict.fromkeys(small, 2)):
+    none = {
+        name: nn.Identity
+        for name, x in parameters.items()
+        if x.default is None and re.search("act|norm", name)
+    }
+    for change in (open_ones, small, least, {**least, **none}):
         changed = {**first, **{name: x for name, x in change.items() if name not in given}}
         few = {name: x for name, x in changed.items() if name in required | {*given, *change}}
         for arguments in (changed, few):
@@ -162,6 +195,7 @@ def _guessed(target: Any, given: dict[str, Any], options: argparse.Namespace) ->
         sizes.add("width")
     if options.kind == "memory" and options.context_dim != options.embed_dim:
         sizes.add("context width")
+    unnamed = not any("width" in role_of(x) or role_of(x) == "config" for x in parameters)
     arguments: dict[str, Any] = {}
     for name, parameter in parameters.items():
         role, default = role_of(name), parameter.default
@@ -178,6 +212,8 @@ def _guessed(target: Any, given: dict[str, Any], options: argparse.Namespace) ->
                 arguments[name] = value
         elif role == "causal" or (role in sizes and may):
             arguments[name] = usual(role, options)
+        elif unnamed and may and not role and default >= _WIDE:
+            arguments[name] = options.embed_dim
         elif options.kind == "memory" and default is None:
             # Where the width of a context is left out, it may be self-attention.
             said = re.search("context|ctx|memory|cond|encoder|cross", plain_name(name))
@@ -204,12 +240,30 @@ def _value(
     if dataclasses.is_dataclass(hint) or (hint is dict and role_of(name) == ""):
         return configuration(hint, given, options)
     if inspect.isclass(hint) and issubclass(nn.Linear, hint) and hint is not object:
+        if re.search("drop|act|norm", name):
+            return nn.Identity()
         return nn.Linear(options.embed_dim, options.embed_dim)
     try:
         return guess(name, options)
     except KeyError:
-        optional = type(None) in typing.get_args(hint)
-        return None if optional else parameter.empty
+        if type(None) in typing.get_args(hint):
+            return None
+        part = _part(target, name, options) if issubclass(target, nn.Module) else None
+        return parameter.empty if part is None else part
+
+
+def _part(target: Any, name: str, options: argparse.Namespace) -> nn.Module | None:
+    """Build a class of the same file that is named like an argument; None if there is none."""
+    bare = argparse.Namespace(**{**vars(options), "init": [], "is_part": True})
+    beside = vars(sys.modules.get(target.__module__, typing))
+    for found, kind in {} if hasattr(options, "is_part") else beside.items():
+        named = plain_name(name) in plain_name(found) and kind is not target
+        if named and inspect.isclass(kind) and issubclass(kind, nn.Module):
+            with contextlib.suppress(Unasked):
+                made: nn.Module = build(kind, bare, [])
+                options.unmasked = bare.unmasked
+                return made
+    return None
 
 
 def _hint(target: Any, hint: Any) -> Any:

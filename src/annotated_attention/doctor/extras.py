@@ -61,9 +61,11 @@ def _placed(form: str, width: int, *functions: Callable[[Tensor], Tensor]) -> Ca
             angle = torch.cat([angle, angle], -1)
         if "dd" in form.split():
             angle = angle.repeat_interleave(2, -1)
-        for axis in form.split():
-            if axis in ("b", "1"):
-                angle = angle.expand(x.size(0) if axis == "b" else 1, *angle.shape)
+        before, _, behind = form.partition("n")
+        for axis in before.split():
+            angle = angle.expand(x.size(0) if axis == "b" else 1, *angle.shape)
+        if "1" in behind.split():
+            angle = angle.unsqueeze(-2)
         found = tuple(function(angle).to(x.dtype) for function in functions)
         return found if len(found) > 1 else found[0]
 
@@ -72,7 +74,21 @@ def _placed(form: str, width: int, *functions: Callable[[Tensor], Tensor]) -> Ca
 
 _LENGTH = Made(lambda x, context, at: x.size(1), "n")
 _COMBINATIONS = 300  # that are tried
-_FORMS = ("b n d", "n d", "n d/2", "1 n d", "1 1 n d", "1 1 n d/2", "n dd", "1 n d/2", "b n dd")
+_FORMS = (
+    "b n d",
+    "n d",
+    "n d/2",
+    "1 n d",
+    "1 1 n d",
+    "1 1 n d/2",
+    "n dd",
+    "1 n d/2",
+    "b n dd",
+    "1 n 1 d/2",
+    "1 n 1 d",
+    "n 1 d/2",
+    "n 1 d",
+)
 
 
 def _turning(width: int, says: str, *functions: Callable[[Tensor], Tensor]) -> list[Made]:
@@ -99,12 +115,18 @@ def _complex(width: int) -> list[Made]:
             torch.complex128 if x.dtype == torch.float64 else torch.complex64
         )
 
+    def matrices(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
+        by = turn(x, context, positions)
+        rows = torch.stack([by.real, -by.imag, by.imag, by.real], -1)
+        return rows.unflatten(-1, (2, 2))[None, None].to(x.dtype)
+
     return [
         Made(turn, "complex (n, d / 2)", True),
         Made(lambda x, y, at: turn(x, y, at).expand(x.size(0), -1, -1), "complex (b, n, d / 2)",
              True),
         Made(lambda x, y, at: torch.view_as_real(turn(x, y, at)).to(x.dtype), "(n, d / 2, 2)",
              True),
+        Made(matrices, "matrices (1, 1, n, d / 2, 2, 2)", True),
     ]  # fmt: skip
 
 
@@ -120,6 +142,28 @@ def _zeros(h: int, *shapes: str) -> list[Any]:
         return Made(make, f"zeros ({shape.replace(' ', ', ')})")
 
     return [made(shape) for shape in shapes]
+
+
+def tried(options: argparse.Namespace) -> list[Any]:
+    """Return what is tried for an argument that nothing is known about: alike for all tokens."""
+    e, h = options.embed_dim, options.num_heads
+
+    def drawn(x: Tensor, *shape: int) -> Tensor:
+        source = torch.Generator().manual_seed(0)
+        return (
+            torch.randn(shape[-1], generator=source, dtype=torch.float64).to(x.dtype).expand(shape)
+        )
+
+    return [
+        None,
+        Made(lambda x, y, at: drawn(x, *x.shape), "drawn for all tokens, (b, n, e)"),
+        Made(lambda x, y, at: drawn(x, e).view(h, -1), "drawn, (h, d)"),
+        *_zeros(h, "b n m"),
+        Made(lambda x, y, at: drawn(x, *x.shape[:2], *y.shape[1:]), "drawn, (b, n, m, e)"),
+        Made(lambda x, y, at: drawn(x, x.size(1), y.size(1), y.size(0), e), "drawn, (n, m, b, e)"),
+        *_zeros(h, "1"),
+        Made(lambda x, y, at: at.expand(x.size(0), -1), "zeros (b, n), whole numbers"),
+    ]
 
 
 def _drawn(name: str, e: int) -> list[Made]:
@@ -218,7 +262,8 @@ _POSITIONS = (
 _Makers = dict[str, Callable[[argparse.Namespace], list[Any]]]
 _KNOWN: _Makers = {
     r"position_embeddings?|cos_sin|rotary_pos_emb|(rotary_)?pos(itional)?_(embs?|embeds?|embeddings?)|"
-    r"rotary|image_rotary_emb|rotary_embs?|rope|rope_(cache|freqs|emb)|rotary_freqs": lambda o: [
+    r"(pos(itional)?_)?encodings?|pe|rotary|image_rotary_emb|rotary_embs?|rope|"
+    r"rope_(cache|freqs|emb)|rotary_freqs": lambda o: [
         *_pairs(o.rotated), Unturned(), *_angles(o.rotated), *_complex(o.rotated), None,
         *_embeddings(o.embed_dim),
     ],

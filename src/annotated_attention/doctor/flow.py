@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from annotated_attention.doctor.paths import before
+from annotated_attention.doctor.paths import back
 from annotated_attention.doctor.products import Product
 from annotated_attention.doctor.report import Finding
 from annotated_attention.doctor.scoring import seen_inside
 from annotated_attention.doctor.seen import Seen
 from annotated_attention.doctor.sight import Look
+from annotated_attention.doctor.traced import Step
 
 _HERE = {
     "split-without-transpose": "{line} cuts tokens in pieces; split the last axis into (h, d), "
@@ -153,17 +154,20 @@ def _split(look: Look, first: bool) -> str:
     seen = look.found[0]
     b, n = look.output.shape[:2]
     rows = _rows(seen.operand, seen.rows[0], b, n, first)
-    if rows is None or not rows.requires_grad or _is_convolved(seen):
+    if rows is None or not rows.requires_grad or _is_mixed(seen):
         return ""
     reached = _reached(rows, look.leaves.query, lambda grad: grad)
     return _judged(reached, "split-without-transpose", "batch-mixed-into-sequence")
 
 
-def _is_convolved(seen: Seen) -> bool:
-    """Tell whether queries or keys come from a convolution over more than one token."""
-    ends = (step for first in seen.products[:1] for x in (first.left, first.right)
-            for step in before(x) if step.name.startswith("conv"))  # fmt: skip
-    return any(step.option("weight", 1).shape[2:].numel() > 1 for step in ends)
+def _is_mixed(seen: Seen) -> bool:
+    """Tell whether queries or keys come from a convolution or a norm over more than one token."""
+
+    def mixes(step: Step) -> bool:
+        wide = step.name.startswith("conv") and step.option("weight", 1).shape[2:].numel() > 1
+        return wide or step.name in ("group_norm", "instance_norm")
+
+    return any(back(x, mixes) for first in seen.products[:1] for x in (first.left, first.right))
 
 
 def _merge(look: Look, first: bool) -> str:

@@ -114,17 +114,17 @@ def masked(
 
 def _meaning(works: dict[tuple[str, str], Any], name: str, options: argparse.Namespace) -> Masked:
     """Choose among the meanings in which a mask of one shape is taken."""
-    hides = [form for form in works if _hides(works[form], options)]
-    hides.sort(key=lambda form: form[1] == "additive")  # added numbers may be truths, too
-    chosen = (hides or [*works])[0]
+    fits = [form for form in works if hides(works[form], options)]
+    fits.sort(key=lambda form: form[1] == "additive")  # added numbers may be truths, too
+    chosen = (fits or [*works])[0]
     other = (chosen[0], "allowed")
-    if not hides and other in works:
+    if not fits and other in works:
         one, turned = (_named(works[form], options) for form in (chosen, other))
         named = not one and turned and "mask-inverted" not in turned
         if named or "mask-inverted" in one:
             chosen = other  # what else is wrong does not turn its meaning
     says = f"`{name}` is {_SHAPED[chosen[0]][0]}, {_meant(chosen[1], name)}"
-    return Masked(works[chosen], bool(hides), says)
+    return Masked(works[chosen], bool(fits), says)
 
 
 def _meant(meaning: str, name: str) -> str:
@@ -204,6 +204,14 @@ def across_samples(attend: Any, options: argparse.Namespace) -> bool:
     return False
 
 
+def passes_through(attend: Any, options: argparse.Namespace) -> bool:
+    """Tell whether all tokens but the first come out as they went in."""
+    with _asking(_bare(attend, options), options, options.kind) as patient:
+        inputs = patient.draw(1)
+        return patient.same(patient.ask(inputs)[:, 1:], inputs.query[:, 1:])
+    return False
+
+
 def plausible(attend: Any, options: argparse.Namespace, any_order: bool = False) -> bool:
     """Tell whether queries see several keys and get results of their own, so a layout may fit.
 
@@ -257,7 +265,7 @@ def _acts(attend: Any, options: argparse.Namespace) -> bool:
     return True
 
 
-def _hides(attend: Any, options: argparse.Namespace) -> bool:
+def hides(attend: Any, options: argparse.Namespace) -> bool:
     """Tell whether exactly the keys that are blocked have no influence."""
     with _asking(attend, options, _with_masks(options)) as patient:
         for case in situations.masked(patient):

@@ -44,7 +44,7 @@ def first_asks(attend: Callable[..., Any]) -> Adapted:
     """Adapt attention whose first token alone asks, such as a class token: each is put there once.
 
     Args:
-        attend: takes (b, n, e) and returns (b, 1, e) or (b, e).
+        attend: takes (b, n, e) and returns (b, 1, e) or (b, e), or (b, n, e), the first counts.
 
     Examples:
         >>> import torch
@@ -62,6 +62,8 @@ def first_asks(attend: Callable[..., Any]) -> Adapted:
             order = [i, *range(i), *range(i + 1, n)]
             masks = [_moved(mask, order) for mask in rest]
             output = output_of(attend(x[:, order], *masks), torch.Size((b, 1, e)))[0]
+            if isinstance(output, Tensor) and output.shape == x.shape:  # the others pass through
+                output = output[:, 0]
             if not isinstance(output, Tensor) or output.numel() != b * e:
                 return output
             found.append(output.reshape(b, e))

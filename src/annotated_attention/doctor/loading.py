@@ -57,8 +57,12 @@ def contained(seconds: float) -> Iterator[None]:
             signal.signal(signal.SIGALRM, before)
 
 
-def load(path: str, name: str) -> Any:
-    """Import a file from anywhere: as part of its package, or with its folder on the path."""
+def load(path: str, name: str) -> tuple[Any, dict[str, Any]]:
+    """Import a file from anywhere: as part of its package, or with its folder on the path.
+
+    Returns:
+        What has this name, and all names of the file.
+    """
     file = Path(path).resolve()
     if not file.is_file():
         remedy = f"Check the path: it starts at {Path.cwd()}."
@@ -90,7 +94,7 @@ def load(path: str, name: str) -> Any:
         kind = type(found).__name__
         remedy = "Name a class, a function or a module."
         raise Unasked("import", f"{name} is an object of type {kind}", remedy)
-    return found
+    return found, vars(module)
 
 
 def _imported(file: Path) -> ModuleType:

@@ -25,6 +25,7 @@ class Plan:
         mask: the name of the argument that takes the mask; None if it takes none.
         further: all other arguments.
         needs_mask: whether the mask cannot be left out.
+        tried: whether nothing is known about one of these, so that its value was tried.
         width: e.
         heads: h.
     """
@@ -33,6 +34,7 @@ class Plan:
     mask: str | None = None
     further: dict[str, Any] = field(default_factory=dict)
     needs_mask: bool = False
+    tried: bool = False
     width: int = 0
     heads: int = 1
 
@@ -49,19 +51,25 @@ class Plan:
     def caller(
         self, attend: Callable[..., Any], kind: str, positional: list[str]
     ) -> Callable[..., Any]:
-        """Return a function of the tensors and the mask of the kind, and of ``positions``."""
+        """Return a function of the tensors and the mask of the kind, and of ``positions``.
+
+        Its first argument are x and the context as (b, n, e), whatever the layout of the others is.
+        """
         count = COUNTS[kind]
 
-        def call(*given: Any, positions: Tensor | None = None) -> Any:
+        def call(
+            tokens: tuple[Tensor, Tensor], *given: Any, positions: Tensor | None = None
+        ) -> Any:
             x, value = given[0], given[count - 1]
             key = given[1] if count == 3 else value
-            at = torch.zeros(x.size(-2), dtype=torch.long) if positions is None else positions
+            at = torch.zeros(tokens[0].size(1), dtype=torch.long)
+            at = at if positions is None else positions
             tensors = {"x": x, "key": key, "value": value}
             if any(role.startswith("packed") for role in self.tokens.values()):
                 tensors |= self._packed([x, key, value])
             named: dict[str, Any] = {name: tensors[role] for name, role in self.tokens.items()}
             for name, extra in self.further.items():
-                named[name] = extra.make(x, value, at) if isinstance(extra, extras.Made) else extra
+                named[name] = extra.make(*tokens, at) if isinstance(extra, extras.Made) else extra
             passed = given[count] if len(given) > count else None
             if self.mask and (passed is not None or self.needs_mask):
                 named[self.mask] = passed
@@ -131,10 +139,11 @@ def plans(
                 name: [None] if name in masks else extras.candidates(name, p, options, parameters)
                 for name, p in wanted.items()
             }
-            found = {name: x for name, x in found.items() if x}
+            tried = not all(found.values())
+            found = {name: x or extras.tried(options) for name, x in found.items()}
             for further in extras.combinations(found):
                 sizes = options.embed_dim, options.num_heads
-                yield Plan(tokens, mask, {**further, **given}, needs, *sizes)
+                yield Plan(tokens, mask, {**further, **given}, needs, tried, *sizes)
 
 
 def unmatched(function: Any, options: argparse.Namespace) -> list[str]:

@@ -37,12 +37,12 @@ NAMES = {
         "max_position_embeddings ctx_size max_seq context_len max_positions seqlen "
         "max_sequence_length "
         "num_patches num_tokens max_target_positions max_source_positions max_context n_tokens "
-        "max_context_length max_pos block_length n_seq",
+        "max_context_length max_pos max_t block_length n_seq",
         "none": "dropout p_dropout drop dropout_p dropout_rate attn_dropout attention_dropout "
         "attn_drop proj_drop resid_dropout residual_dropout attn_pdrop resid_pdrop drop_rate "
         "dropout_prob attention_probs_dropout_prob hidden_dropout_prob res_dropout dropout_ratio",
         "bias": "bias qkv_bias use_bias",
-        "causal": "causal is_causal masked mask_future",
+        "causal": "causal is_causal masked mask_future mask_flag",
         "crossing": "is_cross_attention cross_attention is_cross cross is_cross_attn cross_attend "
         "encoder_decoder_attention",
         "within": "self_attention is_self_attention",
@@ -85,14 +85,14 @@ _SAYS = {
     r"drop": "none",
     r"(head|attn).*(dim|size|width|channels)$|^(dim|size|width).*head": "head width",
     r"(kv|key_value|group).*heads?$|^heads?_kv": "groups",
-    r"heads?(_count)?$": "heads",
+    r"heads?(_count|_num)?$": "heads",
     r"layer_?(idx|id|index|num)": "layer",
     r"bias$": "bias",
     r"causal": "causal",
     r"(context|memory|cond|encoder|cross)_?(dim|size|width|channels|features)$": "context width",
-    r"(dim|dimension|size|width|channels|features|hidden|embd|embed)s?$|"
+    r"(dim|dimension|size|width|channels|features|hidden|units?|embd|embed)s?$|"
     r"^(d|dim|n)_(?!rank|layer)": "width",
-    r"len$|length|positions?$|ctx|num_patches": "length",
+    r"len$|length|positions?$|ctx|num_patches|^max_.*(block|token|frame|step)s?$": "length",
 }
 
 

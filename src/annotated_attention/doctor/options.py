@@ -2,7 +2,7 @@
 
 import argparse
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from annotated_attention.doctor.names import KINDS, MEANINGS, SHAPES
@@ -58,9 +58,13 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", type=float, default=120.0, metavar="S",
                         help="seconds after which it is given up; 0 for never")  # fmt: skip
     parser.add_argument("--init", nargs="*", default=[], type=_pair, metavar="NAME=VALUE",
-                        help="arguments of the constructor that cannot be guessed")  # fmt: skip
+                        help="arguments of the constructor that cannot be guessed; a value is any "
+                        "expression with names of the file, torch, e, h, d, and n, the longest "
+                        "sequence")  # fmt: skip
     parser.add_argument("--call", nargs="*", default=[], type=_pair, metavar="NAME=VALUE",
-                        help="further arguments of each call")  # fmt: skip
+                        help="further arguments of each call; an expression, such as "
+                        "torch.zeros(b, n, e), is computed for the sizes of each: b, n, m, e, h, d"
+                        )  # fmt: skip
     layout = parser.add_mutually_exclusive_group()
     layout.add_argument("--sequence-first", action="store_true", help="it takes (n, b, e)")
     layout.add_argument("--batch-first", action="store_true",
@@ -97,12 +101,23 @@ def _target(text: str) -> str:
     return text
 
 
+class Expression(str):
+    """A value that is no literal: an expression, or a string without quotes.
+
+    Attributes:
+        names: what the examined file defines, once it has been read.
+    """
+
+    names: Mapping[str, Any] = {}
+    __repr__ = str.__str__
+
+
 def _pair(text: str) -> tuple[str, Any]:
-    """Read name=value, the value as Python where it is."""
+    """Read name=value, the value as Python where it is a literal."""
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text} must be NAME=VALUE")
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):
-        return name, value
+        return name, Expression(value)

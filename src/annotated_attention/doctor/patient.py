@@ -1,6 +1,7 @@
 """The implementation under examination: calling it, and restoring its state afterwards."""
 
 import contextlib
+import itertools
 import math
 import traceback
 from collections.abc import Callable, Iterator
@@ -189,7 +190,7 @@ class Patient:
             arguments += [given.value] if self.kind == "cross" else []
             arguments += [hidden] if self.kind != "causal" else []
             if self._state is not None:
-                self._state.note()
+                self._state.note(apart=gradient)
             try:
                 result = self.attend(*arguments)
             except Exception as error:
@@ -312,19 +313,24 @@ class Patient:
                 self.module.eval()
                 if not as_it_is:
                     give_size(self.module)
-            for dtype in () if as_it_is else (torch.float64, *dtypes):
+            takes = (True, False) if self.masks != "none" else (False,)
+            ways = itertools.product(takes, () if as_it_is else (torch.float64, *dtypes))
+            for masked, dtype in ways:
                 with self.converted(dtype):
-                    if not self.works():
+                    if not self.works(masked):
                         continue
                     yield
                     return
             self.dtype = dtypes[0]
             yield
 
-    def works(self) -> bool:
-        """Tell whether a call in the current dtype works at all."""
+    def works(self, masked: bool = False) -> bool:
+        """Tell whether a call in the current dtype works at all, with a mask that hides nothing."""
+        inputs = self.draw(0)
+        shape = (*inputs.query.shape[:2], inputs.key.size(1))
         try:
-            return self.ask(self.draw(0)).dtype == self.dtype
+            blocked = torch.zeros(shape, dtype=torch.bool) if masked else None
+            return self.ask(inputs, blocked).dtype == self.dtype
         except (Failed, NotAsked):
             return False
 

@@ -2,31 +2,53 @@
 
 import argparse
 import inspect
+import math
+import re
+import shlex
 from typing import Any
 
 from annotated_attention.doctor.arguments import answered
 from annotated_attention.doctor.construction import build, is_factory, unguessed
 from annotated_attention.doctor.matching import unmatched
-from annotated_attention.doctor.names import Unasked
+from annotated_attention.doctor.names import Unasked, named_parameters
+
+_GROUPS = r"num_channels \(\d+\) must be divisible by num_groups \((\d+)\)"
 
 
 def prepare(target: Any, options: argparse.Namespace, notes: list[str]) -> Any:
-    """Build and adapt what a file defines.
-
-    Heads share keys and values in groups of two, where there is a setting for it; if such a module
-    does not answer, in groups of one.
+    """Build and adapt what a file defines; wider where the groups of a norm ask for it.
 
     Args:
         target: a class, a function or a module.
-        options: the command line's.
+        options: the command line's; the width may become another one.
         notes: gets a sentence on each thing that was guessed.
 
     Raises:
         Unasked: it cannot be built or called.
     """
+    try:
+        return _prepared(target, options, notes)
+    except Unasked as error:
+        if not (groups := re.search(_GROUPS, str(error))):
+            raise
+        e, wide = options.embed_dim, math.lcm(options.embed_dim, int(groups[1]))
+        notes.append(f"{groups[1]} groups of a norm do not divide {e}: `--embed-dim {wide}`")
+        options.context_dim = wide if options.context_dim == e else options.context_dim
+        options.embed_dim = wide
+        return _prepared(target, options, notes)
+
+
+def _prepared(target: Any, options: argparse.Namespace, notes: list[str]) -> Any:
+    """Build and adapt with these sizes.
+
+    Heads share keys and values in groups of two, where there is a setting for it; if such a module
+    does not answer, in groups of one.
+    """
     h = options.num_heads
     options.groups, options.rotated = h, 0  # until it is built, and says so
-    _ask_for_what_is_missing(target, options)
+    missing = _what_is_missing(target, options)
+    if missing is not None and missing.step == "construction":
+        raise missing
     kept: tuple[Any, list[str]] | None = None
     for groups in (h // 2, h) if h > 2 and h % 2 == 0 else (h,):
         options.groups = groups
@@ -44,16 +66,14 @@ def prepare(target: Any, options: argparse.Namespace, notes: list[str]) -> Any:
         if answers or not any("group" in x or "kv" in x or "key_value" in x for x in built):
             break
     assert kept is not None
+    if missing is not None and not answers:
+        raise missing
     notes += kept[1]
     return kept[0]
 
 
-def _ask_for_what_is_missing(target: Any, options: argparse.Namespace) -> None:
-    """Name every argument that cannot be guessed, of the constructor and of the call, at once.
-
-    Raises:
-        Unasked: there are some.
-    """
+def _what_is_missing(target: Any, options: argparse.Namespace) -> Unasked | None:
+    """Name every argument that cannot be guessed, of the constructor and of the call, at once."""
     call = target
     if inspect.isclass(target):
         call = getattr(target, "forward", vars(target).get("__call__"))
@@ -62,12 +82,29 @@ def _ask_for_what_is_missing(target: Any, options: argparse.Namespace) -> None:
     asked = {"constructor": of_init, "call": of_call}
     text = [f"the {what}'s {', '.join(names)}" for what, names in asked.items() if names]
     if not text:
-        return
+        return None
     line = f"python -m annotated_attention.doctor {options.target} --kind {options.kind}"
     line += f" --embed-dim {options.embed_dim} --num-heads {options.num_heads}"
-    for option, names in (("init", of_init), ("call", of_call)):
-        given = [f"{x}={value!r}" for x, value in getattr(options, option)]
-        line += f" --{option} {' '.join([*given, *(f'{x}=…' for x in names)])}" if names else ""
-    step = "construction" if of_init else "call"
+    for option, names, taker in (("init", of_init, target), ("call", of_call, call)):
+        given = [shlex.quote(f"{x}={value!r}") for x, value in getattr(options, option)]
+        likely = [_likely(x, taker, option == "call") for x in names]
+        line += f" --{option} {' '.join([*given, *likely])}" if names else ""
     remedy = f"Give what cannot be guessed: `{line}`."
-    raise Unasked(step, f"{' and '.join(text)} cannot be guessed", remedy)
+    step = "construction" if of_init else "call"
+    return Unasked(step, f"{' and '.join(text)} cannot be guessed", remedy)
+
+
+def _likely(name: str, taker: Any, call: bool) -> str:
+    """Write an option for an argument, with a module or a tensor where it is likely one."""
+    hint = str(named_parameters(taker)[name].annotation)
+    try:
+        source = inspect.getsource(taker)
+    except (OSError, TypeError):
+        source = ""
+    kept = [rf"self\.{x}" for x in re.findall(rf"self\.(\w+) = {name}\b", source)]
+    if re.search("Module|Callable", hint) or re.search(rf"\b({'|'.join([name, *kept])})\(", source):
+        return shlex.quote(f"{name}=torch.nn.Identity()")
+    computes = rf"\b{name}\s*([@*+/]|\[|\.\w+)|[@*+/]\s*{name}\b|\({name}[,)]"
+    if call and ("Tensor" in hint or re.search(computes, source)):
+        return shlex.quote(f"{name}=torch.randn(b, n, e)")
+    return f"{name}=…"

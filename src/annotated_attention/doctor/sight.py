@@ -1,6 +1,7 @@
 """Look inside: what an attention computes while it answers, and on which lines."""
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
@@ -127,7 +128,7 @@ def _seen(event: Softmax, products: list[Product], steps: list[Step]) -> Seen | 
         mixed=away[-1].value,
         mask=event.scores <= LOW,
         scale=scale,
-        width=first.width,
+        width=first.width + sum(x.width for x in _added(chain, by_step)),
         axis=event.axis,
         summed=tuple(pair[side] for pair in mix.contracted),
         keys=_keys(first, chain),
@@ -139,6 +140,14 @@ def _seen(event: Softmax, products: list[Product], steps: list[Step]) -> Seen | 
         rows=(_only(first.own[second]), _only((mix.rows, mix.columns)[side])),
         steps=roles,
     )
+
+
+def _added(chain: list[Step], by_step: dict[Step, Product]) -> Iterator[Product]:
+    """Give the products that are added to the first, as of features that are not rotated."""
+    for old, new in itertools.pairwise(chain):
+        for parent in new.parents if new.name in ("add", "radd", "iadd") else ():
+            if parent is not old and (way := back(parent, by_step.__contains__, LAYERS)):
+                yield by_step[way[0]]
 
 
 def _mixed(

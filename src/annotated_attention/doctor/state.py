@@ -34,14 +34,18 @@ class State:
         self._copies: dict[int, tuple[Tensor, int, Tensor]] = {}
         self._before: list[tuple[Any, Any]] = []
 
-    def note(self) -> None:
-        """Note how everything is."""
+    def note(self, apart: bool = False) -> None:
+        """Note how everything is; with ``apart``, a call writes into copies, left to its graph."""
         self._before = []
         if is_lazy(self.module):
             return
         for part in self.module.modules():
             own = {name: x for name, x in vars(part).items() if name not in _OF_TORCH}
             self._note(vars(part), own, _DEPTH)
+        for holder, items in self._before if apart else ():
+            for name, x in items.items() if isinstance(items, dict) else ():
+                if isinstance(x, Tensor) and not (x.requires_grad or x.is_inference()):
+                    holder[name] = x.clone()
 
     def _note(self, holder: Any, items: Any, depth: int) -> None:
         self._before.append((holder, items))
