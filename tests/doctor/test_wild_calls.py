@@ -83,6 +83,11 @@ def forward(signature, *lines):
     return f"{PLAIN}    def forward(self, {signature}):\n{body}"
 
 
+def made_with(body, line):
+    """Add a line to the constructor."""
+    return body.replace("embed_dim, num_heads)\n\n", f"embed_dim, num_heads)\n        {line}\n\n")
+
+
 PROJECTED = "q, k, v = self.project(x)"
 OUT = "return self.o_proj(mix(q, k, v))"
 CAUSAL = "return self.o_proj(mix(q, k, v, blocked=future(x)))"
@@ -296,6 +301,112 @@ CASES = {
         q, k, v = self.project(inputTensor)
         return self.o_proj(mix(q, k, v, blocked=None if attnMask is None else attnMask[:, None]))
 """, "True = blocked"),
+    "groups of a norm that do not divide the width": ("self", """
+    def __init__(self, in_channels, heads):
+        super().__init__()
+        self.h, self.norm = heads, nn.GroupNorm(32, in_channels)
+        self.qkv = nn.Conv1d(in_channels, 3 * in_channels, 1)
+
+    def forward(self, x):
+        q, k, v = (y.unflatten(1, (self.h, -1)).mT for y in self.qkv(self.norm(x)).chunk(3, 1))
+        return x + mix(q, k, v).mT
+""", "32 groups of a norm do not divide 24: `--embed-dim 96`"),
+    "assertions that say what they ask for": ("self", """
+    def __init__(self, num_heads, input_dim, embed_dim=None, style="", sparse=None):
+        super().__init__()
+        assert embed_dim is not None, "give a width"
+        assert style in ("plain", "wide")
+        assert sparse is not None
+        self.make(embed_dim, num_heads)
+
+    def forward(self, x):
+        q, k, v = self.project(x)
+        return self.o_proj(mix(q, k, v))
+""", "`style='plain'`, which an assertion asks for"),
+    "a part that the file defines": ("cross", forward("q, k, v, mask",
+        "return self.o_proj(self.core(*self.project(q, k, v), mask))").replace("num_heads):",
+        "num_heads, core):").replace("num_heads)\n", "num_heads)\n        self.core = core\n") + """
+
+class FullCore(nn.Module):
+    def __init__(self, mask_flag=True):
+        super().__init__()
+        self.mask_flag = mask_flag
+
+    def forward(self, q, k, v, mask):
+        return mix(q, k, v, blocked=future(q[:, 0]) if self.mask_flag else None)
+""", "core=FullCore()"),
+    "a layer that is none": ("self", forward("x", PROJECTED, OUT).replace("num_heads):",
+        "num_heads, resolution=14, activation=None):").replace("num_heads)\n",
+        "num_heads)\n        self.act = activation()\n        self.near = nn.Parameter(torch.ones("
+        "num_heads, resolution**2, resolution**2))\n").replace("k, v))", "k, v, self.near))"),
+        "always of 4 tokens"),
+    "widths whose names say nothing": ("self", """
+    def __init__(self, depth_att: int = 512, heads: int = 8, depth_out: int = 512):
+        super().__init__()
+        assert depth_att == depth_out
+        self.make(depth_att, heads)
+
+    def forward(self, x):
+        q, k, v = self.project(x)
+        return self.o_proj(mix(q, k, v))
+""", "depth_att=24, heads=4, depth_out=24"),
+    "a bound whose name says little": ("causal", """
+    def __init__(self, config: "Config"):
+        super().__init__()
+        self.make(config.width, config.heads)
+        self.register_buffer("hidden", torch.ones(config.max_blocks, config.max_blocks).triu(1))
+
+    def forward(self, x):
+        q, k, v = self.project(x)
+        n = x.size(1)
+        return self.o_proj(mix(q, k, v, blocked=self.hidden[:n, :n].bool()))
+
+
+@dataclass
+class Config:
+    width: int
+    heads: int
+    max_blocks: int
+""", "max_blocks=16"),
+    "what may be none": ("self", forward("x, riddle", "assert riddle is None", PROJECTED, OUT),
+        "riddle=None"),
+    "a vector for each head": ("self", forward("x, riddle", PROJECTED,
+        "q = q + riddle[None, :, None] * 1.0; assert riddle.shape == (4, 6)", OUT),
+        "riddle=drawn, (h, d)"),
+    "a vector for each pair": ("cross", made_with(forward("q, k, v, riddle",
+        "near = self.near(riddle).permute(0, 3, 1, 2)", "q, k, v = self.project(q, k, v)",
+        "return self.o_proj(mix(q, k, v, near))"), "self.near = nn.Linear(24, 4)"),
+        "riddle=drawn, (b, n, m, e)"),
+    "which sample a token is of": ("self", forward("x, riddle", PROJECTED,
+        "assert riddle.dim() == 2", "blocked = (riddle[:, None] != riddle[..., None])[:, None]",
+        "return self.o_proj(mix(q, k, v, blocked=blocked))"), "zeros (b, n), whole numbers"),
+    "rotations as matrices": ("causal", rotated("pe",
+        "q, k = ((pe @ y.unflatten(-1, (-1, 2, 1))).flatten(-3) for y in (q, k))"),
+        "matrices (1, 1, n, d / 2, 2, 2)"),
+    "rotations behind the tokens": ("causal", rotated("cos_sin", "cos, sin = cos_sin; "
+        "assert cos.shape == (1, x.size(1), 1, 3); cos, sin = (torch.cat([y, y], -1).transpose(1, "
+        "2) for y in (cos, sin)); " + COSINES), "(cos, sin), each (1, n, 1, d/2)"),
+    "the first token asks, and the others pass": ("self", forward("x", PROJECTED,
+        "out = self.o_proj(mix(q[:, :, :1], k, v))", "return torch.cat([out, x[:, 1:]], 1)"),
+        "another token in front, which asks"),
+    "dropout that is switched off": ("self", made_with(forward("x", PROJECTED, OUT),
+        "self.use_dropout, self.drop = False, nn.Dropout(0.1)"), "x=x"),
+    "numbers by dtype, which only masks need": ("self", forward("x, mask=None", PROJECTED,
+        "low = {torch.float32: -1e9, torch.float16: -5e4, torch.bfloat16: -1e9}",
+        "mask = None if mask is None else ~mask[:, None] * 0.0 + mask[:, None] * low[x.dtype]",
+        "return self.o_proj(mix(q, k, v, 0 if mask is None else mask))"), "True = blocked"),
+    "a buffer that each call writes into": ("self", made_with(forward("x", PROJECTED,
+        "self.kept[: len(x), :, : x.size(1)] = k", "k = self.kept[: len(x), :, : x.size(1)]",
+        "q = torch.einsum('bhnd,hdc->bhnc', q, self.up)",
+        "k = torch.einsum('bhnd,hdc->bhnc', k, self.up)", OUT),
+        "self.up = nn.Parameter(torch.randn(4, 6, 6)); "
+        "self.register_buffer('kept', torch.zeros(8, 4, 16, 6), persistent=False)"), "x=x"),
+    "scores that are summed from two products": ("causal", forward("x", PROJECTED,
+        "near, far = (torch.einsum('bhnd,bhmd->bhnm', q[..., part], k[..., part]) "
+        "for part in (slice(0, 4), slice(4, 6)))",
+        "scores = ((near + far) / 6**0.5).masked_fill(future(x), -math.inf)",
+        "return self.o_proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))"),
+        "nothing wrong, 17 tests"),
 }  # fmt: skip
 
 
@@ -565,11 +676,6 @@ def test_a_softmax_over_the_queries_shows_without_a_mask(examine):
     assert "weights = (q @ k.mT).softmax(-2)" in output
 
 
-def made_with(body, line):
-    """Add a line to the constructor."""
-    return body.replace("embed_dim, num_heads)\n\n", f"embed_dim, num_heads)\n        {line}\n\n")
-
-
 CONVOLVED = "near = nn.functional.softplus(self.near(x.mT).mT)"
 
 
@@ -685,19 +791,19 @@ def test_masks_in_the_wrong_order_are_named_in_either_meaning(examine):
 
 def test_heads_that_fit_another_layout_by_chance(examine):
     body = """
-    def __init__(self, mask_flag=True):
+    def __init__(self, hide=True):
         super().__init__()
-        self.mask_flag = mask_flag
+        self.hide = hide
 
     def forward(self, queries, keys, values, attn_mask):
         scores = torch.einsum("blhe,bshe->bhls", queries, keys) / queries.size(-1) ** 0.5
-        if self.mask_flag:
+        if self.hide:
             n = queries.size(1)
             hidden = torch.ones(n, n, dtype=torch.bool).triu(1)
             scores = scores.masked_fill(hidden, -math.inf)
         return torch.einsum("bhls,bshe->blhe", scores.softmax(-1), values)
 """
-    code, output = examine(body, "--init", "mask_flag=False", "--mask", "none")
+    code, output = examine(body, "--init", "hide=False", "--mask", "none")
     assert code == 0, output
     assert "heads, (b, n, h, d)" in output
     assert "causal-unasked" in examine(body)[1]

@@ -205,10 +205,12 @@ def across_samples(attend: Any, options: argparse.Namespace) -> bool:
 
 
 def passes_through(attend: Any, options: argparse.Namespace) -> bool:
-    """Tell whether all tokens but the first come out as they went in."""
+    """Tell whether all tokens but the first come out as they went in, and the first does not."""
     with _asking(_bare(attend, options), options, options.kind) as patient:
-        inputs = patient.draw(1)
-        return patient.same(patient.ask(inputs)[:, 1:], inputs.query[:, 1:])
+        given = patient.draw(1).query
+        output = patient.ask(patient.draw(1))
+        others = patient.same(output[:, 1:], given[:, 1:])
+        return others and not patient.same(output[:, 0], given[:, 0])
     return False
 
 

@@ -139,7 +139,7 @@ def plans(
                 name: [None] if name in masks else extras.candidates(name, p, options, parameters)
                 for name, p in wanted.items()
             }
-            tried = not all(found.values())
+            tried = not all(found.values()) or [*tokens.values()].count("x") > 1
             found = {name: x or extras.tried(options) for name, x in found.items()}
             for further in extras.combinations(found):
                 sizes = options.embed_dim, options.num_heads
