@@ -289,9 +289,8 @@ _KNOWN: _Makers = {
     ],
     r"residual|res": lambda o: _zeros(1, "b n e"),
     r"ww|num_cols|x_size_w": lambda o: [1],
-    r"h_w|hw|shape|hw_shape|x_size|input_resolution|patch_resolution|spatial_shape": lambda o: [
-        Made(lambda x, y, at: (x.size(1), 1), "(n, 1)")
-    ],
+    r"h_w|hw|feat_size|shape|hw_shape|x_size|input_resolution|patch_resolution|spatial_shape":
+        lambda o: [Made(lambda x, y, at: (x.size(1), 1), "(n, 1)")],
     r"n|t|l|n_tokens|(tgt|q|query|seq|src)_?(len|length)|seq_?len|length|max_seqlen.*|num_tokens|"
     r"height|hh|num_rows|x_size_h":
         lambda o: [_LENGTH],

@@ -200,6 +200,8 @@ def _tokens(
             yield {first: "x", **dict.fromkeys(others, "value")}
         if first and memory and memory not in others:
             yield {first: "x", memory: "value"}
+        if open_ones and open_ones[0] != first:
+            yield {open_ones[0]: "x"}
         if len(open_ones) in (2, 3):
             yield dict.fromkeys(open_ones, "x")
     if not names:

@@ -22,7 +22,7 @@ NAMES = {
         "cin cout n_hidden c_in c_out nf n_in n_out true_hidden_size",
         "context width": "key_dim value_dim kdim vdim context_dim cross_attention_dim dim_context "
         "encoder_dim kv_dim memory_dim cond_dim k_dim v_dim encoder_hidden_size dim_kv "
-        "dim_cond dim_k dim_v d_context d_cross d_memory ctx_dim",
+        "dim_cond dim_k dim_v c_k c_v d_context d_cross d_memory ctx_dim",
         "heads": "num_heads n_heads n_head nhead nheads heads num_head h head num_attention_heads "
         "n_attention_heads attention_heads encoder_attention_heads decoder_attention_heads nb_head",
         "groups": "num_key_value_heads num_kv_heads n_kv_heads n_kv_head kv_heads n_groups "
@@ -91,7 +91,7 @@ _SAYS = {
     r"causal": "causal",
     r"(context|memory|cond|encoder|cross)_?(dim|size|width|channels|features)$": "context width",
     r"(dim|dimension|size|width|channels|features|hidden|units?|embd|embed)s?$|"
-    r"^(d|dim|n)_(?!rank|layer)": "width",
+    r"^(d|dim|n)_(?!rank|layer)|^c_[a-z]$": "width",
     r"len$|length|positions?$|ctx|num_patches|^max_.*(block|token|frame|step)s?$": "length",
 }
 

@@ -366,6 +366,10 @@ class Patient:
         try:
             for part, name, _ in found:
                 setattr(part, name, probability)
+            if found and not self.works():  # what reads it was not built for any dropout
+                for part, name, value in found:
+                    setattr(part, name, probability if name == "p" else value)
+                found = [x for x in found if x[1] == "p"]
             with self._in_another_state() if found else contextlib.nullcontext():
                 yield len(found)
         finally:
