@@ -15,7 +15,7 @@ from torch import nn
 from annotated_attention.doctor import adapters, extras, layouts
 from annotated_attention.doctor.adapted import masks_of, module_of, output_of
 from annotated_attention.doctor.construction import attempt
-from annotated_attention.doctor.expressions import computed, for_call
+from annotated_attention.doctor.expressions import computed
 from annotated_attention.doctor.forms import (
     Masked,
     across_samples,
@@ -74,11 +74,6 @@ _TRIES, _FEW = 1500, 20  # ways to call; plans with a layout or a length that is
 _CLOSE = 1e-4
 
 
-def adapt(attend: Any, options: argparse.Namespace, notes: list[str]) -> Any:
-    """Put the adapters around it that it needs, as ``answered`` does, whether it answers or not."""
-    return answered(attend, options, notes)[0]
-
-
 def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tuple[Any, bool]:
     """Put the adapters around it that the options ask for, and those that its arguments need.
 
@@ -106,8 +101,8 @@ def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tupl
     if not takes_any(function):
         asked = [*further, *([options.mask_name] if options.mask_name else [])]
         refuse("call", asked, parameters, "its call")
-    n = min(5, options.max_length)
-    computed(further.items(), "call", **_letters(options, 2, n, n))
+    e, h, n = options.embed_dim, options.num_heads, min(5, options.max_length)
+    computed(further.items(), "call", b=2, n=n, m=n, e=e, h=h, d=e // h)
     said = any(isinstance(x, Expression) for x in further.values())
     torchs = {"query", "key", "value", "key_padding_mask", "attn_mask"}
     needed = {name for name, x in parameters.items() if x.default is x.empty} - {*further}
@@ -184,19 +179,6 @@ def _searched(
     return search.found(), search.answered
 
 
-def _letters(options: argparse.Namespace, b: int, n: int, m: int) -> dict[str, int]:
-    """Give the sizes of a call by the letters of the book."""
-    e, h = options.embed_dim, options.num_heads
-    return {"b": b, "n": n, "m": m, "e": e, "h": h, "d": e // h}
-
-
-def _for_call(
-    text: Expression, options: argparse.Namespace, x: torch.Tensor, y: torch.Tensor, *_: Any
-) -> Any:
-    sizes = _letters(options, x.size(0), x.size(1), y.size(1))
-    return for_call(text, sizes, max(options.max_length, sizes["n"], sizes["m"]), x.dtype)
-
-
 def _takes_turned(ways: list[Any], options: argparse.Namespace) -> bool:
     """Tell whether (n, b, e) is taken, and not (b, n, e), by how both are answered."""
     if options.kind != "cross":
@@ -249,9 +231,7 @@ class _Search:
     ) -> None:
         self.attend, self.function, self.options, self.notes = attend, function, options, notes
         self.further = {
-            name: extras.Made(functools.partial(_for_call, x, options), x)
-            if isinstance(x, Expression)
-            else x
+            name: extras.said(x, options) if isinstance(x, Expression) else x
             for name, x in further.items()
         }
         self.answered = True

@@ -5,7 +5,7 @@ import pydoc
 from dataclasses import replace
 from typing import Any
 
-from annotated_attention.doctor.arguments import adapt
+from annotated_attention.doctor.arguments import answered
 from annotated_attention.doctor.construction import build
 from annotated_attention.doctor.examination import examine
 from annotated_attention.doctor.loading import Expired, contained, load
@@ -66,7 +66,7 @@ def _reference(options: argparse.Namespace) -> Any:
     module = build(target, argparse.Namespace(**{**vars(options), "init": init}), [])
     called = named_parameters(getattr(module, "forward", module))
     call = [pair for pair in options.call if pair[0] in called]
-    return adapt(module, argparse.Namespace(**{**vars(options), "call": call}), [])
+    return answered(module, argparse.Namespace(**{**vars(options), "call": call}), [])[0]
 
 
 def _failed(name: str, error: BaseException, notes: list[str]) -> Report:

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from annotated_attention.doctor.expressions import for_call
 from annotated_attention.doctor.names import plain_name, role_of, usual
+from annotated_attention.doctor.options import Expression
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,6 @@ def _placed(form: str, width: int, *functions: Callable[[Tensor], Tensor]) -> Ca
     return made
 
 
-_LENGTH = Made(lambda x, context, at: x.size(1), "n")
 _COMBINATIONS = 300  # that are tried
 _FORMS = (
     "b n d",
@@ -130,76 +131,58 @@ def _complex(width: int) -> list[Made]:
     ]  # fmt: skip
 
 
-def _zeros(h: int, *shapes: str) -> list[Any]:
-    """Make zeros of shapes that are given by letters."""
+def said(text: Any, options: argparse.Namespace) -> Made:
+    """Make an argument of an expression, for the sizes of each call."""
+    text, e, h = (
+        Expression(text) if type(text) is str else text,
+        options.embed_dim,
+        options.num_heads,
+    )
 
-    def made(shape: str) -> Made:
-        def make(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
-            b, n, m = x.size(0), x.size(1), context.size(1)
-            sizes = {"b": b, "n": n, "m": m, "h": h, "1": 1, "bh": b * h, "e": x.size(2)}
-            return x.new_zeros([sizes[letter] for letter in shape.split()])
+    def make(x: Tensor, context: Tensor, positions: Tensor) -> Any:
+        b, n, m = x.size(0), x.size(1), context.size(1)
+        sizes = {"b": b, "n": n, "m": m, "e": e, "h": h, "d": e // h}
+        return for_call(text, sizes, max(options.max_length, n, m), x.dtype)
 
-        return Made(make, f"zeros ({shape.replace(' ', ', ')})")
+    return Made(make, text)
 
-    return [made(shape) for shape in shapes]
+
+def _each(*texts: str) -> Callable[[argparse.Namespace], list[Any]]:
+    """Make candidates of expressions."""
+    return lambda options: [said(text, options) for text in texts]
+
+
+# What is tried for an argument that nothing is known about: alike for all tokens.
+_tried = _each(
+    "torch.randn(e).expand(b, n, e)",
+    "torch.randn(h, d)",
+    "torch.zeros(b, n, m)",
+    "torch.randn(e).expand(b, n, m, e)",
+    "torch.randn(e).expand(n, m, b, e)",
+    "torch.zeros(1)",
+    "torch.zeros(b, n, dtype=torch.long)",
+)
+# A vector for each position, or for each distance: zeros would hide what is made from them.
+_embeddings = _each(
+    "torch.randn(b, n, e)",
+    "torch.randn(1, n, e)",
+    "torch.randn(n, e)",
+    "torch.randn(1, 2 * n - 1, e)",
+    "torch.randn(b, 2 * n - 1, e)",
+    "torch.randn(2 * n - 1, 1, e)",
+)
+_biases = _each(
+    "torch.zeros(1, h, n, m)",
+    "torch.zeros(b * h, 1, m)",
+    "torch.zeros(h, n, m)",
+    "torch.zeros(n, m)",
+    "torch.zeros(b, h, n, m)",
+)
 
 
 def tried(options: argparse.Namespace) -> list[Any]:
-    """Return what is tried for an argument that nothing is known about: alike for all tokens."""
-    e, h = options.embed_dim, options.num_heads
-
-    def drawn(x: Tensor, *shape: int) -> Tensor:
-        source = torch.Generator().manual_seed(0)
-        return (
-            torch.randn(shape[-1], generator=source, dtype=torch.float64).to(x.dtype).expand(shape)
-        )
-
-    return [
-        None,
-        Made(lambda x, y, at: drawn(x, *x.shape), "drawn for all tokens, (b, n, e)"),
-        Made(lambda x, y, at: drawn(x, e).view(h, -1), "drawn, (h, d)"),
-        *_zeros(h, "b n m"),
-        Made(lambda x, y, at: drawn(x, *x.shape[:2], *y.shape[1:]), "drawn, (b, n, m, e)"),
-        Made(lambda x, y, at: drawn(x, x.size(1), y.size(1), y.size(0), e), "drawn, (n, m, b, e)"),
-        *_zeros(h, "1"),
-        Made(lambda x, y, at: at.expand(x.size(0), -1), "zeros (b, n), whole numbers"),
-    ]
-
-
-def _drawn(name: str, e: int) -> list[Made]:
-    """Draw a matrix for a function that is given its weights."""
-    seed = sum(map(ord, name))
-
-    def draw(x: Tensor, context: Tensor, positions: Tensor) -> Tensor:
-        source = torch.Generator().manual_seed(seed)
-        return torch.randn(e, e, generator=source, dtype=torch.float64).to(x.dtype) / e**0.5
-
-    return [Made(draw, "drawn, (e, e)")]
-
-
-def _embeddings(e: int) -> list[Made]:
-    """Draw a vector for each position: zeros would hide what is made from them."""
-
-    def draw(x: Tensor, most: int = 64) -> Tensor:
-        source = torch.Generator().manual_seed(0)
-        drawn = torch.randn(most, e, generator=source, dtype=torch.float64).to(x.dtype)
-        return drawn[: x.size(1)]
-
-    def between(x: Tensor) -> Tensor:
-        half = draw(x, 99)
-        return torch.cat([half[1:].flip(0).neg(), half])
-
-    return [
-        Made(lambda x, y, at: draw(x).expand(x.size(0), -1, -1), "drawn, (b, n, e)"),
-        Made(lambda x, y, at: draw(x)[None], "drawn, (1, n, e)"),
-        Made(lambda x, y, at: draw(x), "drawn, (n, e)"),
-        Made(lambda x, y, at: between(x)[None], "drawn for each distance, (1, 2 n - 1, e)"),
-        Made(
-            lambda x, y, at: between(x).expand(x.size(0), -1, -1),
-            "drawn for each distance, (b, 2 n - 1, e)",
-        ),
-        Made(lambda x, y, at: between(x)[:, None], "drawn for each distance, (2 n - 1, 1, e)"),
-    ]
+    """Return what is tried for an argument that nothing is known about."""
+    return [None, *_tried(options)]
 
 
 def candidates(
@@ -219,7 +202,7 @@ def candidates(
     plain = plain_name(name)
     for rows, columns in _SIDES:
         if {rows, columns} <= {*map(plain_name, names)} and plain in (rows, columns):
-            return [1 if plain == columns else _LENGTH]
+            return [1 if plain == columns else said("n", options)]
     hint, flags = parameter.annotation, ("is_", "use_", "output_", "return_", "need_")
     text = str(hint)
     if hint is bool or text == "bool" or plain.startswith(flags):
@@ -227,7 +210,8 @@ def candidates(
     if make := known(plain):
         return make(options)
     if re.fullmatch(_MATRICES, plain):
-        return _drawn(plain, options.embed_dim)
+        which = 1 + sum(map(ord, plain)) % 97  # each gets another
+        return [said(f"torch.randn({which}, e, e)[-1] / e**0.5", options)]
     if (value := usual(role_of(name), options)) is not None:
         return [value]
     if type(None) in typing.get_args(hint) or "None" in text or "Optional" in text:
@@ -265,7 +249,7 @@ _KNOWN: _Makers = {
     r"(pos(itional)?_)?encodings?|pe|rotary|image_rotary_emb|rotary_embs?|rope|"
     r"rope_(cache|freqs|emb)|rotary_freqs": lambda o: [
         *_pairs(o.rotated), Unturned(), *_angles(o.rotated), *_complex(o.rotated), None,
-        *_embeddings(o.embed_dim),
+        *_embeddings(o),
     ],
     r"(freqs?_)?cos": lambda o: _turning(o.rotated, "cosines", torch.cos),
     r"(freqs?_)?sin": lambda o: _turning(o.rotated, "sines", torch.sin),
@@ -279,24 +263,24 @@ _KNOWN: _Makers = {
     ],
     r"start_pos(ition)?|offset|past_length|past_len|kv_seq_len|position_offset": lambda o: [0],
     r"input_pos|cache_position": lambda o: [
-        Made(lambda x, context, at: torch.arange(x.size(1)), "0, 1, …"), None
+        said("torch.arange(n)", o), None
     ],
     r".*(past|cache|layer_past|memory_states|prev_state|incremental_state).*": lambda o: [
         None, False
     ],
     r".*(bias|alibi).*|rel_pos.*|relative_pos.*|attention_bias": lambda o: [
-        None, *_zeros(o.num_heads, "1 h n m", "bh 1 m", "h n m", "n m", "b h n m")
+        None, *_biases(o)
     ],
-    r"residual|res": lambda o: _zeros(1, "b n e"),
+    r"residual|res": _each("torch.zeros(b, n, e)"),
     r"ww|num_cols|x_size_w": lambda o: [1],
     r"h_w|hw|feat_size|shape|hw_shape|x_size|input_resolution|patch_resolution|spatial_shape":
-        lambda o: [Made(lambda x, y, at: (x.size(1), 1), "(n, 1)")],
+        _each("(n, 1)"),
     r"n|t|l|n_tokens|(tgt|q|query|seq|src)_?(len|length)|seq_?len|length|max_seqlen.*|num_tokens|"
     r"height|hh|num_rows|x_size_h":
-        lambda o: [_LENGTH],
-    r"(m|s|k|kv|key)_?(len|length)": lambda o: [Made(lambda x, y, at: y.size(1), "m")],
+        _each("n"),
+    r"(m|s|k|kv|key)_?(len|length)": _each("m"),
     r"(valid|key|src|seq|kv)_?(lens|lengths|len)|lengths": lambda o: [None],
-    r"b|bs|bsz|batch(_size)?": lambda o: [Made(lambda x, y, at: x.size(0), "b")],
+    r"b|bs|bsz|batch(_size)?": _each("b"),
     r"temperature": lambda o: [(o.embed_dim // o.num_heads) ** 0.5],
     r"scale|scaling|softmax_scale|sm_scale": lambda o: [(o.embed_dim // o.num_heads) ** -0.5],
     r"layer_head_mask|head_mask|training|deterministic|train|need_weights|.*_weights|verbose|debug|"

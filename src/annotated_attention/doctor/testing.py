@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from annotated_attention.doctor.arguments import adapt
+from annotated_attention.doctor.arguments import answered
 from annotated_attention.doctor.codes import check, chosen
 from annotated_attention.doctor.examination import examine
 from annotated_attention.doctor.names import Unasked
@@ -64,8 +64,8 @@ def assert_attention(
     vars(line).update(sizes, context_dim=embed_dim)
     vars(line).update(options)
     try:
-        called = adapt(attend, line, [])
-        trusted = None if reference is None else adapt(reference, line, [])
+        called = answered(attend, line, [])[0]
+        trusted = None if reference is None else answered(reference, line, [])[0]
     except Unasked as error:
         raise AssertionError(f"{error} {error.remedy}") from error
     report = chosen(
