@@ -143,6 +143,11 @@ def test_distances_are_cut_on_both_sides():
     assert torch.equal(short, long[2:-2])
 
 
+def test_what_is_cut_by_the_expression_is_left_as_it_is():
+    long, short = (value("torch.randn(16, 1, e)[-n:]", 2, n) for n in (5, 3))
+    assert torch.equal(short, long[-3:])
+
+
 def test_what_is_not_drawn_is_computed_as_it_is_written():
     assert torch.equal(value("torch.arange(b)", 3, 5), torch.arange(3))
     assert value("torch.full((b,), n)", 3, 5).tolist() == [5, 5, 5]
