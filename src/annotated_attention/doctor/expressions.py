@@ -88,12 +88,11 @@ def _cut(whole: Tensor, like: Tensor, spare: set[int]) -> Tensor:
 
 def _repeated(alone: Tensor, like: Tensor) -> Tensor:
     """Give each sample what is there for one; ``like`` itself where no axis is the samples'."""
-    fits = alone.dim() == like.dim() and all(
-        size and not x % size for x, size in zip(like.shape, alone.shape, strict=True) if x != size
-    )
-    if not fits:
+    if alone.dim() != like.dim():
         return like
-    return alone.repeat([x // (y or 1) for x, y in zip(like.shape, alone.shape, strict=True)])
+    times = [x // max(y, 1) for x, y in zip(like.shape, alone.shape, strict=True)]
+    found = alone.repeat(times)
+    return found if found.shape == like.shape else like
 
 
 def _computed(text: Expression, letters: dict[str, int]) -> Any:
