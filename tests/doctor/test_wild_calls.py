@@ -426,6 +426,16 @@ class Config:
         q, k, v = self.project(s)
         return self.o_proj(mix(q, k, v, self.near(z).permute(0, 3, 1, 2)))
 """, "s=x, z=torch.randn(e).expand(b, n, m, e)"),
+    "a width of a head that is that of all": ("self", """
+    def __init__(self, d_model, d_key, num_heads):
+        super().__init__()
+        self.make(d_model, num_heads)
+        self.q_proj = nn.Linear(d_model, d_key)
+
+    def forward(self, x):
+        q, k, v = self.project(x)
+        return self.o_proj(mix(q, k, v))
+""", "d_key=24"),
     "a buffer that each call writes into": ("self", made_with(forward("x", PROJECTED,
         "kept = self.kept[: len(x), : x.size(1)]", "kept[:] = self.k_proj(x)",
         "near = torch.einsum('bnc,bmc->bnm', self.q_proj(x), kept)[:, None] / 9",

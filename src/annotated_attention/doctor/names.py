@@ -132,7 +132,8 @@ def usual(role: str, options: argparse.Namespace) -> Any:
     e, h = options.embed_dim, options.num_heads
     values = {
         "width": e, "heads": h, "groups": getattr(options, "groups", h),
-        "head width": e // h, "rotated": e // h // 2 * 2, "grid": (2, 2),
+        "head width": getattr(options, "head_dim", e // h), "grid": (2, 2),
+        "rotated": e // h // 2 * 2,
         "length": options.max_length, "none": 0.0, "bias": True,
         "causal": options.kind == "causal", "crossing": options.kind == "memory", "layer": 0,
         "within": options.kind in ("self", "causal"),

@@ -42,33 +42,33 @@ def _prepared(target: Any, options: argparse.Namespace, notes: list[str]) -> Any
     """Build and adapt with these sizes.
 
     Heads share keys and values in groups of two, where there is a setting for it; if such a module
-    does not answer, in groups of one.
+    does not answer, in groups of one; and then the width of a head is tried as that of all.
     """
-    h = options.num_heads
-    options.groups, options.rotated = h, 0  # until it is built, and says so
+    h, d = options.num_heads, options.embed_dim // options.num_heads
+    options.groups, options.head_dim, options.rotated = h, d, 0  # until it is built, and says so
     missing = _what_is_missing(target, options)
     if missing is not None and missing.step == "construction":
         raise missing
-    kept: tuple[Any, list[str]] | None = None
-    for groups in (h // 2, h) if h > 2 and h % 2 == 0 else (h,):
-        options.groups = groups
+    kept: tuple[Any, bool, list[str]] | None = None
+    failed: Unasked | None = missing
+    for groups, width in ((h // 2, d), (h, d), (h, options.embed_dim)):
+        options.groups, options.head_dim = groups, width
         said: list[str] = []
+        if not groups or h % groups:
+            continue
         try:
-            attend = build(target, options, said)
-            built = list(said)
-            adapted, answers = answered(attend, options, said)
-        except Unasked:
-            if groups == h and kept is None:
-                raise
+            adapted, answers = answered(build(target, options, said), options, said)
+        except Unasked as error:
+            failed = error if failed is None or (groups, width) == (h, d) else failed
             continue
         if kept is None or answers:
-            kept = adapted, said
-        if answers or not any("group" in x or "kv" in x or "key_value" in x for x in built):
+            kept = adapted, answers, said
+        if answers:
             break
-    assert kept is not None
-    if missing is not None and not answers:
-        raise missing
-    notes += kept[1]
+    if kept is None or (missing is not None and not kept[1]):
+        assert failed is not None
+        raise failed
+    notes += kept[2]
     return kept[0]
 
 
