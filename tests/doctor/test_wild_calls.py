@@ -3,8 +3,11 @@
 import textwrap
 
 import pytest
+import torch
+from torch import nn
 
 from annotated_attention.doctor.command import main
+from annotated_attention.doctor.state import give_size
 
 HEAD = """
 import math
@@ -1077,3 +1080,11 @@ def test_torchs_arguments_without_a_mask_for_each_sample(examine, kind):
     assert "its `attn_mask` is (n, m), the same for all samples" in output
     body = body.replace("[:, None, None]", "[:, None, None] & (key_padding_mask.sum() < 0)")
     assert examine(body, "--kind", kind)[0] == 1
+
+
+@pytest.mark.parametrize("kernel", [1, (1, 1)])
+def test_weights_of_convolutions_are_as_large_as_usual(kernel):
+    layer = (nn.Conv1d if kernel == 1 else nn.Conv2d)(96, 96, kernel)
+    before = layer.weight.clone()
+    give_size(layer)
+    assert torch.equal(layer.weight, before)

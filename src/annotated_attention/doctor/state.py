@@ -139,7 +139,7 @@ def give_size(module: nn.Module) -> None:
     for x in () if is_lazy(module) else module.parameters():
         if not x.is_floating_point() or not x.numel():
             continue
-        usual = x.shape[-1] ** -0.5 if x.dim() > 1 else 0.1
+        usual = max(x.shape[1:]) ** -0.5 if x.dim() > 1 else 0.1
         size = x.data.double().square().mean().sqrt().item()
         if size == 0 or (not x.requires_grad and _is_garbage(x.data)):
             drawn = torch.randn(x.shape, generator=source, dtype=torch.float64)
@@ -158,7 +158,7 @@ def fill(module: nn.Module) -> list[str]:
     found = []
     for name, x in () if is_lazy(module) else module.named_parameters():
         if x.is_floating_point() and not x.is_meta and x.isnan().any():
-            usual = x.shape[-1] ** -0.5 if x.dim() > 1 else 0.1
+            usual = max(x.shape[1:]) ** -0.5 if x.dim() > 1 else 0.1
             drawn = torch.randn(x.shape, generator=source) * usual
             x.data = torch.where(x.data.isnan(), drawn.to(x), x.data)
             found.append(name)
