@@ -339,6 +339,15 @@ class FullCore(nn.Module):
     def forward(self, q, k, v, mask):
         return mix(q, k, v, blocked=future(q[:, 0]) if self.mask_flag else None)
 """, "core=FullCore()"),
+    "a size that is the width": ("self", """
+    def __init__(self, feat_size, num_heads):
+        super().__init__()
+        self.make(feat_size, num_heads)
+
+    def forward(self, x):
+        q, k, v = self.project(x)
+        return self.o_proj(mix(q, k, v))
+""", "feat_size=24"),
     "a layer that is none": ("self", forward("x", PROJECTED, OUT).replace("num_heads):",
         "num_heads, resolution=14, activation=None):").replace("num_heads)\n",
         "num_heads)\n        self.act = activation()\n        self.near = nn.Parameter(torch.ones("
@@ -1080,6 +1089,16 @@ def test_torchs_arguments_without_a_mask_for_each_sample(examine, kind):
     assert "its `attn_mask` is (n, m), the same for all samples" in output
     body = body.replace("[:, None, None]", "[:, None, None] & (key_padding_mask.sum() < 0)")
     assert examine(body, "--kind", kind)[0] == 1
+
+
+def test_of_several_parts_the_user_chooses(examine):
+    body = CASES["a part that the file defines"][1] + "\n\nclass SparseCore(FullCore):\n    pass\n"
+    code, output = examine(body)
+    assert code == 2, output
+    assert "the constructor's core (FullCore or SparseCore) cannot be guessed" in output
+    assert "--init core=FullCore()" in " ".join(output.split())
+    code, output = examine(body, "--init", "core=SparseCore(False)", "--mask", "none")
+    assert code == 0, output
 
 
 @pytest.mark.parametrize("kernel", [1, (1, 1)])

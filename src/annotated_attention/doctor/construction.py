@@ -176,7 +176,8 @@ def _variants(
         for name, x in parameters.items()
         if x.default is None and re.search("act|norm", name)
     }
-    for change in (open_ones, small, least, {**least, **none}):
+    wide = dict.fromkeys(small, options.embed_dim)
+    for change in (open_ones, small, least, {**least, **none}, wide):
         changed = {**first, **{name: x for name, x in change.items() if name not in given}}
         few = {name: x for name, x in changed.items() if name in required | {*given, *change}}
         for arguments in (changed, few):
@@ -248,22 +249,25 @@ def _value(
     except KeyError:
         if type(None) in typing.get_args(hint):
             return None
-        part = _part(target, name, options) if issubclass(target, nn.Module) else None
-        return parameter.empty if part is None else part
+        made = [*parts(target, name, options).values()]
+        return made[0] if len(made) == 1 else parameter.empty  # of several the user chooses
 
 
-def _part(target: Any, name: str, options: argparse.Namespace) -> nn.Module | None:
-    """Build a class of the same file that is named like an argument; None if there is none."""
+def parts(target: Any, name: str, options: argparse.Namespace) -> dict[str, nn.Module]:
+    """Build the classes of the same file that are named like an argument of the constructor."""
     bare = argparse.Namespace(**{**vars(options), "init": [], "is_part": True})
-    beside = vars(sys.modules.get(target.__module__, typing))
-    for found, kind in {} if hasattr(options, "is_part") else beside.items():
+    takes = inspect.isclass(target) and issubclass(target, nn.Module)
+    made: dict[str, nn.Module] = {}
+    if not takes or hasattr(options, "is_part"):
+        return made
+    for found, kind in vars(sys.modules.get(target.__module__, typing)).items():
         named = plain_name(name) in plain_name(found) and kind is not target
         if named and inspect.isclass(kind) and issubclass(kind, nn.Module):
             with contextlib.suppress(Unasked):
-                made: nn.Module = build(kind, bare, [])
-                options.unmasked = bare.unmasked
-                return made
-    return None
+                made[found] = build(kind, bare, [])
+    if len(made) == 1:
+        options.unmasked = bare.unmasked
+    return made
 
 
 def _hint(target: Any, hint: Any) -> Any:

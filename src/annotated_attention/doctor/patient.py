@@ -308,7 +308,7 @@ class Patient:
         own = [] if self.module is None else [x.dtype for x in self.module.parameters()]
         dtypes = [*own[:1], torch.float32, torch.bfloat16, torch.float16]
         with torch.random.fork_rng(devices=[]), left_as_it_was(self.module):
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)  # of the one that is put back
             if self.module is not None:
                 self.module.eval()
                 if not as_it_is:

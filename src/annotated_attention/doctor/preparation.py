@@ -8,7 +8,7 @@ import shlex
 from typing import Any
 
 from annotated_attention.doctor.arguments import answered
-from annotated_attention.doctor.construction import build, is_factory, unguessed
+from annotated_attention.doctor.construction import build, is_factory, parts, unguessed
 from annotated_attention.doctor.matching import unmatched
 from annotated_attention.doctor.names import Unasked, named_parameters
 
@@ -79,7 +79,9 @@ def _what_is_missing(target: Any, options: argparse.Namespace) -> Unasked | None
         call = getattr(target, "forward", vars(target).get("__call__"))
     of_init = unguessed(target, options)
     of_call = [] if call is None or is_factory(target) else unmatched(call, options)
-    asked = {"constructor": of_init, "call": of_call}
+    fitting = {name: [*parts(target, name, options)] for name in of_init}
+    said = [f"{x} ({' or '.join(fitting[x])})" if fitting[x] else x for x in of_init]
+    asked = {"constructor": said, "call": of_call}
     text = [f"the {what}'s {', '.join(names)}" for what, names in asked.items() if names]
     if not text:
         return None
@@ -87,7 +89,10 @@ def _what_is_missing(target: Any, options: argparse.Namespace) -> Unasked | None
     line += f" --embed-dim {options.embed_dim} --num-heads {options.num_heads}"
     for option, names, taker in (("init", of_init, target), ("call", of_call, call)):
         given = [shlex.quote(f"{x}={value!r}") for x, value in getattr(options, option)]
-        likely = [_likely(x, taker, option == "call") for x in names]
+        likely = [
+            f"{x}={fitting[x][0]}()" if fitting.get(x) else _likely(x, taker, option == "call")
+            for x in names
+        ]
         line += f" --{option} {' '.join([*given, *likely])}" if names else ""
     remedy = f"Give what cannot be guessed: `{line}`."
     step = "construction" if of_init else "call"
