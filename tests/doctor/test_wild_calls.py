@@ -1091,6 +1091,13 @@ def test_torchs_arguments_without_a_mask_for_each_sample(examine, kind):
     assert examine(body, "--kind", kind)[0] == 1
 
 
+def test_the_search_for_a_call_ends_soon_where_no_answer_is_an_attentions(tmp_path, capsys):
+    path = tmp_path / "theirs.py"
+    path.write_text(HEAD + forward("x, mystery", "print('called')", "return x"))
+    assert main([f"{path}:Attention", "--embed-dim", "24", "--num-heads", "4", "--kind=self"]) == 2
+    assert 100 < capsys.readouterr().err.count("called") < 2000
+
+
 def test_of_several_parts_the_user_chooses(examine):
     body = CASES["a part that the file defines"][1] + "\n\nclass SparseCore(FullCore):\n    pass\n"
     code, output = examine(body)

@@ -71,6 +71,7 @@ _OF_POOLS = (
     "its queries: a function of queries and tokens, as kind memory, around the attention inside it."
 )
 _TRIES, _FEW = 1500, 20  # ways to call; plans with a layout or a length that is not the usual one
+_ENOUGH = 40  # answers that no attention gives
 _CLOSE = 1e-4
 
 
@@ -249,6 +250,7 @@ class _Search:
         by_chance: _Way | None = None
         pooled: Pooled | None = None
         layout: str | None = None  # the only one, once it has returned something of another shape
+        implausible = 0
         for always, way in itertools.islice(self._ways(), _TRIES):
             if layout not in (None, way.layout) and way.layout != _FIRST:
                 continue
@@ -272,6 +274,9 @@ class _Search:
                 return self._finished(self._of_its_length(self._upright(way)))
             if error is None and way.layout != _FIRST and not way.plan.tried:
                 by_chance = by_chance or way  # tokens that lie elsewhere do not see each other
+            implausible += error is None
+            if implausible > _ENOUGH:
+                break
             if isinstance(error, NotImplementedError):
                 break
             if isinstance(error, Failed):

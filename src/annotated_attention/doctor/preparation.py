@@ -51,13 +51,18 @@ def _prepared(target: Any, options: argparse.Namespace, notes: list[str]) -> Any
         raise missing
     kept: tuple[Any, bool, list[str]] | None = None
     failed: Unasked | None = missing
+    before: list[str] = []
     for groups, width in ((h // 2, d), (h, d), (h, options.embed_dim)):
         options.groups, options.head_dim = groups, width
         said: list[str] = []
         if not groups or h % groups:
             continue
         try:
-            adapted, answers = answered(build(target, options, said), options, said)
+            made = build(target, options, said)
+            if width != d and said == before:
+                break  # there is no setting for the width of a head
+            before = [*said]
+            adapted, answers = answered(made, options, said)
         except Unasked as error:
             failed = error if failed is None or (groups, width) == (h, d) else failed
             continue
