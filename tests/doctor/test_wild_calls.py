@@ -339,6 +339,19 @@ class FullCore(nn.Module):
     def forward(self, q, k, v, mask):
         return mix(q, k, v, blocked=future(q[:, 0]) if self.mask_flag else None)
 """, "core=FullCore()"),
+    "masks in a list": ("self", forward("x, masks: list[torch.Tensor] | None = None", PROJECTED,
+        "assert masks is None or isinstance(masks, list)",
+        "blocked = None if masks is None else masks[0][:, None]",
+        "return self.o_proj(mix(q, k, v, blocked=blocked))"), "masks=[mask]"),
+    "no, which is a number": ("self", """
+    def __init__(self, embed_dim: int, no_heads: int, no_dropout: bool):
+        super().__init__()
+        self.make(embed_dim, no_heads)
+
+    def forward(self, x):
+        q, k, v = self.project(x)
+        return self.o_proj(mix(q, k, v))
+""", "no_heads=4, no_dropout=False"),
     "a size that is the width": ("self", """
     def __init__(self, feat_size, num_heads):
         super().__init__()
@@ -1103,7 +1116,7 @@ def test_of_several_parts_the_user_chooses(examine):
     code, output = examine(body)
     assert code == 2, output
     assert "the constructor's core (FullCore or SparseCore) cannot be guessed" in output
-    assert "--init core=FullCore()" in " ".join(output.split())
+    assert "--init 'core=FullCore()'" in " ".join(output.split())
     code, output = examine(body, "--init", "core=SparseCore(False)", "--mask", "none")
     assert code == 0, output
 

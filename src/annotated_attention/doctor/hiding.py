@@ -55,7 +55,7 @@ _HERE = {
     "causal-hides-itself": "{line} hides the main diagonal, too; begin one above it.",
     "mask-after-softmax": "hide the scores before the softmax, and not the weights in {line}.",
     "mask-multiplied": "in {line}, put minus infinity in the place of hidden scores.",
-    "mask-ignored": "hide the blocked scores before {line}.",
+    "mask-ignored": "hide the blocked scores before {line}; `--mask none` where it takes no mask.",
 }
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ class Plan:
         mask: the name of the argument that takes the mask; None if it takes none.
         further: all other arguments.
         needs_mask: whether the mask cannot be left out.
+        listed: whether it is passed as a list of one.
         tried: whether nothing is known about one of these, so that its value was tried.
         width: e.
         heads: h.
@@ -34,6 +36,7 @@ class Plan:
     mask: str | None = None
     further: dict[str, Any] = field(default_factory=dict)
     needs_mask: bool = False
+    listed: bool = False
     tried: bool = False
     width: int = 0
     heads: int = 1
@@ -41,7 +44,7 @@ class Plan:
     def __str__(self) -> str:
         """Say how it is called."""
         parts = [x if name.isdigit() else f"{name}={x}" for name, x in self.tokens.items()]
-        parts += [f"{self.mask}=mask"] if self.mask else []
+        parts += [f"{self.mask}={'[mask]' if self.listed else 'mask'}"] if self.mask else []
         for name, x in self.further.items():
             said = x.says if isinstance(x, extras.Made) else "one that does not turn"
             known = isinstance(x, extras.Made | extras.Unturned)
@@ -72,7 +75,7 @@ class Plan:
                 named[name] = extra.make(*tokens, at) if isinstance(extra, extras.Made) else extra
             passed = given[count] if len(given) > count else None
             if self.mask and (passed is not None or self.needs_mask):
-                named[self.mask] = passed
+                named[self.mask] = [passed] if self.listed else passed
             numbers = sorted(name for name in named if name.isdigit())
             first = [named.pop(name) for name in (*positional, *numbers) if name in named]
             return attend(*first, **named)
@@ -132,6 +135,7 @@ def plans(
         rest = {x: p for x, p in parameters.items() if x not in tokens and x not in given}
         required = {name: p for name, p in rest.items() if p.default is p.empty and name != mask}
         needs = mask is not None and parameters[mask].default is inspect.Parameter.empty
+        listed = mask is not None and re.search(r"\b[Ll]ist\[", str(parameters[mask].annotation))
         turning = {name: p for name, p in rest.items() if extras.rotating(name)}
         chosen = [required] if turning.keys() <= required.keys() else [required, required | turning]
         for wanted in chosen:
@@ -143,7 +147,8 @@ def plans(
             found = {name: x or extras.tried(options) for name, x in found.items()}
             for further in extras.combinations(found):
                 sizes = options.embed_dim, options.num_heads
-                yield Plan(tokens, mask, {**further, **given}, needs, tried, *sizes)
+                made = {**further, **given}
+                yield Plan(tokens, mask, made, needs, bool(listed), tried, *sizes)
 
 
 def unmatched(function: Any, options: argparse.Namespace) -> list[str]:

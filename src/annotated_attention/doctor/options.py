@@ -48,7 +48,10 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", type=_target, metavar="FILE:FACTORY",
                         help="examine every attention in a model: a function that returns the "
                         "model and its inputs, a tuple or a dictionary")  # fmt: skip
-    parser.add_argument("--kind", choices=KINDS, default="cross", help="what it is called with")
+    parser.add_argument("--kind", choices=KINDS, default="cross",
+                        help="what it is called with: cross, the default, (query, key, value); "
+                        "self (x); causal (x), whose future it hides by itself; memory (x, context)"
+                        )  # fmt: skip
     parser.add_argument("--embed-dim", type=int, metavar="E", help="model width")
     parser.add_argument("--num-heads", type=int, metavar="H", help="divides E")
     parser.add_argument("--context-dim", type=int, metavar="C",

@@ -95,7 +95,9 @@ def _what_is_missing(target: Any, options: argparse.Namespace) -> Unasked | None
     for option, names, taker in (("init", of_init, target), ("call", of_call, call)):
         given = [shlex.quote(f"{x}={value!r}") for x, value in getattr(options, option)]
         likely = [
-            f"{x}={fitting[x][0]}()" if fitting.get(x) else _likely(x, taker, option == "call")
+            shlex.quote(f"{x}={fitting[x][0]}()")
+            if fitting.get(x)
+            else _likely(x, taker, option == "call")
             for x in names
         ]
         line += f" --{option} {' '.join([*given, *likely])}" if names else ""

@@ -36,7 +36,8 @@ def guess(name: str, options: argparse.Namespace) -> Any:
             return found
     if re.match(r"scaled?_|use_scal", plain):
         return True
-    if plain.startswith(_FLAGS) or plain.endswith(("_norm", "_flag")):
+    flag = plain.startswith(_FLAGS) or plain.endswith(("_norm", "_flag"))
+    if flag and said_by(name) != "heads":  # no_heads is their number
         return False
     for text, value in _GUESSES.items():
         if re.search(text, plain):
