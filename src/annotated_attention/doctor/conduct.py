@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.doctor import situations
+from annotated_attention.doctor.influence import number
 from annotated_attention.doctor.names import named_parameters
 from annotated_attention.doctor.parameters import unregistered, unused_rows
 from annotated_attention.doctor.patient import Failed, Inputs, NotAsked, Patient
@@ -241,8 +242,7 @@ def _dead(patient: Patient, inputs: Inputs, named: Mapping[str, Tensor]) -> list
     for x in named.values():
         x.grad = None
     output = patient.ask(inputs, gradient=True)
-    direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(17))
-    patient.differentiate((output * direction.to(output)).sum())
+    patient.differentiate(number(output))
     return [
         name
         for name, x in named.items()

@@ -215,9 +215,8 @@ def sliding(width: int, evidence: str) -> Finding:
 
 def training(patient: Patient) -> Iterator[Finding]:
     """Training hides what evaluation hides."""
-    if patient.module is None:
-        raise NotAsked("no module is given")
-    for case in (situations.free(patient), *situations.masked(patient)):
+    patient.needed_module()
+    for case in situations.cases(patient):
         calm = patient.answer(case.inputs, case.blocked)
         with patient.trained(0.0):
             outputs = [patient.ask(case.inputs, case.blocked) for _ in range(2)]

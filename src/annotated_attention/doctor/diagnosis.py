@@ -134,14 +134,8 @@ def _agrees(
 ) -> bool:
     """Tell whether a version with these weights gives the same answers."""
     module = _built(patient, version, reading)
-    ours = Patient(
-        torch_like(module, patient.kind),
-        patient.embed_dim,
-        patient.num_heads,
-        patient.kind,
-        module,
-        patient.max_length,
-    )
+    attend = torch_like(module, patient.kind)
+    ours = Patient(attend, patient.embed_dim, patient.num_heads, patient.kind)
     ours.dtype = patient.dtype
     for case, answer in answers:
         try:

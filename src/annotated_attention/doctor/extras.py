@@ -133,11 +133,8 @@ def _complex(width: int) -> list[Made]:
 
 def said(text: Any, options: argparse.Namespace) -> Made:
     """Make an argument of an expression, for the sizes of each call."""
-    text, e, h = (
-        Expression(text) if type(text) is str else text,
-        options.embed_dim,
-        options.num_heads,
-    )
+    text = Expression(text) if type(text) is str else text
+    e, h = options.embed_dim, options.num_heads
 
     def make(x: Tensor, context: Tensor, positions: Tensor) -> Any:
         b, n, m = x.size(0), x.size(1), context.size(1)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from annotated_attention.doctor.influence import number
 from annotated_attention.doctor.paths import back
 from annotated_attention.doctor.products import Product
 from annotated_attention.doctor.report import Finding
@@ -126,7 +127,7 @@ def turned_values(look: Look | None) -> str:
     if rows is None or _is_even(seen.value, keys) or not _is_even(lengths, keys):
         return ""
     ways = [
-        torch.autograd.grad(_number(token), mixed, retain_graph=True)[0].select(rows, i)
+        torch.autograd.grad(number(token), mixed, retain_graph=True)[0].select(rows, i)
         for i, token in enumerate(look.output[0])
     ]
     return "forward" if _is_even(torch.stack(ways), 0) else "back"
@@ -187,7 +188,7 @@ def _reached(rows: Tensor, source: Tensor, unfold: Callable[[Tensor], Tensor | N
     reached = torch.zeros(b, n, b, n, dtype=torch.bool)
     for s, i in itertools.product(range(b), range(n)):
         (grad,) = torch.autograd.grad(
-            _number(rows[s, i]), source, retain_graph=True, materialize_grads=True
+            number(rows[s, i]), source, retain_graph=True, materialize_grads=True
         )
         found = unfold(grad)
         reached[s, i] = False if found is None else found.abs().flatten(2).amax(-1) > 0
@@ -205,11 +206,6 @@ def _rows(x: Tensor, axis: int | None, b: int, n: int, first: bool) -> Tensor | 
         x = x.unflatten(1, (-1, b) if first else (b, -1))
         return (x.transpose(1, 2) if first else x).transpose(0, 1)
     return x.movedim(2, 0) if x.size(2) == b else None
-
-
-def _number(rows: Tensor) -> Tensor:
-    source = torch.Generator().manual_seed(19)
-    return (rows * torch.randn(rows.shape, generator=source).to(rows)).sum()
 
 
 def _judged(own: Tensor, tokens: str, samples: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from annotated_attention.doctor.influence import number
 from annotated_attention.doctor.parameters import output_projection, projection_rows
 from annotated_attention.doctor.patient import NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
@@ -88,11 +89,9 @@ def _moved(patient: Patient, module: nn.Module, d: int) -> dict[str, Tensor]:
             if not output.requires_grad:
                 return {}
             chosen = output[..., part] if last is None else output
-            source = torch.Generator().manual_seed(17)
-            number = chosen * torch.randn(chosen.shape, generator=source).to(chosen)
             for x, _ in rows.values():
                 x.grad = None
-            patient.differentiate(number.sum())
+            patient.differentiate(number(chosen))
             for name, (x, axis) in rows.items():
                 grad = torch.zeros_like(x) if x.grad is None else x.grad
                 blocks = grad.movedim(axis, 0).unflatten(0, (-1, d)).flatten(1)

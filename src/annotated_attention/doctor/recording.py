@@ -4,7 +4,7 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -92,17 +92,15 @@ class _Running:
     heads: int = 0  # as seen in what it computes; 0 until it has computed an attention
 
 
-@dataclass(eq=False)
 class _Recorder(TorchFunctionMode):
     """Watches which module computes an attention, and keeps what that module was given."""
 
-    paths: dict[nn.Module, str]
-    calls: dict[nn.Module, Call] = field(default_factory=dict)
-    homeless: list[str] = field(default_factory=list)
-    _running: list[_Running] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
+    def __init__(self, paths: dict[nn.Module, str]) -> None:
         super().__init__()
+        self.paths = paths
+        self.calls: dict[nn.Module, Call] = {}
+        self.homeless: list[str] = []
+        self._running: list[_Running] = []
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -137,10 +135,8 @@ class _Recorder(TorchFunctionMode):
         """Keep track of which modules run, while the block runs."""
         with contextlib.ExitStack() as hooks:
             for part in self.paths:
-                begin = part.register_forward_pre_hook(self._begins, with_kwargs=True)
-                end = part.register_forward_hook(self._ends, always_call=True)
-                hooks.enter_context(begin)
-                hooks.enter_context(end)
+                hooks.enter_context(part.register_forward_pre_hook(self._begins, with_kwargs=True))
+                hooks.enter_context(part.register_forward_hook(self._ends, always_call=True))
             yield
 
     def _begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

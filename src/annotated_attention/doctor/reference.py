@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.doctor.diagnosis import questions, state_of
+from annotated_attention.doctor.influence import number
 from annotated_attention.doctor.inside import Inside
 from annotated_attention.doctor.parameters import find, projection_rows
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient
@@ -178,8 +179,7 @@ def _answers(patient: Patient, case: Situation, names: Mapping[str, str]) -> dic
     for x in named.values():
         x.grad = None
     output = patient.ask(inputs, case.blocked, gradient=True)
-    direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(19))
-    patient.differentiate((output * direction.to(output)).sum())
+    patient.differentiate(number(output))
     found = {"output": output.detach()}
     kinds = ["query"]
     if patient.kind == "cross":

@@ -22,7 +22,6 @@ def seen_inside(
     evidence: str,
     here: str,
     place: Where | None,
-    cause: str = "",
     severity: str = WRONG,
 ) -> Finding:
     """Make a finding whose remedy is about a line; ``{line}`` in ``here`` names it."""
@@ -30,7 +29,7 @@ def seen_inside(
     here = here.format(line=line)
     known = MISTAKES.get(code)
     remedy = f"{known.remedy} Here: {here}" if known else here[:1].upper() + here[1:]
-    return Finding(code, severity, symptom, evidence, cause, remedy, "inside", place)
+    return Finding(code, severity, symptom, evidence, "", remedy, "inside", place)
 
 
 def scale(patient: Patient, first: Look, short: Look | None) -> Iterator[Finding]:
