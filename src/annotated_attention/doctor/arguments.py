@@ -112,12 +112,12 @@ def answered(attend: Any, options: argparse.Namespace, notes: list[str]) -> tupl
         if fits:
             return taken, True
         tried: list[str] = []
-        found, called = _searched(attend, function, further, options, tried)
+        found, called = _Search(attend, function, further, options, tried).found()
         if called and masks_of(found) != "none":
             notes += tried
             return found, True
         return taken, True
-    return _searched(attend, function, further, options, notes)
+    return _Search(attend, function, further, options, notes).found()
 
 
 def _torch_like(
@@ -161,23 +161,6 @@ def _torch_like(
             + "added to the scores" * added
         )
     return ways.get(fits, first), bool(ways)
-
-
-def _searched(
-    attend: Any,
-    function: Any,
-    further: dict[str, Any],
-    options: argparse.Namespace,
-    notes: list[str],
-) -> tuple[Any, bool]:
-    """Search for a call that is answered; tells also whether there is one."""
-    parameters = named_parameters(function)
-    if options.kind == "causal":
-        causal = next((name for name in ("is_causal", "causal") if name in parameters), None)
-        further = {causal: True, **further} if causal else further
-    options.rotated = _rotated(attend, parameters, options)
-    search = _Search(attend, function, further, options, notes)
-    return search.found(), search.answered
 
 
 def _takes_turned(ways: list[Any], options: argparse.Namespace) -> bool:
@@ -231,21 +214,24 @@ class _Search:
         notes: list[str],
     ) -> None:
         self.attend, self.function, self.options, self.notes = attend, function, options, notes
+        self.parameters = named_parameters(function)
+        if options.kind == "causal":
+            causal = [name for name in ("is_causal", "causal") if name in self.parameters]
+            further = dict.fromkeys(causal[:1], True) | further
+        options.rotated = _rotated(attend, self.parameters, options)
         self.further = {
             name: extras.said(x, options) if isinstance(x, Expression) else x
             for name, x in further.items()
         }
-        self.answered = True
         self.tokens: tuple[torch.Tensor, torch.Tensor]  # of the call under way
         self.turned: tuple[Plan, torch.Tensor] | None = None  # another plan, and the positions
-        self.parameters = named_parameters(function)
         self.positional = [x for x, p in self.parameters.items() if p.kind is p.POSITIONAL_ONLY]
         names = [options.mask_name] if options.mask_name else None
         names = names or mask_names(self.parameters, options.kind)
         self.masks = [] if options.mask == "none" else names
 
-    def found(self) -> Any:
-        """Return the first way to call that is answered; the likeliest if none is."""
+    def found(self) -> tuple[Any, bool]:
+        """Return the first way to call that is answered, or the likeliest; and whether it is."""
         first: tuple[Any, Plan] | None = None
         by_chance: _Way | None = None
         pooled: Pooled | None = None
@@ -259,19 +245,18 @@ class _Search:
             if always:
                 if mask := masked(adapted, str(way.plan.mask), self.options, always=True):
                     taken = self._understood(way, {str(way.plan.mask): mask})
-                    if taken is None:
-                        taken = self._never_masked(mask.attend)
-                    elif self.options.kind == "causal":
-                        taken = adapters.causal(taken, 1)
-                    return _at_positions(taken, self._turned(way, taken)[1])
+                    taken = taken or self._never_masked(mask.attend)
+                    return _at_positions(taken, self._turned(way, taken)[1]), True
                 continue
             error = error_of(adapted, self.options)
             packed = any(role.startswith("packed") for role in way.plan.tokens.values())
             unsure = way.layout or packed or way.plan.tried
-            if error is None and (not unsure or self._is_plausible(way)):
+            if error is None and (
+                not unsure or plausible(adapted, self.options, any_order=way.layout == _FIRST)
+            ):
                 if not way.layout and passes_through(adapted, self.options):
                     way = replace(way, layout=_FIRST)
-                return self._finished(self._of_its_length(self._upright(way)))
+                return self._finished(self._of_its_length(self._upright(way))), True
             if error is None and way.layout != _FIRST and not way.plan.tried:
                 by_chance = by_chance or way  # tokens that lie elsewhere do not see each other
             implausible += error is None
@@ -283,7 +268,7 @@ class _Search:
                 layout = way.layout
             pooled = error if isinstance(error, Pooled) else pooled
         if by_chance is not None:
-            return self._finished(by_chance)
+            return self._finished(by_chance), True
         if pooled is not None:
             raise Unasked("call", str(pooled), _OF_POOLS)
         if first is None:
@@ -292,9 +277,9 @@ class _Search:
             fits = [f"`--kind {kind}`" for kind, count in COUNTS.items() if count <= given]
             raise Unasked("call", text, f"Give the kind that fits: {' or '.join(fits)}.")
         adapted, plan = first  # the examination says what it raises
-        self.answered = False
         self.notes.append(f"called with {plan}")
-        return adapted if self.options.kind == "causal" else adapters.without_mask(adapted)
+        causal = self.options.kind == "causal"
+        return adapted if causal else adapters.without_mask(adapted), False
 
     def _ways(self) -> Iterator[tuple[bool, _Way]]:
         """Give ways to call, and whether a mask has to be given: first without any."""
@@ -380,11 +365,6 @@ class _Search:
         found.length = way.length
         return found
 
-    def _is_plausible(self, way: _Way) -> bool:
-        """Tell whether a layout fits; if one token asks, in any order of the others."""
-        adapted = self._adapted(way)
-        return plausible(adapted, self.options, any_order=way.layout == _FIRST)
-
     def _upright(self, way: _Way) -> _Way:
         """Exchange samples and tokens, where tokens see those of other samples alone."""
         if (
@@ -420,10 +400,7 @@ class _Search:
                 if tried and tried.hides:
                     break
             taken = self._understood(way, found)
-        if taken is None:
-            taken = adapted if causal else adapters.without_mask(adapted)
-        elif causal:
-            taken = adapters.causal(taken, 1)
+        taken = taken or (adapted if causal else adapters.without_mask(adapted))
         return _at_positions(taken, at_positions)
 
     def _never_masked(self, attend: Any) -> Any:
@@ -447,7 +424,8 @@ class _Search:
                 self._note(way)
                 if options.mask == "auto":
                     self.notes.append(tried.says)
-                return tried.attend
+                causal = options.kind == "causal"
+                return adapters.causal(tried.attend, 1) if causal else tried.attend
         self._note(replace(way, plan=replace(way.plan, mask=None)))
         names = ", ".join(f"`{name}`" for name in found)
         self.notes.append(
