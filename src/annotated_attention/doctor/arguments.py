@@ -20,6 +20,7 @@ from annotated_attention.doctor.forms import (
     Masked,
     across_samples,
     answers,
+    bare,
     error_of,
     hides,
     hides_something,
@@ -28,7 +29,7 @@ from annotated_attention.doctor.forms import (
     patient_of,
     plausible,
 )  # fmt: skip
-from annotated_attention.doctor.matching import COUNTS, Plan, is_packed, mask_names, plans
+from annotated_attention.doctor.matching import COUNTS, Plan, is_bias, is_packed, mask_names, plans
 from annotated_attention.doctor.names import (
     GRID,
     INPUTS,
@@ -246,7 +247,8 @@ class _Search:
                 if mask := masked(adapted, str(way.plan.mask), self.options, always=True):
                     taken = self._understood(way, {str(way.plan.mask): mask})
                     taken = taken or self._never_masked(mask.attend)
-                    return _at_positions(taken, self._turned(way, taken)[1]), True
+                    taken.at_positions = self._turned(way, taken)[1]
+                    return taken, True
                 continue
             error = error_of(adapted, self.options)
             packed = any(role.startswith("packed") for role in way.plan.tokens.values())
@@ -278,8 +280,7 @@ class _Search:
             raise Unasked("call", text, f"Give the kind that fits: {' or '.join(fits)}.")
         adapted, plan = first  # the examination says what it raises
         self.notes.append(f"called with {plan}")
-        causal = self.options.kind == "causal"
-        return adapted if causal else adapters.without_mask(adapted), False
+        return bare(adapted, self.options), False
 
     def _ways(self) -> Iterator[tuple[bool, _Way]]:
         """Give ways to call, and whether a mask has to be given: first without any."""
@@ -292,7 +293,7 @@ class _Search:
                         needed = usual and j < 2 and plan.mask  # although it has a default
                         if not always or plan.needs_mask or needed:
                             yield always, _Way(plan, layout, length)
-        if any(plain_name(name) in INPUTS["bias"] for name in self.masks):
+        if any(map(is_bias, self.masks)):
             self.masks = []  # a bias that hides nothing
             yield from self._ways()
 
@@ -400,8 +401,9 @@ class _Search:
                 if tried and tried.hides:
                     break
             taken = self._understood(way, found)
-        taken = taken or (adapted if causal else adapters.without_mask(adapted))
-        return _at_positions(taken, at_positions)
+        taken = taken or bare(adapted, self.options)
+        taken.at_positions = at_positions
+        return taken
 
     def _never_masked(self, attend: Any) -> Any:
         """Leave out a mask that has to be given: all calls give it one that blocks nothing."""
@@ -467,13 +469,6 @@ class _Search:
         said = f"called with {way.plan}"
         said += f", each {way.layout}" if way.layout else ""
         self.notes.append(said + (f", always of {way.length} tokens" if way.length else ""))
-
-
-def _at_positions(attend: Any, call: Callable[..., Any] | None) -> Any:
-    """Let an adapter be called at any positions, where there is such a call."""
-    if call is not None:
-        attend.at_positions = call
-    return attend
 
 
 def _is_relative(at_positions: Callable[..., Any], options: argparse.Namespace) -> bool:

@@ -240,8 +240,7 @@ _SIDES = (("h", "w"), ("height", "width"))  # of an image, whose tokens stand in
 _POSITIONS = (
     r"position_ids?|positions?|pos(_ids?)?|pos_idx|token_positions|position_indices|offsets"
 )
-_Makers = dict[str, Callable[[argparse.Namespace], list[Any]]]
-_KNOWN: _Makers = {
+_KNOWN: dict[str, Callable[[argparse.Namespace], list[Any]]] = {
     r"position_embeddings?|cos_sin|rotary_pos_emb|(rotary_)?pos(itional)?_(embs?|embeds?|embeddings?)|"
     r"(pos(itional)?_)?encodings?|pe|rotary|image_rotary_emb|rotary_embs?|rope|"
     r"rope_(cache|freqs|emb)|rotary_freqs": lambda o: [

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from annotated_attention.doctor.influence import number
 from annotated_attention.doctor.paths import back
-from annotated_attention.doctor.products import Product
 from annotated_attention.doctor.report import Finding
 from annotated_attention.doctor.scoring import seen_inside
 from annotated_attention.doctor.seen import Seen
@@ -31,20 +30,16 @@ def letters(found: Sequence[Seen]) -> Iterator[Finding]:
     for product in (x for seen in found for x in seen.products):
         operands = zip((product.left, product.right), product.alone, strict=True)
         if any(x.value.size(axis) > 1 for x, axes in operands for axis in axes):
-            yield _letters(product)
+            shapes = " and ".join(str(tuple(x.value.shape)) for x in (product.left, product.right))
+            yield seen_inside(
+                "summed-apart",
+                "an einsum sums one operand on its own before it multiplies",
+                f"`{product.step.arguments[0]}` of {shapes} has a letter in one operand alone, and "
+                "not in the result",
+                "in {line}, let both operands have the letter that is summed over, or keep it.",
+                product.step.where,
+            )
             return
-
-
-def _letters(product: Product) -> Finding:
-    shapes = " and ".join(str(tuple(x.value.shape)) for x in (product.left, product.right))
-    equation = product.step.arguments[0]
-    return seen_inside(
-        "summed-apart",
-        "an einsum sums one operand on its own before it multiplies",
-        f"`{equation}` of {shapes} has a letter in one operand alone, and not in the result",
-        "in {line}, let both operands have the letter that is summed over, or keep it.",
-        product.step.where,
-    )
 
 
 def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Finding]:

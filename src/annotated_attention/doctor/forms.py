@@ -158,13 +158,14 @@ def patient_of(attend: Any, kind: str, options: argparse.Namespace) -> Patient:
     return Patient(attend, e, h, kind, None, options.max_length, options.context_dim)
 
 
-def _bare(attend: Any, options: argparse.Namespace) -> Any:
+def bare(attend: Any, options: argparse.Namespace) -> Any:
+    """Adapt what is called without a mask; kind ``"causal"`` is called so as it is."""
     return attend if options.kind == "causal" else adapters.without_mask(attend)
 
 
 def error_of(attend: Any, options: argparse.Namespace) -> BaseException | None:
     """Return what a call without a mask raises; None if it is answered."""
-    patient = patient_of(_bare(attend, options), options.kind, options)
+    patient = patient_of(bare(attend, options), options.kind, options)
     with patient.admitted(as_it_is=True):
         try:
             patient.ask(patient.draw(1))
@@ -206,7 +207,7 @@ def across_samples(attend: Any, options: argparse.Namespace) -> bool:
 
 def passes_through(attend: Any, options: argparse.Namespace) -> bool:
     """Tell whether all tokens but the first come out as they went in, and the first does not."""
-    with _asking(_bare(attend, options), options, options.kind) as patient:
+    with _asking(bare(attend, options), options, options.kind) as patient:
         given = patient.draw(1).query
         output = patient.ask(patient.draw(1))
         others = patient.same(output[:, 1:], given[:, 1:])
@@ -219,7 +220,7 @@ def plausible(attend: Any, options: argparse.Namespace, any_order: bool = False)
 
     With ``any_order``, it may not matter in which order all other tokens stand.
     """
-    with _asking(_bare(attend, options), options, options.kind) as patient:
+    with _asking(bare(attend, options), options, options.kind) as patient:
         inputs = patient.draw(1)
         output, moved = patient.ask(inputs), moves(patient, inputs).amax(0)
         own = not patient.same(output, output[:, :1].expand_as(output))

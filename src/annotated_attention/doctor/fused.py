@@ -21,7 +21,9 @@ def fused(step: Step, steps: list[Step]) -> Seen:
     positions = [*_TENSORS[: len(step.arguments)], *(x for x in step.options if x in _TENSORS)]
     taken = [name for name in positions if isinstance(_option(step, name), Tensor)]
     made = {name: x for name, x in zip(taken, step.given, strict=False) if x is not None}
-    q, k, v = (_value(step, made, name) for name in _TENSORS[:3])
+    q, k, v = (
+        made[name].value if name in made else _option(step, name).detach() for name in _TENSORS[:3]
+    )
     given = step.option("scale", 6)
     own = 1 / math.sqrt(q.size(-1)) if given is None else float(given)
     sides = Product(step, made.get("query", step), made.get("key", step), ((-1, -1),), factor=own)
@@ -57,8 +59,3 @@ def _scores(step: Step, q: Tensor, k: Tensor, scale: float) -> Tensor:
 
 def _option(step: Step, name: str) -> Any:
     return step.option(name, _TENSORS.index(name))
-
-
-def _value(step: Step, made: dict[str, Step], name: str) -> Tensor:
-    found: Tensor = made[name].value if name in made else _option(step, name).detach()
-    return found

@@ -58,21 +58,19 @@ class Inside:
     """What was seen in all calls that were watched.
 
     Attributes:
-        looks: the calls, by the name of their situation.
-        blind: the situations in which nothing can be seen.
+        looks: the calls, by the name of their situation; None where nothing can be seen.
         reason: why nothing was seen; "" if something was.
     """
 
     patient: Patient
-    looks: dict[str, Look] = field(default_factory=dict)
-    blind: set[str] = field(default_factory=set)
+    looks: dict[str, Look | None] = field(default_factory=dict)
     reason: str = ""
 
     def watch(self, case: Situation, gradient: bool = False) -> Look | None:
         """Watch a call; None where it fails, or shows nothing."""
         name = f"{case.name}, with gradients" if gradient else case.name
-        if name not in self.looks and name not in self.blind:
-            self.blind.add(name)
+        if name not in self.looks:
+            self.looks[name] = None
             try:
                 self.looks[name] = look(self.patient, case, gradient)
             except Failed:
@@ -81,7 +79,7 @@ class Inside:
                 self.reason = self.reason or str(reason)
             except Exception as error:  # what the sight stumbles over is no fault of the patient
                 self.reason = self.reason or f"the sight fails, with {type(error).__name__}"
-        return self.looks.get(name)
+        return self.looks[name]
 
     @property
     def first(self) -> Look | None:
@@ -178,7 +176,7 @@ def _where(inside: Inside, finding: Finding) -> Where | None:
     if inside.first is None:
         return None
     if finding.code == "input-changed-in-place":
-        written = (x.written for x in inside.looks.values())
+        written = (x.written for x in _looks(inside, ()))
         return next((step.where for step in written if step is not None), None)
     if finding.code.startswith(_TRIANGLES) and any(
         "mask" in seen.steps for one in _looks(inside, roles) for seen in one.found
@@ -195,7 +193,7 @@ def _where(inside: Inside, finding: Finding) -> Where | None:
 def _looks(inside: Inside, roles: Sequence[str]) -> Iterator[Look]:
     """Give the calls that may show a line: those with masks are watched as far as it takes."""
     yield from inside.masked() if "mask" in roles else ()
-    yield from list(inside.looks.values())
+    yield from [one for one in inside.looks.values() if one is not None]
 
 
 def summary(inside: Inside) -> str:

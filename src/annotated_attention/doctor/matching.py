@@ -101,7 +101,7 @@ def mask_names(parameters: dict[str, inspect.Parameter], kind: str) -> list[str]
     parameters = {name: x for name, x in parameters.items() if not is_flag(x)}
     named = [x for role in roles for x in parameters if plain_name(x) in INPUTS[role]]
     other = [x for x in parameters if "mask" in plain_name(x) and "head" not in plain_name(x)]
-    added = [x for x, p in parameters.items() if _is_bias(x) and p.default is p.empty]
+    added = [x for x, p in parameters.items() if is_bias(x) and p.default is p.empty]
     return [*dict.fromkeys([*named, *other])] or added
 
 
@@ -112,9 +112,9 @@ def is_flag(parameter: inspect.Parameter) -> bool:
     return isinstance(parameter.default, plain) or parameter.annotation in hints
 
 
-def _is_bias(name: str | None) -> bool:
+def is_bias(name: str) -> bool:
     """Tell whether a name says that numbers are added to the scores, which may hide some."""
-    return name is not None and plain_name(name) in INPUTS["bias"]
+    return plain_name(name) in INPUTS["bias"]
 
 
 def plans(
@@ -130,7 +130,7 @@ def plans(
         options: the sizes.
     """
     parameters = named_parameters(function)
-    masks = {x for x in mask_names(parameters, kind) if not _is_bias(x)} | {mask}
+    masks = {x for x in mask_names(parameters, kind) if not is_bias(x)} | {mask}
     for tokens in _tokens(parameters, kind, masks | {*given}):
         rest = {x: p for x, p in parameters.items() if x not in tokens and x not in given}
         required = {name: p for name, p in rest.items() if p.default is p.empty and name != mask}
