@@ -23,13 +23,9 @@ def groups(patient: Patient) -> Iterator[Finding]:
     """Heads that share a key and a value are neighbours."""
     module = patient.needed_module()
     h, d = patient.num_heads, patient.embed_dim // patient.num_heads
-    shared = {
-        name: groups
-        for name, blocks in _moved(patient, module, d).items()
-        if (groups := _groups(blocks, h))
-    }
-    for name, found in shared.items():
-        size = len(found[0])
+    for name, blocks in _moved(patient, module, d).items():
+        found = _groups(blocks, h)
+        size = len(found[0]) if found else h
         g = h // size
         if all(group == [*range(group[0], group[0] + size)] for group in found):
             continue

@@ -6,7 +6,7 @@ import torch
 
 from annotated_attention import __version__
 from annotated_attention.doctor.model import ModelReport
-from annotated_attention.doctor.report import Finding, Report
+from annotated_attention.doctor.report import Report
 
 VERSION = 1  # of the form: it rises when a key goes or changes its meaning, not when one is added
 
@@ -52,12 +52,10 @@ def _verdict(report: Report | ModelReport) -> dict[str, Any]:
     if isinstance(report, ModelReport):
         return data | {"reports": {path: _verdict(x) for path, x in report.items()}}
     return data | {
-        "findings": [_finding(finding) for finding in report.findings],
+        "findings": [
+            vars(x) | {"where": x.where and x.where._asdict(), "explains": list(x.explains)}
+            for x in report.findings
+        ],
         "results": dict(report.results),
         "agreement": report.agreement,
     }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    where = finding.where and finding.where._asdict()
-    return vars(finding) | {"where": where, "explains": list(finding.explains)}
