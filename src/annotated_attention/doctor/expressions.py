@@ -111,7 +111,7 @@ def _computed(text: Expression, letters: dict[str, int]) -> Any:
 def _run(text: Expression, letters: dict[str, int]) -> tuple[Any, Any]:
     """Compute with a generator of its own; gives its state behind what was drawn, else None."""
     with torch.random.fork_rng(devices=[]):
-        before = torch.manual_seed(0).get_state()
+        before = torch.default_generator.manual_seed(0).get_state()
         value = _computed(text, letters)
         after = torch.get_rng_state()
     return value, None if torch.equal(before, after) else after
