@@ -126,3 +126,15 @@ def test_heads_of_other_samples_are_no_groups():
     assert "samples-mixed" in found.codes or "heads-of-other-samples" in found.codes
     assert "groups-tiled" not in found.codes
     assert found.results["groups"] == "fine"
+
+
+@pytest.mark.parametrize("names", ["{}_proj", "to_{}"])
+def test_keys_and_values_repeated_in_two_orders_are_wrong_by_any_name(names):
+    module = Grouped(neighbours, names=names)
+    orders = iter([neighbours, tiles] * 10_000)
+    module.repeat = lambda x, r: next(orders)(x, r)
+    found = examine(module, embed_dim=E, num_heads=H, kind="causal")
+    (finding,) = found.findings
+    assert (finding.code, finding.severity) == ("groups-tiled", "wrong")
+    assert finding.symptom == "keys and values are repeated for different heads"
+    assert "v" in finding.evidence.partition(":")[0]

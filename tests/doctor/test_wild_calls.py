@@ -1127,3 +1127,213 @@ def test_weights_of_convolutions_are_as_large_as_usual(kernel):
     before = layer.weight.clone()
     give_size(layer)
     assert torch.equal(layer.weight, before)
+
+
+TABLE = "torch.outer(1.0 * torch.arange(n), torch.tensor([1, 0.3, 0.1] * 2))"
+
+
+@pytest.mark.parametrize("one_side", [False, True])
+@pytest.mark.parametrize("given", ["two", "one"])
+def test_a_rotation_that_is_given_is_asked_about(examine, one_side, given):
+    call = [f"near={TABLE}.cos()", f"far={TABLE}.sin()"]
+    takes, lines = "x, near, far", [PROJECTED, "cos, sin = near, far"]
+    if given == "one":
+        call = [f"where=({TABLE}.cos(), {TABLE}.sin())"]
+        takes, lines = "x, where", [PROJECTED, "cos, sin = where"]
+    lines += ["q = q * cos + turn(q) * sin" if one_side else COSINES, CAUSAL]
+    code, output = examine(forward(takes, *lines), "--kind", "causal", "--call", *call)
+    assert code == one_side, output
+    assert ("wrong: rotates-one-side" in output) == one_side
+    assert "rotation, cache" not in output
+
+
+@pytest.mark.parametrize("table", ["torch.randn(1, n, e)", "torch.ones(n, 6)"])
+def test_a_table_that_is_given_and_turns_nothing_is_no_rotation(examine, table):
+    lines = (PROJECTED, "assert pos.size(-2) == x.size(1)",
+             "q = q + pos.sum(-1).view(-1)[:, None]", CAUSAL)  # fmt: skip
+    code, output = examine(forward("x, pos", *lines), "--kind", "causal", "--call", f"pos={table}")
+    assert code == 0, output
+    assert "rotation, cache" in output
+
+
+TURNS = {
+    "both": (COSINES, ""),
+    "queries": ("q = q * cos + turn(q) * sin", "rotates-one-side"),
+    "keys": ("k = k * cos + turn(k) * sin", "rotates-one-side"),
+    "against each other": ("q, k = q * cos + turn(q) * sin, k * cos - turn(k) * sin",
+                           "positions-not-relative"),
+    "a shift": ("q, k = q + cos, k + cos", ""),
+}  # fmt: skip
+MIXES = {
+    "by hand": CAUSAL,
+    "by the kernel": "return self.o_proj(F.scaled_dot_product_attention(q, k, v, is_causal=True)"
+    ".transpose(1, 2).flatten(2))",
+}
+
+
+@pytest.mark.parametrize("turns", TURNS)
+@pytest.mark.parametrize("mixes", MIXES)
+def test_a_rotation_inside_turns_queries_and_keys_alike(examine, turns, mixes):
+    how, code = TURNS[turns]
+    made = ("n = x.size(1)", f"cos, sin = {TABLE}.cos(), {TABLE}.sin()",
+            "cos, sin = cos.to(x), sin.to(x)")  # fmt: skip
+    body = forward("x", PROJECTED, *made, how, MIXES[mixes])
+    found, output = examine(body, "--kind", "causal")
+    assert found == bool(code), output
+    assert not code or f"wrong: {code}" in output
+    assert (f"the {'keys' if turns == 'queries' else 'queries'} are not rotated" in output) == (
+        code == "rotates-one-side"
+    )
+
+
+@pytest.mark.parametrize("how", ["multiplied", "unused"])
+@pytest.mark.parametrize("first", [False, True])
+def test_of_two_masks_the_broken_one_is_examined(examine, how, first):
+    names = ("attn_mask", "key_padding_mask") if first else ("key_padding_mask", "attn_mask")
+    lines = [PROJECTED, "hidden = None", "if key_padding_mask is not None:",
+             "    hidden = key_padding_mask[:, None, None]"]  # fmt: skip
+    if how == "multiplied":
+        lines += ["if attn_mask is not None:", "    q = q * attn_mask.any()"]
+    body = forward(f"x, {names[0]}=None, {names[1]}=None",
+                   *lines, "return self.o_proj(mix(q, k, v, blocked=hidden))")  # fmt: skip
+    code, output = examine(body, "--kind", "self")
+    assert code == 1, output
+    assert "attn_mask=mask" in output
+    assert examine(body, "--kind", "self", "--mask-name", "key_padding_mask")[0] == 0
+
+
+def test_a_mask_of_fractions_is_one_of_those_that_are_tried(examine):
+    lines = (PROJECTED, "added = 0", "if mask is not None:",
+             "    added = mask.masked_fill(mask == 0, -math.inf)",
+             "    added = added.masked_fill(added == 1, 0)[:, None, None]",
+             "return self.o_proj(mix(q, k, v, added))")  # fmt: skip
+    code, output = examine(forward("x, mask=None", *lines), "--kind", "self")
+    assert code == 0, output
+    assert "`mask` is (b, m), True = allowed" in output
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_projections_that_are_copies_are_not_one_projection(examine, equal):
+    lines = ("q = q.tanh()", "k = k.tanh()", OUT if equal else "return self.o_proj(mix(q, q, v))")
+    body = forward("x", PROJECTED, *lines)  # which cannot be compared by its weights
+    body = made_with(body, "self.unused = nn.Linear(3, 3)")
+    body = made_with(body, "self.k_proj.load_state_dict(self.q_proj.state_dict())")
+    body = made_with(body, "self.v_proj.load_state_dict(self.q_proj.state_dict())")
+    code, output = examine(body, "--kind", "self")
+    assert code == 1
+    assert ("keys-from-queries" not in output) == equal, output
+    assert "values-from-keys" not in output
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_positions_added_inside_are_by_design(examine, relative):
+    places = "torch.arange(x.size(1)).to(x)[:, None]"
+    added = f"torch.sin({places} * torch.arange(x.size(2)).to(x) / 7)"
+    lines = (f"x = F.layer_norm(x, x.shape[-1:]) + {added}", PROJECTED, OUT)
+    if relative:  # what a token's value gains depends on the token
+        lines = (f"x = x * (1 + {added})", PROJECTED, OUT)
+    code, output = examine(forward("x", *lines), "--kind", "self")
+    assert code == relative, output
+    assert ("convention: positions-added" in output) != relative
+
+
+def test_sizes_of_tables_of_positions_are_lengths(examine):
+    body = forward("x", PROJECTED, OUT)
+    takes = "num_heads, max_pos_encoding, max_rel_dist, context_window):"
+    body = body.replace("num_heads):", takes).replace("embed_dim,", "feats,", 1)
+    body = body.replace("make(embed_dim", "make(feats")
+    code, output = examine(body, "--kind", "self")
+    assert code == 0, output
+    assert "max_pos_encoding=16, max_rel_dist=16, context_window=16" in output
+
+
+@pytest.mark.parametrize(("kind", "hides"), [("causal", True), ("self", False)])
+def test_a_switch_for_the_causal_mask_is_set_by_the_kind(examine, kind, hides):
+    lines = (PROJECTED, "return self.o_proj(mix(q, k, v, blocked=future(x) if self.on else None))")
+    body = forward("x", *lines).replace("num_heads):", "num_heads, mask=False):")
+    code, output = examine(made_with(body, "self.on = mask"), "--kind", kind)
+    assert code == 0, output
+    assert f"mask={hides}" in output
+
+
+@pytest.mark.parametrize(("shape", "placed"), [
+    ("b1m", "mask[:, None]"), ("bm1", "mask.mT[:, None]"), ("bhnm", "mask"),
+])  # fmt: skip
+@pytest.mark.parametrize("said", [False, True])
+def test_further_shapes_of_masks(examine, shape, placed, said):
+    sizes = {"b1m": "(b, 1, n)", "bm1": "(b, n, 1)", "bhnm": "(b, self.h, n, n)"}[shape]
+    lines = ("b, n, e = x.shape", f"assert mask is None or mask.shape == {sizes}", PROJECTED,
+             f"mask = None if mask is None else {placed}", MASKED)  # fmt: skip
+    options = ["--mask-shape", shape] if said else []
+    code, output = examine(forward("x, mask=None", *lines), "--kind", "self", *options)
+    assert code == 0, output
+    assert "True = blocked" in output
+
+
+def test_a_mask_that_is_said_and_not_taken_is_no_verdict(examine):
+    lines = (PROJECTED, "assert mask is None or mask.dim() == 2",
+             "mask = None if mask is None else mask[:, None, None]", MASKED)  # fmt: skip
+    body = forward("x, mask=None", *lines)
+    assert examine(body, "--kind", "self", "--mask-shape", "bm")[0] == 0
+    code, output = examine(body, "--kind", "self", "--mask-shape", "b1nm")
+    assert code == 2, output
+    assert "`mask` takes no mask of the form that is asked for" in output
+
+
+def test_a_scale_behind_the_softmax_is_named(examine):
+    lines = (PROJECTED, "weights = (q @ k.mT).softmax(-1)", "weights = weights / 6**0.5",
+             "return self.o_proj((weights @ v).transpose(1, 2).flatten(2))")  # fmt: skip
+    code, output = examine(forward("x", *lines), "--kind", "self")
+    assert code == 1
+    assert "wrong: scaled-after-softmax" in output
+    assert "a row of weights sums to 0.408" in output
+    assert "`weights = weights / 6**0.5`" in output
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_heads_that_are_never_split_are_said(examine, split):
+    body = forward("x", PROJECTED, OUT)
+    body = body if split else body.replace("self.make", "num_heads, self.told = 1, num_heads\n"
+                                           "        self.make")  # fmt: skip
+    code, output = examine(body, "--kind", "self")
+    assert ("convention: heads-not-split" in output) != split, output
+    assert code == 0
+
+
+def test_a_convolution_is_by_design_beside_a_wrong_scale(examine):
+    lines = ("x = x + self.near(x.mT).mT", PROJECTED, "return self.o_proj(mix(q * 6, k, v))")
+    body = made_with(forward("x", *lines),
+                     "self.near = nn.Conv1d(embed_dim, embed_dim, 3, padding=1)")  # fmt: skip
+    code, output = examine(body, "--kind", "self")
+    assert code == 1
+    assert "wrong: scale-inverted" in output
+    assert output.count("wrong: ") == 1, output
+
+
+def test_options_may_be_repeated(examine):
+    body = forward("x, one, two", PROJECTED, "assert (one, two) == (1, 2)", OUT)
+    code, output = examine(body, "--kind", "self", "--call", "one=1", "--call", "two=2")
+    assert code == 0, output
+
+
+CACHED = """
+    def start(self):
+        return None
+
+    def step(self, x, cache):
+        q, k, v = self.project(x)
+        if cache is not None:
+            k, v = torch.cat([cache[0], k], 2), torch.cat([cache[1], v], 2)
+        n, m = x.size(1), k.size(2)
+        hidden = torch.ones(n, m, dtype=torch.bool).triu(1 + CORNER)
+        return self.o_proj(mix(q, k, v, blocked=hidden)), (k, v)
+"""
+
+
+@pytest.mark.parametrize(("corner", "code"), [("m - n", ""), ("0", "causal-at-the-wrong-corner")])
+def test_a_cache_may_be_returned_anew(examine, corner, code):
+    body = forward("x", PROJECTED, CAUSAL) + CACHED.replace("CORNER", corner)
+    found, output = examine(body, "--kind", "causal")
+    assert found == bool(code), output
+    assert code in output
+    assert "cache, window" not in output

@@ -166,8 +166,12 @@ def additive(attend: Callable[..., Any], finite: bool = False) -> Adapted:
     return Adapted(call, attend)
 
 
-def numbers(attend: Callable[..., Any]) -> Adapted:
-    """Adapt attention that takes its mask as integers, 0 and 1.
+def numbers(attend: Callable[..., Any], fractional: bool = False) -> Adapted:
+    """Adapt attention that takes its mask as numbers, 0 and 1.
+
+    Args:
+        attend: takes such a mask.
+        fractional: whether the numbers have the dtype of the tokens; else they are integers.
 
     Examples:
         >>> import torch
@@ -176,7 +180,14 @@ def numbers(attend: Callable[..., Any]) -> Adapted:
         >>> adapters.numbers(lambda x, mask: mask)(torch.randn(1, 3, 24), blocked)
         tensor([[[0, 1, 0]]])
     """
-    return with_mask(attend, lambda mask: mask.long())
+    if not fractional:
+        return with_mask(attend, lambda mask: mask.long())
+
+    def call(*inputs: Any) -> Any:
+        *tokens, mask = inputs
+        return attend(*tokens, None if mask is None else mask.to(tokens[0].dtype))
+
+    return Adapted(call, attend)
 
 
 def for_each_head(attend: Callable[..., Any]) -> Adapted:

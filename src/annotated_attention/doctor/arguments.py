@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from annotated_attention.doctor import adapters, extras, layouts
-from annotated_attention.doctor.adapted import masks_of, module_of, output_of
+from annotated_attention.doctor.adapted import ABILITIES, masks_of, module_of, output_of
 from annotated_attention.doctor.construction import attempt
 from annotated_attention.doctor.expressions import computed
 from annotated_attention.doctor.forms import (
@@ -220,10 +220,7 @@ class _Search:
             causal = [name for name in ("is_causal", "causal") if name in self.parameters]
             further = dict.fromkeys(causal[:1], True) | further
         options.rotated = _rotated(attend, self.parameters, options)
-        self.further = {
-            name: extras.said(x, options) if isinstance(x, Expression) else x
-            for name, x in further.items()
-        }
+        self.further = extras.given(further, options)
         self.tokens: tuple[torch.Tensor, torch.Tensor]  # of the call under way
         self.turned: tuple[Plan, torch.Tensor] | None = None  # another plan, and the positions
         self.positional = [x for x, p in self.parameters.items() if p.kind is p.POSITIONAL_ONLY]
@@ -397,12 +394,13 @@ class _Search:
             found: dict[str, Masked | None] = {}
             for name in self.masks[:1] if causal else self.masks:
                 named = self._adapted(replace(way, plan=replace(way.plan, mask=name)))
-                found[name] = tried = masked(named, name, self.options)
-                if tried and tried.hides:
-                    break
+                found[name] = masked(named, name, self.options)
             taken = self._understood(way, found)
         taken = taken or bare(adapted, self.options)
-        taken.at_positions = at_positions
+        for ability in ABILITIES:  # of a module its methods: it may call something else so
+            if inspect.ismethod(method := getattr(self.attend, ability, None)):
+                setattr(taken, ability, method)
+        taken.at_positions = at_positions or getattr(taken, "at_positions", None)
         return taken
 
     def _never_masked(self, attend: Any) -> Any:
@@ -414,22 +412,34 @@ class _Search:
         """Choose a mask, and say what it means; None where no argument hides keys for certain.
 
         A name that is a mask's is believed, whatever it does; a name that only has the word in it
-        is believed where exactly the blocked keys are hidden.
+        is believed where exactly the blocked keys are hidden. Of several masks of one sequence the
+        first that does something else is examined.
         """
         options = self.options
         roles = () if getattr(options, "unmasked", False) else ("mask", "memory mask", "bias")
         known = {x for role in roles for x in INPUTS[role]}
         said = options.mask_name or options.mask != "auto" or options.mask_shape != "auto"
-        order = sorted(found.items(), key=lambda pair: not (pair[1] and pair[1].hides))
-        for name, tried in order:
+        own = INPUTS["mask"] if options.kind != "memory" else ()
+
+        def place(pair: tuple[str, Masked | None]) -> int:
+            name, tried = pair
+            if tried is None or tried.hides:
+                return 1 if tried else 2
+            return 0 if plain_name(name) in own else 2
+
+        for name, tried in sorted(found.items(), key=place):
             if tried and (tried.hides or said or plain_name(name) in known):
-                self._note(way)
+                self._note(replace(way, plan=replace(way.plan, mask=name)))
                 if options.mask == "auto":
                     self.notes.append(tried.says)
                 causal = options.kind == "causal"
                 return adapters.causal(tried.attend, 1) if causal else tried.attend
-        self._note(replace(way, plan=replace(way.plan, mask=None)))
         names = ", ".join(f"`{name}`" for name in found)
+        if said:
+            text = f"{names} takes no mask of the form that is asked for"
+            remedy = "Give another `--mask-shape` or `--mask`; `--mask none` gives it none."
+            raise Unasked("call", text, remedy)
+        self._note(replace(way, plan=replace(way.plan, mask=None)))
         self.notes.append(
             f"{names} was not understood as a mask over keys, and is left out of all calls; "
             "`--mask-name`, `--mask` and `--mask-shape` say what it is"

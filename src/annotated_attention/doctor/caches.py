@@ -29,9 +29,11 @@ def cache(patient: Patient) -> Iterator[Finding]:
     x = patient.draw(52, n=n).query
 
     def run(*chunks: int, tokens: Tensor = x) -> Tensor:
-        kept = _started(start)
-        parts = tokens[:, : sum(chunks)].split(list(chunks), 1)
-        return torch.cat([patient.ask_for(step, part, kept) for part in parts], 1)
+        kept, outputs = _started(start), []
+        for part in tokens[:, : sum(chunks)].split(list(chunks), 1):
+            output, kept = _stepped(patient, step, part, kept)
+            outputs.append(output)
+        return torch.cat(outputs, 1)
 
     def whole(*chunks: int) -> Tensor:
         """Give the results without a cache, each of the text up to the end of its chunk."""
@@ -196,8 +198,8 @@ def _keeps_the_same(patient: Patient, pair: Tensor) -> bool:
     """Tell whether a cache holds the same numbers after two tokens in either order."""
     kept = []
     for tokens in (pair, pair.flip(1)):
-        kept.append(_started(patient.attend.start))  # type: ignore[attr-defined]
-        patient.ask_for(patient.attend.step, tokens, kept[-1])  # type: ignore[attr-defined]
+        start, step = claim(patient, "start", "step")
+        kept.append(_stepped(patient, step, tokens, _started(start))[1])
     one, other = ([x.flatten().sort().values for x in _tensors(cache)] for cache in kept)
     return bool(one) and all(map(patient.same, one, other))
 
@@ -219,3 +221,20 @@ def _started(start: Callable[[], Any]) -> Any:
         return start()
     except Exception as error:
         raise Failed(describe(error), error) from error
+
+
+def _stepped(
+    patient: Patient, step: Callable[..., Any], tokens: Tensor, kept: Any
+) -> tuple[Tensor, Any]:
+    """Attend from the next tokens; gives the result, and the cache, changed or returned anew."""
+    result: Any = None
+
+    def call(x: Tensor) -> Any:
+        nonlocal result
+        result = step(x, kept)
+        return result
+
+    output = patient.ask_for(call, tokens)
+    anew = isinstance(result, tuple) and len(result) == 2
+    anew = anew and (kept is None or type(result[1]) is type(kept))
+    return output, result[1] if anew else kept

@@ -10,7 +10,7 @@ from annotated_attention.mistakes import MISTAKES
 
 # What may look different inside, where the outputs are the same.
 _SEEN_AS = {"mask-multiplied": "fill-does-not-block"}
-_OF_SCALES = ("scale-", "no-scale", "alibi-")
+OF_SCALES = ("scale-", "no-scale", "alibi-")
 _OF_MASKS = ("mask-", "padding-mask", "causal-", "fill-")
 _MASKED = (
     "key order", "query order", "queries apart", "samples apart", "equal values", "blocked",
@@ -83,7 +83,7 @@ def _explains(cause: Finding, finding: Finding) -> bool:
         return True
     if finding.test in (*CONDUCT, "inside"):
         return False
-    if cause.code.startswith(_OF_SCALES):
+    if cause.code.startswith(OF_SCALES):
         return finding.test in ("prefix", "padding") and cause.code == "scale-by-length"
     if cause.code.startswith(_OF_MASKS):
         return finding.test in _MASKED

@@ -310,7 +310,7 @@ def _in_half(patient: Patient, case: situations.Situation, dtype: torch.dtype) -
         symptom = f"with {case.name}, it fails in {name}"
         # The two differ in their range: what bfloat16 holds, and float16 does not.
         if dtype is torch.float16 and isinstance(_ask_in(patient, case, torch.bfloat16), Tensor):
-            return Finding("finite-fill-in-half", WRONG, symptom, str(found))
+            return Finding("finite-fill-in-half", CONVENTION, symptom, str(found))
         return Finding(
             "fails-in-half",
             CONVENTION,

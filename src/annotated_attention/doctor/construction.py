@@ -213,6 +213,8 @@ def _guessed(target: Any, given: dict[str, Any], options: argparse.Namespace) ->
                 arguments[name] = value
         elif role == "causal" or (role in sizes and may):
             arguments[name] = usual(role, options)
+        elif plain_name(name) == "mask" and isinstance(default, bool):
+            arguments[name] = usual("causal", options)
         elif unnamed and may and not role and default >= _WIDE:
             arguments[name] = options.embed_dim
         elif options.kind == "memory" and default is None:

@@ -18,7 +18,7 @@ from annotated_attention.doctor import (
     protocols,
     symptoms,
 )
-from annotated_attention.doctor.causes import CONDUCT, merged
+from annotated_attention.doctor.causes import CONDUCT, OF_SCALES, merged
 from annotated_attention.doctor.diagnosis import Diagnosis, diagnose
 from annotated_attention.doctor.inside import Inside, cleared, located, named, summary
 from annotated_attention.doctor.names import KINDS
@@ -104,7 +104,7 @@ def examine(
         TypeError: ``attend`` or ``reference`` cannot be called.
 
     Examples:
-        A self-attention with two mistakes that published code often has:
+        A self-attention with a mistake and a habit that published code often has:
 
         >>> import torch
         >>> from annotated_attention.doctor import examine
@@ -303,7 +303,8 @@ class _Tests:
         complaints = [x for x in self.findings if x.severity == WRONG and x.test not in CONDUCT]
         if diagnosis.version != "right":
             self.seen = named(inside, complaints)
-        if diagnosis.version in ("", "right") and all(x.severity != WRONG for x in self.seen):
+        grave = [x for x in self.seen if x.severity == WRONG and not x.code.startswith(OF_SCALES)]
+        if diagnosis.version in ("", "right") and not grave:
             self.findings = cleared(inside, self.findings)
         if inside.first is None:
             self._not_asked.setdefault(inside.reason or "the call fails", []).append("inside")

@@ -61,6 +61,23 @@ def for_call(text: Expression, letters: dict[str, int], longest: int, dtype: tor
     return _put(value, iter(found), dtype)
 
 
+def at_positions(
+    text: Expression, letters: dict[str, int], positions: Tensor, dtype: torch.dtype
+) -> Any:
+    """Compute an expression for a text that is long enough, and take the rows of these positions.
+
+    Raises:
+        ValueError: its size does not grow with n, or in more axes than one.
+    """
+    n = int(positions.max()) + 1
+    whole, longer = (_run(text, letters | {"n": x, "m": x})[0] for x in (n, n + 1))
+    found = []
+    for x, y in zip(tensors(whole), tensors(longer), strict=True):
+        (axis,) = (i for i, size in enumerate(x.shape) if size != y.size(i))
+        found.append(x.index_select(axis, positions))
+    return _put(whole, iter(found), dtype)
+
+
 def _put(value: Any, found: Iterator[Tensor], dtype: torch.dtype) -> Any:
     """Put tensors, in order, into lists, tuples and dictionaries, with numbers of this dtype."""
     if isinstance(value, dict):

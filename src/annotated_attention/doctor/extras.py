@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_attention.doctor.expressions import for_call
+from annotated_attention.doctor.expressions import at_positions, for_call
 from annotated_attention.doctor.names import plain_name, role_of, usual
 from annotated_attention.doctor.options import Expression
+from annotated_attention.doctor.recording import tensors
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def _placed(form: str, width: int, *functions: Callable[[Tensor], Tensor]) -> Ca
     return made
 
 
+_UNIT = 1e-3  # how far cosines and sines of an angle may be from a point on the unit circle
 _COMBINATIONS = 300  # that are tried
 _FORMS = (
     "b n d",
@@ -129,6 +131,45 @@ def _complex(width: int) -> list[Made]:
              True),
         Made(matrices, "matrices (1, 1, n, d / 2, 2, 2)", True),
     ]  # fmt: skip
+
+
+def given(further: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Make what is given as expressions; what rotates can then be computed for any positions."""
+    made = {x: said(y, options) if type(y) is Expression else y for x, y in further.items()}
+    texts = {name: x for name, x in further.items() if type(x) is Expression}
+    for count in (1, 2):  # a tuple or complex numbers, or cosines and sines
+        for names in itertools.combinations(texts, count):
+            if _rotate([texts[name] for name in names], options):
+                made |= {name: _rotation(texts[name], options) for name in names}
+    return made
+
+
+def _rotation(text: Expression, options: argparse.Namespace) -> Made:
+    e, h = options.embed_dim, options.num_heads
+
+    def make(x: Tensor, context: Tensor, positions: Tensor) -> Any:
+        return at_positions(text, {"b": x.size(0), "e": e, "h": h, "d": e // h}, positions, x.dtype)
+
+    return Made(make, text, True)
+
+
+def _rotate(texts: list[Expression], options: argparse.Namespace) -> bool:
+    """Tell whether these are rotations by angles that differ between positions."""
+    x, places = torch.zeros(2, 2, options.embed_dim), torch.arange(3 * options.max_length + 7)
+    try:
+        made = [_rotation(text, options).make(x, x, places) for text in texts]
+        still = [_rotation(text, options).make(x, x, 0 * places) for text in texts]
+    except Exception:  # it has no row for each position
+        return False
+    found = [*tensors(made)]
+    if all(map(torch.equal, found, tensors(still))):
+        return False
+    if len(found) == 1 and not found[0].is_complex():
+        found = [*found[0].unbind(-1)] if found[0].size(-1) == 2 else []
+    if not found or len(found) > 2 or len({y.shape for y in found}) > 1:
+        return False
+    length = sum(y.abs() ** 2 for y in found)
+    return bool((torch.as_tensor(length) - 1).abs().max() < _UNIT)
 
 
 def said(text: Any, options: argparse.Namespace) -> Made:
@@ -234,7 +275,7 @@ def rotating(name: str) -> bool:
 _MATRICES = r"w_?[qkvo]|(w|weight)_?(q|k|v|o|query|key|value|out|output)"
 _ROTATIONS = (
     r"position_embeddings?|(rotary_)?pos(itional)?_(embs?|embeds?|embeddings?)|rotary_pos_emb|rotary|"
-    r"(freqs?_)?(cos|sin)|freqs(_cis)?|freq_cis|rope_(cache|freqs|emb)|rotary_freqs|cos_sin|image_rotary_emb"
+    r"(freqs?_)?(cos|sin)|freqs(_cis)?|freq_cis|rope_(cache|freqs|emb)|rotary_freq(s|uencies)|cos_sin|image_rotary_emb"
 )
 _SIDES = (("h", "w"), ("height", "width"))  # of an image, whose tokens stand in rows
 _POSITIONS = (
@@ -242,8 +283,8 @@ _POSITIONS = (
 )
 _KNOWN: dict[str, Callable[[argparse.Namespace], list[Any]]] = {
     r"position_embeddings?|cos_sin|rotary_pos_emb|(rotary_)?pos(itional)?_(embs?|embeds?|embeddings?)|"
-    r"(pos(itional)?_)?encodings?|pe|rotary|image_rotary_emb|rotary_embs?|rope|"
-    r"rope_(cache|freqs|emb)|rotary_freqs": lambda o: [
+    r"(pos(itional)?_)?(encodings?|enc)|pe|rotary|image_rotary_emb|rotary_embs?|rope|"
+    r"rope_(cache|freqs|emb)|rotary_freq(s|uencies)": lambda o: [
         *_pairs(o.rotated), Unturned(), *_angles(o.rotated), *_complex(o.rotated), None,
         *_embeddings(o),
     ],

@@ -2,12 +2,14 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from annotated_attention.doctor.influence import number
-from annotated_attention.doctor.paths import back
+from annotated_attention.doctor.influence import each, number
+from annotated_attention.doctor.paths import back, before, is_projection
+from annotated_attention.doctor.recording import tensors
 from annotated_attention.doctor.report import Finding
 from annotated_attention.doctor.scoring import seen_inside
 from annotated_attention.doctor.seen import Seen
@@ -47,7 +49,7 @@ def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Findi
     unreached = ("parameters-without-gradient", "rows-without-gradient")
     dead = [x for x in complaints if x.code in unreached]
     for seen in found if dead else ():
-        if _alike(seen.query, seen.key):
+        if _alike(seen.query, seen.key) and _by_the_same(seen):
             yield seen_inside(
                 "keys-from-queries",
                 "queries are scored with themselves",
@@ -56,7 +58,7 @@ def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Findi
                 seen.where("product"),
             )
             return
-        if _alike(seen.value, seen.key):
+        if _alike(seen.value, seen.key) and _by_the_same(seen, values=True):
             yield seen_inside(
                 "values-from-keys",
                 "keys are mixed in the place of the values",
@@ -65,6 +67,32 @@ def same(found: Sequence[Seen], complaints: Sequence[Finding]) -> Iterator[Findi
                 seen.where("mix"),
             )
             return
+
+
+def _by_the_same(seen: Seen, values: bool = False) -> bool:
+    """Tell whether both operands of the scores, or values and keys, are made with one weight.
+
+    Weights that are equal, as copies are when they are new, make the same numbers, too.
+    """
+    if not seen.products:
+        return True
+    first, mix = seen.products
+    pairs = [(first.left, first.right)]
+    if values:
+        value = next(x for x in (mix.left, mix.right) if x.value is seen.value)
+        pairs = [(x, value) for x in pairs[0] if x.value is seen.key]
+    made = [[_weights(x) for x in pair] for pair in pairs]
+    return any(not (one and other) or one & other for one, other in made)
+
+
+def _weights(operand: Step) -> set[int]:
+    """Give the memory of the weights that an operand is made with."""
+    return {
+        x.data_ptr()
+        for step in before(operand) if is_projection(step)
+        for x in tensors([step.arguments, step.options])
+        if all(parent is None or parent.tensor is not x for parent in step.parents)
+    }  # fmt: skip
 
 
 def _alike(x: Tensor, y: Tensor) -> bool:
@@ -128,6 +156,23 @@ def turned_values(look: Look | None) -> str:
     return "forward" if _is_even(torch.stack(ways), 0) else "back"
 
 
+def added_positions(look: Look | None) -> bool:
+    """Tell whether values of equal tokens differ by their places, and in all samples alike."""
+    if look is None or len(look.output) < 2:
+        return False
+    seen = look.found[0]
+    axis = -2
+    if seen.products:
+        mix = seen.products[1]
+        axis = mix.contracted[0][seen.value is mix.right.value]
+    b, n = look.leaves.value.shape[:2]
+    rows = _rows(seen.value, axis, b, n, heads_first(look))
+    if rows is None:
+        return False
+    moved = rows - rows[:, :1]
+    return not _is_even(rows, 1) and _is_even(moved, 0)
+
+
 def values(look: Look | None) -> Iterator[Finding]:
     """Find values that are rotated by their positions, and mixed as if they were not."""
     if look is not None and turned_values(look) == "forward":
@@ -137,6 +182,49 @@ def values(look: Look | None) -> Iterator[Finding]:
             "values of equal tokens differ by a turn, and nothing turns back what is mixed",
             "before {line}, rotate queries and keys alone.",
             look.found[0].where("mix"),
+        )
+
+
+def turned(look: Look | None) -> Iterator[Finding]:
+    """Find queries or keys that positions inside turn alone, or both in different ways.
+
+    What turns a token leaves its products with the tokens of other samples in the same place.
+    """
+    if look is None:
+        return
+    seen, leaves, first = look.found[0], look.leaves, heads_first(look)
+    axes: tuple[tuple[int, ...], tuple[int, ...]] = ((-2,), (-2,))
+    if seen.products:
+        left, right = seen.products[0].own
+        axes = (right, left) if seen.products[0].right.value is seen.query else (left, right)
+    sides = []
+    operands = zip((seen.query, seen.key), axes, (leaves.query, leaves.key), strict=True)
+    for x, own, given in operands:
+        b, n = given.shape[:2]
+        rows = _rows(x, own[0] if len(own) == 1 else None, b, n, first)
+        if rows is None:
+            return
+        sides.append(rows.flatten(2).transpose(0, 1))
+    still = [_is_even(x, 0) for x in sides]
+    if all(still) or not all(_is_even(x @ x.mT, 0) for x in sides):
+        return
+    if any(still):
+        turned, same = ("keys", "queries") if still[0] else ("queries", "keys")
+        found = seen_inside(
+            "rotates-one-side",
+            f"positions turn the {turned} alone",
+            f"with equal tokens, {turned} differ by a turn, and {same} are the same",
+            "before {line}, turn queries and keys, each by its own position.",
+            seen.where("product"),
+        )
+        yield replace(found, cause=f"the {same} are not rotated")
+    elif sides[0].shape == sides[1].shape and not _is_even((sides[0] * sides[1]).sum(-1), 0):
+        yield seen_inside(
+            "positions-not-relative",
+            "the score of a token with itself depends on where it stands",
+            "with equal tokens, queries and keys are turned, and not by the same angles",
+            "before {line}, turn both by the same function.",
+            seen.where("product"),
         )
 
 
@@ -181,11 +269,13 @@ def _reached(rows: Tensor, source: Tensor, unfold: Callable[[Tensor], Tensor | N
     """Tell which rows depend on which tokens of what they are made from, (b, n, b, n)."""
     b, n = rows.shape[:2]
     reached = torch.zeros(b, n, b, n, dtype=torch.bool)
-    for s, i in itertools.product(range(b), range(n)):
-        (grad,) = torch.autograd.grad(
-            number(rows[s, i]), source, retain_graph=True, materialize_grads=True
-        )
-        found = unfold(grad)
+    weights = torch.randn(rows.shape[2:], generator=torch.Generator().manual_seed(19)).to(rows)
+    try:
+        grads = each((rows * weights).flatten(2).sum(-1).flatten(), [source])
+    except Exception:  # what the way back needs was written over
+        return reached
+    for (s, i), (grad,) in zip(itertools.product(range(b), range(n)), grads, strict=True):
+        found = None if grad is None else unfold(grad)
         reached[s, i] = False if found is None else found.abs().flatten(2).amax(-1) > 0
     return reached
 

@@ -26,6 +26,12 @@ _SHAPED: dict[str, tuple[str, Callable[[Any, int], Any]]] = {
     "bm": ("(b, m)", lambda attend, heads: adapters.for_all_queries(attend)),
     "b11m": ("(b, 1, 1, m)", lambda attend, heads: adapters.with_mask(
         attend, lambda mask: mask[:, None, None, 0], "padding")),
+    "b1m": ("(b, 1, m)", lambda attend, heads: adapters.with_mask(
+        attend, lambda mask: mask[:, :1], "padding")),
+    "bm1": ("(b, m, 1)", lambda attend, heads: adapters.with_mask(
+        attend, lambda mask: mask[:, :1].mT, "padding")),
+    "b,h,n,m": ("(b, h, n, m)", lambda attend, heads: adapters.with_mask(
+        attend, lambda mask: mask[:, None].expand(-1, heads, -1, -1))),
     "nmb": ("(n, m, b)", lambda attend, heads: adapters.with_mask(
         attend, lambda mask: mask.permute(1, 2, 0))),
     "nm1": ("(n, m, 1)", lambda attend, heads: adapters.with_mask(
@@ -44,17 +50,20 @@ def forms(
     """Give the forms of a mask, shape by shape, and within a shape meaning by meaning."""
     given, h = options.mask_shape, options.num_heads
     shapes = list(SHAPES) if given == "auto" else [given]
+    shapes += ["b,h,n,m"] if "bhnm" in shapes else []
     meanings = [options.mask]
     if options.mask == "auto":
         meanings = _meanings(name)
         if given == "auto" and meanings[0] == "additive":
             shapes = ["b1nm", *(x for x in shapes if x != "b1nm")]
     for shape in shapes:
-        for numbers in (False, True):
+        for fractional in (None, False, True):
             for meaning in meanings:
-                if numbers and meaning == "additive":
-                    continue
-                form = adapters.numbers(adapted) if numbers else adapted
+                form = adapted
+                if fractional is not None:
+                    if meaning == "additive":
+                        continue
+                    form = adapters.numbers(adapted, fractional)
                 if meaning == "additive" and "attention_mask" in name:
                     form = adapters.additive(form, finite=True)
                 else:
@@ -100,8 +109,9 @@ def masked(
                 if options.kind == "causal" and masks_of(candidate) == "padding":
                     continue
                 made = adapters.always_masked(candidate) if needed else candidate
-                if form not in works and answers(made, options):
-                    works[form] = made
+                known = works.get(form)
+                if (known is None or not hides(known, options)) and answers(made, options):
+                    works[form] = made if known is None or hides(made, options) else known
             if works:
                 found = _meaning(works, name, options)
                 if found.hides or any(_acts(attend, options) for attend in works.values()):

@@ -23,22 +23,31 @@ def groups(patient: Patient) -> Iterator[Finding]:
     """Heads that share a key and a value are neighbours."""
     module = patient.needed_module()
     h, d = patient.num_heads, patient.embed_dim // patient.num_heads
-    for name, blocks in _moved(patient, module, d).items():
-        found = _groups(blocks, h)
-        size = len(found[0]) if found else h
-        g = h // size
-        if all(group == [*range(group[0], group[0] + size)] for group in found):
-            continue
-        if not all(group == [*range(group[0], h, g)] for group in found):
-            raise NotAsked("which heads share keys and values cannot be told apart")
+    found = {name: _groups(blocks, h) for name, blocks in _moved(patient, module, d).items()}
+    orders = {name: {_order(heads, h) for heads in shared} for name, shared in found.items()}
+    if "" in set().union(*orders.values()):
+        raise NotAsked("which heads share keys and values cannot be told apart")
+    tiled = next((name for name, order in orders.items() if "tiled" in order), "")
+    if tiled:
+        heads = next(x for x in found[tiled] if _order(x, h) == "tiled")
+        mixed = len(set().union(*orders.values())) > 1
         yield Finding(
             "groups-tiled",
-            WRONG if re.fullmatch(_CHECKPOINT, name) else CONVENTION,
-            "the heads that share a key and a value are not neighbours",
-            f"{name}: heads {' and '.join(map(str, found[0]))} share the first of {g}, counted "
-            "from 0",
+            WRONG if mixed or re.fullmatch(_CHECKPOINT, tiled) else CONVENTION,
+            "keys and values are repeated for different heads"
+            if mixed
+            else "the heads that share a key and a value are not neighbours",
+            f"{tiled}: heads {' and '.join(map(str, heads))} share the first of "
+            f"{h // len(heads)}, counted from 0",
         )
-        return
+
+
+def _order(heads: list[int], h: int) -> str:
+    """Say in which order a key is repeated for these heads; "" if in none."""
+    first, size = heads[0], len(heads)
+    if heads == [*range(first, first + size)]:
+        return "neighbours"
+    return "tiled" if heads == [*range(first, h, h // size)] else ""
 
 
 def _groups(moved: Tensor, h: int) -> list[list[int]]:

@@ -1,6 +1,6 @@
 """Which token of the input changes which token of the output."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -29,22 +29,40 @@ def _react(patient: Patient, inputs: Inputs, blocked: Tensor | None) -> dict[str
         return found
     source = torch.Generator().manual_seed(7)
     direction = torch.randn(output.size(-1), generator=source, dtype=torch.float64).to(output)
-    for i in range(b * n):
-        reaction: Sequence[Tensor | None]
-        try:
-            reaction = torch.autograd.grad(
-                output[i // n, i % n] @ direction, list(tensors.values()), retain_graph=True,
-                allow_unused=True,
-            )  # fmt: skip
-        except Exception:  # such as a checkpoint, which may go back only once, or not by this way
-            leaves, tensors = _leaves(inputs)
-            output = patient.ask(leaves, blocked, gradient=True)
-            patient.differentiate(output[i // n, i % n] @ direction)
-            reaction = [x.grad for x in tensors.values()]
+    given: Iterable[Sequence[Tensor | None]]
+    try:
+        given = each((output @ direction).flatten(), [*tensors.values()])
+    except Exception:  # such as a checkpoint, which may go back only once, or not by this way
+        given = (_reaction(patient, inputs, blocked, direction, i) for i in range(b * n))
+    for i, reaction in enumerate(given):
         for name, gradient in zip(tensors, reaction, strict=True):
             if gradient is not None:
                 found[name][i // n, i % n] = gradient.abs().amax(-1)
     return found
+
+
+def each(numbers: Tensor, sources: Sequence[Tensor]) -> list[tuple[Tensor | None, ...]]:
+    """Give the gradients of each number, (k,), for all sources; None where there is none."""
+    ones = torch.eye(len(numbers)).to(numbers)
+    try:
+        at_once = torch.autograd.grad(
+            numbers, sources, ones, retain_graph=True, is_grads_batched=True, allow_unused=True
+        )
+    except Exception:  # what is not made for it
+        return [
+            torch.autograd.grad(x, sources, retain_graph=True, allow_unused=True) for x in numbers
+        ]
+    return [tuple(None if x is None else x[i] for x in at_once) for i in range(len(numbers))]
+
+
+def _reaction(
+    patient: Patient, inputs: Inputs, blocked: Tensor | None, direction: Tensor, i: int
+) -> list[Tensor | None]:
+    """Go back from one token, in a call of its own."""
+    leaves, tensors = _leaves(inputs)
+    output = patient.ask(leaves, blocked, gradient=True)
+    patient.differentiate(output.flatten(0, 1)[i] @ direction)
+    return [x.grad for x in tensors.values()]
 
 
 def _leaves(inputs: Inputs) -> tuple[Inputs, dict[str, Tensor]]:

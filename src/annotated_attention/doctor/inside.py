@@ -44,7 +44,8 @@ _DESIGNS = {
     "keys-appended": _SUMS,
     "queries-are-keys": (*_SUMS, "queries-mixed"),
     "heads-mixed": _SUMS,
-    "table-mixed": (*_SUMS, "query-order-matters"),
+    "table-mixed": (*_SUMS, "query-order-matters", "not-alone"),
+    "positions-added": (*_SUMS, *_ORDER, "not-alone"),
     "values-rotated": (*_SUMS, *_ORDER),
     "window-of-one": ("no-attention", "parameters-without-gradient"),
     "tokens-convolved": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters", "not-alone",
@@ -111,6 +112,7 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         return []
     short = inside.short
     found = [*scoring.scale(patient, first, short), *flow.letters(first.found)]
+    found += [*scoring.late(first), *scoring.heads(patient, first)]
     found += scoring.slopes(patient, inside.equal)
     over = list(scoring.axis(patient, first.found))
     if complaints:
@@ -122,6 +124,7 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         over += [*hidden, *(flow.heads(back) if mixes else ())]
         over += flow.same(first.found, complaints)
         over += () if over else flow.values(inside.equal)
+    over += () if over else flow.turned(inside.equal)
     return [*found, *over]
 
 
@@ -145,6 +148,7 @@ def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         "queries-are-keys": joined,
         "heads-mixed": any("heads mixed" in x.steps for x in first.found),
         "table-mixed": table,
+        "positions-added": flow.added_positions(inside.equal),
         "values-rotated": flow.turned_values(inside.equal) == "back",
         "window-of-one": all(x.scores.size(x.axis) == 1 for x in first.found)
         and any(re.search(_WINDOW, name) and x == 1 for y in parts for name, x in vars(y).items()),

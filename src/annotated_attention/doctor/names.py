@@ -8,7 +8,7 @@ from typing import Any
 
 KINDS = ("cross", "self", "causal", "memory")
 MEANINGS = ("blocked", "allowed", "additive")
-SHAPES = ("bnm", "b1nm", "bhnm", "nm", "bm", "b11m", "nmb", "nm1")
+SHAPES = ("bnm", "b1nm", "bhnm", "nm", "bm", "b11m", "nmb", "nm1", "b1m", "bm1")
 # What they are usually called.
 NAMES = {
     role: names.split()
@@ -42,7 +42,8 @@ NAMES = {
         "attn_drop proj_drop resid_dropout residual_dropout attn_pdrop resid_pdrop drop_rate "
         "dropout_prob attention_probs_dropout_prob hidden_dropout_prob res_dropout dropout_ratio",
         "bias": "bias qkv_bias use_bias",
-        "causal": "causal is_causal masked mask_future mask_flag",
+        "causal": "causal is_causal masked mask_future mask_flag use_mask autoregressive "
+        "unidirectional",
         "crossing": "is_cross_attention cross_attention is_cross cross is_cross_attn cross_attend "
         "encoder_decoder_attention",
         "within": "self_attention is_self_attention",
@@ -81,6 +82,7 @@ INPUTS = {
 }
 # What else a name says, where it is none of those: the first that is found in it.
 _SAYS = {
+    r"context_window|max_.*window": "length",
     _GRID: "grid",
     r"drop": "none",
     r"(head|attn).*(dim|size|width|channels)$|^(dim|size|width).*head": "head width",
@@ -90,9 +92,10 @@ _SAYS = {
     r"bias$": "bias",
     r"causal": "causal",
     r"(context|memory|cond|encoder|cross)_?(dim|size|width|channels|features)$": "context width",
-    r"(dim|dimension|size|width|channels|features|hidden|units?|embd|embed)s?$|"
+    r"(dim|dimension|size|width|channels|feat|features|hidden|units?|embd|embed)s?$|"
     r"^(d|dim|n)_(?!rank|layer)|^c_[a-z]$": "width",
-    r"len$|length|positions?$|ctx|num_patches|^max_.*(block|token|frame|step)s?$": "length",
+    r"len$|length|positions?$|ctx|num_patches|"
+    r"^max_.*(block|token|frame|step|pos|position|dist|distance|relative)": "length",
 }
 
 

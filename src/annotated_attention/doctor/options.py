@@ -60,11 +60,13 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-length", type=int, default=16, metavar="N", help="longest sequence")
     parser.add_argument("--timeout", type=float, default=120.0, metavar="S",
                         help="seconds after which it is given up; 0 for never")  # fmt: skip
-    parser.add_argument("--init", nargs="*", default=[], type=_pair, metavar="NAME=VALUE",
+    parser.add_argument("--init", nargs="*", action="extend", default=[], type=_pair,
+                        metavar="NAME=VALUE",
                         help="arguments of the constructor that cannot be guessed; a value is any "
                         "expression with names of the file, torch, e, h, d, and n, the longest "
                         "sequence")  # fmt: skip
-    parser.add_argument("--call", nargs="*", default=[], type=_pair, metavar="NAME=VALUE",
+    parser.add_argument("--call", nargs="*", action="extend", default=[], type=_pair,
+                        metavar="NAME=VALUE",
                         help="further arguments of each call; an expression, such as "
                         "torch.zeros(b, n, e), is computed for the sizes of each: b, n, m, e, h, d"
                         )  # fmt: skip
@@ -80,8 +82,8 @@ def parser() -> argparse.ArgumentParser:
                         help="what True in its mask means, or that it takes none")  # fmt: skip
     parser.add_argument("--mask-name", metavar="NAME", help="the argument that takes the mask")
     parser.add_argument("--mask-shape", choices=("auto", *SHAPES), default="auto",
-                        help="its axes, a letter or a 1 for each; bhnm is (b * h, n, m)"
-                        )  # fmt: skip
+                        help="its axes, a letter or a 1 for each; bhnm is (b, h, n, m) or "
+                        "(b * h, n, m)")  # fmt: skip
     _add_verdict(parser)
     return parser
 

@@ -179,7 +179,7 @@ class Patient:
         """
         lengths = {inputs.query.size(1), inputs.value.size(1)}
         if self.length is not None and lengths != {self.length}:
-            raise NotAsked(f"it takes sequences of {self.length} tokens only")
+            raise NotAsked(f"it takes {self.length} queries and {self.length} keys only")
         with torch.set_grad_enabled(gradient):
             # A leaf that needs a gradient cannot be changed in place; what goes in is a copy of it.
             given = inputs.map(torch.clone)
@@ -198,9 +198,9 @@ class Patient:
             finally:
                 if self._state is not None:
                     self._state.put_back()
-        for name, x in vars(given).items():
-            if not torch.equal(x.detach(), getattr(inputs, name).detach()):
-                self.changed.add("x" if self.kind != "cross" else name)
+        for name, x in vars(given).items() if self.kind == "cross" else [("x", given.query)]:
+            if not torch.equal(x.detach(), getattr(inputs, name, inputs.query).detach()):
+                self.changed.add(name)
         if hidden is not None and before is not None and not torch.equal(hidden, before):
             self.changed.add("blocked")
         return self._output(result, inputs)

@@ -4,7 +4,8 @@ The callable that is examined says so by attributes of these names:
 
 - ``at_positions(x, positions)``: attend with rotary positions (n,), whole numbers; x is (b, n, e).
 - ``start()`` makes an empty cache, and ``step(x, cache)`` attends from the next tokens, (b, n, e),
-  to all that went before and among themselves, and puts them into the cache; causal.
+  to all that went before and among themselves, and puts them into the cache, or returns the
+  result and a new cache; causal.
 - ``window``: how many tokens a token sees, itself included; within one sequence without a causal
   mask, before and behind it together.
 - ``packed(x, lengths)``: attend within documents of these lengths, one behind the other in x.

@@ -82,6 +82,38 @@ def _other_scale(patient: Patient, seen: Seen, other: Seen) -> Finding:
     )
 
 
+def late(first: Look) -> Iterator[Finding]:
+    """Find weights that are scaled, in the place of scores."""
+    for seen in first.found:
+        if "late scale" in seen.steps and seen.mixed is not None and seen.summed:
+            sums = seen.mixed.double().sum(seen.summed[0])
+            yield seen_inside(
+                "scaled-after-softmax",
+                "the weights are multiplied by a number after the softmax",
+                f"a row of weights sums to {sums.median():.3g}",
+                "let {line} scale the scores, before the softmax.",
+                seen.where("late scale"),
+            )
+            return
+
+
+def heads(patient: Patient, first: Look) -> Iterator[Finding]:
+    """Find one matrix of weights for all heads."""
+    b, n, m = *first.output.shape[:2], first.leaves.key.size(1)
+    (seen, *more), h = first.found, patient.num_heads
+    if h > 1 and not more and seen.scores.numel() == b * n * m:
+        yield seen_inside(
+            "heads-not-split",
+            f"there is one matrix of weights for each sample, and not {h}",
+            f"the scores have shape {tuple(seen.scores.shape)}, made from keys of {seen.width} "
+            "numbers",
+            f"before {{line}}, split queries, keys and values into {h} heads; ask again with "
+            "`--num-heads 1` where it has only one.",
+            seen.where("product"),
+            severity=CONVENTION,
+        )
+
+
 def slopes(patient: Patient, equal: Look | None) -> Iterator[Finding]:
     """Find slopes of ALiBi that follow the formula, where checkpoints have others.
 

@@ -13,6 +13,7 @@ from annotated_attention.doctor.products import Product, product
 from annotated_attention.doctor.softmaxes import LOW
 from annotated_attention.doctor.traced import Step
 
+_CLOSE = 1e-3
 _RESHAPES = {"view", "reshape", "unflatten", "flatten", "view_as"}
 _CHUNKS = {"chunk", "split", "unbind", "tensor_split", "getitem", "unsafe_chunk"}
 _REPEATS = {"repeat", "repeat_interleave", "expand", "expand_as", "tile"}
@@ -45,9 +46,10 @@ class Seen:
         rows: the axes that count the queries: of ``operand``, and of what the mix returns; None
             where that is not clear.
         steps: the steps by their role: ``"product"``, ``"scale"``, ``"mask"``, ``"weak mask"``,
-            ``"softmax"``, ``"late mask"``, ``"dropout"``, ``"mix"``, ``"split"``, ``"chunk"``,
-            ``"repeat"``, ``"merge"``, ``"table"`` where weights go into another product, too,
-            ``"heads mixed"`` where the weights of different heads are mixed with each other.
+            ``"softmax"``, ``"late mask"``, ``"late scale"``, ``"dropout"``, ``"mix"``, ``"split"``,
+            ``"chunk"``, ``"repeat"``, ``"merge"``, ``"table"`` where weights go into another
+            product, too, ``"heads mixed"`` where the weights of different heads are mixed with
+            each other.
     """
 
     query: Tensor
@@ -90,6 +92,8 @@ def on_the_way(chain: list[Step], away: list[Step]) -> dict[str, Step]:
     for old, new in itertools.pairwise(away):
         if _differ(old, new, lambda x, y: (y == 0) & (x != 0)):
             roles["late mask"] = new
+        if abs((constant(old, new) or 1.0) - 1) > _CLOSE:
+            roles["late scale"] = new
     for step in (*chain, *away):
         if step.name.startswith(("dropout", "native_dropout")):
             roles["dropout"] = step

@@ -35,7 +35,7 @@ def only_for(patient: Patient, *kinds: str) -> None:
         NotAsked: the implementation is of another kind.
     """
     if patient.kind not in kinds:
-        raise NotAsked(f"the test does not apply to kind {patient.kind}")
+        raise NotAsked(f"the test does not apply to kind {patient.called_as}")
 
 
 def free(patient: Patient, seed: int = 1) -> Situation:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy as is_uninitialized
 
 _OF_TORCH = {*vars(nn.Module()), "training"} - {"_buffers"}
+_PLAIN = {type(None), bool, int, float, str}
 _NO_HOLDERS = (type, FunctionType, MethodType, ModuleType, nn.Module, Tensor, str, int, float)
 _TINIEST = 1e-30
 _DEPTH = 3  # an object in an attribute of an object
@@ -30,14 +31,15 @@ class State:
 
     def __init__(self, module: nn.Module) -> None:
         """Keep the module."""
-        self.module = module
+        self.module, self._lazy = module, True
         self._copies: dict[int, tuple[Tensor, int, Tensor]] = {}
         self._before: list[tuple[Any, Any]] = []
 
     def note(self, apart: bool = False) -> None:
         """Note how everything is; with ``apart``, a call writes into copies, left to its graph."""
         self._before = []
-        if is_lazy(self.module):
+        self._lazy = self._lazy and is_lazy(self.module)
+        if self._lazy:
             return
         for part in self.module.modules():
             own = {name: x for name, x in vars(part).items() if name not in _OF_TORCH}
@@ -50,6 +52,8 @@ class State:
     def _note(self, holder: Any, items: Any, depth: int) -> None:
         self._before.append((holder, items))
         for value in items.values() if isinstance(items, dict) else items:
+            if type(value) in _PLAIN:
+                continue
             if isinstance(value, Tensor):
                 self._copy(value)
             elif isinstance(value, dict | list | set | deque):
