@@ -1337,3 +1337,20 @@ def test_a_cache_may_be_returned_anew(examine, corner, code):
     assert found == bool(code), output
     assert code in output
     assert "cache, window" not in output
+
+
+def test_a_scale_by_the_number_of_queries_is_one_by_length(examine):
+    lines = ("q, k, v = self.project(query, key, value)",
+             "weights = (q @ k.mT / q.size(2)**0.5).softmax(-1)",
+             "return self.o_proj((weights @ v).transpose(1, 2).flatten(2))")  # fmt: skip
+    code, output = examine(forward("query, key, value", *lines), "--kind", "cross")
+    assert code == 1, output
+    assert "wrong: scale-by-length" in output
+
+
+def test_positions_added_to_a_longer_text_are_by_design(examine):
+    lines = ("n = x.size(1)", "x = F.pad(x, (0, 0, 0, 16 - n)) + torch.linspace(0, 1, 16)[:, None]",
+             PROJECTED, "return self.o_proj(mix(q, k, v, blocked=future(x)))[:, :n]")  # fmt: skip
+    code, output = examine(forward("x", *lines), "--kind", "causal")
+    assert code == 0, output
+    assert "convention: positions-added" in output

@@ -79,9 +79,9 @@ def diagnose(patient: Patient) -> Diagnosis:
             finding = None if reading.basis == "order" else _layout(reading)
             return Diagnosis(finding, _say(answers, "the right version", reading), "right")
     reason = (
-        f"projections are found ({usual[0].how}), and cannot be compared, since no version gives "
-        "these outputs with them: it does more, has positions inside, or, where something is "
-        "wrong, makes two mistakes at once"
+        f"put into a right attention, and into each known mistake, its weights ({usual[0].how}) "
+        "give other outputs: it does more, has positions inside, or, where something is wrong, "
+        "makes two mistakes at once"
     )
     return Diagnosis(reason=reason)
 

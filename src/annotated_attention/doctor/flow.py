@@ -165,10 +165,10 @@ def added_positions(look: Look | None) -> bool:
     if seen.products:
         mix = seen.products[1]
         axis = mix.contracted[0][seen.value is mix.right.value]
-    b, n = look.leaves.value.shape[:2]
-    rows = _rows(seen.value, axis, b, n, heads_first(look))
+    rows = _rows(seen.value, axis, len(look.output), seen.value.size(axis), heads_first(look))
     if rows is None:
         return False
+    rows = rows[:, : look.leaves.value.size(1)]  # without padding
     moved = rows - rows[:, :1]
     return not _is_even(rows, 1) and _is_even(moved, 0)
 

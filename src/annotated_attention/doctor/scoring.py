@@ -50,8 +50,11 @@ def _code(patient: Patient, seen: Seen, other: Seen) -> str:
     found, d = seen.scale or 0.0, seen.width
     widths = {patient.embed_dim, d * patient.num_heads} - {d}
     if not _is(found, other.scale or 0.0):
-        roots = all(_is(x.scale or 0.0, x.scores.size(x.axis) ** -0.5) for x in (seen, other))
-        return "scale-by-length" if roots else "scale-by-convention"
+        roots = {
+            all(_is(x.scale or 0.0, x.scores.size(axis) ** -0.5) for x in (seen, other))
+            for axis in (seen.axis, -1, -2) if seen.scores.dim() > 1
+        }  # fmt: skip
+        return "scale-by-length" if True in roots else "scale-by-convention"
     if _is(found, 1.0):
         return "no-scale"
     if any(_is(found, width**-0.5) for width in widths):

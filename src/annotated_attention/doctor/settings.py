@@ -11,7 +11,8 @@ from annotated_attention.doctor.names import plain_name, role_of, said_by, usual
 _GUESSES: dict[str, Any] = {
     "attn_implementation": "eager", "eps": 1e-6, "theta": 10000.0, "rope_base": 10000.0,
     "norm_type": "layernorm", "act(ivation)?(_f|$)|act_": "gelu", "initializer_range": 0.02,
-    "dtype": None, "device": None, r"(?<!context_)window": None, "type": None, "implementation": "eager",
+    "dtype": None, "device": None, r"(?<!context_)window": None, "type": None,
+    "implementation": "eager",
     "scale": None, "layers": 1, "clip": None, "softcap": None, "alibi": False, "flash": False,
     "(rotary|rope)_(emb_)?(pct|percent|fraction)|partial_rotary": 1.0,
     "rotary": False, "rope": False, "depth": 1, "mode$": None, "ratio": 1, "rate": 1, "stride": 1,
