@@ -1,5 +1,6 @@
 """The command examines files that have never heard of this project; nothing ends in a traceback."""
 
+import runpy
 import subprocess
 import sys
 import textwrap
@@ -316,14 +317,16 @@ def test_a_file_in_a_package_is_imported_as_part_of_it(tmp_path, capsys):
     assert "agrees" in capsys.readouterr().out
 
 
-def test_the_module_runs(tmp_path):
+def test_the_module_runs(tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.py").write_text(HEAD + CAUSAL.replace("DIAGONAL", "2"))
-    command = [sys.executable, "-m", "annotated_attention.doctor", "mine.py:Attention"]
-    options = ["--kind", "causal", "--embed-dim", "12", "--num-heads", "3"]
-    run = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True)
-    assert run.returncode == 1
-    assert "wrong: causal-off-by-one" in run.stdout
-    assert not run.stderr
+    sizes = ["--kind", "causal", "--embed-dim", "12", "--num-heads", "3"]
+    monkeypatch.setattr(
+        sys, "argv", ["attention-doctor", f"{tmp_path / 'mine.py'}:Attention", *sizes]
+    )
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("annotated_attention.doctor", run_name="__main__")
+    assert ended.value.code == 1
+    assert "wrong: causal-off-by-one" in capsys.readouterr().out
 
 
 def test_a_closed_pipe_is_no_error(tmp_path):
