@@ -279,12 +279,11 @@ def test_the_mask_ends_in_the_lower_right_corner(start, n):
     assert behind[:, m:].all()
 
 
-@ROTATED
 @pytest.mark.parametrize("kind", ["grows", "static"])
 @torch.no_grad()
-def test_compiled(kind, rotary):
+def test_compiled(kind):
     torch.compiler.reset()
-    module, x = make(rotary), tokens(B, N)
+    module, x = make(rotary=True), tokens(B, N)
     compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
     cache, expected = CACHES[kind](**DOUBLE), module(x)[0]
     first = [compiled(part, cache)[0] for part in x[:, :6].split([4, 1, 1], 1)]
@@ -294,12 +293,11 @@ def test_compiled(kind, rotary):
     torch.testing.assert_close(torch.cat([*first, *rest], 1), expected)
 
 
-@ROTATED
 @torch.no_grad()
-def test_a_static_cache_compiles_once(rotary):
+def test_a_static_cache_compiles_once():
     """One program for every step, also after cropping and reordering."""
     torch.compiler.reset()
-    module, x, programs = make(rotary), tokens(B, N), []
+    module, x, programs = make(rotary=True), tokens(B, N), []
 
     def backend(graph, _):
         programs.append(graph)

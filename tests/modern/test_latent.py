@@ -203,7 +203,7 @@ def test_compiles_whole(absorb):
     compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x, absorb=absorb), module(x, absorb=absorb))
     caches = [StaticCache(B, 1, 9, C, R, dtype=torch.float64) for _ in range(2)]
-    for part in x.split([3, 2], 1):
+    for part in x[:, :4].split(2, 1):
         found, expected = (
             each(part, cache, absorb=absorb)
             for each, cache in zip((compiled, module), caches, strict=True)

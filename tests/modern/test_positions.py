@@ -74,10 +74,11 @@ def test_without_a_batch_and_sequence_first(build):
     torch.testing.assert_close(found, (expected[0].transpose(0, 1), expected[1]))
 
 
-@pytest.mark.parametrize("build", (KINDS | SCALED).values(), ids=(KINDS | SCALED).keys())
-def test_compiles_whole(build):
+@pytest.mark.parametrize("kind", ["dynamic", "YaRN", "ALiBi", "buckets"])
+def test_compiles_whole(kind):
+    """Scaled, each rotary layout does all that it does without."""
     torch.compiler.reset()
-    ours, x = made(build)
+    ours, x = made((KINDS | SCALED)[kind])
     compiled = torch.compile(ours, backend="aot_eager", fullgraph=True)
     found, expected = compiled(x, x, x, is_causal=True), ours(x, x, x, is_causal=True)
     torch.testing.assert_close(found, expected)
