@@ -104,6 +104,7 @@ SIGNS = (
             "softmax-over-samples",
             "mask mistakes": "mask-after-softmax mask-multiplied fill-does-not-block",
             "one head": "mixed-over-queries summed-apart",
+            "scale": "scaled-after-softmax",
             "dropout": "weights-after-dropout",
             "doctor": "weights-are-no-weights keys-appended table-mixed heads-mixed",
         },
@@ -224,7 +225,7 @@ SIGNS = (
         SIZES,
         {
             "order": "query-order-matters key-order-matters queries-mixed order-matters "
-            "queries-are-keys tokens-convolved",
+            "queries-are-keys tokens-convolved positions-added",
             "batches": "heads-attended-over",
             "reshapes": "merge-without-transpose split-without-transpose "
             "split-and-merge-without-transpose",
@@ -240,7 +241,8 @@ SIGNS = (
             "scale-by-convention",
             "one head": "keys-and-values-swapped keys-from-queries values-from-keys "
             "output-projection-missing output-projection-doubled summed-apart",
-            "list of heads": "shared-heads keys-of-one-head weights-averaged-over-heads",
+            "list of heads": "shared-heads keys-of-one-head weights-averaged-over-heads "
+            "heads-not-split",
             "layers": "residual-inside",
             "groups": "groups-tiled",
             "reshapes": "heads-attended-over",
