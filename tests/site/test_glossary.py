@@ -1,8 +1,6 @@
 """The glossary: each term once, used, and explained where it stands: mouse, keyboard, touch."""
 
-import gzip
 import re
-from functools import cache
 
 import pytest
 from bs4 import BeautifulSoup
@@ -12,17 +10,6 @@ from book.run import scripts
 from book.site import glossary
 from book.site.build import SITE
 from book.site.contents import address
-
-FILES = [*sorted(SITE.glob("chapters/*/index.html")), SITE / "notation" / "index.html"]
-each_page = pytest.mark.parametrize(
-    "page", FILES, ids=lambda path: path.parent.relative_to(SITE).as_posix()
-)
-
-
-@cache
-def links_to_terms(page):
-    """Give the links to the glossary on a page."""
-    return BeautifulSoup(page.read_text("utf-8"), "html.parser").select("a.aa-term")
 
 
 def test_every_entry_has_words_of_its_own_and_a_meaning():
@@ -61,34 +48,10 @@ def test_every_entry_is_used_in_the_book():
         assert any(word in prose.lower() for word in entry.words), entry.anchor
 
 
-@each_page
-def test_terms_are_links_in_prose_once_a_page(page):
-    links = links_to_terms(page)
-    assert links
-    meanings = {entry.anchor: entry.text for entry in glossary.read()}
-    anchors = [link["href"].partition("glossary/#")[2] for link in links]
-    assert len(anchors) == len(set(anchors))
-    for link, anchor in zip(links, anchors, strict=True):
-        assert link["data-means"] == meanings[anchor]
-        above = {parent.name for parent in link.parents}
-        assert above & {"p", "li", "dd", "td"}
-        assert not above & {"a", "pre", "figure", "summary", "h1", "h2", "h3", "strong", "code"}
-        assert not link.find_parent(class_="aa-out")
-        before = link.previous_sibling
-        assert not (isinstance(before, str) and before.endswith("arrow ")), "not keys to look at"
-
-
 def test_search_and_contents_know_nothing_of_it():
     index = (SITE / "search" / "search_index.json").read_text(encoding="utf-8")
     for entry in glossary.read()[:10]:
         assert index.count(entry.text) <= 1  # in the glossary itself
-
-
-@each_page
-def test_weight(page):
-    added = "".join(map(str, links_to_terms(page)))
-    script = (SITE / "assets" / "glossary.js").read_bytes()
-    assert len(gzip.compress(added.encode())) + len(gzip.compress(script)) <= 4_000
 
 
 @pytest.fixture

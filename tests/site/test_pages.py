@@ -11,7 +11,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from book.run import scripts
-from book.site import contents
+from book.site import contents, glossary
 from book.site.build import SITE
 
 assert SITE.exists(), "there is no site/: `make site` builds it"
@@ -20,6 +20,7 @@ CHAPTERS = sorted(scripts.CHAPTERS.glob("[0-9][0-9]_*.py"))
 CHAPTER_PAGES = [f"{contents.address(script.stem)}index.html" for script in CHAPTERS]
 each_page = pytest.mark.parametrize("page", PAGES)
 each_chapter = pytest.mark.parametrize("page", CHAPTER_PAGES)
+each_with_terms = pytest.mark.parametrize("page", [*CHAPTER_PAGES, "notation/index.html"])
 ROOT = "http://book/"  # stands for wherever the site is served
 
 
@@ -192,6 +193,30 @@ def test_offers_script_and_notebook(script):
     assert "pip install -e '.[book,trained]'" in "".join(first["source"]), "it says what it needs"
     assert rest == json.loads(scripts.pair_text(script))["cells"]
     assert "pip install -e" not in content(page).text, "who reads the page needs nothing"
+
+
+@each_with_terms
+def test_terms_are_links_in_prose_once_a_page(page):
+    links = soup(page).select("a.aa-term")
+    assert links
+    meanings = {entry.anchor: entry.text for entry in glossary.read()}
+    anchors = [link["href"].partition("glossary/#")[2] for link in links]
+    assert len(anchors) == len(set(anchors))
+    for link, anchor in zip(links, anchors, strict=True):
+        assert link["data-means"] == meanings[anchor]
+        above = {parent.name for parent in link.parents}
+        assert above & {"p", "li", "dd", "td"}
+        assert not above & {"a", "pre", "figure", "summary", "h1", "h2", "h3", "strong", "code"}
+        assert not link.find_parent(class_="aa-out")
+        before = link.previous_sibling
+        assert not (isinstance(before, str) and before.endswith("arrow ")), "not keys to look at"
+
+
+@each_with_terms
+def test_weight_of_terms(page):
+    added = "".join(map(str, soup(page).select("a.aa-term")))
+    script = (SITE / "assets" / "glossary.js").read_bytes()
+    assert len(gzip.compress(added.encode())) + len(gzip.compress(script)) <= 4_000
 
 
 @each_page
