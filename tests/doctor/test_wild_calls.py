@@ -761,6 +761,7 @@ def test_a_convolution_beside_the_attention_is_by_design(examine, kind):
     code, output = examine(body.replace("mix(q, k", "mix(6 * q, k"), "--kind", kind)
     assert code == 1, output
     assert "wrong: scale-inverted" in output
+    assert output.count("wrong: ") == 1, output
 
 
 WINDOWED = (
@@ -1298,16 +1299,6 @@ def test_heads_that_are_never_split_are_said(examine, split):
     code, output = examine(body, "--kind", "self")
     assert ("convention: heads-not-split" in output) != split, output
     assert code == 0
-
-
-def test_a_convolution_is_by_design_beside_a_wrong_scale(examine):
-    lines = ("x = x + self.near(x.mT).mT", PROJECTED, "return self.o_proj(mix(q * 6, k, v))")
-    body = made_with(forward("x", *lines),
-                     "self.near = nn.Conv1d(embed_dim, embed_dim, 3, padding=1)")  # fmt: skip
-    code, output = examine(body, "--kind", "self")
-    assert code == 1
-    assert "wrong: scale-inverted" in output
-    assert output.count("wrong: ") == 1, output
 
 
 def test_options_may_be_repeated(examine):

@@ -180,12 +180,11 @@ def numbers(attend: Callable[..., Any], fractional: bool = False) -> Adapted:
         >>> adapters.numbers(lambda x, mask: mask)(torch.randn(1, 3, 24), blocked)
         tensor([[[0, 1, 0]]])
     """
-    if not fractional:
-        return with_mask(attend, lambda mask: mask.long())
 
     def call(*inputs: Any) -> Any:
-        *tokens, mask = inputs
-        return attend(*tokens, None if mask is None else mask.to(tokens[0].dtype))
+        *tokens, blocked = inputs
+        dtype = tokens[0].dtype if fractional else torch.long
+        return attend(*tokens, None if blocked is None else blocked.to(dtype))
 
     return Adapted(call, attend)
 

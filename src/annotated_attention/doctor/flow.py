@@ -209,15 +209,15 @@ def turned(look: Look | None) -> Iterator[Finding]:
     if all(still) or not all(_is_even(x @ x.mT, 0) for x in sides):
         return
     if any(still):
-        turned, same = ("keys", "queries") if still[0] else ("queries", "keys")
+        one, other = ("keys", "queries") if still[0] else ("queries", "keys")
         found = seen_inside(
             "rotates-one-side",
-            f"positions turn the {turned} alone",
-            f"with equal tokens, {turned} differ by a turn, and {same} are the same",
+            f"positions turn the {one} alone",
+            f"with equal tokens, {one} differ by a turn, and {other} are the same",
             "before {line}, turn queries and keys, each by its own position.",
             seen.where("product"),
         )
-        yield replace(found, cause=f"the {same} are not rotated")
+        yield replace(found, cause=f"the {other} are not rotated")
     elif sides[0].shape == sides[1].shape and not _is_even((sides[0] * sides[1]).sum(-1), 0):
         yield seen_inside(
             "positions-not-relative",
