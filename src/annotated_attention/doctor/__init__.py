@@ -1,8 +1,11 @@
 """Examine any implementation of attention, and report what is wrong with it.
 
-Stage one tests properties that every correct attention has, whatever its weights.
-Stage two takes the weights, where it finds them, and compares outputs with the right version and
-every entry of ``annotated_attention.mistakes``, to name the mistake.
+First it tests properties that every correct attention has, whatever its weights. Then, if it finds
+the weights, it puts them into a right attention and into every entry of
+``annotated_attention.mistakes``: the one whose outputs agree names the mistake.
+
+From Python, a module that is called as ``torch.nn.MultiheadAttention`` is goes through
+``torch_like``. From a shell nothing of this is needed.
 
 Examples:
     >>> from annotated_attention import MultiheadAttention

@@ -26,12 +26,13 @@ class Adapted:
     """A callable that knows its module and which masks it takes.
 
     Abilities of the callable that it is built around, such as ``at_positions``, are its own, too;
-    ``protocols`` says what they are.
+    the doctor's page says what they are.
 
     Attributes:
         module: holds the parameters, hooks and modes; None if there is no module.
         masks: ``"any"``, a mask for every sample and query; ``"shared"``, the same for all samples;
-            ``"padding"``, the same for all queries; ``"apart"``, either of these; ``"none"``.
+            ``"padding"``, the same for all queries; ``"apart"``, each mask of one of
+            these two kinds; ``"none"``.
         required: whether the callable must be given a mask, so that the adapter makes one.
         length: the only number of tokens that it takes; None if it takes any.
 

@@ -22,7 +22,7 @@ class Finding:
         severity: ``"wrong"``; ``"convention"`` for what respectable code does in another way;
             or ``"unasked"`` where the implementation could not be called at all.
         symptom: what the tests saw, in one sentence.
-        evidence: the numbers behind the symptom.
+        evidence: the numbers behind the symptom, or how it was measured.
         cause: the probable cause.
         remedy: what to change.
         test: the test that found it.
@@ -65,9 +65,9 @@ class Report:
         findings: all findings, those that are wrong first.
         not_examined: the tests that could not run, and why.
         results: for each test that ran ``"fine"``, ``"fails"`` if the call raised an error, or the
-            worst severity among its findings, before the diagnosis merged them.
-        agreement: the version whose outputs agree, and with which weights; "" if there is none.
-        version: the name of that version: ``"right"``, the code of a mistake, or "" for neither.
+            worst severity among its findings, before those of one cause were merged.
+        agreement: a sentence: which version gives the same outputs, and with which weights; or "".
+        version: that version's name alone: ``"right"``, the code of a mistake, or "" for neither.
         inside: scale, softmax and lines of the attention as it ran; "" where nothing was seen.
         called: how it was built and called, where that was guessed.
 
