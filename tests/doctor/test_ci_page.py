@@ -2,14 +2,13 @@
 
 import re
 import shlex
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 from mkdocs.utils.yaml import yaml_load
 
+import annotated_attention.doctor.testing  # noqa: F401  # not anew in each run of pytest
 from annotated_attention.doctor.command import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "package" / "doctor-in-ci.md"
@@ -55,16 +54,16 @@ def project(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("diagonal", "passed"), [(1, 2), (2, 0)])
-def test_the_test_of_the_page(project, diagonal, passed):
-    folder = project(diagonal)
-    (folder / "test_attention.py").write_text(block("python"))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
-    run = subprocess.run(command, capture_output=True, text=True)
-    assert run.returncode == (0 if passed else 1), run.stdout
-    assert (f"{passed} passed" if passed else "2 failed") in run.stdout
-    if not passed:
-        assert "wrong: causal-off-by-one" in run.stdout
-        assert "triu(diagonal=1)" in run.stdout
+def test_the_test_of_the_page(pytester, monkeypatch, diagonal, passed):
+    model = textwrap.dedent(MODEL).replace("DIAGONAL", str(diagonal))
+    pytester.makepyfile(my_model=model, test_attention=block("python"))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # loaded anew, each takes its time
+    run = pytester.runpytest_inprocess("-q", "-p", "no:cacheprovider")
+    assert run.ret == (0 if passed else 1)
+    run.assert_outcomes(passed=passed, failed=2 - passed)
+    text = run.stdout.str()
+    assert ("wrong: causal-off-by-one" in text) == (not passed)
+    assert ("triu(diagonal=1)" in text) == (not passed)
 
 
 @pytest.mark.parametrize(("diagonal", "code"), [(1, 0), (2, 1)])

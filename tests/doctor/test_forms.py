@@ -207,8 +207,7 @@ GUESSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("guess", GUESSED)
-@pytest.mark.parametrize("kind", ["cross", "self"])
+@pytest.mark.parametrize(("guess", "kind"), [*zip(GUESSED, itertools.cycle(["cross", "self"]))])
 def test_the_form_of_a_mask_is_found_by_what_it_hides(guess, kind, tmp_path, capsys):
     """Of the forms that are answered, the one that asks the most counts, and that hides."""
     masked, name, said = GUESSED[guess]

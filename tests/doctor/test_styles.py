@@ -1,6 +1,7 @@
 """Every mistake is named in at least three styles of code, which share nothing with its entry."""
 
 import functools
+import itertools
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ WRONG = {
         "einsum": ("q = torch", "query /= query.norm(dim=-1, keepdim=True)\n        q = torch"),
         "loop": ("s[blocked] =", "value[blocked.all(1)] = 0\n                s[blocked] ="),
     },
-    "call-instead-of-forward": dict.fromkeys(STYLES, ("def forward", "def __call__")),
+    "call-instead-of-forward": dict.fromkeys(UNFUSED[:3], ("def forward", "def __call__")),
     "mask-inverted": {
         "packed": (FILL, "att.masked_fill(blocked[:, None] == 0, -math.inf)"),
         "einsum": (WHERE, "logits = torch.where(blocked.unsqueeze(1), logits, -math.inf)"),
@@ -106,13 +107,13 @@ WRONG = {
         "loop": ("triu(1)", "triu(0)"),
         "folded": ("tril()", "tril(-1)"),
     },
-    "causal-unasked": dict.fromkeys(UNFUSED, ("causal=False", "causal=True")),
+    "causal-unasked": dict.fromkeys(UNFUSED[:3], ("causal=False", "causal=True")),
     "finite-fill-in-half": {
         "packed": (FILL, "att.masked_fill(blocked[:, None], -1e9)"),
         "loop": ("s[blocked] = -math.inf", "s = s.masked_fill(blocked, -1e20)"),
         "folded": (REPEATED, "w.masked_fill(blocked.repeat(h, 1, 1), -(2.0**32) + 1)"),
     },
-    "nan-row": dict.fromkeys(UNFUSED, ("blocked=None", "blocked = None")),
+    "nan-row": dict.fromkeys(UNFUSED[:3], ("blocked=None", "blocked = None")),
     "chunks-in-the-wrong-order": {
         "packed": ("q, k, v = self", "k, q, v = self"),
         "einsum": [("query, self.w_q", "query, self.w_k"), ("key, self.w_k", "key, self.w_q")],
@@ -356,11 +357,12 @@ def report(code, style, kind=""):
     return examine(attend, embed_dim=E, num_heads=H, kind=kind)
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("kind", ["cross", "self", "causal"])
+ASKED = [*itertools.product(STYLES, ["cross", "self", "causal"])]
+ASKED.remove(("packed", "cross"))  # its queries, keys and values are one tensor
+
+
+@pytest.mark.parametrize(("style", "kind"), ASKED)
 def test_each_style_is_right(style, kind):
-    if (style, kind) == ("packed", "cross"):
-        kind = "self"
     found = report("", style, kind)
     assert found.ok, str(found)
     assert found.version == "right"

@@ -942,9 +942,9 @@ def test_an_argument_with_mask_in_its_name_that_hides_no_keys_is_no_mask(examine
 
 
 def test_what_is_said_to_be_a_mask_is_judged_as_one(examine):
-    body = forward("x, focus_present_mask=None", PROJECTED, OUT)
+    body = forward("x, blocked_focus_mask=None", PROJECTED, OUT)  # the name says what True means
     assert examine(body, "--kind", "self")[0] == 0
-    code, output = examine(body, "--kind", "self", "--mask-name", "focus_present_mask")
+    code, output = examine(body, "--kind", "self", "--mask-name", "blocked_focus_mask")
     assert code == 1, output
     assert "wrong: mask-ignored" in output
 
@@ -957,10 +957,10 @@ def test_a_switch_is_no_mask(examine):
 
 
 def test_a_mask_that_is_given_and_not_understood_is_given_always(examine):
-    lines = (PROJECTED, "assert frame_mask.dtype == torch.bool", OUT)
-    code, output = examine(forward("x, frame_mask", *lines), "--kind", "self")
+    lines = (PROJECTED, "assert valid_frame_mask.dtype == torch.bool", OUT)
+    code, output = examine(forward("x, valid_frame_mask", *lines), "--kind", "self")
     assert code == 0, output
-    assert "`frame_mask` was not understood" in output
+    assert "`valid_frame_mask` was not understood" in output
 
 
 def test_a_form_without_effect_is_not_the_one_that_it_takes(examine):
@@ -1187,8 +1187,9 @@ def test_a_rotation_inside_turns_queries_and_keys_alike(examine, turns, mixes):
     )
 
 
-@pytest.mark.parametrize("how", ["multiplied", "unused"])
-@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(
+    ("how", "first"), [("multiplied", False), ("multiplied", True), ("unused", False)]
+)
 def test_of_two_masks_the_broken_one_is_examined(examine, how, first):
     names = ("attn_mask", "key_padding_mask") if first else ("key_padding_mask", "attn_mask")
     lines = [PROJECTED, "hidden = None", "if key_padding_mask is not None:",
