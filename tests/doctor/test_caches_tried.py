@@ -140,6 +140,8 @@ UNSURE = {
     .replace("self.project(hidden_states)", "self.project(hidden_states); a, c = k, v"),
     "an object": STYLES["nanogpt"].replace('kv_cache["k"]', "kv_cache.k")
     .replace('kv_cache["v"]', "kv_cache.v"),
+    "caches of all layers": STYLES["gpt2"].replace("layer_past[0]", "layer_past[0][0]")
+    .replace("layer_past[1]", "layer_past[0][1]"),
     "refuses": STYLES["gpt2"].replace(" k = torch.cat(", " raise ValueError(", 1)
     .replace("dim=-2)", ")", 1),
     "an offset without a cache": """

@@ -229,7 +229,8 @@ class _Steps:
             try:
                 self._asked(patient, x[:, i : i + 1], cache)
             except Failed as failure:
-                return "fails" if i == first and _stumbled(failure.error) else ""
+                fails = i == first and _stumbled(failure.error)
+                return "fails" if fails and not self._takes_layers(patient, x) else ""
             if self.past is not None and not _is_cache(cache["past"], i + 1, False):
                 return ""
         cache = self.start()
@@ -240,6 +241,16 @@ class _Steps:
             return "well"
         self.chunks = False
         return "well"
+
+    def _takes_layers(self, patient: Patient, x: Tensor) -> bool:
+        """Tell whether it is given the caches of all layers, and gives that of its own."""
+        first, cache = _FIRST if self.whole else 1, self.start()
+        self._asked(patient, x[:, :first], cache)
+        cache["past"] = [cache["past"]]
+        with contextlib.suppress(Failed):
+            self._asked(patient, x[:, first : first + 1], cache)
+            return True
+        return False
 
 
 def tried(
