@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from annotated_attention.doctor import adapters, extras, layouts
+from annotated_attention.doctor import abilities, adapters, extras, layouts
 from annotated_attention.doctor.adapted import ABILITIES, masks_of, module_of, output_of
 from annotated_attention.doctor.construction import attempt
 from annotated_attention.doctor.expressions import computed
@@ -401,7 +401,24 @@ class _Search:
             if inspect.ismethod(method := getattr(self.attend, ability, None)):
                 setattr(taken, ability, method)
         taken.at_positions = at_positions or getattr(taken, "at_positions", None)
+        if causal and not hasattr(taken, "step"):
+            self._with_a_cache(way, taken)
         return taken
+
+    def _with_a_cache(self, way: _Way, taken: Any) -> None:
+        """Find out how it is given a cache, where nothing else depends on what went before."""
+        further = way.plan.further
+        made = any(isinstance(x, extras.Made | extras.Unturned) for x in further.values())
+        if made or way.layout or way.length or {"is_causal", "causal"} & {*further}:
+            return
+
+        def call(own: Any, x: torch.Tensor, given: dict[str, Any]) -> Any:
+            plan = replace(way.plan, further=further | given)
+            return plan.caller(own or self.attend, "causal", self.positional)((x, x), x)
+
+        names = {*self.parameters} - {*way.plan.tokens, *self.masks}
+        if said := abilities.tried(taken, call, names, patient_of(taken, "causal", self.options)):
+            self.notes.append(f"asked with a cache as well, given by {said}")
 
     def _never_masked(self, attend: Any) -> Any:
         """Leave out a mask that has to be given: all calls give it one that blocks nothing."""

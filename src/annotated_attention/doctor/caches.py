@@ -200,11 +200,11 @@ def _keeps_the_same(patient: Patient, pair: Tensor) -> bool:
     for tokens in (pair, pair.flip(1)):
         start, step = claim(patient, "start", "step")
         kept.append(_stepped(patient, step, tokens, _started(start))[1])
-    one, other = ([x.flatten().sort().values for x in _tensors(cache)] for cache in kept)
+    one, other = ([x.flatten().sort().values for x in held(cache)] for cache in kept)
     return bool(one) and all(map(patient.same, one, other))
 
 
-def _tensors(kept: object, depth: int = 3) -> Iterator[Tensor]:
+def held(kept: object, depth: int = 3) -> Iterator[Tensor]:
     """Find the tensors of numbers in a cache, whatever holds them."""
     if isinstance(kept, Tensor):
         yield from [kept] if kept.is_floating_point() else []
@@ -212,7 +212,7 @@ def _tensors(kept: object, depth: int = 3) -> Iterator[Tensor]:
         inside: Any = getattr(kept, "__dict__", kept)
         inside = inside.values() if isinstance(inside, dict) else inside
         for part in inside if isinstance(inside, Iterable) and not isinstance(inside, str) else ():
-            yield from _tensors(part, depth - 1)
+            yield from held(part, depth - 1)
 
 
 def _started(start: Callable[[], Any]) -> Any:
