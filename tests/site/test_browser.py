@@ -284,7 +284,7 @@ ALONE = """(alone) => {
     part.style.display = alone ? "none" : "";
 }"""
 # Moves every control to its ends, on a phone also all sliders together to their largest, and gives
-# how high the figure's stage and its picture would be.
+# how high the figure's stage and its picture would be, and how far it reaches beyond its frame.
 HEIGHTS = """(figure) => {
   const [stage, picture] = figure.children;
   const free = () => { stage.style.minHeight = 0; return stage.getBoundingClientRect().height; };
@@ -308,7 +308,7 @@ HEIGHTS = """(figure) => {
   picture.style.setProperty('display', 'block', 'important');
   const still = picture.getBoundingClientRect().height;
   picture.style.display = '';
-  return [room, Math.ceil(Math.max(still, ...heights))];
+  return [room, Math.ceil(Math.max(still, ...heights)), figure.scrollWidth - figure.clientWidth];
 }"""
 # The height of each control; that of a box to tick with its label, which can be pressed as well.
 CONTROLS = """(figure) => [...figure.querySelectorAll('.aa-stage :is(input, select, button)')]
@@ -431,10 +431,12 @@ def figures_at(page, device):
     for width in (1280, 800, 600, 390) if device == "desktop" else (800, 412, 360):
         page.set_viewport_size({"width": width, "height": 800})
         for name, frame in figures.items():
-            kept, needed = frame.locator("figure").evaluate(HEIGHTS)
+            kept, needed, beyond = frame.locator("figure").evaluate(HEIGHTS)
             wasted = width in (1280, 390) and kept > 1.5 * needed
             if needed > kept + 1 or wasted:
                 wrong.append(f"{name} at {width} needs {needed} px, has {kept}")
+            if beyond > 0:
+                wrong.append(f"{name} at {width} is {beyond} px too wide")
     page.set_viewport_size(size)
     page.evaluate(ALONE, False)
     return wrong
