@@ -81,10 +81,13 @@ def served(chromium: str) -> Iterator[tuple[str, dict[str, str | list[str]]]]:
         server.shutdown()
 
 
-@pytest.fixture(scope="module", params=[360, 1280])
+@pytest.fixture(scope="module")
 def page(request: pytest.FixtureRequest, browser: Browser, served: tuple) -> Iterator[Page]:
-    """Open a module's ``PAGE`` at its figure, narrow and wide; at the end, nothing has failed."""
-    size = {"width": request.param, "height": 900}
+    """Open a module's ``PAGE`` at its figure, where it has least room; at the end, nothing failed.
+
+    How much room it takes on wide pages is asked of every figure in ``test_browser.py``.
+    """
+    size = {"width": 360, "height": 900}
     page = browser.new_page(viewport=size, reduced_motion="reduce")
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))

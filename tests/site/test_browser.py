@@ -37,13 +37,12 @@ DEVICES = {
         "is_mobile": True,
     },
 }
-# A page of each kind, and the chapter with the most live figures: these are asked everything twice.
+# A page of each kind: these are asked everything twice.
 TWICE = [
     "",
     "package/attention/",
     "cheat-sheet/",
     "glossary/",
-    address("01_one_head"),
     address("04_reshape_trick"),
 ]
 ON_A_PHONE = [*TWICE, *(at for at in PAGES if 'class="aa-live"' in built(at))]
@@ -137,16 +136,24 @@ window.kinds = (known) => {
 };
 axe.configure({ rules: [{ id: "color-contrast", selector: "[data-kind]" }] });
 """
-# To all rules but that of contrast, code in nothing but colours is text, and half of axe's time.
+# Where no contrast is to be measured, code in nothing but colours is text, and a drawing of mere
+# shapes and words is an empty one: most of what axe would go through, and nothing it could object
+# to. What has a role, a name or a link in it, or comes in the order of the keys, stays as it is.
 PLAINLY = """async (options) => {
-  const coloured = ({ localName, attributes }) =>
-    localName === "span" && [...attributes].every(({ name }) => /^(class|data-kind)$/.test(name));
-  const codes = [...document.querySelectorAll("pre > code")]
-    .filter((code) => [...code.querySelectorAll("*")].every(coloured))
-    .map((code) => [code, [...code.childNodes]]);
-  for (const [code] of codes) code.textContent = code.textContent;
+  const mere = (names, own) => (root) => [...root.querySelectorAll("*")].every(
+    ({ localName, attributes }) => names.test(localName)
+      && [...attributes].every(({ name, value }) => own.test(name) && !value.includes("spacing")),
+  );
+  const coloured = mere(/^span$/, /^class$/);
+  const shapes = /^(g|defs|clipPath|use|path|rect|circle|line|polygon|polyline|text|tspan)$/;
+  const drawn = mere(shapes, /^(?!(role|tabindex|data-kind|aria-.*|on.*)$)/);
+  const emptied = [
+    ...[...document.querySelectorAll("pre > code")].filter(coloured),
+    ...[...document.querySelectorAll("article svg[role=img]")].filter(drawn),
+  ].map((part) => [part, [...part.childNodes]]);
+  for (const [part] of emptied) part.textContent = part.matches("code") ? part.textContent : "";
   const { violations } = await axe.run(options);
-  for (const [code, parts] of codes) code.replaceChildren(...parts);
+  for (const [part, parts] of emptied) part.replaceChildren(...parts);
   return violations;
 }"""
 AXE = Axe(f"{AXE_SCRIPT};{KINDS}")
@@ -270,8 +277,14 @@ FOCUSED = """
   return stage && [controls.indexOf(document.activeElement), controls.length];
 }
 """
+# Leaves what holds the live figures, or all: the rest need not be laid out at each width again.
+ALONE = """(alone) => {
+  document.documentElement.style.overflowY = alone ? "scroll" : "";
+  for (const part of document.querySelectorAll("article > :not(.aa-live, :has(.aa-live))"))
+    part.style.display = alone ? "none" : "";
+}"""
 # Moves every control to its ends, on a phone also all sliders together to their largest, and gives
-# how high the figure's stage and its picture would be.
+# how high the figure's stage and its picture would be, and how far it reaches beyond its frame.
 HEIGHTS = """(figure) => {
   const [stage, picture] = figure.children;
   const free = () => { stage.style.minHeight = 0; return stage.getBoundingClientRect().height; };
@@ -295,7 +308,7 @@ HEIGHTS = """(figure) => {
   picture.style.setProperty('display', 'block', 'important');
   const still = picture.getBoundingClientRect().height;
   picture.style.display = '';
-  return [room, Math.ceil(Math.max(still, ...heights))];
+  return [room, Math.ceil(Math.max(still, ...heights)), figure.scrollWidth - figure.clientWidth];
 }"""
 # The height of each control; that of a box to tick with its label, which can be pressed as well.
 CONTROLS = """(figure) => [...figure.querySelectorAll('.aa-stage :is(input, select, button)')]
@@ -343,19 +356,22 @@ def copies(page, script):
 
 
 def objections(page, rules, without=()):
-    """Let axe judge the page as it is now; give what it objects to, a line each."""
-    if rules == CONTRAST:
-        kinds = page.evaluate("kinds", MEASURED)
-        if kinds == MEASURED:
-            return []
-        MEASURED[:] = kinds
+    """Let axe judge the page as it is now; give what it objects to, a line each.
+
+    Contrast is measured where there is a kind that is new.
+    """
+    kinds = page.evaluate("kinds", MEASURED)
+    if kinds == MEASURED:
+        without = [*without, *CONTRAST]
+    if set(rules) <= set(without):
+        return []
+    MEASURED[:] = kinds
     options = {
         "runOnly": rules,
         "resultTypes": ["violations"],
         "rules": {rule: {"enabled": False} for rule in without},
     }
-    whole = "(options) => axe.run(options).then(({ violations }) => violations)"
-    found = page.evaluate(whole if rules == CONTRAST else PLAINLY, options)
+    found = page.evaluate(PLAINLY, options)
     return [
         f"{rule['id']}: {node['html'][:200]}: {[check['message'] for check in node['any']]}"
         for rule in found
@@ -369,9 +385,8 @@ def judge(page, at):
     # Colours that are still on their way from one scheme to the other would be judged half-way.
     page.add_style_tag(content=STILL)
     page.evaluate(AXE.axe_script)
-    without = CONTRAST if at in TWICE else CONTRAST + BY_STYLE
-    found = {"axe objects": objections(page, CONTRAST), "faint": page.evaluate(FAINT)}
-    found["axe objects"] += objections(page, STANDARD, without)
+    found = {"faint": page.evaluate(FAINT)}
+    found["axe objects"] = objections(page, STANDARD, () if at in TWICE else BY_STYLE)
     page.evaluate(SWITCH)
     found["axe objects"] += objections(page, CONTRAST)
     found["faint"] += page.evaluate(FAINT)
@@ -412,14 +427,18 @@ def figures_at(page, device):
             wrong.append(f"{name} has controls too small for a mouse")
         if device == "phone" and min(frame.evaluate(SLIDERS), default=44) < 44:
             wrong.append(f"{name} has sliders too small for a finger")
+    page.evaluate(ALONE, True)
     for width in (1280, 800, 600, 390) if device == "desktop" else (800, 412, 360):
         page.set_viewport_size({"width": width, "height": 800})
         for name, frame in figures.items():
-            kept, needed = frame.locator("figure").evaluate(HEIGHTS)
+            kept, needed, beyond = frame.locator("figure").evaluate(HEIGHTS)
             wasted = width in (1280, 390) and kept > 1.5 * needed
             if needed > kept + 1 or wasted:
                 wrong.append(f"{name} at {width} needs {needed} px, has {kept}")
+            if width == 1280 and beyond > 0:
+                wrong.append(f"{name} at {width} is {beyond} px too wide")
     page.set_viewport_size(size)
+    page.evaluate(ALONE, False)
     return wrong
 
 
@@ -465,6 +484,7 @@ def look(page, at, device, host):
     if page.viewport_size != DEVICES["desktop"]["viewport"]:
         found["loses its end"] = page.evaluate(LOST)
         found["wider than the page, unfolded"] = page.evaluate(WIDER)
+    page.goto("about:blank")  # what is left need not be laid out once more
     page.set_viewport_size(size)
     for event, listener in listeners.items():
         page.remove_listener(event, listener)

@@ -271,17 +271,17 @@ def test_what_is_finished_is_remembered_and_forgotten(context, served):
     page = context.new_page()
     page.goto(f"{address}/")
     expect(page.get_by_text("Forget my progress")).to_be_hidden()
-    page.goto(f"{address}/chapters/two-heads/")
+    page.goto(f"{address}/chapters/batches/")
     box = page.get_by_role("checkbox", name="I have finished this chapter")
     expect(box).not_to_be_checked()
     places = "items => items.map(item => [item.offsetTop, item.offsetWidth, item.offsetHeight])"
     before = page.locator(".md-sidebar--primary li").evaluate_all(places)
     box.click()
-    expect(nav(page, "2 · Two heads finished")).to_be_visible()
+    expect(nav(page, "5 · Batches finished")).to_be_visible()
     assert page.locator(".md-sidebar--primary li").evaluate_all(places) == before
 
-    page.goto(f"{address}/chapters/split-and-stack/")
-    expect(nav(page, "2 · Two heads finished")).to_be_visible()
+    page.goto(f"{address}/chapters/speed/")
+    expect(nav(page, "5 · Batches finished")).to_be_visible()
     box.focus()
     page.keyboard.press("Space")
     expect(box).to_be_checked()
@@ -291,17 +291,17 @@ def test_what_is_finished_is_remembered_and_forgotten(context, served):
     page.goto(f"{address}/")
     way = page.locator(".aa-chapters")
     expect(way.get_by_role("link", name="finished")).to_have_count(2)
-    expect(way.get_by_role("link", name="Split and stack finished")).to_be_visible()
+    expect(way.get_by_role("link", name="Speed finished")).to_be_visible()
     expect(page.get_by_role("status")).to_have_text(f"You have finished 2 of {len(CHAPTERS)}.")
 
     other = context.new_page()  # another tab sees at once what this one forgets
-    other.goto(f"{address}/chapters/two-heads/")
-    expect(nav(other, "2 · Two heads finished")).to_be_visible()
+    other.goto(f"{address}/chapters/batches/")
+    expect(nav(other, "5 · Batches finished")).to_be_visible()
     page.get_by_role("button", name="Forget my progress").press("Enter")
     expect(page.get_by_text("Forget my progress")).to_be_hidden()
     expect(way.get_by_role("link", name="finished")).to_have_count(0)
     expect(way.get_by_role("link", name="One head")).to_be_focused()
-    expect(nav(other, "2 · Two heads finished")).to_have_count(0)
+    expect(nav(other, "5 · Batches finished")).to_have_count(0)
     assert page.evaluate("localStorage.getItem('annotated-attention.finished')") is None
 
 
@@ -309,7 +309,7 @@ def test_without_scripts_nothing_of_it_is_shown(browser, served):
     address, _ = served
     with browser.new_context(java_script_enabled=False) as reader:
         page = reader.new_page()
-        page.goto(f"{address}/chapters/two-heads/")
+        page.goto(f"{address}/chapters/batches/")
         expect(page.locator(".aa-intro")).to_be_visible()
         expect(page.locator(".aa-finish input")).to_be_hidden()
         page.goto(f"{address}/")
