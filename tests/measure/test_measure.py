@@ -95,6 +95,7 @@ def check(found, rounds):
 
 def test_measures_prints_and_keeps(tmp_path, small, monkeypatch, capsys):
     monkeypatch.setattr(plan, "MASKS", ("none",))  # below, each of them is compared
+    monkeypatch.setattr(command, "plan", each_once)
     output = tmp_path / "new" / "found.json"
     command.main(["--seconds", "0", "--output", str(output)])
     found = json.loads(output.read_text())

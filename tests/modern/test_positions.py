@@ -79,7 +79,8 @@ def test_compiles_whole(kind):
     """Scaled, each rotary layout does all that it does without."""
     torch.compiler.reset()
     ours, x = made((KINDS | SCALED)[kind])
-    compiled = torch.compile(ours, backend="aot_eager", fullgraph=True)
+    backend = "aot_eager" if kind in ("dynamic", "buckets") else "eager"  # a state; a table
+    compiled = torch.compile(ours, backend=backend, fullgraph=True)
     found, expected = compiled(x, x, x, is_causal=True), ours(x, x, x, is_causal=True)
     torch.testing.assert_close(found, expected)
     given = (x, *ours.parameters())
