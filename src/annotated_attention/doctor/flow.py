@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from annotated_attention.doctor.influence import each, number
-from annotated_attention.doctor.paths import back, before, is_projection
+from annotated_attention.doctor.paths import NORMS, back, before, is_projection
 from annotated_attention.doctor.recording import tensors
 from annotated_attention.doctor.report import Finding
 from annotated_attention.doctor.scoring import seen_inside
@@ -110,12 +110,59 @@ def heads_first(look: Look | None) -> bool:
     return bool(_split(look, False)) and not _split(look, True)
 
 
+def norms(look: Look | None) -> Iterator[Finding]:
+    """Find norms, behind the projections, that make a query or a key of the other tokens, too."""
+    for seen in () if look is None else look.found:
+        for name, step in _over_tokens(seen, look):
+            yield seen_inside(
+                "norm-over-tokens",
+                f"each feature of the {name} is normalised over the tokens",
+                "by the gradients of what is normalised, which reach other tokens, and no other "
+                "feature",
+                "let {line} normalise over the last axis of (b, h, n, d), the features.",
+                step.where,
+            )
+            return
+
+
+def _over_tokens(seen: Seen, look: Look) -> Iterator[tuple[str, Step]]:
+    """Give the norms of queries, and of keys, whose numbers depend on all tokens."""
+    own: tuple[tuple[int, ...], ...] = ((-2,), (-2,))
+    sides: tuple[Step | None, ...] = seen.steps["product"].given[:2]
+    if seen.products:
+        own, sides = seen.products[0].own, (seen.products[0].left, seen.products[0].right)
+    for side, axes in zip(sides, own, strict=True):
+        if side is None or not axes:
+            continue
+        name = "keys" if side.value is seen.key else "queries"
+        n = (look.leaves.key if name == "keys" else look.leaves.query).size(1)
+        if side.value.size(axes[0]) != n:  # as of features against features
+            continue
+        for step in before(side):
+            if step.name in NORMS and step.parents[0].value.shape.count(n) == 1:
+                if _reach(step) == [n]:
+                    yield name, step
+
+
+def _reach(step: Step) -> list[int]:
+    """Give the sizes of the axes along which one number is made of others."""
+    source = step.parents[0].tensor
+    try:
+        one = step.tensor.flatten()[0]
+        (grad,) = torch.autograd.grad(one, source, retain_graph=True, allow_unused=True)
+    except RuntimeError:  # what has no gradient, or was written over
+        return []
+    places = () if grad is None else grad.nonzero().unbind(1)
+    return [source.size(i) for i, x in enumerate(places) if (x != x[:1]).any()]
+
+
 def heads(look: Look | None) -> Iterator[Finding]:
     """Follow tokens into the heads and out of them, by the gradients of a call without a mask."""
     if look is None or not look.output.requires_grad:
         return
     first = heads_first(look)
     split, merge = _split(look, first), _merge(look, first)
+    split = "" if any(norms(look)) else split
     if split == "split-without-transpose" and merge == "merge-without-transpose":
         split, merge = "split-and-merge-without-transpose", ""
     if split:

@@ -114,10 +114,11 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
     found = [*scoring.scale(patient, first, short), *flow.letters(first.found)]
     found += [*scoring.late(first), *scoring.heads(patient, first)]
     found += scoring.slopes(patient, inside.equal)
+    back = inside.watch(situations.free(patient), gradient=True)
+    found += flow.norms(back)
     over = list(scoring.axis(patient, first.found))
     if complaints:
         masked = [first] if patient.kind == "causal" else [*inside.masked()]
-        back = inside.watch(situations.free(patient), gradient=True)
         # Which scores a mask hides can be told once it is clear which axis counts the keys.
         hidden = [] if over else hiding.masks(patient, masked, flow.heads_first(back))
         mixes = any(x.code != "parameters-without-gradient" for x in complaints)
