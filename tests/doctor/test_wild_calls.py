@@ -713,6 +713,19 @@ def test_positions_between_queries_and_keys_are_by_design(examine):
     assert "convention: order-matters" in output
 
 
+@pytest.mark.parametrize("key", ["k", "k.flip(-2)", "k.transpose(1, 2).reshape(k.shape)"])
+@pytest.mark.parametrize("added", ["added = q @ self.times[:k.size(2)].mT / 3", "k = k + self.times"
+                                   "[:k.size(2)]; added = 0"])  # fmt: skip
+def test_times_of_the_keys_are_by_design(examine, key, added):
+    lines = ("q, k, v = self.project(query, key, value)", f"k = {key}", added,
+             "return self.o_proj(mix(q, k, v, added))")  # fmt: skip
+    body = forward("query, key, value", *lines)
+    body = made_with(body, "self.times = nn.Parameter(torch.randn(16, 6))")
+    code, output = examine(body, "--kind", "cross")
+    assert code == (key != "k"), output
+    assert ("convention: order-matters" in output) == (key == "k")
+
+
 def test_a_norm_over_all_tokens_does_not_mix_heads(examine):
     lines = ("x = F.group_norm(x.mT, 1).mT", PROJECTED, OUT)
     body = forward("x", *lines).replace("embed_dim, num_heads)\n\n",

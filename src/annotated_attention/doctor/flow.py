@@ -112,7 +112,9 @@ def heads_first(look: Look | None) -> bool:
 
 def norms(look: Look | None) -> Iterator[Finding]:
     """Find norms, behind the projections, that make a query or a key of the other tokens, too."""
-    for seen in () if look is None else look.found:
+    if look is None:
+        return
+    for seen in look.found:
         for name, step in _over_tokens(seen, look):
             yield seen_inside(
                 "norm-over-tokens",
@@ -139,9 +141,9 @@ def _over_tokens(seen: Seen, look: Look) -> Iterator[tuple[str, Step]]:
         if side.value.size(axes[0]) != n:  # as of features against features
             continue
         for step in before(side):
-            if step.name in NORMS and step.parents[0].value.shape.count(n) == 1:
-                if _reach(step) == [n]:
-                    yield name, step
+            alone = step.name in NORMS and step.parents[0].value.shape.count(n) == 1
+            if alone and _reach(step) == [n]:
+                yield name, step
 
 
 def _reach(step: Step) -> list[int]:
@@ -218,6 +220,20 @@ def added_positions(look: Look | None) -> bool:
     rows = rows[:, : look.leaves.value.size(1)]  # without padding
     moved = rows - rows[:, :1]
     return not _is_even(rows, 1) and _is_even(moved, 0)
+
+
+def placed_keys(look: Look | None) -> bool:
+    """Tell whether scores of equal tokens differ by the keys' places, each key its own token's."""
+    if look is None or not look.found[0].products:
+        return False
+    seen, (b, m) = look.found[0], look.leaves.key.shape[:2]
+    first = seen.products[0]
+    side = first.right.value is seen.key
+    key, axes = (first.left, first.right)[side], first.own[side]
+    rows = _rows(key.tensor, axes[0] if len(axes) == 1 else None, b, m, heads_first(look))
+    if rows is None or not rows.requires_grad or _is_even(seen.scores, seen.axis):
+        return False
+    return not _judged(_reached(rows, look.leaves.key, lambda grad: grad), "tokens", "samples")
 
 
 def values(look: Look | None) -> Iterator[Finding]:

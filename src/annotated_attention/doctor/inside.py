@@ -44,6 +44,7 @@ _DESIGNS = {
     "keys-appended": _SUMS,
     "queries-are-keys": (*_SUMS, "queries-mixed"),
     "heads-mixed": _SUMS,
+    "order-matters": ("key-order-matters",),
     "table-mixed": (*_SUMS, "query-order-matters", "not-alone"),
     "positions-added": (*_SUMS, *_ORDER, "not-alone"),
     "values-rotated": (*_SUMS, *_ORDER),
@@ -149,6 +150,7 @@ def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         "queries-are-keys": joined,
         "heads-mixed": any("heads mixed" in x.steps for x in first.found),
         "table-mixed": table,
+        "order-matters": flow.placed_keys(inside.equal),
         "positions-added": flow.added_positions(inside.equal),
         "values-rotated": flow.turned_values(inside.equal) == "back",
         "window-of-one": all(x.scores.size(x.axis) == 1 for x in first.found)
