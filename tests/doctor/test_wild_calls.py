@@ -726,6 +726,28 @@ def test_times_of_the_keys_are_by_design(examine, key, added):
     assert ("convention: order-matters" in output) == (key == "k")
 
 
+FRAMES = {
+    "right": ("", "transpose(1, 2).", "", ""),
+    "a view": ("", "", "", "split-without-transpose"),
+    "a norm over all": ("x = F.group_norm(x.mT, 4).mT", "", "", "query-order-matters"),
+    "right, normed": ("x = F.group_norm(x.mT, 4).mT", "transpose(1, 2).", "", ""),
+    "neighbours": ("x = (x + x.roll(1, 1)) / 2", "transpose(1, 2).", "", ""),
+    "pooled keys": ("", "transpose(1, 2).", "k = k + k.roll(1, 2)", ""),
+    "times": ("", "transpose(1, 2).", "k = k + torch.arange(k.size(2)).to(k)[:, None]", ""),
+}
+
+
+@pytest.mark.parametrize("how", FRAMES)
+def test_frames_that_are_mixed_with_places(examine, how):
+    before, turned, behind, expected = FRAMES[how]
+    lines = ("b, n, e = x.shape", before or "pass", "x = x[:, :, None].expand(b, n, 3, e)",
+             f"x = x.{turned}reshape(b * 3, n, e)", PROJECTED, behind or "pass",
+             "return self.o_proj(mix(q, k, v)).view(b, 3, n, e)[:, 0]")  # fmt: skip
+    code, output = examine(forward("x", *lines), "--kind", "self")
+    assert code == bool(expected), output
+    assert f"wrong: {expected}" in output or not expected
+
+
 def test_a_norm_over_all_tokens_does_not_mix_heads(examine):
     lines = ("x = F.group_norm(x.mT, 1).mT", PROJECTED, OUT)
     body = forward("x", *lines).replace("embed_dim, num_heads)\n\n",

@@ -222,6 +222,36 @@ def added_positions(look: Look | None) -> bool:
     return not _is_even(rows, 1) and _is_even(moved, 0)
 
 
+def misplaced(looks: Sequence[Look | None]) -> Iterator[Finding]:
+    """Find tokens in the places of others, where results do not move along with tokens.
+
+    Nothing knows a place where equal tokens are all the same, and no token is made of others where
+    moved ones leave the same numbers, elsewhere. Groups of a few tokens are by design.
+
+    Args:
+        looks: a call with equal tokens, one with any, and the same with these in another order.
+    """
+    seen = [x.found[0] for x in looks if x is not None and len(x.found) == 1]
+    if len(seen) < len(looks) or (rows := seen[0].rows[0]) is None:
+        return
+    equal, before, after = seen
+    n = looks[0].leaves.query.size(1) if looks[0] else 0
+    if equal.query.size(rows) != n or equal.scores.size(equal.axis) != n or equal.mask.any():
+        return
+    even = _is_even(equal.query, rows) and _is_even(equal.scores, equal.axis)
+    pairs = ((before.query, after.query), (before.key, after.key), (before.value, after.value))
+    if even and all(_alike(*pair) for pair in pairs):
+        yield seen_inside(
+            "query-order-matters",
+            "results do not move along with their tokens, and there are no positions",
+            "in another order the tokens leave the same numbers in queries, keys and values, and "
+            "equal tokens have equal scores",
+            "follow one token through every reshape to {line}: `view` and `reshape` keep the order "
+            "of the axes, `permute` and `transpose` change it.",
+            before.where("product"),
+        )
+
+
 def placed_keys(look: Look | None) -> bool:
     """Tell whether scores of equal tokens differ by the keys' places, each key its own token's."""
     if look is None or not look.found[0].products:

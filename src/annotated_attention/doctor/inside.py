@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import nn
 
 from annotated_attention.doctor import flow, hiding, scoring, situations
@@ -106,9 +107,10 @@ class Inside:
                 yield seen
 
 
-def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
-    """Name the mistakes that show inside, given what was found wrong from outside."""
+def named(inside: Inside, findings: Sequence[Finding]) -> list[Finding]:
+    """Name the mistakes that show inside, given what was found from outside."""
     patient, first = inside.patient, inside.first
+    complaints = [x for x in findings if x.severity == WRONG]
     if first is None:
         return []
     short = inside.short
@@ -118,6 +120,10 @@ def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
     back = inside.watch(situations.free(patient), gradient=True)
     found += flow.norms(back)
     over = list(scoring.axis(patient, first.found))
+    if not complaints and any(x.code == "order-matters" for x in findings):
+        moved = first.leaves.map(lambda x: torch.cat([x[:, 1:2], x[:, :1], x[:, 2:]], 1))
+        after = inside.watch(Situation("tokens moved", moved, None))
+        found += flow.misplaced((inside.equal, first, after))
     if complaints:
         masked = [first] if patient.kind == "causal" else [*inside.masked()]
         # Which scores a mask hides can be told once it is clear which axis counts the keys.
