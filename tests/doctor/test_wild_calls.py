@@ -726,6 +726,30 @@ def test_times_of_the_keys_are_by_design(examine, key, added):
     assert ("convention: order-matters" in output) == (key == "k")
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_frames_and_places_with_a_window_in_time(examine, moved):
+    lines = ("b, n, p, e = q.shape",
+             "q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))",
+             "q, k, v = self.project(q, k, v)", "far = torch.arange(n)[:, None] - torch.arange(n)",
+             "hidden = (far.abs() > 2)[None, None]", "if mask is not None:",
+             "    hidden = hidden | ~mask.expand(b, n, p).mT.reshape(b * p, 1, 1, n)",
+             f"mixed = mix(q, {'k.flip(-2)' if moved else 'k'}, v, 0.3 * far, hidden)",
+             "return self.o_proj(mixed).view(b, p, n, e).transpose(1, 2)")  # fmt: skip
+    code, output = examine(forward("q, k, v, mask=None", *lines), "--kind", "cross")
+    assert code == moved, output
+    assert "(1, n, b, e)" in output
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_class_token_is_left_out_where_it_can_be(examine, apart):
+    lines = (PROJECTED, "y = mix(q, k, v)", "start = int(self.apart)",
+             "return self.o_proj(torch.cat([y[:, :start], (y + x)[:, start:]], 1))")  # fmt: skip
+    name = "has_cls_embed" if apart else "first"
+    body = forward("x", *lines).replace("num_heads):", f"num_heads, {name}=True):")
+    code, output = examine(made_with(body, f"self.apart = {name}"), "--kind", "self")
+    assert code == (not apart), output
+
+
 FRAMES = {
     "right": ("", "transpose(1, 2).", "", ""),
     "a view": ("", "", "", "split-without-transpose"),
