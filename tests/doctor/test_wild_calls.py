@@ -750,6 +750,16 @@ def test_a_class_token_is_left_out_where_it_can_be(examine, apart):
     assert code == (not apart), output
 
 
+@pytest.mark.parametrize("share", ["0.5", "0"])
+def test_weights_of_distances_may_be_mixed_in(examine, share):
+    lines = (PROJECTED, "far = torch.arange(x.size(1)).to(x)[:, None]",
+             "near = (-(far - far.T) ** 2).softmax(-1)",
+             f"weights = 0.5 * (q @ k.mT / 6**0.5).softmax(-1) + {share} * near",
+             "return self.o_proj((weights @ v).transpose(1, 2).flatten(2))")  # fmt: skip
+    code, output = examine(forward("x", *lines), "--kind", "self")
+    assert code == (share == "0"), output
+
+
 FRAMES = {
     "right": ("", "transpose(1, 2).", "", ""),
     "a view": ("", "", "", "split-without-transpose"),

@@ -239,6 +239,7 @@ def misplaced(looks: Sequence[Look | None]) -> Iterator[Finding]:
     if equal.query.size(rows) != n or equal.scores.size(equal.axis) != n or equal.mask.any():
         return
     even = _is_even(equal.query, rows) and _is_even(equal.scores, equal.axis)
+    even &= equal.mixed is None or all(_is_even(equal.mixed, axis) for axis in equal.summed)
     pairs = ((before.query, after.query), (before.key, after.key), (before.value, after.value))
     if even and all(_alike(*pair) for pair in pairs):
         yield seen_inside(
