@@ -45,13 +45,13 @@ _DESIGNS = {
     "keys-appended": _SUMS,
     "queries-are-keys": (*_SUMS, "queries-mixed"),
     "heads-mixed": _SUMS,
-    "order-matters": ("key-order-matters",),
     "table-mixed": (*_SUMS, "query-order-matters", "not-alone"),
     "positions-added": (*_SUMS, *_ORDER, "not-alone"),
     "values-rotated": (*_SUMS, *_ORDER),
     "window-of-one": ("no-attention", "parameters-without-gradient"),
     "tokens-convolved": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters", "not-alone",
                          "prefix-changes", "visible-unseen"),
+    "order-matters": ("key-order-matters",),
 }  # fmt: skip
 _WIDER = "Give it a wider one, as with `--init window=…`, and ask again."
 
