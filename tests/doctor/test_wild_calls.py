@@ -713,6 +713,75 @@ def test_positions_between_queries_and_keys_are_by_design(examine):
     assert "convention: order-matters" in output
 
 
+@pytest.mark.parametrize("key", ["k", "k.flip(-2)", "k.transpose(1, 2).reshape(k.shape)"])
+@pytest.mark.parametrize("added", ["added = q @ self.times[:k.size(2)].mT / 3", "k = k + self.times"
+                                   "[:k.size(2)]; added = 0"])  # fmt: skip
+def test_times_of_the_keys_are_by_design(examine, key, added):
+    lines = ("q, k, v = self.project(query, key, value)", f"k = {key}", added,
+             "return self.o_proj(mix(q, k, v, added))")  # fmt: skip
+    body = forward("query, key, value", *lines)
+    body = made_with(body, "self.times = nn.Parameter(torch.randn(16, 6))")
+    code, output = examine(body, "--kind", "cross")
+    assert code == (key != "k"), output
+    assert ("convention: order-matters" in output) == (key == "k")
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_frames_and_places_with_a_window_in_time(examine, moved):
+    lines = ("b, n, p, e = q.shape",
+             "q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))",
+             "q, k, v = self.project(q, k, v)", "far = torch.arange(n)[:, None] - torch.arange(n)",
+             "hidden = (far.abs() > 2)[None, None]", "if mask is not None:",
+             "    hidden = hidden | ~mask.expand(b, n, p).mT.reshape(b * p, 1, 1, n)",
+             f"mixed = mix(q, {'k.flip(-2)' if moved else 'k'}, v, 0.3 * far, hidden)",
+             "return self.o_proj(mixed).view(b, p, n, e).transpose(1, 2)")  # fmt: skip
+    code, output = examine(forward("q, k, v, mask=None", *lines), "--kind", "cross")
+    assert code == moved, output
+    assert "(1, n, b, e)" in output
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_class_token_is_left_out_where_it_can_be(examine, apart):
+    lines = (PROJECTED, "y = mix(q, k, v)", "start = int(self.apart)",
+             "return self.o_proj(torch.cat([y[:, :start], (y + x)[:, start:]], 1))")  # fmt: skip
+    name = "has_cls_embed" if apart else "first"
+    body = forward("x", *lines).replace("num_heads):", f"num_heads, {name}=True):")
+    code, output = examine(made_with(body, f"self.apart = {name}"), "--kind", "self")
+    assert code == (not apart), output
+
+
+@pytest.mark.parametrize("share", ["0.5", "0"])
+def test_weights_of_distances_may_be_mixed_in(examine, share):
+    lines = (PROJECTED, "far = torch.arange(x.size(1)).to(x)[:, None]",
+             "near = (-(far - far.T) ** 2).softmax(-1)",
+             f"weights = 0.5 * (q @ k.mT / 6**0.5).softmax(-1) + {share} * near",
+             "return self.o_proj((weights @ v).transpose(1, 2).flatten(2))")  # fmt: skip
+    code, output = examine(forward("x", *lines), "--kind", "self")
+    assert code == (share == "0"), output
+
+
+FRAMES = {
+    "right": ("", "transpose(1, 2).", "", ""),
+    "a view": ("", "", "", "split-without-transpose"),
+    "a norm over all": ("x = F.group_norm(x.mT, 4).mT", "", "", "query-order-matters"),
+    "right, normed": ("x = F.group_norm(x.mT, 4).mT", "transpose(1, 2).", "", ""),
+    "neighbours": ("x = (x + x.roll(1, 1)) / 2", "transpose(1, 2).", "", ""),
+    "pooled keys": ("", "transpose(1, 2).", "k = k + k.roll(1, 2)", ""),
+    "times": ("", "transpose(1, 2).", "k = k + torch.arange(k.size(2)).to(k)[:, None]", ""),
+}
+
+
+@pytest.mark.parametrize("how", FRAMES)
+def test_frames_that_are_mixed_with_places(examine, how):
+    before, turned, behind, expected = FRAMES[how]
+    lines = ("b, n, e = x.shape", before or "pass", "x = x[:, :, None].expand(b, n, 3, e)",
+             f"x = x.{turned}reshape(b * 3, n, e)", PROJECTED, behind or "pass",
+             "return self.o_proj(mix(q, k, v)).view(b, 3, n, e)[:, 0]")  # fmt: skip
+    code, output = examine(forward("x", *lines), "--kind", "self")
+    assert code == bool(expected), output
+    assert f"wrong: {expected}" in output or not expected
+
+
 def test_a_norm_over_all_tokens_does_not_mix_heads(examine):
     lines = ("x = F.group_norm(x.mT, 1).mT", PROJECTED, OUT)
     body = forward("x", *lines).replace("embed_dim, num_heads)\n\n",

@@ -63,6 +63,7 @@ _LAYOUTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
                             lambda x: x.transpose(1, 2).flatten(2)),
     "heads, (b, n, h, d)": (lambda x, h: x.unflatten(-1, (h, -1)), lambda x: x.flatten(2)),
 }  # fmt: skip
+_PLACES = ("(1, n, b, e)", "(n, 1, b, e)")  # samples are places there, and masks others' than these
 _TURNED = (
     "it takes (n, b, e), as `--sequence-first` says: read as (b, n, e), it fails, or its tokens "
     "see those of other samples alone; `--batch-first` examines it so"
@@ -445,7 +446,8 @@ class _Search:
             return 0 if plain_name(name) in own else 2
 
         for name, tried in sorted(found.items(), key=place):
-            if tried and (tried.hides or said or plain_name(name) in known):
+            named = plain_name(name) in known and way.layout not in _PLACES
+            if tried and (tried.hides or said or named):
                 self._note(replace(way, plan=replace(way.plan, mask=name)))
                 if options.mask == "auto":
                     self.notes.append(tried.says)

@@ -43,6 +43,7 @@ _OWN = {
     "nan-spreads": "the NaN of a fully masked row reaches other rows",
     "no-attention": "heads attended over, weights that are never used, or no attention at all",
     "no-gradient": "`no_grad`, `detach`, `.data`, `item` or numpy on the way",
+    "norm-over-tokens": "queries or keys are normalised over the tokens, not over their features",
     "not-alone": "a mask that does not block, or a straight reshape",
     "order-matters": "positions inside the attention: rotary, relative, or a learned bias",
     "output-not-finite": "parameters that are never filled, or a mask that hides everything",

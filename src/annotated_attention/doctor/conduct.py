@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from annotated_attention.doctor import situations
 from annotated_attention.doctor.influence import number
-from annotated_attention.doctor.names import named_parameters
 from annotated_attention.doctor.parameters import unregistered, unused_rows
 from annotated_attention.doctor.patient import Failed, Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
@@ -102,15 +101,13 @@ def dropout(patient: Patient) -> Iterator[Finding]:
         switches = (pair for part in module.modules() for pair in vars(part).items())
         if any("drop" in name and on is False for name, on in switches):
             raise NotAsked("its dropout is switched off")
-        if _refuses_dropout(patient, module):
-            raise NotAsked("its constructor refuses any dropout")
         yield Finding(
             "dropout-without-effect",
-            WRONG,
-            "dropout is set, and nothing is random in training",
+            CONVENTION,
+            "there is a setting for dropout, and nothing is random in training",
             f"{_TRIES} calls agree, with dropout at {_DROPOUT}",
             "the setting is stored and not used",
-            "Apply dropout to the weights, after the softmax.",
+            "Apply dropout to the weights, after the softmax, or leave the setting out.",
         )
     elif constant <= patient.tolerance:
         yield Finding(
@@ -119,22 +116,6 @@ def dropout(patient: Patient) -> Iterator[Finding]:
             "with dropout, the weights still sum to one",
             f"in training results vary by {varied:.0%}, and not at all where all values are equal",
         )
-
-
-def _refuses_dropout(patient: Patient, module: nn.Module) -> bool:
-    """Tell whether it can be built again as it is, and not with a dropout."""
-
-    def builds() -> bool:
-        names = named_parameters(type(module))
-        given = {name: getattr(module, name) for name in names if hasattr(module, name)}
-        try:
-            return bool(type(module)(**given))
-        except Exception:
-            return False
-
-    with patient.dropping(_DROPOUT):
-        refused = not builds()
-    return refused and builds()
 
 
 def variation(patient: Patient, inputs: Inputs) -> float:

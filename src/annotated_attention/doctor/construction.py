@@ -213,6 +213,8 @@ def _guessed(target: Any, given: dict[str, Any], options: argparse.Namespace) ->
                 arguments[name] = value
         elif role == "causal" or (role in sizes and may):
             arguments[name] = usual(role, options)
+        elif default is True and re.search("(^|_)cls(_|$)|class_token", name):
+            arguments[name] = False  # what is given has no first token apart
         elif plain_name(name) == "mask" and isinstance(default, bool):
             arguments[name] = usual("causal", options)
         elif unnamed and may and not role and default >= _WIDE:

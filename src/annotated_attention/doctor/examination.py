@@ -300,7 +300,7 @@ class _Tests:
 
     def look(self, inside: Inside, diagnosis: Diagnosis) -> None:
         """Look inside; where the weights could be compared, only for the lines."""
-        complaints = [x for x in self.findings if x.severity == WRONG and x.test not in CONDUCT]
+        complaints = [x for x in self.findings if x.test not in CONDUCT]
         if diagnosis.version != "right":
             self.seen = named(inside, complaints)
         grave = [x for x in self.seen if x.severity == WRONG and not x.code.startswith(OF_SCALES)]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from annotated_attention.doctor.influence import each, number
-from annotated_attention.doctor.paths import back, before, is_projection
+from annotated_attention.doctor.paths import NORMS, back, before, is_projection
 from annotated_attention.doctor.recording import tensors
 from annotated_attention.doctor.report import Finding
 from annotated_attention.doctor.scoring import seen_inside
@@ -110,12 +110,61 @@ def heads_first(look: Look | None) -> bool:
     return bool(_split(look, False)) and not _split(look, True)
 
 
+def norms(look: Look | None) -> Iterator[Finding]:
+    """Find norms, behind the projections, that make a query or a key of the other tokens, too."""
+    if look is None:
+        return
+    for seen in look.found:
+        for name, step in _over_tokens(seen, look):
+            yield seen_inside(
+                "norm-over-tokens",
+                f"each feature of the {name} is normalised over the tokens",
+                "by the gradients of what is normalised, which reach other tokens, and no other "
+                "feature",
+                "let {line} normalise over the last axis of (b, h, n, d), the features.",
+                step.where,
+            )
+            return
+
+
+def _over_tokens(seen: Seen, look: Look) -> Iterator[tuple[str, Step]]:
+    """Give the norms of queries, and of keys, whose numbers depend on all tokens."""
+    own: tuple[tuple[int, ...], ...] = ((-2,), (-2,))
+    sides: tuple[Step | None, ...] = seen.steps["product"].given[:2]
+    if seen.products:
+        own, sides = seen.products[0].own, (seen.products[0].left, seen.products[0].right)
+    for side, axes in zip(sides, own, strict=True):
+        if side is None or not axes:
+            continue
+        name = "keys" if side.value is seen.key else "queries"
+        n = (look.leaves.key if name == "keys" else look.leaves.query).size(1)
+        if side.value.size(axes[0]) != n:  # as of features against features
+            continue
+        for step in before(side):
+            alone = step.name in NORMS and step.parents[0].value.shape.count(n) == 1
+            if alone and _reach(step) == [n]:
+                yield name, step
+
+
+def _reach(step: Step) -> list[int]:
+    """Give the sizes of the axes along which one number is made of others."""
+    source = step.parents[0].tensor
+    try:
+        one = step.tensor.flatten()[0]
+        (grad,) = torch.autograd.grad(one, source, retain_graph=True, allow_unused=True)
+    except RuntimeError:  # what has no gradient, or was written over
+        return []
+    places = () if grad is None else grad.nonzero().unbind(1)
+    return [source.size(i) for i, x in enumerate(places) if (x != x[:1]).any()]
+
+
 def heads(look: Look | None) -> Iterator[Finding]:
     """Follow tokens into the heads and out of them, by the gradients of a call without a mask."""
     if look is None or not look.output.requires_grad:
         return
     first = heads_first(look)
     split, merge = _split(look, first), _merge(look, first)
+    split = "" if any(norms(look)) else split
     if split == "split-without-transpose" and merge == "merge-without-transpose":
         split, merge = "split-and-merge-without-transpose", ""
     if split:
@@ -171,6 +220,51 @@ def added_positions(look: Look | None) -> bool:
     rows = rows[:, : look.leaves.value.size(1)]  # without padding
     moved = rows - rows[:, :1]
     return not _is_even(rows, 1) and _is_even(moved, 0)
+
+
+def misplaced(looks: Sequence[Look | None]) -> Iterator[Finding]:
+    """Find tokens in the places of others, where results do not move along with tokens.
+
+    Nothing knows a place where equal tokens are all the same, and no token is made of others where
+    moved ones leave the same numbers, elsewhere. Groups of a few tokens are by design.
+
+    Args:
+        looks: a call with equal tokens, one with any, and the same with these in another order.
+    """
+    seen = [x.found[0] for x in looks if x is not None and len(x.found) == 1]
+    if len(seen) < len(looks) or (rows := seen[0].rows[0]) is None:
+        return
+    equal, before, after = seen
+    n = looks[0].leaves.query.size(1) if looks[0] else 0
+    if equal.query.size(rows) != n or equal.scores.size(equal.axis) != n or equal.mask.any():
+        return
+    even = _is_even(equal.query, rows) and _is_even(equal.scores, equal.axis)
+    even &= equal.mixed is None or all(_is_even(equal.mixed, axis) for axis in equal.summed)
+    pairs = ((before.query, after.query), (before.key, after.key), (before.value, after.value))
+    if even and all(_alike(*pair) for pair in pairs):
+        yield seen_inside(
+            "query-order-matters",
+            "results do not move along with their tokens, and there are no positions",
+            "in another order the tokens leave the same numbers in queries, keys and values, and "
+            "equal tokens have equal scores",
+            "follow one token through every reshape to {line}: `view` and `reshape` keep the order "
+            "of the axes, `permute` and `transpose` change it.",
+            before.where("product"),
+        )
+
+
+def placed_keys(look: Look | None) -> bool:
+    """Tell whether scores of equal tokens differ by the keys' places, each key its own token's."""
+    if look is None or not look.found[0].products:
+        return False
+    seen, (b, m) = look.found[0], look.leaves.key.shape[:2]
+    first = seen.products[0]
+    side = first.right.value is seen.key
+    key, axes = (first.left, first.right)[side], first.own[side]
+    rows = _rows(key.tensor, axes[0] if len(axes) == 1 else None, b, m, heads_first(look))
+    if rows is None or not rows.requires_grad or _is_even(seen.scores, seen.axis):
+        return False
+    return not _judged(_reached(rows, look.leaves.key, lambda grad: grad), "tokens", "samples")
 
 
 def values(look: Look | None) -> Iterator[Finding]:

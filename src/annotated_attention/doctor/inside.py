@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import nn
 
 from annotated_attention.doctor import flow, hiding, scoring, situations
@@ -50,6 +51,7 @@ _DESIGNS = {
     "window-of-one": ("no-attention", "parameters-without-gradient"),
     "tokens-convolved": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters", "not-alone",
                          "prefix-changes", "visible-unseen"),
+    "order-matters": ("key-order-matters",),
 }  # fmt: skip
 _WIDER = "Give it a wider one, as with `--init window=…`, and ask again."
 
@@ -105,19 +107,25 @@ class Inside:
                 yield seen
 
 
-def named(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
-    """Name the mistakes that show inside, given what was found wrong from outside."""
+def named(inside: Inside, findings: Sequence[Finding]) -> list[Finding]:
+    """Name the mistakes that show inside, given what was found from outside."""
     patient, first = inside.patient, inside.first
+    complaints = [x for x in findings if x.severity == WRONG]
     if first is None:
         return []
     short = inside.short
     found = [*scoring.scale(patient, first, short), *flow.letters(first.found)]
     found += [*scoring.late(first), *scoring.heads(patient, first)]
     found += scoring.slopes(patient, inside.equal)
+    back = inside.watch(situations.free(patient), gradient=True)
+    found += flow.norms(back)
     over = list(scoring.axis(patient, first.found))
+    if not complaints and any(x.code == "order-matters" for x in findings):
+        moved = first.leaves.map(lambda x: torch.cat([x[:, 1:2], x[:, :1], x[:, 2:]], 1))
+        after = inside.watch(Situation("tokens moved", moved, None))
+        found += flow.misplaced((inside.equal, first, after))
     if complaints:
         masked = [first] if patient.kind == "causal" else [*inside.masked()]
-        back = inside.watch(situations.free(patient), gradient=True)
         # Which scores a mask hides can be told once it is clear which axis counts the keys.
         hidden = [] if over else hiding.masks(patient, masked, flow.heads_first(back))
         mixes = any(x.code != "parameters-without-gradient" for x in complaints)
@@ -148,6 +156,7 @@ def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
         "queries-are-keys": joined,
         "heads-mixed": any("heads mixed" in x.steps for x in first.found),
         "table-mixed": table,
+        "order-matters": flow.placed_keys(inside.equal),
         "positions-added": flow.added_positions(inside.equal),
         "values-rotated": flow.turned_values(inside.equal) == "back",
         "window-of-one": all(x.scores.size(x.axis) == 1 for x in first.found)

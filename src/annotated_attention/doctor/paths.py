@@ -28,7 +28,7 @@ _MULTIPLIES = frozenset({
 REPLACES = _MULTIPLIES | {
     "masked_fill", "where", "setitem", "masked_scatter", "add", "radd", "iadd", "sub", "isub",
 }  # fmt: skip
-_NORMS = frozenset({
+NORMS = frozenset({
     "normalize", "layer_norm", "rms_norm", "group_norm", "batch_norm", "rsqrt", "norm",
     "linalg_norm", "linalg_vector_norm", "vector_norm", "std", "var", "var_mean",
 })  # fmt: skip
@@ -79,7 +79,7 @@ def before(start: Step, without: Step | None = None) -> list[Step]:
     """Give all steps from a projection, which is the last of its branch, to ``start``."""
     found, known = [start], {start}
     for step in found:
-        if step.name in LAYERS - _NORMS or is_projection(step):
+        if step.name in LAYERS - NORMS or is_projection(step):
             continue
         for parent in step.parents:
             if parent is not without and parent.from_tokens and parent not in known:
@@ -166,10 +166,10 @@ def _of_side(side: Step) -> tuple[list[tuple[float, Step]], bool]:
         factor = constant(old, step)
         if factor is not None and (side is step or not _has_another_way(side, step)):
             found.append((factor, step))
-    return found, any(step.name in _NORMS for step in steps)
+    return found, any(step.name in NORMS for step in steps)
 
 
 def _has_another_way(side: Step, step: Step) -> bool:
     """Tell whether a projection is reached without going through a step."""
     ends = before(side, without=step)
-    return any(x.name in {"input"} | (LAYERS - _NORMS) or is_projection(x) for x in ends)
+    return any(x.name in {"input"} | (LAYERS - NORMS) or is_projection(x) for x in ends)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from annotated_attention.doctor import situations
+from annotated_attention.doctor.demands import band
 from annotated_attention.doctor.influence import counts, influence, reactions
 from annotated_attention.doctor.patient import Inputs, NotAsked, Patient
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
@@ -83,7 +84,8 @@ def _has_positions(patient: Patient) -> bool:
     x = patient.draw(1)
     moved = Inputs(x.query.flip(1), x.key, x.value)
     fixed = patient.same(patient.ask(moved).flip(1), patient.answer(x))
-    if fixed or influence(patient, x)[1].any():  # what hides some keys is no position
+    seen, deaf = influence(patient, x)
+    if fixed or (deaf.any() and not band(seen.any(0))):  # what hides some keys is no position
         return False
     return _same_for_equal_tokens(patient)
 

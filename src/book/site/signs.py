@@ -247,7 +247,7 @@ SIGNS = (
             "groups": "groups-tiled",
             "reshapes": "heads-attended-over",
             "doctor": "no-attention queries-ignored keys-ignored values-ignored training-differs "
-            "window-of-one",
+            "window-of-one norm-over-tokens",
             "dropout": "dropout-before-softmax dropout-without-effect",
         },
     ),
