@@ -133,6 +133,8 @@ WRONG = {
     "one at a time, position 0": ("one at a time", 'past["k"].size(2)', "1e-9",
         "positions-restart"),
     "behind the flag, position 0": ("flag alone", "past[0].size(2)", "0", "positions-restart"),
+    "one further for a whole text": ("flag alone", "start = 0 if past is None else past[0].size(2)",
+        "start = self.at = 0 if past is None else self.at + 1", "cache-differs"),
 }  # fmt: skip
 # What is no cache, or is not understood: nothing is said.
 UNSURE = {
@@ -204,3 +206,18 @@ def test_what_is_not_understood_is_left_out(examine, name):
     code, output = examine(UNSURE[name])
     assert code == 0, output
     assert left_out(output)
+
+
+def test_chunks_that_nobody_promised_are_a_convention(examine):
+    after_a_prompt = STYLES["hf"].replace("self.mix(q, k, v), None", "self.see(q, k, v), None")
+    see = """
+    def see(self, q, k, v):
+        n, m = q.size(2), k.size(2)
+        if n == m:
+            return self.mix(q, k, v)
+        weights = (q @ k.mT / q.size(-1) ** 0.5).softmax(-1)
+        return self.o((weights @ v).transpose(1, 2).flatten(2))
+    """
+    code, output = examine(after_a_prompt + see)
+    assert code == 0
+    assert "convention: future-leaks-in-a-chunk" in output

@@ -9,7 +9,7 @@ import contextlib
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -163,6 +163,7 @@ class _Steps:
     empty: Any = None
     whole: bool = True
     chunks: bool = True
+    guessed: ClassVar[bool] = True  # nobody has said so
 
     def serve(self) -> None:
         """Let the callable be asked in this way."""
