@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from annotated_attention.doctor import abilities, adapters, extras, layouts
+from annotated_attention.doctor import adapters, extras, layouts, steps
 from annotated_attention.doctor.adapted import ABILITIES, masks_of, module_of, output_of
 from annotated_attention.doctor.construction import attempt
 from annotated_attention.doctor.expressions import computed
@@ -418,7 +418,7 @@ class _Search:
             return plan.caller(own or self.attend, "causal", self.positional)((x, x), x)
 
         names = {*self.parameters} - {*way.plan.tokens, *self.masks}
-        if said := abilities.tried(taken, call, names, patient_of(taken, "causal", self.options)):
+        if said := steps.tried(taken, call, names, patient_of(taken, "causal", self.options)):
             self.notes.append(f"asked with a cache as well, given by {said}")
 
     def _never_masked(self, attend: Any) -> Any:
