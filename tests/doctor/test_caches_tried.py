@@ -119,6 +119,69 @@ STYLES = {
         return self.mix(q, k, v), None if cache is None else {"k": k, "v": v}
     """,
 }
+# The future is blocked, and positions are given, by whoever calls.
+FROM_OUTSIDE = {
+    "start_pos, rows of angles": """
+    def forward(self, x, start_pos: int, freqs_cis, mask=None):
+        b, n, e = x.shape
+        q, k, v = self.project(x)
+        q, k = rotate(q, freqs_cis), rotate(k, freqs_cis)
+        self.cache_k = self.cache_k.to(k)
+        self.cache_v = self.cache_v.to(v)
+        self.cache_k[:b, start_pos : start_pos + n] = k.transpose(1, 2)
+        self.cache_v[:b, start_pos : start_pos + n] = v.transpose(1, 2)
+        keys = self.cache_k[:b, : start_pos + n].transpose(1, 2)
+        values = self.cache_v[:b, : start_pos + n].transpose(1, 2)
+        return self.add(q, keys, values, mask)
+    """,
+    "cos and sin": """
+    def forward(self, hidden_states, cos, sin, attention_mask=None, past_key_value=None):
+        q, k, v = self.project(hidden_states)
+        q, k = (x * cos[:, None] + half(x) * sin[:, None] for x in (q, k))
+        if past_key_value is not None:
+            k = torch.cat([past_key_value[0], k], dim=2)
+            v = torch.cat([past_key_value[1], v], dim=2)
+        return self.add(q, k, v, attention_mask), None, (k, v)
+    """,
+    "no positions, one mask for all": """
+    def forward(self, x, mask, cache=None):
+        q, k, v = self.project(x)
+        if cache is not None:
+            k, v = (torch.cat(pair, 2) for pair in zip(cache, (k, v)))
+        return self.add(q, k, v, torch.where(mask, 0.0, float("-inf"))), (k, v)
+    """,
+}
+MORE = """
+
+def rotate(x, freqs_cis):
+    turned = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * freqs_cis
+    return torch.view_as_real(turned).flatten(3).type_as(x)
+
+
+def half(x):
+    left, right = x.chunk(2, -1)
+    return torch.cat([-right, left], -1)
+
+
+class Base(Base):
+    def add(self, q, k, v, mask):
+        scores = q @ k.mT / q.size(-1) ** 0.5
+        scores = scores if mask is None else scores + mask
+        return self.o((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class Attention(Base):
+"""
+BASE = HEAD.removesuffix("class Attention(Base):\n") + MORE
+WRONG_OUTSIDE = {
+    "values at the start": ("start_pos, rows of angles",
+        "self.cache_v[:b, start_pos : start_pos + n] =", "self.cache_v[:b, :n] =",
+        "cached-values-misplaced"),
+    "values before": ("cos and sin", "[past_key_value[1], v]", "[v, past_key_value[1]]",
+        "cached-values-misplaced"),
+    "new keys alone": ("no positions, one mask for all", "(torch.cat(pair, 2) for pair",
+        "(pair[1][..., -1:, :].expand_as(torch.cat(pair, 2)) for pair", "cache-ignored"),
+}  # fmt: skip
 # A style, what is written instead, and what is found.
 WRONG = {
     "position that stays 0": ("hf", "past_key_value[0].shape[-2]", "0", "positions-restart"),
@@ -167,10 +230,10 @@ UNSURE = {
 def examine(tmp_path, capsys):
     """Examine a class with this way to call it; gives the exit code and what is printed."""
 
-    def run(forward, head=HEAD):
+    def run(forward, head=HEAD, kind="causal"):
         path = tmp_path / "examined.py"
         path.write_text(head + forward)
-        sizes = ["--embed-dim", "24", "--num-heads", "4", "--kind", "causal"]
+        sizes = ["--embed-dim", "24", "--num-heads", "4", "--kind", kind]
         code = main([f"{path}:Attention", *sizes])
         return code, capsys.readouterr().out
 
@@ -196,6 +259,24 @@ def test_wrong_caches_are_named(examine, name):
     head, body = HEAD.replace(right, wrong), STYLES[style].replace(right, wrong)
     assert (head, body) != (HEAD, STYLES[style])
     found, output = examine(body, head)
+    assert found == 1
+    assert f"wrong: {code}" in output, output
+    assert output.count("wrong: ") == 1
+
+
+@pytest.mark.parametrize("kind", ["self", "causal"])
+@pytest.mark.parametrize("style", FROM_OUTSIDE)
+def test_right_caches_are_right_where_mask_and_positions_are_given(examine, style, kind):
+    code, output = examine(FROM_OUTSIDE[style], BASE, kind)
+    assert code == 0, output
+    assert not left_out(output), output
+
+
+@pytest.mark.parametrize("name", WRONG_OUTSIDE)
+def test_wrong_caches_are_named_where_mask_and_positions_are_given(examine, name):
+    style, right, wrong, code = WRONG_OUTSIDE[name]
+    assert right in FROM_OUTSIDE[style]
+    found, output = examine(FROM_OUTSIDE[style].replace(right, wrong), BASE, "self")
     assert found == 1
     assert f"wrong: {code}" in output, output
     assert output.count("wrong: ") == 1

@@ -107,7 +107,7 @@ def cached(
         raise ValueError("past or start_pos must name the argument of the cache or its length")
     adapted = Adapted(attend, attend)
 
-    def call(own: Any, x: Tensor, given: dict[str, Any]) -> Any:
+    def call(own: Any, x: Tensor, given: dict[str, Any], before: int) -> Any:
         return (own or attend)(x, **given)
 
     Steps(adapted, call, past, start_pos, options, place).serve()

@@ -58,6 +58,10 @@ class Adapted:
         self.masks = masks or masks_of(inner)
         self.required = required or needs_mask(inner)
         self.length: int | None = getattr(inner, "length", None)
+        # Causal attention as it is done step by step, where that was found out.
+        self.in_steps: Any = (
+            getattr(inner, "in_steps", None) if isinstance(inner, Adapted) else None
+        )
         self.name = name_of(inner)
         for ability in ABILITIES if isinstance(inner, Adapted) else ():
             if hasattr(inner, ability):

@@ -1,6 +1,7 @@
 """Find a call that an implementation answers, and put the adapters around it that it needs."""
 
 import argparse
+import contextlib
 import functools
 import inspect
 import itertools
@@ -223,7 +224,8 @@ class _Search:
         options.rotated = _rotated(attend, self.parameters, options)
         self.further = extras.given(further, options)
         self.tokens: tuple[torch.Tensor, torch.Tensor]  # of the call under way
-        self.turned: tuple[Plan, torch.Tensor] | None = None  # another plan, and the positions
+        # A module, a plan and positions that take the place of the usual ones.
+        self.instead: tuple[Any, Plan, torch.Tensor] | None = None
         self.positional = [x for x, p in self.parameters.items() if p.kind is p.POSITIONAL_ONLY]
         names = [options.mask_name] if options.mask_name else None
         names = names or mask_names(self.parameters, options.kind)
@@ -243,9 +245,11 @@ class _Search:
             first = first or (adapted, way.plan)
             if always:
                 if mask := masked(adapted, str(way.plan.mask), self.options, always=True):
-                    taken = self._understood(way, {str(way.plan.mask): mask})
-                    taken = taken or self._never_masked(mask.attend)
+                    way, hidden = self._understood(way, {str(way.plan.mask): mask})
+                    taken = self._alone(hidden) if hidden else self._never_masked(mask.attend)
                     taken.at_positions = self._turned(way, taken)[1]
+                    if hidden:
+                        self._find_steps(way, taken, hidden)
                     return taken, True
                 continue
             error = error_of(adapted, self.options)
@@ -339,10 +343,10 @@ class _Search:
         call = way.plan.caller(self.attend, self.options.kind, self.positional)
 
         def settled(*given: Any, **options: Any) -> Any:
-            if self.turned is not None:
-                plan, positions = self.turned
-                turned = plan.caller(self.attend, self.options.kind, self.positional)
-                return turned(self.tokens, *given, positions=positions, **options)
+            if self.instead is not None:
+                attend, plan, positions = self.instead
+                other = plan.caller(attend, self.options.kind, self.positional)
+                return other(self.tokens, *given, positions=positions, **options)
             return attempt(functools.partial(call, self.tokens, *given, **options))
 
         adapted = adapters.Adapted(settled, self.attend)
@@ -388,7 +392,7 @@ class _Search:
     def _finished(self, way: _Way) -> Any:
         """Put the mask that it takes around a call that is answered."""
         way, at_positions = self._turned(way, self._adapted(way))
-        adapted, causal, taken = self._adapted(way), self.options.kind == "causal", None
+        adapted, causal, hidden = self._adapted(way), self.options.kind == "causal", None
         if way.plan.mask is None or (causal and hides_something(adapted, self.options)):
             self._note(way)
         else:
@@ -396,29 +400,66 @@ class _Search:
             for name in self.masks[:1] if causal else self.masks:
                 named = self._adapted(replace(way, plan=replace(way.plan, mask=name)))
                 found[name] = masked(named, name, self.options)
-            taken = self._understood(way, found)
-        taken = taken or bare(adapted, self.options)
+            way, hidden = self._understood(way, found)
+        taken = bare(adapted, self.options) if hidden is None else self._alone(hidden)
         for ability in ABILITIES:  # of a module its methods: it may call something else so
             if inspect.ismethod(method := getattr(self.attend, ability, None)):
                 setattr(taken, ability, method)
         taken.at_positions = at_positions or getattr(taken, "at_positions", None)
-        if causal and not hasattr(taken, "step"):
-            self._with_a_cache(way, taken)
+        if not hasattr(taken, "step"):
+            self._find_steps(way, taken, hidden)
         return taken
 
-    def _with_a_cache(self, way: _Way, taken: Any) -> None:
-        """Find out how it is given a cache, where nothing else depends on what went before."""
-        further = way.plan.further
-        made = any(isinstance(x, extras.Made | extras.Unturned) for x in further.values())
-        if made or way.layout or way.length or {"is_causal", "causal"} & {*further}:
+    def _alone(self, hidden: Any) -> Any:
+        """Block the future of kind causal, whose mask is not given from outside."""
+        return adapters.causal(hidden, 1) if self.options.kind == "causal" else hidden
+
+    @contextlib.contextmanager
+    def _called(self, attend: Any, plan: Plan, positions: torch.Tensor) -> Iterator[None]:
+        """Call another module, with other arguments, while the block runs."""
+        self.instead = attend, plan, positions
+        try:
+            yield
+        finally:
+            self.instead = None
+
+    def _find_steps(self, way: _Way, taken: Any, hidden: Any) -> None:
+        """Find out how it is given a cache, where nothing else depends on what went before.
+
+        Args:
+            way: how it is called.
+            taken: what will be examined; gets ``in_steps``.
+            hidden: takes tokens and ``blocked``; None if it takes no mask.
+        """
+        further, causal = way.plan.further, self.options.kind == "causal"
+        made = {x: y for x, y in further.items() if isinstance(y, extras.Made | extras.Unturned)}
+        turning = {x for x, y in made.items() if isinstance(y, extras.Made) and y.turns}
+        unknown = [x for x in {*made} - turning if not steps.names_a_cache(x)]
+        if way.layout or way.length or unknown or {"is_causal", "causal"} & {*further}:
             return
+        if hidden is None and not causal:
+            return
+        if hidden is not None and (COUNTS[self.options.kind] > 1 or masks_of(hidden) == "padding"):
+            return
+        adapted = self._adapted(way)
 
-        def call(own: Any, x: torch.Tensor, given: dict[str, Any]) -> Any:
+        def call(
+            own: Any, x: torch.Tensor, given: dict[str, Any], before: int, always: bool = False
+        ) -> Any:
+            n = x.size(1)
             plan = replace(way.plan, further=further | given)
-            return plan.caller(own or self.attend, "causal", self.positional)((x, x), x)
+            blocked = torch.ones(n, before + n, dtype=torch.bool).triu(before + 1)
+            mask = blocked.expand(x.size(0), -1, -1) if n > 1 or always else None
+            with self._called(own or self.attend, plan, torch.arange(before, before + n)):
+                return adapted(x) if hidden is None else hidden(x, mask)
 
-        names = {*self.parameters} - {*way.plan.tokens, *self.masks}
-        if said := steps.tried(taken, call, names, patient_of(taken, "causal", self.options)):
+        calls: list[steps.Call] = [call]
+        calls += [] if hidden is None else [functools.partial(call, always=True)]
+        found = adapters.Adapted(lambda x: call(None, x, {}, 0), self.attend, "none")
+        names = {*self.parameters} - {*way.plan.tokens, *self.masks, *turning}
+        patient = patient_of(found, "causal", self.options)
+        if said := steps.tried(found, calls, names, patient, hidden is None and not turning):
+            taken.in_steps = found
             self.notes.append(f"asked with a cache as well, given by {said}")
 
     def _never_masked(self, attend: Any) -> Any:
@@ -426,8 +467,11 @@ class _Search:
         count = COUNTS[self.options.kind]
         return adapters.Adapted(lambda *given: attend(*given[:count], None), attend, "none")
 
-    def _understood(self, way: _Way, found: dict[str, Masked | None]) -> Any:
+    def _understood(self, way: _Way, found: dict[str, Masked | None]) -> tuple[_Way, Any]:
         """Choose a mask, and say what it means; None where no argument hides keys for certain.
+
+        Returns:
+            The way with its name, and what takes tokens and ``blocked``.
 
         A name that is a mask's is believed, whatever it does; a name that only has the word in it
         is believed where exactly the blocked keys are hidden. Of several masks of one sequence the
@@ -448,22 +492,23 @@ class _Search:
         for name, tried in sorted(found.items(), key=place):
             named = plain_name(name) in known and way.layout not in _PLACES
             if tried and (tried.hides or said or named):
-                self._note(replace(way, plan=replace(way.plan, mask=name)))
+                way = replace(way, plan=replace(way.plan, mask=name))
+                self._note(way)
                 if options.mask == "auto":
                     self.notes.append(tried.says)
-                causal = options.kind == "causal"
-                return adapters.causal(tried.attend, 1) if causal else tried.attend
+                return way, tried.attend
         names = ", ".join(f"`{name}`" for name in found)
         if said:
             text = f"{names} takes no mask of the form that is asked for"
             remedy = "Give another `--mask-shape` or `--mask`; `--mask none` gives it none."
             raise Unasked("call", text, remedy)
-        self._note(replace(way, plan=replace(way.plan, mask=None)))
+        way = replace(way, plan=replace(way.plan, mask=None))
+        self._note(way)
         self.notes.append(
             f"{names} was not understood as a mask over keys, and is left out of all calls; "
             "`--mask-name`, `--mask` and `--mask-shape` say what it is"
         )
-        return None
+        return way, None
 
     def _turned(self, way: _Way, adapted: Any) -> tuple[_Way, Callable[..., Any] | None]:
         """Choose the layout of rotations in which they count by differences, or leave it.
@@ -478,12 +523,9 @@ class _Search:
 
         def at(plan: Plan) -> Callable[..., Any]:
             def at_positions(x: torch.Tensor, positions: torch.Tensor) -> Any:
-                self.turned = plan, positions
-                try:
-                    given = (x,) if self.options.kind == "causal" else (x, None)
+                given = (x,) if self.options.kind == "causal" else (x, None)
+                with self._called(self.attend, plan, positions):
                     return output_of(adapted(*given), x.shape)[0]
-                finally:
-                    self.turned = None
 
             return adapters.Adapted(at_positions, self.attend)
 

@@ -23,6 +23,7 @@ _CHUNKS = (5, 4, 3)
 
 def cache(patient: Patient) -> Iterator[Finding]:
     """A cache gives what no cache gives, in chunks of any size."""
+    patient = patient.in_steps()
     start, step = claim(patient, "start", "step")
     situations.only_for(patient, "causal")
     n = min(sum(_CHUNKS), patient.max_length)
@@ -75,8 +76,12 @@ def _cached(
     if first > patient.tolerance:
         return "cache-zeros-attended", "so does the first token alone", ""
     for chunks in bad:
-        if named := _wrong_view(_seen(patient, run, x, chunks), chunks):
+        seen = _seen(patient, run, x, chunks)
+        if named := _wrong_view(seen, chunks):
             return named
+        if len(chunks) == n and _same_weights(patient, run, x):
+            remedy = "Write values where their keys are written."
+            return "cached-values-misplaced", "the weights are those without a cache", remedy
     short = patient.same(_plain(patient, x[:, :3])[:, :2], _plain(patient, x[:, :2]))
     if short and not patient.same(_plain(patient, x[:, :-1]), whole[:, :-1]):
         return "cached-keys-not-rescaled", "without a cache, they change with the length", ""
@@ -105,6 +110,16 @@ def _inside(call: Callable[[Tensor], Tensor], x: Tensor) -> Seen | None:
         call(x)
         return [*attentions(trace.steps)][-1]
     return None
+
+
+def _same_weights(patient: Patient, run: Callable[..., Tensor], x: Tensor) -> bool:
+    """Tell whether the last token, alone, has the weights that it has in the whole text."""
+    n, weights = x.size(1), []
+    for call in (functools.partial(_plain, patient), lambda y: run(n - 1, 1, tokens=y)):
+        if (seen := _inside(call, x)) is None:
+            return False
+        weights.append(seen.weights.movedim(seen.axis, -1)[..., -1, :n])
+    return weights[0].shape == weights[1].shape and patient.same(*weights)
 
 
 def _biased_otherwise(patient: Patient, run: Callable[..., Tensor], x: Tensor) -> bool:

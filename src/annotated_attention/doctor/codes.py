@@ -17,6 +17,7 @@ _OWN = {
     "cache-ignored": "keys and values are kept in a cache and never read",
     "cache-loses-tokens": "keys in the cache are written over, or a mask hides some of them",
     "cache-not-empty": "a cache that still holds another sequence",
+    "cached-values-misplaced": "values in the cache do not stand where their keys stand",
     "computed-in-low-precision": "the softmax, or another step, runs in half precision",
     "differs-from-reference": "outputs are not those of the reference that was given",
     "documents-see-each-other": "packed documents attend to each other",

@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor.adapted import masks_of, module_of, name_of, needs_mask, output_of
+from annotated_attention.doctor.adapted import (
+    Adapted,
+    masks_of,
+    module_of,
+    name_of,
+    needs_mask,
+    output_of,
+)
 from annotated_attention.doctor.places import Where, theirs
 from annotated_attention.doctor.state import State, give_size, left_as_it_was, settable
 
@@ -119,6 +126,16 @@ class Patient:
         """Make a patient of the same kind and sizes around another implementation."""
         sizes = self.embed_dim, self.num_heads, self.called_as
         return Patient(attend, *sizes, None, self.max_length, self.context_dim)
+
+    def in_steps(self) -> "Patient":
+        """Give the patient that attends step by step: itself, if nothing else is known."""
+        attend = getattr(self.attend, "in_steps", None)
+        if not isinstance(self.attend, Adapted) or attend is None or self.inverted:
+            return self
+        sizes = self.embed_dim, self.num_heads, "causal"
+        other = Patient(attend, *sizes, self.module, self.max_length)
+        other.dtype, other.rounding = self.dtype, self.rounding
+        return other
 
     def reach(self) -> None:
         """Make sure that its parameters are where the inputs are.

@@ -2,7 +2,8 @@
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from annotated_attention.doctor.caches import held
 from annotated_attention.doctor.names import plain_name
 from annotated_attention.doctor.patient import Failed, Inputs, Patient, raised_in
 
+Call = Callable[[Any, Tensor, dict[str, Any], int], Any]
 # Names of arguments, and of what a module keeps.
 _NAMES = {
     role: names.split()
@@ -43,19 +45,24 @@ class Steps:
 
     Attributes:
         adapted: gets ``start`` and ``step``.
-        call: takes a copy of the module, or None, the tokens, and arguments by name.
+        call: takes a copy of the module, or None, the tokens, arguments by name, and how many
+            tokens went before.
         past, start_pos, options, place: as in ``cached``; -1 is a cache that is changed in place.
         empty: what is given as an empty cache.
+        may_fail: whether a step that raises an error is a mistake of the module, not of the call.
+        right: whether single tokens were seen to give what no cache gives.
         whole, chunks: whether the first tokens, and later ones, may come several at once.
     """
 
     adapted: Adapted
-    call: Callable[[Any, Tensor, dict[str, Any]], Any]
+    call: Call
     past: str | None
     start_pos: str | None
     options: dict[str, Any]
     place: int = 1
     empty: Any = None
+    may_fail: bool = True
+    right: bool = False
     whole: bool = True
     chunks: bool = True
     guessed: ClassVar[bool] = True  # nobody has said so
@@ -78,7 +85,7 @@ class Steps:
     def _next(self, x: Tensor, cache: dict[str, Any]) -> Any:
         given: dict[str, Any] = {} if self.past is None else {self.past: cache["past"]}
         given |= {} if self.start_pos is None else {self.start_pos: cache["length"]}
-        cache["result"] = result = self.call(cache["own"], x, given | self.options)
+        cache["result"] = result = self.call(cache["own"], x, given | self.options, cache["length"])
         cache["length"] += x.size(1)
         if self.past is not None and self.place >= 0:
             cache["past"] = result[self.place]
@@ -121,15 +128,16 @@ class Steps:
     def _goes_on(self, patient: Patient, x: Tensor) -> str:
         """Give single tokens behind the first ones, and then two."""
         first, self.chunks, cache = _FIRST if self.whole else 1, False, self.start()
-        self._asked(patient, x[:, :first], cache)
+        outputs = [self._asked(patient, x[:, :first], cache)]
         for i in range(first, x.size(1)):
             try:
-                self._asked(patient, x[:, i : i + 1], cache)
+                outputs.append(self._asked(patient, x[:, i : i + 1], cache))
             except Failed as failure:
-                fails = i == first and _stumbled(failure.error)
+                fails = self.may_fail and i == first and _stumbled(failure.error)
                 return "fails" if fails and not self._takes_layers(patient, x) else ""
             if self.past is not None and not _is_cache(cache["past"], i + 1, False):
                 return ""
+        self.right = patient.same(torch.cat(outputs, 1), patient.ask(Inputs(x, x, x)))
         cache = self.start()
         self._asked(patient, x[:, :first], cache)
         with contextlib.suppress(Failed):
@@ -152,17 +160,19 @@ class Steps:
 
 def tried(
     adapted: Adapted,
-    call: Callable[[Any, Tensor, dict[str, Any]], Any],
+    calls: Sequence[Call],
     names: Iterable[str],
     patient: Patient,
+    may_fail: bool,
 ) -> str:
     """Let causal attention be asked with a cache where names, and a few calls, say how.
 
     Args:
         adapted: gets ``start`` and ``step`` where it is certain how they are done.
-        call: takes a copy of its module, or None, the tokens, and arguments by name.
+        calls: ways to call it, as in ``Steps``; the first that is right is taken, if one is.
         names: the arguments that may be given or left out.
         patient: asks it.
+        may_fail: as in ``Steps``.
 
     Returns:
         How a cache is given; "" where it is not certain.
@@ -176,13 +186,22 @@ def tried(
     unclear = any({*_NAMES["places"]} & {*x.split("_")} for x in others)
     if unclear or not (past or length or options) or patient.max_length < _LENGTH_OF_ALL:
         return ""
-    for empty in _EMPTY if past else (None,):
-        steps = Steps(adapted, call, past, length, options, empty=empty)
+    understood: list[Steps] = []
+    for call, empty in itertools.product(calls, _EMPTY if past else (None,)):
+        steps = Steps(adapted, call, past, length, options, empty=empty, may_fail=may_fail)
         with contextlib.suppress(Exception):
-            if steps.understood(patient):
-                steps.serve()
-                return ", ".join(f"`{x}`" for x in (past, length, *options) if x)
-    return ""
+            understood += [steps] if steps.understood(patient) else []
+        if understood and understood[-1].right:
+            break
+    if not understood:
+        return ""
+    next((x for x in understood if x.right), understood[0]).serve()
+    return ", ".join(f"`{x}`" for x in (past, length, *options) if x)
+
+
+def names_a_cache(name: str) -> bool:
+    """Tell whether an argument is named as a cache is, or the number of tokens in it."""
+    return plain_name(name) in {*_NAMES["past"], *_NAMES["start_pos"]}
 
 
 def _is_cache(part: Any, length: int, new: bool = True) -> bool:

@@ -155,7 +155,7 @@ SIGNS = (
         {
             "cache": "positions-restart keys-cached-unrotated cache-zeros-attended "
             "causal-at-the-wrong-corner future-leaks-in-a-chunk cache-ignored cache-loses-tokens "
-            "cache-not-empty cache-differs distances-restart",
+            "cached-values-misplaced cache-not-empty cache-differs distances-restart",
             "scaling": "cached-keys-not-rescaled",
             "latents": "rotation-absorbed latent-positions-missing",
             "prefix": "prefix-changes",
