@@ -21,6 +21,7 @@ from annotated_attention.doctor.machine import as_data, exit_code
 
 ROOT = Path(__file__).parents[2]
 SIZES = ["--embed-dim", "12", "--num-heads", "3"]
+SCALE = "math.sqrt(e // self.h)"
 PACKED = """
     import math, torch
     from torch import nn
@@ -43,9 +44,10 @@ PACKED = """
 def run(tmp_path, capsys):
     """Write a file, run the command on it, and give its exit code and what it prints."""
 
-    def call(*options, diagonal=1, inputs="torch.randn(2, 5, 12)", target=True):
+    def call(*options, diagonal=1, inputs="torch.randn(2, 5, 12)", target=True, scale=SCALE):
         path = tmp_path / "theirs.py"
         text = PACKED.replace("DIAGONAL", str(diagonal)).replace("INPUTS", inputs)
+        text = text.replace(SCALE, scale)
         path.write_text(textwrap.dedent(text))
         first = [f"{path}:Attention", "--kind", "causal", *SIZES] if target else []
         code = main([*first, *(x.replace("FILE", str(path)) for x in options)])
@@ -165,6 +167,13 @@ def test_codes_that_do_not_count(run):
     assert run("--ignore", "nan-row", diagonal=2)[0] == 1
 
 
+def test_conventions_that_are_to_be_wrong(run):
+    assert run(scale="1")[0] == 0
+    code, output = run("--wrong", "no-scale,nan-row", scale="1")
+    assert (code, "wrong: no-scale" in output) == (1, True)
+    assert run("--wrong", "no-scale,nan-row")[0] == 0
+
+
 def test_what_could_not_be_asked_is_never_left_out():
     report = Report("mine", (Finding("fails", "unasked", "it raises"),))
     assert chosen(report, ignore=["fails"]) is report
@@ -181,7 +190,7 @@ def test_reports_of_a_model_stay_shared():
     assert "nan-row" not in found.examined[0].codes
 
 
-@pytest.mark.parametrize("option", ["--select", "--ignore"])
+@pytest.mark.parametrize("option", ["--select", "--ignore", "--wrong"])
 def test_codes_that_do_not_exist_are_refused(option, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["theirs.py:Attention", *SIZES, option, "no-scale,no-such-code"])

@@ -1,18 +1,9 @@
 """Examine any implementation of attention, and report what is wrong with it.
 
-First it tests properties that every correct attention has, whatever its weights. Then, if it finds
-the weights, it puts them into a right attention and into every entry of
-``annotated_attention.mistakes``: the one whose outputs agree names the mistake.
-
-From Python, a module that is called as ``torch.nn.MultiheadAttention`` is goes through
-``torch_like``. From a shell nothing of this is needed.
-
-Examples:
-    >>> from annotated_attention import MultiheadAttention
-    >>> from annotated_attention.doctor import adapters, examine
-    >>> module = MultiheadAttention(24, 4, batch_first=True)
-    >>> examine(adapters.torch_like(module), embed_dim=24, num_heads=4).ok
-    True
+It tests what every correct attention must do, whatever its parameters are, and watches which
+operations are computed. Where it finds the parameters, it also copies them into a correct attention
+and into each of the wrong ones in ``annotated_attention.mistakes``: the one that gives the same
+outputs names the mistake.
 """
 
 from typing import TYPE_CHECKING

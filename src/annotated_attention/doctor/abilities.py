@@ -1,8 +1,8 @@
 """Let the doctor ask about positions and about a cache: say how a module is given them.
 
 A callable with these attributes is asked more than others: ``at_positions``, ``start`` and
-``step``, ``window``, ``packed``; ``protocols`` says what they are. The functions here set the first
-three for signatures that are usual; the others are set by hand, on an ``Adapted``.
+``step``, ``window``, ``packed``; the doctor's page says what they are. The functions here set the
+first three for signatures that are usual; the others are set by hand, on an ``Adapted``.
 """
 
 from collections.abc import Callable

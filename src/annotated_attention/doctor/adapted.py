@@ -31,8 +31,8 @@ class Adapted:
     Attributes:
         module: holds the parameters, hooks and modes; None if there is no module.
         masks: ``"any"``, a mask for every sample and query; ``"shared"``, the same for all samples;
-            ``"padding"``, the same for all queries; ``"apart"``, each mask of one of
-            these two kinds; ``"none"``.
+            ``"padding"``, the same for all queries; ``"apart"``, masks of the last two kinds, and
+            none that differs between both; ``"none"``.
         required: whether the callable must be given a mask, so that the adapter makes one.
         length: the only number of tokens that it takes; None if it takes any.
 
@@ -58,10 +58,11 @@ class Adapted:
         self.masks = masks or masks_of(inner)
         self.required = required or needs_mask(inner)
         self.length: int | None = getattr(inner, "length", None)
-        # Causal attention as it is done step by step, where that was found out.
-        self.in_steps: Any = (
-            getattr(inner, "in_steps", None) if isinstance(inner, Adapted) else None
-        )
+        # What was found out about causal attention: how it attends step by step, how it takes a
+        # mask as well, and whether it is the latter, which hides the future besides.
+        self.in_steps: Any = getattr(inner, "in_steps", None)
+        self.with_mask: Any = getattr(inner, "with_mask", None)
+        self.own_future = getattr(inner, "own_future", None) is True
         self.name = name_of(inner)
         for ability in ABILITIES if isinstance(inner, Adapted) else ():
             if hasattr(inner, ability):

@@ -5,7 +5,8 @@ changes the arguments first, the one nearest to the module last:
 
     sequence_first(allowed(module))
 
-Most examples show what an adapter passes on; those of ``torch_like`` and ``allowed`` examine.
+Most examples show what an adapter passes on to the function that it is put around, here one that
+returns its mask; those of ``torch_like`` and ``allowed`` examine.
 """
 
 import inspect

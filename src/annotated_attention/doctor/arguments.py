@@ -393,15 +393,19 @@ class _Search:
         """Put the mask that it takes around a call that is answered."""
         way, at_positions = self._turned(way, self._adapted(way))
         adapted, causal, hidden = self._adapted(way), self.options.kind == "causal", None
-        if way.plan.mask is None or (causal and hides_something(adapted, self.options)):
+        own = causal and hides_something(adapted, self.options)
+        if way.plan.mask is None:
             self._note(way)
         else:
             found: dict[str, Masked | None] = {}
-            for name in self.masks[:1] if causal else self.masks:
+            for name in self.masks[:1] if causal and not own else self.masks:
                 named = self._adapted(replace(way, plan=replace(way.plan, mask=name)))
+                named.own_future = own
                 found[name] = masked(named, name, self.options)
-            way, hidden = self._understood(way, found)
+            way, hidden = self._understood(way, found, own)
+        with_mask, hidden = (hidden, None) if own else (None, hidden)
         taken = bare(adapted, self.options) if hidden is None else self._alone(hidden)
+        taken.with_mask = with_mask
         for ability in ABILITIES:  # of a module its methods: it may call something else so
             if inspect.ismethod(method := getattr(self.attend, ability, None)):
                 setattr(taken, ability, method)
@@ -467,7 +471,9 @@ class _Search:
         count = COUNTS[self.options.kind]
         return adapters.Adapted(lambda *given: attend(*given[:count], None), attend, "none")
 
-    def _understood(self, way: _Way, found: dict[str, Masked | None]) -> tuple[_Way, Any]:
+    def _understood(
+        self, way: _Way, found: dict[str, Masked | None], own_future: bool = False
+    ) -> tuple[_Way, Any]:
         """Choose a mask, and say what it means; None where no argument hides keys for certain.
 
         Returns:
@@ -475,7 +481,8 @@ class _Search:
 
         A name that is a mask's is believed, whatever it does; a name that only has the word in it
         is believed where exactly the blocked keys are hidden. Of several masks of one sequence the
-        first that does something else is examined.
+        first that does something else is examined. What hides the future by itself may well take
+        another mask and leave it, if its name does not speak of padding.
         """
         options = self.options
         roles = () if getattr(options, "unmasked", False) else ("mask", "memory mask", "bias")
@@ -491,6 +498,7 @@ class _Search:
 
         for name, tried in sorted(found.items(), key=place):
             named = plain_name(name) in known and way.layout not in _PLACES
+            named &= not own_future or "pad" in name
             if tried and (tried.hides or said or named):
                 way = replace(way, plan=replace(way.plan, mask=name))
                 self._note(way)
@@ -498,7 +506,7 @@ class _Search:
                     self.notes.append(tried.says)
                 return way, tried.attend
         names = ", ".join(f"`{name}`" for name in found)
-        if said:
+        if said and not own_future:
             text = f"{names} takes no mask of the form that is asked for"
             remedy = "Give another `--mask-shape` or `--mask`; `--mask none` gives it none."
             raise Unasked("call", text, remedy)

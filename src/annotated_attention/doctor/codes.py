@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from annotated_attention.doctor.report import UNASKED, Report
+from annotated_attention.doctor.report import CONVENTION, UNASKED, WRONG, Report
 from annotated_attention.mistakes import MISTAKES
 
 if TYPE_CHECKING:
@@ -100,7 +100,10 @@ def check(codes: Iterable[str]) -> None:
 
 
 def chosen(
-    report: "Report | ModelReport", select: Sequence[str] = (), ignore: Sequence[str] = ()
+    report: "Report | ModelReport",
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    wrong: Sequence[str] = (),
 ) -> "Report | ModelReport":
     """Leave findings out of a report; what could not be asked stays.
 
@@ -108,18 +111,27 @@ def chosen(
         report: any report.
         select: the codes that count; none means all.
         ignore: the codes that do not count.
+        wrong: the codes that are wrong though they are conventions.
 
     Raises:
         ValueError: there is no such code.
     """
-    check([*select, *ignore])
+    check([*select, *ignore, *wrong])
     if isinstance(report, Report):
-        return _chosen(report, select, ignore)
-    once = {id(x): _chosen(x, select, ignore) for x in report.examined}
+        return _chosen(report, select, ignore, wrong)
+    once = {id(x): _chosen(x, select, ignore, wrong) for x in report.examined}
     return replace(report, reports={path: once[id(x)] for path, x in report.items()})
 
 
-def _chosen(report: Report, select: Sequence[str], ignore: Sequence[str]) -> Report:
+def _chosen(
+    report: Report, select: Sequence[str], ignore: Sequence[str], wrong: Sequence[str]
+) -> Report:
+    worse = [x.severity == CONVENTION and x.code in wrong for x in report.findings]
+    if any(worse):
+        pairs = zip(worse, report.findings, strict=True)
+        findings = [replace(x, severity=WRONG) if bad else x for bad, x in pairs]
+        findings.sort(key=lambda x: x.severity != WRONG)
+        report = replace(report, findings=tuple(findings))
     left = [
         finding
         for finding in report.findings

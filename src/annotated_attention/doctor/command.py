@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from annotated_attention.doctor.machine import as_data, exit_code
 
     with contextlib.redirect_stdout(sys.stderr):  # what the file itself prints
-        report = chosen(asking.examined(given), given.select, given.ignore)
+        report = chosen(asking.examined(given), given.select, given.ignore, given.wrong)
     text = json.dumps(as_data(report), ensure_ascii=False, indent=2) if given.json else report
     try:
         print(text, flush=True)

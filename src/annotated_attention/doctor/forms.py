@@ -106,7 +106,8 @@ def masked(
         for _, shaped in itertools.groupby(given, key=lambda pair: pair[0][0]):
             works: dict[tuple[str, str], Any] = {}
             for form, candidate in shaped:
-                if options.kind == "causal" and masks_of(candidate) == "padding":
+                padding = masks_of(candidate) == "padding"
+                if options.kind == "causal" and padding and not candidate.own_future:
                     continue
                 made = adapters.always_masked(candidate) if needed else candidate
                 known = works.get(form)
@@ -286,7 +287,7 @@ def hides(attend: Any, options: argparse.Namespace) -> bool:
             moved = moves(patient, case.inputs, case.blocked)
             leaks = (moved > 100 * patient.tolerance) & case.blocked
             missing = (moved <= patient.tolerance) & ~case.blocked  # some weights are small
-            if ((leaks | missing) & situations.judged(patient, case)).any():
+            if ((leaks | missing | moved.isnan()) & situations.judged(patient, case)).any():
                 return False
         return True
     return False

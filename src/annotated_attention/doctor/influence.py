@@ -88,7 +88,7 @@ def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Te
 
 def _move(patient: Patient, inputs: Inputs, blocked: Tensor | None) -> Tensor:
     before = patient.answer(inputs, blocked)
-    size = before.abs().max().clamp(min=1e-30)
+    size = before.nan_to_num(0.0, 0.0, 0.0).abs().max().clamp(min=1e-30)
     other = patient.draw(11, len(before), inputs.query.size(1), inputs.key.size(1))
     columns = []
     for j in range(inputs.key.size(1)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from annotated_attention.doctor import flow, hiding, scoring, situations
+from annotated_attention.doctor import flow, fused, hiding, scoring, situations
 from annotated_attention.doctor.patient import Failed, NotAsked, Patient
 from annotated_attention.doctor.places import Where, where
 from annotated_attention.doctor.report import CONVENTION, WRONG, Finding
@@ -178,10 +178,16 @@ def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
 
 def located(inside: Inside, findings: Iterable[Finding]) -> list[Finding]:
     """Add the lines that findings are about, where they are known."""
-    return [
-        finding if finding.where is not None else replace(finding, where=_where(inside, finding))
-        for finding in findings
-    ]
+    return [_located(inside, finding) for finding in findings]
+
+
+def _located(inside: Inside, finding: Finding) -> Finding:
+    if finding.code == "dropout-in-evaluation" and inside.first is not None:
+        dropped = [x.steps["dropout"].name for x in inside.first.found if "dropout" in x.steps]
+        if dropped == [fused.NAME]:
+            remedy = "Give the kernel `dropout_p=self.dropout if self.training else 0.0`."
+            finding = replace(finding, remedy=remedy)
+    return finding if finding.where else replace(finding, where=_where(inside, finding))
 
 
 def _where(inside: Inside, finding: Finding) -> Where | None:

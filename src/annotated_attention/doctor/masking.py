@@ -52,6 +52,9 @@ def _is_inverted(patient: Patient, case: Situation) -> bool:
 
 def blocked_keys(patient: Patient) -> Iterator[Finding]:
     """Blocked keys have no influence, and allowed keys have some."""
+    if (other := patient.called_as_well("with_mask", "self")) is not patient:
+        yield from _besides_the_future(other)
+        return
     _needs_masks(patient)
     failures: list[tuple[str, str]] = []
     cases, extra = [*situations.with_masks(patient)], situations.future(patient)
@@ -77,6 +80,18 @@ def blocked_keys(patient: Patient) -> Iterator[Finding]:
             remedy="Give the mask an axis of size 1 for the heads: (b, 1, n, m); padding "
             "(b, 1, 1, m). If it takes another mask, put an adapter around it.",
         )
+
+
+def _besides_the_future(patient: Patient) -> Iterator[Finding]:
+    """What hides the future by itself hides the keys that its mask blocks, too."""
+    cases = [*situations.masked(patient)]
+    found = [finding for case in cases if (finding := _leak(patient, case))]
+    if found:
+        patient.inverted = True
+        if all(_leak(patient, case) is None for case in cases):
+            symptom = "exactly the blocked keys have influence, of those that are no future"
+            found = [Finding("mask-inverted", WRONG, symptom, f"with {cases[0].name}")]
+        yield found[0]
 
 
 def _leak(patient: Patient, case: Situation) -> Finding | None:
@@ -112,7 +127,8 @@ def _named_leak(
         return Finding("mask-ignored", WRONG, "the mask changes nothing", evidence)
     if is_mask(~blocked):
         return Finding("mask-inverted", WRONG, "exactly the blocked keys have influence", evidence)
-    if blocked.size(1) == blocked.size(2) and is_mask(blocked.mT):
+    square = blocked.size(1) == blocked.size(2) and case.varies != "padding"
+    if square and is_mask(blocked.mT):
         return Finding("mask-transposed", WRONG, symptom, evidence)
     if is_mask(*_read_in_the_wrong_order(blocked, patient.num_heads)):
         return Finding("mask-in-the-wrong-order", WRONG, symptom, evidence)

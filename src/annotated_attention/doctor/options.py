@@ -25,11 +25,11 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.max_length < 2:
         reader.error(f"--max-length {options.max_length} must be at least 2")
     options.context_dim = options.context_dim or options.embed_dim
-    if options.select or options.ignore:
+    if codes := [*options.select, *options.ignore, *options.wrong]:
         from annotated_attention.doctor.codes import check
 
         try:
-            check([*options.select, *options.ignore])
+            check(codes)
         except ValueError as error:
             reader.error(str(error))
     return options
@@ -93,10 +93,14 @@ def _add_verdict(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reference", metavar="FILE:NAME",
                         help="compare with a class that is trusted, on the same parameters; or "
                         "torch.nn.MultiheadAttention")  # fmt: skip
-    for name, which in (("select", "only these"), ("ignore", "all but these")):
+    for name, which in {
+        "select": "that alone count",
+        "ignore": "that do not count",
+        "wrong": "of conventions that are to be wrong",
+    }.items():
         parser.add_argument(f"--{name}", type=lambda text: text.split(","), action="extend",
                             default=[], metavar="CODES",
-                            help=f"let {which} codes count, separated by commas")  # fmt: skip
+                            help=f"codes {which}, separated by commas")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 

@@ -106,6 +106,7 @@ class Patient:
         self.name = name_of(attend)
         self.masks = "none" if kind == "causal" else masks_of(attend)
         self.needs_mask = kind != "causal" and needs_mask(attend)
+        self.own_future = isinstance(attend, Adapted) and attend.own_future
         self.inverted = False  # whether its mask was found to be True where a query may look
         self.rounding = 0.0  # how coarse its numbers were found to be
         self.trusted: Any = None  # what was seen in a reference, called with equal tokens
@@ -127,12 +128,12 @@ class Patient:
         sizes = self.embed_dim, self.num_heads, self.called_as
         return Patient(attend, *sizes, None, self.max_length, self.context_dim)
 
-    def in_steps(self) -> "Patient":
-        """Give the patient that attends step by step: itself, if nothing else is known."""
-        attend = getattr(self.attend, "in_steps", None)
+    def called_as_well(self, how: str, kind: str) -> "Patient":
+        """Give what is called in another way, ``"in_steps"`` or ``"with_mask"``; itself if none."""
+        attend = getattr(self.attend, how, None)
         if not isinstance(self.attend, Adapted) or attend is None or self.inverted:
             return self
-        sizes = self.embed_dim, self.num_heads, "causal"
+        sizes = self.embed_dim, self.num_heads, kind
         other = Patient(attend, *sizes, self.module, self.max_length)
         other.dtype, other.rounding = self.dtype, self.rounding
         return other

@@ -31,14 +31,14 @@ class Finding:
 
     Examples:
         >>> from annotated_attention.doctor import Finding, adapters, examine
-        >>> from annotated_attention.mistakes import NoScale
-        >>> module = NoScale(24, 4, batch_first=True)
+        >>> from annotated_attention.mistakes import ScaleInverted
+        >>> module = ScaleInverted(24, 4, batch_first=True)
         >>> report = examine(adapters.torch_like(module), embed_dim=24, num_heads=4)
         >>> finding, *_ = report.findings
         >>> isinstance(finding, Finding), finding.code, finding.severity
-        (True, 'no-scale', 'wrong')
+        (True, 'scale-inverted', 'wrong')
         >>> print(finding.remedy)
-        Write `scores = q @ k.mT / math.sqrt(d)` in place of `scores = q @ k.mT`. Here: line ...
+        Write `scores = q @ k.mT / math.sqrt(d)` in place of `scores = q @ k.mT * math.sqrt(d)`...
         >>> finding.where.text
         'return (query * scale) @ key.mT  # (..., n, d) x (..., d, m) -> (..., n, m)'
     """

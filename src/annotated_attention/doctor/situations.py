@@ -61,6 +61,8 @@ def masked(patient: Patient, square: bool = False) -> Iterator[Situation]:
     for name, (each, samples, queries, seed) in _MASKS.items():
         if patient.masks in ("any", name) or (patient.masks == "apart" and name != "any"):
             blocked = _random(b if samples else 1, n if queries else 1, m, seed).expand(b, n, m)
+            if patient.own_future:  # each token sees one: the first
+                blocked = blocked & (torch.arange(m) > 0)
             words = f"a mask {each}{', as many samples as tokens' if square else ''}"
             yield Situation(words, patient.draw(2, b, n, m), blocked, name)
 
@@ -75,7 +77,8 @@ def judged(patient: Patient, case: Situation) -> Tensor:
     """Leave out the pairs that say nothing, (b, n, m).
 
     Within one sequence, a token reacts to itself by its query. What padding sees is nobody's
-    concern: a mask may hide everything from it.
+    concern: a mask may hide everything from it. What hides the future by itself, and takes another
+    mask, is asked about the past.
     """
     assert case.blocked is not None
     counts = torch.ones_like(case.blocked)
@@ -83,6 +86,8 @@ def judged(patient: Patient, case: Situation) -> Tensor:
         counts &= ~torch.eye(case.blocked.size(1), dtype=torch.bool)
         if case.varies == "padding":
             counts &= ~case.blocked[:, 0, :, None]
+    if patient.own_future:
+        counts = counts.tril()
     return counts
 
 

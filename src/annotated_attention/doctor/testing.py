@@ -19,6 +19,7 @@ def assert_attention(
     kind: str = "cross",
     ignore: Sequence[str] = (),
     select: Sequence[str] = (),
+    wrong: Sequence[str] = (),
     reference: Callable[..., Any] | None = None,
     **options: Any,
 ) -> Report:
@@ -34,6 +35,7 @@ def assert_attention(
         kind: as in ``examine``.
         ignore: codes of findings that do not count.
         select: codes of the only findings that count; none means all.
+        wrong: codes of conventions that are to fail, too, such as ``["no-scale"]``.
         reference: as in ``examine``.
         **options: those of the command line, with underscores, such as ``mask="allowed"``,
             ``sequence_first=True``, ``max_length=8`` or ``call={"temperature": 1.0}``.
@@ -54,7 +56,7 @@ def assert_attention(
         >>> report.codes
         ('weights-after-dropout',)
     """
-    check([*ignore, *select])
+    check([*ignore, *select, *wrong])
     sizes: dict[str, Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "kind": kind}
     line = parser().parse_args(["test:it"])
     if unknown := [name for name in options if not hasattr(line, name)]:
@@ -78,6 +80,7 @@ def assert_attention(
         ),
         select,
         ignore,
+        wrong,
     )
     assert isinstance(report, Report)
     if not report.ok:
