@@ -577,7 +577,7 @@ print("\n".join(said.splitlines()[:4]))
 assert "scale-by-model-width" in said
 
 # %% [markdown]
-# The doctor also examines [whole models](../docs/package/doctor.md#examine-inside-a-model), and works
+# The doctor also examines [whole models](../docs/package/doctor.md#a-whole-model), and works
 # [in your CI](../docs/package/doctor-in-ci.md). The page [Symptoms](../docs/symptoms.md) leads from
 # what you see to likely causes.
 #

@@ -1,10 +1,13 @@
 """The page on the doctor shows what the doctor prints, and its adapter fits."""
 
+import inspect
 import re
 import shlex
 from pathlib import Path
 
+from annotated_attention.doctor import adapters
 from annotated_attention.doctor.command import main
+from annotated_attention.doctor.examination import SYMPTOMS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "package" / "doctor.md").read_text(encoding="utf-8")
 GRAPH = """
@@ -32,7 +35,7 @@ def blocks(language):
 
 
 def test_the_report_of_the_page_is_what_is_printed(tmp_path, monkeypatch, capsys):
-    (layer,), (shown,) = blocks("python"), blocks("text")
+    (layer, _), (shown,) = blocks("python"), blocks("text")
     (tmp_path / "layer.py").write_text(layer)
     monkeypatch.chdir(tmp_path)
     command, *arguments = shlex.split(blocks("sh")[0])
@@ -48,3 +51,46 @@ def test_the_adapter_of_the_page_fits(tmp_path, monkeypatch, capsys):
     sizes = ["--kind", "self", "--embed-dim", "24", "--num-heads", "4"]
     assert main(["examined.py:make_attention", *sizes]) == 0
     assert "blocked, padding" not in capsys.readouterr().out  # among what is not examined
+
+
+def test_the_model_of_the_page_is_examined(tmp_path, monkeypatch, capsys):
+    layer, make_model = blocks("python")
+    (tmp_path / "layer.py").write_text(layer.replace(").reshape(b", ").mT.reshape(b"))
+    model = """
+        import torch
+        from torch import nn
+
+        from layer import CausalSelfAttention
+
+
+        def MyModel():
+            return nn.Sequential(nn.Embedding(100, 24), CausalSelfAttention(24, 4))
+
+
+        """
+    (tmp_path / "models.py").write_text(inspect.cleandoc(model) + "\n\n" + make_model)
+    monkeypatch.chdir(tmp_path)
+    assert main(["--model", "models.py:make_model"]) == 1
+    assert "1 attention" in capsys.readouterr().out
+
+
+def table(heading):
+    """Give the rows of a table by its heading, as lists of cells."""
+    rows = PAGE.split(heading)[1].split("\n\n")[0].strip().splitlines()[1:]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
+
+
+def test_the_table_of_tests_has_all_of_them_as_they_are_described():
+    described = {name: inspect.getdoc(test).splitlines()[0] for name, test in SYMPTOMS.items()}
+    listed = dict(table("| test | what must hold |"))
+    assert {*listed} - {*described} == {"inside", "reference"}
+    assert described.items() <= listed.items()
+    assert [*listed][: len(described)] == [*described]
+
+
+def test_the_table_of_adapters_has_all_of_them():
+    listed = [
+        re.fullmatch("`(.*)`", row[1])[1]
+        for row in table("| your attention | from Python | from a shell |")
+    ]
+    assert sorted(listed) == sorted({*adapters.__all__} - {"Adapted"})
