@@ -144,7 +144,7 @@ MAKINGS = """(known) => {
   const told = ({ name, value }) => {
     if (/^aria-(labelledby|describedby|controls|owns|activedescendant)$|^for$/.test(name))
       return `${name} ${value.split(" ").map(found)}`;
-    if (/^(role|type|scope|tabindex|lang|for|aria-(?!label|value).*)$/.test(name))
+    if (/^(role|type|scope|tabindex|lang|aria-(?!label|value).*)$/.test(name))
       return `${name} ${value}`;
     if (/^(aria-.*|alt|title|href|name|on.*|autocomplete|summary)$/.test(name))
       return `${name} ${Boolean(value.trim())}`;
