@@ -136,28 +136,40 @@ window.kinds = (known) => {
 };
 axe.configure({ rules: [{ id: "color-contrast", selector: "[data-kind]" }] });
 """
-# Where no contrast is to be measured, code in nothing but colours is text, and a drawing of mere
-# shapes and words is an empty one: most of what axe would go through, and nothing it could object
-# to. What has a role, a name or a link in it, or comes in the order of the keys, stays as it is.
-PLAINLY = """async (options) => {
-  const mere = (names, own) => (root) => [...root.querySelectorAll("*")].every(
-    ({ localName, attributes }) => names.test(localName)
-      && [...attributes].every(({ name, value }) => own.test(name) && !value.includes("spacing")),
-  );
-  const coloured = mere(/^span$/, /^class$/);
-  const shapes = /^(g|defs|clipPath|use|path|rect|circle|line|polygon|polyline|text|tspan)$/;
-  const drawn = mere(shapes, /^(?!(role|tabindex|data-kind|aria-.*|on.*)$)/);
-  const emptied = [
-    ...[...document.querySelectorAll("pre > code")].filter(coloured),
-    ...[...document.querySelectorAll("article svg[role=img]")].filter(drawn),
-  ].map((part) => [part, [...part.childNodes]]);
-  for (const [part] of emptied) part.textContent = part.matches("code") ? part.textContent : "";
-  const { violations } = await axe.run(options);
-  for (const [part, parts] of emptied) part.replaceChildren(...parts);
-  return violations;
+# What else axe goes by, of every element that is seen, outside formulas: what it is, how it is
+# named, whether what it refers to is there, where it stands if that matters, whether it must be
+# scrolled, and for a heading the one before. Where none of it is new, axe has nothing to add.
+MAKINGS = """(known) => {
+  const seen = new Set(known), found = (id) => Boolean(document.getElementById(id));
+  const told = ({ name, value }) => {
+    if (/^aria-(labelledby|describedby|controls|owns|activedescendant)$|^for$/.test(name))
+      return `${name} ${value.split(" ").map(found)}`;
+    if (/^(role|type|scope|tabindex|lang|aria-(?!label|value).*)$/.test(name))
+      return `${name} ${value}`;
+    if (/^(aria-.*|alt|title|href|name|on.*|autocomplete|summary)$/.test(name))
+      return `${name} ${Boolean(value.trim())}`;
+    return /spacing/.test(value) ? `${name} spaced` : "";
+  };
+  const named = "a, button, summary, label, legend, caption, option, th, h1, h2, h3, h4, h5, h6";
+  const placed = "li, dt, dd, tr, :is(ul, ol, dl, table, body, [role]:not(svg)) > *";
+  let last = "";
+  for (const element of document.body.querySelectorAll(":not(.katex *)")) {
+    if (!element.checkVisibility({ visibilityProperty: true })) continue;
+    const { localName, parentElement: parent, scrollWidth, clientWidth } = element;
+    const of = [localName, ...[...element.attributes].map(told).filter(Boolean).sort()];
+    if (element.matches(named)) of.push(`named ${Boolean(element.textContent.trim())}`);
+    if (element.labels) of.push(`labelled ${element.labels.length}`);
+    if (element.matches(placed)) of.push(`in ${parent.localName} ${parent.getAttribute("role")}`);
+    if (/^h[1-6]$/.test(localName)) of.push(`after ${last}`), (last = localName);
+    if (clientWidth && scrollWidth > clientWidth && getComputedStyle(element).overflowX === "auto")
+      of.push("scrolls");
+    seen.add(of.join());
+  }
+  return [...seen];
 }"""
 AXE = Axe(f"{AXE_SCRIPT};{KINDS}")
 MEASURED: list[str] = []  # kinds
+JUDGED: list[str] = []  # makings
 SWITCH = """
 () => {
   const { dataset } = document.body;
@@ -358,8 +370,12 @@ def copies(page, script):
 def objections(page, rules, without=()):
     """Let axe judge the page as it is now; give what it objects to, a line each.
 
-    Contrast is measured where there is a kind that is new.
+    Contrast is measured where there is a kind that is new, the rest judged where a making is.
     """
+    if rules != CONTRAST:
+        makings = page.evaluate(MAKINGS, JUDGED)
+        rules = rules if makings != JUDGED else CONTRAST
+        JUDGED[:] = makings
     kinds = page.evaluate("kinds", MEASURED)
     if kinds == MEASURED:
         without = [*without, *CONTRAST]
@@ -371,7 +387,7 @@ def objections(page, rules, without=()):
         "resultTypes": ["violations"],
         "rules": {rule: {"enabled": False} for rule in without},
     }
-    found = page.evaluate(PLAINLY, options)
+    found = page.evaluate("options => axe.run(options).then((found) => found.violations)", options)
     return [
         f"{rule['id']}: {node['html'][:200]}: {[check['message'] for check in node['any']]}"
         for rule in found
@@ -428,7 +444,7 @@ def figures_at(page, device):
         if device == "phone" and min(frame.evaluate(SLIDERS), default=44) < 44:
             wrong.append(f"{name} has sliders too small for a finger")
     page.evaluate(ALONE, True)
-    for width in (1280, 800, 600, 390) if device == "desktop" else (800, 412, 360):
+    for width in (1280, 800, 600, 390) if device == "desktop" else (800, 360):
         page.set_viewport_size({"width": width, "height": 800})
         for name, frame in figures.items():
             kept, needed, beyond = frame.locator("figure").evaluate(HEIGHTS)

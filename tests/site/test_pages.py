@@ -1,5 +1,6 @@
 """The built pages, as files: what a reader's browser gets."""
 
+import gc
 import gzip
 import json
 import re
@@ -26,7 +27,12 @@ ROOT = "http://book/"  # stands for wherever the site is served
 
 @cache
 def soup(page):
-    return BeautifulSoup((SITE / page).read_text(encoding="utf-8"), "html.parser")
+    """Parse a page, of which every test looks at all: nothing of it need be collected."""
+    gc.disable()  # or it would be gone through while more of it is made, again and again
+    parsed = BeautifulSoup((SITE / page).read_text(encoding="utf-8"), "html.parser")
+    gc.freeze()
+    gc.enable()
+    return parsed
 
 
 @cache

@@ -96,7 +96,8 @@ def test_a_live_figure_starts_again_where_one_comes_back(reader):
         ("MultiheadAttention", "package/attention/"),
     ],
 )
-def test_search_finds(reader, words, where):
+def test_search_finds(reader, served, monkeypatch, words, where):
+    monkeypatch.delitem(served[1], "/search/search_index.json")
     reader.goto("/notation/")
     expect(reader.locator(".md-search-result__meta")).to_have_text("Type to start searching")
     field = reader.locator(".md-search__input")
