@@ -207,6 +207,23 @@ def test_randomness_in_evaluation_is_one_finding():
     assert found.results["blocked"] == found.results["key order"] == "fine"
 
 
+def test_the_remedy_for_a_dropout_of_the_kernel_is_one_of_its_arguments():
+    class Fused(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.dropout, self.qkv = 0.1, nn.Linear(24, 72)
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).unflatten(-1, (3, 4, 6)).permute(2, 0, 3, 1, 4)
+            kernel = nn.functional.scaled_dot_product_attention
+            heads = kernel(q, k, v, is_causal=True, dropout_p=self.dropout)
+            return heads.transpose(1, 2).flatten(2)
+
+    (finding, *_) = examine(Fused(), embed_dim=24, num_heads=4, kind="causal").findings
+    assert finding.code == "dropout-in-evaluation"
+    assert "dropout_p=self.dropout if self.training else 0.0" in finding.remedy
+
+
 def test_randomness_that_cannot_be_switched_off_leaves_the_rest_unexamined():
     found = report(Plain(always=0.1))
     assert found.codes == ("dropout-in-evaluation",)

@@ -1233,6 +1233,13 @@ TURNS = {
     "against each other": ("q, k = q * cos + turn(q) * sin, k * cos - turn(k) * sin",
                            "positions-not-relative"),
     "a shift": ("q, k = q + cos, k + cos", ""),
+    "by their heads": ("h = torch.arange(self.h)[:, None, None] * 0.7 + torch.ones(6); "
+                       "q, k = (y * h.cos().to(x) + turn(y) * h.sin().to(x) for y in (q, k))",
+                       "positions-ignored"),
+    "complex, by their heads": (
+        "h = torch.polar(torch.ones(3), torch.arange(3.0)).to(torch.complex128); "
+        "q, k = (torch.view_as_real(torch.view_as_complex(y.double().unflatten(-1, (3, 2))) * h)"
+        ".flatten(-2).to(x) for y in (q, k))", "positions-ignored"),
 }  # fmt: skip
 MIXES = {
     "by hand": CAUSAL,

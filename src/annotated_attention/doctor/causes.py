@@ -40,7 +40,7 @@ def merged(
         kind: as in ``examine``.
     """
     named = diagnosis.finding
-    causes = seen if not diagnosis.version else []
+    causes = seen if diagnosis.version in ("", "right") else []
     if named is not None:
         alike = (named.code, _SEEN_AS.get(named.code))
         twin = next((x for x in seen if x.code in alike), None)

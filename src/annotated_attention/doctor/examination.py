@@ -13,6 +13,7 @@ from annotated_attention.doctor import (
     caches,
     conduct,
     demands,
+    flow,
     groups,
     masking,
     protocols,
@@ -303,6 +304,8 @@ class _Tests:
         complaints = [x for x in self.findings if x.test not in CONDUCT]
         if diagnosis.version != "right":
             self.seen = named(inside, complaints)
+        else:  # as right as attention without positions
+            self.seen = [*flow.turned(inside.equal)]
         grave = [x for x in self.seen if x.severity == WRONG and not x.code.startswith(OF_SCALES)]
         if diagnosis.version in ("", "right") and not grave:
             self.findings = cleared(inside, self.findings)

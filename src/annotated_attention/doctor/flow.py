@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from annotated_attention.doctor.influence import each, number
-from annotated_attention.doctor.paths import NORMS, back, before, is_projection
+from annotated_attention.doctor.paths import MULTIPLIES, NORMS, back, before, is_projection
 from annotated_attention.doctor.recording import tensors
 from annotated_attention.doctor.report import Finding
 from annotated_attention.doctor.scoring import seen_inside
@@ -16,6 +16,7 @@ from annotated_attention.doctor.seen import Seen
 from annotated_attention.doctor.sight import Look
 from annotated_attention.doctor.traced import Step
 
+_TURNS = 1e-3  # the sine of an angle that is not 0 by rounding
 _HERE = {
     "split-without-transpose": "{line} cuts tokens in pieces; split the last axis into (h, d), "
     "then move the heads in front of the tokens.",
@@ -300,7 +301,10 @@ def turned(look: Look | None) -> Iterator[Finding]:
             return
         sides.append(rows.flatten(2).transpose(0, 1))
     still = [_is_even(x, 0) for x in sides]
-    if all(still) or not all(_is_even(x @ x.mT, 0) for x in sides):
+    if all(still):
+        yield from _turned_alike(seen)
+        return
+    if not all(_is_even(x @ x.mT, 0) for x in sides):
         return
     if any(still):
         one, other = ("keys", "queries") if still[0] else ("queries", "keys")
@@ -320,6 +324,38 @@ def turned(look: Look | None) -> Iterator[Finding]:
             "before {line}, turn both by the same function.",
             seen.where("product"),
         )
+
+
+def _turned_alike(seen: Seen) -> Iterator[Finding]:
+    """Find queries that are turned by angles, but by the same in every place."""
+    first = seen.products[0].left if seen.products else seen.steps["product"].parents[0]
+    steps = [x for x in before(first) if x.name in MULTIPLIES]
+    tables = [
+        x.detach()
+        for step in steps
+        for x, made in zip(tensors(step.arguments), step.given, strict=False)
+        if made is None or made.given[:1] == (None,)  # as `cos.to(x)` is
+    ]
+    pairs = [(x.real, x.imag) for x in tables if x.is_complex()]
+    pairs += [(x, y) for x in tables for y in tables if x.shape == y.shape and x is not y]
+    turns = [(x, y) for x, y in pairs if x.numel() > 1 and min(map(_largest, (x, y))) > _TURNS]
+    if any(_close(x**2 + y**2, torch.ones(())) for x, y in turns):
+        yield seen_inside(
+            "positions-ignored",
+            "queries and keys are turned, and every token by the same angles",
+            "with equal tokens they are the same in every place, though no angle need be 0",
+            "before {line}, turn each token by its position: where x is (b, h, n, d), cosines and "
+            "sines are (n, d).",
+            seen.where("product"),
+        )
+
+
+def _largest(x: Tensor) -> float:
+    return x.abs().max().item()
+
+
+def _close(x: Tensor, y: Tensor) -> bool:
+    return torch.allclose(x.double(), y.double().expand_as(x), atol=1e-4)
 
 
 def _is_even(x: Tensor, axis: int) -> bool:

@@ -20,12 +20,12 @@ REORDERS = frozenset({
     "swapaxes", "swapdims", "mT", "T", "t", "cat", "concat", "concatenate", "stack", "view_as",
     "reshape_as", "hstack",
 })  # fmt: skip
-_MULTIPLIES = frozenset({
+MULTIPLIES = frozenset({
     "mul", "rmul", "imul", "multiply", "div", "truediv", "itruediv", "divide", "true_divide",
     "idiv",
 })  # fmt: skip
 # They put something in the place of some scores, or of each.
-REPLACES = _MULTIPLIES | {
+REPLACES = MULTIPLIES | {
     "masked_fill", "where", "setitem", "masked_scatter", "add", "radd", "iadd", "sub", "isub",
 }  # fmt: skip
 NORMS = frozenset({
@@ -128,7 +128,7 @@ def factors(product: Product, chain: list[Step]) -> tuple[float | None, Step | N
         of_side, norm = _of_side(side)
         found, normalised = [*reversed(of_side), *found], normalised or norm
     for old, new in itertools.pairwise(chain):
-        factor = constant(old, new) if new.name in _MULTIPLIES else 1.0
+        factor = constant(old, new) if new.name in MULTIPLIES else 1.0
         if new.name in _BENDS or (factor is None and not _some_are_zero(old, new)):
             known = False
         elif factor is not None:
@@ -161,7 +161,7 @@ def _of_side(side: Step) -> tuple[list[tuple[float, Step]], bool]:
     steps = before(side)
     for step in steps:
         old = next((x for x in step.parents if x.from_tokens), None)
-        if step.name not in _MULTIPLIES or old is None:
+        if step.name not in MULTIPLIES or old is None:
             continue
         factor = constant(old, step)
         if factor is not None and (side is step or not _has_another_way(side, step)):
