@@ -1,6 +1,7 @@
 """The packages that import what they offer when it is first used."""
 
 import importlib
+import pickle
 import pkgutil
 import subprocess
 import sys
@@ -58,27 +59,37 @@ def test_packages_import_nothing_by_themselves():
     )
 
 
-def test_one_name_brings_what_it_needs_and_no_more_and_can_be_pickled():
-    show = "print(*sorted(x.split('.')[1] for x in sys.modules if 'annotated_attention.' in x))"
-    same = "print(pickle.loads(pickle.dumps(split)) is split)"
-    code = f"import pickle, sys\nfrom annotated_attention import split_heads as split\n{show}"
-    assert run(f"{code}; {same}").split() == ["_lazy", "heads", "True"]
+def ours():
+    """List the modules of the package that are imported."""
+    return sorted(name for name in sys.modules if name.split(".")[0] == "annotated_attention")
 
 
-FIRST = """
-import importlib, sys
-for first in ("scores", "reshapes", "calls"):
-    for name in [name for name in sys.modules if name.startswith("annotated_attention")]:
+@pytest.fixture
+def fresh(monkeypatch):
+    """Forget that the package was imported, and afterwards what the test imported."""
+    for name in ours():
+        monkeypatch.delitem(sys.modules, name)
+    yield
+    for name in ours():
         del sys.modules[name]
-    importlib.import_module(f"annotated_attention.mistakes.{first}")
-    from annotated_attention.mistakes import MISTAKES
-    print(*MISTAKES)
-"""
 
 
-def test_mistakes_are_all_there_in_one_order():
+@pytest.mark.usefixtures("fresh")
+def test_one_name_brings_what_it_needs_and_no_more_and_can_be_pickled():
+    from annotated_attention import split_heads
+
+    package = "annotated_attention"
+    assert ours() == [package, f"{package}._lazy", f"{package}.heads"]
+    assert pickle.loads(pickle.dumps(split_heads)) is split_heads
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("first", ["scores", "reshapes", "calls"])
+def test_mistakes_are_all_there_in_one_order(first):
     """Whichever of their modules is imported first."""
+    importlib.import_module(f"annotated_attention.mistakes.{first}")
+    found = list(sys.modules["annotated_attention.mistakes"].MISTAKES)
     versions = set(annotated_attention.mistakes.__all__) - {"MISTAKES", "Mistake", "StepByStep"}
     expected = list(annotated_attention.mistakes.MISTAKES)
     assert len(expected) == len(versions)
-    assert [line.split() for line in run(FIRST).splitlines()] == [expected] * 3
+    assert found == expected

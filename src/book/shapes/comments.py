@@ -46,7 +46,9 @@ class Comment:
 
 def find_comments(source: str, path: str, line: int, section: object) -> dict[int, Comment]:
     """Find the shape comments, by line; ``line`` is the number of the source's first one."""
-    found = {}
+    found: dict[int, Comment] = {}
+    if not re.search(r"#.*\(", source):
+        return found
     lines = source.split("\n")
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT:
@@ -71,6 +73,8 @@ def find_arguments(
 ) -> dict[ast.AST, list[Comment]]:
     """Find the shapes in the ``Args`` of docstrings, by the function they belong to."""
     found: dict[ast.AST, list[Comment]] = {}
+    if "Args:" not in source:
+        return found
     lines = source.split("\n")
     for node in ast.walk(tree):
         if not isinstance(node, Function | ast.ClassDef) or ast.get_docstring(node) is None:

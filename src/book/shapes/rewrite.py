@@ -32,6 +32,8 @@ def rewrite(
     Raises:
         ShapeCommentError: a comment stands where it cannot be checked.
     """
+    if not comments and not arguments:
+        return tree
     _Rewriter(tree, comments, arguments, number).visit(tree)
     for comment in comments.values():
         raise comment.error(_NO_VALUE)

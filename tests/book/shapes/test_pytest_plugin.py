@@ -12,7 +12,7 @@ PROJECT = {
     "pyproject.toml": """
         [tool.pytest.ini_options]
         testpaths = ["tests"]
-        addopts = "--import-mode=importlib -p no:cacheprovider"
+        addopts = "--import-mode=importlib -p no:cacheprovider --disable-plugin-autoload -p xdist"
         pythonpath = ["src"]
         """,
     "src/annotated_attention/__init__.py": """

@@ -9,34 +9,44 @@ from mkdocs.utils.yaml import yaml_load
 from book.run import scripts
 from book.site import contents
 
-with (scripts.ROOT / "mkdocs.yml").open(encoding="utf-8") as config:
-    CHAPTERS = contents.read(yaml_load(config)["extra"]["parts"])
-BEFORE: dict[str, set[str]] = {}  # all that a chapter builds on, directly or through others
-for each in CHAPTERS.values():
-    BEFORE[each.name] = {*each.builds_on}.union(*(BEFORE[name] for name in each.builds_on))
+
+@pytest.fixture(scope="module")
+def chapters():
+    """Give the chapters of the book."""
+    with (scripts.ROOT / "mkdocs.yml").open(encoding="utf-8") as config:
+        return contents.read(yaml_load(config)["extra"]["parts"])
 
 
-def test_what_a_chapter_loads_is_among_its_prerequisites():
+@pytest.fixture(scope="module")
+def before(chapters):
+    """Give all that a chapter builds on, directly or through others."""
+    before: dict[str, set[str]] = {}
+    for each in chapters.values():
+        before[each.name] = {*each.builds_on}.union(*(before[name] for name in each.builds_on))
+    return before
+
+
+def test_what_a_chapter_loads_is_among_its_prerequisites(before):
     loads = 0
-    for name, before in BEFORE.items():
+    for name, known in before.items():
         source = (scripts.CHAPTERS / f"{name}.py").read_text(encoding="utf-8")
         loaded = set(re.findall(r'chapters\.load\("(\w+)"\)', source))
-        assert loaded <= before, f"{name} loads {loaded - before}, and does not say so"
+        assert loaded <= known, f"{name} loads {loaded - known}, and does not say so"
         loads += len(loaded)
     assert loads > 10
 
 
-def test_prerequisites_name_only_what_does_not_follow():
-    for name, chapter in CHAPTERS.items():
-        implied = set().union(*(BEFORE[other] for other in chapter.builds_on))
+def test_prerequisites_name_only_what_does_not_follow(chapters, before):
+    for name, chapter in chapters.items():
+        implied = set().union(*(before[other] for other in chapter.builds_on))
         assert not implied & set(chapter.builds_on), name
 
 
-def test_an_address_is_the_chapters_idea():
+def test_an_address_is_the_chapters_idea(chapters):
     assert contents.address("06_masks") == "chapters/masks/"
     assert contents.address("07_multihead_attention") == "chapters/multihead-attention/"
     assert contents.address("cheat_sheet") == "cheat-sheet/"
-    assert len({contents.address(name) for name in CHAPTERS}) == len(CHAPTERS)
+    assert len({contents.address(name) for name in chapters}) == len(chapters)
 
 
 @pytest.fixture
