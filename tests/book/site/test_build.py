@@ -8,7 +8,7 @@ import pytest
 from mkdocs.exceptions import PluginError
 
 from book.run import scripts
-from book.site import build, hooks
+from book.site import build
 
 # It stands in for MkDocs: whatever it drops, it says that all went well.
 WRITES = """
@@ -51,6 +51,8 @@ def test_pages_and_cells_that_are_dropped_are_missed(tmp_path, monkeypatch):
 
 def test_a_list_of_chapters_that_does_not_fit_is_named_without_a_traceback():
     """MkDocs shows no traceback of its own errors; what else is refused, ``test_contents`` asks."""
+    from book.site import hooks  # and all of MkDocs, for this test alone
+
     entry = {"file": "01_one_head", "prerequisites": ["09_none"], "after": "You can."}
     config: Any = SimpleNamespace(extra={"parts": [{"title": "I", "chapters": [entry]}]})
     with pytest.raises(PluginError, match="01_one_head builds on 09_none, which is no chapter"):

@@ -12,9 +12,12 @@ from annotated_attention.mistakes import MISTAKES
 from book.run import scripts
 from book.site import contents, signs
 
-with open(scripts.ROOT / "mkdocs.yml", encoding="utf-8") as config:
-    PARTS = yaml_load(config)["extra"]["parts"]
-PAGE = signs.write(contents.read(PARTS))
+
+@pytest.fixture(scope="module")
+def page():
+    """Give the page of the symptoms."""
+    with open(scripts.ROOT / "mkdocs.yml", encoding="utf-8") as config:
+        return signs.write(contents.read(yaml_load(config)["extra"]["parts"]))
 
 
 def test_every_row_has_a_code_that_exists():
@@ -41,15 +44,15 @@ def test_the_doctor_takes_its_options(sign):
     assert (given.embed_dim, given.num_heads) == (24, 4)
 
 
-def test_a_row_says_cause_code_and_chapter():
+def test_a_row_says_cause_code_and_chapter(page):
     assert (
         "| Blocked scores are filled with a number that float16 cannot hold | "
         "`finite-fill-in-half` | [Masks in the wild]"
         "(../notebooks/14_masks_in_the_wild.ipynb#fills-in-half-precision) |"
-    ) in PAGE
-    assert len(re.findall(r"^## ", PAGE, re.MULTILINE)) == len(signs.SIGNS)
+    ) in page
+    assert len(re.findall(r"^## ", page, re.MULTILINE)) == len(signs.SIGNS)
 
 
 @pytest.mark.parametrize("code", MISTAKES)
-def test_mistakes_are_called_as_in_their_list(code):
-    assert f"| {MISTAKES[code].title} | `{code}` |" in PAGE
+def test_mistakes_are_called_as_in_their_list(code, page):
+    assert f"| {MISTAKES[code].title} | `{code}` |" in page
