@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 import torch
-import transformers
 from torch import nn
 
 from annotated_attention import Transformer
@@ -30,11 +29,15 @@ PADDED[0, 5:] = 0
 
 
 def bert(implementation):
+    import transformers
+
     settings = transformers.BertConfig(vocab_size=50, attn_implementation=implementation, **SIZES)
     return transformers.BertModel(settings), {"input_ids": IDS, "attention_mask": PADDED}
 
 
 def gpt2(implementation):
+    import transformers
+
     settings = transformers.GPT2Config(
         vocab_size=50, n_embd=E, n_head=H, n_layer=3, attn_implementation=implementation
     )
@@ -42,6 +45,8 @@ def gpt2(implementation):
 
 
 def llama(implementation):
+    import transformers
+
     settings = transformers.LlamaConfig(
         vocab_size=50, num_key_value_heads=2, attn_implementation=implementation, **SIZES
     )
@@ -49,6 +54,8 @@ def llama(implementation):
 
 
 def qwen3(implementation):
+    import transformers
+
     settings = transformers.Qwen3Config(
         vocab_size=50, num_key_value_heads=2, head_dim=8, attn_implementation=implementation,
         **SIZES,
@@ -57,6 +64,8 @@ def qwen3(implementation):
 
 
 def mixtral(implementation):
+    import transformers
+
     """Its routers have a softmax, too."""
     settings = transformers.MixtralConfig(
         vocab_size=50, num_key_value_heads=2, num_local_experts=N,
@@ -66,6 +75,8 @@ def mixtral(implementation):
 
 
 def distilbert(implementation):
+    import transformers
+
     settings = transformers.DistilBertConfig(
         vocab_size=50, dim=E, n_heads=H, n_layers=3, hidden_dim=32,
         attn_implementation=implementation,
@@ -74,6 +85,8 @@ def distilbert(implementation):
 
 
 def vit(implementation):
+    import transformers
+
     settings = transformers.ViTConfig(
         image_size=8, patch_size=4, attn_implementation=implementation, **SIZES
     )
@@ -81,6 +94,8 @@ def vit(implementation):
 
 
 def whisper(implementation):
+    import transformers
+
     settings = transformers.WhisperConfig(
         vocab_size=50, d_model=E, encoder_layers=3, encoder_attention_heads=H,
         encoder_ffn_dim=32, num_mel_bins=8, max_source_positions=10, pad_token_id=0,
@@ -92,6 +107,8 @@ def whisper(implementation):
 
 
 def t5(_):
+    import transformers
+
     settings = transformers.T5Config(
         vocab_size=50, d_model=E, num_heads=H, d_kv=E // H, d_ff=32, num_layers=3
     )
@@ -99,12 +116,16 @@ def t5(_):
 
 
 def bloom(_):
+    import transformers
+
     """Its attention adds a residual that it is given, and takes the distances as a bias."""
     settings = transformers.BloomConfig(vocab_size=50, hidden_size=E, n_head=H, n_layer=3)
     return transformers.BloomModel(settings), {"input_ids": IDS}
 
 
 def bart(implementation):
+    import transformers
+
     """Its decoder attends to what the encoder has made of the padded input."""
     settings = transformers.BartConfig(
         vocab_size=50, d_model=E, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=32,
@@ -143,6 +164,8 @@ def test_every_attention_of_a_model_is_found_and_right(build, implementation):
 
 
 def test_a_family_without_a_scale_is_not_called_wrong():
+    import transformers
+
     torch.manual_seed(0)
     settings = transformers.T5Config(
         vocab_size=50, d_model=E, num_heads=H, d_kv=E // H, d_ff=32, num_layers=1

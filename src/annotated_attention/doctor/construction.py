@@ -119,13 +119,13 @@ def attempt(make: Callable[[], Any]) -> Any:
 @contextlib.contextmanager
 def _unfilled_is_nan() -> Iterator[None]:
     """Let PyTorch put NaN where a tensor is made and nothing is put into it."""
-    before = torch.are_deterministic_algorithms_enabled()
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    before = torch.get_deterministic_debug_mode()
+    # `use_deterministic_algorithms` does the same, and first imports PyTorch's compiler.
+    torch.set_deterministic_debug_mode("warn")
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before, warn_only=warns)
+        torch.set_deterministic_debug_mode(before)
 
 
 def unguessed(target: Any, options: argparse.Namespace) -> list[str]:

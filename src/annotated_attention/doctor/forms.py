@@ -105,16 +105,17 @@ def masked(
         given = forms(adapted, name, options)
         for _, shaped in itertools.groupby(given, key=lambda pair: pair[0][0]):
             works: dict[tuple[str, str], Any] = {}
+            fits: dict[tuple[str, str], bool] = {}  # whether those hide what is blocked
             for form, candidate in shaped:
                 padding = masks_of(candidate) == "padding"
                 if options.kind == "causal" and padding and not candidate.own_future:
                     continue
                 made = adapters.always_masked(candidate) if needed else candidate
-                known = works.get(form)
-                if (known is None or not hides(known, options)) and answers(made, options):
-                    works[form] = made if known is None or hides(made, options) else known
+                if not fits.get(form) and answers(made, options):
+                    fits[form] = hides(made, options)
+                    works[form] = made if fits[form] else works.get(form, made)
             if works:
-                found = _meaning(works, name, options)
+                found = _meaning(works, [x for x in works if fits[x]], name, options)
                 if found.hides or any(_acts(attend, options) for attend in works.values()):
                     return found
                 without_effect = without_effect or found
@@ -123,9 +124,13 @@ def masked(
     return without_effect
 
 
-def _meaning(works: dict[tuple[str, str], Any], name: str, options: argparse.Namespace) -> Masked:
-    """Choose among the meanings in which a mask of one shape is taken."""
-    fits = [form for form in works if hides(works[form], options)]
+def _meaning(
+    works: dict[tuple[str, str], Any],
+    fits: list[tuple[str, str]],
+    name: str,
+    options: argparse.Namespace,
+) -> Masked:
+    """Choose among the meanings in which a mask of one shape is taken, and among those that fit."""
     fits.sort(key=lambda form: form[1] == "additive")  # added numbers may be truths, too
     chosen = (fits or [*works])[0]
     other = (chosen[0], "allowed")

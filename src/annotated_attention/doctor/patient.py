@@ -305,12 +305,12 @@ class Patient:
     def gap(self, found: Tensor, expected: Tensor) -> float:
         """Say how far two results are apart, relative to their size; NaN counts as infinite."""
         found, expected = found.detach().double(), expected.detach().double()
-        if not (found.isfinite().all() and expected.isfinite().all()):
-            return math.inf
         if not found.numel():
             return 0.0
-        size = max(expected.abs().max().item(), found.abs().max().item(), 1e-30)
-        return (found - expected).abs().max().item() / size
+        sizes = [x.abs().max().item() for x in (found, expected)]
+        if not all(map(math.isfinite, sizes)):
+            return math.inf
+        return (found - expected).abs().max().item() / max(*sizes, 1e-30)
 
     def same(self, found: Tensor, expected: Tensor) -> bool:
         """Tell whether two results are the same, but for rounding."""
