@@ -669,3 +669,21 @@ def test_a_norm_over_tokens_is_named(how, kind, tmp_path):
     else:
         assert "norm-over-tokens" not in codes
         assert causal or not codes
+
+
+def test_what_answers_otherwise_while_it_is_watched_is_not_judged_by_what_was_seen():
+    class Shy(nn.Module):
+        def forward(self, x):
+            far = torch.ones(x.size(1), x.size(1), dtype=torch.bool).triu(1)
+            weights = (x @ x.mT / x.size(-1) ** 0.5).masked_fill(far, -torch.inf).softmax(-1)
+            return weights @ x * (2 if torch._C._len_torch_function_stack() else 1)
+
+    report = examine(Shy(), embed_dim=24, num_heads=1, kind="causal")
+    assert "inside: the result is another one when it is watched" in report.not_examined
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_what_is_no_number_is_near_nothing(number):
+    patient = Patient(lambda x: x, 24, 4, "causal")
+    one, odd = torch.ones(3), torch.tensor([1.0, number, 1.0])
+    assert patient.gap(odd, one) == patient.gap(one, odd) == patient.gap(odd, odd) == torch.inf
