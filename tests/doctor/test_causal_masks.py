@@ -84,3 +84,17 @@ def test_a_mask_without_effect_and_without_a_telling_name_is_left_out_and_said_t
     code, output = examine("mask", "pass")
     assert code == 0
     assert "`mask` was not understood as a mask over keys, and is left out of all calls" in output
+
+
+@pytest.mark.parametrize("name", ["is_decoder", "causal", "autoregressive"])
+def test_a_flag_of_the_constructor_that_hides_the_future_is_set(tmp_path, capsys, name):
+    text = CLASS.replace(", NAME=None", "").split("        if NAME")
+    text = text[0] + text[1].split("MASKED\n")[1]
+    text = text.replace("n_heads):", f"n_heads, {name}=False):").replace(
+        "super().__init__()", f"super().__init__(); self.flag = {name}"
+    )
+    path = tmp_path / "examined.py"
+    path.write_text(text.replace(".triu(1)", ".triu(1) & self.flag"))
+    sizes = ["--embed-dim", "24", "--num-heads", "4"]
+    assert main([f"{path}:Attention", *sizes, "--kind", "causal"]) == 0
+    assert f"{name}=True" in capsys.readouterr().out

@@ -19,7 +19,7 @@ NAMES = {
         "d_embed size_embd num_hiddens channels width e d_e num_channels in_channels out_channels "
         "input_size inner_dim attention_dim attn_dim dim_q q_dim units n_state n_feat n_embedding "
         "embedding_size emb_dims hidden_units embed_dims all_head_size qkv_dim d c n_dim nx "
-        "cin cout n_hidden c_in c_out nf n_in n_out true_hidden_size",
+        "cin cout in_ch out_ch n_hidden c_in c_out nf n_in n_out true_hidden_size",
         "context width": "key_dim value_dim kdim vdim context_dim cross_attention_dim dim_context "
         "encoder_dim kv_dim memory_dim cond_dim k_dim v_dim encoder_hidden_size dim_kv "
         "dim_cond dim_k dim_v c_k c_v d_context d_cross d_memory ctx_dim",
@@ -43,7 +43,7 @@ NAMES = {
         "dropout_prob attention_probs_dropout_prob hidden_dropout_prob res_dropout dropout_ratio",
         "bias": "bias qkv_bias use_bias",
         "causal": "causal is_causal masked mask_future mask_flag use_mask autoregressive "
-        "unidirectional",
+        "unidirectional is_decoder",
         "crossing": "is_cross_attention cross_attention is_cross cross is_cross_attn cross_attend "
         "encoder_decoder_attention",
         "within": "self_attention is_self_attention",
