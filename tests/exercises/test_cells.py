@@ -1,6 +1,5 @@
 """Each exercise stands in its chapter as the book promises, and what belongs to it is there."""
 
-import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -53,11 +52,7 @@ def test_each_check_is_used_and_tested(groups: Any, chapter: str) -> None:
     asked = set(re.findall(r"exercises\.(\w+\.check_\w+)\(", cells))
     assert name in exercises.__all__, f"there is no src/annotated_attention/exercises/{name}.py"
     module = getattr(exercises, name)
-    own = {
-        f"{name}.{check}"
-        for check, made in inspect.getmembers(module, inspect.isfunction)
-        if check.startswith("check_") and made.__module__ == module.__name__
-    }
+    own = {f"{name}.{check}" for check in vars(module) if check.startswith("check_")}
     assert asked == own, "an exercise of the chapter calls each check of its module, and no other"
     tests = Path(__file__).with_name(f"test_{name}.py")
     assert tests.exists(), f"{tests.name} is missing: at least three wrong answers to each check"

@@ -9,15 +9,16 @@ from torch import Tensor, nn
 
 from annotated_attention import exercises
 from annotated_attention.exercises import _verdict
+from annotated_attention.exercises._exercise import Exercise
 from annotated_attention.exercises.one_head import check_attend
 from annotated_attention.exercises.two_heads import check_add_up, check_heads
 
-CHECKS = [
-    member
-    for room in map(exercises.__getattr__, exercises.__all__)
-    for name, member in vars(room).items()
-    if name.startswith("check_") and member.__module__ == room.__name__
-]
+CHECKS = {
+    f"{room}.{name}": member
+    for room in exercises.__all__
+    for name, member in vars(getattr(exercises, room)).items()
+    if name.startswith("check_")
+}
 
 
 class Mute(Exception):
@@ -59,10 +60,22 @@ GARBAGE: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: f"{check.__module__}.{check.__name__}")
-def test_garbage_is_refused(verdict: Any, check: Callable[..., None]) -> None:
+@pytest.mark.parametrize("check", CHECKS)
+def test_garbage_is_refused(verdict: Any, check: str) -> None:
     for index, answer in enumerate(GARBAGE):
-        assert verdict(check, answer).startswith("✗ "), f"it accepts GARBAGE[{index}]"
+        assert verdict(CHECKS[check], answer).startswith("✗ "), f"it accepts GARBAGE[{index}]"
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_each_row_of_a_table_gives_its_sentence(verdict: Any, check: str) -> None:
+    exercise = CHECKS[check]
+    if not isinstance(exercise, Exercise):
+        pytest.skip("not a table yet")
+    assert verdict(exercise, exercise.right).startswith(f"✓ {exercise.name}: ")
+    for sentence, answer in exercise.rows():
+        said = verdict(exercise, answer)
+        assert said.startswith("✗ ")
+        assert sentence in said
 
 
 def test_an_interrupt_is_not_swallowed() -> None:

@@ -1,369 +1,296 @@
 """Exercises of "One head": two scores, a row of weights, attention from memory, W_Q."""
 
-import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from annotated_attention import chapters
 from annotated_attention.attention import scaled_dot_product_attention
-from annotated_attention.exercises._verdict import (
-    Refused,
-    at_sizes,
-    call,
-    check,
-    compare,
-    compare_gradients,
-    finite_numbers,
-    random,
-    require_function,
-    require_shape,
-    require_tensor,
-    require_unchanged,
-)
-
-_SIZES = ((3, 5, 6, 7), (8, 2, 9, 5))  # n, m, d, d_v
+from annotated_attention.exercises._exercise import Either, Exercise, Refused, normal
+from annotated_attention.exercises._values import numbers, tensor
 
 
-@check("my_scores")
-def check_scores(answer: object) -> str:
-    """Judge two scores of the query *thirsty*, and print the verdict.
-
-    Args:
-        answer: two numbers, the score with the key of *cat* and with the key of *it*.
-    """
-    found = finite_numbers(answer, 2)
-    for reason, numbers in _WRONG_SCORES:
-        if found.tolist() == numbers:
-            raise Refused(reason)
-    for word, number, right in zip(("cat", "it"), found.tolist(), (6, 4), strict=True):
-        if number != right:
-            raise Refused(
-                f'{number:g} is not the score with "{word}". Multiply the two words feature by '
-                "feature, first with first and so on, and add up the four products."
-            )
+def _which_score(answer: object, found: Tensor, right: Tensor) -> str:
+    """Say which of the two scores is wrong."""
+    first = int((found != right).nonzero()[0])
     return (
+        f'{found[first]:g} is not the score with "{("cat", "it")[first]}". Multiply the two words '
+        "feature by feature, and add up the four products."
+    )
+
+
+check_scores = Exercise(
+    name="my_scores",
+    right=[6, 4],
+    praise=(
         '"thirsty" and "cat" share animal, 2 · 3 = 6. With "it" the score is 2 · 1 + 2 · 1 = 4, '
         'as when "it" asked "thirsty": a dot product is the same in both directions.'
-    )
+    ),
+    wrong={
+        "you divided by √4 already. That comes next; the score is the sum before it.": [3, 2],
+        'the other way round: first the score with "cat", then the one with "it".': [4, 6],
+        'your query is "it". Here "thirsty" asks: take its numbers, (2, 0, 0, 2).': (
+            Either([[3, 3], [3, 4]])
+        ),
+        'you scored each key with itself. The query is "thirsty" both times.': [9, 3],
+        "you added the numbers of the two words. Multiply them, feature by feature.": [7, 7],
+        "you multiplied the sums of the words' numbers. Multiply feature by feature.": [12, 12],
+        'with "it", add up two products: 2 · 1 for animal and 2 · 1 for quality.': [6, 2],
+    },
+    run=numbers(2),
+    why=_which_score,
+)
+
+_WORDS = ("the", "cat", "drank", "milk", "because", "it", "was", "thirsty")
+_SCORES = (0, 0, 4, 0, 0, 0, 2, 0)
 
 
-_WRONG_SCORES = [
-    ("you divided by √4 already. That comes next; the score is the sum before it.", [3, 2]),
-    ('the other way round: first the score with "cat", then the one with "it".', [4, 6]),
-    ('your query is "it". Here "thirsty" asks: take its numbers, (2, 0, 0, 2).', [3, 3]),
-    ('your query is "it". Here "thirsty" asks: take its numbers, (2, 0, 0, 2).', [3, 4]),
-    ('you scored each key with itself. The query is "thirsty" both times.', [9, 3]),
-    ("you added the numbers of the two words. Multiply them, feature by feature.", [7, 7]),
-    ("you multiplied the sums of the words' numbers. Multiply feature by feature.", [12, 12]),
-    ('with "it", add up two products: 2 · 1 for animal and 2 · 1 for quality.', [6, 2]),
-]
+def _of_drank(drank: float, was: float, other: float) -> list[float]:
+    """List eight numbers in the order of the sentence, those of six words the same."""
+    return [other, other, drank, other, other, other, was, other]
 
 
-@check("my_weights")
-def check_weights(answer: object) -> str:
-    """Judge the attention weights of the query *drank*, and print the verdict.
-
-    Args:
-        answer: eight numbers, one per word of the chapter's sentence, to two digits.
-    """
-    found = finite_numbers(answer, 8)
-    chapter = chapters.load("01_one_head")
-    x = chapter.EMBEDDINGS.double()
-    drank = chapter.WORDS.index("drank")
-    scores = x @ x[drank]  # (m, d) x (d,) -> (m,)
-    right = (scores / 2).softmax(-1)  # (m,)
-    if _close(found, right):
-        return (
-            "right. Before rounding, the eight weights add up to 1, and the six words that do not "
-            "fit share 0.37 of it."
-        )
-    for reason, weights in [*_wrong_weights(scores), *_of_others(chapter.WORDS, x, drank)]:
-        if _close(found, weights):
-            raise Refused(reason)
+def _which_weight(answer: object, found: Tensor, right: Tensor) -> str:
+    """Say what the eight add up to, or which of them is furthest off."""
+    total = f"{found.sum():.2f}"
     if not 0.97 < found.sum() < 1.03:
-        raise Refused(
-            f"your weights add up to {found.sum():.2f}. Divide each exponential by the sum of all "
-            "eight, and the weights add up to 1."
+        return (
+            f"your weights add up to {total}. Divide each exponential by the sum of all eight, and "
+            "the weights add up to 1."
         )
     worst = int((found - right).abs().argmax())
-    raise Refused(
-        f'they add up to {found.sum():.2f}, but the weight of "{chapter.WORDS[worst]}" is not '
-        f"{found[worst]:.2f}. Its score is {scores[worst]:g}; halve it, take the exponential, "
-        "divide by the sum."
-    )
-
-
-def _wrong_weights(scores: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield reasons with the weights that each leads to."""
-    powers = (scores / 2).exp()  # (m,)
-    yield "these are the scores. They still have to become shares.", scores
-    yield "these are the scores divided by 2. The exponential comes next.", scores / 2
-    yield "these are the exponentials. Divide each by the sum of all eight.", powers
-    reason = "there is no exponential: you divided the scores by their sum."
-    yield reason, scores / scores.sum()
-    reason = "you left the division out: halve each score before you take its exponential."
-    yield reason, scores.softmax(-1)
-    reason = (
-        "perhaps you divided the scores by 4: divide them by √4 = 2. Or your query is "
-        '"was"; here "drank" asks.'
-    )
-    yield reason, (scores / 4).softmax(-1)
-    left_out = powers * (scores > 0)  # (m,)
-    reason = (
-        "a score of 0 gets a weight, too: exp(0) is 1, not 0. There are six such words, and they "
-        "count in the sum."
-    )
-    yield reason, left_out / left_out.sum()
-    yield reason, left_out / powers.sum()
-    yield reason, powers / left_out.sum()
-    yield (
-        "these are percentages. Divide by 100: the weights add up to 1.",
-        100 * powers / powers.sum(),
-    )
-
-
-def _of_others(words: list[str], x: Tensor, right: int) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights of the other queries, with the words that have them."""
-    weights = _look(x, torch.eye(4, dtype=x.dtype))  # (n, m)
-    for row in weights.unique(dim=0):
-        same = [i for i, other in enumerate(weights) if torch.allclose(other, row)]
-        if right not in same:
-            names = " or ".join(f'"{words[i]}"' for i in same)
-            yield f'your query is {names}; here "drank" asks.', row
-
-
-def _close(found: Tensor, expected: Tensor) -> bool:
-    """Tell whether numbers that were rounded on paper are these."""
-    return bool(((found - expected).abs() <= 0.011 * expected.abs().clamp(min=1)).all())
-
-
-@check("my_attend")
-def check_attend(answer: Callable[..., Any]) -> str:
-    """Judge ``my_attend(query, key, value)``, and print the verdict.
-
-    Args:
-        answer: the reader's function of query (n, d), key (m, d) and value (m, d_v), which is to
-            return softmax(query keyᵀ / √d) value, (n, d_v).
-    """
-    require_function(answer)
-    for seed, (n, m, d, d_v) in enumerate(_SIZES):
-        with at_sizes(not seed, n=n, m=m, d=d, d_v=d_v):
-            _judge_attend(answer, random(seed, (n, d), (m, d), (m, d_v)))
-    n, m, d, d_v = _SIZES[0]
     return (
-        f"right, and so are the gradients, for n = {n} queries, m = {m} keys, d = {d} and "
-        f"d_v = {d_v}, and again for other sizes."
+        f'they add up to {total}, but the weight of "{_WORDS[worst]}" is not {found[worst]:.2f}. '
+        f"Its score is {_SCORES[worst]}; halve it, take the exponential, divide by the sum."
     )
 
 
-def _judge_attend(answer: Callable[..., Any], inputs: list[Tensor]) -> None:
-    """Judge the function on one set of inputs."""
-    names = ("query", "key", "value")
-    copies = [x.clone() for x in inputs]
-    try:
-        output = call("your code", answer, *copies)
-    except Refused as raised:
-        raise Refused(_why_it_raises(answer, str(raised))) from None
-    for name, now, before in zip(names, copies, inputs, strict=True):
-        require_unchanged(name, now, before)
-    right, _ = scaled_dot_product_attention(*inputs)
-    compare(output, right, "(n, d_v)", _wrong_attention(*inputs))
-
-    leaves = [x.clone().requires_grad_() for x in inputs]
-    right, _ = scaled_dot_product_attention(*leaves)
-    output = compare(call("your code", answer, *leaves), right, "(n, d_v)", ())
-    compare_gradients(output, right, dict(zip(names, leaves, strict=True)))
-
-
-def _why_it_raises(answer: Callable[..., Any], raised: str) -> str:
-    """Say which product does not fit, if the answer runs where n, m, d and d_v are all equal."""
-    query, key, value = random(2, (4, 4), (4, 4), (4, 4))
-    output = None
-    with contextlib.suppress(Exception):
-        output = answer(query.clone(), key.clone(), value.clone())
-    if isinstance(output, Tensor):
-        for reason, wrong in _misfits(query, key, value):
-            with contextlib.suppress(Refused):
-                compare(output, wrong, "(n, d_v)", ())
-                return f"{reason} So {raised}"
-    return raised
-
-
-def _misfits(query: Tensor, key: Tensor, value: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield reasons with outputs that exist for equal sizes alone."""
-    as_it_is = (
-        "you multiply query by key as it is. A score compares a row of query with a row of key, so "
-        "the keys have to become columns: query @ key.mT, (n, d) x (d, m)."
-    )
-    by_key = (
-        "your weights have a row per key, and the output needs a row per query: score with "
-        "query @ key.mT."
-    )
-    for divisor, axis in itertools.product((2, 1, 4, 0.5), (-1, -2)):
-        yield as_it_is, (query @ key / divisor).softmax(axis) @ value
-        reason = "you transpose query where key has to be transposed: query @ key.mT."
-        yield reason, (query.mT @ key / divisor).softmax(axis) @ value
-        yield by_key, (key @ query.mT / divisor).softmax(axis) @ value
-        powers = (query @ key.mT / divisor).exp()  # (n, m)
-        reason = "a sum over one axis loses that axis: write sum(-1, keepdim=True)."
-        yield reason, powers / powers.sum(axis) @ value
-
-
-def _wrong_attention(query: Tensor, key: Tensor, value: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield reasons with the output that each leads to; one reason alone comes before two."""
-    raw = query @ key.mT  # (n, d) x (d, m) -> (n, m)
-    d = query.size(-1)
-    scores = raw / math.sqrt(d)  # (n, m)
-    weights = scores.softmax(-1)  # (n, m)
-    yield "you return the scores; they still need a softmax and a product with value.", scores
-    yield "there is no softmax: the scores are no shares of one whole yet.", scores @ value
-    reason = (
-        "you divide by √d after the softmax. Divide the scores before it: that keeps the softmax "
-        "from saturating, and the weights have to add up to 1."
-    )
-    yield reason, raw.softmax(-1) @ value / math.sqrt(d)
-    reason = "you divide the scores by their sum, without an exponential: weights can be negative."
-    yield reason, scores / scores.sum(-1, keepdim=True) @ value
-    powers = scores.exp()  # (n, m)
-    reason = "each exponential has to be divided by the sum of its row: the weights add up to 1."
-    yield reason, powers @ value
-    yield reason, raw.exp() @ value
-    yield f"you divide by the sum of all exponentials; {reason}", powers / powers.sum() @ value
-    yield "it is right but transposed: one row per query is asked for.", (weights @ value).mT
-
-    choices = itertools.product(_divisors(query, key, value), _AXES, _MIXES)
-    for parts in sorted(choices, key=lambda parts: sum(bool(reason) for reason, _ in parts)):
-        (_, divisor), (_, axis), (_, mix) = parts
-        reasons = [reason for reason, _ in parts if reason]
-        if reasons:
-            yield " And ".join(reasons), mix((raw / divisor).softmax(axis), key, value)
-
-
-def _divisors(query: Tensor, key: Tensor, value: Tensor) -> list[tuple[str, float]]:
-    """List what people divide the scores by, the right divisor without a reason."""
-    (n, d), (m, d_v) = query.shape, value.shape
-    return [
-        ("", math.sqrt(d)),
-        ("you do not scale: divide the scores by √d before the softmax.", 1),
-        ("you divide the scores by d, not by √d (or by √d twice).", d),
-        ("you multiply the scores by √d instead of dividing.", 1 / math.sqrt(d)),
-        (
-            "you divide the scores by √d_v, the root of value's width. A score adds up d products, "
-            "so take d from query or key.",
-            math.sqrt(d_v),
-        ),
-        ("you divide by the root of the number of keys, √m, not by √d.", math.sqrt(m)),
-        ("you divide by the root of the number of queries, √n, not by √d.", math.sqrt(n)),
-        ("you divide by 2, which is √d only for the chapter's sentence, where d = 4.", 2),
-    ]
-
-
-_AXES = [
-    ("", -1),
-    (
-        "your softmax runs over the queries: the weights of each key add up to 1, and those of "
-        "each query have to. The keys are the last axis of query @ key.mT, (n, m), but the first "
-        "one of key @ query.mT, (m, n).",
-        -2,
+check_weights = Exercise(
+    name="my_weights",
+    right=_of_drank(0.4587, 0.1688, 0.0621),
+    praise=(
+        "right. Before rounding, the eight weights add up to 1, and the six words that do not fit "
+        "share 0.37 of it."
     ),
-]
+    wrong={
+        "these are the scores. They still have to become shares.": _of_drank(4, 2, 0),
+        "these are the scores divided by 2. The exponential comes next.": _of_drank(2, 1, 0),
+        "these are the exponentials. Divide each by the sum of all eight.": (
+            _of_drank(7.389, 2.718, 1)
+        ),
+        "there is no exponential: you divided the scores by their sum.": _of_drank(2 / 3, 1 / 3, 0),
+        "you left the division out: halve each score before you take its exponential.": (
+            _of_drank(0.805, 0.109, 0.0147)
+        ),
+        "perhaps you divided the scores by 4: divide them by √4 = 2. Or your query is "
+        '"was"; here "drank" asks.': _of_drank(0.2622, 0.159, 0.0965),
+        "a score of 0 gets a weight, too: exp(0) is 1, not 0. There are six such words, and they "
+        "count in the sum.": Either(
+            [_of_drank(0.731, 0.269, 0), _of_drank(0.4587, 0.1688, 0), _of_drank(0.731, 0.269, 0.1)]
+        ),
+        "these are percentages. Divide by 100: the weights add up to 1.": _of_drank(
+            45.9, 16.9, 6.2
+        ),
+        'your query is "it"; here "drank" asks.': [0.04, 0.18, 0.04, 0.18, 0.04, 0.18, 0.04, 0.30],
+        'your query is "thirsty"; here "drank" asks.': (
+            [0.01, 0.23, 0.01, 0.01, 0.01, 0.085, 0.01, 0.63]
+        ),
+        'your query is "cat"; here "drank" asks.': (
+            [0.01, 0.75, 0.01, 0.01, 0.01, 0.0375, 0.01, 0.17]
+        ),
+        'your query is "milk"; here "drank" asks.': (
+            [0.01, 0.01, 0.01, 0.895, 0.01, 0.0446, 0.01, 0.01]
+        ),
+        'your query is "the" or "because"; here "drank" asks.': [0.125] * 8,
+    },
+    run=numbers(8),
+    why=_which_weight,
+    close=0.011,
+)
 
-_MIXES: list[tuple[str, Callable[[Tensor, Tensor, Tensor], Tensor]]] = [
-    ("", lambda weights, key, value: weights @ value),
-    ("you mix the keys: multiply the weights by value.", lambda weights, key, value: weights @ key),
-    ("you return the weights: multiply them by value.", lambda weights, key, value: weights),
-]
 
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    divisor: Callable[[Tensor, Tensor, Tensor], float] = lambda q, k, v: math.sqrt(q.size(-1)),
+    axis: int = -1,
+    mix: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda weights, key, value: weights @ value,
+) -> Tensor:
+    """Attend, with one mistake or more."""
+    scores = query @ key.mT / divisor(query, key, value)  # (n, m)
+    return mix(scores.softmax(axis), key, value)
+
+
+def _powers(query: Tensor, key: Tensor) -> Tensor:
+    return (query @ key.mT / math.sqrt(query.size(-1))).exp()  # (n, m)
+
+
+_ONE: dict[str, dict[str, Any]] = {
+    "you do not scale: divide the scores by √d before the softmax.": {"divisor": lambda q, k, v: 1},
+    "you divide the scores by d, not by √d (or by √d twice).": {
+        "divisor": lambda q, k, v: q.size(-1)
+    },
+    "you multiply the scores by √d instead of dividing.": {
+        "divisor": lambda q, k, v: 1 / math.sqrt(q.size(-1))
+    },
+    "you divide the scores by √d_v, the root of value's width. A score adds up d products, so take "
+    "d from query or key.": {"divisor": lambda q, k, v: math.sqrt(v.size(-1))},
+    "you divide by the root of the number of keys, √m, not by √d.": {
+        "divisor": lambda q, k, v: math.sqrt(len(k))
+    },
+    "you divide by the root of the number of queries, √n, not by √d.": {
+        "divisor": lambda q, k, v: math.sqrt(len(q))
+    },
+    "you divide by 2, which is √d only for the chapter's sentence, where d = 4.": {
+        "divisor": lambda q, k, v: 2
+    },
+    "your softmax runs over the queries: the weights of each key add up to 1, and those of each "
+    "query have to. The keys are the last axis of query @ key.mT, (n, m), but the first one of "
+    "key @ query.mT, (m, n).": {"axis": -2},
+    "you mix the keys: multiply the weights by value.": {
+        "mix": lambda weights, key, value: weights @ key
+    },
+    "you return the weights: multiply them by value.": {"mix": lambda weights, key, value: weights},
+}
+_SUM = "each exponential has to be divided by the sum of its row: the weights add up to 1."
+
+check_attend = Exercise(
+    name="my_attend",
+    right=_attend,
+    praise=(
+        "right, and so are the gradients, for n = 3 queries, m = 5 keys, d = 6 and d_v = 7, and "
+        "again for other sizes."
+    ),
+    wrong={
+        "you return the scores; they still need a softmax and a product with value.": (
+            lambda q, k, v: q @ k.mT / math.sqrt(q.size(-1))
+        ),
+        "there is no softmax: the scores are no shares of one whole yet.": (
+            lambda q, k, v: q @ k.mT / math.sqrt(q.size(-1)) @ v
+        ),
+        "you divide by √d after the softmax. Divide the scores before it: that keeps the softmax "
+        "from saturating, and the weights have to add up to 1.": (
+            lambda q, k, v: (q @ k.mT).softmax(-1) @ v / math.sqrt(q.size(-1))
+        ),
+        "you divide the scores by their sum, without an exponential: weights can be negative.": (
+            lambda q, k, v: q @ k.mT / (q @ k.mT).sum(-1, keepdim=True) @ v
+        ),
+        _SUM: Either([lambda q, k, v: _powers(q, k) @ v, lambda q, k, v: (q @ k.mT).exp() @ v]),
+        f"you divide by the sum of all exponentials; {_SUM}": (
+            lambda q, k, v: _powers(q, k) / _powers(q, k).sum() @ v
+        ),
+        "it is right but transposed: one row per query is asked for.": (
+            lambda q, k, v: _attend(q, k, v).mT
+        ),
+        **{sentence: partial(_attend, **mistake) for sentence, mistake in _ONE.items()},
+        **{
+            f"{first} And {second}": partial(_attend, **one, **other)
+            for (first, one), (second, other) in itertools.combinations(_ONE.items(), 2)
+            if one.keys() != other.keys()
+        },
+        # These go through at equal sizes alone.
+        "you multiply query by key as it is. A score compares a row of query with a row of key, so "
+        "the keys have to become columns: query @ key.mT, (n, d) x (d, m).": Either(
+            [
+                lambda q, k, v: (q @ k / math.sqrt(q.size(-1))).softmax(-1) @ v,
+                lambda q, k, v: (q @ k).softmax(-1) @ v,
+            ]
+        ),
+        "you transpose query where key has to be transposed: query @ key.mT.": (
+            lambda q, k, v: (q.mT @ k / math.sqrt(q.size(-1))).softmax(-1) @ v
+        ),
+        "your weights have a row per key, and the output needs a row per query: score with "
+        "query @ key.mT.": Either(
+            [
+                lambda q, k, v: (k @ q.mT / math.sqrt(q.size(-1))).softmax(-1) @ v,
+                lambda q, k, v: (k @ q.mT / math.sqrt(q.size(-1))).softmax(-2) @ v,
+            ]
+        ),
+        "a sum over one axis loses that axis: write sum(-1, keepdim=True).": (
+            lambda q, k, v: _powers(q, k) / _powers(q, k).sum(-1) @ v
+        ),
+    },
+    sizes=[{"n": 3, "m": 5, "d": 6, "d_v": 7}, {"n": 8, "m": 2, "d": 9, "d_v": 5}],
+    draw=lambda n, m, d, d_v: normal(query=(n, d), key=(m, d), value=(m, d_v)),
+    easy=[{"n": 4, "m": 4, "d": 4, "d_v": 4}],
+    shape="(n, d_v)",
+)
+
+_X = [
+    [0, 0, 0, 0], [3, 0, 0, 0], [0, 0, 2, 0], [0, 3, 0, 0],
+    [0, 0, 0, 0], [1, 1, 0, 1], [0, 0, 1, 0], [2, 0, 0, 2],
+]  # fmt: skip
 _WANTED = (("it", "thirsty"), ("thirsty", "cat"))
+_GIVEN = [[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [2, 0, 0, 0]]
 
 
-@check("my_w_q")
-def check_w_q(answer: object) -> str:
-    """Judge the matrix W_Q for the chapter's sentence, and print the verdict.
-
-    Args:
-        answer: (4, 4); with it, *it* is to give more than half of its attention to *thirsty*,
-            and *thirsty* more than half of its own to *cat*.
-    """
-    matrix = require_tensor("it is", answer).detach().double()
-    require_shape("it is", matrix, "(e, d)", (4, 4))
-    if not matrix.isfinite().all():
-        raise Refused("it holds numbers that are NaN or infinite.")
-    chapter = chapters.load("01_one_head")
-    words, x = chapter.WORDS, chapter.EMBEDDINGS.double()
-    weights = _look(x, matrix)
-    found = [_sentence(words, weights, *pair) for pair in _WANTED]
-    if all(good for good, _ in found):
-        return " ".join(text for _, text in found)
-    raise Refused(_why_not(words, x, matrix, " ".join(text for _, text in found)))
-
-
-def _why_not(words: list[str], x: Tensor, matrix: Tensor, found: str) -> str:
-    """Say what is wrong with a matrix that does not do what is asked; it does ``found``."""
-    queries, weights = x @ matrix, _look(x, matrix)  # (n, d), (n, m)
-    if not weights.isfinite().all():
-        return "its numbers are so large that the scores overflow."
-    given = torch.zeros_like(matrix)  # (4, 4)
-    given[3, 0] = 2
-    added = matrix - given  # (4, 4)
-    if any(_works(words, x, other) for other in (matrix.mT, given + added.mT)):
-        return (
-            "a row and a column are swapped. A row is a feature that the word has, a column one "
-            f"that it asks for. As it stands: {found}"
-        )
-    if _works(words, x, given + 4 * added):
-        return f"the right place, but too small a number. {found}"
-    features = chapters.load("01_one_head").FEATURES
-    thirsty = words.index("thirsty")
-    shared = [
-        name
-        for name, has, asks in zip(features, x[thirsty], matrix[:, 3], strict=True)
-        if has * asks > 0
-    ]
-    if shared and weights[thirsty].argmax() == thirsty:
-        return (
-            f"in your matrix, {' and '.join(shared)} {'ask' if shared[1:] else 'asks'} for "
-            f'quality. "thirsty" has {shared[0]}, too, so it asks for quality and finds itself. '
-            f'Which feature does "it" have that "thirsty" has not? {found}'
-        )
-    asked = " and ".join(
-        f'"{word}" asks with ({", ".join(f"{n:g}" for n in queries[words.index(word)].tolist())})'
-        for word, _ in _WANTED
-    )
-    return f"not yet. {found} As it stands, {asked}."
-
-
-def _works(words: list[str], x: Tensor, matrix: Tensor) -> bool:
-    """Tell whether ``matrix`` as W_Q does what is asked."""
-    return all(_sentence(words, _look(x, matrix), *pair)[0] for pair in _WANTED)
-
-
-def _look(x: Tensor, matrix: Tensor) -> Tensor:
-    """Compute how much each word attends to each, with ``matrix`` as W_Q."""
-    _, weights = scaled_dot_product_attention(x @ matrix, x, x)
+def _look(w_q: Tensor) -> Tensor:
+    """Compute how much each word attends to each."""
+    x = torch.tensor(_X, dtype=torch.float64)
+    _, weights = scaled_dot_product_attention(x @ w_q, x, x)
     assert weights is not None
     return weights  # (n, n)
 
 
-def _sentence(words: list[str], weights: Tensor, who: str, whom: str) -> tuple[bool, str]:
-    """Tell whether ``who`` gives ``whom`` more than half, and say what it does instead."""
-    row = weights[words.index(who)]  # (n,)
-    given, most = row[words.index(whom)].item(), int(row.argmax())
-    if given > 0.5:
-        return True, f'"{who}" gives "{whom}" {given:.2f} of its attention.'
-    if (row.amax() - row.amin()).item() < 1e-9:
-        return False, f'"{who}" asks for nothing, and gives every word {given:.2f}.'
-    if row.amax().item() - given < 1e-6:
-        pairs = zip(words, row.tolist(), strict=True)
-        rivals = [f'"{word}"' for word, w in pairs if word != whom and given - w < 1e-6]
-        shared = f", and {' and '.join(rivals)} as much" if rivals else ""
-        return False, f'"{who}" gives "{whom}" {given:.2f}{shared}: not more than half.'
-    return False, (
-        f'"{who}" looks most at "{words[most]}" ({row[most]:.2f}), and gives "{whom}" only '
-        f"{given:.2f}."
-    )
+def _works(answer: object) -> Tensor:
+    """Tell for each of the two wishes whether it is met."""
+    weights = _look(tensor("(e, d)", (4, 4))(answer))
+    if not weights.isfinite().all():
+        raise Refused("its numbers are so large that the scores overflow.")
+    return torch.stack([weights[_WORDS.index(a), _WORDS.index(b)] > 0.5 for a, b in _WANTED])
+
+
+def _what_it_does(answer: Any) -> str:
+    """Say whom the two words look at."""
+    said, weights = [], _look(answer.detach().double())
+    for who, whom in _WANTED:
+        row = weights[_WORDS.index(who)]  # (m,)
+        share, most = row[_WORDS.index(whom)], int(row.argmax())
+        if share > 0.5:
+            said.append(f'"{who}" gives "{whom}" {share:.2f} of its attention.')
+        elif row.amax() - row.amin() < 1e-9:
+            said.append(f'"{who}" asks for nothing, and gives every word {share:.2f}.')
+        elif row.amax() - share < 1e-6:
+            said.append(f'"{who}" gives "{whom}" {share:.2f}: not more than half.')
+        else:
+            said.append(
+                f'"{who}" looks most at "{_WORDS[most]}" ({row[most]:.2f}), and gives "{whom}" '
+                f"only {share:.2f}."
+            )
+    return " ".join(said)
+
+
+def _why_not(answer: Any, found: Tensor, right: Tensor) -> str:
+    """Say what is wrong with a matrix that does not do what is asked."""
+    does = _what_it_does(answer)
+    given = torch.tensor(_GIVEN, dtype=torch.float64)
+    added = answer.detach().double() - given  # (4, 4)
+    if any(_works(other).all() for other in (answer.mT, given + added.mT)):
+        return (
+            "a row and a column are swapped. A row is a feature that the word has, a column one "
+            f"that it asks for. As it stands: {does}"
+        )
+    if _works(given + 4 * added).all():
+        return f"the right place, but too small a number. {does}"
+    if added[0, 3] > 0 or added[3, 3] > 0:
+        return (
+            'in your matrix, animal or quality asks for quality. "thirsty" has both, so it asks '
+            'for quality and finds itself. Which feature does "it" have that "thirsty" has not? '
+            f"{does}"
+        )
+    return f"not yet. {does}"
+
+
+check_w_q = Exercise(
+    name="my_w_q",
+    right=torch.tensor([[0.0, 0, 0, 0], [0, 0, 0, 3], [0, 0, 0, 0], [2, 0, 0, 0]]),
+    praise=_what_it_does,
+    wrong={},
+    run=_works,
+    why=_why_not,
+)
