@@ -52,7 +52,7 @@ class ChapterError(ImportError):
 
 
 def names() -> list[str]:
-    """List the chapters in reading order, such as ``"01_one_head"``.
+    """List the chapters in reading order, such as ``"01_one_head"``; the short path comes last.
 
     Raises:
         ChapterError: the package is not running from a checkout.
@@ -67,7 +67,8 @@ def names() -> list[str]:
             f"chapters are read from the notebooks of a checkout, and {NOTEBOOKS} does not exist: "
             "clone the repository and install it in place (pip install -e .)"
         )
-    return sorted(path.stem for path in NOTEBOOKS.glob("[0-9][0-9]_*.py"))
+    numbered = sorted(path.stem for path in NOTEBOOKS.glob("[0-9][0-9]_*.py"))
+    return numbered + [path.stem for path in NOTEBOOKS.glob("short_path.py")]
 
 
 def load(name: str) -> ModuleType:
@@ -196,7 +197,7 @@ def _is_load(value: ast.expr) -> bool:
     match value:
         case ast.Attribute(ast.Call() as call) | (ast.Call() as call):
             called = ast.unparse(call)
-            return re.fullmatch(r"(chapters\.)?load\('\d\d_\w+'\)", called) is not None
+            return re.fullmatch(r"(chapters\.)?load\('(\d\d_\w+|short_path)'\)", called) is not None
     return False
 
 

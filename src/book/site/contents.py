@@ -1,6 +1,7 @@
 """The list of chapters: their parts and order, what each builds on, how long it takes, its address.
 
-It stands once, in ``mkdocs.yml`` under ``extra.parts``.
+It stands once, in ``mkdocs.yml`` under ``extra.parts``. The short path comes first: a page like a
+chapter, without a number and in no part.
 """
 
 import html
@@ -12,13 +13,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import nbformat
+
 from book.run import scripts
 
-WORDS_A_MINUTE, CELLS_A_MINUTE, STEP = 200, 2, 5
+SHORT_PATH = "short_path"
+WORDS_A_MINUTE, LINES_A_MINUTE, SHORTEST = 200, 32, 0.5  # a listing takes half a minute at least
 STATED = re.compile(r"^\*\w+, (\d+) minutes\.\*", re.MULTILINE)  # as exercises begin
 FOLDED = re.compile(r"<details>\s*<summary>Going deeper.*?</details>", re.DOTALL)
 FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]+\$", re.DOTALL)  # read like a word
 NOT_READ = re.compile(r"\]\([^)]*\)|<[^>]+>", re.DOTALL)  # addresses, tags
+LISTING = re.compile(r"<pre><code>(.*?)</code></pre>", re.DOTALL)  # source that a cell shows
+
+
+@dataclass(frozen=True)
+class Minutes:
+    """How long a first reading takes, without what is folded away, and its exercises."""
+
+    reading: int
+    exercises: int
+
+    def __str__(self) -> str:
+        """Say both, such as ``20 min + 12 of exercises``."""
+        return f"{self.reading} min" + (f" + {self.exercises} of exercises" * bool(self.exercises))
 
 
 @dataclass(frozen=True)
@@ -30,17 +47,17 @@ class Chapter:
     part: str
     builds_on: tuple[str, ...]  # what these build on is left out
     after: str
-    minutes: int
+    minutes: Minutes
 
     @property
-    def number(self) -> int:
-        """Its place in the book, which the name of its file begins with."""
-        return int(self.name[:2])
+    def number(self) -> int | None:
+        """Its place in the book, which the name of its file begins with; the short path has none."""
+        return int(self.name[:2]) if self.name[0].isdigit() else None
 
     @property
     def label(self) -> str:
         """Number and title."""
-        return f"{self.number} · {self.title}"
+        return f"{self.number} · {self.title}" if self.number else self.title
 
 
 def address(name: str) -> str:
@@ -60,6 +77,8 @@ def read(parts: Iterable[Mapping[str, Any]]) -> dict[str, Chapter]:
             before it, has no title, or an exercise states no minutes.
     """
     written = {path.stem: path for path in scripts.CHAPTERS.glob("[0-9][0-9]_*.py")}
+    short_path = scripts.CHAPTERS / f"{SHORT_PATH}.py"
+    written |= {SHORT_PATH: short_path} if short_path.exists() else {}
     chapters: dict[str, Chapter] = {}
     for part in parts:
         for entry in part["chapters"]:
@@ -91,17 +110,18 @@ def title(script: Path) -> str:
     return heading[1]
 
 
-def minutes(script: Path) -> int:
-    """Give how long a first reading takes, exercises included and what is folded away left out.
+def minutes(script: Path) -> Minutes:
+    """Give how long a page takes: its prose and the code in sight, and apart its exercises.
 
-    It is computed from the words of the prose, the cells of code, and the minutes that the text of
-    each exercise states.
+    Reading is computed from the words and from the listings, those included that cells show as
+    their output when they have been run; what the exercises take is stated in their text.
 
     Raises:
         ValueError: an exercise states none.
     """
-    words = cells = stated = waiting = 0
-    heading, deeper = "", False
+    words = stated = waiting = 0
+    code, heading, deeper = 0.0, "", False
+    shown = _shown(script)
     for cell in scripts.notebook(script).cells:
         tags = cell.metadata.get("tags", [])
         if cell.cell_type == "markdown":
@@ -117,20 +137,42 @@ def minutes(script: Path) -> int:
                 raise ValueError(f"{script.stem}: the exercise {heading!r} states no minutes")
             stated, waiting = stated + waiting, 0
         elif "solution" not in tags and not deeper:
-            cells += 1
-    total = words / WORDS_A_MINUTE + cells / CELLS_A_MINUTE + stated + waiting
-    return STEP * math.ceil(total / STEP)
+            code += sum(map(_listing, shown.get(cell.id, [])))
+            if "hide-input" not in tags and not cell.metadata.get("jupyter"):
+                code += _listing(cell.source)
+    return Minutes(math.ceil(words / WORDS_A_MINUTE + code), stated + waiting)
+
+
+def _listing(source: str) -> float:
+    """Give the minutes that it takes to read code."""
+    return max(SHORTEST, len(source.strip().splitlines()) / LINES_A_MINUTE)
+
+
+def _shown(script: Path) -> dict[str, list[str]]:
+    """Give the listings that each cell showed when it was run, by the cell's id."""
+    executed = scripts.EXECUTED / f"{script.stem}.ipynb"
+    if not executed.exists():
+        return {}
+    shown: dict[str, list[str]] = {}
+    for cell in nbformat.read(executed, as_version=4).cells:
+        outputs = [
+            output.get("data", {}).get("text/html", "") for output in cell.get("outputs", [])
+        ]
+        shown[cell.id] = LISTING.findall("".join(outputs))
+    return shown
 
 
 def as_list(chapters: Mapping[str, Chapter]) -> str:
     """Write the chapters under their parts, for the first page: time, address, what each needs."""
     written = ""
-    for part, members in itertools.groupby(chapters.values(), lambda chapter: chapter.part):
+    numbered = [chapter for chapter in chapters.values() if chapter.number]
+    for part, members in itertools.groupby(numbered, lambda chapter: chapter.part):
         written += f'<h3>{html.escape(part)}</h3><ol class="aa-chapters">'
         for chapter in members:
-            needs = " and ".join(str(chapters[name].number) for name in chapter.builds_on)
-            facts = f"{chapter.minutes} minutes"
-            facts += f" · builds on {needs}" if needs else ""
+            needs = " and ".join(
+                str(chapters[name].number or chapters[name].title) for name in chapter.builds_on
+            )
+            facts = f"{chapter.minutes}" + (f" · builds on {needs}" if needs else "")
             written += (
                 f'<li><b>{chapter.number}</b><div><h4><a href="{address(chapter.name)}">'
                 f'{html.escape(chapter.title)}<i class="aa-tick"></i></a></h4>'

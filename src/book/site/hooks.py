@@ -57,7 +57,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         parts.setdefault(chapter.part, []).append(page)
     assert config.nav is not None
     at = config.nav.index("chapters")
-    config.nav[at : at + 1] = [{part: pages} for part, pages in parts.items()]
+    alone = parts.pop("", [])  # what is in no part
+    config.nav[at : at + 1] = [*alone, *({part: pages} for part, pages in parts.items())]
     config.extra["repository"] = config.extra["repository"] or ""  # set and empty reads as None
     return config
 
@@ -98,7 +99,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Say what a chapter is about; let pages link to chapters as they lie in the repository."""
     if chapter := config.extra["chapters"].get(page.file.name):
         page.meta["description"] = f"{_question(chapter.name)} {chapter.after}"
-        page.meta["status"] = "chapter"  # room for a tick in the navigation
+        if chapter.number:
+            page.meta["status"] = "chapter"  # room for a tick in the navigation
     elif page.file.name == sheet.NAME:
         page.meta["description"] = sheet.ABOUT
         page.meta["hide"] = ["toc"]  # one look shows what there is

@@ -144,13 +144,14 @@ def introduce(soup: BeautifulSoup, chapter: Chapter, links: Mapping[str, str], o
     """
     needs = [links[name] for name in chapter.builds_on] or ["matrix products and a little PyTorch"]
     lines = f"""<div class="aa-intro" data-search-exclude>
-<p class="aa-run">{chapter.minutes} minutes · builds on {" and ".join(needs)} ·
+<p class="aa-run">{chapter.minutes} · builds on {" and ".join(needs)} ·
 {offer}{SIDE_BY_SIDE}</p>
 <p class="aa-after"><b>Afterwards</b> {chapter.after[0].lower()}{chapter.after[1:]}</p>
 </div>"""
     if soup.h1:
         soup.h1.insert_after(BeautifulSoup(lines, "html.parser"))
-    soup.append(BeautifulSoup(FINISH, "html.parser"))
+    if chapter.number:
+        soup.append(BeautifulSoup(FINISH, "html.parser"))
 
 
 def pair_notes_with_code(content: Tag) -> None:
