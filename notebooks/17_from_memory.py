@@ -504,7 +504,7 @@ exercises.from_memory.check_attention(MyAttention)
 # <details><summary>Hint 1</summary>
 #
 # Remember the eight words: project, split, score, scale, softmax, mix, merge, project. The mask
-# stands between scale and softmax.
+# stands between scale and softmax, and once more after the softmax.
 #
 # </details>
 #
@@ -518,33 +518,15 @@ exercises.from_memory.check_attention(MyAttention)
 # <details><summary>Hint 3</summary>
 #
 # Split: `unflatten(-1, (h, -1))`, then `transpose(1, 2)`. Merge: `transpose(1, 2)`, then `flatten(2)`.
-# Mask: `masked_fill(blocked[:, None], -math.inf)`.
+# Mask: `masked_fill(blocked[:, None], -math.inf)`; after the softmax, fill the weights with 0.
 #
 # </details>
 
-
 # %% tags=["solution"] jupyter={"source_hidden": true}
-class MyAttention(nn.Module):
-    """Multi-head attention, batch-first."""
-
-    def __init__(self, embed_dim: int, num_heads: int) -> None:
-        super().__init__()
-        if embed_dim % num_heads:
-            raise ValueError(f"{num_heads} heads do not divide {embed_dim}")
-        self.heads = (num_heads, embed_dim // num_heads)
-        layers = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
-        self.q, self.k, self.v, self.out = layers
-
-    def forward(self, query, key, value, blocked=None):
-        projected = self.q(query), self.k(key), self.v(value)
-        q, k, v = (x.unflatten(-1, self.heads).transpose(1, 2) for x in projected)
-        scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
-        if blocked is not None:
-            scores = scores.masked_fill(blocked[:, None], -math.inf)
-        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
-
+MyAttention = chapters.load("short_path").PlainAttention
 
 exercises.from_memory.check_attention(MyAttention)
+display.source(MyAttention)
 
 # %% [markdown]
 # ### Somebody else's answer

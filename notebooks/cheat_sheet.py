@@ -44,11 +44,11 @@ heads = [
     ((x @ w_q) @ (y @ w_k).mT / sqrt(d) + B).softmax(-1) @ (y @ w_v)
     for w_q, w_k, w_v in zip(*per_head)
 ]
-output = torch.cat(heads, -1) @ ours.out_proj.weight.mT            # (b, n, e)
+output = torch.cat(heads, -1) @ ours.out_proj.weight.mT  # (b, n, e)
 gradients = one.gradients(output, [x, y])
 for module in (ours, theirs):
     assert not torch.cat([module.in_proj_bias, module.out_proj.bias]).any()
-    expected, _ = module(x, y, y, attn_mask=future)                # (b, n, e), (b, n, m)
+    expected, _ = module(x, y, y, attn_mask=future)  # (b, n, e), (b, n, m)
     torch.testing.assert_close(output, expected)
     torch.testing.assert_close(gradients, one.gradients(expected, [x, y]))
 
@@ -150,23 +150,29 @@ Markdown("In the package: " + ", ".join(f"`{step.__name__}`" for step in STEPS))
 # ## The shortest correct code
 
 # %% tags=["hide-input"]
-from annotated_attention.doctor import adapters, examine
-
-memory = chapters.load("17_from_memory")
-IMPORTS = ("import math", "import torch", "from torch import Tensor, nn")
-text = display.source(memory.Attention, docstrings=False).text
-exec("\n".join([*IMPORTS, text]), alone := {})
-unmasked = adapters.without_mask(alone["Attention"](24, 4))
-assert examine(unmasked, embed_dim=24, num_heads=4).ok
-display.source(memory.Attention, docstrings=False)
+plain = chapters.load("short_path").PlainAttention
+IMPORTS = ("import math", "import torch", "from torch import nn")
+exec("\n".join([*IMPORTS, display.source(plain, docstrings=False).text]), alone := {})
+shortest = alone["PlainAttention"](e, h).double()
+layers = (shortest.w_q, shortest.w_k, shortest.w_v)
+for layer, matrix, bias in zip(layers, *(
+        part.chunk(3) for part in (ours.in_proj_weight, ours.in_proj_bias))):
+    layer.weight.data, layer.bias.data = matrix.data, bias.data
+shortest.w_o.load_state_dict(ours.out_proj.state_dict())
+_ = theirs.load_state_dict(ours.state_dict())
+blocked = padding[:, None, :] | future  # (b, n, m)
+both = {"key_padding_mask": padding, "attn_mask": future}
+for hidden, kinds in ((blocked, both), (None, {})):
+    output, weights = shortest(x, y, y, hidden)  # (b, n, e), (b, h, n, m)
+    expected = theirs(x, y, y, average_attn_weights=False, **kinds)
+    torch.testing.assert_close((output, weights), expected)
+display.source(plain, docstrings=False)
 
 # %% tags=["hide-input"]
-before, after = (display.source(kind.forward).text.splitlines()
-                 for kind in (memory.Attention, memory.WithMask))
-(line,) = (line.strip() for line in after if "masked_fill" in line and line not in before)
-assert examine(memory.WithMask(24, 4), embed_dim=24, num_heads=4).ok
-needs = ", ".join(f"`{line}`" for line in IMPORTS)
-Markdown(f"It needs {needs}. With a mask, before the softmax: `{line}`")
+length = 4
+future = eval(LINE := "torch.ones(length, length).triu(1).bool()[None]")
+assert future.equal(masks.block_future(length)[None])
+Markdown(f"It needs {', '.join(f'`{line}`' for line in IMPORTS)}. Causal: `blocked = {LINE}`")
 
 # %% [markdown]
 # ## What True means in a mask
@@ -285,6 +291,7 @@ error, and in evaluation without gradients nothing at all.
 # %% tags=["hide-input"]
 from IPython.display import display as show
 
+from annotated_attention.doctor import adapters, examine
 from annotated_attention.mistakes import MISTAKES
 
 b, n, h, d = 2, 5, 4, 6

@@ -19,7 +19,9 @@
 # ## One head with a pencil
 #
 # To a model, a word is a row of numbers. Ours are made by hand: how much of an animal, a food, an
-# action or a quality the word is. *Thirsty* is a quality that animals have.
+# action or a quality the word is. *Thirsty* is a quality that animals have. A comment such as `(n, e)`
+# gives a shape, and is checked when the page is built: n words that ask, m words that are asked, each
+# of e numbers; below come h heads, each d wide, and b sentences.
 
 # %%
 import math
@@ -30,9 +32,9 @@ from torch import nn
 
 from annotated_attention import chapters, display, exercises
 
-one = chapters.load("01_one_head")  # has the numbers of the words, and `show`, which prints tables
+one = chapters.load("01_one_head")  # the numbers of the words, and `show`
 words = "the cat drank milk because it was thirsty".split()
-thirsty = one.embed(words)          # (n, e)
+thirsty = one.embed(words)  # (n, e)
 one.show(words, one.FEATURES, thirsty, digits=0)
 
 # %% [markdown]
@@ -40,18 +42,19 @@ one.show(words, one.FEATURES, thirsty, digits=0)
 #
 # 1. **Score.** Compare the row of *it* with the row of each word: multiply them number by number and
 #    add up. With *thirsty* that makes $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$.
-# 2. **Exponential.** Halve the score (the next section says why) and raise $e \approx 2.7$ to that
-#    power. The results are positive, and a lead of one becomes a factor of 2.7.
+# 2. **Exponential.** Divide the score by 2, the root of the row's width of 4 (the next section says
+#    why), and raise $e \approx 2.7$ to that power. The results are positive, and a lead of one becomes a
+#    factor of $e$.
 # 3. **Share.** Divide by the sum of all eight. The shares, called **attention weights**, make one
 #    whole. Exponential and division together are the **softmax**.
 # 4. **Collect.** Multiply each word's row by its share, and add up the rows.
 
 # %%
 it = words.index("it")
-scores = thirsty @ thirsty[it]          # (m,)
-powers = (scores / 2).exp()             # (m,)
-shares = powers / powers.sum()          # (m,)
-collected = shares @ thirsty            # (e,)
+scores = thirsty @ thirsty[it]  # (m,)
+powers = (scores / 2).exp()     # (m,)
+shares = powers / powers.sum()  # (m,)
+collected = shares @ thirsty    # (e,)
 one.show(words, ["score", "exp", "share"], torch.stack([scores, powers, shares], 1))
 one.show(["it collects"], one.FEATURES, collected[None])
 
@@ -106,7 +109,7 @@ def attend(q, k, v):
     return weights @ v                         # (..., n, m) x (..., m, d) -> (..., n, d)
 
 
-sweet = one.embed([*words[:-1], "sweet"])      # (n, e)
+sweet = one.embed([*words[:-1], "sweet"])  # (n, e)
 for x in (thirsty, sweet):
     torch.testing.assert_close(attend(x, x, x), F.scaled_dot_product_attention(x, x, x))
 torch.testing.assert_close(attend(thirsty, thirsty, thirsty)[it], collected)
@@ -122,7 +125,7 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, both)
 shares = (thirsty @ thirsty.T / 2).softmax(-1)  # (n, n)
 display.attention_lines(
     shares, words, it, name="short-path-it",
-    caption="Below, the words that ask; above, the words that are asked. A line is a share.",
+    caption="The words ask below and are asked above. A line is a share.",
 )
 
 # %% [markdown]
@@ -134,14 +137,14 @@ torch.manual_seed(0)
 print("largest of 8 shares   undivided   by √d   by d")
 for width in (4, 64, 1024):
     queries, keys = torch.randn(2000, 1, width), torch.randn(2000, 8, width)
-    scores = queries @ keys.mT                                        # (2000, 1, 8)
+    scores = queries @ keys.mT  # (2000, 1, 8)
     by = [(scores / c).softmax(-1).amax(-1).median() for c in (1, math.sqrt(width), width)]
     print(f"d = {width:4} {by[0]:22.2f} {by[1]:7.2f} {by[2]:6.2f}")
 
 # %% [markdown]
-# Undivided, one key takes everything as d grows, and a softmax so close to 1 hardly moves: nothing
-# would train. Divided by d, the shares come close to equal, 0.125 each. With $\sqrt d$ the shares
-# keep their size, whatever the width.
+# Undivided, one key takes everything as d grows. A softmax so close to 1 hardly moves when the scores
+# do, so hardly any gradient comes back. Divided by d, the shares come close to one eighth each, and the
+# head hardly tells keys apart. With $\sqrt d$ the shares keep their size, whatever the width.
 #
 # ## Four matrices
 #
@@ -153,7 +156,7 @@ for width in (4, 64, 1024):
 # %%
 W_Q = torch.tensor([[0., 0], [0, 0], [0, 0], [2, 1]])  # (e, d), quality asks with 2 and 1
 W_K = torch.tensor([[1., 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal and quality
-W_V = torch.tensor([[0., 1], [0, 0], [0, 0], [1, 0]])  # (e, d), hands over quality and animal
+W_V = torch.tensor([[0., 1], [0, 0], [0, 0], [1, 0]])  # (e, d), hands over both
 q, k, v = thirsty @ W_Q, thirsty @ W_K, thirsty @ W_V  # (n, d)
 scores = k @ q[it]                                     # (m,)
 weights = (scores / math.sqrt(2)).softmax(-1)          # (m,)
@@ -161,8 +164,9 @@ table = torch.cat([k, scores[:, None], weights[:, None], v], 1)
 one.show(words, ["key:", "", "score", "share", "value:", ""], table)
 
 # %% [markdown]
-# The query of *it* is (2, 1). *Cat* has the key (3, 0), and *thirsty* has (2, 2); both score 6 and get
-# 0.46. Now the head runs on both sentences, and its first number is the quality that it collects.
+# The query of *it* is (2, 1): an animal counts twice as much as a quality. *Cat* has the key (3, 0),
+# and *thirsty* has (2, 2); both score 6 and get 0.46. Now the head runs on both sentences. Its first
+# number is the quality that it collects.
 
 # %%
 for x in (thirsty, sweet):
@@ -181,44 +185,44 @@ for x in (thirsty, sweet):
 # under *animal*, and the second head's under *food*.
 
 # %%
-swap = [1, 0, 2, 3]                           # animal and food change places
-heads = [(W_Q, W_K, W_V), (W_Q, W_K[swap], W_V[swap])]
-W_O = torch.zeros(4, 4)                       # (h * d, e)
-W_O[0, 0] = W_O[2, 1] = 1
+SWAP = [1, 0, 2, 3]                           # animal and food change places
+HEADS = [(W_Q, W_K, W_V), (W_Q, W_K[SWAP], W_V[SWAP])]
+W_O = torch.tensor([[1., 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])  # (h * d, e)
 
 
 def two_heads(x):
     """Run one head after the other, and put what they collect side by side."""
-    collected = [attend(x @ w_q, x @ w_k, x @ w_v) for w_q, w_k, w_v in heads]
-    return torch.cat(collected, -1) @ W_O     # (n, h * d) x (h * d, e) -> (n, e)
+    collected = [attend(x @ w_q, x @ w_k, x @ w_v) for w_q, w_k, w_v in HEADS]
+    return torch.cat(collected, -1) @ W_O  # (n, h * d) x (h * d, e) -> (n, e)
 
 
 both = torch.stack([two_heads(thirsty)[it], two_heads(sweet)[it]])
 one.show(["it, thirsty", "it, sweet"], one.FEATURES, both)
 
 # %% [markdown]
-# Read it as an answer: in the first sentence a quality is said of an animal, in the second of a food.
+# Read it as two answers: in the first sentence a quality is said of an animal, in the second of a food.
 #
-# Does that need two heads? Give one head a fair chance. Its keys count animal and food alike, and it
-# may be three wide and hand over all three features. Will its *quality* differ between the sentences?
+# Each head alone has answered one question. Can one head answer both? It has to look at animals and at
+# foods, so let its keys count the two alike, and let it hand over all three features. How will the
+# *quality* that it collects differ between the sentences?
 #
 # <details><summary>What do you expect?</summary>
 #
-# No. *Cat*, *milk* and the last word get the same shares in both sentences, and the last word brings
-# 2 of quality either way. Animal and food change places; quality does not move.
+# Not at all. *Cat*, *milk* and the last word get the same shares in both sentences, and the last word
+# brings 2 of quality either way. Animal and food change places; quality does not move.
 #
 # </details>
 
 # %%
-alike = torch.tensor([[1., 0], [1, 0], [0, 0], [0, 1]])               # (e, d)
+alike = torch.tensor([[1., 0], [1, 0], [0, 0], [0, 1]])  # (e, d)
 hands_over = torch.tensor([[1., 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]])
 rows = [attend(x @ W_Q, x @ alike, x @ hands_over)[it] for x in (thirsty, sweet)]
 one.show(["it, thirsty", "it, sweet"], ["animal", "food", "quality"], torch.stack(rows))
 
 # %% [markdown]
-# Which words are in the sentence, yes; whose quality it is, no: 0.70 both times. Within a feature, one
-# head adds up what all words say. Two heads keep two sums. [Two heads](02_two_heads.ipynb) has more
-# on what they cost.
+# This head notices which words are there, but not whose quality it is: 0.70 both times. Within a feature,
+# one head adds up what all words say. Two heads keep two sums. [Two heads](02_two_heads.ipynb) tells
+# what they cost.
 #
 # ## One matrix for all heads
 #
@@ -227,11 +231,11 @@ one.show(["it, thirsty", "it, sweet"], ["animal", "food", "quality"], torch.stac
 # PyTorch's products run over any axes in front.
 
 # %%
-W_QS, W_KS, W_VS = (torch.cat(matrices, 1) for matrices in zip(*heads))  # (e, h * d)
+W_QS, W_KS, W_VS = (torch.cat(matrices, 1) for matrices in zip(*HEADS))  # (e, h * d)
 cut = [(thirsty @ w).split(2, -1) for w in (W_QS, W_KS, W_VS)]
-q, k, v = (torch.stack(parts) for parts in cut)   # (h, n, d)
-mixed = attend(q, k, v)                           # (h, n, d)
-output = torch.cat(list(mixed), -1) @ W_O         # (n, e)
+q, k, v = (torch.stack(parts) for parts in cut)  # (h, n, d)
+mixed = attend(q, k, v)                          # (h, n, d)
+output = torch.cat(list(mixed), -1) @ W_O        # (n, e)
 torch.testing.assert_close(output, two_heads(thirsty))
 print(tuple((thirsty @ W_QS).shape), "->", tuple(q.shape), "->", tuple(output.shape))
 
@@ -243,8 +247,8 @@ print(tuple((thirsty @ W_QS).shape), "->", tuple(q.shape), "->", tuple(output.sh
 #
 # Nobody cuts and stacks. Cutting the last axis into (h, d) and moving h to the front does the same,
 # and copies nothing. Take three words of six numbers, two heads of three; the first digit says which
-# word a number belongs to. Beside it stands the shortcut that many have tried: reshape straight to
-# the shape you want.
+# word a number belongs to. The last column shows the shortcut that many have tried: reshape straight
+# to the shape you want.
 
 # %%
 tokens = torch.arange(10, 40, 10)[:, None] + torch.arange(1, 7)  # (3, 6)
@@ -252,32 +256,34 @@ right = tokens.unflatten(-1, (2, 3)).transpose(0, 1)             # (2, 3, 3)
 wrong = tokens.reshape(2, 3, 3)                                  # (2, 3, 3)
 assert right.equal(torch.stack(tokens.split(3, -1)))
 print("same memory:", right.data_ptr() == tokens.data_ptr())
+print("head 1      cut and moved     reshaped")
 for i in range(3):
-    print(f"word {i + 1}  right: {right[0, i].tolist()}   reshaped: {wrong[0, i].tolist()}")
+    print(f"of word {i + 1}   {right[0, i].tolist()}      {wrong[0, i].tolist()}")
 
 # %% [markdown]
-# On the right, the first head of word 2 holds the second half of word 1. No shape complains, and such
-# a model even trains, just badly. The way back has the same trap: `transpose`, then `flatten`.
-# [The reshape trick](04_reshape_trick.ipynb) has the figure.
+# After the reshape, head 1 of word 2 holds the second half of word 1. No shape complains, and such a
+# model even trains, just badly. The way back has the same trap: transpose first, then flatten. [The
+# reshape trick](04_reshape_trick.ipynb) draws it.
 #
 # ## A batch, and two masks
 #
-# Sentences come in batches. A shorter one is filled up with **padding**, here rows of zeros, and here in
-# front, as one does when a model is to write on at the end.
+# Sentences come in batches. A shorter one is filled up with **padding**, here with rows of zeros. They
+# stand in front, as they do where a model is to continue each text.
 
 # %%
-short = one.embed("the milk was sweet".split())  # (4, e)
-x = nn.utils.rnn.pad_sequence([thirsty, short], batch_first=True, padding_side="left")  # (b, n, e)
-padding = torch.arange(8) < torch.tensor([[0], [4]])      # (b, m)
-future = torch.ones(8, 8, dtype=torch.bool).triu(1)       # (n, m)
-blocked = padding[:, None, None, :] | future              # (b, 1, 1, m) | (n, m) -> (b, 1, n, m)
-print(blocked[1, 0].int())
+short = one.embed(["the", "milk", "was", "sweet"])  # (4, e)
+x = nn.utils.rnn.pad_sequence(
+    [thirsty, short], batch_first=True, padding_side="left")  # (b, n, e)
+padding = torch.arange(8) < torch.tensor([[0], [4]])          # (b, m)
+future = torch.ones(8, 8, dtype=torch.bool).triu(1)           # (n, m)
+blocked = padding[:, None, :] | future                        # (b, 1, m) | (n, m) -> (b, n, m)
+print(blocked[1].int())
 
 # %% [markdown]
 # Nobody may look at padding, and a model that learns to write must not look at words to come. Where
 # `blocked` is True, the query may not see the key. The **padding mask** says so for the keys of each
-# sentence, the **causal mask** for all pairs in which the key comes later, and `|` merges them. The axes
-# of size 1 are stretched over all heads and all queries.
+# sentence, the **causal mask** for all pairs in which the key comes later, and `|` merges them: its axis
+# of size 1 is stretched over all queries. Printed is the mask of the second sentence, a row per query.
 #
 # What shall happen to a blocked key? First idea: set its weight to 0 after the softmax. The idea that
 # works: set its *score* to $-\infty$ before, since $e^{-\infty} = 0$.
@@ -286,32 +292,33 @@ print(blocked[1, 0].int())
 # %%
 def multi_head(x, blocked, fill_again=False):
     """Attend with both heads, from each word to those that are not blocked."""
-    q, k, v = ((x @ w).unflatten(-1, (2, 2)).transpose(-3, -2) for w in (W_QS, W_KS, W_VS))
-    scores = q @ k.mT / math.sqrt(2)                                 # (b, h, n, m)
-    weights = scores.masked_fill(blocked, -math.inf).softmax(-1)     # (b, h, n, m)
+    blocked = blocked[:, None]  # (b, 1, n, m), for all heads
+    q, k, v = ((x @ w).unflatten(-1, (2, 2)).transpose(1, 2) for w in (W_QS, W_KS, W_VS))
+    scores = q @ k.mT / math.sqrt(q.size(-1))                     # (b, h, n, m)
+    weights = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (b, h, n, m)
     if fill_again:
-        weights = weights.masked_fill(blocked, 0)                    # (b, h, n, m)
-    mixed = weights @ v                                              # (b, h, n, d)
-    return mixed.transpose(-3, -2).flatten(-2) @ W_O, weights        # (b, n, e), (b, h, n, m)
+        weights = weights.masked_fill(blocked, 0)           # (b, h, n, m)
+    mixed = weights @ v                                     # (b, h, n, d)
+    return mixed.transpose(1, 2).flatten(2) @ W_O, weights  # (b, n, e), (b, h, n, m)
 
 
 output, weights = multi_head(x, blocked)
 _, unmasked = multi_head(x, torch.zeros_like(blocked))
-zeroed = unmasked.masked_fill(blocked, 0)                            # (b, h, n, m)
+zeroed = unmasked.masked_fill(blocked[:, None], 0)  # (b, h, n, m)
 print("sum of the shares of “it”: zeroed", f"{zeroed[0, 0, it].sum():.2f},",
       f"−∞ {weights[0, 0, it].sum():.2f}")
 
 # %% [markdown]
-# Zeroed afterwards, what the blocked words would have got is missing. With $-\infty$ the visible words
-# share the whole. Three properties say that the masks work. Each sentence gets what it would get alone;
+# If you zero afterwards, the share of the blocked words is lost. With $-\infty$ the visible words share
+# the whole. Three properties say that the masks work. Each sentence gets what it would get alone;
 # whatever stands in the padding has no influence; and a new last word changes nothing before it.
 
 # %%
-alone, _ = multi_head(short[None], future[:4, :4])
+alone, _ = multi_head(short[None], future[None, :4, :4])
 torch.testing.assert_close(output[1, 4:], alone[0])
 changed = x.masked_fill(padding[..., None], 100)
 torch.testing.assert_close(multi_head(changed, blocked)[0][1, 4:], output[1, 4:])
-ends_sweet, _ = multi_head(sweet[None], future)
+ends_sweet, _ = multi_head(sweet[None], future[None])
 torch.testing.assert_close(ends_sweet[0, :-1], output[0, :-1])
 print("as alone, no influence of padding, the past unchanged")
 print("the first row of padding:", output[1, 0].tolist())
@@ -339,16 +346,16 @@ for fill_again in (False, True):
           "· NaN in the gradient:", gradient.isnan().sum().item(), "of", gradient.numel())
 
 # %% [markdown]
-# A second fill, of the weights with 0, cures both: an empty row collects nothing, and no gradient
-# passes through it. So the mask is used twice, before the softmax and after. [Masks](06_masks.ipynb)
-# shows which other cures fail.
+# A second fill, of the weights with 0, cures both. An empty row collects nothing. On the way back no
+# gradient passes through a filled number, so the NaN between the two fills stays there. The mask is
+# used twice, before the softmax and after. [Masks](06_masks.ipynb) shows which other cures fail.
 
 # %% jupyter={"source_hidden": true}
-_, weights = multi_head(x, blocked, fill_again=True)       # (b, n, e), (b, h, n, m)
-padded = ["·"] * 4 + "the milk was sweet".split()
+_, weights = multi_head(x, blocked, fill_again=True)  # (b, n, e), (b, h, n, m)
+padded = ["·"] * 4 + ["the", "milk", "was", "sweet"]
 display.attention_map(
     weights[1, 1], padded, padded, name="short-path-masks",
-    caption="The food head on the second sentence, under both masks. Padding (·) sees nothing.",
+    caption="The food head on the second sentence. Padding (·) sees nothing.",
 )
 
 # %% [markdown]
@@ -392,7 +399,7 @@ exercises.short_path.check_mask(my_mask)
 
 # %% tags=["hide-input"] jupyter={"source_hidden": true}
 class PlainAttention(nn.Module):
-    """Multi-head attention; True in `blocked`, (b, 1, n, m), hides a key from a query."""
+    """Multi-head attention; where `blocked` is True, a query does not see a key."""
 
     def __init__(self, embed_dim, num_heads):
         super().__init__()
@@ -406,22 +413,22 @@ class PlainAttention(nn.Module):
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, ..., d)
 
     def merge(self, x):
-        return x.transpose(1, 2).flatten(2)                      # (b, h, n, d) -> (b, n, h * d)
+        return x.transpose(1, 2).flatten(2)  # (b, h, n, d) -> (b, n, h * d)
 
     def forward(self, query, key, value, blocked=None):
         q, k, v = map(self.split, (self.w_q(query), self.w_k(key), self.w_v(value)))
-        scores = q @ k.mT / math.sqrt(q.size(-1))                # (b, h, n, m)
-        blocked = torch.zeros_like(scores).bool() if blocked is None else blocked
+        scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
+        blocked = torch.zeros_like(scores).bool() if blocked is None else blocked[:, None]
         weights = scores.masked_fill(blocked, -math.inf).softmax(-1).masked_fill(blocked, 0)
-        return self.w_o(self.merge(weights @ v)), weights        # (b, n, e), (b, h, n, m)
+        return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 
 
 # %% [markdown]
 # ### Write it
 #
-# *Medium, 4 minutes.* The constructor is given. Write `split`, `merge` and `forward`; each line of them
-# has stood on this page. `blocked` is made for all heads, and without it everything is visible. Return
-# the output and the weights.
+# *Medium, 4 minutes.* The constructor is given. Write `split`, `merge` and `forward`, from the lines of
+# `multi_head` above. `blocked` is `(b, n, m)`; where it is None, nothing is blocked. Return the output
+# and the weights.
 
 
 # %% tags=["exercise"]
@@ -438,7 +445,8 @@ class MyAttention(nn.Module):
 
     def merge(self, x): ...  # (b, h, n, d) -> (b, n, e)
 
-    def forward(self, query, key, value, blocked=None): ...  # (b, n, e), (b, h, n, m)
+    def forward(self, query, key, value, blocked=None):
+        ...  # where blocked is None, torch.zeros_like(scores).bool() blocks nothing
 
 
 # %%
@@ -465,8 +473,9 @@ exercises.short_path.check_attention(MyAttention)
 display.source(PlainAttention)
 
 # %% [markdown]
-# Does the class compute what the page has built? Give its layers the hand-made matrices, no bias, and
-# the batch with both masks.
+# The solution calls its class `PlainAttention`, and so do the tests from here on; it stands in full in the
+# box at the end. In the notebook, put your own in its place. First: does the class compute what the page
+# has built? Its layers get the hand-made matrices, transposed, as `nn.Linear` keeps them, and no bias.
 
 # %%
 by_class = PlainAttention(4, 2)
@@ -479,10 +488,10 @@ print("equal to what was built by hand")
 # %% [markdown]
 # ## Is it right?
 #
-# Compare it with `nn.MultiheadAttention`: the same weights, outputs and weights and gradients, both masks
-# at once. Two rules make such a test sharp. All sizes differ, so that no swapped axis can hide. And
-# query, key and value are three different tensors, or a value projected from the key would pass. Three
-# queries ask, the last of five words, so the causal mask lets the last query see all five.
+# Compare it with `nn.MultiheadAttention`: the same parameters, both masks at once; outputs, attention
+# weights and gradients of the inputs have to agree. Two rules make such a test sharp. All sizes differ,
+# so that no two can be exchanged. And query, key and value are three different tensors, or a value
+# projected from the key would pass. Three queries ask, the last of five words, so the last sees all five.
 
 # %%
 torch.manual_seed(0)
@@ -496,25 +505,26 @@ theirs.load_state_dict({
     "in_proj_bias": torch.cat([layer.bias for layer in layers]),
     "out_proj.weight": ours.w_o.weight, "out_proj.bias": ours.w_o.bias})
 inputs = [torch.randn(b, length, e).double().requires_grad_() for length in (n, m, m)]
-padding = torch.tensor([[False] * 5, [True] * 2 + [False] * 3])       # (b, m)
-future = torch.ones(n, m, dtype=torch.bool).triu(1 + m - n)           # (n, m), the last 3 of 5 ask
-blocked = padding[:, None, None, :] | future                          # (b, 1, n, m)
+padding = torch.tensor([[False] * 5, [True] * 2 + [False] * 3])  # (b, m)
+future = torch.ones(n, m, dtype=torch.bool).triu(1 + m - n)      # (n, m), the last 3 of 5 ask
 
 
 # %%
-def off_by(module):
+def off_by(module, theirs, inputs, padding, future):
     """Give the largest difference from PyTorch's class: in outputs, weights and gradients."""
-    output, weights = module(*inputs, blocked)
+    output, weights = module(*inputs, padding[:, None, :] | future)
     expected, expected_weights = theirs(
         *inputs, key_padding_mask=padding, attn_mask=future, average_attn_weights=False)
+    # of a random mixture of all outputs, so that each of them counts
     gradients = zip(one.gradients(output, inputs), one.gradients(expected, inputs))
     pairs = [(output, expected), (weights, expected_weights), *gradients]
     outputs, weights, *gradients = [(a - b).abs().max().item() for a, b in pairs]
     return outputs, weights, max(gradients)
 
 
-print("outputs, weights, gradients off by", *(f"{number:.0e}" for number in off_by(ours)))
-assert max(off_by(ours)) < 1e-12
+test = (theirs, inputs, padding, future)
+print("outputs, weights, gradients off by", *(f"{off:.0e}" for off in off_by(ours, *test)))
+assert max(off_by(ours, *test)) < 1e-12
 
 # %% [markdown]
 # Only rounding is left. Would the test have seen a mistake? Override `merge`, then `split` as well, with
@@ -525,49 +535,69 @@ assert max(off_by(ours)) < 1e-12
 # %%
 class WrongMerge(PlainAttention):
     def merge(self, x):
-        return x.reshape(x.size(0), x.size(2), -1)                         # (b, n, h * d)
+        return x.reshape(x.size(0), x.size(2), -1)  # (b, n, h * d)
 
 
 class WrongSplitToo(WrongMerge):
     def split(self, x):
-        return x.reshape(x.size(0), self.num_heads, x.size(1), -1)         # (b, h, ..., d)
+        return x.reshape(x.size(0), self.num_heads, x.size(1), -1)  # (b, h, ..., d)
 
 
 # %%
-x = torch.randn(b, n, e, dtype=torch.float64)                              # (b, n, e)
+x = torch.randn(b, n, e, dtype=torch.float64)                                 # (b, n, e)
 other = torch.cat([x[:, :-1], torch.randn(b, 1, e, dtype=torch.float64)], 1)  # (b, n, e)
-causal = torch.ones(n, n, dtype=torch.bool).triu(1)                        # (n, n)
+causal = torch.ones(n, n, dtype=torch.bool).triu(1)                           # (n, n)
 print("                  outputs  weights  gradients   past moves by")
 for kind in (PlainAttention, WrongMerge, WrongSplitToo):
     module = kind(e, h).double()
     module.load_state_dict(ours.state_dict())
-    before, after = (module(z, z, z, causal)[0][:, :-1] for z in (x, other))
+    before, after = (module(z, z, z, causal[None])[0][:, :-1] for z in (x, other))
     moved = (before - after).abs().max().item()
-    print(f"{kind.__name__:16} " + "".join(f"{number:9.2f}" for number in off_by(module)),
+    print(f"{kind.__name__:16} " + "".join(f"{number:9.2f}" for number in off_by(module, *test)),
           f"{moved:14.2f}")
 
 # %% [markdown]
 # The comparison sees both mistakes. The past-unchanged test, which needs no class to compare with, sees
-# the wrong merge: words to come leak into the past. It misses the two wrong reshapes together, since the
-# second puts back what the first tore apart: nothing leaks, and almost nothing is right. So compare
+# the wrong merge: words to come leak into the past. It misses the two reshapes together, since the wrong
+# merge puts back what the wrong split tore apart: nothing leaks, and almost nothing is right. So compare
 # values wherever you can; [Testing attention](16_testing_attention.ipynb) is for where you cannot.
 #
-# And the fully masked row? Let the second sentence be empty, all padding, and let the loss read the first
-# sentence alone.
+# And must all sizes differ? This split exchanges the number of heads and their width.
+
 
 # %%
-empty = torch.tensor([[False] * 5, [True] * 5])                            # (b, m)
-mine = ours(*inputs, empty[:, None, None, :])[0]                           # (b, n, e)
-pytorch = theirs(*inputs, key_padding_mask=empty)[0]                       # (b, n, e)
-for name, output, matrix in (("PyTorch", pytorch, theirs.in_proj_weight),
-                             ("ours", mine, ours.w_v.weight)):
-    (gradient,) = torch.autograd.grad(output[0].sum(), matrix)
-    print(f"{name:7} NaN in the empty sentence: {output[1].isnan().all().item()}; in the gradient:",
-          gradient.isnan().sum().item(), "of", gradient.numel())
+class WrongCut(PlainAttention):
+    def split(self, x):
+        return x.unflatten(-1, (-1, self.num_heads)).transpose(1, 2)  # (b, d, ..., h)
+
+
+for heads, width in ((4, 6), (5, 5)):
+    right, wrong = PlainAttention(heads * width, heads), WrongCut(heads * width, heads)
+    wrong.load_state_dict(right.state_dict())
+    x = torch.randn(b, n, heads * width)
+    apart = (right(x, x, x)[0] - wrong(x, x, x)[0]).abs().max()
+    print(f"{heads} heads, {width} wide: off by {apart:.2f}")
+
+# %% [markdown]
+# With five heads of width five the mistake cannot be seen.
+#
+# Last, the fully masked row. Let the second sentence be empty, all padding, and let the loss read the
+# first sentence alone.
+
+# %%
+empty = torch.tensor([[False] * 5, [True] * 5])       # (b, m)
+mine, _ = ours(*inputs, empty[:, None, :])            # (b, n, e), (b, h, n, m)
+pytorch, _ = theirs(*inputs, key_padding_mask=empty)  # (b, n, e), (b, n, m)
+packed, three = [theirs.in_proj_weight], [layer.weight for layer in layers]
+for name, output, matrices in (("PyTorch", pytorch, packed), ("ours", mine, three)):
+    gradients = torch.cat(torch.autograd.grad(output[0].sum(), matrices))  # (3 * e, e)
+    print(f"{name:7} NaN in the empty sentence: {output[1].isnan().all().item()}; in the gradients:",
+          gradients.isnan().sum().item(), "of", gradients.numel())
 torch.testing.assert_close(mine[1], ours.w_o.bias.expand(n, -1))
 
 # %% [markdown]
-# Ours has none. An empty row collects nothing, so the last layer writes its bias alone.
+# PyTorch's class spoils the gradients of $W_Q$, $W_K$ and $W_V$, 1,728 of 1,728 numbers. Ours spoils
+# none. An empty row collects nothing, so the last layer writes its bias alone.
 #
 # ## What you have now
 #
@@ -581,7 +611,7 @@ torch.testing.assert_close(mine[1], ours.w_o.bias.expand(n, -1))
 # >
 # > ```python
 # > class PlainAttention(nn.Module):
-# >     """Multi-head attention; True in `blocked`, (b, 1, n, m), hides a key from a query."""
+# >     """Multi-head attention; where `blocked` is True, a query does not see a key."""
 # >
 # >     def __init__(self, embed_dim, num_heads):
 # >         super().__init__()
@@ -600,7 +630,7 @@ torch.testing.assert_close(mine[1], ours.w_o.bias.expand(n, -1))
 # >     def forward(self, query, key, value, blocked=None):
 # >         q, k, v = map(self.split, (self.w_q(query), self.w_k(key), self.w_v(value)))
 # >         scores = q @ k.mT / math.sqrt(q.size(-1))                # (b, h, n, m)
-# >         blocked = torch.zeros_like(scores).bool() if blocked is None else blocked
+# >         blocked = torch.zeros_like(scores).bool() if blocked is None else blocked[:, None]
 # >         weights = scores.masked_fill(blocked, -math.inf).softmax(-1).masked_fill(blocked, 0)
 # >         return self.w_o(self.merge(weights @ v)), weights        # (b, n, e), (b, h, n, m)
 # > ```

@@ -136,11 +136,19 @@ def test_numbers_in_the_lines_are_computed():
     made, text = drawn.computation(), display.whole_map().text
     it, thirsty = drawn.WORDS.index("it"), drawn.WORDS.index("thirsty")
     animal, food = made["project out"][0][it, :2].tolist()
-    assert f"“it” gives {made['softmax'][0][1, it, thirsty]:.2f} of its attention" in text
-    assert f"collects {made['mix'][0][1, it, 0]:.2f} of animal" in text
-    assert f"has {animal:.2f} of animal against {food:.2f} of food" in text
-    assert made["mix"][0][1, it, 0] < 2 * 2 * made["softmax"][0][1, it, thirsty], "most of it"
+    assert f"“it” gives {made['softmax'][0][0, it, thirsty]:.2f} of its attention" in text
+    assert f"collects {made['mix'][0][0, it, 0]:.2f} of quality" in text
+    assert f"gets {animal:.2f} under animal and {food:.2f} under food" in text
+    assert made["mix"][0][0, it, 0] < 2 * 2 * made["softmax"][0][0, it, thirsty], "most of it"
     assert animal > 2 * food
+
+
+def test_its_heads_are_those_of_the_short_path():
+    short = chapters.load("short_path")
+    assert drawn.W_Q.equal(short.W_QS)
+    assert drawn.W_K.equal(short.W_KS)
+    assert drawn.W_V.equal(short.W_VS)
+    assert drawn.W_O.equal(short.W_O)
 
 
 def test_one_step_is_chosen_at_first():

@@ -32,8 +32,8 @@ STEPS = {
     ),
     "split": (
         "(h, n, d)",
-        "Each head takes its own columns of all three, so that two heads can look for different "
-        "things: the upper one compares animal and food, the lower one action and quality.",
+        "Each head takes its own columns of all three, so that two heads can ask different things: "
+        "the upper one asks whether something is said about an animal, the lower one about a food.",
     ),
     "score": (
         "(h, n, m)",
@@ -46,13 +46,13 @@ STEPS = {
     ),
     "softmax": (
         "(h, n, m)",
-        "The scores of each row become weights that add up to 1: in the lower head, “it” gives "
-        "{share:.2f} of its attention to “thirsty”.",
+        "The scores of each row become weights that add up to 1: in the upper head, “it” gives "
+        "{share:.2f} of its attention to “cat” and as much to “thirsty”.",
     ),
     "mix": (
         "(h, n, d)",
-        "Each word collects the values of all words in proportion to its weights: in the lower "
-        "head, “it” collects {animal:.2f} of animal, most of it from “thirsty”.",
+        "Each word collects the values of all words in proportion to its weights: in the upper "
+        "head, “it” collects {animal:.2f} of quality, most of it from “thirsty”.",
     ),
     "merge": (
         "(n, h * d)",
@@ -60,8 +60,8 @@ STEPS = {
     ),
     "project out": (
         "(n, e)",
-        "A last matrix mixes what the heads have collected: “it” now has {animal:.2f} of animal "
-        "against {food:.2f} of food, so it now looks like the cat.",
+        "A last matrix writes what each head has collected into its place: “it” gets "
+        "{animal:.2f} under animal and {food:.2f} under food, so what is said is said about the cat.",
     ),
 }
 CAPTION = (
@@ -72,11 +72,15 @@ CAPTION = (
 )
 
 X = torch.tensor([[float(digit) for digit in word] for word in _DIGITS])  # (n, e)
-# Made by hand. A head has two of the four features to find words by, and hands over the other two;
-# W_O puts all four back into their order. Queries are doubled, which makes the weights sharper.
-W_K = torch.eye(4)
-W_Q = 2 * W_K
-W_V = W_O = W_K.roll(2, 0)
+# The pair of heads of "The short path", made by hand. Quality asks with 2 and 1; a word is found by
+# its animal (in the lower head its food) and its quality, and hands over quality and animal (food).
+# W_O writes the quality that the upper head collects under animal, that of the lower one under food.
+_ANIMAL, _FOOD, _, _QUALITY = range(4)
+W_Q, W_K, W_V, W_O = torch.zeros(4, 4, 4)
+W_Q[_QUALITY] = torch.tensor([2.0, 1, 2, 1])
+W_K[[_ANIMAL, _QUALITY, _FOOD, _QUALITY], range(4)] = 1
+W_V[[_QUALITY, _ANIMAL, _QUALITY, _FOOD], range(4)] = 1
+W_O[[0, 2], [_ANIMAL, _FOOD]] = 1
 
 # What is drawn of a step: its name, and the letter whose colour it has.
 _ASKED = (("queries", "n"), ("keys", "m"), ("values", "m"))
@@ -181,7 +185,7 @@ def _says() -> dict[str, str]:
     """Give the line of each step, with its numbers."""
     made = computation()
     animal, food = made["project out"][0][_IT, :2].tolist()
-    facts = {"share": made["softmax"][0][1, _IT, _THIRSTY].item(), "animal": animal, "food": food}
+    facts = {"share": made["softmax"][0][0, _IT, _THIRSTY].item(), "animal": animal, "food": food}
     return {step: line.format(**facts) for step, (_, line) in STEPS.items()}
 
 

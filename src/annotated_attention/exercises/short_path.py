@@ -105,7 +105,7 @@ class _Attention(nn.Module):
     def forward(self, query: Tensor, key: Tensor, value: Tensor, blocked: Any = None) -> Any:
         q, k, v = map(self.split, self.project(query, key, value))
         scores = self.scores(q, k)
-        blocked = torch.zeros_like(scores).bool() if blocked is None else blocked
+        blocked = torch.zeros_like(scores).bool() if blocked is None else blocked[:, None]
         weights = self.weights(scores, blocked)
         return self.finish(self.merge(weights @ v), weights)
 
@@ -126,8 +126,8 @@ def _reshaped_merge(self: _Attention, x: Tensor) -> Tensor:
 def _draw(b: int, n: int, m: int, h: int, d: int, masked: int) -> dict[str, Any]:
     """Draw inputs, a mask whose first row is fully masked, or none, and parameters by name."""
     e = h * d
-    blocked = torch.rand(b, 1, n, m) < 0.4
-    blocked[0, 0, 0], blocked[..., 1:, 0] = True, False
+    blocked = torch.rand(b, n, m) < 0.4
+    blocked[0, 0], blocked[..., 1:, 0] = True, False
     layers = {f"w_{letter}.weight": (e, e) for letter in "qkvo"}
     biases = {f"w_{letter}.bias": (e,) for letter in "qkvo"}
     return {
@@ -209,7 +209,7 @@ check_attention = Exercise(
             )
         ),
         "the mask is not used.": _with(weights=lambda self, scores, blocked: scores.softmax(-1)),
-        "the weights are only zeroed, so the rows do not sum to 1: fill the scores with −∞ first.": (
+        "the weights are only zeroed, and no longer sum to 1: fill the scores with −∞ first.": (
             _with(weights=lambda self, scores, blocked: scores.softmax(-1).masked_fill(blocked, 0))
         ),
         "the values are projected from key, not from value.": _with(

@@ -51,7 +51,7 @@ class Chapter:
 
     @property
     def number(self) -> int | None:
-        """Its place in the book, which the name of its file begins with; the short path has none."""
+        """Its place in the book, which its file's name begins with; the short path has none."""
         return int(self.name[:2]) if self.name[0].isdigit() else None
 
     @property
