@@ -172,7 +172,8 @@ display.source(plain, docstrings=False)
 length = 4
 future = eval(LINE := "torch.ones(length, length).triu(1).bool()[None]")
 assert future.equal(masks.block_future(length)[None])
-Markdown(f"It needs {', '.join(f'`{line}`' for line in IMPORTS)}. Causal: `blocked = {LINE}`")
+needs = ", ".join(f"`{line}`" for line in IMPORTS)
+Markdown(f"It needs {needs}. A causal mask: `blocked = {LINE}`")
 
 # %% [markdown]
 # ## What True means in a mask

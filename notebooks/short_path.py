@@ -33,7 +33,7 @@ from torch import nn
 from annotated_attention import chapters, display, exercises
 
 one = chapters.load("01_one_head")  # the numbers of the words, and `show`
-words = "the cat drank milk because it was thirsty".split()
+words = one.WORDS                   # the first sentence
 thirsty = one.embed(words)  # (n, e)
 one.show(words, one.FEATURES, thirsty, digits=0)
 
@@ -272,11 +272,11 @@ for i in range(3):
 
 # %%
 short = one.embed(["the", "milk", "was", "sweet"])  # (4, e)
-x = nn.utils.rnn.pad_sequence(
-    [thirsty, short], batch_first=True, padding_side="left")  # (b, n, e)
-padding = torch.arange(8) < torch.tensor([[0], [4]])          # (b, m)
-future = torch.ones(8, 8, dtype=torch.bool).triu(1)           # (n, m)
-blocked = padding[:, None, :] | future                        # (b, 1, m) | (n, m) -> (b, n, m)
+texts = [thirsty, short]
+x = nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_side="left")
+padding = torch.arange(8) < torch.tensor([[0], [4]])  # (b, m)
+future = torch.ones(8, 8, dtype=torch.bool).triu(1)   # (n, m)
+blocked = padding[:, None, :] | future                # (b, 1, m) | (n, m) -> (b, n, m)
 print(blocked[1].int())
 
 # %% [markdown]
@@ -406,8 +406,8 @@ class PlainAttention(nn.Module):
         if embed_dim % num_heads:
             raise ValueError(f"{num_heads} heads do not divide {embed_dim}")
         self.num_heads = num_heads
-        self.w_q, self.w_k = nn.Linear(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
-        self.w_v, self.w_o = nn.Linear(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
+        layers = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
+        self.w_q, self.w_k, self.w_v, self.w_o = layers
 
     def split(self, x):
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, ..., d)
@@ -438,8 +438,8 @@ class MyAttention(nn.Module):
         if embed_dim % num_heads:
             raise ValueError(f"{num_heads} heads do not divide {embed_dim}")
         self.num_heads = num_heads
-        self.w_q, self.w_k = nn.Linear(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
-        self.w_v, self.w_o = nn.Linear(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
+        layers = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
+        self.w_q, self.w_k, self.w_v, self.w_o = layers
 
     def split(self, x): ...  # (b, n, e) -> (b, h, n, d)
 
@@ -482,7 +482,8 @@ by_class = PlainAttention(4, 2)
 for layer, matrix in zip((by_class.w_q, by_class.w_k, by_class.w_v, by_class.w_o),
                          (W_QS, W_KS, W_VS, W_O)):
     layer.weight.data, layer.bias.data = matrix.detach().T, torch.zeros(4)
-torch.testing.assert_close(by_class(x, x, x, blocked), multi_head(x, blocked, fill_again=True))
+by_hand = multi_head(x, blocked, fill_again=True)
+torch.testing.assert_close(by_class(x, x, x, blocked), by_hand)
 print("equal to what was built by hand")
 
 # %% [markdown]
@@ -501,12 +502,12 @@ ours = PlainAttention(e, h).double()
 theirs = nn.MultiheadAttention(e, h, batch_first=True).double()
 layers = (ours.w_q, ours.w_k, ours.w_v)
 theirs.load_state_dict({
-    "in_proj_weight": torch.cat([layer.weight for layer in layers]),  # PyTorch packs three in one
+    "in_proj_weight": torch.cat([layer.weight for layer in layers]),  # three in one
     "in_proj_bias": torch.cat([layer.bias for layer in layers]),
     "out_proj.weight": ours.w_o.weight, "out_proj.bias": ours.w_o.bias})
 inputs = [torch.randn(b, length, e).double().requires_grad_() for length in (n, m, m)]
 padding = torch.tensor([[False] * 5, [True] * 2 + [False] * 3])  # (b, m)
-future = torch.ones(n, m, dtype=torch.bool).triu(1 + m - n)      # (n, m), the last 3 of 5 ask
+future = torch.ones(n, m, dtype=torch.bool).triu(1 + m - n)      # (n, m)
 
 
 # %%
@@ -618,21 +619,21 @@ torch.testing.assert_close(mine[1], ours.w_o.bias.expand(n, -1))
 # >         if embed_dim % num_heads:
 # >             raise ValueError(f"{num_heads} heads do not divide {embed_dim}")
 # >         self.num_heads = num_heads
-# >         self.w_q, self.w_k = nn.Linear(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
-# >         self.w_v, self.w_o = nn.Linear(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
+# >         layers = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
+# >         self.w_q, self.w_k, self.w_v, self.w_o = layers
 # >
 # >     def split(self, x):
 # >         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, ..., d)
 # >
 # >     def merge(self, x):
-# >         return x.transpose(1, 2).flatten(2)                      # (b, h, n, d) -> (b, n, h * d)
+# >         return x.transpose(1, 2).flatten(2)  # (b, h, n, d) -> (b, n, h * d)
 # >
 # >     def forward(self, query, key, value, blocked=None):
 # >         q, k, v = map(self.split, (self.w_q(query), self.w_k(key), self.w_v(value)))
-# >         scores = q @ k.mT / math.sqrt(q.size(-1))                # (b, h, n, m)
+# >         scores = q @ k.mT / math.sqrt(q.size(-1))  # (b, h, n, m)
 # >         blocked = torch.zeros_like(scores).bool() if blocked is None else blocked[:, None]
 # >         weights = scores.masked_fill(blocked, -math.inf).softmax(-1).masked_fill(blocked, 0)
-# >         return self.w_o(self.merge(weights @ v)), weights        # (b, n, e), (b, h, n, m)
+# >         return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 # > ```
 # >
 # > Split by cutting the last axis, merge by transposing first. Fill twice. Compare with PyTorch, all sizes

@@ -27,6 +27,7 @@ from book.site.build import SITE, Quiet
 with (scripts.ROOT / "mkdocs.yml").open(encoding="utf-8") as config:
     PARTS = yaml_load(config)["extra"]["parts"]
 CHAPTERS = contents.read(PARTS)
+NUMBERED = {name: chapter for name, chapter in CHAPTERS.items() if chapter.number}
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
 each_page = pytest.mark.parametrize("page", PAGES)
 each_chapter = pytest.mark.parametrize("chapter", CHAPTERS.values(), ids=CHAPTERS)
@@ -47,7 +48,7 @@ def head(page, site=SITE):
 @cache
 def opening(page, site=SITE):
     """Give what stands above the first section, or all of a page that is no chapter."""
-    until = "<h2" if page.startswith("chapters/") else "</article"
+    until = "<h2" if page.startswith(("chapters/", "short-path/")) else "</article"
     return parse(page, site, '<div class="md-content"', until)
 
 
@@ -99,16 +100,18 @@ def test_only_a_site_that_knows_its_address_names_one():
 def test_the_navigation_has_every_chapter_under_its_part():
     page = "notation/index.html"
     sidebar = parse(page, since='<div class="md-sidebar', until="</article")
+    _, short_path = sidebar.select(".md-sidebar--primary .md-nav__link[href]")[:2]
+    assert link(short_path["href"], page) == "short-path/"
     *sections, package = sidebar.select(".md-sidebar--primary .md-nav__item--section")
     assert package.label.text.strip() == "Package"
-    assert [part.label.text.strip() for part in sections] == [part["title"] for part in PARTS]
+    assert [part.label.text.strip() for part in sections] == [part["title"] for part in PARTS[1:]]
     found = [
         (part.label.text.strip(), " ".join(a.text.split()), link(a["href"], page))
         for part in sections
         for a in part.select("a")
     ]
     assert found == [
-        (chapter.part, chapter.label, contents.address(name)) for name, chapter in CHAPTERS.items()
+        (chapter.part, chapter.label, contents.address(name)) for name, chapter in NUMBERED.items()
     ]
 
 
@@ -118,26 +121,29 @@ def test_a_chapter_says_what_it_takes_and_gives(chapter):
     above = opening(page)
     intro = above.select_one("h1 + .aa-intro")
     text = " ".join(intro.text.split())
-    assert text.startswith(f"{chapter.minutes} minutes · builds on ")
+    assert text.startswith(f"{chapter.minutes} · builds on ")
     needs = {a.text: link(a["href"], page) for a in intro.select("a:not([download])")}
     assert needs == {CHAPTERS[name].label: contents.address(name) for name in chapter.builds_on}
     assert f"Afterwards {chapter.after[0].lower()}{chapter.after[1:]}" in text
     question = above.select_one(".aa-intro ~ * em").text
     assert meta(page, "description") == f"{question} {chapter.after}"
     assert question.endswith("?")
-    assert (SITE / page).read_text(encoding="utf-8").count('class="aa-finish"') == 1
+    assert (SITE / page).read_text(encoding="utf-8").count('class="aa-finish"') == bool(
+        chapter.number
+    )
 
 
 def test_the_first_page_lists_parts_and_chapters():
     lists = opening("index.html").select("ol.aa-chapters")
-    assert [part.find_previous_sibling().text for part in lists] == [p["title"] for p in PARTS]
+    assert [part.find_previous_sibling().text for part in lists] == [p["title"] for p in PARTS[1:]]
     entries = opening("index.html").select("ol.aa-chapters > li")
-    for (name, chapter), entry in zip(CHAPTERS.items(), entries, strict=True):
+    for (name, chapter), entry in zip(NUMBERED.items(), entries, strict=True):
         assert (entry.b.text, entry.a.text) == (str(chapter.number), chapter.title)
         assert entry.a["href"] == contents.address(name)
         assert entry.p.text == chapter.after
-        needs = " and ".join(str(CHAPTERS[other].number) for other in chapter.builds_on)
-        facts = f"{chapter.minutes} minutes" + (f" · builds on {needs}" if needs else "")
+        builds_on = (CHAPTERS[other] for other in chapter.builds_on)
+        needs = " and ".join(str(other.number or other.title) for other in builds_on)
+        facts = f"{chapter.minutes}" + (f" · builds on {needs}" if needs else "")
         assert entry.small.text == facts
 
 
@@ -292,7 +298,7 @@ def test_what_is_finished_is_remembered_and_forgotten(context, served):
     way = page.locator(".aa-chapters")
     expect(way.get_by_role("link", name="finished")).to_have_count(2)
     expect(way.get_by_role("link", name="Speed finished")).to_be_visible()
-    expect(page.get_by_role("status")).to_have_text(f"You have finished 2 of {len(CHAPTERS)}.")
+    expect(page.get_by_role("status")).to_have_text(f"You have finished 2 of {len(NUMBERED)}.")
 
     other = context.new_page()  # another tab sees at once what this one forgets
     other.goto(f"{address}/chapters/batches/")

@@ -61,7 +61,7 @@ STEPS = {
     "project out": (
         "(n, e)",
         "A last matrix writes what each head has collected into its place: “it” gets "
-        "{animal:.2f} under animal and {food:.2f} under food, so what is said is said about the cat.",
+        "{animal:.2f} under animal and {food:.2f} under food, so what is said is about the cat.",
     ),
 }
 CAPTION = (
@@ -72,9 +72,9 @@ CAPTION = (
 )
 
 X = torch.tensor([[float(digit) for digit in word] for word in _DIGITS])  # (n, e)
-# The pair of heads of "The short path", made by hand. Quality asks with 2 and 1; a word is found by
-# its animal (in the lower head its food) and its quality, and hands over quality and animal (food).
-# W_O writes the quality that the upper head collects under animal, that of the lower one under food.
+# The pair of heads of "The short path", made by hand. Quality asks with 2 and 1; a word is found
+# by its animal (in the lower head its food) and its quality, and hands over quality and animal.
+# W_O writes the quality that the upper head collects under animal, that of the lower under food.
 _ANIMAL, _FOOD, _, _QUALITY = range(4)
 W_Q, W_K, W_V, W_O = torch.zeros(4, 4, 4)
 W_Q[_QUALITY] = torch.tensor([2.0, 1, 2, 1])

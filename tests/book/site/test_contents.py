@@ -3,6 +3,7 @@
 import re
 import textwrap
 
+import nbformat
 import pytest
 from mkdocs.utils.yaml import yaml_load
 
@@ -29,6 +30,10 @@ def before(chapters):
 def test_what_a_chapter_loads_is_among_its_prerequisites(before):
     loads = 0
     for name, known in before.items():
+        if (
+            name == contents.SHORT_PATH
+        ):  # takes the words of the first chapter, and asks for no reading
+            continue
         source = (scripts.CHAPTERS / f"{name}.py").read_text(encoding="utf-8")
         loaded = set(re.findall(r'chapters\.load\("(\w+)"\)', source))
         assert loaded <= known, f"{name} loads {loaded - known}, and does not say so"
@@ -46,6 +51,7 @@ def test_an_address_is_the_chapters_idea(chapters):
     assert contents.address("06_masks") == "chapters/masks/"
     assert contents.address("07_multihead_attention") == "chapters/multihead-attention/"
     assert contents.address("cheat_sheet") == "cheat-sheet/"
+    assert contents.address("short_path") == "short-path/"
     assert len({contents.address(name) for name in chapters}) == len(chapters)
 
 
@@ -57,18 +63,21 @@ def book(tmp_path, monkeypatch):
     def book(**builds_on):
         entries = [
             {"file": name, "prerequisites": needed, "after": "You can."}
-            for name, needed in builds_on.items()
+            for name, needed in {"short_path": [], **builds_on}.items()
         ]
-        return [{"title": "I", "chapters": entries[:1]}, {"title": "II", "chapters": entries[1:]}]
+        titles = ("", "I", "II")
+        members = (entries[:1], entries[1:2], entries[2:])
+        return [{"title": t, "chapters": m} for t, m in zip(titles, members, strict=True)]
 
-    for name in ("01_a", "02_b", "03_c"):
+    for name in ("short_path", "01_a", "02_b", "03_c"):
         (tmp_path / f"{name}.py").write_text(f"# %% [markdown]\n# # {name}\n\n# %%\nprint()\n")
     return book
 
 
 def test_order(book):
-    chapters = contents.read(book(**{"01_a": [], "02_b": ["01_a"], "03_c": ["02_b"]}))
+    chapters = contents.read(book(**{"01_a": [], "02_b": ["01_a"], "03_c": ["short_path"]}))
     assert [(c.label, c.part) for c in chapters.values()] == [
+        ("short_path", ""),
         ("1 · 01_a", "I"),
         ("2 · 02_b", "II"),
         ("3 · 03_c", "II"),
@@ -128,6 +137,17 @@ CELLS = {
         # %%
         print()
         """,
+    "long": f"""
+        # %%
+        {chr(10).join(["print()"] + ["        print()"] * 63)}
+        """,
+    "hidden": """
+        # %% tags=["hide-input"]
+        print()
+
+        # %% jupyter={"source_hidden": true}
+        print()
+        """,
     "exercise": """
         # %% [markdown]
         # ### 1 · Write it
@@ -153,8 +173,9 @@ CELLS = {
 
 
 @pytest.fixture
-def minutes(tmp_path):
+def minutes(tmp_path, monkeypatch):
     """Give a function that says how long a chapter of some of the above takes."""
+    monkeypatch.setattr(scripts, "EXECUTED", tmp_path)
 
     def minutes(*cells):
         script = tmp_path / "05_batches.py"
@@ -165,15 +186,25 @@ def minutes(tmp_path):
 
 
 def test_minutes(minutes):
-    assert minutes("words", *["cell"] * 7) == 5  # 1.01 and 3.5
-    assert minutes("words", *["cell"] * 8) == 10
-    assert minutes(*["words"] * 5) == 10, "formulas, code and the words of links are read"
-    assert minutes(*["cell"] * 10, *["folded", "deeper"] * 9) == 5, "what is folded does not count"
-    assert minutes(*["cell"] * 11) == 10
-    assert minutes("exercise") == 10
-    assert minutes("exercise", *["cell"] * 5) == 10
-    assert minutes("exercise", *["cell"] * 6) == 15
-    assert minutes("exercise", "exercise") == 15
+    assert minutes("words") == contents.Minutes(
+        2, 0
+    )  # 1.02: formulas, code and words of links count
+    assert minutes("words", *["cell"] * 7) == contents.Minutes(5, 0)
+    assert minutes(*["cell"] * 10, *["folded", "deeper"] * 9) == contents.Minutes(5, 0)
+    assert minutes(*["long"] * 3) == contents.Minutes(6, 0), "a long listing counts by its lines"
+    assert minutes(*["hidden"] * 9, "cell") == contents.Minutes(1, 0), "only code in sight is read"
+    assert minutes("exercise", "exercise", "cell") == contents.Minutes(1, 14)
+    assert str(minutes("exercise", "cell")) == "1 min + 7 of exercises"
+    assert str(minutes("cell")) == "1 min"
+
+
+def test_source_that_a_cell_shows_is_read(minutes, tmp_path):
+    notebook = scripts.notebook(tmp_path / "05_batches.py") if minutes("cell", "cell") else None
+    html = "<p>text</p>" + "<pre><code>" + "a\n" * 64 + "</code></pre>"
+    output = nbformat.v4.new_output("display_data", {"text/html": html})
+    notebook.cells[1].outputs = [output]
+    nbformat.write(notebook, tmp_path / "05_batches.ipynb")
+    assert contents.minutes(tmp_path / "05_batches.py") == contents.Minutes(3, 0)
 
 
 def test_an_exercise_without_minutes_is_named(minutes):
