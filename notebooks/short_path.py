@@ -512,7 +512,7 @@ future = torch.ones(n, m, dtype=torch.bool).triu(1 + m - n)      # (n, m)
 
 # %%
 def off_by(module, theirs, inputs, padding, future):
-    """Give the largest difference from PyTorch's class: in outputs, weights and gradients."""
+    """Give the largest differences of outputs, weights and gradients from PyTorch's."""
     output, weights = module(*inputs, padding[:, None, :] | future)
     expected, expected_weights = theirs(
         *inputs, key_padding_mask=padding, attn_mask=future, average_attn_weights=False)
