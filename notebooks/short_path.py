@@ -161,7 +161,7 @@ q, k, v = thirsty @ W_Q, thirsty @ W_K, thirsty @ W_V  # (n, d)
 scores = k @ q[it]                                     # (m,)
 weights = (scores / math.sqrt(2)).softmax(-1)          # (m,)
 table = torch.cat([k, scores[:, None], weights[:, None], v], 1)
-one.show(words, ["key:", "", "score", "share", "value:", ""], table)
+one.show(words, ["k animal", "k quality", "score", "share", "v quality", "v animal"], table)
 
 # %% [markdown]
 # The query of *it* is (2, 1): an animal counts twice as much as a quality. *Cat* has the key (3, 0),
@@ -548,14 +548,13 @@ class WrongSplitToo(WrongMerge):
 x = torch.randn(b, n, e, dtype=torch.float64)                                 # (b, n, e)
 other = torch.cat([x[:, :-1], torch.randn(b, 1, e, dtype=torch.float64)], 1)  # (b, n, e)
 causal = torch.ones(n, n, dtype=torch.bool).triu(1)                           # (n, n)
-print("                  outputs  weights  gradients   past moves by")
+print(f"{'off by:':14}   outputs   weights gradients  the past")
 for kind in (PlainAttention, WrongMerge, WrongSplitToo):
     module = kind(e, h).double()
     module.load_state_dict(ours.state_dict())
     before, after = (module(z, z, z, causal[None])[0][:, :-1] for z in (x, other))
-    moved = (before - after).abs().max().item()
-    print(f"{kind.__name__:16} " + "".join(f"{number:9.2f}" for number in off_by(module, *test)),
-          f"{moved:14.2f}")
+    numbers = (*off_by(module, *test), (before - after).abs().max())
+    print(f"{kind.__name__:14}" + "".join(f"{number:10.2f}" for number in numbers))
 
 # %% [markdown]
 # The comparison sees both mistakes. The past-unchanged test, which needs no class to compare with, sees
