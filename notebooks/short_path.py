@@ -591,8 +591,8 @@ pytorch, _ = theirs(*inputs, key_padding_mask=empty)  # (b, n, e), (b, n, m)
 packed, three = [theirs.in_proj_weight], [layer.weight for layer in layers]
 for name, output, matrices in (("PyTorch", pytorch, packed), ("ours", mine, three)):
     gradients = torch.cat(torch.autograd.grad(output[0].sum(), matrices))  # (3 * e, e)
-    print(f"{name:7} NaN in the empty sentence: {output[1].isnan().all().item()}; in the gradients:",
-          gradients.isnan().sum().item(), "of", gradients.numel())
+    print(f"{name:7} the empty sentence is NaN: {output[1].isnan().all().item()};",
+          f"NaN in the gradients: {gradients.isnan().sum()} of {gradients.numel()}")
 torch.testing.assert_close(mine[1], ours.w_o.bias.expand(n, -1))
 
 # %% [markdown]
