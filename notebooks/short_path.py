@@ -170,7 +170,9 @@ one.show(words, ["k animal", "k quality", "score", "share", "v quality", "v anim
 
 # %%
 for x in (thirsty, sweet):
-    quality, animal = attend(x @ W_Q, x @ W_K, x @ W_V)[it].tolist()
+    q, k, v = x @ W_Q, x @ W_K, x @ W_V  # (n, d)
+    torch.testing.assert_close(attend(q, k, v), F.scaled_dot_product_attention(q, k, v))
+    quality, animal = attend(q, k, v)[it].tolist()
     print(f"the animal head collects {quality:.2f} of quality, {animal:.2f} of animal")
 
 # %% [markdown]
@@ -311,15 +313,16 @@ print("sum of the shares of “it”: zeroed", f"{zeroed[0, 0, it].sum():.2f},",
 # %% [markdown]
 # If you zero afterwards, the share of the blocked words is lost. With $-\infty$ the visible words share
 # the whole. Three properties say that the masks work. Each sentence gets what it would get alone;
-# whatever stands in the padding has no influence; and a new last word changes nothing before it.
+# whatever stands in the padding has no influence; and without its last word, a text keeps what came
+# before.
 
 # %%
 alone, _ = multi_head(short[None], future[None, :4, :4])
 torch.testing.assert_close(output[1, 4:], alone[0])
 changed = x.masked_fill(padding[..., None], 100)
 torch.testing.assert_close(multi_head(changed, blocked)[0][1, 4:], output[1, 4:])
-ends_sweet, _ = multi_head(sweet[None], future[None])
-torch.testing.assert_close(ends_sweet[0, :-1], output[0, :-1])
+cut_off, _ = multi_head(thirsty[None, :-1], future[None, :-1, :-1])
+torch.testing.assert_close(cut_off[0], output[0, :-1])
 print("as alone, no influence of padding, the past unchanged")
 print("the first row of padding:", output[1, 0].tolist())
 
