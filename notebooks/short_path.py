@@ -134,12 +134,12 @@ display.attention_lines(
 
 # %%
 torch.manual_seed(0)
-print("largest of 8 shares   undivided   by √d   by d")
+print("divided by  nothing    √d     d")
 for width in (4, 64, 1024):
     queries, keys = torch.randn(2000, 1, width), torch.randn(2000, 8, width)
     scores = queries @ keys.mT  # (2000, 1, 8)
     by = [(scores / c).softmax(-1).amax(-1).median() for c in (1, math.sqrt(width), width)]
-    print(f"d = {width:4} {by[0]:22.2f} {by[1]:7.2f} {by[2]:6.2f}")
+    print(f"d = {width:4} {by[0]:10.2f} {by[1]:5.2f} {by[2]:5.2f}")
 
 # %% [markdown]
 # Undivided, one key takes everything as d grows. A softmax so close to 1 hardly moves when the scores
@@ -157,15 +157,15 @@ for width in (4, 64, 1024):
 W_Q = torch.tensor([[0., 0], [0, 0], [0, 0], [2, 1]])  # (e, d), quality asks with 2 and 1
 W_K = torch.tensor([[1., 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal and quality
 W_V = torch.tensor([[0., 1], [0, 0], [0, 0], [1, 0]])  # (e, d), hands over both
-q, k, v = thirsty @ W_Q, thirsty @ W_K, thirsty @ W_V  # (n, d)
+q, k = thirsty @ W_Q, thirsty @ W_K                    # (n, d)
 scores = k @ q[it]                                     # (m,)
 weights = (scores / math.sqrt(2)).softmax(-1)          # (m,)
-table = torch.cat([k, scores[:, None], weights[:, None], v], 1)
-one.show(words, ["k animal", "k quality", "score", "share", "v quality", "v animal"], table)
+table = torch.cat([k, scores[:, None], weights[:, None]], 1)
+one.show(words, ["animal", "qual.", "score", "share"], table)
 
 # %% [markdown]
-# The query of *it* is (2, 1): an animal counts twice as much as a quality. *Cat* has the key (3, 0),
-# and *thirsty* has (2, 2); both score 6 and get 0.46. Now the head runs on both sentences. Its first
+# The first two columns are the keys. The query of *it* is (2, 1): an animal counts twice as much as a
+# quality. *Cat* has the key (3, 0), and *thirsty* has (2, 2); both score 6 and get 0.46. Now the head runs on both sentences. Its first
 # number is the quality that it collects.
 
 # %%
@@ -551,13 +551,13 @@ class WrongSplitToo(WrongMerge):
 x = torch.randn(b, n, e, dtype=torch.float64)                                 # (b, n, e)
 other = torch.cat([x[:, :-1], torch.randn(b, 1, e, dtype=torch.float64)], 1)  # (b, n, e)
 causal = torch.ones(n, n, dtype=torch.bool).triu(1)                           # (n, n)
-print(f"{'off by:':14}   outputs   weights gradients  the past")
+print(f"{'off by':14}   out  shares  grad  past")
 for kind in (PlainAttention, WrongMerge, WrongSplitToo):
     module = kind(e, h).double()
     module.load_state_dict(ours.state_dict())
     before, after = (module(z, z, z, causal[None])[0][:, :-1] for z in (x, other))
     numbers = (*off_by(module, *test), (before - after).abs().max())
-    print(f"{kind.__name__:14}" + "".join(f"{number:10.2f}" for number in numbers))
+    print(f"{kind.__name__:14}" + "".join(f"{number:6.2f}" for number in numbers))
 
 # %% [markdown]
 # The comparison sees both mistakes. The past-unchanged test, which needs no class to compare with, sees
