@@ -1,7 +1,7 @@
 # %% [markdown]
 # # The short path
 #
-# *How do you get from a pencil to a class that you can trust, in half an hour?*
+# *How do you get from a pencil to a class that you can trust, in 35 minutes?*
 #
 # > the cat drank milk because **it** was thirsty
 # >
@@ -20,8 +20,8 @@
 #
 # To a model, a word is a row of numbers. Ours are made by hand: how much of an animal, a food, an
 # action or a quality the word is. *Thirsty* is a quality that animals have. A comment such as `(n, e)`
-# gives a shape, and is checked when the page is built: n words that ask, m words that are asked, each
-# of e numbers; below come h heads, each d wide, and b sentences.
+# gives a shape, and is checked when the page is built: n words that ask, with e numbers each. The words
+# that are asked are counted by m; here they are the same eight.
 
 # %%
 import math
@@ -43,8 +43,8 @@ one.show(words, one.FEATURES, thirsty, digits=0)
 # 1. **Score.** Compare the row of *it* with the row of each word: multiply them number by number and
 #    add up. With *thirsty* that makes $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$.
 # 2. **Exponential.** Divide the score by 2, the root of the row's width of 4 (the next section says
-#    why), and raise $e \approx 2.7$ to that power. The results are positive, and a lead of one becomes a
-#    factor of $e$.
+#    why), and take the exponential. The results are positive, and each step of one in the divided score
+#    becomes a factor of about 2.7<!-- quoted -->.
 # 3. **Share.** Divide by the sum of all eight. The shares, called **attention weights**, make one
 #    whole. Exponential and division together are the **softmax**.
 # 4. **Collect.** Multiply each word's row by its share, and add up the rows.
@@ -98,7 +98,8 @@ exercises.short_path.check_sweet(my_numbers)
 #
 # Every word looks around like this, and matrix products let all of them do it at once. Three roles get
 # names: the word that asks brings a **query**, it is compared with the **keys**, and what is
-# collected are the **values**. So far, all three are the same rows.
+# collected are the **values**. So far, all three are the same rows, d wide. In the code, `mT` swaps the
+# last two axes, and `softmax(-1)` makes shares along the last one, the keys.
 
 
 # %%
@@ -129,8 +130,9 @@ display.attention_lines(
 )
 
 # %% [markdown]
-# Why divide the scores by $\sqrt d$, the root of the width? A score adds up d products, so wide rows
-# give large scores. Try it: random queries and keys, eight keys each. How large is the largest share?
+# Why divide the scores by $\sqrt d$, the root of the width? A score adds up d products. Some are positive
+# and some negative, so that they cancel in part, and the sum grows with $\sqrt d$ only. Try it: random
+# queries and keys, eight keys each. How large is the largest share?
 
 # %%
 torch.manual_seed(0)
@@ -150,8 +152,8 @@ for width in (4, 64, 1024):
 #
 # With the same numbers in all three roles, a word can only find words like itself. So a head has a
 # matrix for each role, and training sets it: $W_Q$ turns a word into what it asks for, $W_K$ into what
-# it is found by, and $W_V$ into what it hands over. (The fourth comes soon.) Here the head is two
-# numbers wide and set by hand. It asks: *is something said about an animal?*
+# it is found by, and $W_V$ into what it hands over. Here the head is two numbers wide and set by hand.
+# It asks: *is something said about an animal?*
 
 # %%
 W_Q = torch.tensor([[0., 0], [0, 0], [0, 0], [2, 1]])  # (e, d), quality asks with 2 and 1
@@ -176,8 +178,8 @@ for x in (thirsty, sweet):
     print(f"the animal head collects {quality:.2f} of quality, {animal:.2f} of animal")
 
 # %% [markdown]
-# After *thirsty*, *it* collects 0.97 of quality, after *sweet* only 0.19. In the second sentence
-# something is said, too, but not about an animal.
+# After *thirsty*, *it* collects 0.97 of quality. After *sweet* it collects only 0.19: nearly all of its
+# shares go to *cat*, which has no quality. Something is said there, too, but not about an animal.
 #
 # ## Two heads, in a loop
 #
@@ -204,9 +206,9 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, both)
 # %% [markdown]
 # Read it as two answers: in the first sentence a quality is said of an animal, in the second of a food.
 #
-# Each head alone has answered one question. Can one head answer both? It has to look at animals and at
-# foods, so let its keys count the two alike, and let it hand over all three features. How will the
-# *quality* that it collects differ between the sentences?
+# Why two heads? A head has one set of shares, so for each feature it collects one sum. See what happens
+# to the two answers in a single head, whose keys count animal and food alike and which hands over all
+# three features. How will the *quality* that it collects differ between the sentences?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -222,19 +224,20 @@ rows = [attend(x @ W_Q, x @ alike, x @ hands_over)[it] for x in (thirsty, sweet)
 one.show(["it, thirsty", "it, sweet"], ["animal", "food", "quality"], torch.stack(rows))
 
 # %% [markdown]
-# This head notices which words are there, but not whose quality it is: 0.70 both times. Within a feature,
-# one head adds up what all words say. Two heads keep two sums. [Two heads](02_two_heads.ipynb) tells
-# what they cost.
+# It is 0.70 both times: what is said about animals and what is said about foods has gone into one sum.
+# (Animal and food do change places, as they did with the pencil, because *thirsty* and *sweet* have some
+# of it themselves. They tell which words are there.) Two heads have two sets of shares, and keep two
+# sums apart. [Two heads](02_two_heads.ipynb) tells what they cost.
 #
 # ## One matrix for all heads
 #
 # With h heads the loop makes 3h products. Three are enough: put the heads' matrices side by side,
-# multiply once, and cut the result. A stack of heads then goes through the same `attend`, since
-# PyTorch's products run over any axes in front.
+# multiply once, and cut the result into h pieces. A stack of heads then goes through the same `attend`,
+# since PyTorch's products run over any axes in front.
 
 # %%
 W_QS, W_KS, W_VS = (torch.cat(matrices, 1) for matrices in zip(*HEADS))  # (e, h * d)
-cut = [(thirsty @ w).split(2, -1) for w in (W_QS, W_KS, W_VS)]
+cut = [(thirsty @ w).chunk(len(HEADS), -1) for w in (W_QS, W_KS, W_VS)]
 q, k, v = (torch.stack(parts) for parts in cut)  # (h, n, d)
 mixed = attend(q, k, v)                          # (h, n, d)
 output = torch.cat(list(mixed), -1) @ W_O        # (n, e)
@@ -263,29 +266,30 @@ for i in range(3):
     print(f"of word {i + 1}   {right[0, i].tolist()}      {wrong[0, i].tolist()}")
 
 # %% [markdown]
-# After the reshape, head 1 of word 2 holds the second half of word 1. No shape complains, and such a
-# model even trains, just badly. The way back has the same trap: transpose first, then flatten. [The
-# reshape trick](04_reshape_trick.ipynb) draws it.
+# After the reshape, head 1 of word 2 holds the second half of word 1. No shape complains, and
+# a model with this mistake even seems to learn, as you see in [Training](10_training.ipynb). The way back
+# has the same trap: transpose first, then flatten. [The reshape trick](04_reshape_trick.ipynb) draws it.
 #
 # ## A batch, and two masks
 #
-# Sentences come in batches. A shorter one is filled up with **padding**, here with rows of zeros. They
-# stand in front, as they do where a model is to continue each text.
+# Sentences come in batches of b. A shorter one is filled up with **padding**, here with rows of zeros.
+# They stand in front, as they do where a model is to continue each text.
 
 # %%
 short = one.embed(["the", "milk", "was", "sweet"])  # (4, e)
 texts = [thirsty, short]
 x = nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_side="left")
-padding = torch.arange(8) < torch.tensor([[0], [4]])  # (b, m)
-future = torch.ones(8, 8, dtype=torch.bool).triu(1)   # (n, m)
-blocked = padding[:, None, :] | future                # (b, 1, m) | (n, m) -> (b, n, m)
+in_front = torch.tensor([[0], [4]])                  # (b, 1), words of padding
+padding = torch.arange(8) < in_front                 # (b, m)
+future = torch.ones(8, 8, dtype=torch.bool).triu(1)  # (n, m)
+blocked = padding[:, None, :] | future               # (b, 1, m) | (n, m) -> (b, n, m)
 print(blocked[1].int())
 
 # %% [markdown]
 # Nobody may look at padding, and a model that learns to write must not look at words to come. Where
 # `blocked` is True, the query may not see the key. The **padding mask** says so for the keys of each
-# sentence, the **causal mask** for all pairs in which the key comes later, and `|` merges them: its axis
-# of size 1 is stretched over all queries. Printed is the mask of the second sentence, a row per query.
+# sentence, the **causal mask** for all pairs in which the key comes later, and `|` merges them: the
+# padding mask's axis of size 1 is stretched over all queries. Printed is the mask of the second sentence, a row per query.
 #
 # What shall happen to a blocked key? First idea: set its weight to 0 after the softmax. The idea that
 # works: set its *score* to $-\infty$ before, since $e^{-\infty} = 0$.
@@ -295,7 +299,8 @@ print(blocked[1].int())
 def multi_head(x, blocked, fill_again=False):
     """Attend with both heads, from each word to those that are not blocked."""
     blocked = blocked[:, None]  # (b, 1, n, m), for all heads
-    q, k, v = ((x @ w).unflatten(-1, (2, 2)).transpose(1, 2) for w in (W_QS, W_KS, W_VS))
+    cut = (len(HEADS), -1)
+    q, k, v = ((x @ w).unflatten(-1, cut).transpose(1, 2) for w in (W_QS, W_KS, W_VS))
     scores = q @ k.mT / math.sqrt(q.size(-1))                     # (b, h, n, m)
     weights = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (b, h, n, m)
     if fill_again:
@@ -349,9 +354,10 @@ for fill_again in (False, True):
           "· NaN in the gradient:", gradient.isnan().sum().item(), "of", gradient.numel())
 
 # %% [markdown]
-# A second fill, of the weights with 0, cures both. An empty row collects nothing. On the way back no
-# gradient passes through a filled number, so the NaN between the two fills stays there. The mask is
-# used twice, before the softmax and after. [Masks](06_masks.ipynb) shows which other cures fail.
+# A second fill, of the weights with 0, cures both. An empty row now collects nothing. On the way back,
+# the softmax of an empty row still turns a gradient of 0 into NaN, but the first fill stops it there: no
+# gradient passes through a filled score. So the mask is used twice, before the softmax and after.
+# [Masks](06_masks.ipynb) shows which other cures fail.
 
 # %% jupyter={"source_hidden": true}
 _, weights = multi_head(x, blocked, fill_again=True)  # (b, n, e), (b, h, n, m)
@@ -431,7 +437,7 @@ class PlainAttention(nn.Module):
 #
 # *Medium, 4 minutes.* The constructor is given. Write `split`, `merge` and `forward`, from the lines of
 # `multi_head` above. `blocked` is `(b, n, m)`; where it is None, nothing is blocked. Return the output
-# and the weights.
+# and the weights of each head.
 
 
 # %% tags=["exercise"]
@@ -449,7 +455,7 @@ class MyAttention(nn.Module):
     def merge(self, x): ...  # (b, h, n, d) -> (b, n, e)
 
     def forward(self, query, key, value, blocked=None):
-        ...  # where blocked is None, torch.zeros_like(scores).bool() blocks nothing
+        ...  # instead of None: torch.zeros_like(scores).bool(), which has all four axes
 
 
 # %%
@@ -495,7 +501,8 @@ print("equal to what was built by hand")
 # Compare it with `nn.MultiheadAttention`: the same parameters, both masks at once; outputs, attention
 # weights and gradients of the inputs have to agree. Two rules make such a test sharp. All sizes differ,
 # so that no two can be exchanged. And query, key and value are three different tensors, or a value
-# projected from the key would pass. Three queries ask, the last of five words, so the last sees all five.
+# projected from the key would pass. The queries are the last three of five words, so the causal mask starts
+# m − n = 2 columns further right. Every row sees something; the empty row comes at the end.
 
 # %%
 torch.manual_seed(0)
@@ -561,9 +568,10 @@ for kind in (PlainAttention, WrongMerge, WrongSplitToo):
 
 # %% [markdown]
 # The comparison sees both mistakes. The past-unchanged test, which needs no class to compare with, sees
-# the wrong merge: words to come leak into the past. It misses the two reshapes together, since the wrong
-# merge puts back what the wrong split tore apart: nothing leaks, and almost nothing is right. So compare
-# values wherever you can; [Testing attention](16_testing_attention.ipynb) is for where you cannot.
+# the wrong merge: words to come leak into the past. It misses the two reshapes together: each head gets
+# a stretch of the text, in order, instead of its part of every word. Nothing leaks, and almost nothing is
+# right. So compare values wherever you can; [Testing attention](16_testing_attention.ipynb) is for where
+# you cannot.
 #
 # And must all sizes differ? This split exchanges the number of heads and their width.
 
@@ -639,4 +647,4 @@ torch.testing.assert_close(mine[1], ours.w_o.bias.expand(n, -1))
 # > ```
 # >
 # > Split by cutting the last axis, merge by transposing first. Fill twice. Compare with PyTorch, all sizes
-# > different.
+# > different, and test an empty row as well.
