@@ -146,12 +146,13 @@ for width in (4, 64, 1024):
 # %% [markdown]
 # Undivided, one key takes everything as d grows. A softmax so close to 1 hardly moves when the scores
 # do, so hardly any gradient comes back. Divided by d, the shares come close to one eighth each, and the
-# head hardly tells keys apart. With $\sqrt d$ the shares keep their size, whatever the width.
+# head hardly tells keys apart. With $\sqrt d$ the shares keep their size, [whatever the
+# width](01_one_head.ipynb#going-deeper-why-divide-by-d).
 #
 # ## Four matrices
 #
 # With the same numbers in all three roles, a word can only find words like itself. So a head has a
-# matrix for each role, and training sets it: $W_Q$ turns a word into what it asks for, $W_K$ into what
+# [matrix for each role](01_one_head.ipynb#four-learned-matrices), and training sets it: $W_Q$ turns a word into what it asks for, $W_K$ into what
 # it is found by, and $W_V$ into what it hands over. Here the head is two numbers wide and set by hand.
 # It asks: *is something said about an animal?*
 
@@ -272,7 +273,7 @@ for i in range(3):
 #
 # ## A batch, and two masks
 #
-# Sentences come in batches of b. A shorter one is filled up with **padding**, here with rows of zeros.
+# Sentences come in [batches](05_batches.ipynb) of b. A shorter one is filled up with **padding**, here with rows of zeros.
 # They stand in front, as they do where a model is to continue each text.
 
 # %%
@@ -402,7 +403,8 @@ exercises.short_path.check_mask(my_mask)
 # %% [markdown]
 # ## The class
 #
-# Everything is there; put it into a class. In training the four matrices are learned, so each becomes an
+# Everything is there; put it into a class. ([Multi-head attention](07_multihead_attention.ipynb) makes one
+# that takes the place of PyTorch's.) In training the four matrices are learned, so each becomes an
 # `nn.Linear`, which also adds a bias. Queries may come from another text than keys and values, so
 # `forward` takes three inputs.
 
