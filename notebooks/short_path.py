@@ -99,7 +99,8 @@ exercises.short_path.check_sweet(my_numbers)
 # Every word looks around like this, and matrix products let all of them do it at once. Three roles get
 # names: the word that asks brings a **query**, it is compared with the **keys**, and what is
 # collected are the **values**. So far, all three are the same rows, d wide. In the code, `mT` swaps the
-# last two axes, and `softmax(-1)` makes shares along the last one, the keys.
+# last two axes, and `softmax(-1)` makes shares along the last one, the keys; `...` stands for axes in
+# front, of which there are none yet.
 
 
 # %%
@@ -130,9 +131,9 @@ display.attention_lines(
 )
 
 # %% [markdown]
-# Why divide the scores by $\sqrt d$, the root of the width? A score adds up d products. Some are positive
-# and some negative, so that they cancel in part, and the sum grows with $\sqrt d$ only. Try it: random
-# queries and keys, eight keys each. How large is the largest share?
+# Why divide the scores by $\sqrt d$, the root of the width? A score adds up d products. In random
+# rows some are positive and some negative, so that they cancel in part, and the sum grows with $\sqrt d$
+# only. Try it: random queries, eight keys each. How large is the largest share?
 
 # %%
 torch.manual_seed(0)
@@ -144,7 +145,7 @@ for width in (4, 64, 1024):
     print(f"d = {width:4} {by[0]:10.2f} {by[1]:5.2f} {by[2]:5.2f}")
 
 # %% [markdown]
-# Undivided, one key takes everything as d grows. A softmax so close to 1 hardly moves when the scores
+# Undivided, one key takes everything as d grows. A share so close to 1 hardly moves when the scores
 # do, so hardly any gradient comes back. Divided by d, the shares come close to one eighth each, and the
 # head hardly tells keys apart. With $\sqrt d$ the shares keep their size, [whatever the
 # width](01_one_head.ipynb#going-deeper-why-divide-by-d).
@@ -159,7 +160,7 @@ for width in (4, 64, 1024):
 # %%
 W_Q = torch.tensor([[0., 0], [0, 0], [0, 0], [2, 1]])  # (e, d), quality asks with 2 and 1
 W_K = torch.tensor([[1., 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal and quality
-W_V = torch.tensor([[0., 1], [0, 0], [0, 0], [1, 0]])  # (e, d), hands over both
+W_V = torch.tensor([[0., 1], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality, animal
 q, k = thirsty @ W_Q, thirsty @ W_K                    # (n, d)
 scores = k @ q[it]                                     # (m,)
 weights = (scores / math.sqrt(2)).softmax(-1)          # (m,)
@@ -179,15 +180,15 @@ for x in (thirsty, sweet):
     print(f"the animal head collects {quality:.2f} of quality, {animal:.2f} of animal")
 
 # %% [markdown]
-# After *thirsty*, *it* collects 0.97 of quality. After *sweet* it collects only 0.19: nearly all of its
-# shares go to *cat*, which has no quality. Something is said there, too, but not about an animal.
+# After *thirsty*, *it* collects 0.97 of quality. After *sweet* it collects only 0.19, since most of the
+# attention goes to *cat*, which has no quality. *Sweet* says something, too, but not about an animal.
 #
 # ## Two heads, in a loop
 #
 # A second head asks the same about food: its $W_K$ and $W_V$ pick food where those of the first pick
 # animal. Each head gives two numbers for every word. Put side by side, they make four, and the fourth
 # matrix, $W_O$, says where in the word each of them is written. Ours writes the first head's quality
-# under *animal*, and the second head's under *food*.
+# under *animal*, the second head's under *food*, and nothing else.
 
 # %%
 SWAP = [1, 0, 2, 3]                           # animal and food change places
@@ -207,9 +208,9 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, both)
 # %% [markdown]
 # Read it as two answers: in the first sentence a quality is said of an animal, in the second of a food.
 #
-# Why two heads? A head has one set of shares, so for each feature it collects one sum. See what happens
-# to the two answers in a single head, whose keys count animal and food alike and which hands over all
-# three features. How will the *quality* that it collects differ between the sentences?
+# Each head answers one question: it has one set of shares, so for each feature it collects one sum. See
+# what becomes of the two answers in a single head, whose keys count animal and food alike and which hands
+# over all three features. How will the *quality* that it collects differ between the sentences?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -405,8 +406,8 @@ exercises.short_path.check_mask(my_mask)
 #
 # Everything is there; put it into a class. ([Multi-head attention](07_multihead_attention.ipynb) makes one
 # that takes the place of PyTorch's.) In training the four matrices are learned, so each becomes an
-# `nn.Linear`, which also adds a bias. Queries may come from another text than keys and values, so
-# `forward` takes three inputs.
+# `nn.Linear`, which also adds a bias. A head is e / h wide, so that h of them side by side are e wide
+# again. Queries may come from another text than keys and values, so `forward` takes three inputs.
 
 # %% tags=["hide-input"] jupyter={"source_hidden": true}
 class PlainAttention(nn.Module):
@@ -438,8 +439,9 @@ class PlainAttention(nn.Module):
 # ### Write it
 #
 # *Medium, 4 minutes.* The constructor is given. Write `split`, `merge` and `forward`, from the lines of
-# `multi_head` above. `blocked` is `(b, n, m)`; where it is None, nothing is blocked. Return the output
-# and the weights of each head.
+# `multi_head` above. `blocked` is `(b, n, m)`; an axis of 1 holds for all. Where it is None, nothing is
+# blocked: `torch.zeros_like(scores).bool()` says so, and has all four axes already. Return the output and
+# the weights of each head.
 
 
 # %% tags=["exercise"]
@@ -456,8 +458,7 @@ class MyAttention(nn.Module):
 
     def merge(self, x): ...  # (b, h, n, d) -> (b, n, e)
 
-    def forward(self, query, key, value, blocked=None):
-        ...  # instead of None: torch.zeros_like(scores).bool(), which has all four axes
+    def forward(self, query, key, value, blocked=None): ...  # (b, n, e), (b, h, n, m)
 
 
 # %%
@@ -528,7 +529,7 @@ def off_by(module, theirs, inputs, padding, future):
     output, weights = module(*inputs, padding[:, None, :] | future)
     expected, expected_weights = theirs(
         *inputs, key_padding_mask=padding, attn_mask=future, average_attn_weights=False)
-    # of a random mixture of all outputs, so that each of them counts
+    # of the same random mixture of all outputs, so that each of them counts
     gradients = zip(one.gradients(output, inputs), one.gradients(expected, inputs))
     pairs = [(output, expected), (weights, expected_weights), *gradients]
     outputs, weights, *gradients = [(a - b).abs().max().item() for a, b in pairs]
