@@ -728,11 +728,11 @@ for m, n in ((4096, 1), (4096, 4096)):
 # behind others, or 64 at once.
 
 # %%
-from annotated_attention import measure
+from annotated_attention import measured
 
 speed = chapters.load("13_speed")
-(whole,) = measure.find("fewer keys", mode="forward")
-rows = measure.find("cache of fewer keys", memory="kept")
+(whole,) = measured.find("fewer keys", mode="forward")
+rows = measured.find("cache of fewer keys", memory="kept")
 kinds = ("every head", "groups", "one head", "latents", "latents, absorbed")
 print(f"new tokens{whole['size'][1]:5}" + "".join(f"{row['size'][1]:6}" for row in rows))
 print(f"behind{0:9}" + "".join(f"{row['kept']:6}" for row in rows))
@@ -743,7 +743,7 @@ for kind in kinds:
 speed.origin("cache of fewer keys")
 
 # %% jupyter={"source_hidden": true}
-(long,) = measure.find("cache of fewer keys", memory="kept", kept=4095)
+(long,) = measured.find("cache of fewer keys", memory="kept", kept=4095)
 spent = long["milliseconds"]
 for kind in ("groups", "one head"):
     assert spent[kind][2] < spent["every head"][0]
