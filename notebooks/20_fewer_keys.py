@@ -451,8 +451,7 @@ for g in (8, 4, 2, 1):
 # the weights, so it repeats the keys in memory first. The fused kernel of [Groups](#groups) would
 # read them without copies. The two formulas in the assertions come from
 # [Counting](12_counting.ipynb). The command shown there counts whole models that share, too: it has
-# the options `--num-kv-heads`, `--cache-bytes` and, for the latents below, `--latent-dim` and
-# `--rotary-dim`.
+# the options `--num-kv-heads` and `--cache-bytes`.
 #
 # ## Fewer keys for a trained model
 #
