@@ -45,7 +45,7 @@ def fewer_keys(size: Size) -> Contenders:
 
 
 def kept_in_fewer_keys(size: Size, kept: int) -> Contenders:
-    """Make the same with a cache: n tokens follow ``kept`` others; each call crops it first."""
+    """Make the same with a cache: n tokens follow ``kept`` others."""
     b, n, e, _ = size
     before, x = torch.randn(b, kept, e), torch.randn(b, n, e)
     made: Contenders = {}
