@@ -16,7 +16,6 @@ from annotated_attention.published import (
     DESIGNS,
     Design,
     NoProjection,
-    PackedBase,
     PackedProjection,
     SequenceFirst,
     SharedProjection,
@@ -284,6 +283,13 @@ def test_shortest_is_initialised() -> None:
         assert matrix.unique().numel() > 0.9 * matrix.numel()
 
 
+def loaded(module: Any, **options: Any) -> tuple[Any, MultiheadAttention]:
+    """Give a sequence-first module the weights of a reference."""
+    reference = MultiheadAttention(E, H, dtype=torch.float64, **options)
+    module.double().load_from(reference)
+    return module, reference
+
+
 class Relative(SequenceFirst):
     """Adds a number for each distance to the scores."""
 
@@ -294,52 +300,43 @@ class Relative(SequenceFirst):
 
 def test_scores_can_be_overridden() -> None:
     query, key = tensors((N, B, E), (M, B, E))
-    plain, other = (cls(H, E).double().eval() for cls in (SequenceFirst, Relative))
-    other.load_state_dict(plain.state_dict())
-    reference = MultiheadAttention(E, H, dtype=torch.float64)
-    plain.load_from(reference)
-    other.load_from(reference)
+    module, reference = loaded(Relative(H, E, dropout=0.0))
     bias = (torch.arange(M) - torch.arange(N)[:, None]) / math.sqrt(D)  # the scale covers it, too
     expected, _ = reference(query, key, key, attn_mask=bias.double())
-    torch.testing.assert_close(other(query=query, key=key, value=key), expected)
-    assert not torch.allclose(plain(query=query, key=key, value=key), expected)
+    torch.testing.assert_close(module(query=query, key=key, value=key), expected)
 
 
 def test_weights_are_kept_and_shown() -> None:
     query, key = (x.requires_grad_() for x in tensors((N, B, E), (M, B, E)))
     seen: list[Tensor] = []
-    module = SequenceFirst(H, E, dropout=0.5, on_weights=seen.append).double()
-    reference = MultiheadAttention(E, H, dtype=torch.float64)
-    module.load_from(reference)
-    assert module.last_weights is None
+    module, reference = loaded(SequenceFirst(H, E, dropout=0.5, on_weights=seen.append))
     module(query=query, key=key, value=key)
-    (weights,) = seen
-    assert module.last_weights is weights
-    assert not weights.requires_grad
+    assert module.last_weights is seen[0]
+    assert not seen[0].requires_grad
     _, expected = reference(query, key, key, average_attn_weights=False)
-    torch.testing.assert_close(weights, expected.permute(2, 3, 0, 1).detach())
-    assert "last_weights" not in module.state_dict()
-
+    torch.testing.assert_close(seen[0], expected.permute(2, 3, 0, 1).detach())
     module.keep_weights = False
     module(query=query, key=key, value=key)
     assert module.last_weights is None
     assert len(seen) == 2
 
 
-def test_masks_that_differ_from_query_to_query() -> None:
-    """(n, m, b) with n and m that differ, and the same for all queries, or for all samples."""
+def test_masks_of_integers_and_with_sizes_of_one() -> None:
     query, key = tensors((N, B, E), (M, B, E))
-    module = SequenceFirst(H, E, dropout=0.0).double()
-    reference = MultiheadAttention(E, H, dtype=torch.float64)
-    module.load_from(reference)
+    module, reference = loaded(SequenceFirst(H, E, dropout=0.0))
     future, padding = block_future(N, M), block_padding(torch.tensor([3, 5]), M)
     for mask, options in (
         (~future[..., None], {"attn_mask": future}),
-        (~padding.T[None], {"key_padding_mask": padding}),
         ((~padding.T[None]).int(), {"key_padding_mask": padding}),
     ):
         output = module(query=query, key=key, value=key, mask=mask)
         torch.testing.assert_close(output, reference(query, key, key, **options)[0])
+
+
+def test_biases_that_cannot_be_left_out() -> None:
+    parameters = SequenceFirst(H, E, bias=False).named_parameters()
+    names = [name for name, _ in parameters if name.endswith("bias")]
+    assert names == ["value.linear.bias", "output.bias"]
 
 
 def test_weighted_scores_by_its_own_formula() -> None:
@@ -361,121 +358,58 @@ def test_weighted_scores_by_its_own_formula() -> None:
     output = module(query, key, value, blocked, factors)
     torch.testing.assert_close(output, expected)
     leaves = list(module.parameters())
-    mine, theirs = (torch.autograd.grad(x.square().sum(), leaves) for x in (output, expected))
-    torch.testing.assert_close(mine, theirs)
+    torch.testing.assert_close(gradients(output, leaves), gradients(expected, leaves))
 
 
-@pytest.mark.parametrize("cls", [NoProjection, WeightedScores])
-def test_factors_multiply_the_scores(cls: Any) -> None:
-    query, key, value = tensors((B, N, E), (B, M, E), (B, M, E))
-    module = (cls(E, H) if cls is NoProjection else cls(E, D, D, H)).double().eval()
+@pytest.mark.parametrize("module", [NoProjection(E, H), WeightedScores(E, D, D, H)])
+def test_factors_multiply_the_scores(module: Any) -> None:
+    module, x = module.double().eval(), tensors((B, N, E))[0]
     ones = torch.ones(1, 1, 1, 1, dtype=torch.float64)
-    plain = module(query, key, value)
-    torch.testing.assert_close(module(query, key, value, None, ones), plain)
-    even = module(query, key, value, None, ones * 0)  # equal scores, equal weights
+    torch.testing.assert_close(module(x, x, x, None, ones), module(x, x, x))
+    even = module(x, x, x, None, ones * 0)  # equal scores, equal weights
     torch.testing.assert_close(even, even[:, :1].expand_as(even))
-    for wrong, message in (
-        (torch.ones(B, N, M), r"attention_weights \(2, 3, 5\) must have shape"),
-        (torch.ones(B, H, N, M + 1), "must have shape"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            module(query, key, value, None, wrong.double())
+    for wrong in (torch.ones(B, N, N), torch.ones(B, H, N, N + 1)):
+        with pytest.raises(ValueError, match=r"attention_weights \(.*\) must have shape"):
+            module(x, x, x, None, wrong.double())
     with pytest.raises(TypeError, match=r"floating-point tensor, got torch\.bool"):
-        module(query, key, value, None, ones.bool())
-    with pytest.raises(TypeError, match=r"attention_mask must be boolean, True = blocked, got tor"):
-        module(query, key, value, ones.int())
+        module(x, x, x, None, ones.bool())
 
 
 @pytest.mark.parametrize(
-    "module",
-    [
-        SequenceFirst(H, E, dropout=0.5),
-        WeightedScores(E, D, D, H, dropout=0.5),
-        NoProjection(E, H, dropout=0.5),
-        PackedProjection(E, H, dropout=0.5),
-    ],
-    ids=lambda module: type(module).__name__,
+    "name", ["sequence first", "weighted scores", "no projection", "packed projection"]
 )
-def test_dropout_in_training_alone(module: Any) -> None:
-    x = torch.randn(N, B, E)
-    given = dict.fromkeys(("query", "key", "value"), x)
-    if isinstance(module, WeightedScores | NoProjection):
-        given = {name + "s": x for name in ("querie", "key", "value")}
-
-    def run() -> Tensor:
-        output = module(**given)
-        return output[0] if isinstance(output, tuple) else output
-
-    assert not run().equal(run())
+def test_dropout_in_training_alone(name: str) -> None:
+    (module, _), x = pair(name), tensors((B, N, E))[0]
+    module.dropout = 0.5
+    call = DESIGNS[name].call
+    assert not call(module, x, x, x, None).equal(call(module, x, x, x, None))
     module.eval()
-    assert run().equal(run())
+    assert call(module, x, x, x, None).equal(call(module, x, x, x, None))
 
 
 def test_packed_masks_are_merged() -> None:
+    """The weights are those before dropout."""
     query, key = tensors((N, B, E), (M, B, E))
-    module = PackedProjection(E, H).double()
-    reference = MultiheadAttention(E, H, dtype=torch.float64)
-    module.load_from(reference)
+    module, reference = loaded(PackedProjection(E, H))
     padding = block_padding(torch.tensor([3, 4]), M)
     some = torch.rand(B * H, N, M, generator=torch.Generator().manual_seed(1)) < 0.3
     some[..., 0] = False
-    for masks in (
-        (None, None),
-        (padding, None),
-        (None, some),
-        (padding, some),
-        (padding, block_future(N, M)),
-    ):
-        output, weights = module(query, key, key, *masks)
-        expected, expected_weights = reference(
-            query,
-            key,
-            key,
-            key_padding_mask=masks[0],
-            attn_mask=masks[1],
-            average_attn_weights=False,
-        )
-        torch.testing.assert_close((output, weights), (expected, expected_weights))
+    pairs = [(None, None), (padding, None), (padding, some), (padding, block_future(N, M))]
+    for masks in pairs:
+        expected = reference(query, key, key, masks[0], True, masks[1], False)
+        torch.testing.assert_close(module(query, key, key, *masks), expected)
+    module.dropout = 0.5
+    torch.testing.assert_close(module(query, key, key, *masks)[1], expected[1])
     with pytest.raises(TypeError, match="key_padding_mask must be boolean"):
         module(query, key, key, padding.double())
 
 
-def test_packed_weights_are_those_before_dropout() -> None:
-    x = torch.randn(N, B, E)
-    _, weights = PackedProjection(E, H, dropout=0.5)(x, x, x)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, N))
-
-
-def test_the_base_class_is_there_to_be_filled() -> None:
-    with pytest.raises(TypeError, match="attention"):
-        PackedBase(E, H)  # type: ignore[abstract]
-
-    class Uniform(PackedBase):
-        def attention(
-            self, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None
-        ) -> tuple[Tensor, Tensor]:
-            weights = q.new_full((len(q), q.size(1), k.size(1)), 1 / k.size(1))
-            return weights @ v, weights
-
-    query, key = tensors((N, B, E), (M, B, E))
-    module = Uniform(E, H).double()
-    output, weights = module(query, key, key)
-    value = key.mean(0) @ module.in_proj_weight[2 * E :].T  # (b, e), the average value
-    torch.testing.assert_close(output, module.out_proj(value).expand(N, -1, -1))
-    assert weights.shape == (B, H, N, M)
-
-
 def test_shortest_equals_multihead_attention() -> None:
     query, key, value = (x.requires_grad_() for x in tensors((N, B, E), (M, B, E), (M, B, E)))
-    module = Shortest(E, H).double()
-    reference = MultiheadAttention(E, H, bias=False, dtype=torch.float64)
-    module.load_from(reference)
-    mine = module(query, key, value)
-    theirs = reference(query, key, value, average_attn_weights=False)
+    module, reference = loaded(Shortest(E, H), bias=False)
+    mine, theirs = module(query, key, value), reference(query, key, value, None, True, None, False)
     torch.testing.assert_close(mine, theirs)
-    leaves, mixture = [query, key, value], tensors((N, B, E))[0]
-    of_mine = torch.autograd.grad((mine[0] * mixture).sum(), [*leaves, *module.parameters()])
+    of_mine = gradients(mine[0], [query, key, value, *module.parameters()])
     packed = [reference.in_proj_weight, reference.out_proj.weight]
-    *of_theirs, of_in, of_out = torch.autograd.grad((theirs[0] * mixture).sum(), [*leaves, *packed])
-    expected = [*of_theirs, *(x.T for x in of_in.chunk(3)), of_out.T]
-    torch.testing.assert_close(list(of_mine), expected)
+    *of_theirs, of_in, of_out = gradients(theirs[0], [query, key, value, *packed])
+    torch.testing.assert_close(of_mine, [*of_theirs, *(x.T for x in of_in.chunk(3)), of_out.T])
