@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DATA", "describe", "find", "load", "misses_goal"]
+__all__ = ["describe", "find", "load", "misses_goal"]
 
 DATA = Path(__file__).parent / "data" / "benchmarks.json"
 

@@ -80,7 +80,7 @@ BERT_FIELDS = {
     "num_attention_heads": [0, 5],
     "num_hidden_layers": [0, None],
     "intermediate_size": [0],
-    "vocab_size": [0, 3],
+    "vocab_size": [0, 8],
     "max_position_embeddings": [0],
     "type_vocab_size": [0],
     "pad_token_id": [-1, None],
