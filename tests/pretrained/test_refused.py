@@ -116,9 +116,11 @@ def test_fields(request, copy, family, fields):
         assert str(config.parent) in str(refused.value)
 
 
-def test_sizes_that_do_not_fit_the_tensors(bert, copy):
+def test_sizes_that_do_not_fit_the_tensors(bert, gpt2, copy):
     with pytest.raises(ValueError, match=r"word_embeddings\.weight has shape \(9, 24\), and must"):
         load_encoder(copy(bert[1], fields={"vocab_size": 10}))
+    with pytest.raises(ValueError, match=r"c_fc\.weight has shape \(24, 10\), .* have \(24, 96\)"):
+        load_decoder(copy(gpt2[1], fields={"n_inner": None}))  # four times the width
 
 
 class Bomb:
