@@ -88,7 +88,7 @@ lint: .venv/requirements.lock
 	@$(py) -m mypy --no-error-summary
 
 bench: .venv/requirements.lock
-	@$(py) -m annotated_attention.measure
+	@$(py) -m book.measure
 
 seeds: .venv/requirements.lock
 	@$(py) -m book.run.seeds

@@ -443,14 +443,14 @@ for length in (64, 128, 256, 512, 1024):
 # of the time without, and then the sizes.
 
 # %%
-from annotated_attention import measure
+from annotated_attention import measured
 
-for row in measure.find("versions", mode="forward + backward"):
+for row in measured.find("versions", mode="forward + backward"):
     sizes = ", ".join(f"{letter} = {size}" for letter, size in zip("bneh", row["size"]))
     times = row["milliseconds"]
     slower = times["07 final class, weights"][1] / times["07 final class"][1]  # medians
     print(f"{slower:.2f}x for {sizes}")
-origin = measure.load()["provenance"]
+origin = measured.load()["provenance"]
 print(f"measured with torch {origin['torch']} on\n{origin['cpu']}")
 
 # %% [markdown]

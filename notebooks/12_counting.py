@@ -454,9 +454,9 @@ for n in (256, 1024, 4096, 16384):
 # without weights. Each ran in a new process:
 
 # %%
-from annotated_attention import measure
+from annotated_attention import measured
 
-found = measure.load()["memory"][0]
+found = measured.load()["memory"][0]
 peaks = ", ".join(f"{numbers / 1e6:.1f} MB" for numbers in found["again"])
 print(f"{found['name']}, b = 1, n = 1024: {peaks}")
 

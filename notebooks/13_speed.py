@@ -21,10 +21,10 @@ display.chapter_map(
 # of medium length, and a single long one.
 
 # %%
-from annotated_attention import measure
-from annotated_attention.measure import find  # gives you the cases of a section
+from annotated_attention import measured
+from annotated_attention.measured import find  # gives you the cases of a section
 
-RESULTS = measure.load()
+RESULTS = measured.load()
 RUN = RESULTS["provenance"]
 SIZES = [tuple(row["size"]) for row in find("versions", mode="forward")]
 print("{cpu}, {threads} threads, torch {torch}".format(**RUN))
@@ -156,10 +156,10 @@ assert order == sorted(order)  # kept, then returned, as the figure below unpack
 # because only the final class searches such a mask for fully masked rows.
 
 # %%
-missed = [row for row in cases if measure.misses_goal(row)]
+missed = [row for row in cases if measured.misses_goal(row)]
 print(f"{len(missed)} of {len(cases)} cases miss the goal")
 for row in missed:
-    print(measure.describe(row))
+    print(measured.describe(row))
     assert (row["mode"], row["mask"], row["weights"]) == ("inference", "none", True)
 
 # %% [markdown]

@@ -472,7 +472,7 @@ assert empty == 0
 # nothing to do with the pages of a cache.
 
 # %%
-from annotated_attention import measure
+from annotated_attention import measured
 
 speed = chapters.load("13_speed")
 WAYS_ON = ("bare minimum", "fixed size", "grows", "pages", "without")
@@ -480,7 +480,7 @@ WAYS_ON = ("bare minimum", "fixed size", "grows", "pages", "without")
 
 def table(title: str, memory: str, number) -> None:
     """Print a number for each way of going on, behind ever more tokens."""
-    rows = measure.find("cache", memory=memory)
+    rows = measured.find("cache", memory=memory)
     print(f"{title}\nnew tokens  " + "".join(f"{row['size'][1]:7}" for row in rows))
     print(f"{'behind':12}" + "".join(f"{row['kept']:7,}" for row in rows))
     for name in WAYS_ON:
@@ -492,7 +492,7 @@ table("new KiB", "returned", lambda row, x: f"{4 * row['pages'][x]:,}")
 speed.origin("cache")
 
 # %% jupyter={"source_hidden": true}
-rows = measure.find("cache", memory="kept", size=[1, 1, 512, 8])
+rows = measured.find("cache", memory="kept", size=[1, 1, 512, 8])
 ratios = [row["ratios"]["bare minimum"]["without"] for row in rows]
 assert ratios[-1][0] > ratios[0][2]  # quartiles that do not touch
 print("without a cache, compared with one of fixed size")
@@ -506,12 +506,12 @@ for row in rows:
     assert spent["grows"][1] < spent["pages"][1]
 
 # %% jupyter={"source_hidden": true}
-for row in measure.find("cache", memory="returned", size=[1, 1, 512, 8]):
+for row in measured.find("cache", memory="returned", size=[1, 1, 512, 8]):
     copied = counting.cache_bytes(row["kept"] + 1, 512, width=4)
     assert 0.9 * copied < 4096 * row["pages"]["grows"] < 1.2 * copied
     assert row["pages"]["fixed size"] < 64
 print("checked: the new memory of the growing cache is 0.9 to 1.2 times what it holds")
-chunk, = measure.find("cache", memory="kept", size=[1, 64, 512, 8])
+chunk, = measured.find("cache", memory="kept", size=[1, 64, 512, 8])
 for name in ("fixed size", "grows", "pages"):
     assert chunk["milliseconds"][name][2] < 64 * rows[1]["milliseconds"][name][0] / 4
 print("checked: 64 tokens at once take less than a quarter of the time of 64 single ones")

@@ -451,8 +451,7 @@ for g in (8, 4, 2, 1):
 # the weights, so it repeats the keys in memory first. The fused kernel of [Groups](#groups) would
 # read them without copies. The two formulas in the assertions come from
 # [Counting](12_counting.ipynb). The command shown there counts whole models that share, too: it has
-# the options `--num-kv-heads`, `--cache-bytes` and, for the latents below, `--latent-dim` and
-# `--rotary-dim`.
+# the options `--num-kv-heads` and `--cache-bytes`.
 #
 # ## Fewer keys for a trained model
 #
@@ -728,11 +727,11 @@ for m, n in ((4096, 1), (4096, 4096)):
 # behind others, or 64 at once.
 
 # %%
-from annotated_attention import measure
+from annotated_attention import measured
 
 speed = chapters.load("13_speed")
-(whole,) = measure.find("fewer keys", mode="forward")
-rows = measure.find("cache of fewer keys", memory="kept")
+(whole,) = measured.find("fewer keys", mode="forward")
+rows = measured.find("cache of fewer keys", memory="kept")
 kinds = ("every head", "groups", "one head", "latents", "latents, absorbed")
 print(f"new tokens{whole['size'][1]:5}" + "".join(f"{row['size'][1]:6}" for row in rows))
 print(f"behind{0:9}" + "".join(f"{row['kept']:6}" for row in rows))
@@ -743,7 +742,7 @@ for kind in kinds:
 speed.origin("cache of fewer keys")
 
 # %% jupyter={"source_hidden": true}
-(long,) = measure.find("cache of fewer keys", memory="kept", kept=4095)
+(long,) = measured.find("cache of fewer keys", memory="kept", kept=4095)
 spent = long["milliseconds"]
 for kind in ("groups", "one head"):
     assert spent[kind][2] < spent["every head"][0]

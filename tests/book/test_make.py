@@ -191,7 +191,7 @@ def test_another_address_makes_another_site(book):
         ("data.txt", {"02_two_heads"}),
         ("src/annotated_attention/doctor/command.py", {"02_two_heads"}),
         ("src/annotated_attention/counting/formulas.py", {"02_two_heads"}),
-        ("src/annotated_attention/measure/timing.py", set()),
+        ("src/book/measure/timing.py", set()),
         ("src/annotated_attention/display/display.css", set()),
         ("src/annotated_attention/display/live_figures/calculator.js", set()),
         ("src/book/run/execute.py", set(SCRIPTS)),

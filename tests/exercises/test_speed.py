@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from annotated_attention import measure
+from annotated_attention import measured
 from annotated_attention.exercises.speed import check_mebibytes, check_predictions
 
 CHAPTER = "13_speed"
@@ -12,8 +12,7 @@ RIGHT = ["left", "right", "right", "left"]
 
 
 def peaks(name: str) -> dict[int, float]:
-    found = measure.load()
-    assert found is not None
+    found = measured.load()
     row = next(row for row in found["memory"] if row["name"] == name)
     return {n: b / 2**20 for n, b in zip(row["lengths"], row["bytes"], strict=True) if b}
 

@@ -63,7 +63,7 @@ def copy(tmp_path):
     from safetensors.torch import load_file, save_file
 
     def copy(folder, *, fields=(), tensors=None):
-        made = tmp_path / "copy"
+        made = tmp_path / folder.name
         shutil.copytree(folder, made)
         if fields:
             config = json.loads((made / "config.json").read_text())

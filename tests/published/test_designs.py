@@ -1,32 +1,48 @@
-"""Every published design, called alike: equal to multi-head attention, clear about bad input."""
+"""Every published design, called alike: equal to multi-head attention, clear about bad input.
+
+Then what each has of its own.
+"""
 
 import copy
+import math
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from annotated_attention import MultiheadAttention, block_future
-from annotated_attention.published import DESIGNS, Design, SharedProjection
+from annotated_attention import MultiheadAttention, block_future, block_padding
+from annotated_attention.published import (
+    DESIGNS,
+    Design,
+    NoProjection,
+    PackedProjection,
+    SequenceFirst,
+    SharedProjection,
+    Shortest,
+    WeightedScores,
+)
 
 B, N, M, H, D = 2, 3, 5, 4, 6
 E = H * D
 each = pytest.mark.parametrize("name", DESIGNS)
 LOADING = [name for name, design in DESIGNS.items() if hasattr(design.module, "load_from")]
-each_that_loads = pytest.mark.parametrize("name", LOADING)
 
 
-def inputs(design: Design, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, ...]:
-    """Make query, key and value, one tensor where the design takes one."""
+def tensors(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:
     source = torch.Generator().manual_seed(0)
-    query = torch.randn(B, N, E, generator=source, dtype=dtype).requires_grad_()
-    if design.kind == "self":
-        return query, query, query
-    key, value = (torch.randn(B, M, E, generator=source, dtype=dtype) for _ in range(2))
-    return query, key.requires_grad_(), value.requires_grad_()
+    return [torch.randn(shape, generator=source, dtype=torch.float64).to(dtype) for shape in shapes]
 
 
-def blocked_for(design: Design, which: str) -> torch.Tensor | None:
+def inputs(design: Design, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Make query, key and value, one tensor where the design takes one."""
+    query, key, value = (
+        x.requires_grad_() for x in tensors((B, N, E), (B, M, E), (B, M, E), dtype=dtype)
+    )
+    return [query] * 3 if design.kind == "self" else [query, key, value]
+
+
+def blocked_for(design: Design, which: str) -> Tensor | None:
     """Make a mask, (b, n, m); other in each sample, and in one of them a row is fully masked."""
     if which == "none":
         return None
@@ -46,39 +62,15 @@ def pair(name: str, dtype: torch.dtype = torch.float64) -> tuple[Any, MultiheadA
     return module.to(dtype), reference.to(dtype)
 
 
-def call(name: str, module: Any, *given: Any) -> torch.Tensor:
-    return DESIGNS[name].call(module, *given)
-
-
-def gradients(output: torch.Tensor, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+def gradients(output: Tensor, sources: Any) -> list[Tensor]:
     mixture = torch.randn(output.shape, generator=torch.Generator().manual_seed(3)).to(output)
-    return list(torch.autograd.grad((output * mixture).sum(), tensors, materialize_grads=True))
+    return list(torch.autograd.grad((output * mixture).sum(), sources, materialize_grads=True))
 
 
-def test_there_are_seven() -> None:
-    assert len(DESIGNS) == len({design.module for design in DESIGNS.values()}) == 7
-    assert set(DESIGNS) - set(LOADING) == {"shared projection", "no projection"}
-
-
-@each
-@pytest.mark.parametrize("which", ["none", "some", "causal", "fully masked"])
-def test_equal_to_multihead_attention(name: str, which: str) -> None:
-    module, reference = pair(name)
-    given, blocked = inputs(DESIGNS[name]), blocked_for(DESIGNS[name], which)
-    output = call(name, module, *given, blocked)
-    mask = None if blocked is None else blocked.repeat_interleave(H, 0)
-    expected, _ = reference(*given, attn_mask=mask)
-    torch.testing.assert_close(output, expected)
-    tensors = list(dict.fromkeys(given))
-    mine, theirs = gradients(output, tensors), gradients(expected, tensors)
-    assert all(x.isfinite().all() and x.any() for x in mine)
-    torch.testing.assert_close(mine, theirs)
-
-
-def with_gradients(module: Any, output: torch.Tensor) -> Any:
+def with_gradients(module: Any, output: Tensor) -> Any:
     """Copy a module with its gradients in place of its parameters."""
-    found = gradients(output, list(module.parameters()))
     twin = copy.deepcopy(module)
+    found = gradients(output, list(module.parameters()))
     with torch.no_grad():
         for parameter, gradient in zip(twin.parameters(), found, strict=True):
             parameter.copy_(gradient)
@@ -86,76 +78,61 @@ def with_gradients(module: Any, output: torch.Tensor) -> Any:
 
 
 @each
-def test_gradients_of_the_weights_are_equal(name: str) -> None:
-    module, reference = pair(name)
-    given, blocked = inputs(DESIGNS[name]), blocked_for(DESIGNS[name], "fully masked")
-    mask = blocked.repeat_interleave(H, 0)
-    mine = with_gradients(module, call(name, module, *given, blocked))
-    theirs = with_gradients(reference, reference(*given, attn_mask=mask)[0])
-    expected = copy.deepcopy(module)
-    if name in LOADING:  # gradients are laid out as weights are
-        expected.load_from(theirs)
+@pytest.mark.parametrize("which", ["none", "some", "causal", "fully masked"])
+def test_equal_to_multihead_attention(name: str, which: str) -> None:
+    """Outputs, and gradients of inputs and weights; nothing of the inputs is changed."""
+    design, (module, reference) = DESIGNS[name], pair(name)
+    given, blocked = inputs(design), blocked_for(design, which)
+    before = [x.detach().clone() for x in given]
+    mask = None if blocked is None else blocked.repeat_interleave(H, 0)
+
+    def run() -> tuple[Tensor, Tensor]:
+        return design.call(module, *given, blocked), reference(*given, attn_mask=mask)[0]
+
+    output, expected = run()
+    torch.testing.assert_close(output, expected)
+    mine, theirs = (gradients(x, list(dict.fromkeys(given))) for x in run())
+    assert all(x.isfinite().all() and x.any() for x in mine)
+    torch.testing.assert_close(mine, theirs)
+    assert all(map(torch.equal, given, before))
+
+    own, other = with_gradients(module, output), with_gradients(reference, expected)
+    laid_out = copy.deepcopy(module)  # gradients are laid out as weights are
+    if name in LOADING:
+        laid_out.load_from(other)
     else:
-        expected.output = theirs.out_proj
-        if isinstance(module, SharedProjection):  # each block is one use of the shared matrix
-            own = (expected.to_query, expected.to_key, expected.to_value)
-            for linear, part in zip(own, theirs.in_proj_weight.chunk(3), strict=True):
-                blocks = [part[i : i + D, i : i + D] for i in range(0, E, D)]
-                linear.weight = torch.nn.Parameter(torch.stack(blocks).sum(0))
-    torch.testing.assert_close(dict(mine.state_dict()), dict(expected.state_dict()))
-
-
-@each_that_loads
-def test_without_biases(name: str) -> None:
-    module: Any = DESIGNS[name].build(E, H).double()
-    reference = MultiheadAttention(E, H, bias=False, batch_first=True, dtype=torch.float64)
-    for parameter in module.parameters():
-        torch.nn.init.normal_(parameter)  # biases that are left behind would show
-    module.load_from(reference)
-    given = inputs(DESIGNS[name])
-    torch.testing.assert_close(call(name, module, *given, None), reference(*given)[0])
+        laid_out.output = other.out_proj
+    if isinstance(module, SharedProjection):  # each block is one use of the shared matrix
+        shared = (laid_out.to_query, laid_out.to_key, laid_out.to_value)
+        for linear, part in zip(shared, other.in_proj_weight.chunk(3), strict=True):
+            blocks = [part[i : i + D, i : i + D] for i in range(0, E, D)]
+            linear.weight = torch.nn.Parameter(torch.stack(blocks).sum(0))
+    torch.testing.assert_close(dict(own.state_dict()), dict(laid_out.state_dict()))
 
 
 @each
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_with_a_mask(name: str, dtype: torch.dtype) -> None:
-    module, _ = pair(name, dtype)
-    given = inputs(DESIGNS[name], dtype)
-    output = call(name, module, *given, blocked_for(DESIGNS[name], "fully masked"))
+    design, (module, _) = DESIGNS[name], pair(name, dtype)
+    given = inputs(design, dtype)
+    output = design.call(module, *given, blocked_for(design, "fully masked"))
     assert output.dtype == dtype
     assert output.isfinite().all()
     assert all(x.isfinite().all() for x in gradients(output, list(dict.fromkeys(given))))
 
 
-@each
-def test_deterministic_in_evaluation_and_trained_by_hooks(name: str) -> None:
-    """A module like any other: parameters registered, hooks called, no trace of a call."""
-    module, _ = pair(name)
-    given = inputs(DESIGNS[name])
-    called = []
-    module.register_forward_hook(lambda *x: called.append(1))
-    before = [x.clone() for x in given]
-    first, second = (call(name, module, *given, None) for _ in range(2))
-    assert called == [1, 1]
-    torch.testing.assert_close(first, second, rtol=0, atol=0)
-    torch.testing.assert_close(list(given), before, rtol=0, atol=0)
-    twin: Any = DESIGNS[name].build(E, H).double()
-    twin.load_state_dict(module.state_dict())
-    torch.testing.assert_close(call(name, twin, *given, None), first)
-
-
-@each
-def test_arguments_are_those_of_forward(name: str) -> None:
-    expected = {
-        "module per head": ("query", "key", "value", "mask"),
-        "wide projection": ("x", "mask"),
-        "shared projection": ("values", "keys", "query", "mask"),
-        "sequence first": ("query", "key", "value", "mask"),
-        "weighted scores": ("queries", "keys", "values", "attention_mask", "attention_weights"),
-        "no projection": ("queries", "keys", "values", "attention_mask", "attention_weights"),
-        "packed projection": ("query", "key", "value", "key_padding_mask", "attn_mask"),
-    }
-    assert DESIGNS[name].arguments == expected[name]
+@pytest.mark.parametrize("name", LOADING)
+def test_loads_from_pytorchs_module_and_without_biases(name: str) -> None:
+    design, x = DESIGNS[name], tensors((B, N, E))[0]
+    for bias in (True, False):
+        reference = torch.nn.MultiheadAttention(
+            E, H, bias=bias, batch_first=True, dtype=torch.float64
+        )
+        module: Any = design.build(E, H).double()
+        for parameter in module.parameters():
+            torch.nn.init.normal_(parameter)  # biases that are left behind would show
+        module.load_from(reference)
+        torch.testing.assert_close(design.call(module, x, x, x, None), reference(x, x, x)[0])
 
 
 @each
@@ -165,7 +142,7 @@ def test_layout_and_mask_are_as_described(name: str) -> None:
     module: Any = design.build(E, H).double()
     *named, (own_mask, ones) = own_arguments(design)
 
-    def run(**mask: torch.Tensor) -> torch.Tensor:
+    def run(**mask: Tensor) -> Tensor:
         output = module(**dict(named), **mask)
         return output[0] if isinstance(output, tuple) else output
 
@@ -185,41 +162,31 @@ BAD: list[tuple[str, Any, type[Exception], str]] = [
     ("query", lambda x: x.float(), TypeError, r"torch.float32\) must have the parameters' dtype"),
     ("key", lambda x: x[:1, :1], ValueError, "same batch size"),
     ("value", lambda x: torch.cat([x, x], 0), ValueError, "must equal key's length|batch size"),
-    ("value", lambda x: torch.cat([x, x], 1), ValueError, "must equal key's length|batch size"),
     ("mask", lambda x: x.double(), TypeError, "must be boolean"),
     ("mask", lambda x: x.tolist(), TypeError, "must be a tensor"),
     ("mask", lambda x: torch.cat([x, x], -1), ValueError, "must have shape"),
     ("mask", lambda x: x[None, None], ValueError, "must have shape"),
     ("mask", lambda x: x.flatten()[:1], ValueError, "must have shape"),
 ]
-BAD_CALLS = [
-    (name, *bad)
-    for name, design in DESIGNS.items()
-    for bad in BAD
-    if design.kind == "cross" or bad[0] in ("query", "mask")
-]
 
 
-@pytest.mark.parametrize(
-    ("name", "what", "spoil", "kind", "message"),
-    BAD_CALLS,
-    ids=[f"{name}-{what}-{message}" for name, what, _, _, message in BAD_CALLS],
-)
-def test_bad_input_is_refused(
-    name: str, what: str, spoil: Any, kind: type[Exception], message: str
-) -> None:
+@each
+def test_bad_input_is_refused(name: str) -> None:
     """In its own layout, order and convention: one argument is spoilt, the others are right."""
     design = DESIGNS[name]
     module: Any = design.build(E, H).double()
     given = dict(own_arguments(design))
     module(**given)
     begins = {"query": ("q", "x"), "key": ("k",), "value": ("v",), "mask": mask_name(design)}
-    spoilt = next(argument for argument in given if argument.startswith(begins[what]))
-    with pytest.raises(kind, match=message):
-        module(**given | {spoilt: spoil(given[spoilt])})
+    for what, spoil, kind, message in BAD:
+        if design.kind == "self" and what in ("key", "value"):
+            continue
+        spoilt = next(argument for argument in given if argument.startswith(begins[what]))
+        with pytest.raises(kind, match=message):
+            module(**given | {spoilt: spoil(given[spoilt])})
 
 
-def own_arguments(design: Design) -> list[tuple[str, torch.Tensor]]:
+def own_arguments(design: Design) -> list[tuple[str, Tensor]]:
     """Make arguments in the design's own layout, by name, its mask last."""
     sizes = {"b": B, "n": N, "m": N if design.kind == "self" else M, "h": H, "e": E, "b * h": B * H}
     letters = design.layout.strip("()").split(", ")
@@ -239,13 +206,6 @@ def mask_name(design: Design) -> str:
     return [name for name in design.arguments if "mask" in name][-1]
 
 
-def test_self_attention_alone_says_so() -> None:
-    module, _ = pair("wide projection")
-    x, y = torch.randn(2, B, N, E, dtype=torch.float64)
-    with pytest.raises(ValueError, match="must be one tensor"):
-        call("wide projection", module, x, y, y, None)
-
-
 @pytest.mark.parametrize("name", [x for x in DESIGNS if "(b, h" in DESIGNS[x].mask])
 def test_a_mask_without_heads_is_not_taken_for_one_with(name: str) -> None:
     """With b = h, (b, n, m) would broadcast to (b, h, n, m), and b would be read as h."""
@@ -255,17 +215,6 @@ def test_a_mask_without_heads_is_not_taken_for_one_with(name: str) -> None:
     given = {key: x for key in design.arguments if "mask" not in key and "weights" not in key}
     with pytest.raises(ValueError, match=r"mask \(4, 3, 3\) must have shape \(b, h, n, "):
         module(**given, **{mask_name(design): torch.zeros(H, N, N, dtype=torch.bool)})
-
-
-@each
-def test_bad_settings_are_refused(name: str) -> None:
-    build = DESIGNS[name].build
-    with pytest.raises(ValueError, match=r"embed_dim \(10\) must be divisible by num_heads \(4\)"):
-        build(10, 4)
-    with pytest.raises(ValueError, match=r"num_heads \(0\) must be at least 1"):
-        build(E, 0)
-    with pytest.raises(TypeError, match="embed_dim"):
-        build(24.0, 4)  # type: ignore[arg-type]
 
 
 BAD_REFERENCES: list[tuple[Any, type[Exception], str]] = [
@@ -278,37 +227,189 @@ BAD_REFERENCES: list[tuple[Any, type[Exception], str]] = [
 ]
 
 
-@each_that_loads
-@pytest.mark.parametrize(("reference", "kind", "message"), BAD_REFERENCES, ids=range(6))
-def test_bad_references_are_refused(
-    name: str, reference: Any, kind: type[Exception], message: str
-) -> None:
-    module: Any = DESIGNS[name].build(E, H)
-    with pytest.raises(kind, match=message):
-        module.load_from(reference)
+@each
+def test_bad_settings_and_references_are_refused(name: str) -> None:
+    build: Any = DESIGNS[name].build
+    with pytest.raises(ValueError, match=r"embed_dim \(10\) must be divisible by num_heads \(4\)"):
+        build(10, 4)
+    with pytest.raises(TypeError, match="embed_dim"):
+        build(24.0, 4)
+    for reference, kind, message in BAD_REFERENCES if name in LOADING else ():
+        with pytest.raises(kind, match=message):
+            build(E, H).load_from(reference)
 
 
-@each_that_loads
-def test_loads_from_pytorchs_module(name: str) -> None:
-    module: Any = DESIGNS[name].build(E, H)
-    reference = torch.nn.MultiheadAttention(E, H, batch_first=True)
-    module.load_from(reference)
-    x = torch.randn(B, N, E)
-    torch.testing.assert_close(call(name, module, x, x, x, None), reference(x, x, x)[0])
+BAD_CALLS: list[tuple[Any, str]] = [
+    (
+        lambda: DESIGNS["wide projection"].call(None, torch.ones(1), torch.ones(1), None, None),
+        "must be one tensor",
+    ),
+    (lambda: SequenceFirst(H, E, dropout=1.5), r"dropout \(1.5\)"),
+    (lambda: PackedProjection(E, H, dropout=1.5), r"dropout \(1.5\)"),
+    (lambda: WeightedScores(E, D, D, H, dropout=1.5), r"dropout \(1.5\)"),
+    (lambda: WeightedScores(E, 0, D, H), r"key_dim \(0\) must be at least 1"),
+    (
+        lambda: WeightedScores(10, 3, 7, 4).load_from(MultiheadAttention(10, 5)),
+        r"num_heads \* key_dim \(12\) must be embed_dim \(10\)",
+    ),
+    (
+        lambda: WeightedScores(20, 5, 10, 4).load_from(MultiheadAttention(20, 4)),
+        r"num_heads \* value_dim \(40\) must be embed_dim",
+    ),
+    (
+        lambda: PackedProjection(E, H, bias=False).load_from(MultiheadAttention(E, H)),
+        "there is no place for its biases",
+    ),
+    (lambda: Shortest(E, H).load_from(MultiheadAttention(E, H)), "reference must have bias=False"),
+    (lambda: Shortest(10, 4), "must be divisible"),
+    (lambda: Shortest(E, H)(*[torch.randn(N, E)] * 3), "three axes"),
+    (
+        lambda: PackedProjection(E, H)(*[torch.randn(N, B, E)] * 3, None, torch.ones(1, N, N) > 0),
+        "attn_mask",
+    ),
+]
 
 
-DEMOS = {
-    "shared projection": ((10, 20, 256), (10, 50, 256)),
-    "weighted scores": ((50, 49, 512), (50, 49, 512)),
-    "no projection": ((50, 49, 512), (50, 49, 512)),
-}
+@pytest.mark.parametrize(("call", "message"), BAD_CALLS, ids=range(len(BAD_CALLS)))
+def test_bad_options_are_refused(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
-@pytest.mark.parametrize("name", DEMOS)
-def test_runs_at_its_own_demo_sizes(name: str) -> None:
-    of_query, of_key = DEMOS[name]
-    query, key = torch.randn(of_query), torch.randn(of_key)
-    with torch.no_grad():
-        output = call(name, DESIGNS[name].build(of_query[-1], 8), query, key, key, None)
-    assert output.shape == of_query
-    assert output.isfinite().all()
+def test_shortest_is_initialised() -> None:
+    """Xavier's limit, sqrt(6 / 2e), and every number is drawn."""
+    for matrix in Shortest(E, H).parameters():
+        assert 0.9 < matrix.abs().max() / math.sqrt(6 / (2 * E)) <= 1
+        assert matrix.unique().numel() > 0.9 * matrix.numel()
+
+
+def loaded(module: Any, **options: Any) -> tuple[Any, MultiheadAttention]:
+    """Give a sequence-first module the weights of a reference."""
+    reference = MultiheadAttention(E, H, dtype=torch.float64, **options)
+    module.double().load_from(reference)
+    return module, reference
+
+
+class Relative(SequenceFirst):
+    """Adds a number for each distance to the scores."""
+
+    def get_scores(self, query: Tensor, key: Tensor) -> Tensor:
+        i, j = torch.arange(len(query))[:, None], torch.arange(len(key))
+        return super().get_scores(query, key) + (j - i)[..., None, None]
+
+
+def test_scores_can_be_overridden() -> None:
+    query, key = tensors((N, B, E), (M, B, E))
+    module, reference = loaded(Relative(H, E, dropout=0.0))
+    bias = (torch.arange(M) - torch.arange(N)[:, None]) / math.sqrt(D)  # the scale covers it, too
+    expected, _ = reference(query, key, key, attn_mask=bias.double())
+    torch.testing.assert_close(module(query=query, key=key, value=key), expected)
+
+
+def test_weights_are_kept_and_shown() -> None:
+    query, key = (x.requires_grad_() for x in tensors((N, B, E), (M, B, E)))
+    seen: list[Tensor] = []
+    module, reference = loaded(SequenceFirst(H, E, dropout=0.5, on_weights=seen.append))
+    module(query=query, key=key, value=key)
+    assert module.last_weights is seen[0]
+    assert not seen[0].requires_grad
+    _, expected = reference(query, key, key, average_attn_weights=False)
+    torch.testing.assert_close(seen[0], expected.permute(2, 3, 0, 1).detach())
+    module.keep_weights = False
+    module(query=query, key=key, value=key)
+    assert module.last_weights is None
+    assert len(seen) == 2
+
+
+def test_masks_of_integers_and_with_sizes_of_one() -> None:
+    query, key = tensors((N, B, E), (M, B, E))
+    module, reference = loaded(SequenceFirst(H, E, dropout=0.0))
+    future, padding = block_future(N, M), block_padding(torch.tensor([3, 5]), M)
+    for mask, options in (
+        (~future[..., None], {"attn_mask": future}),
+        ((~padding.T[None]).int(), {"key_padding_mask": padding}),
+    ):
+        output = module(query=query, key=key, value=key, mask=mask)
+        torch.testing.assert_close(output, reference(query, key, key, **options)[0])
+
+
+def test_biases_that_cannot_be_left_out() -> None:
+    parameters = SequenceFirst(H, E, bias=False).named_parameters()
+    names = [name for name, _ in parameters if name.endswith("bias")]
+    assert names == ["value.linear.bias", "output.bias"]
+
+
+def test_weighted_scores_by_its_own_formula() -> None:
+    """d_k, d_v and e that have nothing to do with each other, factors and a mask."""
+    h, d_k, d_v, e = 4, 3, 7, 10
+    query, key, value, factors = tensors((B, N, e), (B, M, e), (B, M, e), (B, h, N, M))
+    blocked = torch.rand(B, h, N, M, generator=torch.Generator().manual_seed(1)) < 0.3
+    blocked[..., 0] = False
+    module = WeightedScores(e, d_k, d_v, h, dropout=0.0).double()
+    heads = []
+    for i in range(h):
+        of_k, of_v = slice(i * d_k, (i + 1) * d_k), slice(i * d_v, (i + 1) * d_v)
+        q = query @ module.to_query.weight[of_k].T + module.to_query.bias[of_k]
+        k = key @ module.to_key.weight[of_k].T + module.to_key.bias[of_k]
+        v = value @ module.to_value.weight[of_v].T + module.to_value.bias[of_v]
+        scores = factors[:, i] * (q @ k.mT) / math.sqrt(d_k)
+        heads.append(scores.masked_fill(blocked[:, i], -math.inf).softmax(-1) @ v)
+    expected = torch.cat(heads, -1) @ module.output.weight.T + module.output.bias
+    output = module(query, key, value, blocked, factors)
+    torch.testing.assert_close(output, expected)
+    leaves = list(module.parameters())
+    torch.testing.assert_close(gradients(output, leaves), gradients(expected, leaves))
+
+
+@pytest.mark.parametrize("module", [NoProjection(E, H), WeightedScores(E, D, D, H)])
+def test_factors_multiply_the_scores(module: Any) -> None:
+    module, x = module.double().eval(), tensors((B, N, E))[0]
+    ones = torch.ones(1, 1, 1, 1, dtype=torch.float64)
+    torch.testing.assert_close(module(x, x, x, None, ones), module(x, x, x))
+    even = module(x, x, x, None, ones * 0)  # equal scores, equal weights
+    torch.testing.assert_close(even, even[:, :1].expand_as(even))
+    for wrong in (torch.ones(B, N, N), torch.ones(B, H, N, N + 1)):
+        with pytest.raises(ValueError, match=r"attention_weights \(.*\) must have shape"):
+            module(x, x, x, None, wrong.double())
+    with pytest.raises(TypeError, match=r"floating-point tensor, got torch\.bool"):
+        module(x, x, x, None, ones.bool())
+
+
+@pytest.mark.parametrize(
+    "name", ["sequence first", "weighted scores", "no projection", "packed projection"]
+)
+def test_dropout_in_training_alone(name: str) -> None:
+    (module, _), x = pair(name), tensors((B, N, E))[0]
+    module.dropout = 0.5
+    call = DESIGNS[name].call
+    assert not call(module, x, x, x, None).equal(call(module, x, x, x, None))
+    module.eval()
+    assert call(module, x, x, x, None).equal(call(module, x, x, x, None))
+
+
+def test_packed_masks_are_merged() -> None:
+    """The weights are those before dropout."""
+    query, key = tensors((N, B, E), (M, B, E))
+    module, reference = loaded(PackedProjection(E, H))
+    padding = block_padding(torch.tensor([3, 4]), M)
+    some = torch.rand(B * H, N, M, generator=torch.Generator().manual_seed(1)) < 0.3
+    some[..., 0] = False
+    pairs = [(None, None), (padding, None), (padding, some), (padding, block_future(N, M))]
+    for masks in pairs:
+        expected = reference(query, key, key, masks[0], True, masks[1], False)
+        torch.testing.assert_close(module(query, key, key, *masks), expected)
+    module.dropout = 0.5
+    torch.testing.assert_close(module(query, key, key, *masks)[1], expected[1])
+    with pytest.raises(TypeError, match="key_padding_mask must be boolean"):
+        module(query, key, key, padding.double())
+
+
+def test_shortest_equals_multihead_attention() -> None:
+    query, key, value = (x.requires_grad_() for x in tensors((N, B, E), (M, B, E), (M, B, E)))
+    module, reference = loaded(Shortest(E, H), bias=False)
+    mine, theirs = module(query, key, value), reference(query, key, value, None, True, None, False)
+    torch.testing.assert_close(mine, theirs)
+    of_mine = gradients(mine[0], [query, key, value, *module.parameters()])
+    packed = [reference.in_proj_weight, reference.out_proj.weight]
+    *of_theirs, of_in, of_out = gradients(theirs[0], [query, key, value, *packed])
+    torch.testing.assert_close(of_mine, [*of_theirs, *(x.T for x in of_in.chunk(3)), of_out.T])

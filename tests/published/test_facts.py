@@ -4,38 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from annotated_attention import chapters, sinusoidal_code
-from annotated_attention.published import WeightedScores
-
-chapter = chapters.load("15_published_code")
-
-
-def count(module: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-def test_scores_of_a_shared_projection_start_out_flat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its own initial parameters, at e = 256 and h = 8, the scores' deviation is 0.11."""
-    seen: list[Tensor] = []
-    published = chapter.slice_scores
-    monkeypatch.setattr(
-        chapter, "slice_scores", lambda *given: seen.append(published(*given)) or seen[-1]
-    )
-    torch.manual_seed(0)
-    for _ in range(20):
-        query, key = torch.randn(2, 50, 256), torch.randn(2, 50, 256)
-        chapter.SlicesFirst(256, 8)(key, key, query, None)
-    assert torch.stack(seen).std().item() == pytest.approx(0.11, abs=0.01)
-
-
-@pytest.mark.parametrize("build", [chapter.ScaledDotProductAttention, WeightedScores])
-@pytest.mark.parametrize(("width", "parameters"), [(512, 8_401_408), (64, 1_050_624)])
-def test_parameters_of_the_demo_with_weighted_scores(
-    build: type, width: int, parameters: int
-) -> None:
-    """Its d_k and d_v are the model's width, so eight heads are eight times as wide as that."""
-    with torch.device("meta"):
-        assert count(build(512, width, width, 8)) == parameters
+from annotated_attention import sinusoidal_code
 
 
 def positions(length: int, width: int, columns: list[int]) -> Tensor:

@@ -20,7 +20,7 @@ AREAS = [
     "", ".attention", ".heads", ".masks", ".multihead", ".checks", ".transformer", ".positions",
     ".seq2seq", ".modern", ".doctor", ".doctor.adapters", ".doctor.layouts", ".doctor.abilities",
     ".mistakes", ".mistakes.reshapes", ".published", ".pretrained", ".counting",
-    ".counting.formulas", ".measure", ".display", ".chapters",
+    ".counting.formulas", ".measured", ".display", ".chapters",
 ]  # fmt: skip
 
 

@@ -8,15 +8,6 @@ from annotated_attention.counting.formulas import (
     attention_parameters,
     cache_numbers,
     feedforward_flops,
-    feedforward_kept,
-    feedforward_parameters,
-    latent_cache_numbers,
-    latent_flops,
-    latent_kept,
-    latent_parameters,
-    latent_score_flops,
-    norm_kept,
-    norm_parameters,
     product_flops,
     projection_flops,
     score_flops,
@@ -46,15 +37,12 @@ class Model:
         embeddings: how many matrices embed: 1, or 2 where source and target have one each.
         num_kv_heads: g, the number of heads of keys and values, which groups of queries share;
             must divide ``num_heads``. None means ``num_heads``.
-        latent_dim: c, the width of the latent; with it, attention is latent attention, and every
-            head is e / h wide. One more token then takes the absorbed form, all else the plain one.
-        rotary_dim: r, the width of the shared key that turns, for latent attention; even.
 
     Raises:
         TypeError: a size is not an integer.
         ValueError: a size that is too small, ``embed_dim`` not divisible by ``num_heads`` or
-            ``num_heads`` by ``num_kv_heads``, no layer at all, an unknown ``output`` or
-            ``activation``, or latents with anything that latent attention does not have.
+            ``num_heads`` by ``num_kv_heads``, no layer at all, or an unknown ``output`` or
+            ``activation``.
 
     Examples:
         >>> from annotated_attention.counting import PARTS, PRESETS, Model
@@ -83,8 +71,6 @@ class Model:
     bias: bool = True
     embeddings: int = 1
     num_kv_heads: int | None = None
-    latent_dim: int | None = None
-    rotary_dim: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse sizes from which no model can be built."""
@@ -97,7 +83,12 @@ class Model:
         for name, fits in (("output", ("tied", "own", "none")), ("activation", ("relu", "gelu"))):
             if getattr(self, name) not in fits:
                 raise ValueError(f"{name} ({getattr(self, name)!r}) must be one of {fits}")
-        self._check_keys()
+        if (g := self.num_kv_heads) is not None:
+            check_sizes({"num_kv_heads": g})
+            if self.num_heads % g:
+                raise ValueError(
+                    f"num_heads ({self.num_heads}) must be divisible by num_kv_heads ({g})"
+                )
 
     def parameters(self) -> dict[str, int]:
         """Count the learned numbers.
@@ -107,17 +98,14 @@ class Model:
             >>> PRESETS["gpt2"].parameters()["embeddings, output"] == (50257 + 1024) * 768
             True
         """
-        e, bias = self.embed_dim, self.bias
+        e, f, bias = self.embed_dim, self.feedforward, self.bias
         attentions, networks, norms = self._parts()
         tables = self.vocabulary * (self.embeddings + (self.output == "own")) + self.positions
-        each = attention_parameters(e, shared=self._shared, bias=bias)
-        if (latent := self._latent) is not None:
-            each = latent_parameters(e, **latent)
         return _by_part(
-            attentions * each,
+            attentions * attention_parameters(e, shared=self._shared, bias=bias),
             0,
-            networks * feedforward_parameters(e, self.feedforward, bias=bias),
-            norms * norm_parameters(e, bias=bias),
+            networks * (2 * e * f + bias * (f + e)),
+            norms * (e + bias * e),
             tables * e,
         )
 
@@ -136,10 +124,9 @@ class Model:
         check_at_least(1, "batch", batch)
         n, b, e = length, batch, self.embed_dim
         attentions, networks, _ = self._parts()
-        projections, scores = self._attention_flops(n, n, b, absorb=False)
         return _by_part(
-            attentions * projections,
-            attentions * scores,
+            attentions * projection_flops(n, n, e, b=b, shared=self._shared),
+            attentions * score_flops(n, n, e, b=b),
             networks * feedforward_flops(n, e, self.feedforward, b=b),
             0,
             (self.output != "none") * product_flops(b * n, e, self.vocabulary),
@@ -147,6 +134,10 @@ class Model:
 
     def kept(self, length: int, batch: int = 1, *, fused: bool = False) -> dict[str, int]:
         """Count the numbers kept for the backward pass, up to the output of the model.
+
+        A feed-forward network keeps its input and the numbers in between: once after ReLU, whose
+        derivative can be read from its output, and twice around GELU. A norm keeps its input, and
+        two statistics for each token.
 
         Examples:
             The fused kernel keeps one number for each row of weights:
@@ -161,16 +152,15 @@ class Model:
         n, b, e, h = length, batch, self.embed_dim, self.num_heads
         attentions, networks, norms = self._parts()
         each = attention_kept(n, n, e, h, b=b, shared=self._shared, fused=fused)
-        if (latent := self._latent) is not None:
-            each, fused = latent_kept(n, e, **latent, b=b), False  # no kernel fuses it
         # Cross-attention keeps the encoding, too, and all layers look at the same.
         encoding = b * n * e * (self.decoder_layers > 0)
         weights = attentions * b * h * n * (1 if fused else n)
+        between = self.feedforward * {"relu": 1, "gelu": 2}[self.activation]
         return _by_part(
             attentions * each + encoding - weights,
             weights,
-            networks * feedforward_kept(n, e, self.feedforward, b=b, activation=self.activation),
-            norms * norm_kept(n, e, b=b),
+            networks * b * n * (e + between),
+            norms * b * n * (e + 2),
             (self.output != "none") * b * n * e,
         )
 
@@ -193,11 +183,11 @@ class Model:
         check_at_least(1, "batch", batch)
         m, b, e, cross = length, batch, self.embed_dim, self.decoder_layers
         running = cross or self.layers  # an encoder has run before
-        projections, scores = self._attention_flops(1, m, b, absorb=True)
+        projections = projection_flops(1, 1, e, b=b, shared=self._shared)
         return _by_part(
             # Cross-attention finds its keys and values in the cache: it projects in and out only.
             running * projections + cross * projection_flops(1, 0, e, b=b),
-            (running + cross) * scores,
+            (running + cross) * score_flops(1, m, e, b=b),
             running * feedforward_flops(1, e, self.feedforward, b=b),
             0,
             (self.output != "none") * product_flops(b, e, self.vocabulary),
@@ -216,8 +206,6 @@ class Model:
         check_at_least(1, "length", length)
         check_at_least(1, "batch", batch)
         cached = 2 * self.decoder_layers or self.layers
-        if (latent := self._latent) is not None:
-            return latent_cache_numbers(length, latent["c"], latent["r"], b=batch, layers=cached)
         return cache_numbers(length, self._shared, b=batch, layers=cached)
 
     def crossover(self) -> int:
@@ -232,61 +220,12 @@ class Model:
             >>> model.crossover(), counts["projections"] == counts["scores and mix"]
             (1536, True)
         """
-        at_one = self.flops(1)  # projections grow with the length, scores with its square
-        return -(-at_one["projections"] // at_one["scores and mix"])
+        return self.embed_dim + self._shared
 
     @property
     def _shared(self) -> int:
         """Give the width of all keys: e, or g * d where groups of queries share g heads."""
         return self.embed_dim // self.num_heads * (self.num_kv_heads or self.num_heads)
-
-    @property
-    def _latent(self) -> dict[str, int] | None:
-        """Give the sizes of latent attention by their letters; None where there are no latents."""
-        if self.latent_dim is None or self.rotary_dim is None:
-            return None
-        h, d = self.num_heads, self.embed_dim // self.num_heads
-        return {"h": h, "c": self.latent_dim, "r": self.rotary_dim, "d": d}
-
-    def _attention_flops(self, n: int, m: int, b: int, absorb: bool) -> tuple[int, int]:
-        """Count the FLOPs of projections, and of scores and mix, for n new tokens among m.
-
-        Args:
-            n: the number of queries.
-            m: the number of keys.
-            b: the number of samples.
-            absorb: whether latent attention takes its absorbed form.
-        """
-        e = self.embed_dim
-        if (latent := self._latent) is None:
-            return projection_flops(n, n, e, b=b, shared=self._shared), score_flops(n, m, e, b=b)
-        scores = latent_score_flops(n, m, **latent, b=b, absorb=absorb)
-        return latent_flops(n, m, e, **latent, b=b, absorb=absorb) - scores, scores
-
-    def _check_keys(self) -> None:
-        """Refuse heads of keys and latents that fit neither the model nor each other."""
-        if (g := self.num_kv_heads) is not None:
-            check_sizes({"num_kv_heads": g})
-            if self.num_heads % g:
-                raise ValueError(
-                    f"num_heads ({self.num_heads}) must be divisible by num_kv_heads ({g})"
-                )
-        if (c := self.latent_dim) is None:
-            if self.rotary_dim is not None:
-                raise ValueError(
-                    f"rotary_dim ({self.rotary_dim}) must be None without latent_dim (None)"
-                )
-            return
-        if self.rotary_dim is None:
-            raise ValueError(f"rotary_dim (None) must be given with latent_dim ({c})")
-        check_sizes({"latent_dim": c, "rotary_dim": self.rotary_dim})
-        if self.rotary_dim % 2:
-            raise ValueError(f"rotary_dim ({self.rotary_dim}) must be even")
-        for name, fits in (("num_kv_heads", None), ("decoder_layers", 0)):
-            if getattr(self, name) != fits:
-                raise ValueError(
-                    f"{name} ({getattr(self, name)}) must be {fits} with latent_dim ({c})"
-                )
 
     def _parts(self) -> tuple[int, int, int]:
         """Count the attentions, the feed-forward networks and the norms."""

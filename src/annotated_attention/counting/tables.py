@@ -1,6 +1,5 @@
 """The counts of a model as text: short numbers, tables and sentences."""
 
-from annotated_attention.counting.formulas import backward_flops
 from annotated_attention.counting.model import PARTS, Model
 
 
@@ -24,17 +23,6 @@ def short(number: int, unit: str = "") -> str:
     whole, fraction = divmod(scaled, 10**places)
     shown = f"{whole}.{fraction:0{places}}" if places else f"{whole}"
     return f"{shown} {'_kMGTPEZYRQ'[power]}{unit}"
-
-
-def share(part: int, whole: int) -> str:
-    """Write a part as a percentage, rounded half up: 1 of 8 as 13 %.
-
-    Examples:
-        >>> from annotated_attention.counting import share
-        >>> share(1, 8)
-        '13 %'
-    """
-    return f"{(200 * part + whole) // (2 * whole)} %"
 
 
 def rows(model: Model, length: int, batch: int = 1, width: int = 4) -> list[list[str]]:
@@ -62,7 +50,7 @@ def rows(model: Model, length: int, batch: int = 1, width: int = 4) -> list[list
             else totals
         )
         table.append([
-            part, short(p), share(p, totals[0]), short(f, "FLOP"), share(f, totals[1]),
+            part, short(p), _share(p, totals[0]), short(f, "FLOP"), _share(f, totals[1]),
             short(k * width, "B"), short(u * width, "B"),
         ])  # fmt: skip
     return table
@@ -86,17 +74,20 @@ def notes(
         "124,439,808 parameters take 498 MB; with gradients and Adam's two averages 1.99 GB."
     """
     total = sum(model.parameters().values())
-    forward = sum(model.flops(length, batch).values())
-    scores = model.flops(length, batch)["scores and mix"]
-    projections = model.flops(length, batch)["projections"]
+    flops = model.flops(length, batch)
+    forward, scores, projections = (
+        sum(flops.values()),
+        flops["scores and mix"],
+        flops["projections"],
+    )
     crossover = model.crossover()
     formula = "2e = " if crossover == 2 * model.embed_dim else ""
     found = [
         f"{total:,} parameters take {short(total * width, 'B')}; with gradients and Adam's two "
         f"averages {short(4 * total * width, 'B')}.",
-        f"Forward and backward: {short(forward + backward_flops(forward), 'FLOP')}.",
-        f"Scores and mix take {share(scores, projections)} of the projections' FLOPs, and overtake "
-        f"them at length {formula}{crossover:,}.",
+        f"Forward and backward: {short(3 * forward, 'FLOP')}.",
+        f"Scores and mix take {_share(scores, projections)} of the projections' FLOPs, and "
+        f"overtake them at length {formula}{crossover:,}.",
     ]
     if model.output != "none":
         step, cache = sum(model.step_flops(length, batch).values()), model.cache(length, batch)
@@ -136,3 +127,8 @@ def table(
         for row in cells
     ]
     return "\n".join([*lines, "", *notes(model, length, batch, width, cache_width)])
+
+
+def _share(part: int, whole: int) -> str:
+    """Write a part as a percentage, rounded half up: 1 of 8 as 13 %."""
+    return f"{(200 * part + whole) // (2 * whole)} %"

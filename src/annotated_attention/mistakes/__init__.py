@@ -6,61 +6,9 @@ and caught. ``MISTAKES`` lists them by their code: the class name in lower case 
 
 Examples:
     >>> from annotated_attention.mistakes import MISTAKES
-    >>> for code, mistake in MISTAKES.items():
-    ...     print(f"{code:35}{mistake.version.__name__}")
-    input-changed-in-place             InputChangedInPlace
-    call-instead-of-forward            CallInsteadOfForward
-    mask-inverted                      MaskInverted
-    mask-ignored                       MaskIgnored
-    mask-after-softmax                 MaskAfterSoftmax
-    mask-multiplied                    MaskMultiplied
-    padding-mask-on-queries            PaddingMaskOnQueries
-    mask-on-the-wrong-axis             MaskOnTheWrongAxis
-    mask-in-the-wrong-order            MaskInTheWrongOrder
-    mask-transposed                    MaskTransposed
-    causal-off-by-one                  CausalOffByOne
-    causal-hides-itself                CausalHidesItself
-    causal-unasked                     CausalUnasked
-    finite-fill-in-half                FiniteFillInHalf
-    nan-row                            NanRow
-    chunks-in-the-wrong-order          ChunksInTheWrongOrder
-    interleaved-per-head               InterleavedPerHead
-    shared-heads                       SharedHeads
-    keys-of-one-head                   KeysOfOneHead
-    keys-from-queries                  KeysFromQueries
-    values-from-keys                   ValuesFromKeys
-    keys-and-values-swapped            KeysAndValuesSwapped
-    output-projection-missing          OutputProjectionMissing
-    output-projection-doubled          OutputProjectionDoubled
-    heads-in-a-plain-list              HeadsInAPlainList
-    merge-without-transpose            MergeWithoutTranspose
-    split-without-transpose            SplitWithoutTranspose
-    split-and-merge-without-transpose  SplitAndMergeWithoutTranspose
-    batch-mixed-into-sequence          BatchMixedIntoSequence
-    heads-of-other-samples             HeadsOfOtherSamples
-    heads-attended-over                HeadsAttendedOver
-    no-scale                           NoScale
-    scale-by-model-width               ScaleByModelWidth
-    scale-twice                        ScaleTwice
-    scale-inverted                     ScaleInverted
-    scale-by-length                    ScaleByLength
-    softmax-over-queries               SoftmaxOverQueries
-    softmax-over-heads                 SoftmaxOverHeads
-    weights-averaged-over-heads        WeightsAveragedOverHeads
-    dropout-before-softmax             DropoutBeforeSoftmax
-    dropout-in-evaluation              DropoutInEvaluation
-    rotation-layout-mixed              RotationLayoutMixed
-    rotates-one-side                   RotatesOneSide
-    alibi-slopes-by-formula            AlibiSlopesByFormula
-    causal-at-the-wrong-corner         CausalAtTheWrongCorner
-    positions-restart                  PositionsRestart
-    cache-zeros-attended               CacheZerosAttended
-    keys-cached-unrotated              KeysCachedUnrotated
-    cached-keys-not-rescaled           CachedKeysNotRescaled
-    distances-restart                  DistancesRestart
-    groups-tiled                       GroupsTiled
-    rotation-absorbed                  RotationAbsorbed
-    latent-positions-missing           LatentPositionsMissing
+    >>> mistake = MISTAKES["merge-without-transpose"]
+    >>> mistake.version.__name__, mistake.right
+    ('MergeWithoutTranspose', 'heads.transpose(1, 2).reshape(b, n, h * d)')
 """
 
 from typing import TYPE_CHECKING

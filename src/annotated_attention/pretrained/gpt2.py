@@ -120,24 +120,6 @@ class CausalDecoder(nn.Module):
                 tokens = torch.cat([tokens, best], 1)
         return tokens
 
-    def complete(self, text: str, steps: int) -> str:
-        """Continue ``text`` greedily by ``steps`` tokens, and return the whole text.
-
-        Raises:
-            ValueError: ``text`` has no token, or as ``continue_greedily``.
-
-        Examples:
-            >>> from annotated_attention.pretrained import load_decoder
-            >>> text = load_decoder(folder).complete("the cat drank", steps=2)
-            >>> text.startswith("the cat drank "), len(text.split())
-            (True, 5)
-        """
-        ids = self.tokenizer.encode(text).ids
-        if not ids:
-            raise ValueError(f"text ({text!r}) must have at least one token")
-        tokens = torch.tensor([ids], device=self.words.weight.device)  # (1, n)
-        return str(self.tokenizer.decode(self.continue_greedily(tokens, steps)[0].tolist()))
-
 
 def load_decoder(
     folder: str | os.PathLike[str], *, dtype: torch.dtype = torch.float32

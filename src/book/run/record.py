@@ -101,12 +101,13 @@ def write(script: Path) -> None:
     Raises:
         NoRecord: the chapter was not run live.
     """
-    from annotated_attention import measure, pretrained
+    from annotated_attention import pretrained
+    from book.measure.machine import provenance
 
     notebook = nbformat.read(scripts.EXECUTED / f"{script.stem}.ipynb", as_version=4)
     if notebook.metadata.get("run") != LIVE:
         raise NoRecord(f"{script.stem} was not run live: `make TRAINED=1 record` does it")
-    run = measure.provenance([]) | {
+    run = provenance([]) | {
         "command": "make TRAINED=1 record",
         "transformers": version("transformers"),
         "model": pretrained.REPOSITORY,

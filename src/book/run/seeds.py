@@ -19,7 +19,6 @@ import torch
 
 import annotated_attention
 from annotated_attention import MultiheadAttention, chapters
-from annotated_attention.measure import provenance
 from annotated_attention.mistakes import (
     MergeWithoutTranspose,
     SplitAndMergeWithoutTranspose,
@@ -27,6 +26,7 @@ from annotated_attention.mistakes import (
 )
 from annotated_attention.modern import GroupedQueryAttention
 from annotated_attention.seq2seq import Seq2SeqTransformer
+from book.measure.machine import provenance
 
 FOLDER = Path(annotated_attention.__file__).parent / "data"
 DATA, WARM_UP_DATA = FOLDER / "training.json", FOLDER / "warm_up.json"

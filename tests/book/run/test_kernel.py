@@ -56,8 +56,7 @@ def test_files_that_were_read_but_for_what_the_site_links():
     "code",
     [
         "import subprocess\nsubprocess.run([sys.executable, '-c', 'import annotated_attention'])",
-        "import os\nfrom annotated_attention.measure.process import in_new_process\n"
-        "in_new_process(os.getpid)",
+        "import os\nfrom book.measure.process import in_new_process\nin_new_process(os.getpid)",
     ],
     ids=["subprocess", "multiprocessing"],
 )

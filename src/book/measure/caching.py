@@ -1,38 +1,39 @@
 """Contenders that write: some more tokens behind those that are there, with a cache and without."""
 
+import copy
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from annotated_attention.measure.contenders import Contenders, Factory, assert_same
-from annotated_attention.measure.timing import Contender, Size
-from annotated_attention.modern.cache import Cache, KVCache, PagedCache, StaticCache, block_later
-from annotated_attention.modern.cached_attention import CachedAttention
+from annotated_attention.modern import CachedAttention, KVCache, PagedCache, StaticCache
+from annotated_attention.modern.cache import Cache, block_later
 from annotated_attention.multihead import MultiheadAttention
+from book.measure.contenders import Contenders, assert_same
+from book.measure.timing import Contender, Size
 
 PAGE = 16  # tokens
 
 
-def more_tokens(size: Size, factory: Factory, kept: int) -> Contenders:
+def more_tokens(size: Size, kept: int) -> Contenders:
     """Make one attention with each cache, and without; n tokens follow ``kept`` others.
 
     Each contender computes the output of the n tokens. Without a cache, the final class needs all
-    tokens for that. With one, the others are kept, and the n tokens are cropped before each call.
+    tokens for that. With one, the others are kept, and the n tokens are forgotten before each call.
     """
     b, n, e, h = size
     torch.manual_seed(1)
-    module = CachedAttention(e, h, batch_first=True, **factory).eval().requires_grad_(False)
-    before = torch.randn(b, kept, e, **factory)
+    module = CachedAttention(e, h, batch_first=True).eval().requires_grad_(False)
+    before = torch.randn(b, kept, e)
     room, d = kept + n, e // h
     pages = b * -(-room // PAGE)
     caches: dict[str, Cache] = {
         "grows": KVCache(),
-        "fixed size": StaticCache(b, h, room, d, **factory),
-        "pages": PagedCache(pages, PAGE, h, d, **factory),
+        "fixed size": StaticCache(b, h, room, d),
+        "pages": PagedCache(pages, PAGE, h, d),
     }
-    final = MultiheadAttention(e, h, batch_first=True, **factory).eval()
+    final = MultiheadAttention(e, h, batch_first=True).eval()
     final.load_state_dict(module.state_dict())
     causal: Any = {"need_weights": False, "is_causal": True}
 
@@ -43,19 +44,21 @@ def more_tokens(size: Size, factory: Factory, kept: int) -> Contenders:
     made: Contenders = {"without": without}
     for name, cache in caches.items():
         module(before, cache)
-        made[name] = _continued(module, cache, kept)
+        made[name] = continued(module, cache, kept)
     made["bare minimum"] = _bare(module, before, n)
-    x = torch.randn(b, n, e, **factory)
+    x = torch.randn(b, n, e)
     assert_same(made, x, "without", gradients=False)
     return made
 
 
-def _continued(module: CachedAttention, cache: Cache, kept: int) -> Contender:
+def continued(module: Any, cache: Cache, kept: int, **options: Any) -> Contender:
     """Call a module with a cache that has kept ``kept`` tokens."""
 
     def call(x: Tensor) -> Tensor:
+        if isinstance(cache, KVCache):  # to crop it would take time; a copy has the same tensors
+            return module(x, copy.copy(cache), **options)[0]
         cache.crop(kept)
-        return module(x, cache)[0]
+        return module(x, cache, **options)[0]
 
     return call
 

@@ -6,13 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from annotated_attention.measure.contenders import Contenders, Factory, assert_same
-from annotated_attention.measure.timing import Contender, Size
-from annotated_attention.modern.cache import KVCache
-from annotated_attention.modern.cached_attention import CachedAttention
-from annotated_attention.modern.grouped import GroupedQueryAttention
-from annotated_attention.modern.latent import LatentAttention
-from annotated_attention.modern.rotary import RotaryEmbedding
+from annotated_attention.modern import (
+    CachedAttention,
+    GroupedQueryAttention,
+    KVCache,
+    LatentAttention,
+    RotaryEmbedding,
+)
+from book.measure.caching import continued
+from book.measure.contenders import Contenders, assert_same
+from book.measure.timing import Contender, Size
 
 SHARING = 4  # heads that share one head of keys and values
 
@@ -21,15 +24,15 @@ class _Grouped(CachedAttention, GroupedQueryAttention):
     """Grouped heads with a cache."""
 
 
-def fewer_keys(size: Size, factory: Factory) -> Contenders:
+def fewer_keys(size: Size) -> Contenders:
     """Make causal attention with keys for every head, with rotation, with groups, with latents.
 
     Each computes something of its own, so each is compared with another way to the same result:
     the fused kernel on its own products, and for latents the absorbed form.
     """
     b, n, e, _ = size
-    modules = _modules(size, factory)
-    x = torch.randn(b, n, e, requires_grad=True, **factory)
+    modules = _modules(size)
+    x = torch.randn(b, n, e, requires_grad=True)
     made: Contenders = {}
     for name, module in modules.items():
         made[name] = _output(module)
@@ -41,12 +44,12 @@ def fewer_keys(size: Size, factory: Factory) -> Contenders:
     return made
 
 
-def kept_in_fewer_keys(size: Size, factory: Factory, kept: int) -> Contenders:
-    """Make the same with a cache: n tokens follow ``kept`` others; each call crops it first."""
+def kept_in_fewer_keys(size: Size, kept: int) -> Contenders:
+    """Make the same with a cache: n tokens follow ``kept`` others."""
     b, n, e, _ = size
-    before, x = torch.randn(b, kept, e, **factory), torch.randn(b, n, e, **factory)
+    before, x = torch.randn(b, kept, e), torch.randn(b, n, e)
     made: Contenders = {}
-    for name, module in _modules(size, factory).items():
+    for name, module in _modules(size).items():
         forms = (False, True) if isinstance(module, LatentAttention) else (None,)
         for absorb in forms:
             options = {} if absorb is None else {"absorb": absorb}
@@ -54,7 +57,7 @@ def kept_in_fewer_keys(size: Size, factory: Factory, kept: int) -> Contenders:
             with torch.no_grad():
                 module.eval()(before, cache)
             written = f"{name}, absorbed" if absorb else name
-            made[written] = _continued(module, cache, kept, options)
+            made[written] = continued(module, cache, kept, **options)
 
             def whole(x: Tensor, module: Any = module) -> Tensor:
                 return module(torch.cat([before, x], 1))[0][:, kept:]
@@ -64,34 +67,24 @@ def kept_in_fewer_keys(size: Size, factory: Factory, kept: int) -> Contenders:
     return made
 
 
-def _modules(size: Size, factory: Factory) -> dict[str, Any]:
+def _modules(size: Size) -> dict[str, Any]:
     """Make the modules: a latent is as wide as four heads, and its key that turns as half a one."""
     _, _, e, h = size
     torch.manual_seed(1)
-    d, given = e // h, {"batch_first": True, **factory}
+    d = e // h
     shared = max(h // SHARING, 1)
     return {
-        "every head": CachedAttention(e, h, **given),
-        "every head, rotary": CachedAttention(e, h, rotary=RotaryEmbedding(d), **given),
-        "groups": _Grouped(e, h, num_kv_heads=shared, **given),
-        "one head": _Grouped(e, h, num_kv_heads=1, **given),
-        "latents": LatentAttention(e, h, latent_dim=4 * d, rotary_dim=d // 2, **given),
+        "every head": CachedAttention(e, h, batch_first=True),
+        "every head, rotary": CachedAttention(e, h, rotary=RotaryEmbedding(d), batch_first=True),
+        "groups": _Grouped(e, h, num_kv_heads=shared, batch_first=True),
+        "one head": _Grouped(e, h, num_kv_heads=1, batch_first=True),
+        "latents": LatentAttention(e, h, latent_dim=4 * d, rotary_dim=d // 2, batch_first=True),
     }
 
 
 def _output(module: Any, **options: Any) -> Contender:
     """Call a module on x alone."""
     return lambda x: module(x, **options)[0]
-
-
-def _continued(module: Any, cache: KVCache, kept: int, options: dict[str, Any]) -> Contender:
-    """Call a module with a cache that has kept ``kept`` tokens."""
-
-    def call(x: Tensor) -> Tensor:
-        cache.crop(kept)
-        return module(x, cache, **options)[0]
-
-    return call
 
 
 def _through_the_kernel(module: Any) -> Contender:

@@ -1,6 +1,6 @@
 """Make contenders with the same parameters, and check that they compute the same result."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,14 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention import chapters
-from annotated_attention.attention import masked_softmax, mix, scaled_scores
 from annotated_attention.masks import block_future, block_padding
-from annotated_attention.measure.timing import Contender, Size
 from annotated_attention.multihead import MultiheadAttention
 from annotated_attention.published import DESIGNS
+from book.measure.timing import Contender, Size
 
 Contenders = dict[str, Contender]
-Factory = dict[str, Any]  # device and dtype
+ROUNDING = 1e-4  # of float32, as a part of the result
 
 
 def assert_same(made: Contenders, x: Tensor, expected: str, gradients: bool = True) -> None:
@@ -30,7 +29,6 @@ def assert_same(made: Contenders, x: Tensor, expected: str, gradients: bool = Tr
     Raises:
         AssertionError: two differ by more than rounding; the message names the contender.
     """
-    allowed = 2e-2 if x.dtype in (torch.bfloat16, torch.float16) else 1e-4
 
     def results(contender: Contender) -> dict[str, Tensor]:
         with torch.no_grad():
@@ -38,8 +36,8 @@ def assert_same(made: Contenders, x: Tensor, expected: str, gradients: bool = Tr
         if not gradients:
             return {"output without gradients": evaluated}
         output = contender(x)
-        slope = torch.arange(output.numel(), device=x.device).view(output.shape).cos()
-        (gradient,) = torch.autograd.grad(output, x, slope.to(output.dtype))
+        slope = torch.arange(output.numel()).view(output.shape).cos()
+        (gradient,) = torch.autograd.grad(output, x, slope)
         found = {"output without gradients": evaluated, "output": output, "gradient": gradient}
         return {what: x.detach() for what, x in found.items()}
 
@@ -47,16 +45,16 @@ def assert_same(made: Contenders, x: Tensor, expected: str, gradients: bool = Tr
     for name in made.keys() - {expected}:
         for what, found in results(made[name]).items():
             apart = float((found - right[what]).norm() / right[what].norm())
-            if not apart <= allowed:
+            if not apart <= ROUNDING:
                 raise AssertionError(f"{name} differs from {expected}: {what} by {apart:.1e}")
 
 
-def pair(size: Size, factory: Factory, mode: str, bias: bool = True) -> tuple[Any, Any]:
+def pair(size: Size, mode: str, bias: bool = True) -> tuple[Any, Any]:
     """Make our class and PyTorch's with the same parameters."""
     _, _, e, h = size
     torch.manual_seed(1)
-    theirs = nn.MultiheadAttention(e, h, bias=bias, batch_first=True, **factory)
-    ours = MultiheadAttention(e, h, bias=bias, batch_first=True, **factory)
+    theirs = nn.MultiheadAttention(e, h, bias=bias, batch_first=True)
+    ours = MultiheadAttention(e, h, bias=bias, batch_first=True)
     ours.load_state_dict(theirs.state_dict())
     return ours.train(mode != "inference"), theirs.train(mode != "inference")
 
@@ -84,88 +82,48 @@ def lengths_of(b: int, n: int) -> Tensor:
     return torch.arange(b) % 4 * n // 8 + n // 2
 
 
-def final_class(
-    size: Size, factory: Factory, mode: str, mask: str, need_weights: bool
-) -> Contenders:
+def final_class(size: Size, mode: str, mask: str, need_weights: bool) -> Contenders:
     """Make the final class, PyTorch's, and the bare minimum, under one mask."""
-    ours, theirs = pair(size, factory, mode)
+    ours, theirs = pair(size, mode)
     b, n, e, h = size
-    given, hint, least = _mask_for_each(mask, b, n, h, factory)
+    given, hint, least = _mask_for_each(mask, b, n, h)
     made = {
         "PyTorch": calls(theirs, need_weights=need_weights, **given, **hint),
         "final class": calls(ours, need_weights=need_weights, **given),
     }
     if not need_weights:
         made["bare minimum"] = bare(theirs, **least)
-    assert_same(made, torch.randn(b, n, e, requires_grad=True, **factory), "PyTorch")
+    assert_same(made, torch.randn(b, n, e, requires_grad=True), "PyTorch")
     return made
 
 
-def _mask_for_each(
-    mask: str, b: int, n: int, h: int, factory: Factory
-) -> tuple[dict[str, Any], ...]:
+def _mask_for_each(mask: str, b: int, n: int, h: int) -> tuple[dict[str, Any], ...]:
     """Return a mask as both classes take it, what PyTorch's needs besides, and the kernel's."""
-    device, dtype = factory["device"], factory["dtype"]
     if mask == "none":
         return {}, {}, {}
     if mask == "causal":
         return (
             {"is_causal": True},
-            {"attn_mask": block_future(n, device=device)},
+            {"attn_mask": block_future(n)},
             {"is_causal": True},
         )
     if mask == "padding":
-        padding = block_padding(lengths_of(b, n).to(device), n)
+        padding = block_padding(lengths_of(b, n), n)
         return {"key_padding_mask": padding}, {}, {"attn_mask": ~padding[:, None, None]}
-    blocked = scattered(n, device)
+    blocked = scattered(n)
     if mask == "boolean, every head":
-        heads = torch.stack([scattered(n, device, 37 + i) for i in range(b * h)])
+        heads = torch.stack([scattered(n, 37 + i) for i in range(b * h)])
         return {"attn_mask": heads}, {}, {"attn_mask": ~heads.unflatten(0, (b, h))}
-    added = torch.zeros(n, n, device=device, dtype=dtype).masked_fill(blocked, -torch.inf)
+    added = torch.zeros(n, n).masked_fill(blocked, -torch.inf)
     ours, least = (blocked, ~blocked) if mask == "boolean" else (added, added)
     return {"attn_mask": ours}, {}, {"attn_mask": least}
 
 
-def scattered(n: int, device: Any, step: int = 37) -> Tensor:
+def scattered(n: int, step: int = 37) -> Tensor:
     """Block about a third of all keys here and there, but never key 0: (n, n)."""
-    i = torch.arange(n, device=device)
+    i = torch.arange(n)
     blocked = (i[:, None] * step + i * 101) % 127 < 42  # (n, n)
     return blocked & (i > 0)  # (n, n)
-
-
-class AsTheFormula(MultiheadAttention):
-    """The final class without any code that is only there for speed."""
-
-    contiguous = False  # lay queries, keys and values out in one piece each, first
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, blocked: Tensor | None, **options: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Score, softmax with masks, mix."""
-        if self.contiguous:
-            q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-        return mix(masked_softmax(scaled_scores(q, k), blocked), v)
-
-
-class Contiguous(AsTheFormula):
-    """``AsTheFormula`` with one of the two steps that make the final class faster."""
-
-    contiguous = True
-
-
-def for_speed(size: Size, factory: Factory, mode: str, mask: str) -> Contenders:
-    """Make the final class step by step, with and without the steps that make it faster."""
-    _, _, e, h = size
-    ours, _ = pair(size, factory, mode)
-    given, _, _ = _mask_for_each(mask, *size[:2], h, factory)
-    made: Contenders = {}
-    for name, kind in (("as the formula", AsTheFormula), ("contiguous first", Contiguous)):
-        module = kind(e, h, batch_first=True, **factory).train(ours.training)
-        module.load_state_dict(ours.state_dict())
-        made[name] = calls(module, **given)
-    made["final class"] = calls(ours, **given)
-    assert_same(made, torch.randn(*size[:3], requires_grad=True, **factory), "as the formula")
-    return made
 
 
 class Projected(nn.Module):
@@ -198,9 +156,9 @@ def book_versions(module: MultiheadAttention) -> Contenders:
     five = chapters.load("05_batches")
     e, h = module.embed_dim, module.num_heads
     names = ("w_q", "w_k", "w_v", "w_o")
-    listed = two.Heads(e, h).to(module.out_proj.weight)
-    stacked = three.SplitAndStack(e, h).to(module.out_proj.weight)
-    reshaped = four.Reshaped(e, h).to(module.out_proj.weight)
+    listed = two.Heads(e, h)
+    stacked = three.SplitAndStack(e, h)
+    reshaped = four.Reshaped(e, h)
     with torch.no_grad():
         listed.w_o.copy_(matrices(module)[3])
         for name, matrix in zip(names, matrices(module), strict=True):
@@ -220,32 +178,13 @@ def book_versions(module: MultiheadAttention) -> Contenders:
     }
 
 
-def division(size: Size, factory: Factory, mode: str) -> Contenders:
-    """Make attention by named axes that divides the scores, and the same that divides queries."""
-    ours, _ = pair(size, factory, mode, bias=False)
-
-    def queries_divided(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
-        q, k, v = (each.unflatten(-1, (h, -1)) for each in (q, k, v))
-        scores = torch.einsum("bnhd,bmhd->bhnm", q / q.size(-1) ** 0.5, k)
-        return torch.einsum("bhnm,bmhd->bnhd", scores.softmax(-1), v).flatten(-2)
-
-    made: Contenders = {
-        "scores divided": book_versions(ours)["05 by name"],
-        "queries divided": Projected(queries_divided, ours),
-    }
-    x = torch.randn(*size[:3], requires_grad=True, **factory)
-    assert_same(made, x, "scores divided")
-    return made
-
-
 def published_designs(module: MultiheadAttention) -> Contenders:
     """Make every published design that can load the parameters of a module without biases."""
     biased = MultiheadAttention(module.embed_dim, module.num_heads, batch_first=True)
-    biased = biased.to(module.out_proj.weight)
     biased.load_state_dict(module.state_dict(), strict=False)  # its biases are zero
     made: Contenders = {}
     for name, design in DESIGNS.items():
-        built: Any = design.build(module.embed_dim, module.num_heads).to(module.out_proj.weight)
+        built: Any = design.build(module.embed_dim, module.num_heads)
         if hasattr(built, "load_from"):
             built.load_from(biased)
             made[f"published {name}"] = _uniform(design.call, built)
@@ -256,22 +195,22 @@ def _uniform(call: Callable[..., Tensor], module: nn.Module) -> Contender:
     return lambda x: call(module, x, x, x, None)
 
 
-def one_by_one(size: Size, factory: Factory, mode: str) -> Contenders:
+def one_by_one(size: Size, mode: str) -> Contenders:
     """Make a list of heads, and all heads at once; both return their weights."""
-    ours, _ = pair(size, factory, mode, bias=False)
+    ours, _ = pair(size, mode, bias=False)
     book = book_versions(ours)
     made = {
         "all heads at once": book["04 reshape trick"],
         "a list of heads": book["02 a list of heads"],
     }
-    x = torch.randn(*size[:3], requires_grad=True, **factory)
+    x = torch.randn(*size[:3], requires_grad=True)
     assert_same(made, x, "all heads at once")
     return made
 
 
-def versions(size: Size, factory: Factory, mode: str) -> Contenders:
+def versions(size: Size, mode: str) -> Contenders:
     """Make every version in the book and in ``published``, PyTorch's, and the bare minimum."""
-    ours, theirs = pair(size, factory, mode, bias=False)
+    ours, theirs = pair(size, mode, bias=False)
     made = {
         "bare minimum": bare(theirs),
         "PyTorch": calls(theirs, need_weights=False),
@@ -281,18 +220,17 @@ def versions(size: Size, factory: Factory, mode: str) -> Contenders:
         **book_versions(ours),
         **published_designs(ours),
     }
-    assert_same(made, torch.randn(*size[:3], requires_grad=True, **factory), "PyTorch")
+    assert_same(made, torch.randn(*size[:3], requires_grad=True), "PyTorch")
     return made
 
 
-def mask_kinds(size: Size, factory: Factory, mode: str, need_weights: bool) -> Contenders:
+def mask_kinds(size: Size, mode: str, need_weights: bool) -> Contenders:
     """Make the final class under every kind of mask; each is compared with PyTorch's."""
-    ours, theirs = pair(size, factory, mode)
+    ours, theirs = pair(size, mode)
     b, n, e, h = size
-    device, dtype = factory["device"], factory["dtype"]
-    future = block_future(n, device=device)
-    added = torch.zeros(n, n, device=device, dtype=dtype).masked_fill(future, -torch.inf)
-    padding = block_padding(lengths_of(b, n).to(device), n)
+    future = block_future(n)
+    added = torch.zeros(n, n).masked_fill(future, -torch.inf)
+    padding = block_padding(lengths_of(b, n), n)
     kinds: dict[str, dict[str, Any]] = {
         "no mask": {},
         "is_causal": {"is_causal": True},
@@ -302,7 +240,7 @@ def mask_kinds(size: Size, factory: Factory, mode: str, need_weights: bool) -> C
         "attn_mask, every head": {"attn_mask": future.expand(b * h, n, n)},
         "padding and is_causal": {"key_padding_mask": padding, "is_causal": True},
     }
-    x = torch.randn(b, n, e, requires_grad=True, **factory)
+    x = torch.randn(b, n, e, requires_grad=True)
     made = {}
     for name, given in kinds.items():
         made[name] = calls(ours, need_weights=need_weights, **given)
@@ -311,23 +249,9 @@ def mask_kinds(size: Size, factory: Factory, mode: str, need_weights: bool) -> C
     return made
 
 
-def head_counts(
-    size: Size, factory: Factory, mode: str, need_weights: bool, counts: Iterable[int]
-) -> Contenders:
-    """Make the final class with several numbers of heads and one width."""
-    b, n, e, _ = size
-    made = {}
-    x = torch.randn(b, n, e, requires_grad=True, **factory)
-    for h in counts:
-        ours, theirs = pair((b, n, e, h), factory, mode)
-        made[str(h)] = calls(ours, need_weights=need_weights)
-        assert_same({str(h): made[str(h)], "PyTorch": calls(theirs)}, x, "PyTorch")
-    return made
-
-
-def fast_path(size: Size, factory: Factory) -> Contenders:
+def fast_path(size: Size) -> Contenders:
     """Make PyTorch's evaluation with and without its "fast path", and the final class's."""
-    ours, theirs = pair(size, factory, "inference")
+    ours, theirs = pair(size, "inference")
 
     def slow(x: Tensor) -> Tensor:
         torch.backends.mha.set_fastpath_enabled(False)
@@ -341,61 +265,5 @@ def fast_path(size: Size, factory: Factory) -> Contenders:
         "fast path": calls(theirs, need_weights=False),
         "final class": calls(ours, need_weights=False),
     }
-    assert_same(made, torch.randn(*size[:3], requires_grad=True, **factory), "fast path off")
+    assert_same(made, torch.randn(*size[:3], requires_grad=True), "fast path off")
     return made
-
-
-def lengths(size: Size, factory: Factory, mode: str) -> Contenders:
-    """Make both classes with and without weights."""
-    ours, theirs = pair(size, factory, mode)
-    made = {
-        "final class": calls(ours, need_weights=False),
-        "final class, weights": calls(ours),
-        "PyTorch": calls(theirs, need_weights=False),
-        "PyTorch, weights": calls(theirs),
-    }
-    assert_same(made, torch.randn(*size[:3], requires_grad=True, **factory), "PyTorch")
-    return made
-
-
-def kernels(size: Size, factory: Factory, mode: str) -> Contenders:
-    """Make the contenders for a GPU: each kernel by name, and compiled modules."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    ours, theirs = pair(size, factory, mode)
-
-    def forced(backend: SDPBackend) -> Contender:
-        attend = bare(theirs)
-
-        def through(x: Tensor) -> Tensor:
-            with sdpa_kernel(backend):
-                return attend(x)
-
-        return through
-
-    made = {
-        "bare minimum": bare(theirs),
-        "flash": forced(SDPBackend.FLASH_ATTENTION),
-        "memory-efficient": forced(SDPBackend.EFFICIENT_ATTENTION),
-        "cuDNN": forced(SDPBackend.CUDNN_ATTENTION),
-        "step by step": forced(SDPBackend.MATH),
-        "final class": calls(ours, need_weights=False),
-        "final class, compiled": calls(torch.compile(ours), need_weights=False),
-        "PyTorch": calls(theirs, need_weights=False),
-        "PyTorch, compiled": calls(torch.compile(theirs), need_weights=False),
-    }
-    return _that_run(made, torch.randn(*size[:3], requires_grad=True, **factory))
-
-
-def _that_run(made: Contenders, x: Tensor) -> Contenders:
-    """Leave out contenders without a kernel or a compiler, and compare the rest."""
-    ran = dict(made)
-    for name in ("flash", "memory-efficient", "cuDNN", *(x for x in made if "compiled" in x)):
-        try:
-            made[name](x)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError:
-            del ran[name]
-    assert_same(ran, x, "step by step")
-    return ran

@@ -36,8 +36,6 @@ class Case:
     mode: str
     build: Callable[[], dict[str, Contender]]  # makes them, and asserts that they are equal
     baselines: tuple[str, ...]  # what the others are divided by
-    device: str = "cpu"
-    dtype: torch.dtype = torch.float32
     options: dict[str, Any] = field(default_factory=dict)  # what else tells it from other cases
     environment: dict[str, str] = field(default_factory=dict)  # of a process of its own, if any
     profiled: bool = True
@@ -51,7 +49,7 @@ class Case:
 def measure(case: Case, seconds: float) -> dict[str, Any]:
     """Time all contenders of a case in turns, for ``seconds`` and at least ``ROUNDS`` rounds."""
     torch.manual_seed(0)
-    x = torch.randn(case.size[:3], device=case.device, dtype=case.dtype, requires_grad=True)
+    x = torch.randn(case.size[:3], requires_grad=True)
     threads = torch.get_num_threads()
     made = {name: _as_call(contender, x, case.mode) for name, contender in case.build().items()}
     timers = {
@@ -67,14 +65,12 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
         rounds += 1
     row = {
         "section": case.section, "size": list(case.size), "mode": case.mode, **case.options,
-        "threads": threads, "dtype": str(case.dtype).removeprefix("torch."), "rounds": rounds,
+        "threads": threads, "rounds": rounds,
         "milliseconds": {name: _quartiles([1e3 * t for t in times[name]]) for name in names},
         "ratios": {base: _ratios(times, base) for base in case.baselines},
     }  # fmt: skip
     if case.profiled:
-        watched = {name: watch(call, case.device) for name, call in made.items()}
-        row["profile"] = {name: spent(seen, case.device) for name, seen in watched.items()}
-        row["kernel"] = {name: kernel(seen) for name, seen in watched.items()}
+        row["profile"] = {name: profiled(call) for name, call in made.items()}
     if case.environment:
         row["pages"] = {name: faults(call) for name, call in made.items()}
     return row
@@ -106,49 +102,21 @@ def _quartiles(numbers: Sequence[float]) -> list[float]:
     return [float(f"{x:.4g}") for x in statistics.quantiles(numbers, n=4, method="inclusive")]
 
 
-def watch(call: Callable[[], None], device: str) -> list[Any]:
-    """Profile a few calls; return the quickest one's operations and, on a GPU, their kernels.
+def profiled(call: Callable[[], None]) -> list[list[Any]]:
+    """Say which operations took most of a call's time, and their shares of it.
 
-    A single call would not do: a disturbance would look like a part of the call.
+    Of a few calls it is the quickest: of a single one, a disturbance would look like a part.
     """
-    cuda = device == "cuda"
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it says that it starts and stops
-    seen = list[list[Any]]()
+    seen = list[dict[str, float]]()
     for _ in range(WATCHED):
-        with profile(use_device="cuda" if cuda else None, use_kineto=cuda) as watched:
+        with profile(use_kineto=False) as watched:
             call()
-            if cuda:
-                torch.cuda.synchronize()
-        seen.append(list(watched.key_averages()))
-    return min(seen, key=lambda events: sum(_taken(events, device).values()))
-
-
-def spent(events: Sequence[Any], device: str) -> list[list[Any]]:
-    """Say which operations (on a GPU, kernels) took most, and their shares of the call's time."""
-    taken = _taken(events, device)
-    total = sum(taken.values()) or 1
+        seen.append({x.key: x.self_cpu_time_total for x in watched.key_averages()})
+    taken = min(seen, key=lambda times: sum(times.values()))
     first = sorted(taken, key=lambda name: -taken[name])[:OPERATIONS]
+    total = sum(taken.values()) or 1
     return [[name.removeprefix("aten::"), round(taken[name] / total, 3)] for name in first]
-
-
-def _taken(events: Sequence[Any], device: str) -> dict[str, float]:
-    """Return the time of each operation or, on a GPU, of each kernel, without what it called."""
-    if device != "cuda":
-        return {x.key: x.self_cpu_time_total for x in events}
-    # An operation has the time of its kernels, so only one of the two counts.
-    kernels = [x for x in events if x.device_type.name != "CPU"]
-    return {x.key: x.self_device_time_total for x in kernels if not x.is_user_annotation}
-
-
-def kernel(events: Sequence[Any]) -> str | None:
-    """Name the kernel that PyTorch's attention chose; None where it was not asked.
-
-    Each has an operation: ``flash_attention``, ``efficient_attention``, ``cudnn_attention``,
-    ``flash_attention_for_cpu``, and ``attention_math`` for step by step.
-    """
-    prefix = "aten::_scaled_dot_product_"
-    ran = [x.key for x in events if x.key.startswith(prefix) and not x.key.endswith("_backward")]
-    return ran[0].removeprefix(prefix) if ran else None
 
 
 def faults(call: Callable[[], None]) -> int:

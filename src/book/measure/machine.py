@@ -1,4 +1,4 @@
-"""Describe where the numbers come from, and what the machine can do at most."""
+"""Describe where the numbers come from, and how much memory is left."""
 
 import os
 import platform
@@ -10,24 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.benchmark import Timer
-
-WIDTH = 4096  # of the square matrices that show what the machine can do at most
-SECONDS = 1  # for which they are multiplied
 
 
 def provenance(command: Sequence[str]) -> dict[str, Any]:
     """Describe the machine, the versions, the date and the command.
 
     Args:
-        command: the arguments of ``python -m annotated_attention.measure``.
-
-    Examples:
-        >>> import sys
-        >>> import torch
-        >>> from annotated_attention import measure
-        >>> measure.provenance(sys.argv)["torch"] == torch.__version__
-        True
+        command: the arguments of ``python -m book.measure``.
     """
     git = ["git", "-C", str(Path(__file__).parent)]
     commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
@@ -42,23 +31,12 @@ def provenance(command: Sequence[str]) -> dict[str, Any]:
         "load": [round(x, 2) for x in os.getloadavg()],
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit.stdout.strip() + ("+" if changed.stdout.strip() else ""),
-        "command": shlex.join(["python", "-m", "annotated_attention.measure", *command]),
+        "command": shlex.join(["python", "-m", "book.measure", *command]),
     }
 
 
-def peak_flops(device: str, dtype: torch.dtype) -> float:
-    """Return the FLOP/s of one large product, with which attention can be compared."""
-    matrix = torch.randn(WIDTH, WIDTH, device=device, dtype=dtype)
-    timer = Timer("m @ m", globals={"m": matrix}, num_threads=torch.get_num_threads())
-    fastest = min(timer.blocked_autorange(min_run_time=SECONDS).times)
-    return float(f"{2 * WIDTH**3 / fastest:.4g}")
-
-
-def free_memory(device: str) -> int:
-    """Return how many bytes the machine, or its GPU, could still hand out."""
-    if device == "cuda":
-        torch.cuda.empty_cache()
-        return torch.cuda.mem_get_info()[0]
+def free_memory() -> int:
+    """Return how many bytes the machine could still hand out."""
     lines = Path("/proc/meminfo")
     if not lines.exists():
         return 4 * 2**30

@@ -1,0 +1,135 @@
+"""Mistakes with a cache are wrong where the book says, hardly ever at first, and nowhere else."""
+
+import pytest
+import torch
+
+from annotated_attention.mistakes import MISTAKES
+from annotated_attention.modern import (
+    AlibiBias,
+    BucketedBias,
+    CachedAttention,
+    KVCache,
+    LatentAttention,
+    PagedCache,
+    RotaryEmbedding,
+    StaticCache,
+)
+
+B, N, H, D, C, R, LONGEST = 2, 12, 4, 6, 8, 2, 15
+E = H * D
+EXACT = {"dtype": torch.float64}
+CHUNKS = {
+    "at once": [12], "one by one": [1] * 12, "5 + 4 + 3": [5, 4, 3], "11 + 1": [11, 1],
+    "1 + 11": [1, 11],
+}  # fmt: skip
+LATER = set(CHUNKS) - {"at once"}
+SINGLE = {"one by one", "11 + 1", "1 + 11"}
+
+
+def rotary(kind="default"):
+    """Make a rotation that was trained on 8 tokens."""
+    scaling = None if kind == "default" else {"rope_type": kind, "factor": 2.0}
+    return {"rotary": RotaryEmbedding(D, scaling=scaling, max_length=8)}
+
+
+def buckets(bidirectional):
+    return {"position_bias": BucketedBias(H, 8, 20, bidirectional, **EXACT)}
+
+
+LATENTS = {"latent_dim": C, "rotary_dim": R}
+# By mistake and way of making it: the arguments, and in which chunks it differs from the right
+# version; and which is the first token that does where they come one by one.
+CASES = {
+    ("causal-at-the-wrong-corner", "unrotated"): (dict, LATER, 1),
+    ("causal-at-the-wrong-corner", "rotary"): (rotary, LATER, 1),
+    ("positions-restart", "unrotated"): (dict, set(), N),
+    ("positions-restart", "rotary"): (rotary, LATER, 1),
+    ("keys-cached-unrotated", "unrotated"): (dict, set(), N),
+    ("keys-cached-unrotated", "rotary"): (rotary, LATER, 1),
+    ("cache-zeros-attended", "unrotated"): (dict, SINGLE, 0),
+    ("cache-zeros-attended", "rotary"): (rotary, SINGLE, 0),
+    ("cached-keys-not-rescaled", "dynamic"): (lambda: rotary("dynamic"), LATER - {"1 + 11"}, 8),
+    ("cached-keys-not-rescaled", "linear"): (lambda: rotary("linear"), set(), N),
+    ("distances-restart", "ALiBi"): (lambda: {"position_bias": AlibiBias(H)}, LATER, 1),
+    ("distances-restart", "past"): (lambda: buckets(False), LATER, 1),
+    ("distances-restart", "both sides"): (lambda: buckets(True), LATER, 1),
+    ("rotation-absorbed", "plain"): (lambda: LATENTS, set(), N),
+    ("rotation-absorbed", "absorbed"): (lambda: LATENTS, set(CHUNKS), 1),
+    ("latent-positions-missing", "plain"): (lambda: LATENTS, set(), N),
+    ("latent-positions-missing", "absorbed"): (lambda: LATENTS, set(CHUNKS), 1),
+}
+
+
+def made(version, arguments):
+    """Make a version, with the same weights as every other."""
+    torch.manual_seed(0)
+    module = version(E, H, **arguments(), batch_first=True, **EXACT)
+    for x in module.parameters():  # a table of buckets starts with zeros
+        torch.nn.init.normal_(x, std=0.4)
+    return module
+
+
+def caches(version):
+    """Make an empty cache of each kind that fits."""
+    if issubclass(version, LatentAttention):
+        return {"grows": KVCache(), "static": StaticCache(B, 1, LONGEST, C, R, **EXACT)}
+    return {
+        "grows": KVCache(),
+        "static": StaticCache(B, H, LONGEST, D, **EXACT),
+        "paged": PagedCache(9, 4, H, D, **EXACT),
+    }
+
+
+def tokens():
+    source = torch.Generator().manual_seed(1)
+    return torch.randn(B, N, E, generator=source, dtype=torch.float64)
+
+
+def outputs(module, cache, sizes, absorb):
+    """Give each token's output in chunks, and in the whole text up to the end of its chunk."""
+    x, chunks, whole = tokens(), [], []
+    options = {"absorb": True} if absorb else {}
+    for part in x.split(sizes, 1):
+        chunks.append(module(part, cache, **options)[0])
+        end = sum(chunk.size(1) for chunk in chunks)
+        whole.append(module(x[:, :end])[0][:, -part.size(1) :])
+    return torch.cat(chunks, 1), torch.cat(whole, 1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("code", "way"), CASES)
+def test_differs_where_it_should_and_only_there(code, way):
+    entry, (arguments, expected, first) = MISTAKES[code], CASES[code, way]
+    right, wrong = (made(version, arguments) for version in (entry.of, entry.version))
+    wrong.load_state_dict(right.state_dict())
+    for kind in caches(entry.of):
+        found = set()
+        for chunks, sizes in CHUNKS.items():
+            both = [
+                outputs(module, caches(entry.of)[kind], sizes, way == "absorbed")
+                for module in (right, wrong)
+            ]
+            (ours, whole), (theirs, without) = both
+            torch.testing.assert_close(ours, whole)
+            torch.testing.assert_close(without, whole)
+            off = (theirs - ours).abs().amax((0, 2)) > 1e-9
+            if off.any():
+                found.add(chunks)
+            if chunks == "one by one" and found:
+                assert off.tolist() == [i >= first for i in range(N)]
+        shows = code != "cache-zeros-attended" or kind == "static"
+        assert found == (expected if shows else set()), kind
+
+
+def test_they_are_all_here():
+    kept = {x for x in MISTAKES if issubclass(MISTAKES[x].of, CachedAttention | LatentAttention)}
+    assert kept == {code for code, _ in CASES}
+
+
+def test_at_the_wrong_corner_a_single_query_sees_key_0_alone():
+    module = MISTAKES["causal-at-the-wrong-corner"].version(E, H, batch_first=True, **EXACT)
+    cache = KVCache()
+    module(tokens()[:, :-1], cache)
+    _, weights = module(tokens()[:, -1:], cache, need_weights=True)
+    assert weights[..., 0].eq(1).all()
+    assert weights[..., 1:].eq(0).all()
