@@ -8,8 +8,9 @@ from torch import Tensor
 
 from annotated_attention.measure.contenders import Contenders, Factory, assert_same
 from annotated_attention.measure.timing import Contender, Size
-from annotated_attention.modern.cache import Cache, KVCache, PagedCache, StaticCache, block_later
+from annotated_attention.modern.cache import Cache, KVCache, StaticCache, block_later
 from annotated_attention.modern.cached_attention import CachedAttention
+from annotated_attention.modern.paged import PagedCache
 from annotated_attention.multihead import MultiheadAttention
 
 PAGE = 16  # tokens
