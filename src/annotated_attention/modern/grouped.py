@@ -123,20 +123,18 @@ class GroupedQueryAttention(MultiheadAttention):
             q: (b, h, n, d), the projected queries of each head.
             k: (b, g, m, d), the projected keys of each group.
             v: (b, g, m, d), the projected values of each group.
-            need_weights: whether the weights are asked for.
-            **masks: ``blocked``, ``bias`` and ``is_causal``, as in ``MultiheadAttention.attend``.
-
-        Returns:
-            The heads' outputs, (b, h, n, d), and the weights after dropout, (b, h, n, m), or None.
+            need_weights: as in ``MultiheadAttention.attend``; so are the masks and the results.
+            **masks: ``blocked``, ``bias`` and ``is_causal``.
         """
-        # Where nobody asks for the weights, PyTorch's kernel finds the keys of each group itself.
-        # It knows no other scores than its own.
-        usual = "score" not in self.__dict__ and type(self).score is MultiheadAttention.score
-        if usual and not need_weights:
-            dropout_p = self.dropout if self.training else 0.0
-            return _fused_for_speed(q, k, v, dropout_p, **masks), None
-        # Otherwise every head gets a copy of the keys and values that its group shares.
-        k, v = (repeat_heads(x, self.num_heads) for x in (k, v))  # (b, h, m, d)
+        if self.num_kv_heads < self.num_heads:
+            # Where nobody asks for the weights, PyTorch's kernel finds the keys of each group
+            # itself. It knows no other scores than its own.
+            usual = "score" not in self.__dict__ and type(self).score is MultiheadAttention.score
+            if usual and not need_weights:
+                dropout_p = self.dropout if self.training else 0.0
+                return _fused_for_speed(q, k, v, dropout_p, **masks), None
+            # Otherwise every head gets a copy of the keys and values that its group shares.
+            k, v = (repeat_heads(x, self.num_heads) for x in (k, v))  # (b, h, m, d)
         return super().attend(q, k, v, need_weights=need_weights, **masks)
 
 
