@@ -575,10 +575,10 @@ for words, text in zip(prompts, texts):
 # ## Going back, and branching
 #
 # A text does more than grow at its end. Sometimes the last words are taken back for another try:
-# `crop` forgets all but the first tokens, and frees the memory of the rest. **Beam search** continues a prompt in several ways at
-# once and keeps the best few after each step. Two of these may come from the same text of the
-# previous step, while another text is dropped. `reorder(index)` rearranges the cache to match:
-# sequence i continues what was kept for sequence `index[i]`.
+# `crop` forgets all but the first tokens, and frees the memory of the rest. **Beam search** continues
+# a prompt in several ways at once and keeps the best few after each step. Two of these may come
+# from the same text of the previous step, while another text is dropped. `reorder(index)`
+# rearranges the cache to match: text i continues what was kept for text `index[i]`.
 
 # %%
 with torch.no_grad():

@@ -218,8 +218,7 @@ def block_later(positions: Tensor, m: int) -> Tensor:
     """Block key j for a query at position p when j > p: neither the future nor what is not written.
 
     Args:
-        positions: (n,), integers, the positions of the queries; or (b, n), where each text has its
-            own.
+        positions: (n,) or (b, n), integers: the positions of the queries, for all texts or for each.
         m: how many keys there are; key j is at position j.
 
     Returns:
