@@ -147,7 +147,7 @@ def test_without_a_batch(cache):
         assert weights.shape == (H, 2, m)
 
 
-@pytest.mark.parametrize("kind", ["rotary", "latent"])
+@pytest.mark.parametrize("kind", ["grouped", "latent"])
 @pytest.mark.parametrize("cache", ["grows", "fixed size"])
 @torch.no_grad()
 def test_compiles_whole_and_not_anew_for_each_step(kind, cache):

@@ -1,7 +1,5 @@
 """Grouped heads equal PyTorch's grouped kernel, and the final class with repeated rows."""
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -99,39 +97,6 @@ def test_the_first_heads_begin_as_those_of_the_final_class():
 def test_repeated_heads_are_neighbours():
     x = torch.randn(B, 2, M, D)
     assert repeat_heads(x, 6).equal(x[:, [0, 0, 0, 1, 1, 1]])
-
-
-@pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "fused"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_and_autocast(dtype, need_weights):
-    module, x = made(GroupedQueryAttention, 2), torch.randn(B, N, E)
-    expected = module(*[x.double()] * 3)[0].float()
-    full, half = copy.deepcopy(module).float(), copy.deepcopy(module).to(dtype)
-    with torch.autocast("cpu", dtype):
-        mixed = full(x, x, x, need_weights=need_weights)[0]
-    for found in (mixed, half(*[x.to(dtype)] * 3, need_weights=need_weights)[0]):
-        assert found.dtype == dtype
-        torch.testing.assert_close(found.float(), expected, rtol=0, atol=0.05)
-
-
-@pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "fused"])
-def test_compiles_whole(need_weights):
-    torch.compiler.reset()
-    module, x = made(GroupedQueryAttention, 2), torch.randn(B, N, E, dtype=torch.float64)
-    backend = "eager" if need_weights else "aot_eager"
-    compiled = torch.compile(module, backend=backend, fullgraph=True)
-    options = {"need_weights": need_weights, "is_causal": True}
-    torch.testing.assert_close(compiled(x, x, x, **options), module(x, x, x, **options))
-
-
-def test_dropout_is_applied_in_training_alone():
-    module, x = made(GroupedQueryAttention, 2, dropout=0.5), torch.randn(B, N, E).double()
-    for need_weights in (True, False):
-        outputs = [module(x, x, x, need_weights=need_weights)[0] for _ in range(2)]
-        assert not outputs[0].equal(outputs[1])
-    module.eval()
-    both = [module(x, x, x, need_weights=need_weights)[0] for need_weights in (True, False)]
-    torch.testing.assert_close(*both)
 
 
 class Sharper(GroupedQueryAttention):

@@ -1,5 +1,6 @@
 """Contenders that write: some more tokens behind those that are there, with a cache and without."""
 
+import copy
 from typing import Any
 
 import torch
@@ -20,7 +21,8 @@ def more_tokens(size: Size, factory: Factory, kept: int) -> Contenders:
     """Make one attention with each cache, and without; n tokens follow ``kept`` others.
 
     Each contender computes the output of the n tokens. Without a cache, the final class needs all
-    tokens for that. With one, the others are kept, and the n tokens are cropped before each call.
+    tokens for that. With one, the others are kept, and the n tokens are forgotten before each
+    call.
     """
     b, n, e, h = size
     torch.manual_seed(1)
@@ -55,6 +57,8 @@ def _continued(module: CachedAttention, cache: Cache, kept: int) -> Contender:
     """Call a module with a cache that has kept ``kept`` tokens."""
 
     def call(x: Tensor) -> Tensor:
+        if isinstance(cache, KVCache):  # to crop it would copy what it keeps
+            return module(x, copy.copy(cache))[0]
         cache.crop(kept)
         return module(x, cache)[0]
 

@@ -1,5 +1,6 @@
 """Contenders of today's attention: with positions, with shared keys, and with latents."""
 
+import copy
 from typing import Any
 
 import torch
@@ -10,15 +11,10 @@ from annotated_attention.measure.contenders import Contenders, Factory, assert_s
 from annotated_attention.measure.timing import Contender, Size
 from annotated_attention.modern.cache import KVCache
 from annotated_attention.modern.cached_attention import CachedAttention
-from annotated_attention.modern.grouped import GroupedQueryAttention
 from annotated_attention.modern.latent import LatentAttention
 from annotated_attention.modern.rotary import RotaryEmbedding
 
 SHARING = 4  # heads that share one head of keys and values
-
-
-class _Grouped(CachedAttention, GroupedQueryAttention):
-    """Grouped heads with a cache."""
 
 
 def fewer_keys(size: Size, factory: Factory) -> Contenders:
@@ -42,7 +38,7 @@ def fewer_keys(size: Size, factory: Factory) -> Contenders:
 
 
 def kept_in_fewer_keys(size: Size, factory: Factory, kept: int) -> Contenders:
-    """Make the same with a cache: n tokens follow ``kept`` others; each call crops it first."""
+    """Make the same with a cache: n tokens follow ``kept`` others."""
     b, n, e, _ = size
     before, x = torch.randn(b, kept, e, **factory), torch.randn(b, n, e, **factory)
     made: Contenders = {}
@@ -54,7 +50,7 @@ def kept_in_fewer_keys(size: Size, factory: Factory, kept: int) -> Contenders:
             with torch.no_grad():
                 module.eval()(before, cache)
             written = f"{name}, absorbed" if absorb else name
-            made[written] = _continued(module, cache, kept, options)
+            made[written] = _continued(module, cache, options)
 
             def whole(x: Tensor, module: Any = module) -> Tensor:
                 return module(torch.cat([before, x], 1))[0][:, kept:]
@@ -73,8 +69,8 @@ def _modules(size: Size, factory: Factory) -> dict[str, Any]:
     return {
         "every head": CachedAttention(e, h, **given),
         "every head, rotary": CachedAttention(e, h, rotary=RotaryEmbedding(d), **given),
-        "groups": _Grouped(e, h, num_kv_heads=shared, **given),
-        "one head": _Grouped(e, h, num_kv_heads=1, **given),
+        "groups": CachedAttention(e, h, num_kv_heads=shared, **given),
+        "one head": CachedAttention(e, h, num_kv_heads=1, **given),
         "latents": LatentAttention(e, h, latent_dim=4 * d, rotary_dim=d // 2, **given),
     }
 
@@ -84,14 +80,9 @@ def _output(module: Any, **options: Any) -> Contender:
     return lambda x: module(x, **options)[0]
 
 
-def _continued(module: Any, cache: KVCache, kept: int, options: dict[str, Any]) -> Contender:
-    """Call a module with a cache that has kept ``kept`` tokens."""
-
-    def call(x: Tensor) -> Tensor:
-        cache.crop(kept)
-        return module(x, cache, **options)[0]
-
-    return call
+def _continued(module: Any, cache: KVCache, options: dict[str, Any]) -> Contender:
+    """Call a module with a cache, which stays as it is: each call fills a copy."""
+    return lambda x: module(x, copy.copy(cache), **options)[0]
 
 
 def _through_the_kernel(module: Any) -> Contender:

@@ -218,7 +218,7 @@ def block_later(positions: Tensor, m: int) -> Tensor:
     """Block key j for a query at position p when j > p: neither the future nor what is not written.
 
     Args:
-        positions: (n,) or (b, n), integers: the positions of the queries, for all texts or for each.
+        positions: (n,) or (b, n), integers, the positions of the queries, of all texts or each.
         m: how many keys there are; key j is at position j.
 
     Returns:
