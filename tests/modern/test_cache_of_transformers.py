@@ -72,18 +72,3 @@ def test_the_same_attention_and_the_same_cache(llama, kind):
     torch.testing.assert_close(ours.keys, layer.keys)
     torch.testing.assert_close(ours.values, layer.values)
     assert int(theirs.get_seq_length()) == int(ours.length) == N
-
-
-@torch.no_grad()
-def test_the_same_after_cropping_and_reordering(llama):
-    model, attention = llama
-    theirs, ours = caches("dynamic", model)
-    x = torch.randn(B, N, E, dtype=torch.float64)
-    attention(run(model, x[:, :9], theirs)[0], ours)
-    theirs.crop(-2)  # how many to forget
-    ours.crop(7)  # how many to keep
-    theirs.reorder_cache(torch.tensor([1, 1]))
-    ours.reorder(torch.tensor([1, 1]))
-    given, expected = run(model, x[:, 9:], theirs)
-    torch.testing.assert_close(attention(given, ours)[0], expected)
-    torch.testing.assert_close(ours.keys, theirs.layers[0].keys)
