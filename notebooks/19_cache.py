@@ -578,7 +578,7 @@ for words, text in zip(prompts, texts):
 # `crop` forgets all but the first tokens, and frees the memory of the rest. **Beam search** continues
 # a prompt in several ways at once and keeps the best few after each step. Two of these may come
 # from the same text of the previous step, while another text is dropped. `reorder(index)`
-# rearranges the cache to match: text i continues what was kept for text `index[i]`.
+# rearranges the cache to match: sequence i continues what was kept for sequence `index[i]`.
 
 # %%
 with torch.no_grad():

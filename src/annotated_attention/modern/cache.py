@@ -17,7 +17,7 @@ class Cache(Protocol):
     """What an attention asks of a cache; ``KVCache``, ``StaticCache`` and ``PagedCache`` have it.
 
     Examples:
-        Two texts of five tokens are taken back to three; then the second goes on in two ways:
+        Two sequences of five tokens are taken back to three; then the second goes on in two ways:
 
         >>> import torch
         >>> from annotated_attention.modern import Cache, KVCache, PagedCache, StaticCache
@@ -34,7 +34,7 @@ class Cache(Protocol):
     def length(self) -> int | Tensor:
         """How many tokens are kept, which is the position of the next one.
 
-        One number for all texts; or (b,), where a cache holds texts of different lengths.
+        One number for all sequences; or (b,), where a cache holds sequences of different lengths.
         """
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -46,7 +46,7 @@ class Cache(Protocol):
 
         Returns:
             All keys so far, (b, h, m, d), and all values, (b, h, m, d_v); key j is at position j.
-            Places behind the last token of a text must be masked, see ``block_later``.
+            Places behind the last token of a sequence must be masked, see ``block_later``.
 
         Raises:
             TypeError: one is no tensor, or of another dtype than what is kept.
@@ -64,15 +64,15 @@ class Cache(Protocol):
         """
 
     def reorder(self, index: Tensor) -> None:
-        """Let text i continue what was kept for text ``index[i]``.
+        """Let sequence i continue what was kept for sequence ``index[i]``.
 
         Args:
-            index: int64 or int32, one for each text there is to be; one may occur several times.
+            index: int64 or int32, one for each sequence there is to be; one may occur repeatedly.
 
         Raises:
             TypeError: ``index`` is not a tensor of such integers.
             ValueError: ``index`` has not one axis.
-            IndexError: ``index`` names a text that is not there. On a GPU, where looking would
+            IndexError: ``index`` names a sequence that is not there. On a GPU, where looking would
                 mean waiting, PyTorch's own assertion fails instead.
         """
 
@@ -122,7 +122,7 @@ class KVCache:
             self.values = self.values[..., :length, :].clone()
 
     def reorder(self, index: Tensor) -> None:
-        """Copy the texts that ``index`` names; there may be more or fewer than before."""
+        """Copy the sequences that ``index`` names; there may be more or fewer than before."""
         check_index(index)
         if self.keys is not None and self.values is not None:
             # Unlike keys[index], this refuses negative numbers.
@@ -164,7 +164,7 @@ class StaticCache:
         """Reserve room for ``max_length`` tokens.
 
         Args:
-            batch_size: b, how many texts there are.
+            batch_size: b, how many sequences there are.
             num_heads: h, the heads of the keys, where several queries may share one.
             max_length: how many tokens fit.
             head_dim: d, the width of a key.
@@ -202,10 +202,10 @@ class StaticCache:
         self.length = self.length.clamp(max=length)
 
     def reorder(self, index: Tensor) -> None:
-        """Copy the texts that ``index`` names; there must be as many as before (ValueError)."""
+        """Copy the sequences that ``index`` names; there must be as many as before (ValueError)."""
         check_index(index)
         if len(index) != len(self.keys):
-            raise ValueError(f"index ({len(index)}) must name {len(self.keys)} texts")
+            raise ValueError(f"index ({len(index)}) must name {len(self.keys)} sequences")
         self.keys.copy_(self.keys.index_select(0, index))
         self.values.copy_(self.values.index_select(0, index))
 
@@ -218,7 +218,7 @@ def block_later(positions: Tensor, m: int) -> Tensor:
     """Block key j for a query at position p when j > p: neither the future nor what is not written.
 
     Args:
-        positions: (n,) or (b, n), integers, the positions of the queries, of all texts or each.
+        positions: (n,) or (b, n), integers, the positions of the queries, of all sequences or each.
         m: how many keys there are; key j is at position j.
 
     Returns:
@@ -257,7 +257,8 @@ def check_appended(
             raise TypeError(f"{name} ({x.dtype}) must have the dtype of the cache ({kept.dtype})")
     if k.shape[:3] != v.shape[:3]:
         raise ValueError(
-            f"v {tuple(v.shape)} must have as many texts, heads and tokens as k {tuple(k.shape)}"
+            f"v {tuple(v.shape)} must have as many sequences, heads and tokens as "
+            f"k {tuple(k.shape)}"
         )
 
 
@@ -272,7 +273,7 @@ def check_length(length: int) -> None:
 
 
 def check_index(index: Tensor) -> None:
-    """Refuse what is no row of integers; which texts it names is not looked at."""
+    """Refuse what is no row of integers; which sequences it names is not looked at."""
     check_tensors(index=index)
     if index.dtype not in (torch.int64, torch.int32):  # PyTorch takes no others for an index
         raise TypeError(f"index must be int64 or int32, got {index.dtype}")

@@ -22,7 +22,7 @@ def next_positions(cache: Cache | None, n: int, device: torch.device) -> Tensor:
         device: Device of the result.
 
     Returns:
-        (n,); or (b, n), where the cache holds texts of different lengths.
+        (n,); or (b, n), where the cache holds sequences of different lengths.
 
     Raises:
         TypeError: ``cache`` is something else.

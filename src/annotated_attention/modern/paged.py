@@ -1,4 +1,4 @@
-"""A cache in pages, for texts of different lengths and for texts that begin alike."""
+"""A cache in pages, for sequences of different lengths and for sequences that begin alike."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,17 +17,18 @@ from annotated_attention.modern.cache import (
 
 
 class PagedCache:
-    """Keeps keys and values in pages of a pool; a table says which pages belong to a text.
+    """Keeps keys and values in pages of a pool; a table says which pages belong to a sequence.
 
-    A text takes a page when it needs one, so a short text beside a long one takes little room.
+    A sequence takes a page when it needs one, so a short one beside a long one takes little room.
     Append prompts of different lengths padded on the **right**, then ``crop`` each to its own
-    length: from there each text goes on at its own position, and needs no padding mask. The tensors
-    that ``append`` returns are as long as the longest text; behind the end of a shorter one they
+    length: from there each goes on at its own position, and needs no padding mask. The tensors that
+    ``append`` returns are as long as the longest sequence; behind the end of a shorter one they
     hold other numbers, which ``block_later`` hides.
 
-    Texts that begin alike share pages, until one of them writes into a page: it then gets a copy of
-    its own. This is a teaching version: it collects the pages into tensors, where an inference
-    engine has a kernel that reads them where they are. No graph is kept, and it need not compile.
+    Sequences that begin alike share pages, until one of them writes into a page: it then gets a
+    copy of its own. This is a teaching version: it collects the pages into tensors, where an
+    inference engine has a kernel that reads them where they are. No graph is kept, and it need not
+    compile.
 
     Examples:
         Two prompts, of five tokens and of three, and one more token for each:
@@ -67,7 +68,7 @@ class PagedCache:
         """Make the pool.
 
         Args:
-            num_pages: how many pages there are, for all texts together.
+            num_pages: how many pages there are, for all sequences together.
             page_size: how many tokens fit on a page.
             num_heads: h, as in ``StaticCache``; so are the others.
             head_dim: d, the width of a key.
@@ -85,24 +86,24 @@ class PagedCache:
         places, self.page_size = (num_pages, page_size, num_heads), page_size
         self.keys = torch.zeros(*places, head_dim, device=device, dtype=dtype)
         self.values = torch.zeros(*places, value_dim, device=device, dtype=dtype)
-        self.tables: list[list[int]] = []  # for each text its pages, in order
+        self.tables: list[list[int]] = []  # for each sequence its pages, in order
         self.lengths: list[int] = []       # and how many tokens are on them
 
     @property
     def length(self) -> int | Tensor:
-        """How many tokens are kept: one number, or (b,), where the texts differ."""
+        """How many tokens are kept: one number, or (b,), where the sequences differ."""
         if len(set(self.lengths)) > 1:
             return torch.tensor(self.lengths, device=self.keys.device)  # (b,)
         return self.lengths[0] if self.lengths else 0
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write (b, h, n, d) and (b, h, n, d_v) onto the pages of their texts, and give all."""
+        """Write (b, h, n, d) and (b, h, n, d_v) onto the pages of their sequences, and give all."""
         check_appended(k, v)
         b, n = len(self.tables) or k.size(0), k.size(-2)
         pool = (x[:1].transpose(1, 2).expand(b, -1, -1, -1) for x in (self.keys, self.values))
         check_appended(k, v, *pool)
         refuse_graph(self, k, v)
-        # Every page that is to be written must belong to its text alone.
+        # Every page that is to be written must belong to its sequence alone.
         starts = self.lengths or [0] * b
         tables = [[*table] for table in self.tables] or [[] for _ in range(b)]
         for table, start in zip(tables, starts, strict=True):
@@ -121,11 +122,11 @@ class PagedCache:
         """Forget all tokens but the first ones; pages that nobody needs are free again.
 
         Args:
-            length: how many to keep: one number, or one for each text.
+            length: how many to keep: one number, or one for each sequence.
 
         Raises:
             TypeError: not integers.
-            ValueError: one is negative, or there are more or fewer than texts.
+            ValueError: one is negative, or there are more or fewer than sequences.
         """
         given = length.tolist() if isinstance(length, Tensor) else length
         each = given if isinstance(given, Sequence) else [given] * max(1, len(self.tables))
@@ -138,13 +139,13 @@ class PagedCache:
         self.tables = [table[:count] for table, count in zip(self.tables, pages, strict=True)]
 
     def reorder(self, index: Tensor) -> None:
-        """Copy the tables of the texts that ``index`` names; no page is copied."""
+        """Copy the tables of the sequences that ``index`` names; no page is copied."""
         check_index(index)
         if not self.tables:
             return
         named, b = index.tolist(), len(self.tables)
         if wrong := [i for i in named if not 0 <= i < b]:  # -1 would be the last one, in silence
-            raise IndexError(f"index names text {wrong[0]}; the texts kept are 0 to {b - 1}")
+            raise IndexError(f"index names sequence {wrong[0]}; there are 0 to {b - 1}")
         self.tables = [self.tables[i] for i in named]
         self.lengths = [self.lengths[i] for i in named]
 
@@ -158,7 +159,7 @@ class PagedCache:
         return -(-length // self.page_size)
 
     def _own(self, tables: list[list[int]], table: list[int], number: int) -> None:
-        """Let one of the texts have its page ``number`` for itself: a new one, or a copy."""
+        """Let one of the sequences have its page ``number`` for itself: a new one, or a copy."""
         users = Counter(chain.from_iterable(tables))
         if number < len(table) and users[table[number]] == 1:
             return
