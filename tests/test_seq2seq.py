@@ -67,6 +67,11 @@ def test_padding_changes_nothing():
     longer = [torch.cat([x, torch.full((B, 2), PAD)], 1) for x in (src, tgt)]
     torch.testing.assert_close(model(*longer)[:, :N], expected)
     assert not torch.allclose(make()(*longer)[:, :N], expected)  # without pad, it is a token
+    tgt[:, 1] = PAD  # also in front of a token, which must not see it
+    expected = model(src, tgt)[:, 2]
+    with torch.no_grad():
+        model.embed_tgt.weight[PAD] += 1
+    torch.testing.assert_close(model(src, tgt)[:, 2], expected)
 
 
 def test_sharing_is_one_matrix():
