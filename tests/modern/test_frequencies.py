@@ -17,7 +17,7 @@ SCALINGS = {
     },
     "yarn, a factor of its own": {
         "rope_type": "yarn", "factor": 2.5, "original_max_position_embeddings": 300,
-        "attention_factor": 1.7,
+        "attention_factor": 1.7, "truncate": False,
     },
     "yarn, no growth": {
         "rope_type": "yarn", "factor": 0.5, "original_max_position_embeddings": 400,
