@@ -393,9 +393,8 @@ print("reordered: equal outputs, equal gradients")
 # > `--reference`.
 #
 # This project compares its rotation with others in `tests/modern/test_rotary.py`. With the same
-# weights, outputs and gradients equal those of published classes: `"half"` those of Llama in
-# `transformers`, `"interleaved"` those of GPT-J in `transformers` and of `x-transformers`, a
-# library written independently of it.
+# weights, outputs and gradients equal those of published classes in `transformers`: `"half"` those
+# of Llama, `"interleaved"` those of GPT-J.
 
 # %% [markdown]
 # <!-- deeper: Two checks, and what each of them sees -->
@@ -553,9 +552,8 @@ print(f"off by up to {(simple - right).abs().max():.2f}")
 # Either kind of bias goes into `BiasedAttention`, which also overrides `attend`. The caller may
 # pass an [additive mask](14_masks_in_the_wild.ipynb#booleans-or-floats) as the argument `bias`. The
 # bias by distance is added to this mask, and the final class's `attend` does the rest. This
-# project's tests compare outputs and gradients in `tests/modern/test_biases.py`: ALiBi with Bloom in
-# `transformers` and, for 4<!-- setting --> to 40<!-- setting --> heads, with `x-transformers`; the
-# buckets with T5 in `transformers`.
+# project's tests compare outputs and gradients in `tests/modern/test_biases.py`: ALiBi with Bloom,
+# and the buckets with T5, both in `transformers`.
 
 # %%
 from annotated_attention.modern import BiasedAttention

@@ -204,13 +204,13 @@ assert block_later(positions, 5).equal(block_future(5)[3:])
 # <!-- deeper: The rest of the class -->
 # ### Going deeper: The rest of the class
 #
-# The constructor passes its settings on to the final class, and keeps the rotation. Each token must
-# have a key of its own, so appended keys are refused.
+# The constructor passes its settings on, and keeps the rotation. `next_positions` counts on from
+# what the cache has kept.
 
 # %%
-display.annotated(
-    CachedAttention.__init__, CachedAttention._check_padding, block_later, sections=False
-)
+from annotated_attention.modern.cached_attention import next_positions
+
+display.annotated(CachedAttention.__init__, next_positions, block_later, sections=False)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -356,7 +356,8 @@ display.annotated(StaticCache.append, sections=False)
 #
 # `length` is a tensor, because a Python number would be a part of the compiled program. Cropping
 # changes this number alone: what stands behind it is masked, and overwritten later. The checks at
-# the end serve all caches of this chapter.
+# the end serve all caches of this chapter. They look at shapes and dtypes alone: on a GPU, reading
+# a number means waiting for it.
 
 # %%
 display.annotated(
@@ -367,10 +368,8 @@ display.annotated(
 # %%
 from annotated_attention.modern import cache as caches_module
 
-CHECKS = (caches_module._check, caches_module._check_axes, caches_module._check_index)
-display.annotated(
-    *CHECKS, caches_module._check_length, caches_module._refuse_graph, sections=False
-)
+CHECKS = (caches_module.check_appended, caches_module.check_index, caches_module.check_length)
+display.annotated(*CHECKS, caches_module.refuse_graph, sections=False)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -576,10 +575,10 @@ for words, text in zip(prompts, texts):
 # ## Going back, and branching
 #
 # A text does more than grow at its end. Sometimes the last words are taken back for another try:
-# `crop` forgets all but the first tokens. **Beam search** continues a prompt in several ways at
-# once and keeps the best few after each step. Two of these may come from the same text of the
-# previous step, while another text is dropped. `reorder(index)` rearranges the cache to match:
-# sequence i continues what was kept for sequence `index[i]`.
+# `crop` forgets all but the first tokens, and frees the memory of the rest. **Beam search** continues
+# a prompt in several ways at once and keeps the best few after each step. Two of these may come
+# from the same text of the previous step, while another text is dropped. `reorder(index)`
+# rearranges the cache to match: sequence i continues what was kept for sequence `index[i]`.
 
 # %%
 with torch.no_grad():
@@ -627,6 +626,25 @@ print("the tables:", paged.tables)
 # pages; after one more word, the two full pages, 0 and 1, are still shared. The first two texts got
 # their own copies of the last page, 3 and 4; the third text, by then alone on page 2, wrote to page
 # 2 itself. Pages in use are counted in full, so a short text on a new page costs a whole page.
+#
+# Pages have a second use: **texts of different lengths**. A short text beside a long one takes as
+# many pages as it needs, and no room for padding. Feed the prompts padded on the right, where the
+# causal mask already hides the padding from every word, and crop each text to its own length. From
+# there each text goes on at its own position:
+
+# %%
+torch.manual_seed(3)
+two, new = torch.randn(2, 10, e), torch.randn(2, 1, e)  # the second text has three words
+lengths, paged = [10, 3], PagedCache(num_pages=9, page_size=4, num_heads=h, head_dim=d)
+with torch.no_grad():
+    layer(two, paged)
+    paged.crop(lengths)
+    print("the tables:", paged.tables)
+    together = layer(new, paged)[0]                            # (b, 1, e)
+    for i, length in enumerate(lengths):
+        alone = layer(torch.cat([two[i, :length], new[i]])[None])[0]
+        torch.testing.assert_close(together[i, 0], alone[0, -1])
+print("positions of the next words:", paged.length.tolist())
 
 # %% [markdown]
 # <!-- deeper: The page table, line by line -->
@@ -642,8 +660,8 @@ display.annotated(PagedCache.append, PagedCache._own, PagedCache._places, sectio
 # Making the pool, going back and branching take a few lines each:
 
 # %%
-REST = (PagedCache.reorder, PagedCache.numel, PagedCache._users)
-display.annotated(PagedCache.__init__, PagedCache.crop, *REST, sections=False)
+REST = (PagedCache.length.fget, PagedCache.crop, PagedCache.reorder, PagedCache.numel)
+display.annotated(PagedCache.__init__, *REST, PagedCache._pages, sections=False)
 
 # %% [markdown]
 # <!-- /deeper -->

@@ -120,16 +120,14 @@ one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 # class](07_multihead_attention.ipynb). Its $W_K$ and $W_V$, stored transposed as in `nn.Linear`,
 # have g · d rows instead of h · d. Before the heads attend, each KV head is repeated for its
 # group. Here is what the class changes; everything else is inherited. Read `repeat_heads` first,
-# then the last lines of `attend`. The first lines of `attend` are a shortcut for calls that do not
-# ask for the weights; the function behind this shortcut, `_fused_for_speed`, is in the fold below,
-# with the constructor. `_project` splits the packed matrix unevenly, because $W_K$ and $W_V$ have
-# fewer rows, and computes three products where the final class can compute one.
+# then the last lines of `attend`. The lines before them are a shortcut for calls that do not ask
+# for the weights; the function behind this shortcut, `_fused_for_speed`, is in the fold below, with
+# the constructor.
 
 # %%
 from annotated_attention.modern import GroupedQueryAttention, repeat_heads
 
-CHANGED = (GroupedQueryAttention.attend, GroupedQueryAttention._project)
-display.annotated(repeat_heads, *CHANGED, sections=False)
+display.annotated(repeat_heads, GroupedQueryAttention.attend, sections=False)
 
 # %% [markdown]
 # One line does the work: `repeat_interleave` repeats each KV head h / g times *in a row*, so that
@@ -394,22 +392,17 @@ display.finish(
 #
 # ## What a cache keeps
 #
-# `attend` receives keys and values before they are repeated, and so does a cache. Grouped heads and
-# the cache of the last chapter can therefore be combined in a class without any code of its own.
-# This class reads two samples of seven tokens in chunks, and the result must be the same as for all
-# tokens at once.
+# `attend` receives keys and values before they are repeated, and so does a cache. The class of the
+# last chapter, `CachedAttention`, is therefore a grouped-query attention itself, with as many KV
+# heads as query heads unless you pass `num_kv_heads`. Here it reads two samples of seven tokens in
+# chunks, and the result must be the same as for all tokens at once.
 
 # %%
 from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
 
-
-class CachedGroups(CachedAttention, GroupedQueryAttention):
-    """Grouped heads whose keys and values are kept."""
-
-
 tokens = torch.randn(2, 7, WIDTH, dtype=torch.float64)  # (2, 7, e)
 for g in (6, 3, 2, 1):
-    module = made(CachedGroups, num_kv_heads=g, rotary=RotaryEmbedding(4))
+    module = made(CachedAttention, num_kv_heads=g, rotary=RotaryEmbedding(4))
     cache, (whole, _) = KVCache(), module(tokens)
     chunks = [module(part, cache)[0] for part in tokens.split([4, 2, 1], dim=1)]
     torch.testing.assert_close(torch.cat(chunks, 1), whole)
@@ -435,7 +428,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 print("KV  projections  scores, mix       kept")
 for g in (8, 4, 2, 1):
-    module = CachedGroups(512, 8, num_kv_heads=g, batch_first=True, device="meta")
+    module = CachedAttention(512, 8, num_kv_heads=g, batch_first=True, device="meta")
     cache = KVCache()
     cache.append(*(torch.empty(1, g, 1000, 64, device="meta") for _ in range(2)))
     with FlopCounterMode(display=False) as counter:

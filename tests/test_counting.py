@@ -37,10 +37,6 @@ class ReadableGroups(Readable, GroupedQueryAttention):
     """Goes step by step, with heads of keys that groups share."""
 
 
-class CachedGroups(CachedAttention, GroupedQueryAttention):
-    """Heads of keys that groups share, in a cache."""
-
-
 def numel(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
@@ -245,7 +241,7 @@ def test_generating_with_a_cache(groups: int | None) -> None:
     """One more token through layers with a cache, the way a decoder-only model generates."""
     model = Model(24, 4, 7, 3, 0, 11, num_kv_heads=groups)
     b, e = 2, 24
-    layers = [CachedGroups(e, 4, num_kv_heads=groups or 4, batch_first=True) for _ in range(3)]
+    layers = [CachedAttention(e, 4, num_kv_heads=groups or 4, batch_first=True) for _ in range(3)]
     caches = [KVCache() for _ in layers]
     for length in range(1, 6):
         found = counting.product_flops(b, e, 11)

@@ -76,19 +76,5 @@ def test_learned_positions_learn_and_start_as_large_as_sines():
 
 
 @KINDS
-def test_what_does_not_fit_is_named(kind):
-    module = kind(E, 0.0, max_len=10, batch_first=True)
-    assert module(torch.zeros(B, 10, E)).shape == (B, 10, E)
-    with pytest.raises(ValueError, match=r"x is 11 tokens long; .*max_len \(10\)"):
-        module(torch.zeros(B, 11, E))
-    with pytest.raises(ValueError, match=r"x is 11 tokens long"):
-        kind(E, 0.0, max_len=10)(torch.zeros(11, B, E))
-    for shape in [(B, N, E + 1), (E,), (1, B, N, E)]:
-        with pytest.raises(ValueError, match=r"x must have three axes.*6 wide"):
-            module(torch.zeros(shape))
-    with pytest.raises(ValueError, match=r"d_model \(0\) must be at least 1"):
-        kind(0)
-    with pytest.raises(ValueError, match=r"max_len \(0\) must be at least 1"):
-        kind(E, max_len=0)
-    with pytest.raises(ValueError, match=r"dropout"):
-        kind(E, 1.5)
+def test_the_longest_sequence_fits(kind):
+    assert kind(E, max_len=10, batch_first=True)(torch.zeros(B, 10, E)).shape == (B, 10, E)

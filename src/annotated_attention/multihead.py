@@ -326,14 +326,17 @@ class MultiheadAttention(nn.Module):
         # The bias of the three projections. Under autocast, where PyTorch computes partly in a
         # shorter number format, parameters and inputs may differ in dtype.
         bias = None if self.in_proj_bias is None else self.in_proj_bias.to(query.dtype)
+        # As many rows of keys and values as they have heads; a subclass may have fewer.
+        kv = self.num_kv_heads * self.head_dim
+        rows = (self.embed_dim, kv, kv)
         # One packed matrix holds W_Q, W_K and W_V. Three separate ones exist only where the widths
         # of queries, keys and values differ.
         matrices: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:
             if query is key is value:  # one product instead of three
-                return F.linear(query, self.in_proj_weight, bias).chunk(3, -1)
-            matrices = self.in_proj_weight.chunk(3)
-        biases: Any = (None, None, None) if bias is None else bias.chunk(3)
+                return F.linear(query, self.in_proj_weight, bias).split(rows, -1)
+            matrices = self.in_proj_weight.split(rows)
+        biases: Any = (None, None, None) if bias is None else bias.split(rows)
         return tuple(map(F.linear, (query, key, value), matrices, biases))
 
     def _merge(

@@ -35,13 +35,39 @@ class _Positions(nn.Module):
 
     table: Tensor  # max_len x e
 
-    def __init__(self, d_model: int, dropout: float, max_len: int, batch_first: bool) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        dropout: float = 0.1,
+        max_len: int = 5000,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Make the table.
+
+        Args:
+            d_model: e, the width of the embeddings, even or odd.
+            dropout: probability of zeroing a number of the sum in training.
+            max_len: the length of the longest sequence.
+            batch_first: input and output are (b, n, e) instead of (n, b, e).
+            device: Device of the table.
+            dtype: Dtype of the table; None means torch's default.
+
+        Raises:
+            ValueError: a size below 1, or ``dropout`` outside [0, 1].
+        """
         super().__init__()
         for name, size in (("d_model", d_model), ("max_len", max_len)):
             if size < 1:
                 raise ValueError(f"{name} ({size}) must be at least 1")
         self.d_model, self.max_len, self.batch_first = d_model, max_len, batch_first
         self.dropout = nn.Dropout(dropout)
+        self._make_table(torch.empty(max_len, d_model, device=device, dtype=dtype))
+
+    def _make_table(self, empty: Tensor) -> None:
+        """Keep ``empty`` as the table, filled."""
+        raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
         """Add the positions.
@@ -86,31 +112,10 @@ class PositionalEncoding(_Positions):
     Source: Vaswani et al. (2017), section 3.5.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        dropout: float = 0.1,
-        max_len: int = 5000,
-        batch_first: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        """Compute the table.
-
-        Args:
-            d_model: e, the width of the embeddings, even or odd.
-            dropout: probability of zeroing a number of the sum in training.
-            max_len: the length of the longest sequence.
-            batch_first: input and output are (b, n, e) instead of (n, b, e).
-            device: Device of the table.
-            dtype: Dtype of the table; None means torch's default.
-
-        Raises:
-            ValueError: a size below 1, or ``dropout`` outside [0, 1].
-        """
-        super().__init__(d_model, dropout, max_len, batch_first)
-        table = sinusoidal_code(max_len, d_model).to(device, dtype or torch.get_default_dtype())
-        self.register_buffer("table", table, persistent=False)
+    def _make_table(self, empty: Tensor) -> None:
+        """Compute the sines and cosines in float64, and round them once."""
+        code = sinusoidal_code(self.max_len, self.d_model)
+        self.register_buffer("table", code.to(empty.device, empty.dtype), persistent=False)
 
 
 class LearnedPositionalEncoding(_Positions):
@@ -129,16 +134,6 @@ class LearnedPositionalEncoding(_Positions):
     Source: Vaswani et al. (2017), section 3.5, which finds both kinds nearly equal.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        dropout: float = 0.1,
-        max_len: int = 5000,
-        batch_first: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        """Create the table; the arguments and errors are those of ``PositionalEncoding``."""
-        super().__init__(d_model, dropout, max_len, batch_first)
-        self.table = nn.Parameter(torch.empty(max_len, d_model, device=device, dtype=dtype))
-        nn.init.normal_(self.table, std=0.5**0.5)  # the mean square of a sine
+    def _make_table(self, empty: Tensor) -> None:
+        """Draw numbers whose mean square is that of a sine."""
+        self.table = nn.Parameter(nn.init.normal_(empty, std=0.5**0.5))

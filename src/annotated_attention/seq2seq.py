@@ -123,20 +123,7 @@ class Seq2SeqTransformer(nn.Module):
         return self.decode(tgt, memory, self._padding(src))
 
     def encode(self, src: Tensor) -> Tensor:
-        """Read ``src``, (b, m): a row per token, (b, m, e). Errors: as in a call of the model.
-
-        Examples:
-            The states of real tokens do not depend on the padding behind them:
-
-            >>> import torch
-            >>> from annotated_attention import Seq2SeqTransformer
-            >>> model = Seq2SeqTransformer(11, 13, d_model=24, nhead=4, pad=0).eval()
-            >>> src = torch.tensor([[5, 6, 7, 8, 2], [5, 9, 2, 0, 0]])
-            >>> memory = model.encode(src)
-            >>> memory.shape
-            torch.Size([2, 5, 24])
-            >>> torch.testing.assert_close(memory[1:, :3], model.encode(src[1:, :3]))
-        """
+        """Read ``src``, (b, m): a row per token, (b, m, e). Errors: as in a call of the model."""
         x = self._embed("src", src, self.embed_src)                             # (b, m, e)
         padding = self._padding(src)
         return self.transformer.encoder(x, src_key_padding_mask=padding)        # (b, m, e)
@@ -155,16 +142,6 @@ class Seq2SeqTransformer(nn.Module):
         Raises:
             TypeError: ids that are not integers.
             ValueError: as a call does.
-
-        Examples:
-            Together with ``encode`` this is a call of the model:
-
-            >>> import torch
-            >>> from annotated_attention import Seq2SeqTransformer
-            >>> model = Seq2SeqTransformer(11, 13, d_model=24, nhead=4, pad=0).eval()
-            >>> src, tgt = torch.tensor([[5, 6, 7, 8, 2], [5, 9, 2, 0, 0]]), torch.ones(2, 3).long()
-            >>> scores = model.decode(tgt, model.encode(src), padding=src == 0)
-            >>> torch.testing.assert_close(scores, model(src, tgt))
         """
         x = self._embed("tgt", tgt, self.embed_tgt)
         x = self.transformer.decoder(
@@ -193,17 +170,6 @@ class Seq2SeqTransformer(nn.Module):
         Raises:
             TypeError: ids that are not integers.
             ValueError: as a call does; ``max_new`` longer than the positions fails on the way.
-
-        Examples:
-            The first token that is written is the one with the highest score:
-
-            >>> import torch
-            >>> from annotated_attention import Seq2SeqTransformer
-            >>> model = Seq2SeqTransformer(11, 13, d_model=24, nhead=4).eval()
-            >>> src = torch.tensor([[5, 6, 7, 8, 2]])
-            >>> written = model.greedy(src, start=1, end=2, max_new=3)
-            >>> torch.equal(written[:, 1], model(src, written[:, :1])[:, 0].argmax(-1))
-            True
         """
         memory, padding = self.encode(src), self._padding(src)
         written = src.new_full((src.size(0), 1), start)                # (b, 1)

@@ -38,85 +38,13 @@ Activation = str | Callable[[Tensor], Tensor]
 
 
 class _Layer(nn.Module):
-    """The common part of both layers: feed-forward network, residuals, place of the norms."""
+    """What both layers have in common: their parts, the residuals and the place of the norms."""
 
+    attentions: tuple[str, ...]  # the names of the attention modules; one sublayer more follows
     activation: Callable[[Tensor], Tensor]
-
-    linear1: nn.Linear
-    linear2: nn.Linear
-    dropout: nn.Dropout
-
-    def __init__(
-        self, d_model: int, nhead: int, dim_feedforward: int, dropout: float,
-        activation: Activation, batch_first: bool, norm_first: bool, dtype: torch.dtype | None,
-    ) -> None:
-        """Check the settings and keep them."""
-        super().__init__()
-        sizes = {"d_model": d_model, "nhead": nhead, "dim_feedforward": dim_feedforward}
-        check_settings(sizes, dropout, dtype)
-        self.d_model, self.nhead = d_model, nhead
-        self.batch_first, self.norm_first = batch_first, norm_first
-        named: dict[Any, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
-        if not callable(activation) and activation not in named:
-            raise ValueError(f'activation ({activation!r}) must be "relu", "gelu" or a function')
-        self.activation = activation if callable(activation) else named[activation]
-
-    def reset_parameters(self) -> None:
-        """Draw every matrix anew (Xavier); set biases to 0, and the scales of norms to 1.
-
-        A new layer starts as PyTorch's does instead: Xavier in the attention only, and what
-        ``nn.Linear`` draws in the feed-forward network, biases included.
-        """
-        for name, parameter in self.named_parameters():
-            if parameter.dim() > 1:
-                nn.init.xavier_uniform_(parameter)
-            else:
-                nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
-
-    def _residual(
-        self,
-        x: Tensor,
-        sublayer: Callable[[Tensor], Tensor],
-        norm: nn.Module,
-        dropout: nn.Module,
-    ) -> Tensor:
-        """Add the sublayer's output to ``x``; normalise its input (pre-LN) or the sum (post-LN)."""
-        if self.norm_first:
-            return x + dropout(sublayer(norm(x)))
-        return norm(x + dropout(sublayer(x)))
-
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        """Transform each token separately: a linear layer, the activation, a linear layer."""
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))
-
-    def _check(self, **sequences: Tensor) -> None:
-        """Refuse sequences that do not fit the layer or each other."""
-        widths = [self.d_model] * len(sequences)
-        check_sequences(sequences, widths, self.batch_first, self.linear1.weight)
-
-    def _check_masks(
-        self, name: str, mask: Tensor | None, padding: Tensor | None, query: Tensor, key: Tensor
-    ) -> None:
-        """Refuse masks that do not fit the queries and keys of one attention."""
-        names = (f"{name}_mask", f"{name}_key_padding_mask")
-        check_masks(mask, padding, query, key, self.nhead, self.batch_first, names)
-
-
-class TransformerEncoderLayer(_Layer):
-    """Let the tokens of a sequence attend to each other, then transform each one separately.
-
-    ``x = norm1(x + self_attn(x))``, then ``x = norm2(x + feed_forward(x))``; with ``norm_first``
-    ``x = x + self_attn(norm1(x))``, then ``x = x + feed_forward(norm2(x))``.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention import TransformerEncoderLayer
-        >>> layer = TransformerEncoderLayer(24, nhead=4, dim_feedforward=10, batch_first=True)
-        >>> layer(torch.randn(2, 5, 24), is_causal=True).shape
-        torch.Size([2, 5, 24])
-
-    Source: Vaswani et al. (2017), section 3.1; ``norm_first`` is Xiong et al. (2020), figure 1.
-    """
+    self_attn: nn.Module
+    multihead_attn: nn.Module
+    norm1: nn.Module
 
     def __init__(
         self,
@@ -156,16 +84,80 @@ class TransformerEncoderLayer(_Layer):
             ValueError: a size below 1, ``d_model`` not divisible by ``nhead``, ``dropout`` outside
                 [0, 1], or an unknown ``activation``.
         """
-        super().__init__(
-            d_model, nhead, dim_feedforward, dropout, activation, batch_first, norm_first, dtype
-        )
-        eps, made = layer_norm_eps, (bias, device, dtype)
+        super().__init__()
+        sizes = {"d_model": d_model, "nhead": nhead, "dim_feedforward": dim_feedforward}
+        check_settings(sizes, dropout, dtype)
+        self.d_model, self.nhead = d_model, nhead
+        self.batch_first, self.norm_first = batch_first, norm_first
+        named: dict[Any, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+        if not callable(activation) and activation not in named:
+            raise ValueError(f'activation ({activation!r}) must be "relu", "gelu" or a function')
+        self.activation = activation if callable(activation) else named[activation]
+        # In PyTorch's order, so that one seed draws the same numbers in both.
+        made: Any = (bias, device, dtype)
         options: Any = {"batch_first": batch_first, "device": device, "dtype": dtype}
-        self.self_attn = attention(d_model, nhead, dropout, bias, **options)
+        for name in self.attentions:
+            setattr(self, name, attention(d_model, nhead, dropout, bias, **options))
         self.linear1 = nn.Linear(d_model, dim_feedforward, *made)
+        self.dropout = nn.Dropout(dropout)
         self.linear2 = nn.Linear(dim_feedforward, d_model, *made)
-        self.norm1, self.norm2 = (nn.LayerNorm(d_model, eps, True, *made) for _ in range(2))
-        self.dropout, self.dropout1, self.dropout2 = (nn.Dropout(dropout) for _ in range(3))
+        for i in range(1, len(self.attentions) + 2):  # a norm and a dropout for each sublayer
+            setattr(self, f"norm{i}", nn.LayerNorm(d_model, layer_norm_eps, True, *made))
+            setattr(self, f"dropout{i}", nn.Dropout(dropout))
+
+    def reset_parameters(self) -> None:
+        """Draw every matrix anew (Xavier); set biases to 0, and the scales of norms to 1.
+
+        A new layer starts as PyTorch's does instead: Xavier in the attention only, and what
+        ``nn.Linear`` draws in the feed-forward network, biases included.
+        """
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+            else:
+                nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
+
+    def _residual(self, i: int, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Add what sublayer i makes of ``x``; normalise its input (pre-LN) or the sum (post-LN)."""
+        norm, dropout = getattr(self, f"norm{i}"), getattr(self, f"dropout{i}")
+        if self.norm_first:
+            return x + dropout(sublayer(norm(x)))
+        return norm(x + dropout(sublayer(x)))
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        """Transform each token separately: a linear layer, the activation, a linear layer."""
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+    def _check(self, **sequences: Tensor) -> None:
+        """Refuse sequences that do not fit the layer or each other."""
+        widths = [self.d_model] * len(sequences)
+        check_sequences(sequences, widths, self.batch_first, self.linear1.weight)
+
+    def _check_masks(
+        self, name: str, mask: Tensor | None, padding: Tensor | None, query: Tensor, key: Tensor
+    ) -> None:
+        """Refuse masks that do not fit the queries and keys of one attention."""
+        names = (f"{name}_mask", f"{name}_key_padding_mask")
+        check_masks(mask, padding, query, key, self.nhead, self.batch_first, names)
+
+
+class TransformerEncoderLayer(_Layer):
+    """Let the tokens of a sequence attend to each other, then transform each one separately.
+
+    ``x = norm1(x + self_attn(x))``, then ``x = norm2(x + feed_forward(x))``; with ``norm_first``
+    ``x = x + self_attn(norm1(x))``, then ``x = x + feed_forward(norm2(x))``.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_attention import TransformerEncoderLayer
+        >>> layer = TransformerEncoderLayer(24, nhead=4, dim_feedforward=10, batch_first=True)
+        >>> layer(torch.randn(2, 5, 24), is_causal=True).shape
+        torch.Size([2, 5, 24])
+
+    Source: Vaswani et al. (2017), section 3.1; ``norm_first`` is Xiong et al. (2020), figure 1.
+    """
+
+    attentions = ("self_attn",)
 
     def forward(
         self,
@@ -200,8 +192,8 @@ class TransformerEncoderLayer(_Layer):
             )[0]
 
         # Two sublayers, each with its residual and its norm.
-        x = self._residual(src, self_attention, self.norm1, self.dropout1)
-        return self._residual(x, self._feed_forward, self.norm2, self.dropout2)
+        x = self._residual(1, src, self_attention)
+        return self._residual(2, x, self._feed_forward)
 
 
 class TransformerDecoderLayer(_Layer):
@@ -221,36 +213,7 @@ class TransformerDecoderLayer(_Layer):
     Source: Vaswani et al. (2017), section 3.1.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Activation = F.relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        attention: Callable[..., nn.Module] = MultiheadAttention,
-    ) -> None:
-        """Create the parameters; arguments and errors are those of ``TransformerEncoderLayer``."""
-        super().__init__(
-            d_model, nhead, dim_feedforward, dropout, activation, batch_first, norm_first, dtype
-        )
-        eps, made = layer_norm_eps, (bias, device, dtype)
-        options: Any = {"batch_first": batch_first, "device": device, "dtype": dtype}
-        self.self_attn = attention(d_model, nhead, dropout, bias, **options)
-        self.multihead_attn = attention(d_model, nhead, dropout, bias, **options)
-        self.linear1 = nn.Linear(d_model, dim_feedforward, *made)
-        self.linear2 = nn.Linear(dim_feedforward, d_model, *made)
-        norms = (nn.LayerNorm(d_model, eps, True, *made) for _ in range(3))
-        self.norm1, self.norm2, self.norm3 = norms
-        drops = (nn.Dropout(dropout) for _ in range(4))
-        self.dropout, self.dropout1, self.dropout2, self.dropout3 = drops
+    attentions = ("self_attn", "multihead_attn")
 
     def forward(
         self,
@@ -276,11 +239,7 @@ class TransformerDecoderLayer(_Layer):
             memory_is_causal: also hide row j of ``memory`` from token i when j > i.
 
         Returns:
-            The sequence, in the shape of ``tgt``.
-
-        Raises:
-            TypeError: not a tensor, or a dtype that does not fit.
-            ValueError: a shape or a device that does not fit.
+            The sequence, in the shape of ``tgt``; errors are those of ``TransformerEncoderLayer``.
         """
         self._check(tgt=tgt, memory=memory)
         self._check_masks("tgt", tgt_mask, tgt_key_padding_mask, tgt, tgt)
@@ -301,27 +260,39 @@ class TransformerDecoderLayer(_Layer):
             )[0]
 
         # Three sublayers, each with its residual and its norm.
-        x = self._residual(tgt, self_attention, self.norm1, self.dropout1)
-        x = self._residual(x, cross_attention, self.norm2, self.dropout2)
-        return self._residual(x, self._feed_forward, self.norm3, self.dropout3)
+        x = self._residual(1, tgt, self_attention)
+        x = self._residual(2, x, cross_attention)
+        return self._residual(3, x, self._feed_forward)
 
 
-def _copies(name: str, layer: nn.Module, num_layers: int, reset: bool) -> nn.ModuleList:
-    """Copy a layer with its weights, or draw those of each copy anew."""
-    if not isinstance(num_layers, int) or isinstance(num_layers, bool) or num_layers < 0:
-        raise ValueError(f"num_layers ({num_layers!r}) must be an integer, 0 or more")
-    layers = [copy.deepcopy(layer) for _ in range(num_layers)]
-    for each in layers if reset else []:
-        if not callable(getattr(each, "reset_parameters", None)):
+class _Stack(nn.Module):
+    """Copies of one layer, of which each takes the output of the one before it."""
+
+    def __init__(
+        self, name: str, layer: nn.Module, num_layers: int, norm: nn.Module | None, reset: bool
+    ) -> None:
+        """Copy a layer with its weights, or draw those of each copy anew."""
+        super().__init__()
+        if not isinstance(num_layers, int) or isinstance(num_layers, bool) or num_layers < 0:
+            raise ValueError(f"num_layers ({num_layers!r}) must be an integer, 0 or more")
+        if reset and not callable(getattr(layer, "reset_parameters", None)):
             raise TypeError(
                 f"{name} ({type(layer).__name__}) must have a method reset_parameters(); "
                 f"without reset_parameters=True it is copied as it is"
             )
-        each.reset_parameters()  # type: ignore[operator]
-    return nn.ModuleList(layers)
+        self.layers = nn.ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
+        for each in self.layers if reset else ():
+            each.reset_parameters()  # type: ignore[operator]
+        self.num_layers, self.norm = num_layers, norm
+
+    def _through(self, x: Tensor, *memory: Tensor, **masks: Any) -> Tensor:
+        """Pass ``x`` through all layers, and through the norm at the end if there is one."""
+        for layer in self.layers:
+            x = layer(x, *memory, **masks)
+        return x if self.norm is None else self.norm(x)
 
 
-class TransformerEncoder(nn.Module):
+class TransformerEncoder(_Stack):
     """A stack of encoder layers: each takes the output of the one before it.
 
     Examples:
@@ -361,9 +332,7 @@ class TransformerEncoder(nn.Module):
             TypeError: weights are to be drawn, and ``encoder_layer`` has no ``reset_parameters``.
             ValueError: ``num_layers`` is not an integer, or is below 0.
         """
-        super().__init__()
-        self.layers = _copies("encoder_layer", encoder_layer, num_layers, reset_parameters)
-        self.num_layers, self.norm = num_layers, norm
+        super().__init__("encoder_layer", encoder_layer, num_layers, norm, reset_parameters)
 
     def forward(
         self,
@@ -373,15 +342,11 @@ class TransformerEncoder(nn.Module):
         is_causal: bool | None = None,
     ) -> Tensor:
         """Pass ``src`` through all layers; ``mask`` is what a layer calls ``src_mask``."""
-        for layer in self.layers:
-            src = layer(
-                src, src_mask=mask, src_key_padding_mask=src_key_padding_mask,
-                is_causal=bool(is_causal),
-            )
-        return src if self.norm is None else self.norm(src)
+        padding, causal = src_key_padding_mask, bool(is_causal)
+        return self._through(src, src_mask=mask, src_key_padding_mask=padding, is_causal=causal)
 
 
-class TransformerDecoder(nn.Module):
+class TransformerDecoder(_Stack):
     """A stack of decoder layers, all of which attend to the same ``memory``.
 
     Examples:
@@ -404,9 +369,7 @@ class TransformerDecoder(nn.Module):
         reset_parameters: bool = False,
     ) -> None:
         """Copy the layer; arguments and errors are those of ``TransformerEncoder``."""
-        super().__init__()
-        self.layers = _copies("decoder_layer", decoder_layer, num_layers, reset_parameters)
-        self.num_layers, self.norm = num_layers, norm
+        super().__init__("decoder_layer", decoder_layer, num_layers, norm, reset_parameters)
 
     def forward(
         self,
@@ -420,14 +383,12 @@ class TransformerDecoder(nn.Module):
         memory_is_causal: bool = False,
     ) -> Tensor:
         """Pass ``tgt`` through all layers; the arguments are those of a layer."""
-        for layer in self.layers:
-            tgt = layer(
-                tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
-                tgt_key_padding_mask=tgt_key_padding_mask,
-                memory_key_padding_mask=memory_key_padding_mask,
-                tgt_is_causal=bool(tgt_is_causal), memory_is_causal=memory_is_causal,
-            )
-        return tgt if self.norm is None else self.norm(tgt)
+        return self._through(
+            tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=bool(tgt_is_causal), memory_is_causal=memory_is_causal,
+        )
 
 
 class Transformer(nn.Module):
@@ -468,27 +429,17 @@ class Transformer(nn.Module):
         """Create both stacks, and draw each of their matrices anew (Xavier).
 
         Args:
-            d_model: e, the width of all inputs and outputs of the layers.
-            nhead: h, the number of heads; must divide ``d_model``.
             num_encoder_layers: how many layers the encoder has.
             num_decoder_layers: how many layers the decoder has.
-            dim_feedforward: the width inside the feed-forward networks.
-            dropout: as in ``TransformerEncoderLayer``.
-            activation: ``"relu"``, ``"gelu"`` or a function of one tensor.
             custom_encoder: module in place of the encoder, with the same call. It keeps
                 its weights; PyTorch's class draws its matrices again.
             custom_decoder: module in place of the decoder, with the same call; it keeps its
                 weights, too.
-            layer_norm_eps: number that a norm adds to the variance.
-            batch_first: sequences are (b, n, e) instead of (n, b, e).
-            norm_first: pre-LN layers instead of post-LN.
-            bias: whether projections and norms have a bias.
-            device: Device of the parameters.
-            dtype: Dtype of the parameters.
             final_norm: end each stack made here with a norm, as PyTorch's does. Pre-LN layers
                 need it, since they end in a sum; post-LN layers end in a norm of their own, and
                 the paper has no other.
-            attention: class of the attention, with the arguments of ``MultiheadAttention``.
+
+        All other arguments are those of a layer, see ``TransformerEncoderLayer``.
 
         Raises:
             TypeError: as ``TransformerEncoderLayer`` does.
@@ -501,18 +452,16 @@ class Transformer(nn.Module):
             batch_first, norm_first, bias, device, dtype,
         )
 
-        def norm() -> nn.LayerNorm | None:
-            made: Any = (d_model, layer_norm_eps, True, bias, device, dtype)
-            return nn.LayerNorm(*made) if final_norm else None
-
         made_here: list[nn.Module] = []
         if custom_encoder is None:
-            encoder_layer = TransformerEncoderLayer(*settings, attention=attention)
-            custom_encoder = TransformerEncoder(encoder_layer, num_encoder_layers, norm())
+            encoder = TransformerEncoderLayer(*settings, attention=attention)
+            norm = copy.deepcopy(encoder.norm1) if final_norm else None
+            custom_encoder = TransformerEncoder(encoder, num_encoder_layers, norm)
             made_here.append(custom_encoder)
         if custom_decoder is None:
-            decoder_layer = TransformerDecoderLayer(*settings, attention=attention)
-            custom_decoder = TransformerDecoder(decoder_layer, num_decoder_layers, norm())
+            decoder = TransformerDecoderLayer(*settings, attention=attention)
+            norm = copy.deepcopy(decoder.norm1) if final_norm else None
+            custom_decoder = TransformerDecoder(decoder, num_decoder_layers, norm)
             made_here.append(custom_decoder)
         self.encoder, self.decoder = custom_encoder, custom_decoder
         for stack in made_here:  # after copying, so that the layers start different
@@ -538,29 +487,16 @@ class Transformer(nn.Module):
 
         This method makes no masks. To hide the future in the decoder, pass ``tgt_is_causal=True``;
         to hide padding in ``src``, pass both ``src_key_padding_mask`` and
-        ``memory_key_padding_mask``.
+        ``memory_key_padding_mask``. What is named after ``src`` goes to the encoder, see a call of
+        ``TransformerEncoderLayer``. What is named after ``tgt`` or ``memory``, which is the
+        encoder's result, goes to the decoder, see a call of ``TransformerDecoderLayer``.
 
         Args:
             src: the sequence to encode: (m, b, e); with ``batch_first`` (b, m, e); or (m, e).
             tgt: the sequence to decode, in the same layout: (n, b, e), (b, n, e) or (n, e).
-            src_mask: which tokens of ``src`` each of them may not see, (m, m) or (b * h, m, m).
-            tgt_mask: which tokens of ``tgt`` each of them may not see, (n, n) or (b * h, n, n).
-            memory_mask: which rows of the encoder's result each token of ``tgt`` may not see,
-                (n, m) or (b * h, n, m).
-            src_key_padding_mask: which tokens of ``src`` none of them may see, (b, m) or (m,).
-            tgt_key_padding_mask: which tokens of ``tgt`` none of them may see, (b, n) or (n,).
-            memory_key_padding_mask: which rows of the encoder's result no token of ``tgt`` may see,
-                (b, m) or (m,).
-            src_is_causal: also hide token j of ``src`` from token i when j > i.
-            tgt_is_causal: also hide token j of ``tgt`` from token i when j > i.
-            memory_is_causal: also hide row j of the encoder's result from token i when j > i.
 
         Returns:
-            One row for each token of ``tgt``, in its shape.
-
-        Raises:
-            TypeError: not a tensor, or a dtype that does not fit.
-            ValueError: a shape or a device that does not fit.
+            One row for each token of ``tgt``, in its shape; errors are those of the layers.
         """
         widths = [self.d_model, self.d_model]
         check_sequences({"src": src, "tgt": tgt}, widths, self.batch_first)
@@ -578,14 +514,6 @@ class Transformer(nn.Module):
     def generate_square_subsequent_mask(
         sz: int, device: torch.device | None = None, dtype: torch.dtype | None = None
     ) -> Tensor:
-        """Return the causal mask to be added to scores, (sz, sz): ``-inf`` above the diagonal.
-
-        Examples:
-            >>> from annotated_attention import Transformer
-            >>> Transformer.generate_square_subsequent_mask(3)
-            tensor([[0., -inf, -inf],
-                    [0., 0., -inf],
-                    [0., 0., 0.]])
-        """
+        """Return the causal mask to be added to scores, (sz, sz): ``-inf`` above the diagonal."""
         blocked = block_future(sz, device=device)
         return torch.zeros(sz, sz, device=device, dtype=dtype).masked_fill(blocked, -math.inf)

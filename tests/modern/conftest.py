@@ -1,8 +1,5 @@
 """What the tests of attention today share."""
 
-import importlib
-import warnings
-
 import pytest
 import torch
 
@@ -14,11 +11,3 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="package")
-def x_transformers():
-    """Import a reference; on import it calls a function that PyTorch has deprecated."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return importlib.import_module("x_transformers.x_transformers")

@@ -1,14 +1,15 @@
-"""Biases by distance: by definition, and equal to two libraries on outputs and gradients."""
+"""Biases by distance: by definition, and equal to Bloom's and T5's, with gradients."""
 
 import math
-import re
 
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
-from annotated_attention import block_future
+from annotated_attention import MultiheadAttention, block_future
 from annotated_attention.modern import (
     AlibiBias,
     BiasedAttention,
@@ -16,8 +17,9 @@ from annotated_attention.modern import (
     alibi_slopes,
     relative_buckets,
 )
+from tests.settings import REPRODUCIBLE, assert_same, random_settings, results
 
-B, N, M, H, D = 2, 5, 7, 3, 6
+B, N, M, H, D, LONG = 2, 5, 7, 3, 6, 40
 E = H * D
 
 
@@ -26,9 +28,6 @@ def buckets(heads=H, **options):
     bias = BucketedBias(heads, 8, 6, **options)
     torch.nn.init.normal_(bias.table)
     return bias
-
-
-EACH = pytest.mark.parametrize("bias", [lambda: AlibiBias(H), buckets], ids=["ALiBi", "buckets"])
 
 
 def make(kind, **options):
@@ -50,20 +49,12 @@ def gradients(output: Tensor, *given: Tensor):
     return torch.autograd.grad((output * torch.randn_like(output)).sum(), given)
 
 
-# Slopes
-
-
-@pytest.mark.parametrize("heads", range(1, 81))
-def test_slopes_are_blooms(heads):
+def test_slopes_are_blooms():
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
-    theirs = build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1]
-    torch.testing.assert_close(alibi_slopes(heads), theirs, rtol=1e-5, atol=0)
-
-
-def test_slopes_of_the_paper():
-    assert alibi_slopes(8).tolist() == [2.0**-i for i in range(1, 9)]
-    assert alibi_slopes(12).unique().numel() == 12
+    for heads in range(1, 41):
+        theirs = build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1]
+        torch.testing.assert_close(alibi_slopes(heads), theirs, rtol=1e-5, atol=0)
 
 
 def test_alibi_by_definition():
@@ -72,9 +63,6 @@ def test_alibi_by_definition():
         for i in range(N):
             for j in range(M):
                 assert found[head, i, j] == -slope * abs(4 + i - j)
-
-
-# Buckets
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
@@ -94,16 +82,12 @@ def test_buckets_are_t5s(sizes, bidirectional):
     assert found.max() < num_buckets
 
 
-# The whole attention
-
-
-@pytest.mark.parametrize("n", [1, N, 40])
-def test_alibi_is_bloom(n):
+def test_alibi_is_bloom():
     """Bloom adds slope · j; the softmax does not see the slope · i that is missing."""
     from transformers import BloomConfig
     from transformers.models.bloom import modeling_bloom
 
-    ours, x = make(lambda: AlibiBias(H)), inputs(n)
+    ours, x = make(lambda: AlibiBias(H)), inputs(LONG)
     theirs = modeling_bloom.BloomAttention(
         BloomConfig(hidden_size=E, n_head=H, hidden_dropout=0, attention_dropout=0), layer_idx=0
     )
@@ -115,47 +99,21 @@ def test_alibi_is_bloom(n):
         theirs.query_key_value.weight.copy_(by_head(ours.in_proj_weight))
         theirs.query_key_value.bias.copy_(by_head(ours.in_proj_bias))
         theirs.dense.load_state_dict(ours.out_proj.state_dict())
-    alibi = modeling_bloom.build_alibi_tensor(torch.ones(B, n), H, torch.float32)
-    mask = torch.zeros(n, n).masked_fill(block_future(n), -math.inf)
+    alibi = modeling_bloom.build_alibi_tensor(torch.ones(B, LONG), H, torch.float32)
+    mask = torch.zeros(LONG, LONG).masked_fill(block_future(LONG), -math.inf)
     expected, weights = theirs(x, torch.zeros_like(x), alibi, mask)
     found, each = ours(x, x, x, is_causal=True, average_attn_weights=False)
     torch.testing.assert_close((found, each), (expected, weights))
-    fused, _ = ours(x, x, x, is_causal=True, need_weights=False)
-    torch.testing.assert_close(fused, expected)
-    mine = gradients(fused, x, ours.in_proj_weight, ours.out_proj.weight)
-    parts = (theirs.query_key_value.weight, theirs.dense.weight)
-    of_x, packed, dense = gradients(expected, x, *parts)
-    torch.testing.assert_close((mine[0], by_head(mine[1]), mine[2]), (of_x, packed, dense))
+    torch.testing.assert_close(gradients(found, x), gradients(expected, x))
 
 
-@pytest.mark.parametrize("heads", range(4, 41))
-def test_alibi_is_x_transformers(x_transformers, heads):
-    torch.manual_seed(3)
-    e = heads * 2
-    ours = BiasedAttention(e, heads, AlibiBias(heads), bias=False, batch_first=True)
-    theirs = x_transformers.Attention(e, 2, heads=heads, causal=True)
-    parts = [theirs.to_q, theirs.to_k, theirs.to_v]
-    with torch.no_grad():
-        for part, rows in zip(parts, ours.in_proj_weight.chunk(3), strict=True):
-            part.weight.copy_(rows)
-        theirs.to_out.load_state_dict(ours.out_proj.state_dict())
-    alibi, x = x_transformers.AlibiPositionalBias(heads), torch.randn(B, N, e, requires_grad=True)
-    torch.testing.assert_close(AlibiBias(heads)(torch.arange(2, N), torch.arange(N)), alibi(3, N))
-    expected, found = theirs(x, rel_pos=alibi), ours(x, x, x, is_causal=True)[0]
-    torch.testing.assert_close(found, expected)
-    of_x, packed = gradients(found, x, ours.in_proj_weight)
-    theirs_x, *rows = gradients(expected, x, *(part.weight for part in parts))
-    torch.testing.assert_close((of_x, packed), (theirs_x, torch.cat(rows)))
-
-
-@pytest.mark.parametrize("n", [1, N, 40])
 @pytest.mark.parametrize("causal", [True, False])
-def test_buckets_are_t5(causal, n):
+def test_buckets_are_t5(causal):
     """T5 does not divide its scores by √d; its W_Q makes up for it."""
     from transformers import T5Config
     from transformers.models.t5.modeling_t5 import T5Attention
 
-    ours, x = make(lambda: buckets(bidirectional=not causal), bias=False), inputs(n)
+    ours, x = make(lambda: buckets(bidirectional=not causal), bias=False), inputs(LONG)
     config = T5Config(
         d_model=E, d_kv=D, num_heads=H, dropout_rate=0, is_decoder=causal,
         relative_attention_num_buckets=8, relative_attention_max_distance=6,
@@ -167,50 +125,46 @@ def test_buckets_are_t5(causal, n):
             part.weight.copy_(rows)
         theirs.o.weight.copy_(ours.out_proj.weight)
         theirs.relative_attention_bias.weight.copy_(ours.position_bias.table)
-    mask = torch.zeros(n, n).masked_fill(block_future(n), -math.inf) if causal else None
+    mask = torch.zeros(LONG, LONG).masked_fill(block_future(LONG), -math.inf) if causal else None
     expected = theirs(x, mask)[0]
-    found, _ = ours(x, x, x, is_causal=causal, need_weights=False)
+    found = ours(x, x, x, is_causal=causal)[0]
     torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(ours(x, x, x, is_causal=causal)[0], expected)
-    mine = gradients(found, x, ours.position_bias.table, ours.in_proj_weight)
-    parts = [theirs.relative_attention_bias.weight, theirs.q.weight, theirs.k.weight]
-    of_x, table, *rows = gradients(expected, x, *parts, theirs.v.weight)
-    packed = torch.cat([rows[0] / math.sqrt(D), *rows[1:]])
-    torch.testing.assert_close(mine, (of_x, table, packed), rtol=1e-4, atol=1e-4)
+    mine = gradients(found, x, ours.position_bias.table)
+    theirs_too = gradients(expected, x, theirs.relative_attention_bias.weight)
+    torch.testing.assert_close(mine, theirs_too, rtol=1e-4, atol=1e-4)
 
 
-MASKS = {
-    "padding": {"key_padding_mask": torch.arange(N) >= torch.tensor([[N], [2]])},
-    "float": {"attn_mask": torch.linspace(-1, 1, N * N).view(N, N)},
-    "each head its own": {"attn_mask": torch.linspace(-1, 1, B * H * N * N).view(-1, N, N)},
-    "a fully masked row": {"attn_mask": torch.eye(N, dtype=torch.bool)[2][:, None].expand(N, N)},
-}
-
-
-@pytest.mark.parametrize("masks", MASKS.values(), ids=MASKS.keys())
-@EACH
-def test_masks_still_apply(bias, masks):
-    """As PyTorch's class with the bias in its mask, and with and without weights."""
-    ours, x = make(bias), inputs()
-    theirs = torch.nn.MultiheadAttention(E, H, batch_first=True)
-    theirs.load_state_dict(ours.state_dict(), strict=False)
-    added = ours.position_bias(torch.arange(N), torch.arange(N)).repeat(B, 1, 1)
-    for mask in masks.values():
-        if mask.dtype == torch.bool:
-            mask = torch.zeros(mask.shape).masked_fill(mask, -math.inf)
-        added = added + (mask if mask.dim() == 3 or len(mask) == N else spread(mask))
-    expected = theirs(x, x, x, attn_mask=added, average_attn_weights=False)
-    rows = torch.ones(N, dtype=torch.bool)
-    if masks is MASKS["a fully masked row"]:
-        rows[2] = False  # zeros here, NaN there
-    for need_weights in (True, False):
-        output, _ = ours(x, x, x, **masks, need_weights=need_weights)
-        torch.testing.assert_close(output[:, rows], expected[0][:, rows])
-        assert all(grad.isfinite().all() for grad in gradients(output, x, *ours.parameters()))
-
-
-def spread(padding):
-    return padding[:, None, None].expand(B, H, N, N).flatten(0, 1)
+@settings(REPRODUCIBLE, max_examples=80)
+@given(
+    random_settings(
+        inputs=["self", "distinct"], add_bias_kv=[False], add_zero_attn=[False], dropout=[0.0]
+    ),
+    st.sampled_from([lambda: AlibiBias(4), lambda: buckets(4)]),
+)  # fmt: skip
+def test_is_the_final_class_with_the_bias_in_its_mask(setting, bias):
+    options, e = setting.options(), 24
+    ours, final = BiasedAttention(e, 4, bias(), **options), MultiheadAttention(e, 4, **options)
+    final.load_state_dict(ours.state_dict(), strict=False)
+    n, m = (3, 3) if setting.inputs == "self" else (3, 5)
+    query = setting.sequence(n)
+    key = query if setting.inputs == "self" else setting.sequence(m, salt=1)
+    mask, padding = setting.attention_mask(n, m), setting.padding_mask(m)
+    call = {x: getattr(setting, x) for x in ("need_weights", "average_attn_weights", "is_causal")}
+    added = ours.position_bias(torch.arange(n), torch.arange(m)).to(query.dtype)
+    added = added if query.dim() == 2 else added.repeat(B, 1, 1)
+    if mask is not None and mask.dtype == torch.bool:
+        added = added.masked_fill(mask, -math.inf)
+    elif mask is not None:
+        added = added + mask
+    found = ours(query, key, key, padding, attn_mask=mask, **call)
+    expected = final(query, key, key, padding, attn_mask=added, **call)
+    given_tensors = {"query": query, "table": getattr(ours.position_bias, "table", query)}
+    sources = [
+        given_tensors | dict(module.named_parameters()) if setting.mode != "inference" else {}
+        for module in (ours, final)
+    ]
+    sources[0].pop("position_bias.table", None)
+    assert_same(results(found, sources[0]), results(expected, sources[1]))
 
 
 def test_without_weights_it_keeps_the_fused_kernel(monkeypatch):
@@ -221,29 +175,3 @@ def test_without_weights_it_keeps_the_fused_kernel(monkeypatch):
     x = inputs()
     make(buckets)(x, x, x, need_weights=False)
     assert calls
-
-
-# Errors
-
-
-REFUSED = {
-    "num_heads (0) must be at least 1": lambda: alibi_slopes(0),
-    "num_buckets (7) must be even and at least 4": lambda: BucketedBias(3, 7),
-    "num_buckets (2) must be even and at least 4": lambda: BucketedBias(3, 2),
-    "num_buckets (1) must be at least 2": lambda: BucketedBias(3, 1, bidirectional=False),
-    "max_distance (8) must be above 8": lambda: relative_buckets(torch.ones(1, 1), max_distance=8),
-    "position_bias is for 4 heads; num_heads is 3": lambda: BiasedAttention(E, H, AlibiBias(4)),
-    "add_bias_kv must be False": lambda: BiasedAttention(E, H, AlibiBias(H), add_bias_kv=True),
-}
-
-
-@pytest.mark.parametrize(("message", "call"), REFUSED.items(), ids=REFUSED.keys())
-def test_refused_by_name(message, call):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        call()
-
-
-def test_types_that_do_not_fit():
-    for call in (alibi_slopes, AlibiBias, BucketedBias):
-        with pytest.raises(TypeError, match=r"num_heads \(4\.0\) must be an integer"):
-            call(4.0)

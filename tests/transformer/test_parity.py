@@ -1,210 +1,170 @@
-"""Against PyTorch's: outputs and gradients, with the same weights, in training and evaluation."""
+"""Against PyTorch's layers, stacks and model: outputs and gradients, with the same weights."""
 
-import itertools
+import inspect
 import warnings
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 import annotated_attention as ours
 from annotated_attention import block_future, block_padding
+from tests.settings import (
+    REPRODUCIBLE,
+    E,
+    H,
+    M,
+    N,
+    Setting,
+    assert_same,
+    random_settings,
+    results,
+    without_hint,
+)
 
-B, N, M, H, D = 2, 3, 5, 4, 6  # all different: a swapped axis cannot hide
-E, WIDE = H * D, 7
-LAYOUTS = ["sequence first", "batch first", "no batch"]
-MASKS = ["none", "boolean", "per head", "float", "padding", "causal", "all"]
+WIDE = 7
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "a function": torch.tanh}
-NAMES = ["TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer"]
+SIZES = {"src": (M, M), "tgt": (N, N), "memory": (N, M)}  # of each attention: queries and keys
+PARTS = {  # the attentions that a module is called with masks for
+    "TransformerEncoderLayer": ["src"],
+    "TransformerDecoderLayer": ["tgt", "memory"],
+    "TransformerEncoder": ["src"],
+    "TransformerDecoder": ["tgt", "memory"],
+    "Transformer": ["src", "tgt", "memory"],
+}
+SETTINGS = random_settings(
+    inputs=["distinct"], add_bias_kv=[False], add_zero_attn=[False], fully_masked=[False],
+    need_weights=[False], average_attn_weights=[True], dropout=[0.0],
+    mode=["training", "evaluation"],  # without gradients, PyTorch's layer takes another path
+)  # fmt: skip
 
 
-def pair(name, *, layout="batch first", dropout=0.0, **settings):
-    """Build PyTorch's module and ours, with the same weights, which were loaded both ways."""
-    settings = {"dim_feedforward": WIDE, "dtype": torch.float64, **settings}
-    settings |= {"dropout": dropout, "batch_first": layout == "batch first"}
-    if name == "Transformer":
-        settings |= {"num_encoder_layers": 2, "num_decoder_layers": 1}
-    torch.manual_seed(0)
+def build(module, name, **options):
+    """Make PyTorch's class or ours; a stack has two layers and a norm."""
+    made = {"dim_feedforward": WIDE} | options
     with warnings.catch_warnings(action="ignore"):  # PyTorch says which fast path it cannot take
-        theirs = getattr(nn, name)(E, H, **settings)
-    mine = getattr(ours, name)(E, H, **settings)
+        if name == "Transformer":
+            return getattr(module, name)(E, H, 2, 1, **made)
+        if name.endswith("Layer"):
+            return getattr(module, name)(E, H, **made)
+        layer = getattr(module, f"{name}Layer")(E, H, **made)
+        norm = nn.LayerNorm(E, bias=made.get("bias", True), dtype=made.get("dtype"))
+        return getattr(module, name)(layer, 2, norm)
+
+
+def pair(name, **options):
+    """Give PyTorch's module and ours, with the same weights, which were loaded both ways."""
+    theirs, mine = (build(module, name, **options) for module in (nn, ours))
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in mine.parameters():
-            parameter.normal_(std=0.4)  # biases and norms, too, must be seen to matter
-    assert theirs.load_state_dict(mine.state_dict()) is not None
+            parameter.normal_(0, 0.4, generator=generator)  # biases and norms matter, too
+    theirs.load_state_dict(mine.state_dict())
     mine.load_state_dict(theirs.state_dict())
     names = [name for name, _ in theirs.named_parameters()]
     assert [name for name, _ in mine.named_parameters()] == names  # optimisers go by the order
     return theirs, mine
 
 
-def sequences(layout, *lengths):
-    torch.manual_seed(1)
-    shape = {"sequence first": (-1, B, E), "batch first": (B, -1, E), "no batch": (-1, E)}[layout]
-    return [
-        torch.randn([n if size == -1 else size for size in shape], dtype=torch.float64)
-        .requires_grad_()
-        for n in lengths
-    ]  # fmt: skip
+def arguments(name: str, setting: Setting, module: nn.Module) -> dict[str, torch.Tensor | bool]:
+    """Make the call of a module: each attention gets masks, and perhaps a flag, of its own.
 
-
-def attention_mask(kind, layout, n, m):
-    """Make a mask over n queries and m keys that leaves key 0 to every query."""
-    if kind == "causal":
-        return block_future(n, m)
-    heads = ((H,) if layout == "no batch" else (B * H,)) if kind == "per head" else ()
-    blocked = torch.rand(*heads, n, m) < 0.4
-    blocked[..., 0] = False
-    if kind in ("float", "all"):
-        return torch.randn(n, m, dtype=torch.float64).masked_fill(blocked, -torch.inf)
-    return blocked
-
-
-def padding_mask(kind, layout, m):
-    lengths = torch.tensor([2, m])
-    blocked = block_padding(lengths[:1] if layout == "no batch" else lengths, m)
-    blocked = blocked[0] if layout == "no batch" else blocked
-    if kind == "all":  # with a float mask, PyTorch warns of one of another kind
-        return torch.zeros(blocked.shape, dtype=torch.float64).masked_fill(blocked, -torch.inf)
-    return blocked
-
-
-def masks(name, kind, layout):
-    """Make the keyword arguments of one call: each attention gets masks of its own."""
-    torch.manual_seed(2)
-    sizes = {"src": (M, M), "tgt": (N, N), "memory": (N, M)}
-    parts = {NAMES[0]: ["src"], NAMES[1]: ["tgt", "memory"], NAMES[2]: list(sizes)}[name]
-    given = {}
-    for part in parts:
-        if kind not in ("none", "padding"):
-            given[f"{part}_mask"] = attention_mask(kind, layout, *sizes[part])
-        if kind in ("padding", "all"):
-            given[f"{part}_key_padding_mask"] = padding_mask(kind, layout, sizes[part][1])
+    PyTorch's modules are given the flag in their masks.
+    """
+    given = {x: setting.sequence(M if x == "src" else N, salt=ord(x[0])) for x in PARTS[name]}
+    given.pop("memory", None)
+    if name.startswith("TransformerDecoder"):
+        given["memory"] = setting.sequence(M, salt=5)
+    for part in PARTS[name]:
+        mask, (n, m) = setting.attention_mask(*SIZES[part]), SIZES[part]
+        padding = setting.padding_mask(m)
+        if part == "memory" and padding is not None and padding.dim() == 2:
+            padding = padding.flip(0)  # not that of src
+        if setting.is_causal and module is nn:
+            mask = without_hint(mask, n, m)
+        named = "mask" if name == "TransformerEncoder" else f"{part}_mask"
+        given |= {named: mask, f"{part}_key_padding_mask": padding}
+        if setting.is_causal and module is ours:
+            alone = name.startswith("TransformerEncoder")
+            given["is_causal" if alone else f"{part}_is_causal"] = True
     return given
 
 
-def compare(name, theirs, mine, layout, given, seed=None):
-    """Assert that outputs and all gradients are equal."""
-    inputs = sequences(layout, *{NAMES[0]: [M], NAMES[1]: [N, M], NAMES[2]: [M, N]}[name])
+@settings(REPRODUCIBLE, max_examples=200)
+@given(SETTINGS, st.sampled_from([*PARTS]), st.booleans(), st.sampled_from([*ACTIVATIONS]))
+def test_is_pytorchs(setting: Setting, name: str, norm_first: bool, activation: str) -> None:
+    options = setting.options() | {"norm_first": norm_first, "activation": ACTIVATIONS[activation]}
     found = []
-    for module in (theirs, mine):
-        torch.manual_seed(seed or 0)
-        output = module(*inputs, **given)
-        wanted = [*inputs, *module.parameters()]
-        found.append((output, *torch.autograd.grad(output.sin().sum(), wanted)))
-    for expected, got in zip(*found, strict=True):
-        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-11)
-
-
-EVERY = [  # each mask in each layout and norm; the rest goes round
-    (*case, activation, bias, training)
-    for case, activation, bias, training in zip(
-        itertools.product(NAMES, LAYOUTS, [False, True], MASKS),
-        itertools.cycle(ACTIVATIONS),
-        itertools.cycle([True, False, True, True, False]),
-        itertools.cycle([True, False, True, False, False, True, True, False, True, False, False]),
-        strict=False,
-    )
-]
-
-
-@pytest.mark.parametrize(
-    ("name", "layout", "norm_first", "kind", "activation", "bias", "training"), EVERY
-)
-def test_same_as_pytorch(name, layout, norm_first, kind, activation, bias, training):
-    theirs, mine = pair(
-        name, layout=layout, norm_first=norm_first, bias=bias, activation=ACTIVATIONS[activation]
-    )
-    given = masks(name, kind, layout)
-    compare(name, theirs.train(training), mine.train(training), layout, given)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("norm_first", [True, False])
-@pytest.mark.parametrize("name", [*NAMES, "TransformerEncoder", "TransformerDecoder"])
-def test_starts_as_pytorchs_from_the_same_seed(name, norm_first, bias):
-    found = []
-    for module in (nn, ours):
-        torch.manual_seed(0)
-        settings = {"dim_feedforward": WIDE, "norm_first": norm_first, "bias": bias}
-        with warnings.catch_warnings(action="ignore"):  # PyTorch says which path it cannot take
-            if name.endswith("coder"):
-                layer = getattr(module, f"{name}Layer")(E, H, **settings)
-                made = getattr(module, name)(layer, 2, nn.LayerNorm(E, bias=bias))
-            else:
-                made = getattr(module, name)(E, H, **settings)
-        found.append((made.state_dict(), torch.rand(())))  # as many numbers drawn, too
-    (expected, after), (mine, mine_after) = found
-    assert list(mine) == list(expected)
-    for key in expected:
-        assert mine[key].equal(expected[key]), key
-    assert mine_after == after
-
-
-def test_the_sweep_meets_every_pair_of_settings():
-    for first, second in itertools.combinations(range(len(EVERY[0])), 2):
-        met = {(case[first], case[second]) for case in EVERY}
-        assert len(met) == len({a for a, _ in met}) * len({b for _, b in met})
+    for kind, module in zip((nn, ours), pair(name, **options), strict=True):
+        call = arguments(name, setting, kind)
+        sources = {key: x for key, x in call.items() if key in ("src", "tgt", "memory")}
+        sources |= dict(module.named_parameters())
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Support for mismatched", UserWarning)
+            output = module.train(setting.mode == "training")(**call)
+        found.append(results([output], sources))
+    assert_same(found[1], found[0])
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["TransformerEncoderLayer", "Transformer"])
 def test_same_with_dropout_from_the_same_seed(name, norm_first):
     # Sequence first: batch first, PyTorch's numbers lie in another order, and so do the zeros.
-    layout = "sequence first"
-    theirs, mine = pair(name, layout=layout, dropout=0.4, norm_first=norm_first)
-    compare(name, theirs, mine, layout, masks(name, "boolean", layout), seed=3)
-    inputs = sequences(layout, *([N] if name == NAMES[0] else [N, M]))
+    both = pair(name, dropout=0.4, norm_first=norm_first, dtype=torch.float64)
+    inputs = [torch.randn(n, 2, E, dtype=torch.float64) for n in (M, N)][: len(PARTS[name])]
+    found = []
+    for module in both:
+        torch.manual_seed(3)
+        found.append(module(*inputs))
+    torch.testing.assert_close(*found)
+    mine = both[1]
     assert not torch.equal(mine(*inputs), mine(*inputs))  # it was on
     assert torch.equal(mine.eval()(*inputs), mine(*inputs))
 
 
-def test_is_causal_hides_the_future_in_each_attention():
-    _, mine = pair("Transformer")
-    src, tgt = sequences("batch first", M, N)
-    found = mine(src, tgt, src_is_causal=True, tgt_is_causal=True, memory_is_causal=True)
-    masked = mine(src, tgt, block_future(M), block_future(N), block_future(N, M))
-    torch.testing.assert_close(found, masked)
-    for name in ("src", "tgt", "memory"):  # each does something
-        assert not torch.allclose(mine(src, tgt, **{f"{name}_is_causal": True}), mine(src, tgt))
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", PARTS)
+def test_starts_as_pytorchs_from_the_same_seed(name, bias):
+    found = []
+    for module in (nn, ours):
+        torch.manual_seed(0)
+        found.append((build(module, name, bias=bias).state_dict(), torch.rand(())))
+    (expected, after), (mine, mine_after) = found
+    assert list(mine) == list(expected)
+    for key in expected:
+        assert mine[key].equal(expected[key]), key
+    assert mine_after == after  # as many numbers drawn, too
 
 
-def test_is_causal_comes_on_top_of_another_mask():
-    _, mine = pair("TransformerEncoderLayer")
-    (src,) = sequences("batch first", M)
-    blocked = attention_mask("boolean", "batch first", M, M)
-    found = mine(src, blocked, is_causal=True)
-    torch.testing.assert_close(found, mine(src, blocked | block_future(M)))
+@pytest.mark.parametrize("name", PARTS)
+def test_same_signatures(name):
+    """Ours come after PyTorch's, by name alone."""
+    for method in ("__init__", "forward"):
+        theirs, mine = (
+            inspect.signature(getattr(getattr(module, name), method)).parameters
+            for module in (nn, ours)
+        )
+        assert [x for x in mine if mine[x].kind != inspect.Parameter.KEYWORD_ONLY] == [*theirs]
+        for key, parameter in theirs.items():
+            assert mine[key].default == parameter.default, key
 
 
-@pytest.mark.parametrize("norm", [False, True])
-def test_stacks_are_the_same_as_pytorchs(norm):
-    norms = [nn.LayerNorm(E, dtype=torch.float64) if norm else None for _ in range(2)]
-    tgt, memory = sequences("batch first", N, M)
-    for kind, inputs in (("Encoder", (memory,)), ("Decoder", (tgt, memory))):
-        layer = pair(f"Transformer{kind}Layer", norm_first=True)
-        with warnings.catch_warnings(action="ignore"):
-            theirs = getattr(nn, f"Transformer{kind}")(layer[0], 2, norms[0])
-        mine = getattr(ours, f"Transformer{kind}")(layer[1], 2, norms[1])
-        theirs.load_state_dict(mine.state_dict())
-        name = "mask" if kind == "Encoder" else "tgt_mask"
-        length = M if kind == "Encoder" else N
-        given = {name: block_future(length), name.replace("mask", "is_causal"): True}
-        torch.testing.assert_close(mine(*inputs, **given), theirs(*inputs, **given))
-
-
+@torch.no_grad()
 def test_same_as_the_fast_path_but_for_padded_rows():
-    theirs, mine = pair("Transformer")
-    src, _ = sequences("batch first", M, N)
-    padding = block_padding(torch.tensor([2, M]), M)
-    with torch.no_grad(), warnings.catch_warnings(action="ignore"):  # nested tensors
-        stacks = (theirs.eval().encoder, mine.eval().encoder)
-        expected, got = (stack(src, src_key_padding_mask=padding) for stack in stacks)
-    torch.testing.assert_close(got[~padding], expected[~padding])
-    assert not got[padding].eq(0).any()
+    both = pair("TransformerEncoder", dtype=torch.float64, batch_first=True)
+    src, padding = torch.randn(2, M, E).double(), block_padding(torch.tensor([2, M]), M)
+    with warnings.catch_warnings(action="ignore"):  # nested tensors
+        expected, found = (x.eval()(src, src_key_padding_mask=padding) for x in both)
+    torch.testing.assert_close(found[~padding], expected[~padding])
+    assert not found[padding].eq(0).any()
 
 
 def test_generates_the_mask_that_pytorch_does():
-    expected = nn.Transformer.generate_square_subsequent_mask(N, dtype=torch.float64)
-    found = ours.Transformer.generate_square_subsequent_mask(N, dtype=torch.float64)
-    torch.testing.assert_close(found, expected)
+    found, expected = (
+        module.Transformer.generate_square_subsequent_mask(N, dtype=torch.float64)
+        for module in (ours, nn)
+    )
+    assert found.equal(expected)
+    assert found.isinf().equal(block_future(N))

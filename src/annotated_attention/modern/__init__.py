@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from annotated_attention.modern.cache import (
         Cache,
         KVCache,
-        PagedCache,
         StaticCache,
         block_later,
     )
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
         repeat_heads,
     )
     from annotated_attention.modern.latent import LatentAttention
+    from annotated_attention.modern.paged import PagedCache
     from annotated_attention.modern.rotary import (
         RotaryAttention,
         RotaryEmbedding,

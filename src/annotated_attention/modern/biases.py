@@ -208,19 +208,7 @@ class BucketedBias(nn.Module):
         self.table = nn.Parameter(torch.zeros(num_buckets, num_heads, device=device, dtype=dtype))
 
     def forward(self, positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Give the bias of every head, query and key.
-
-        Args:
-            positions: (n,), those of the queries.
-            key_positions: (m,), those of the keys.
-
-        Returns:
-            (h, n, m), in the dtype of the table.
-
-        Raises:
-            TypeError: positions that are no tensors, or do not hold integers.
-            ValueError: positions that have not one axis.
-        """
+        """Give the bias of every head, query and key, (h, n, m), as ``AlibiBias`` does."""
         _check_positions(positions, key_positions)
         distance = key_positions - positions[:, None]      # (n, m)
         bucket = relative_buckets(distance, **self.sizes)  # (n, m)
@@ -277,18 +265,7 @@ class BiasedAttention(MultiheadAttention):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """Add the bias by distance to that of the caller, then attend as the final class does.
-
-        Args:
-            q: (b, h, n, d), the projected queries of each head.
-            k: (b, h, m, d), the projected keys.
-            v: (b, h, m, d), the projected values.
-            bias: of ``q``'s dtype, broadcastable to (b, h, n, m), or None; added to the scores.
-            **options: the other masks, and whether the weights are asked for.
-
-        Returns:
-            The heads' outputs, (b, h, n, d), and the weights, (b, h, n, m), or None.
-        """
+        """Add the bias by distance to that of the caller, then attend as the final class does."""
         positions, key_positions = (torch.arange(x.size(-2), device=x.device) for x in (q, k))
         by_distance = self.position_bias(positions, key_positions).to(q.dtype)  # (h, n, m)
         bias = by_distance if bias is None else by_distance + bias              # (..., n, m)

@@ -1,21 +1,28 @@
 """Causal self-attention that takes some tokens at a time and keeps their keys and values."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from annotated_attention.checks import check_masks, check_nothing_appended, check_sequences
+from annotated_attention.checks import check_masks, check_sequences
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import merge_masks, padding_to_heads
 from annotated_attention.modern.cache import Cache, block_later
+from annotated_attention.modern.grouped import GroupedQueryAttention
 from annotated_attention.modern.rotary import check_rotary
-from annotated_attention.multihead import MultiheadAttention
 
 
-def next_position(cache: Cache | None) -> int | Tensor:
-    """Give the position of the next token: 0 without a cache.
+def next_positions(cache: Cache | None, n: int, device: torch.device) -> Tensor:
+    """Give the positions of n new tokens, which stand behind those that are kept.
+
+    Args:
+        cache: where earlier tokens are kept; None means that there are none.
+        n: how many tokens come.
+        device: Device of the result.
+
+    Returns:
+        (n,); or (b, n), where the cache holds sequences of different lengths.
 
     Raises:
         TypeError: ``cache`` is something else.
@@ -23,24 +30,26 @@ def next_position(cache: Cache | None) -> int | Tensor:
     Examples:
         >>> import torch
         >>> from annotated_attention.modern import KVCache
-        >>> from annotated_attention.modern.cached_attention import next_position
+        >>> from annotated_attention.modern.cached_attention import next_positions
         >>> cache = KVCache()
         >>> k, v = cache.append(torch.randn(2, 4, 3, 6), torch.randn(2, 4, 3, 6))
-        >>> next_position(None), next_position(cache)
-        (0, 3)
+        >>> next_positions(cache, 2, k.device)
+        tensor([3, 4])
     """
-    if cache is None:
-        return 0
-    if not hasattr(cache, "length"):
+    if cache is not None and not hasattr(cache, "length"):
         raise TypeError(f"cache must be a Cache, such as KVCache, got {type(cache).__name__}")
-    return cache.length
+    start = 0 if cache is None else cache.length
+    if isinstance(start, Tensor) and start.dim():
+        start = start[:, None]                     # (b, 1)
+    return start + torch.arange(n, device=device)  # (..., n)
 
 
-class CachedAttention(MultiheadAttention):
+class CachedAttention(GroupedQueryAttention):
     """Causal self-attention, all at once or in chunks of any size, with the same result.
 
     The parameters are those of the final class, and so is the result without a cache, with
     ``is_causal=True``. With a cache, the tokens of a call follow those that the cache has kept.
+    With ``num_kv_heads``, heads share keys and values, and the cache keeps those of g heads alone.
 
     Examples:
         Five tokens at once, and the same in chunks of 3, 1 and 1:
@@ -63,9 +72,9 @@ class CachedAttention(MultiheadAttention):
         rotary: Callable[[Tensor, Tensor], Tensor] | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        **options: Any,
+        num_kv_heads: int | None = None,
     ) -> None:
-        """Create the parameters of the final class.
+        """Create the parameters of the final class, or of grouped heads.
 
         Args:
             embed_dim: e, the width of the tokens.
@@ -73,30 +82,22 @@ class CachedAttention(MultiheadAttention):
             dropout: probability of zeroing a weight in training.
             bias: give all four projections a bias.
             batch_first: input and output are (b, n, e) instead of (n, b, e).
-            rotary: turns queries and keys, (b, h, n, d), by their positions, (n,), such as a
-                ``RotaryEmbedding``; None leaves positions out. A kept key stays as it is, so that
-                ``"dynamic"`` scaling does not fit a cache beyond the trained length.
+            rotary: turns queries and keys, (b, h, n, d), by their positions, (n,) or (b, n), such
+                as a ``RotaryEmbedding``; None leaves positions out. A kept key stays as it is, so
+                that ``"dynamic"`` scaling does not fit a cache beyond the trained length.
             device: Device of the parameters.
             dtype: Dtype of the parameters.
-            **options: of a further parent: ``num_kv_heads`` in a subclass of this class and of
-                ``GroupedQueryAttention``.
+            num_kv_heads: g, the heads of keys and values, as in ``GroupedQueryAttention``; None
+                means h.
 
         Raises:
             TypeError: as the final class; also a ``rotary`` that cannot be called.
-            ValueError: as the final class; also keys that would be appended, and a ``kdim`` or
-                ``vdim`` of its own.
+            ValueError: as the final class.
         """
         super().__init__(
-            embed_dim, num_heads, dropout=dropout, bias=bias,
-            batch_first=batch_first, device=device, dtype=dtype, **options,
+            embed_dim, num_heads, num_heads if num_kv_heads is None else num_kv_heads,
+            dropout=dropout, bias=bias, batch_first=batch_first, device=device, dtype=dtype,
         )  # fmt: skip
-        check_nothing_appended(self.bias_k is not None, self.add_zero_attn)
-        for name, width in (("kdim", self.kdim), ("vdim", self.vdim)):
-            if width != embed_dim:
-                raise ValueError(
-                    f"{name} ({width}) must be embed_dim ({embed_dim}): keys and values are made "
-                    f"from the tokens"
-                )
         check_rotary(rotary)
         self.rotary = rotary
 
@@ -132,12 +133,12 @@ class CachedAttention(MultiheadAttention):
         k = split_heads(self._batch_first(k), self.num_kv_heads)       # (b, g, n, d)
         v = split_heads(self._batch_first(v), self.num_kv_heads)       # (b, g, n, d)
         # The first of them stands behind all tokens that are kept.
-        start = next_position(cache)
-        positions = start + torch.arange(q.size(-2), device=q.device)  # (n,)
+        positions = next_positions(cache, q.size(-2), q.device)        # (..., n)
         # From here on keys and values are those of all tokens, kept and new.
         q, k, v = self.keep(q, k, v, positions, cache)                 # (b, ..., d)
         hidden = self.hide(positions, k.size(-2))                      # (..., n, m)
-        self._check_padding(key_padding_mask, k, x)
+        keys = k[:, 0] if x.dim() == 3 else k[0, 0]
+        check_masks(None, key_padding_mask, keys, keys, self.num_heads, batch_first=True)
         blocked, bias = merge_masks(hidden, padding_to_heads(key_padding_mask), dtype=q.dtype)
         heads, weights = self.attend(
             q, k, v, blocked=blocked, bias=bias, is_causal=False, need_weights=need_weights
@@ -152,25 +153,13 @@ class CachedAttention(MultiheadAttention):
 
         Args:
             q: (b, h, n, d), the queries of the new tokens.
-            k: (b, g, n, d), their keys, of as many heads as ``num_kv_heads`` says.
+            k: (b, g, n, d), their keys.
             v: (b, g, n, d), their values.
-            positions: (n,), their positions.
+            positions: (n,) or (b, n), their positions.
             cache: where keys and values are kept, or None.
 
         Returns:
             The queries, (b, h, n, d), and the keys and values of all tokens so far, (b, g, m, d).
-
-        Examples:
-            Two tokens, then three more, whose queries meet the keys of all five:
-
-            >>> import torch
-            >>> from annotated_attention.modern import CachedAttention, KVCache
-            >>> attention, cache = CachedAttention(24, 4), KVCache()
-            >>> for positions in torch.arange(5).split([2, 3]):
-            ...     q, k, v = torch.randn(3, 2, 4, len(positions), 6)
-            ...     q, k, v = attention.keep(q, k, v, positions, cache)
-            >>> q.shape, k.shape
-            (torch.Size([2, 4, 3, 6]), torch.Size([2, 4, 5, 6]))
         """
         if self.rotary is not None:  # a key turns once, by its own position, before it is kept
             q, k = self.rotary(q, positions), self.rotary(k, positions)  # (b, ..., n, d)
@@ -182,29 +171,11 @@ class CachedAttention(MultiheadAttention):
         """Say which keys a query may not see. Override to hide more, or to give a float mask.
 
         Args:
-            positions: (n,), the positions of the queries.
+            positions: (n,) or (b, n), the positions of the queries.
             m: the number of keys; key j is at position j.
 
         Returns:
-            blocked, (n, m): True for the future, and for whatever a cache of fixed size has not
-            written yet.
-
-        Examples:
-            A window: a token sees itself and the two tokens before it.
-
-            >>> import torch
-            >>> from annotated_attention.modern import CachedAttention
-            >>> class Windowed(CachedAttention):
-            ...     def hide(self, positions, m):
-            ...         distance = positions[:, None] - torch.arange(m, device=positions.device)
-            ...         return super().hide(positions, m) | (distance > 2)
-            >>> Windowed(24, 4).hide(torch.tensor([3, 4]), m=5)
-            tensor([[ True, False, False, False,  True],
-                    [ True,  True, False, False, False]])
+            blocked, (n, m) or (b, 1, n, m): True for the future, and for whatever is not written
+            yet.
         """
-        return block_later(positions, m)  # (n, m)
-
-    def _check_padding(self, key_padding_mask: Tensor | None, k: Tensor, x: Tensor) -> None:
-        """Refuse a padding mask without a column for each key, kept or new."""
-        keys = k[:, 0] if x.dim() == 3 else k[0, 0]
-        check_masks(None, key_padding_mask, keys, keys, self.num_heads, batch_first=True)
+        return block_later(positions, m)  # (..., n, m)

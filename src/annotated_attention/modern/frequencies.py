@@ -164,13 +164,6 @@ def check_frequencies(
         TypeError: a size is not an integer, ``base`` or a setting is not a number, or ``scaling``
             is not a dictionary.
         ValueError: settings that do not fit; the message names them.
-
-    Examples:
-        >>> from annotated_attention.modern.frequencies import check_frequencies
-        >>> check_frequencies(7, base=10000.0, scaling=None, max_length=None)
-        Traceback (most recent call last):
-            ...
-        ValueError: head_dim (7) must be even: each pair has two features
     """
     longest = {} if max_length is None else {"max_length": max_length}
     check_sizes({"head_dim": head_dim, **longest})

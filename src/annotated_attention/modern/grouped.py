@@ -52,11 +52,11 @@ class GroupedQueryAttention(MultiheadAttention):
     Head i of the queries attends to head i // (h / g) of the keys and values, of which there are
     g, ``num_kv_heads``. One head for all is multi-query attention; as many as there are heads of
     queries is the final class itself, with the same parameters. Everything else is as there: the
-    arguments, the masks, the results, the names in a ``state_dict``. ``W_K`` and ``W_V`` have
-    g * d rows, and so many numbers each a cache keeps for a token.
+    masks, the results, the names in a ``state_dict``. ``W_K`` and ``W_V`` have g * d rows, and so
+    many numbers each a cache keeps for a token.
 
-    ``attend`` is given keys and values of g heads, so whoever caches them in an override, as
-    ``attend`` allows, keeps no copy. ``score`` is given h heads of each.
+    ``attend`` is given keys and values of g heads, so whoever caches them in an override keeps no
+    copy. ``score`` is given h heads of each.
 
     Examples:
         >>> import torch
@@ -72,35 +72,47 @@ class GroupedQueryAttention(MultiheadAttention):
     Source: Ainslie et al. (2023), section 2.2; Shazeer (2019), section 3, for a single head.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, num_kv_heads: int, **options: Any) -> None:
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        num_kv_heads: int,
+        *,
+        dropout: float = 0.0,
+        bias: bool = True,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         """Create the parameters.
 
         Args:
-            embed_dim: e, the width of the queries and of the output.
+            embed_dim: e, the width of queries, keys, values and output.
             num_heads: h, the number of heads of queries; must divide ``embed_dim``.
             num_kv_heads: g, the number of heads of keys and values; must divide ``num_heads``.
-            **options: as in ``MultiheadAttention``: ``dropout``, ``bias``, ``batch_first``, ...
+            dropout: as in ``MultiheadAttention``; so are all that follow.
+            bias: give all four projections a bias.
+            batch_first: input and output are (b, n, e) instead of (n, b, e).
+            device: Device of the parameters.
+            dtype: Dtype of the parameters.
 
         Raises:
             TypeError: a setting of the wrong type.
             ValueError: a size below 1 or one that does not divide as it must.
         """
-        super().__init__(embed_dim, num_heads, **options)
+        options: Any = {"batch_first": batch_first, "device": device, "dtype": dtype}
+        super().__init__(embed_dim, num_heads, dropout, bias, **options)
         check_sizes({"num_kv_heads": num_kv_heads})
         if num_heads % num_kv_heads:
             raise ValueError(
                 f"num_heads ({num_heads}) must be divisible by num_kv_heads ({num_kv_heads})"
             )
-        self.num_kv_heads, kv = num_kv_heads, num_kv_heads * self.head_dim
-        # The final class has drawn h heads of each kind. The first rows of W_K and W_V stay.
-        rows = dict.fromkeys(("in_proj_weight", "in_proj_bias"), embed_dim + 2 * kv)
-        rows |= dict.fromkeys(("k_proj_weight", "v_proj_weight"), kv)
-        for name, count in rows.items():
+        self.num_kv_heads = num_kv_heads
+        # The final class has drawn e rows for W_K, and as many for W_V; g * d of each are needed.
+        rows = embed_dim + 2 * num_kv_heads * self.head_dim
+        for name in ("in_proj_weight", "in_proj_bias"):
             if (drawn := getattr(self, name)) is not None:
-                setattr(self, name, nn.Parameter(drawn.detach()[:count].clone()))
-        for name in ("bias_k", "bias_v"):
-            if (drawn := getattr(self, name)) is not None:
-                setattr(self, name, nn.Parameter(drawn.detach()[..., :kv].clone()))
+                setattr(self, name, nn.Parameter(drawn.detach()[:rows].clone()))
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, *, need_weights: bool, **masks: Any
@@ -109,36 +121,21 @@ class GroupedQueryAttention(MultiheadAttention):
 
         Args:
             q: (b, h, n, d), the projected queries of each head.
-            k: (b, g, m, d), the projected keys of each group; the appended ones come last.
-            v: (b, g, m, d), the projected values of each group; the appended ones come last.
-            need_weights: whether the weights are asked for.
-            **masks: ``blocked``, ``bias`` and ``is_causal``, as in ``MultiheadAttention.attend``.
-
-        Returns:
-            The heads' outputs, (b, h, n, d), and the weights after dropout, (b, h, n, m), or None.
+            k: (b, g, m, d), the projected keys of each group.
+            v: (b, g, m, d), the projected values of each group.
+            need_weights: as in ``MultiheadAttention.attend``; so are the masks and the results.
+            **masks: ``blocked``, ``bias`` and ``is_causal``.
         """
-        # Where nobody asks for the weights, PyTorch's kernel finds the keys of each group itself.
-        # It knows no other scores than its own.
-        usual = "score" not in self.__dict__ and type(self).score is MultiheadAttention.score
-        if usual and not need_weights:
-            dropout_p = self.dropout if self.training else 0.0
-            return _fused_for_speed(q, k, v, dropout_p, **masks), None
-        # Otherwise every head gets a copy of the keys and values that its group shares.
-        k, v = (repeat_heads(x, self.num_heads) for x in (k, v))  # (b, h, m, d)
+        if self.num_kv_heads < self.num_heads:
+            # Where nobody asks for the weights, PyTorch's kernel finds the keys of each group
+            # itself. It knows no other scores than its own.
+            usual = "score" not in self.__dict__ and type(self).score is MultiheadAttention.score
+            if usual and not need_weights:
+                dropout_p = self.dropout if self.training else 0.0
+                return _fused_for_speed(q, k, v, dropout_p, **masks), None
+            # Otherwise every head gets a copy of the keys and values that its group shares.
+            k, v = (repeat_heads(x, self.num_heads) for x in (k, v))  # (b, h, m, d)
         return super().attend(q, k, v, need_weights=need_weights, **masks)
-
-    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-        """Make queries, e wide, and keys and values, g * d wide, in the layout that was given."""
-        # W_Q has e rows. W_K and W_V have d rows for each head of keys and values.
-        kv = self.num_kv_heads * self.head_dim
-        widths = (self.embed_dim, kv, kv)
-        matrices: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        if self.in_proj_weight is not None:
-            matrices = self.in_proj_weight.split(widths)
-        biases: Any = (None, None, None)
-        if self.in_proj_bias is not None:
-            biases = self.in_proj_bias.to(query.dtype).split(widths)
-        return tuple(map(F.linear, (query, key, value), matrices, biases))
 
 
 def group_heads(module: MultiheadAttention, num_kv_heads: int) -> GroupedQueryAttention:
@@ -157,7 +154,8 @@ def group_heads(module: MultiheadAttention, num_kv_heads: int) -> GroupedQueryAt
 
     Raises:
         TypeError: ``module`` is of another class, or a size is not an integer.
-        ValueError: ``num_kv_heads`` does not divide the heads of ``module``.
+        ValueError: ``num_kv_heads`` does not divide the heads of ``module``, or ``module`` has
+            settings that grouped heads do not have.
 
     Examples:
         >>> import torch
@@ -175,36 +173,26 @@ def group_heads(module: MultiheadAttention, num_kv_heads: int) -> GroupedQueryAt
             f"module must be a MultiheadAttention or GroupedQueryAttention itself, "
             f"got {type(module).__name__}"
         )
+    if module.in_proj_weight is None or module.bias_k is not None or module.add_zero_attn:
+        raise ValueError("module must have no kdim or vdim of its own, and append no keys")
     check_sizes({"num_kv_heads": num_kv_heads})
     if module.num_kv_heads % num_kv_heads:
         raise ValueError(
             f"the heads of module's keys ({module.num_kv_heads}) must be divisible by "
             f"num_kv_heads ({num_kv_heads})"
         )
-    weight, (bias, k) = module.out_proj.weight, (module.in_proj_bias, module.bias_k)
+    e, weight, state = module.embed_dim, module.in_proj_weight, module.state_dict()
     grouped = GroupedQueryAttention(
-        module.embed_dim, module.num_heads, num_kv_heads, dropout=module.dropout,
-        bias=bias is not None, add_bias_kv=k is not None, add_zero_attn=module.add_zero_attn,
-        kdim=module.kdim, vdim=module.vdim, batch_first=module.batch_first,
-        device=weight.device, dtype=weight.dtype,
+        e, module.num_heads, num_kv_heads, dropout=module.dropout, bias="in_proj_bias" in state,
+        batch_first=module.batch_first, device=weight.device, dtype=weight.dtype,
     )  # fmt: skip
-    size = (module.num_kv_heads // num_kv_heads, module.head_dim)
-    state = {
-        name: _average(name, x, module.embed_dim, size) for name, x in module.state_dict().items()
-    }
+    heads = (-1, module.num_kv_heads // num_kv_heads, module.head_dim)
+    for name in state.keys() & {"in_proj_weight", "in_proj_bias"}:  # W_Q stands above W_K and W_V
+        rows = state[name]
+        averaged = rows[e:].unflatten(0, heads).mean(1).flatten(0, 1)
+        state[name] = torch.cat([rows[:e], averaged])
     grouped.load_state_dict(state)
     return grouped.train(module.training)
-
-
-def _average(name: str, x: Tensor, e: int, size: tuple[int, int]) -> Tensor:
-    """Average the rows of a parameter over groups of ``size``: so many heads of so many rows."""
-    if name in ("in_proj_weight", "in_proj_bias"):  # W_Q stands above W_K and W_V
-        return torch.cat([x[:e], _average("", x[e:], e, size)])
-    if name.startswith(("out_proj", "q_proj")):
-        return x
-    rows = x.flatten() if name in ("bias_k", "bias_v") else x
-    means = rows.unflatten(0, (-1, *size)).mean(1).flatten(0, 1)
-    return means.view(1, 1, -1) if name in ("bias_k", "bias_v") else means
 
 
 def _fused_for_speed(

@@ -18,7 +18,7 @@ from annotated_attention.checks import (
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import merge_masks, padding_to_heads
 from annotated_attention.modern.cache import Cache, block_later
-from annotated_attention.modern.cached_attention import next_position
+from annotated_attention.modern.cached_attention import next_positions
 from annotated_attention.modern.rotary import RotaryEmbedding, check_rotary
 
 
@@ -140,7 +140,7 @@ class LatentAttention(nn.Module):
         """Attend from each token to itself and to those before it, also those in the cache.
 
         Args:
-            x: the new tokens: (n, b, e); with ``batch_first`` (b, n, e); without a batch (n, e).
+            x: the new tokens: (n, b, e); with ``batch_first`` (b, n, e).
             cache: keeps the latents and turned keys of these tokens; None keeps nothing.
             key_padding_mask: which keys no query may see, (b, m), with a column for each key that
                 the cache returns. Boolean, True = blocked; or floating point, added to the scores.
@@ -148,33 +148,30 @@ class LatentAttention(nn.Module):
             absorb: compute the absorbed form instead of the plain one.
 
         Returns:
-            The output, in the layout of ``x``, and the weights of each head, (b, h, n, m), without
-            b if there is no batch; or None.
+            The output, in the layout of ``x``, and the weights of each head, (b, h, n, m), or None.
 
         Raises:
             TypeError: no tensor, a dtype that does not fit, or a ``cache`` that is none.
             ValueError: a shape or a device that does not fit, or what the cache refuses.
         """
         check_sequences({"x": x}, [self.embed_dim], self.batch_first, self.out_proj.weight)
-        tokens = x if self.batch_first or x.dim() == 2 else x.transpose(0, 1)
-        tokens = tokens if x.dim() == 3 else tokens[None]                   # (b, n, e)
+        if x.dim() != 3:
+            raise ValueError(f"x {tuple(x.shape)} must have three axes, one of them the batch")
+        tokens = x if self.batch_first else x.transpose(0, 1)               # (b, n, e)
         # The new tokens stand behind those that are kept.
-        start = next_position(cache)
-        positions = start + torch.arange(tokens.size(1), device=x.device)   # (n,)
+        positions = next_positions(cache, tokens.size(1), x.device)         # (..., n)
         q, q_turned = self.queries(tokens, positions)
         latent, k_turned = self.compress(tokens, positions)
         if cache is not None:
             latent, k_turned = cache.append(latent, k_turned)
-        later = block_later(positions, latent.size(-2))                     # (n, m)
-        keys = latent[:, 0] if x.dim() == 3 else latent[0, 0]
+        later = block_later(positions, latent.size(-2))                     # (..., n, m)
+        keys = latent[:, 0]                                                 # (b, m, c)
         check_masks(None, key_padding_mask, keys, keys, self.num_heads, batch_first=True)
         blocked, bias = merge_masks(later, padding_to_heads(key_padding_mask), dtype=q.dtype)
         masks = {"blocked": blocked, "bias": bias, "need_weights": need_weights}
         form = self.attend_absorbed if absorb else self.attend_plainly
         heads, weights = form(q, q_turned, latent, k_turned, **masks)
         output = self.out_proj(merge_heads(heads))                          # (b, n, e)
-        if x.dim() == 2:
-            return output[0], None if weights is None else weights[0]
         return output if self.batch_first else output.transpose(0, 1), weights
 
     def queries(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -182,15 +179,10 @@ class LatentAttention(nn.Module):
 
         Args:
             x: (b, n, e), the tokens.
-            positions: (n,), where they stand.
+            positions: (n,) or (b, n), where they stand.
 
-        Examples:
-            >>> import torch
-            >>> from annotated_attention.modern import LatentAttention
-            >>> attention = LatentAttention(24, 4, latent_dim=8, rotary_dim=2)
-            >>> q, q_turned = attention.queries(torch.randn(3, 5, 24), torch.arange(5))
-            >>> q.shape, q_turned.shape
-            (torch.Size([3, 4, 5, 6]), torch.Size([3, 4, 5, 2]))
+        Returns:
+            Both parts, (b, h, n, d) and (b, h, n, r).
         """
         both = split_heads(self.q_up(self.q_down(x)), self.num_heads)
         q, turning = both.split([self.head_dim, self.rotary_dim], -1)
@@ -201,18 +193,10 @@ class LatentAttention(nn.Module):
 
         Args:
             x: (b, n, e), the tokens.
-            positions: (n,), where they stand.
+            positions: (n,) or (b, n), where they stand.
 
         Returns:
             The latents, (b, 1, n, c), and the keys, (b, 1, n, r), as a cache takes them.
-
-        Examples:
-            >>> import torch
-            >>> from annotated_attention.modern import LatentAttention
-            >>> attention = LatentAttention(24, 4, latent_dim=8, rotary_dim=2)
-            >>> latent, k_turned = attention.compress(torch.randn(3, 5, 24), torch.arange(5))
-            >>> latent.shape, k_turned.shape
-            (torch.Size([3, 1, 5, 8]), torch.Size([3, 1, 5, 2]))
         """
         both = self.kv_down(x)[:, None]
         latent, turning = both.split([self.latent_dim, self.rotary_dim], -1)
@@ -232,18 +216,6 @@ class LatentAttention(nn.Module):
 
         Returns:
             The heads' outputs, (b, h, n, d_v), and the weights, (b, h, n, m), or None.
-
-        Examples:
-            The last two of five tokens ask:
-
-            >>> import torch
-            >>> from annotated_attention.modern import LatentAttention
-            >>> attention = LatentAttention(24, 4, latent_dim=8, rotary_dim=2)
-            >>> x, positions = torch.randn(3, 5, 24), torch.arange(5)
-            >>> asked = attention.queries(x[:, 3:], positions[3:])
-            >>> heads, weights = attention.attend_plainly(*asked, *attention.compress(x, positions))
-            >>> heads.shape, weights.shape
-            (torch.Size([3, 4, 2, 6]), torch.Size([3, 4, 2, 5]))
         """
         k = split_heads(self.k_up(latent[:, 0]), self.num_heads)    # (b, h, m, d)
         v = split_heads(self.v_up(latent[:, 0]), self.num_heads)    # (b, h, m, d_v)
@@ -257,15 +229,6 @@ class LatentAttention(nn.Module):
         """Bring the queries to the latents instead, and attend to the latents themselves.
 
         The arguments and results are those of ``attend_plainly``.
-
-        Examples:
-            >>> import torch
-            >>> from annotated_attention.modern import LatentAttention
-            >>> attention = LatentAttention(24, 4, latent_dim=8, rotary_dim=2)
-            >>> x, positions = torch.randn(3, 5, 24), torch.arange(5)
-            >>> given = *attention.queries(x, positions), *attention.compress(x, positions)
-            >>> absorbed = attention.attend_absorbed(*given)
-            >>> torch.testing.assert_close(absorbed, attention.attend_plainly(*given))
         """
         k_up = self.k_up.weight.unflatten(0, (self.num_heads, -1))  # (h, d, c)
         v_up = self.v_up.weight.unflatten(0, (self.num_heads, -1))  # (h, d_v, c)

@@ -138,16 +138,6 @@ class RotaryEmbedding(nn.Module):
 
         Raises:
             TypeError: ``positions`` are no tensor, or ``dtype`` is not floating point.
-
-        Examples:
-            Three pairs, which turn by 1, 0.1 and 0.01 per position:
-
-            >>> import torch
-            >>> from annotated_attention.modern import RotaryEmbedding
-            >>> cos, sin = RotaryEmbedding(head_dim=6, base=1000.0).angles(torch.arange(2))
-            >>> sin
-            tensor([[0.0000, 0.0000, 0.0000],
-                    [0.8415, 0.0998, 0.0100]])
         """
         check_tensors(positions=positions)
         dynamic = (self.scaling or {}).get("rope_type") == "dynamic"
@@ -232,17 +222,7 @@ class RotaryAttention(MultiheadAttention):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """Turn queries and keys, then attend as the final class does.
-
-        Args:
-            q: (b, h, n, d), the projected queries of each head.
-            k: (b, h, m, d), the projected keys.
-            v: (b, h, m, d), the projected values.
-            **options: masks, and whether the weights are asked for.
-
-        Returns:
-            The heads' outputs, (b, h, n, d), and the weights, (b, h, n, m), or None.
-        """
+        """Turn queries, (b, h, n, d), and keys, (b, h, m, d), then attend as the final class."""
         k = self.rotary(k, torch.arange(k.size(-2), device=k.device))  # (b, h, m, d)
         q = self.rotary(q, torch.arange(q.size(-2), device=q.device))  # (b, h, n, d)
         return super().attend(q, k, v, **options)
@@ -276,18 +256,10 @@ def interleaved_to_half(weight: Tensor, num_heads: int) -> Tensor:
 
 
 def half_to_interleaved(weight: Tensor, num_heads: int) -> Tensor:
-    """Reorder the rows of W_Q or W_K the other way, the inverse of ``interleaved_to_half``.
-
-    Args:
-        weight: W_Q or W_K as ``torch.nn.Linear`` keeps it, or its bias.
-        num_heads: h.
+    """Reorder the rows the other way: the inverse of ``interleaved_to_half``, and called like it.
 
     Returns:
         The same rows in another order: rows i and i + d / 2 of each head now follow each other.
-
-    Raises:
-        TypeError: ``weight`` is no tensor, or ``num_heads`` no integer.
-        ValueError: the first axis cannot be split into ``num_heads`` heads of even width.
 
     Examples:
         >>> import torch
@@ -326,15 +298,7 @@ def _check_rows(weight: Tensor, num_heads: int) -> None:
 
 
 def check_rotary(rotary: object) -> None:
-    """Refuse a rotation, given by the caller, that cannot be called (TypeError).
-
-    Examples:
-        >>> from annotated_attention.modern.rotary import check_rotary
-        >>> check_rotary("half")
-        Traceback (most recent call last):
-            ...
-        TypeError: rotary ('half') must be callable, as a RotaryEmbedding is, or None
-    """
+    """Refuse a rotation, given by the caller, that cannot be called (TypeError)."""
     if rotary is not None and not callable(rotary):
         raise TypeError(f"rotary ({rotary!r}) must be callable, as a RotaryEmbedding is, or None")
 

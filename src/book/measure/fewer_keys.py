@@ -8,7 +8,6 @@ from torch import Tensor
 
 from annotated_attention.modern import (
     CachedAttention,
-    GroupedQueryAttention,
     KVCache,
     LatentAttention,
     RotaryEmbedding,
@@ -18,10 +17,6 @@ from book.measure.contenders import Contenders, assert_same
 from book.measure.timing import Contender, Size
 
 SHARING = 4  # heads that share one head of keys and values
-
-
-class _Grouped(CachedAttention, GroupedQueryAttention):
-    """Grouped heads with a cache."""
 
 
 def fewer_keys(size: Size) -> Contenders:
@@ -76,8 +71,8 @@ def _modules(size: Size) -> dict[str, Any]:
     return {
         "every head": CachedAttention(e, h, batch_first=True),
         "every head, rotary": CachedAttention(e, h, rotary=RotaryEmbedding(d), batch_first=True),
-        "groups": _Grouped(e, h, num_kv_heads=shared, batch_first=True),
-        "one head": _Grouped(e, h, num_kv_heads=1, batch_first=True),
+        "groups": CachedAttention(e, h, num_kv_heads=shared, batch_first=True),
+        "one head": CachedAttention(e, h, num_kv_heads=1, batch_first=True),
         "latents": LatentAttention(e, h, latent_dim=4 * d, rotary_dim=d // 2, batch_first=True),
     }
 
