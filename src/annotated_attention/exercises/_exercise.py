@@ -140,8 +140,7 @@ class Exercise:
 
     def _require_output(self, answer: object, drawn: Drawn, trials: Sequence[Drawn]) -> None:
         """Refuse an answer whose output is not right, with the likeliest reason."""
-        found, right = self._outcome(answer, drawn), self._outcome(self.right, drawn)
-        assert isinstance(right, Tensor), right
+        found = self._outcome(answer, drawn)
         if isinstance(found, Raised):
             easy = [self._draw(seed, sizes) for seed, sizes in enumerate(self.easy)]
             runs = [self._outcome(answer, trial) for trial in easy]
@@ -151,6 +150,8 @@ class Exercise:
             raise Refused(f"{sentence} So {found}" if sentence else str(found))
         if isinstance(found, Refused):
             raise found
+        right = self._outcome(self.right, drawn)
+        assert isinstance(right, Tensor), right
         if self._agree(found, right):
             _require_dtype(found, right, drawn)
             return
@@ -230,6 +231,8 @@ class Exercise:
         place = [int(i) for i in torch.unravel_index(apart.argmax(), apart.shape)]
         count = int((apart > self.close * right.double().abs().clamp(min=1)).sum())
         have, wanted = (_number(x[tuple(place)].item()) for x in (found, right))
+        if not place:
+            return f"it returns {have}; right is {wanted}."
         return (
             f"the shape is right, but {count} of its {found.numel()} numbers are not. Most of all "
             f"at {place}, counted from 0: you have {have}, right is {wanted}."
