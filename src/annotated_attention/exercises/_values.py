@@ -159,3 +159,8 @@ def tensor(letters: str, shape: Sequence[int]) -> Callable[[object], Tensor]:
         return answer.detach().double()
 
     return read
+
+
+def furthest(found: Tensor, right: Tensor) -> int:
+    """Give the place of the number that is furthest off, relative where it is above 1."""
+    return int(((found - right).abs() / right.abs().clamp(min=1)).argmax())
