@@ -85,9 +85,11 @@ class Exercise:
             By default the answer is called.
         sizes: what ``draw`` is called with, by name. The first ones are those of the exercise.
         draw: what an answer is given, by name: tensors, lists of tensors, modules, or anything
-            else. It may use random numbers. By default these are the sizes themselves.
+            else. What it is not given itself, such as the matrices of a module that it makes,
+            stands in a dictionary by name. By default the sizes themselves are drawn.
         easy: sizes at which mistakes that raise elsewhere go through, mostly because all are equal.
-            An answer that raises is compared there with the wrong answers that raise as well.
+            An answer that raises is compared there with the wrong answers that raise as well; it
+            has to go through at one of them.
         shape: the right shape in letters, such as "(n, e)".
         why: takes the answer, its output, the right output and what was drawn, one by one, and
             tells what is wrong where no wrong answer fits, or gives None.
@@ -145,7 +147,7 @@ class Exercise:
             easy = [self._draw(seed, sizes) for seed, sizes in enumerate(self.easy)]
             runs = [self._outcome(answer, trial) for trial in easy]
             sentence = None
-            if runs and all(isinstance(run, Tensor) for run in runs):
+            if any(isinstance(run, Tensor) for run in runs):
                 sentence, _ = self._sentences(answer, drawn, easy)
             raise Refused(f"{sentence} So {found}" if sentence else str(found))
         if isinstance(found, Refused):
@@ -166,7 +168,8 @@ class Exercise:
         here, mine = self._outcome(answer, drawn), [self._outcome(answer, x) for x in trials]
         partly = None
         for sentence, row in self.rows():
-            if self._alike(self._outcome(row, drawn), here):
+            there = self._outcome(row, drawn)
+            if self._alike(there, here) and _error(there) is _error(here):
                 theirs = (self._outcome(row, trial) for trial in trials)
                 if all(map(self._alike, theirs, mine)):
                     return sentence, partly
@@ -194,7 +197,7 @@ class Exercise:
             # Torch raises it, too; a reader's placeholder has little to say.
             raise NotYet(f"your code raises {describe(error)}") from None
         except Exception as error:
-            raise Raised(error, list(given.values())) from None
+            raise Raised(error, [x for x in given.values() if not isinstance(x, dict)]) from None
 
     def rows(self) -> Iterator[tuple[str, Any]]:
         """List every wrong answer with its sentence."""
@@ -203,10 +206,10 @@ class Exercise:
                 yield sentence, answer
 
     def _alike(self, a: Tensor | Refused, b: Tensor | Refused) -> bool:
-        """Tell whether two outcomes agree; two that raise the same type of error do."""
-        if isinstance(a, Raised) and isinstance(b, Raised):
-            return type(a.error) is type(b.error)
-        return isinstance(a, Tensor) and isinstance(b, Tensor) and self._agree(a, b)
+        """Tell whether two outcomes agree; two that raise do."""
+        if isinstance(a, Tensor) and isinstance(b, Tensor):
+            return self._agree(a, b)
+        return isinstance(a, Raised) and isinstance(b, Raised)
 
     def _agree(self, found: Tensor, right: Tensor) -> bool:
         """Tell whether two tensors have the same shape, and nearly the same numbers."""
@@ -332,6 +335,11 @@ def _wrapped(line: str) -> str:
     )
 
 
+def _error(outcome: Tensor | Refused) -> type[Exception] | None:
+    """Give the type of what was raised, if something was."""
+    return type(outcome.error) if isinstance(outcome, Raised) else None
+
+
 def _shown(given: object) -> str:
     """Say what an argument was: a tensor by its shape, a module by its class."""
     if isinstance(given, Tensor):
@@ -392,5 +400,7 @@ def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
             yield name, value
         elif isinstance(value, nn.Module):
             yield from value.named_parameters()
+        elif isinstance(value, dict):
+            yield from _named(value)
         elif isinstance(value, list | tuple):
             yield from _named({f"{name}[{i}]": item for i, item in enumerate(value)})
