@@ -74,8 +74,7 @@ def whole(what: str, value: Any, count: int, asked: str) -> list[int]:
     except Exception:
         kinds = ", ".join(type(number).__name__ for number in given)
         raise Refused(
-            f"{what} of type {kinds}; {asked} is made of whole numbers. // divides and drops the "
-            "rest."
+            f"{what} ({kinds}); {asked} is made of whole numbers. // divides and drops the rest."
         ) from None
 
 
