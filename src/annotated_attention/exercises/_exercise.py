@@ -103,9 +103,9 @@ class Exercise:
     praise: str | Callable[[Any], str]
     wrong: Mapping[str, Any]
     run: Callable[..., Any] = lambda answer, *drawn: answer(*drawn)
-    sizes: Sequence[Mapping[str, int]] = ()
+    sizes: Sequence[Mapping[str, Any]] = ()
     draw: Callable[..., Drawn] = dict
-    easy: Sequence[Mapping[str, int]] = ()
+    easy: Sequence[Mapping[str, Any]] = ()
     shape: str = ""
     why: Callable[..., str | None] = lambda answer, found, right, *drawn: None
     also: Callable[[Any], None] = lambda answer: None
@@ -135,7 +135,7 @@ class Exercise:
         self.also(answer)
         return self.praise if isinstance(self.praise, str) else self.praise(answer)
 
-    def _draw(self, seed: int, sizes: Mapping[str, int]) -> Drawn:
+    def _draw(self, seed: int, sizes: Mapping[str, Any]) -> Drawn:
         """Draw what an answer is given, the same each time."""
         torch.manual_seed(seed)
         return self.draw(**sizes)
@@ -216,7 +216,7 @@ class Exercise:
         if found.shape != right.shape:
             return False
         found, right = found.double(), right.double()
-        near = (found - right).abs() <= self.close * right.abs().clamp(min=1)
+        near = (found - right).abs() <= self.close * right.abs().clamp(1, 1e300)
         return bool((near | (found == right) | (found.isnan() & right.isnan())).all())
 
     def _difference(self, found: Tensor, right: Tensor) -> str:
@@ -300,7 +300,7 @@ def require_class(answer: object, base: type = nn.Module) -> None:
 
 
 @contextlib.contextmanager
-def _at_sizes(first: bool, sizes: Mapping[str, int]) -> Iterator[None]:
+def _at_sizes(first: bool, sizes: Mapping[str, Any]) -> Iterator[None]:
     """Say with a refusal that only these sizes failed, unless they are the first."""
     try:
         yield
