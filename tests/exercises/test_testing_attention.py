@@ -14,12 +14,12 @@ from annotated_attention.exercises.testing_attention import (
 )
 
 
-def scaled(scale):
-    """Make the class of the first exercise with another scale."""
+def scaled(scale, heads=lambda e, h: h):
+    """Make the class of the first exercise with another scale, or with other heads."""
 
     class Scaled(chapters.load("16_testing_attention").Near):
         def __init__(self, embed_dim, num_heads):
-            super().__init__(embed_dim, num_heads)
+            super().__init__(embed_dim, heads(embed_dim, num_heads))
             self.scale = scale(embed_dim, num_heads)
 
     return Scaled
@@ -86,6 +86,7 @@ ANSWERS: list[tuple[Any, Any, str]] = [
     (check_scaled, scaled(lambda e, h: e**-0.5), "finds 1 thing. scale-by-model-width"),
     (check_scaled, scaled(lambda e, h: 6**-0.5), "scale-by-convention"),  # right at one width alone
     (check_scaled, scaled(lambda e, h: (e // h) ** 0.5), "scale-inverted"),
+    (check_scaled, scaled(lambda e, h: (e // h) ** -0.5, max), "the doctor sees no factor 1/√d"),
     (check_repaired, repaired(), "✓ "),
     (check_repaired, Ours, "✓ "),
     (check_repaired, repaired(diagonal=2), "finds 1 thing. causal-off-by-one"),

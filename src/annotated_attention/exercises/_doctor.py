@@ -46,5 +46,6 @@ def require_healthy(module: nn.Module, embed_dim: int = WIDTH, kind: str = "cros
             first.remedy,
             f"Then: {', '.join(more)}" if more else "",
         ]
-        raise Refused(" ".join(f"{part.rstrip('.')}." for part in parts if part))
+        said = [parts[0], *(f"{part[0].upper()}{part[1:]}" for part in parts[1:] if part)]
+        raise Refused(" ".join(f"{part.rstrip('.')}." for part in said))
     return report

@@ -27,7 +27,9 @@ def _is_made(answer: Any) -> Tensor:
 
 def _require_scaled(answer: Any) -> None:
     for width in (_doctor.WIDTH, 2 * _doctor.WIDTH):
-        _doctor.require_healthy(_doctor.made(answer, width), width, "causal")
+        report = _doctor.require_healthy(_doctor.made(answer, width), width, "causal")
+        if "= 1/√" not in report.inside:
+            raise Refused("the doctor sees no factor 1/√d. Keep what `Near` computes.")
 
 
 def _require_repaired(answer: Any) -> None:
