@@ -111,7 +111,7 @@ FIND_LEAKS: list[tuple[Any, str]] = [
     (probe((6, 6, 6)), "✗ find_leaks: it names none, though words react to padding in one of them"),
     (probe((2, 4, 3), change="last"), "✗ find_leaks: some of the padding is the same in all your"),
     (lambda models: probe()(models)[:2], "model 5 is not named: it forgets the mask in its first"),
-    (lambda models: [n for n in models if n == "south"], "not with models = 6: it names none, though"),
+    (lambda models: [x for x in models if x == "south"], "not with models = 6: it names none, th"),
     (lambda models: "south", "it returns an object of type str; return a list"),
     (lambda models: ["up"], "it returns 'up', which is none of the names that it was given"),
     (lambda models: models["north"](torch.zeros(2, 3), torch.zeros(2, 3)), "x must have shape (b,"),

@@ -84,6 +84,10 @@ REPAIRED: list[tuple[Any, str]] = [
     (lambda x, h: by_einsum(x, h).flip(0), "every row keeps its token, but the first d features"),
     (lambda x, h: by_einsum(x, h) * 2, "the shape is right, but 72 of its 72 numbers are not"),
     (lambda x, h: x.view(len(x), -1, h), "shape (3, 6, 4); what fits is (h, n, d), here (4, 3, 6)"),
+    (
+        lambda x, h: by_einsum(x, 4) if h == 4 else x.reshape(h, len(x), -1),
+        "not with h = 3, n = 5, d = 2: it mixes tokens",
+    ),
     (lambda x, h: x.chunk(h, 1), "it returns a tuple of 4 things"),
     (in_place, "changes its argument x in place"),
     (lambda x, h: by_einsum(2 * x - x.detach(), h), "the gradient of x is not"),

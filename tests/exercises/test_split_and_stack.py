@@ -120,6 +120,7 @@ PACK: list[tuple[Any, str]] = [
     (lambda heads: torch.cat([h[part].T for part in range(3) for h in heads], 1),
      "once transposed, (d, e) matrices go below each other"),
     (lambda heads: torch.cat(wide(heads).chunk(3, 1)).T, "you put W_Q, W_K and W_V below each"),
+    (lambda heads: (row_blocks if len(heads) == 4 else wide)(heads), "not with h = 3, d = 5"),
     (lambda heads: wide(heads[:1]).T, "shape (18, 24); what fits is (3 * e, e), here (72, 24)"),
     (lambda heads: nn.Parameter(row_blocks(heads)), "no gradient reaches heads[0][0], so it"),
     (lambda heads: row_blocks([(q, k.detach(), v) for q, k, v in heads]), "reaches heads[0][1]"),

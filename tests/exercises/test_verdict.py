@@ -152,7 +152,7 @@ def test_a_broken_check_says_so(verdict: Any) -> None:
     exercise = Exercise(name="answer", right=[1], praise="", wrong={}, run=numbers(1), also=broken)
     assert verdict(exercise, [1]) == (
         "✗ answer: this check cannot judge it. It stopped with OSError: no checkout "
-        f'in line {broken.__code__.co_firstlineno + 1}: raise OSError("no checkout") '
+        f"in line {broken.__code__.co_firstlineno + 1}: "
     )
 
 

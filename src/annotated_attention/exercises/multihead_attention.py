@@ -92,11 +92,7 @@ check_shapes = Exercise(
         "right: tokens come and go as (n, b, e), the heads work on (b, h, n, d), and the weights "
         "have the batch first."
     ),
-    wrong={
-        f"{name}, {shape}: {sentence}": _SHAPES | {name: shape}
-        for name, sentences in _WRONG_SHAPES.items()
-        for shape, sentence in sentences.items()
-    },
+    wrong={},  # each shape has wrong ones of its own
     run=_four_shapes,
     why=_which_shape,
 )
