@@ -159,7 +159,7 @@ class Exercise:
             return
         entirely, partly = self._sentences(answer, drawn, trials)
         why = entirely or partly or self.why(answer, found, right, *drawn.values())
-        raise Refused(why or self._difference(found, right))
+        raise Refused(why or self._difference(found, right, drawn))
 
     def _sentences(
         self, answer: object, drawn: Drawn, trials: Sequence[Drawn]
@@ -219,7 +219,7 @@ class Exercise:
         near = (found - right).abs() <= self.close * right.abs().clamp(1, 1e300)
         return bool((near | (found == right) | (found.isnan() & right.isnan())).all())
 
-    def _difference(self, found: Tensor, right: Tensor) -> str:
+    def _difference(self, found: Tensor, right: Tensor, drawn: Drawn) -> str:
         """Say how an output differs: in its shape, or where most of all."""
         if found.shape != right.shape:
             letters = f"{self.shape}, here " if self.shape else ""
@@ -233,9 +233,11 @@ class Exercise:
         apart = (found.double() - right.double()).abs()
         place = [int(i) for i in torch.unravel_index(apart.argmax(), apart.shape)]
         count = int((apart > self.close * right.double().abs().clamp(min=1)).sum())
-        have, wanted = (_number(x[tuple(place)].item()) for x in (found, right))
         if not place:
-            return f"it returns {have}; right is {wanted}."
+            given = ", ".join(f"{name} = {_shown(x)}" for name, x in drawn.items())
+            have, wanted = (f"{x.item():,}".removesuffix(".0") for x in (found, right))
+            return f"with {given} it returns {have}; right is {wanted}."
+        have, wanted = (_number(x[tuple(place)].item()) for x in (found, right))
         return (
             f"the shape is right, but {count} of its {found.numel()} numbers are not. Most of all "
             f"at {place}, counted from 0: you have {have}, right is {wanted}."
