@@ -156,9 +156,12 @@ _ORDERS: dict[str, Callable[[Heads], Tensor]] = {
     "the features of the heads are interleaved: put whole heads side by side, do not stack them "
     "along the last axis.": _interleaved,
 }
-_FORMS: dict[str, list[Callable[[Tensor, int], Tensor]]] = {
+_NOT_TRANSPOSED = (
     "you do not transpose. PyTorch stores what it multiplies by from the right, transposed: W_Qᵀ, "
-    "then W_Kᵀ and W_Vᵀ below it.": [lambda wide, d: wide],
+    "then W_Kᵀ and W_Vᵀ below it."
+)
+_FORMS: dict[str, list[Callable[[Tensor, int], Tensor]]] = {
+    _NOT_TRANSPOSED: [lambda wide, d: wide],
     "the shape is right, but W_Q, W_K and W_V stand below each other without being transposed. "
     "Transpose each of them.": [lambda wide, d: torch.cat(wide.chunk(3, 1))],
     "you reshape where a transpose is needed: the shape comes out right, the numbers stand "
@@ -202,10 +205,8 @@ check_pack = Exercise(
             for sentence, forms in _FORMS.items()
         },
         **{
-            f"{first} And {second}": Either([_pack(order, form) for form in forms])
-            for (first, order), (second, forms) in itertools.product(
-                _ORDERS.items(), _FORMS.items()
-            )
+            f"{sentence} And {_NOT_TRANSPOSED}": _pack(order, lambda wide, d: wide)
+            for sentence, order in _ORDERS.items()
         },
     },
     sizes=[{"h": 4, "d": 6, "e": 24}, {"h": 3, "d": 5, "e": 15}],
