@@ -27,11 +27,6 @@ def by_loops(weights: Tensor, distance: int) -> tuple[int, int]:
     return max(score, key=lambda pair: score[pair])
 
 
-def unravelled(weights: Tensor, distance: int) -> tuple[Tensor, ...]:
-    mean = weights.mT.diagonal(distance, 2, 3).mean(2)
-    return torch.unravel_index(mean.argmax(), mean.shape)
-
-
 def largest(score: Tensor) -> tuple[int, int]:
     at = int(score.flatten().argmax())
     return at // score.shape[1], at % score.shape[1]
@@ -50,21 +45,18 @@ ANSWERS: list[tuple[Any, Any, str]] = [
     (check_parts, (0.8 / 0.25, 0.15 / 4, 0.05 / 4), "you divided the weights by the norms"),
     (check_parts, (0.25 / 0.8, 4 / 0.15, 4 / 0.05), "you divided the norms by the weights"),
     (check_parts, (1.05, 4.15, 4.05), "you added weight and norm"),
-    (check_parts, (0.2, 0.2, 0.2), "0.2 is not the weight of cat times its norm"),
+    (check_parts, (0.2, 0.2, 0.2), "that is not the weight of cat times its norm"),
     (check_my_pool, in_a_loop, "✓ "),
-    (check_my_pool, lambda s, x: s.masked_fill(x[..., None], torch.nan).nanmean(1), "✓ "),
     (check_my_pool, lambda s, x: torch.einsum("bne->be", s) / s.shape[1], "padding is in the mean"),
     (check_my_pool, lambda s, x: s.sum(1) / (~x).sum(1)[:, None], "the padding is in the sum"),
     (check_my_pool, lambda s, x: added_up(s, ~x), "it is the sum of the real"),
     (check_my_pool, lambda s, x: added_up(s, ~x) / s.shape[1], "divide by n, the padded length"),
     (check_my_pool, lambda s, x: in_a_loop(s, ~x), "you average what is padding"),
-    (check_my_pool, lambda s, x: s.select(1, 0), "it is the first token"),
     (check_my_pool, lambda s, x: s[~x].mean(0).repeat(len(s), 1), "over all sentences' tokens"),
     (check_my_pool, lambda s, x: (y := in_a_loop(s, x)) / y.norm(dim=1)[:, None], "to length 1"),
     (check_my_pool, lambda s, x: in_a_loop(s.mul_(2), x), "changes its argument states in place"),
     (check_my_pool, lambda s, x: in_a_loop(s.detach(), x), "no gradient reaches states"),
     (check_my_head, by_loops, "✓ "),
-    (check_my_head, unravelled, "✓ "),
     (check_my_head, lambda w, k: largest(w.diagonal(k, 2, 3).mean(2)), "that head looks ahead"),
     (check_my_head, lambda w, k: largest(w.diagonal(0, 2, 3).mean(2)), "looks at the token itself"),
     (check_my_head, lambda w, k: largest(w.diagonal(-k, 2, 3).amax(2)), "the mean, not the max"),
@@ -75,8 +67,7 @@ ANSWERS: list[tuple[Any, Any, str]] = [
     (check_my_head, lambda w, k: by_loops(w, k + 1), "looks further back"),
     (check_my_head, lambda w, k: by_loops(w, k)[::-1], "the layer comes first"),
     (check_my_head, lambda w, k: [i + 1 for i in by_loops(w, k)], "count layers and heads from 0"),
-    (check_my_head, lambda w, k: int(w.diagonal(-k, 2, 3).mean(2).argmax()), "divmod by the numb"),
-    (check_my_head, lambda w, k: w.diagonal(-k, 2, 3), "a layer and a head are asked for"),
+    (check_my_head, lambda w, k: int(w.diagonal(-k, 2, 3).mean(2).argmax()), "a layer and a head"),
 ]  # fmt: skip
 
 

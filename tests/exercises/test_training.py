@@ -27,13 +27,11 @@ def greedy(
     return torch.tensor(rows)
 
 
-def look_back(
-    q: Tensor, k: Tensor, v: Tensor, *, offset: int = 0, order: str = "bnhd", axis: int = -1
-) -> Tensor:
+def look_back(q: Tensor, k: Tensor, v: Tensor, *, offset: int = 0, order: str = "bnhd") -> Tensor:
     """Attend row by row to what is there, written unlike the solution; switches break it."""
     scores = torch.einsum("bhnd,bhmd->bhnm", q, k) / math.sqrt(q.shape[-1])
     later = torch.full(scores.shape[-2:], -math.inf, dtype=q.dtype).triu(1 + offset)
-    heads = torch.softmax(scores + later, axis) @ v
+    heads = torch.softmax(scores + later, -1) @ v
     return torch.einsum(f"bhnd->{order}", heads).reshape(len(q), q.shape[2], -1)
 
 
@@ -42,7 +40,6 @@ ANSWERS: list[tuple[Any, Any, str]] = [
     (check_shares, (0.6, torch.tensor(0.36)), "✓ "),
     (check_shares, [0.95, 0.95], "that is the share of right letters"),
     (check_shares, [0.5, 0.0], "shares of mistakes do not add up"),
-    (check_shares, [0.95**10, 0.0], "shares of mistakes do not add up"),
     (check_shares, [1 - 0.95**10, 1 - 0.95**20], "targets with a mistake"),
     (check_shares, [0.05**10, 0.05**20], "every letter is wrong"),
     (check_shares, [59.9, 35.8], "in percent"),
@@ -57,16 +54,12 @@ ANSWERS: list[tuple[Any, Any, str]] = [
     (check_greedy, lambda *x: greedy(*x, newest=False), "the first row of the scores"),
     (check_greedy, lambda *x: greedy(*x, whole=False), "only the token that was written last"),
     (check_greedy, lambda *x: greedy(*x, start=0), "begins with padding"),
-    (check_greedy, lambda m, s, n: greedy(m, s, n + 1), "one token too many"),
     (check_greedy, lambda m, s, n: m.greedy(s, 1, 2, n), "model's own greedy"),
     (check_greedy, lambda m, s, n: greedy(m, s, n).float(), "they are torch.float32"),
     (check_look_back, look_back, "✓ "),
     (check_look_back, lambda *x: look_back(*x, offset=1), "there are rows that see a later token"),
-    (check_look_back, lambda *x: look_back(*x, offset=9), "nothing is hidden now"),
-    (check_look_back, lambda *x: look_back(*x, offset=-1), "no longer sees itself"),
+    (check_look_back, lambda *x: look_back(*x, offset=-1), "row i no longer sees itself"),
     (check_look_back, lambda *x: look_back(*x, order="bhnd"), "merged by a straight reshape"),
-    (check_look_back, lambda *x: look_back(*x, axis=-2), "runs over the queries"),
-    (check_look_back, lambda q, k, v: look_back(q * q.size(-1) ** 0.5, k, v), "root of d is gone"),
     (check_look_back, lambda *x: look_back(*(y.flip(-2) for y in x)).flip(1), "wrong way round"),
     (check_look_back, lambda q, k, v: look_back(q, k, v).detach(), "no gradient reaches q"),
 ]

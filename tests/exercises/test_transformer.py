@@ -47,14 +47,6 @@ def off(amount: Callable[[int, int, int, int], int]) -> Callable[..., Any]:
     return lambda *sizes: by_pytorch(*sizes) + amount(*sizes)
 
 
-def no_bias(e: int, wide: int, layers: int, words: int) -> int:
-    return layers * (12 * e * e + 4 * e * wide + 10 * e) + words * e
-
-
-def encoder(e: int, wide: int, layers: int, words: int) -> int:
-    return layers * (4 * e * (e + 1) + 2 * e * wide + wide + e + 4 * e) + words * e
-
-
 def entries(k: int, e: int, *, sign: int = 1, speed: float = 2.0) -> Tensor:
     """Write the entries one by one."""
     matrix = torch.zeros(e, e, dtype=torch.float64)
@@ -75,9 +67,7 @@ def halves(k: int, e: int) -> Tensor:
 ANSWERS: list[tuple[Any, Any, str]] = [
     (check_angles, TURNS, "✓ "),
     (check_count_parameters, by_pytorch, "✓ "),
-    (check_count_parameters, lambda *sizes: float(by_pytorch(*sizes)), "✓ "),
     (check_shift_matrix, entries, "✓ "),
-    (check_shift_matrix, lambda k, e: torch.linalg.matrix_power(entries(1, e), k), "✓ "),
     (check_angles, [0, 0, 0, 0], "that is position 0"),
     (check_angles, TURNS / 20, "per position"),
     (check_angles, [20, 200, 2000, 20000], "the clocks get slower"),
@@ -86,26 +76,19 @@ ANSWERS: list[tuple[Any, Any, str]] = [
     (check_angles, [20] * 4, "all clocks turn equally fast"),
     (check_angles, torch.rad2deg(TURNS), "these are degrees"),
     (check_angles, TURNS % (2 * math.pi), "you left out full turns"),
-    (check_angles, [20, 2, 2, 0.02], "clock 3 has not turned by 2. Divide 20 by 100"),
+    (check_angles, [20, 2, 2, 0.02], "clock 3 has not turned by that. Divide 20 by 100"),
     (check_count_parameters, off(lambda e, w, n, v: -v * e), "the table of embeddings is missing"),
-    (check_count_parameters, off(lambda e, w, n, v: 2 * v * e), "counts once, not three times"),
     (check_count_parameters, off(lambda e, w, n, v: v * e), "it counts once, not twice"),
     (check_count_parameters, off(lambda e, w, n, v: 4 * e), "there are no final norms"),
-    (check_count_parameters, no_bias, "the biases are missing"),
-    (check_count_parameters, lambda e, w, n, v: no_bias(e, w, n, v) - 10 * n * e,
-     "biases and norms are missing"),
-    (check_count_parameters, off(lambda e, w, n, v: -10 * n * e), "the norms are missing"),
     (check_count_parameters, off(lambda e, w, n, v: -2 * n * e), "a decoder layer has three norms"),
-    (check_count_parameters, encoder, "that is the encoder"),
     (check_count_parameters, off(lambda e, w, n, v: -3 * n * e * (e + 1)), "fourth matrix, W_O"),
     (check_count_parameters, off(lambda e, w, n, v: -2 * n * e * w), "has two matrices"),
     (check_count_parameters, off(lambda e, w, n, v: 7),
-     "words = 37000 it returns 63,082,503; the class has 63,082,496, which is -7."),
+     "words = 37000 it returns 63,082,503; right is 63,082,496."),
     (check_shift_matrix, lambda k, e: entries(k, e).T, "it moves by -k: the blocks are transposed"),
     (check_shift_matrix, lambda k, e: entries(abs(k), e), "not with k = -2, e = 6: it moves by -k"),
     (check_shift_matrix, halves, "that is for all sines first, then all cosines"),
     (check_shift_matrix, lambda k, e: entries(k, e, speed=0), "all clocks turn equally fast"),
-    (check_shift_matrix, lambda k, e: entries(k, e, speed=1), "the clocks slow down half as fast"),
     (check_shift_matrix, lambda k, e: entries(k, e, speed=-2), "the clocks get faster"),
     (check_shift_matrix, lambda k, e: sinusoidal_code(e, e), "that is a table of positions"),
     (check_shift_matrix, lambda k, e: entries(3, 8), "not with k = 1, e = 2: it returns a tensor"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import block_future, merge_masks
+from annotated_attention import block_future
 from annotated_attention.exercises.transformer_layers import (
     check_decoder_mask,
     check_norm,
@@ -22,10 +22,6 @@ def pairs(padding: Tensor) -> Tensor:
     b, n = padding.shape
     rows = [[[bool(padding[i, k]) or k > q for k in range(n)] for q in range(n)] for i in range(b)]
     return torch.tensor(rows).unsqueeze(1)
-
-
-def merged(padding: Tensor) -> Tensor:
-    return merge_masks(block_future(padding.size(1)), padding[:, None, None])[0]
 
 
 def upper(n: int, diagonal: int) -> Tensor:
@@ -56,32 +52,10 @@ def post(layer: Any, tgt: Tensor, memory: Tensor) -> Tensor:
     return layer.norm3(x + layer.linear2(layer.linear1(x).relu()))
 
 
-def without_across(layer: Any, tgt: Tensor, memory: Tensor) -> Tensor:
-    x = layer.norm1(tgt)
-    x = tgt + layer.self_attn(x, x, x, is_causal=True)[0]
-    return x + layer.linear2(layer.linear1(layer.norm3(x)).relu())
-
-
-def residuals_of_normed(layer: Any, tgt: Tensor, memory: Tensor) -> Tensor:
-    x = layer.norm1(tgt)
-    x = x + layer.self_attn(x, x, x, is_causal=True)[0]
-    x = layer.norm2(x)
-    x = x + layer.multihead_attn(x, memory, memory)[0]
-    x = layer.norm3(x)
-    return x + layer.linear2(layer.linear1(x).relu())
-
-
-def in_place(layer: Any, tgt: Tensor, memory: Tensor) -> Tensor:
-    tgt += 1
-    return decode()(layer, tgt, memory)
-
-
 # Answers, each with words of the verdict.
 ANSWERS: list[tuple[Any, Any, str]] = [
     (check_norm, (1, -1, -1, 1), "✓ "),
-    (check_norm, nn.LayerNorm(4)(WORD), "✓ "),
     (check_decoder_mask, pairs, "✓ "),
-    (check_decoder_mask, merged, "✓ "),
     (check_pre_norm_decoder, decode(), "✓ "),
     (check_norm, WORD, "that is the word itself"),
     (check_norm, WORD - WORD.mean(), "the mean is gone. Now divide by the deviation"),
@@ -90,33 +64,27 @@ ANSWERS: list[tuple[Any, Any, str]] = [
     (check_norm, (WORD - WORD.mean()) / WORD.std(), "divide their sum by 4, not by 3"),
     (check_norm, nn.RMSNorm(4)(WORD).tolist(), "that is an RMSNorm"),
     (check_norm, (WORD.mean() - WORD) / 2, "the signs are turned round"),
-    (check_norm, [1, -1, 1, 1], "number 3 is not 1. The mean is 2"),
+    (check_norm, [1, -1, 1, 1], "number 3 is not right. The mean is 2"),
     (check_decoder_mask, lambda p: ~pairs(p), "True means blocked here"),
     (check_decoder_mask, lambda p: upper(p.size(1), 1).T | p[:, None, None], "the past instead"),
     (check_decoder_mask, lambda p: upper(p.size(1), 0) | p[:, None, None], "the diagonal, too"),
     (check_decoder_mask, lambda p: upper(p.size(1), 1) | p[:, None, :, None], "queries instead"),
     (check_decoder_mask, lambda p: upper(p.size(1), 1) & p[:, None, None], "only what both masks"),
-    (check_decoder_mask, lambda p: pairs(p) | p[:, None, :, None], "padded queries are blocked"),
     (check_decoder_mask, lambda p: block_future(p.size(1)), "and the padding is not"),
     (check_decoder_mask, lambda p: p[:, None, None, :], "and the future is not"),
     (check_decoder_mask, lambda p: pairs(p)[:, 0], "there is no axis for the heads"),
-    (check_decoder_mask, lambda p: pairs(p).repeat(1, 4, 1, 1), "fits is (b, 1, n, n), here (2, 1"),
     (check_decoder_mask, lambda p: torch.where(pairs(p), -torch.inf, 0.0), "a mask of booleans is"),
     (check_decoder_mask, lambda p: upper(p.size(1), 2) | p[:, None, None],
      "in sample 0, query 0 and key 1, counted from 0, it says allowed"),
     (check_decoder_mask, lambda p: upper(5, 1) | p[:, None, None], "not with b = 3, n = 3: "),
     (check_pre_norm_decoder, post, "that is post-LN"),
     (check_pre_norm_decoder, decode(options={}), "words see later ones"),
-    (check_pre_norm_decoder, residuals_of_normed, "you add to what is normalised"),
     (check_pre_norm_decoder, decode(1), "norm1 is missing in front of the look back"),
     (check_pre_norm_decoder, decode(2), "norm2 is missing in front of the look across"),
     (check_pre_norm_decoder, decode(3), "norm3 is missing in front of the feed-forward network"),
-    (check_pre_norm_decoder, decode(1, 2, 3), "there is no norm at all"),
     (check_pre_norm_decoder, lambda layer, tgt, memory: decode()(layer, tgt, layer.norm2(memory)),
      "the memory goes through norm2, too"),
-    (check_pre_norm_decoder, without_across, "the look across is missing"),
     (check_pre_norm_decoder, decode(bend=False), "the ReLU between linear1 and linear2 is missing"),
-    (check_pre_norm_decoder, in_place, "changes its argument tgt in place"),
     (check_pre_norm_decoder, lambda layer, tgt, memory: decode()(layer, tgt, memory.detach()),
      "no gradient reaches memory"),
 ]  # fmt: skip

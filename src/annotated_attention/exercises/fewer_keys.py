@@ -11,11 +11,6 @@ from annotated_attention.counting import cache_bytes
 from annotated_attention.exercises._exercise import Exercise, Refused, normal
 from annotated_attention.exercises._values import furthest, number, numbers
 
-
-def _which_head(answer: object, found: Tensor, right: Tensor) -> str:
-    return f"head {furthest(found, right)} of the queries belongs to another KV head."
-
-
 check_groups = Exercise(
     name="my_groups",
     right=[0, 0, 1, 1, 2, 2],
@@ -32,7 +27,9 @@ check_groups = Exercise(
             [0, 0, 0, 0, 0, 0],
     },
     run=numbers(6),
-    why=_which_head,
+    why=lambda answer, found, right: (
+        f"head {furthest(found, right)} of the queries belongs to another KV head."
+    ),
     close=0,
 )  # fmt: skip
 
@@ -54,11 +51,6 @@ def _wider(config: Config) -> int:
     return _bytes(config, d=config.get("head_dim", config["hidden_size"] // shared))
 
 
-def _more_or_less(answer: object, found: Tensor, right: Tensor, config: Config) -> str:
-    more = "more" if found > right else "less"
-    return f"of {config} it makes {found:,.0f} bytes, {more} than {right:,.0f}."
-
-
 check_token_bytes = Exercise(
     name="token_bytes",
     right=_bytes,
@@ -66,7 +58,6 @@ check_token_bytes = Exercise(
     wrong={
         "that is half. A token has a key and a value, and each of their numbers takes two bytes: "
         "that makes two times two.": lambda config: _bytes(config, width=1),
-        "each number takes two bytes, which is 16 bits.": lambda config: _bytes(config, width=16),
         "in float16 a number takes two bytes, not four.": lambda config: _bytes(config, width=4),
         "each layer has a cache of its own.": lambda config: _bytes(config, layers=1),
         "you count a KV head for each head of queries. Where `num_key_value_heads` is given, it "
@@ -86,7 +77,6 @@ check_token_bytes = Exercise(
     ],
     draw=lambda **config: {"config": config},
     run=lambda answer, config: number(answer(config)),
-    why=_more_or_less,
     close=0,
 )  # fmt: skip
 

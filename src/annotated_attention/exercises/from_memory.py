@@ -117,14 +117,12 @@ def _require_refusal(answer: Any) -> None:
     except (ValueError, AssertionError):
         return
     except Exception as error:
-        said = type(error).__name__
-        raise Refused(
-            f"it computes the right thing. But MyAttention(10, 4) stops with {said}: 4 heads do "
-            "not divide 10, and a ValueError of its own says so."
-        ) from None
+        said = f"stops with {type(error).__name__}"
+    else:
+        said = "is accepted"
     raise Refused(
-        "it computes the right thing. But embed_dim = 10 and num_heads = 4 are accepted: 4 does "
-        "not divide 10. Raise a ValueError in the constructor."
+        f"it computes the right thing. But MyAttention(10, 4) {said}: 4 heads do not divide 10. "
+        "Raise a ValueError of its own in the constructor."
     )
 
 

@@ -1,6 +1,6 @@
 """Exercises of "Masks in the wild": which way round, and a mask made ready for PyTorch."""
 
-import math
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -45,33 +45,19 @@ def _draw(h: int, m: int, n: int, **lengths: int) -> dict[str, Any]:
 
 
 def _spread(answer: Callable[..., Any], attention_mask: Tensor, n: int, h: int) -> Any:
-    """Give the reader's mask for every head, (b, h, n, m)."""
+    """Give the reader's mask for every head, (b, h, n, m), if it broadcasts to that."""
     found = answer(attention_mask, n)
     if not isinstance(found, Tensor):
         return found
-    b, m = attention_mask.shape
-    if found.is_floating_point() and set(found.unique().tolist()) <= {0, -math.inf}:
-        raise Refused(
-            f"booleans or floats? It returns {found.dtype} with 0 and -inf, an additive mask. The "
-            "function takes such masks, but a boolean one is asked for."
-        )
     if found.dtype != torch.bool:
         raise Refused(
             f"booleans or floats? It returns {found.dtype}, and a boolean mask is asked for. The "
-            "function adds floats to the scores, so 1 would hide nothing, and takes no integers."
+            "function adds floats to the scores: -inf would hide a key, and 1 hides nothing."
         )
-    if found.dim() < 4 and n > 1 and found.shape == (b, n, m):
-        raise Refused(
-            f"which shape? It returns (b, n, m) = {tuple(found.shape)}. Against the scores, (b, h, "
-            "n, m), the samples would stand where the heads are: give the heads an axis of 1."
-        )
-    try:
+    b, m = attention_mask.shape
+    with contextlib.suppress(RuntimeError):
         return found.expand(b, h, n, m)
-    except RuntimeError:
-        raise Refused(
-            f"which shape? It returns {tuple(found.shape)}, which does not broadcast to (b, h, n, "
-            f"m) = {(b, h, n, m)}."
-        ) from None
+    return found
 
 
 def _words(given: Tensor) -> Tensor:
@@ -89,7 +75,9 @@ def _corner(given: Tensor, n: int) -> Tensor:
 
 def _which_key(
     answer: object, found: Tensor, right: Tensor, attention_mask: Tensor, n: int, h: int
-) -> str:
+) -> str | None:
+    if found.shape != right.shape:
+        return None
     sample, _, query, key = (found != right).nonzero()[0].tolist()
     said = "allowed" if found[sample, 0, query, key] else "hidden"
     what = "a word" if attention_mask[sample, key] else "padding"
@@ -118,6 +106,9 @@ check_make_ready = Exercise(
             lambda given, n: _words(given) | _past(given, n),
         "which way round? The padding is turned: True must stand for a word.":
             lambda given, n: ~_words(given) & _past(given, n),
+        "there is no axis for the heads: against the scores, (b, h, n, m), samples stand where the "
+        "heads are. Give the heads an axis of 1.":
+            lambda given, n: _words(given)[:, 0] & _past(given, n),
         "the diagonal is one off: a query may see the key at its own place.":
             lambda given, n: _words(given) & _past(given, n, -1),
         "the diagonal is one off: each query sees the key after its own place.":
@@ -130,5 +121,6 @@ check_make_ready = Exercise(
     ],
     draw=_draw,
     run=_spread,
+    shape="(b, h, n, m), or broadcasts to it",
     why=_which_key,
 )  # fmt: skip

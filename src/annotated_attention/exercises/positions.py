@@ -9,11 +9,7 @@ from annotated_attention.exercises._exercise import Exercise, normal
 from annotated_attention.exercises._values import furthest, numbers
 from annotated_attention.modern import alibi_slopes, half_to_interleaved, interleaved_to_half
 
-
-def _which_arrow(answer: object, found: Tensor, right: Tensor) -> str:
-    names = ("the query at position 1", "the query at position 2", "the score")
-    return f"{names[furthest(found, right) // 2]} is not right yet."
-
+_ARROWS = ("the query at position 1", "the query at position 2", "the score")
 
 check_turned = Exercise(
     name="my_turned",
@@ -33,7 +29,7 @@ check_turned = Exercise(
         "the score is the plain dot product here, not divided by √2.": [-1, 2, -2, -1, -0.7071],
     },
     run=numbers(5),
-    why=_which_arrow,
+    why=lambda answer, found, right: f"{_ARROWS[furthest(found, right) // 2]} is not right yet.",
     close=0.005,
 )
 

@@ -6,15 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_attention.exercises._exercise import Exercise, NotYet, Refused
-from annotated_attention.exercises._values import furthest, numbers
+from annotated_attention.exercises._exercise import Exercise
+from annotated_attention.exercises._values import furthest, numbers, whole
 from annotated_attention.pretrained import mean_pool
-
-
-def _which_part(answer: object, found: Tensor, right: Tensor) -> str:
-    i = furthest(found, right)
-    return f"{found[i]:g} is not the weight of {('[CLS]', 'cat', 'milk')[i]} times its norm."
-
 
 check_parts = Exercise(
     name="my_parts",
@@ -29,7 +23,10 @@ check_parts = Exercise(
         "you added weight and norm. Multiply them.": [1.05, 4.15, 4.05],
     },
     run=numbers(3),
-    why=_which_part,
+    why=lambda answer, found, right: (
+        f"that is not the weight of {['[CLS]', 'cat', 'milk'][furthest(found, right)]} times its "
+        "norm."
+    ),
     close=0.005,
 )
 
@@ -120,23 +117,7 @@ def _wrapping(weights: Tensor, distance: int) -> tuple[int, int]:
 
 
 def _read(answer: Callable[..., Any], weights: Tensor, distance: int) -> Tensor:
-    """Read a layer and a head off what was returned."""
-    value = answer(weights, distance)
-    if value is None or value is ...:
-        raise NotYet(f"it returns {value if value is None else '...'}")
-    items = value.tolist() if isinstance(value, Tensor) and value.numel() < 9 else value
-    if not isinstance(items, tuple | list) or len(items) != 2:
-        shown = f"one number, {items}" if isinstance(items, int) else f"a {type(value).__name__}"
-        also = " divmod by the number of heads makes two of it." if isinstance(items, int) else ""
-        raise Refused(f"it returns {shown}; a layer and a head are asked for.{also}")
-    if not all(isinstance(item, int | Tensor) for item in items):
-        raise Refused("it returns two things that are no integers; a layer and a head are wanted.")
-    return torch.tensor([int(item) for item in items])
-
-
-def _another(answer: object, found: Tensor, *_: object) -> str:
-    layer, head = found.tolist()
-    return f"you have layer {layer}, head {head}; another one looks back more, on average."
+    return torch.tensor(whole("it returns", answer(weights, distance), 2, "a layer and a head"))
 
 
 check_my_head = Exercise(
@@ -169,5 +150,7 @@ check_my_head = Exercise(
     ],
     draw=_draw_heads,
     run=_read,
-    why=_another,
+    why=lambda answer, found, *others: (
+        f"you have layer {found[0]}, head {found[1]}; another one looks back more, on average."
+    ),
 )  # fmt: skip

@@ -3,54 +3,36 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.exercises._exercise import Either, Exercise, Refused, normal
+from annotated_attention.exercises._exercise import Exercise, Refused, normal
 from annotated_attention.exercises._values import furthest, numbers
 from annotated_attention.heads import merge_heads
 from annotated_attention.mistakes.reshapes import merge_without_transpose
 
-_RIGHT_LETTER, _LETTERS = 0.95, (10, 20)
-
-
-def _shares(share: Callable[[int], float]) -> Either:
-    """Give the answers in which both shares are wrong in this way, or the second alone."""
-    first, second = map(share, _LETTERS)
-    return Either([[first, second], [_RIGHT_LETTER ** _LETTERS[0], second]])
-
-
-def _which_share(answer: object, found: Tensor, right: Tensor) -> str:
-    n = _LETTERS[furthest(found, right)]
-    return f"for {n} letters it is another number. What share is left after one letter, after two?"
-
-
 check_shares = Exercise(
     name="my_shares",
-    right=[_RIGHT_LETTER**n for n in _LETTERS],
+    right=[0.599, 0.358],
     praise="right. Rare mistakes in letters spoil many targets, and more of the longer ones.",
     wrong={
         "that is the share of right letters. A target needs every one of them to be right.":
-            _shares(lambda n: _RIGHT_LETTER),
+            [0.95, 0.95],
         "shares of mistakes do not add up: some targets have several. Multiply the shares of right "
-        "letters.": _shares(lambda n: 1 - n * (1 - _RIGHT_LETTER)),
-        "that is the share of targets with a mistake. Asked are those without.":
-            _shares(lambda n: 1 - _RIGHT_LETTER**n),
-        "that is the share in which every letter is wrong.":
-            _shares(lambda n: (1 - _RIGHT_LETTER) ** n),
-        "that is in percent. Write the share, a number between 0 and 1.":
-            _shares(lambda n: 100 * _RIGHT_LETTER**n),
-        "that is how many letters are right on average. Asked is a share of targets.":
-            _shares(lambda n: n * _RIGHT_LETTER),
-        "that is one factor short: every letter has one.":
-            _shares(lambda n: _RIGHT_LETTER ** (n - 1)),
-        "that is one factor too many: every letter has one.":
-            _shares(lambda n: _RIGHT_LETTER ** (n + 1)),
+        "letters.": [0.5, 0],
+        "that is the share of targets with a mistake. Asked are those without.": [0.401, 0.642],
+        "that is the share in which every letter is wrong.": [0, 0],
+        "that is in percent. Write the share, a number between 0 and 1.": [59.9, 35.8],
+        "that is how many letters are right on average. Asked is a share of targets.": [9.5, 19],
+        "that is one factor short: every letter has one.": [0.630, 0.377],
+        "that is one factor too many: every letter has one.": [0.569, 0.341],
     },
     run=numbers(2),
-    why=_which_share,
+    why=lambda answer, found, right: (
+        f"for {(10, 20)[furthest(found, right)]} letters it is another number. What share is left "
+        "after one letter, after two?"
+    ),
     close=0.006,
 )  # fmt: skip
 
@@ -94,11 +76,6 @@ def _greedy(
     return written
 
 
-def _whether_it_ends(**mistake: Any) -> Either:
-    """Give two answers with this mistake: one ends with padding, and one goes on."""
-    return Either([partial(_greedy, **mistake), partial(_greedy, after=None, **mistake)])
-
-
 def _no_end(model: nn.Module, src: Tensor, max_new: int) -> Tensor:
     written = _greedy(model, src, max_new)
     return written.masked_fill(written == _END, _PAD)
@@ -128,14 +105,12 @@ check_greedy = Exercise(
         "fill up with PAD.": _stop_early,
         "the start token is missing: what is returned begins with it.":
             lambda model, src, max_new: _greedy(model, src, max_new)[:, 1:],
-        "the start token is missing, and it goes on after the end token.":
-            lambda model, src, max_new: _greedy(model, src, max_new, after=None)[:, 1:],
         "the first row of the scores is about the first token. The newest is in the last row.":
-            _whether_it_ends(row=0),
+            partial(_greedy, row=0),
         "the model is given only the token that was written last. It needs all that is written: "
-        "places count, and so do earlier tokens.": _whether_it_ends(last=1),
+        "places count, and so do earlier tokens.": partial(_greedy, last=1),
         "it begins with padding. The model was trained on targets that begin with START.":
-            _whether_it_ends(start=_PAD),
+            partial(_greedy, start=_PAD),
         "it writes one token too many: max_new, and the start before them.":
             lambda model, src, max_new: _greedy(model, src, max_new + 1),
         "it writes one token too few: max_new, and the start before them.":
@@ -157,18 +132,19 @@ check_greedy = Exercise(
 
 
 def _look_back(
-    q: Tensor, k: Tensor, v: Tensor, *, offset: int = 1, axis: int = -1, hidden: float = -math.inf,
-    merge: Callable[[Tensor], Tensor] = merge_heads, scale: float | None = None,
+    q: Tensor, k: Tensor, v: Tensor, offset: int = 1, hidden: float = -math.inf,
+    merge: Callable[[Tensor], Tensor] = merge_heads,
 ) -> Tensor:  # fmt: skip
     """Attend, hiding key j from query i when j - i >= offset."""
     n, d = q.shape[-2:]
-    scores = q @ k.mT * (d**-0.5 if scale is None else scale)
     future = torch.ones(n, n, dtype=torch.bool).triu(offset)
-    return merge(scores.masked_fill(future, hidden).softmax(axis) @ v)
+    scores = (q @ k.mT / math.sqrt(d)).masked_fill(future, hidden)
+    return merge(scores.softmax(-1) @ v)
 
 
 def _hide_the_past(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _look_back(*(x.flip(-2) for x in (q, k, v))).flip(-2)
+    q, k, v = (x.flip(-2) for x in (q, k, v))
+    return _look_back(q, k, v).flip(-2)
 
 
 def _hide_after_the_softmax(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -186,8 +162,6 @@ check_look_back = Exercise(
         "nothing is hidden now: every row sees the whole target.": partial(_look_back, offset=99),
         "row i no longer sees itself, and the first row sees nothing at all.":
             partial(_look_back, offset=0),
-        "row i no longer sees itself and its neighbour, and the first rows see nothing at all.":
-            partial(_look_back, offset=-1),
         "the heads are merged by a straight reshape, which shows tokens their future. Move the "
         "heads behind the tokens first, as the stub does.":
             partial(_look_back, merge=merge_without_transpose),
@@ -198,9 +172,6 @@ check_look_back = Exercise(
             _hide_after_the_softmax,
         "hidden scores are set to 0, and exp(0) is 1: they still get a share. Set them to minus "
         "infinity.": partial(_look_back, hidden=0),
-        "the softmax runs over the queries; the keys compete, so it is axis -1.":
-            partial(_look_back, axis=-2),
-        "the division by the root of d is gone.": partial(_look_back, scale=1),
     },
     sizes=[{"b": 2, "h": 4, "n": 5, "d": 6}, {"b": 3, "h": 2, "n": 4, "d": 5}],
     draw=lambda b, h, n, d: normal(q=(b, h, n, d), k=(b, h, n, d), v=(b, h, n, d)),

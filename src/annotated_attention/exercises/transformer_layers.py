@@ -12,12 +12,6 @@ from annotated_attention.exercises._values import furthest, numbers
 from annotated_attention.masks import block_future
 from annotated_attention.transformer import TransformerDecoderLayer
 
-
-def _which_number(answer: object, found: Tensor, right: Tensor) -> str:
-    i = furthest(found, right)
-    return f"number {i + 1} is not {found[i]:g}. The mean is 2, and so is the deviation."
-
-
 check_norm = Exercise(
     name="norm",
     right=[1, -1, -1, 1],
@@ -34,7 +28,9 @@ check_norm = Exercise(
         "the signs are turned round: subtract the mean from the number.": [-1, 1, 1, -1],
     },
     run=numbers(4),
-    why=_which_number,
+    why=lambda answer, found, right: (
+        f"number {furthest(found, right) + 1} is not right. The mean is 2, and so is the deviation."
+    ),
     close=0.01,
 )  # fmt: skip
 
