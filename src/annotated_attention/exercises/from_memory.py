@@ -76,6 +76,12 @@ class _Attention(MultiheadAttention):
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__(embed_dim, num_heads, batch_first=True)
 
+    def forward(  # type: ignore[override]
+        self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None
+    ) -> Tensor:
+        mask = None if blocked is None else blocked.repeat_interleave(self.num_heads, 0)
+        return super().forward(query, key, value, attn_mask=mask)[0]
+
 
 def _attended(answer: Any) -> Any:
     """Let a module of the reader's class attend, and give zeros in the shape of its output."""

@@ -21,6 +21,14 @@ from annotated_attention.multihead import MultiheadAttention
 Attend = Callable[[Tensor], Tensor]
 
 
+class _Attention(MultiheadAttention):
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__(embed_dim, num_heads, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x, x, x, is_causal=True)[0]
+
+
 def _is_made(answer: Any) -> Tensor:
     return torch.tensor(isinstance(_doctor.made(answer), nn.Module))
 
@@ -43,7 +51,7 @@ def _require_repaired(answer: Any) -> None:
 
 check_scaled = Exercise(
     name="Scaled",
-    right=MultiheadAttention,
+    right=_Attention,
     praise="the doctor is content, at two widths.",
     wrong={},
     run=_is_made,
@@ -52,7 +60,7 @@ check_scaled = Exercise(
 
 check_repaired = Exercise(
     name="Repaired",
-    right=MultiheadAttention,
+    right=_Attention,
     praise="the doctor is content, and a right version with its parameters computes the same.",
     wrong={},
     run=_is_made,
