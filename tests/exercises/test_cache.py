@@ -60,6 +60,7 @@ ANSWERS: list[tuple[Any, Any, str]] = [
     (check_chunk, rows(".xxxxxx", "..xxxxx"), "begins in the upper left corner"),
     (check_chunk, rows("....x..", "......."), "places of the cache that are not written yet"),
     (check_chunk, rows("xxxx...", "xxxxx.."), "it is inverted"),
+    (check_chunk, rows("......x", "......."), "in the lower right corner of all places"),
     (check_chunk, rows("...xxxx", "....xxx"), "every query is hidden from itself"),
     (check_chunk, rows(".....xx", "......x"), "every query sees one key too many"),
     (check_chunk, rows(".....xx", ".....xx"), "nothing of the chunk itself is hidden"),

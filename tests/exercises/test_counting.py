@@ -60,6 +60,8 @@ ANSWERS: list[tuple[Any, Any, str]] = [
     (check_decoder_layer, without(13, 14), "from e to f and back; you count one."),
     (check_decoder_layer, without(4, 5), "the causal mask saves nothing"),
     (check_decoder_layer, lambda b, *sizes: listed(1, *sizes), "you have left out the samples"),
+    (check_decoder_layer, lambda *sizes: 3 * listed(*sizes), "you count the backward pass, too"),
+    (check_decoder_layer, lambda b, n, m, e, f: listed(b, n, n, e, f), "if it were self-attention"),
     (check_decoder_layer, lambda b, n, m, e, f: listed(b, n, m, e, 4 * e), "f need not be 4e"),
     (check_decoder_layer, lambda *sizes: listed(*sizes) / 2, "that is half"),
     (check_decoder_layer, lambda *sizes: listed(*sizes, less=1), "d - 1 additions"),
@@ -69,6 +71,9 @@ ANSWERS: list[tuple[Any, Any, str]] = [
         "f = 7 it returns 73,153; right",
     ),
     (check_decoder_layer, lambda b, n, m, e, f: listed(b, n, 5, e, f), "not with b = 3"),
+    (check_decoder_layer, lambda b, n, m, e, f: listed(b, n, m, e, f) - 4 * b * n * e * e, "W_O, "),
+    (check_decoder_layer, lambda b, n, m, e, f: listed(b, n, m, e, f) + 4 * b * n * (n - m) * e,
+     "n × m scores, not n × n"),
     (check_longest, by_trying, "✓ "),
     (
         check_longest,
@@ -85,7 +90,7 @@ ANSWERS: list[tuple[Any, Any, str]] = [
     (check_longest, lambda *sizes: by_trying(*sizes) + 1, "one token more, which fits in part"),
     (check_longest, lambda left, b, e, layers, width: left / b / e / layers / width / 2, "part of"),
     (check_longest, lambda *sizes: 0, "width = 4 it returns 0; right is 868."),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("check", "answer", "words"), ANSWERS)

@@ -70,6 +70,7 @@ ANSWERS: list[tuple[Any, Any, str]] = [
     (check_make_ready, lambda given, n: ~right(given, n), "It is inverted"),
     (check_make_ready, lambda given, n: parts(given, n)[0] & top_left(given, n), "which corner?"),
     (check_make_ready, lambda given, n: parts(given, n)[0], "but the queries still look ahead"),
+    (check_make_ready, lambda given, n: parts(given, n)[1], "no query looks ahead, and padding is"),
     (check_make_ready, lambda given, n: torch.logical_or(*parts(given, n)), "use “and”"),
     (check_make_ready, lambda given, n: right(1 - given, n), "The padding is turned"),
     (check_make_ready, lambda given, n: right(given, n, -1), "may see the key at its own place"),

@@ -52,6 +52,7 @@ ANSWERS: list[tuple[Any, Any, str]] = [
     (check_my_pool, lambda s, x: added_up(s, ~x), "it is the sum of the real"),
     (check_my_pool, lambda s, x: added_up(s, ~x) / s.shape[1], "divide by n, the padded length"),
     (check_my_pool, lambda s, x: in_a_loop(s, ~x), "you average what is padding"),
+    (check_my_pool, lambda s, x: s.select(1, 0), "it is the first token"),
     (check_my_pool, lambda s, x: s[~x].mean(0).repeat(len(s), 1), "over all sentences' tokens"),
     (check_my_pool, lambda s, x: (y := in_a_loop(s, x)) / y.norm(dim=1)[:, None], "to length 1"),
     (check_my_pool, lambda s, x: in_a_loop(s.mul_(2), x), "changes its argument states in place"),
