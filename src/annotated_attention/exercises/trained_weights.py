@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from annotated_attention.exercises._exercise import Exercise
 from annotated_attention.exercises._values import furthest, numbers, whole
@@ -51,21 +52,23 @@ check_my_pool = Exercise(
     right=mean_pool,
     praise="right, and so are the gradients, for sentences of 3, 7, 1 and 5 tokens and others.",
     wrong={
-        "the padding is in the mean: it is the mean of all places.": lambda s, x: s.mean(1),
+        "the padding is in the mean: it is the mean of all places.":
+            lambda states, blocked: states.mean(1),
         "the padding is in the sum, though you divide by the real tokens.":
-            lambda s, x: s.sum(1) / _count(~x),
+            lambda states, blocked: states.sum(1) / _count(~blocked),
         "it is the sum of the real tokens; divide by how many they are.": _sums,
         "you add up the real tokens, but divide by n, the padded length. A short sentence comes "
-        "out too small.": lambda s, x: _sums(s, x) / s.size(1),
+        "out too small.": lambda states, blocked: _sums(states, blocked) / states.size(1),
         "you divide by the number of padded places, not of real ones.":
-            lambda s, x: _sums(s, x) / _count(x),
+            lambda states, blocked: _sums(states, blocked) / _count(blocked),
         "you average what is padding: blocked is True there, so turn it round.":
-            lambda s, x: mean_pool(s, ~x),
-        "it is the first token of each sentence, not the mean of all.": lambda s, x: s[:, 0],
+            lambda states, blocked: mean_pool(states, ~blocked),
+        "it is the first token of each sentence, not the mean of all.":
+            lambda states, blocked: states[:, 0],
         "it is the mean over all sentences' tokens, the same for each.":
-            lambda s, x: s[~x].mean(0).expand(len(s), -1),
+            lambda states, blocked: states[~blocked].mean(0).expand(len(states), -1),
         "the direction is right, but you scale to length 1. The mean itself is asked for.":
-            lambda s, x: torch.nn.functional.normalize(mean_pool(s, x), dim=-1),
+            lambda states, blocked: normalize(mean_pool(states, blocked)),
     },
     sizes=[{"first": 3, "second": 7, "third": 1, "fourth": 5}, {"first": 2, "second": 4}],
     draw=_draw_states,
@@ -126,23 +129,26 @@ check_my_head = Exercise(
     praise="right: the mean along the diagonal of the keys before, for each head, and the largest.",
     wrong={
         "that head looks ahead. A row is a query, and keys before it stand to its left, below the "
-        "diagonal.": lambda w, distance: _my_head(w, -distance),
+        "diagonal.": lambda weights, distance: _my_head(weights, -distance),
         "that head looks further back. Use the distance as it is.":
-            lambda w, distance: _my_head(w, distance + 1),
+            lambda weights, distance: _my_head(weights, distance + 1),
         "that head looks at the token itself, on the main diagonal.":
-            lambda w, distance: _my_head(w, 0),
-        "that head looks one place back. Use the distance.": lambda w, distance: _my_head(w, 1),
+            lambda weights, distance: _my_head(weights, 0),
+        "that head looks one place back. Use the distance.":
+            lambda weights, distance: _my_head(weights, 1),
         "that head looks back in one row alone. Take the mean, not the max.":
-            lambda w, distance: _head(w.diagonal(-distance, -2, -1).amax(-1)),
+            lambda weights, distance: _head(weights.diagonal(-distance, -2, -1).amax(-1)),
         "in its first rows, i - distance is negative and wraps round to the last keys. Leave those "
         "rows out.": _wrapping,
         "diagonal takes the first two axes, unless you name the last two, -2 and -1.":
-            lambda w, distance: divmod(int(w.diagonal(-distance).mean(-1).argmax()), w.size(1)),
+            lambda weights, distance: divmod(
+                int(weights.diagonal(-distance).mean(-1).argmax()), weights.size(1)
+            ),
         "it is the right head, but the layer comes first.": lambda *given: _my_head(*given)[::-1],
         "it is the right head, but count layers and heads from 0.":
             lambda *given: [i + 1 for i in _my_head(*given)],
         "divide the flat index by the number of heads, not of layers.":
-            lambda w, distance: divmod(_flat(w, distance), len(w)),
+            lambda weights, distance: divmod(_flat(weights, distance), len(weights)),
     },
     sizes=[
         {"layers": 3, "h": 4, "n": 7, "distance": 1},

@@ -67,27 +67,29 @@ check_decoder_mask = Exercise(
     right=_decoder_mask,
     praise="right: (b, 1, n, n), merged by broadcasting, and no copy for each head.",
     wrong={
-        "True means blocked here, and you have True for allowed.": lambda p: ~_decoder_mask(p),
+        "True means blocked here, and you have True for allowed.":
+            lambda padding: ~_decoder_mask(padding),
         "it blocks the past instead of the future: triu, not tril.":
-            lambda p: _upper(p, 1).mT | p[:, None, None, :],
+            lambda padding: _upper(padding, 1).mT | padding[:, None, None, :],
         "it blocks the diagonal, too: a token may see itself.":
-            lambda p: _upper(p, 0) | p[:, None, None, :],
+            lambda padding: _upper(padding, 0) | padding[:, None, None, :],
         "the padding blocks queries instead of keys. Keys are on the last axis.":
-            lambda p: _upper(p, 1) | p[:, None, :, None],
+            lambda padding: _upper(padding, 1) | padding[:, None, :, None],
         "it blocks only what both masks block; one is enough: |, not &.":
-            lambda p: _upper(p, 1) & p[:, None, None, :],
+            lambda padding: _upper(padding, 1) & padding[:, None, None, :],
         "padded queries are blocked, too. Then every key is blocked for them; what they "
-        "compute is not used anyway.": lambda p: _decoder_mask(p) | p[:, None, :, None],
+        "compute is not used anyway.":
+            lambda padding: _decoder_mask(padding) | padding[:, None, :, None],
         "the future is blocked, and the padding is not.": Either([
-            lambda p: _upper(p, 1),
-            lambda p: _upper(p, 1).expand(len(p), 1, -1, -1),
+            lambda padding: _upper(padding, 1),
+            lambda padding: _upper(padding, 1).expand(len(padding), 1, -1, -1),
         ]),
         "the padding is blocked, and the future is not.": Either([
-            lambda p: p[:, None, None, :],
-            lambda p: p[:, None, None, :].expand(-1, -1, p.size(1), -1),
+            lambda padding: padding[:, None, None, :],
+            lambda padding: padding[:, None, None, :].expand(-1, -1, padding.size(1), -1),
         ]),
         "there is no axis for the heads: (b, n, n) does not broadcast to (b, h, n, n).":
-            lambda p: _decoder_mask(p)[:, 0],
+            lambda padding: _decoder_mask(padding)[:, 0],
     },
     sizes=[{"b": 2, "n": 5}, {"b": 3, "n": 3}],
     draw=_draw_padding,
