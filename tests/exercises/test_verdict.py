@@ -190,7 +190,21 @@ def test_an_answer_that_raises_is_matched_at_easy_sizes(verdict: Any) -> None:
     assert said.startswith("✗ scores: no transpose. So your code raises RuntimeError: ")
     said = verdict(exercise, lambda q, k: [][0] if len(q) == 3 else q + k)
     assert said.startswith("✗ scores: your code raises IndexError"), "another error, another reason"
-    assert verdict(exercise, lambda q, k: boom()).startswith("✗ scores: your code raises KeyError")
+    said = verdict(exercise, lambda q, k: q.view(7) + k)
+    assert said.startswith("✗ scores: your code raises RuntimeError"), "it raises there, too"
+
+
+def test_infinite_numbers_are_compared(verdict: Any) -> None:
+    def mask(x: Tensor, hidden: float = -torch.inf) -> Tensor:
+        return torch.where(x > 0, hidden, 0.0)
+
+    exercise = Exercise(
+        name="mask", right=mask, praise="right.",
+        wrong={"finite": lambda x: mask(x, -1e9), "not a number": lambda x: mask(x, torch.nan)},
+        sizes=[{"n": 6}], draw=lambda n: normal(x=(n,)),
+    )  # fmt: skip
+    assert verdict(exercise, lambda x: mask(x, torch.nan)) == "✗ mask: not a number "
+    assert "numbers are NaN or infinite" in verdict(exercise, lambda x: mask(x, torch.inf))
 
 
 def test_lists_modules_and_hidden_tensors_get_gradients(verdict: Any) -> None:
