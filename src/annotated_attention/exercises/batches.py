@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from annotated_attention.attention import scaled_dot_product_attention
 from annotated_attention.exercises._exercise import Either, Exercise, NotYet, Refused, normal
@@ -152,16 +151,6 @@ def _with(**mistake: Any) -> Callable[..., Tensor]:
     return partial(_attend, **mistake)
 
 
-def _filled(mode: str) -> Callable[..., Tensor]:
-    """Fill key and value up to as many tokens as the query has."""
-
-    def given(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        missing = max(query.size(1) - key.size(1), 0)
-        return query, pad(key.mT, (0, missing), mode).mT, pad(value.mT, (0, missing), mode).mT
-
-    return _with(given=given)
-
-
 def _stub(query: Tensor, key: Tensor, value: Tensor, h: int) -> Tensor:
     """Cut key and value into as many tokens as the query has."""
     n = query.size(1)
@@ -192,11 +181,6 @@ check_attend_heads = Exercise(
         "only the first n keys are used. The others count as much: there are m of them.": (
             _with(given=lambda q, k, v: (q, k[:, : q.size(1)], v[:, : q.size(1)]))
         ),
-        "only the last n keys are used. The others count as much: there are m of them.": (
-            _with(given=lambda q, k, v: (q, k[:, -q.size(1) :], v[:, -q.size(1) :]))
-        ),
-        "you fill key and value up to n tokens. What you add is no token, and it takes its share "
-        "of the attention.": Either([_filled("constant"), _filled("replicate")]),
         "every word attends to query: pass key and value on.": (
             _with(given=lambda q, k, v: (q, q, q))
         ),
@@ -229,12 +213,7 @@ check_attend_heads = Exercise(
             ]
         ),
         "the heads are interleaved: the d features of a head are neighbours, so cut (h, d).": (
-            Either(
-                [
-                    _with(split=_dealt),
-                    _with(split=_dealt, merge=lambda x, h: x.permute(0, 2, 3, 1).flatten(2)),
-                ]
-            )
+            _with(split=_dealt, merge=lambda x, h: x.permute(0, 2, 3, 1).flatten(2))
         ),
         # These go through in self-attention alone.
         "the query has n tokens, key and value have m, and the output has n: a reshape here takes "

@@ -128,16 +128,6 @@ def _side_by_side(heads: Heads, order: tuple[int, ...] = (0, 1, 2)) -> Tensor:
     return torch.cat([head[part] for part in order for head in heads], 1)
 
 
-def _interleaved(heads: Heads) -> Tensor:
-    parts = [torch.stack(part, -1).flatten(1) for part in zip(*heads, strict=True)]
-    return torch.cat(parts, 1)
-
-
-def _below(wide: Tensor, d: int) -> Tensor:
-    """Put the heads below each other, and queries, keys and values side by side."""
-    return torch.cat([torch.cat(part.split(d, 1)) for part in wide.chunk(3, 1)], 1)
-
-
 _PARTS = ("queries", "keys", "values")
 
 # What people make wide matrices of, and what they make of a wide one, given the width of a head.
@@ -154,28 +144,26 @@ _ORDERS: dict[str, Callable[[Heads], Tensor]] = {
     },
     "the heads are in reversed order.": lambda heads: _side_by_side(heads[::-1]),
     "the features of the heads are interleaved: put whole heads side by side, do not stack them "
-    "along the last axis.": _interleaved,
+    "along the last axis.": lambda heads: torch.cat(
+        [torch.stack(part, -1).flatten(1) for part in zip(*heads, strict=True)], 1
+    ),
 }
 _NOT_TRANSPOSED = (
     "you do not transpose. PyTorch stores what it multiplies by from the right, transposed: W_Qᵀ, "
     "then W_Kᵀ and W_Vᵀ below it."
 )
-_FORMS: dict[str, list[Callable[[Tensor, int], Tensor]]] = {
-    _NOT_TRANSPOSED: [lambda wide, d: wide],
+_FORMS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    _NOT_TRANSPOSED: lambda wide, d: wide,
     "the shape is right, but W_Q, W_K and W_V stand below each other without being transposed. "
-    "Transpose each of them.": [lambda wide, d: torch.cat(wide.chunk(3, 1))],
+    "Transpose each of them.": lambda wide, d: torch.cat(wide.chunk(3, 1)),
     "you reshape where a transpose is needed: the shape comes out right, the numbers stand "
-    "elsewhere.": [lambda wide, d: wide.reshape(-1, len(wide))],
+    "elsewhere.": lambda wide, d: wide.reshape(-1, len(wide)),
     "you concatenate along the wrong axis: heads share the columns of a wide matrix, so (e, d) "
-    "matrices go side by side, along axis 1.": [
-        lambda wide, d: torch.cat(wide.split(d, 1)),
-        _below,
-        lambda wide, d: _below(wide, d).mT,
-    ],
+    "matrices go side by side, along axis 1.": lambda wide, d: torch.cat(wide.split(d, 1)),
     "you put W_Q, W_K and W_V below each other and transpose all of it. Put them side by side, "
-    "along axis 1, and transpose then.": [lambda wide, d: torch.cat(wide.chunk(3, 1)).mT],
+    "along axis 1, and transpose then.": lambda wide, d: torch.cat(wide.chunk(3, 1)).mT,
     "you concatenate along the wrong axis: once transposed, (d, e) matrices go below each other, "
-    "along axis 0.": [lambda wide, d: torch.cat([w.mT for w in wide.split(d, 1)], 1)],
+    "along axis 0.": lambda wide, d: torch.cat([w.mT for w in wide.split(d, 1)], 1),
 }
 
 
@@ -200,10 +188,7 @@ check_pack = Exercise(
     ),
     wrong={
         **{sentence: _pack(order) for sentence, order in _ORDERS.items()},
-        **{
-            sentence: Either([_pack(form=form) for form in forms])
-            for sentence, forms in _FORMS.items()
-        },
+        **{sentence: _pack(form=form) for sentence, form in _FORMS.items()},
         **{
             f"{sentence} And {_NOT_TRANSPOSED}": _pack(order, lambda wide, d: wide)
             for sentence, order in _ORDERS.items()

@@ -40,11 +40,6 @@ def value_as_long_as_query(query: Tensor, key: Tensor, value: Tensor, h: int) ->
     return merge(F.scaled_dot_product_attention(cut(query, h), cut(key, h), v))
 
 
-def padded(query: Tensor, key: Tensor, value: Tensor, h: int) -> Tensor:
-    missing = max(query.size(1) - key.size(1), 0)
-    return right(query, *(F.pad(x, (0, 0, 0, missing)) for x in (key, value)), h)
-
-
 def straight(query: Tensor, key: Tensor, value: Tensor, h: int) -> Tensor:
     parts = (x.reshape(len(x), h, -1, x.size(2) // h) for x in (query, key, value))
     return merge(F.scaled_dot_product_attention(*parts))
@@ -91,7 +86,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda q, k, v, h: right(q, k, v, h).view(k.shape), f"{CROSS}the query has n tokens, key"),
         (lambda q, k, v, h: right(q, k[:, : q.size(1)], v[:, : q.size(1)], h),
          f"{CROSS}only the first n keys are used"),
-        (padded, f"{FEWER}you fill key and value up to n tokens"),
         (lambda q, k, v, h: right(q, k, v, h).repeat(1, 2, 1)[:, : k.size(1)],
          f"{CROSS}it returns one row per key, (b, m, e)"),
         (attend_folded("h", "b"), "folded with heads first, (h b), and unfolded with samples"),
