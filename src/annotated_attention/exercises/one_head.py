@@ -126,8 +126,12 @@ def _attend(
     return mix(scores.softmax(axis), key, value)
 
 
+def _scores(query: Tensor, key: Tensor) -> Tensor:
+    return query @ key.mT / math.sqrt(query.size(-1))  # (n, m)
+
+
 def _powers(query: Tensor, key: Tensor) -> Tensor:
-    return (query @ key.mT / math.sqrt(query.size(-1))).exp()  # (n, m)
+    return _scores(query, key).exp()  # (n, m)
 
 
 _ONE: dict[str, dict[str, Any]] = {
@@ -168,17 +172,17 @@ check_attend = Exercise(
     ),
     wrong={
         "you return the scores; they still need a softmax and a product with value.": (
-            lambda q, k, v: q @ k.mT / math.sqrt(q.size(-1))
+            lambda q, k, v: _scores(q, k)
         ),
         "there is no softmax: the scores are no shares of one whole yet.": (
-            lambda q, k, v: q @ k.mT / math.sqrt(q.size(-1)) @ v
+            lambda q, k, v: _scores(q, k) @ v
         ),
         "you divide by √d after the softmax. Divide the scores before it: that keeps the softmax "
         "from saturating, and the weights have to add up to 1.": (
             lambda q, k, v: (q @ k.mT).softmax(-1) @ v / math.sqrt(q.size(-1))
         ),
         "you divide the scores by their sum, without an exponential: weights can be negative.": (
-            lambda q, k, v: q @ k.mT / (q @ k.mT).sum(-1, keepdim=True) @ v
+            lambda q, k, v: _scores(q, k) / _scores(q, k).sum(-1, keepdim=True) @ v
         ),
         _SUM: Either([lambda q, k, v: _powers(q, k) @ v, lambda q, k, v: (q @ k.mT).exp() @ v]),
         f"you divide by the sum of all exponentials; {_SUM}": (
@@ -207,8 +211,8 @@ check_attend = Exercise(
         "your weights have a row per key, and the output needs a row per query: score with "
         "query @ key.mT.": Either(
             [
-                lambda q, k, v: (k @ q.mT / math.sqrt(q.size(-1))).softmax(-1) @ v,
-                lambda q, k, v: (k @ q.mT / math.sqrt(q.size(-1))).softmax(-2) @ v,
+                lambda q, k, v: _scores(k, q).softmax(-1) @ v,
+                lambda q, k, v: _scores(k, q).softmax(-2) @ v,
             ]
         ),
         "a sum over one axis loses that axis: write sum(-1, keepdim=True).": (
