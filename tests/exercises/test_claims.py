@@ -1,15 +1,39 @@
 """What the exercises' tables say of the package, of PyTorch and of their chapters is so."""
 
+import re
 import runpy
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
-from annotated_attention import MultiheadAttention, chapters, scaled_dot_product_attention
-from annotated_attention.exercises import masks, multihead_attention, one_head, split_and_stack
+from annotated_attention import (
+    MultiheadAttention,
+    Seq2SeqTransformer,
+    chapters,
+    scaled_dot_product_attention,
+    sinusoidal_code,
+)
+from annotated_attention.doctor.command import main
+from annotated_attention.exercises import (
+    counting,
+    from_memory,
+    masks,
+    masks_in_the_wild,
+    multihead_attention,
+    one_head,
+    split_and_stack,
+    transformer,
+)
+from book.run.scripts import ROOT
 
 
 def test_the_weights_of_the_first_exercises_are_the_chapters(verdict: Any) -> None:
@@ -64,3 +88,91 @@ def test_the_four_shapes_are_those_of_a_run() -> None:
     assert weights is not None
     found |= {"the output": tuple(output.shape), "the weights": tuple(weights.shape)}
     assert found == multihead_attention.check_shapes.right
+
+
+def test_the_angles_are_the_codes() -> None:
+    angles = torch.tensor(transformer.check_angles.right, dtype=torch.float64)
+    code = torch.stack([angles.sin(), angles.cos()], -1).flatten()
+    torch.testing.assert_close(code, sinusoidal_code(21, 8)[20])
+
+
+@pytest.mark.parametrize("size", transformer.check_count_parameters.sizes, ids=str)
+def test_the_class_has_as_many_parameters(size: dict[str, int]) -> None:
+    e, wide, layers, words = size.values()
+    with torch.device("meta"):
+        model = Seq2SeqTransformer(
+            words, words, e, 2, layers, layers, wide, share_embeddings=True, final_norm=False
+        )
+    count = transformer.check_count_parameters.right(*size.values())
+    assert count == sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("size", counting.check_decoder_layer.sizes, ids=str)
+def test_pytorch_counts_as_many_flops(size: dict[str, int]) -> None:
+    b, n, m, e, f = size.values()
+    layer = nn.TransformerDecoderLayer(e, 2, f, 0.0, batch_first=True)
+    hidden = nn.Transformer.generate_square_subsequent_mask(n)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        layer(torch.randn(b, n, e), torch.randn(b, m, e), tgt_mask=hidden)
+    assert counter.get_total_flops() == counting.check_decoder_layer.right(*size.values())
+
+
+TURNED = masks_in_the_wild.check_turned.right
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_a_query_reacts_to_what_the_verdict_says(verdict: Any, name: str) -> None:
+    module = nn.MultiheadAttention(8, 2, batch_first=True)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    functions: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "nn.MultiheadAttention": lambda x, given: module(x, x, x, key_padding_mask=given)[0],
+        "F.scaled": lambda x, given: F.scaled_dot_product_attention(x, x, x, given[:, None]),
+        "nn.Transf": lambda x, given: layer(x, src_key_padding_mask=given),
+        "this": lambda x, given: scaled_dot_product_attention(x, x, x, blocked=given[:, None])[0],
+    }
+    function = next(made for start, made in functions.items() if name.startswith(start))
+    words = ["it", "was", "·", "·"]
+    mask = torch.tensor([[word != "·" for word in words]])
+
+    def seen(choice: str) -> str:
+        x = torch.randn(1, 4, 8, requires_grad=True)
+        output = function(x, mask if choice == "mask" else ~mask)[0, 0]
+        (reaction,) = torch.autograd.grad((output * torch.arange(8)).sum(), x)
+        moved = reaction[0].abs().amax(-1) > 1e-6
+        reacts = dict.fromkeys(word for word, yes in zip(words, moved.tolist(), strict=True) if yes)
+        return " and ".join(f"“{word}”" for word in reacts)
+
+    other = {"mask": "~mask", "~mask": "mask"}[TURNED[name]]
+    said = verdict(masks_in_the_wild.check_turned, TURNED | {name: other})
+    assert seen(TURNED[name]) == "“it” and “was”"
+    assert f"given {other}, {name.replace(', ', ' with ')} lets " in said
+    assert f"react to {seen(other)} alone" in said
+
+
+def test_the_stub_can_be_examined_as_a_file(
+    groups: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By the very command that the chapter names, and there is nothing in it yet."""
+    _, stub, *_ = groups("17_from_memory")[1]
+    script = (ROOT / "notebooks" / "17_from_memory.py").read_text(encoding="utf-8")
+    command = re.search(r"# attention-doctor (mine.py:MyAttention .*)", script)
+    assert command is not None
+    mine = tmp_path / "mine.py"
+    mine.write_text(f"from torch import Tensor, nn\n\n\n{stub.source}\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main(command[1].split()) == 2
+    assert "NotImplementedError" in capsys.readouterr().out
+
+
+def test_the_clock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(from_memory, "_started", None)
+    assert from_memory._taken() == ""
+    from_memory.start_clock()
+    assert "15 minutes" in capsys.readouterr().out
+    now = time.monotonic()
+    for minutes, said in ((0.5, "less than a minute"), (1.5, "1 minute."), (12.1, "12 minutes.")):
+        monkeypatch.setattr(from_memory.time, "monotonic", lambda: now + 60 * minutes)  # noqa: B023
+        assert said in from_memory._taken()

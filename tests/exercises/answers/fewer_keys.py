@@ -1,18 +1,11 @@
-"""The checks of “Fewer keys” accept what is right and name what is wrong."""
+"""Answers to the exercises of “Fewer keys”."""
 
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from annotated_attention.exercises.fewer_keys import (
-    check_groups,
-    check_token_bytes,
-    check_without_copy,
-)
 
 
 def token_bytes(
@@ -61,39 +54,34 @@ def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
 
-# Answers, each with words of the verdict.
-ANSWERS: list[tuple[Any, Any, str]] = [
-    (check_groups, torch.arange(3).repeat_interleave(2), "✓ "),
-    (check_groups, torch.arange(3).repeat(2), "these are tiles"),
-    (check_groups, [i // 3 for i in range(6)], "that is two KV heads for groups of three"),
-    (check_groups, list(range(6)), "a KV head for each head of queries"),
-    (check_groups, [0] * 6, "multi-query attention"),
-    (check_groups, [0, 0, 1, 2, 2, 2], "head 3 of the queries belongs to another KV head"),
-    (check_token_bytes, token_bytes(), "✓ "),
-    (check_token_bytes, token_bytes(each=1), "that is half"),
-    (check_token_bytes, token_bytes(each=4), "two bytes, not four"),
-    (check_token_bytes, token_bytes(layers=False), "each layer has a cache of its own"),
-    (check_token_bytes, token_bytes(shared=False), "a KV head for each head of queries"),
-    (check_token_bytes, token_bytes(width="never given"), "`head_dim` where that is given"),
-    (check_token_bytes, token_bytes(width="by keys"), "divided by the heads of *queries*"),
-    (check_token_bytes, lambda config: 7, "it returns 7; right is 192."),
-    (check_without_copy, folded(), "✓ "),
-    (check_without_copy, folded(tiled=True), "your groups are tiles: head i reads KV head i % g"),
-    (check_without_copy, folded(scaled=False), "not divided by the square root of d"),
-    (check_without_copy, folded(apart="queries first"), "queries and heads of a group are mixed"),
-    (check_without_copy, folded(apart="heads first"), "right heads, in wrong places"),
-    (check_without_copy, folded(axis=-2), "the shape is right, but"),
-    (
-        check_without_copy,
-        stretched,
-        "makes a tensor of 4,800 numbers, and the keys have only 1,600",
-    ),
-    (check_without_copy, lambda q, k, v: folded()(q, k.mT.contiguous().mT, v), "`clone` makes a"),
-    (check_without_copy, fused, "PyTorch's function has found them"),
-    (check_without_copy, lambda q, k, v: folded()(q.detach(), k, v), "no gradient reaches q"),
-]
-
-
-@pytest.mark.parametrize(("check", "answer", "words"), ANSWERS)
-def test_verdict(verdict: Any, check: Any, answer: Any, words: str) -> None:
-    assert words in verdict(check, answer)
+ANSWERS: dict[str, list[tuple[Any, str]]] = {
+    "check_groups": [
+        (torch.arange(3).repeat_interleave(2), "✓ "),
+        (torch.arange(3).repeat(2), "these are tiles"),
+        ([i // 3 for i in range(6)], "that is two KV heads for groups of three"),
+        ([0] * 6, "multi-query attention"),
+        ([0, 0, 1, 2, 2, 2], "head 3 of the queries belongs to another KV head"),
+    ],
+    "check_token_bytes": [
+        (token_bytes(), "✓ "),
+        (token_bytes(each=1), "that is half"),
+        (token_bytes(each=4), "two bytes, not four"),
+        (token_bytes(layers=False), "each layer has a cache of its own"),
+        (token_bytes(shared=False), "a KV head for each head of queries"),
+        (token_bytes(width="never given"), "`head_dim` where that is given"),
+        (token_bytes(width="by keys"), "divided by the heads of *queries*"),
+        (lambda config: 7, "it returns 7; right is 192."),
+    ],
+    "check_without_copy": [
+        (folded(), "✓ "),
+        (folded(tiled=True), "your groups are tiles: head i reads KV head i % g"),
+        (folded(scaled=False), "not divided by the square root of d"),
+        (folded(apart="queries first"), "queries and heads of a group are mixed"),
+        (folded(apart="heads first"), "right heads, in wrong places"),
+        (folded(axis=-2), "the shape is right, but"),
+        (lambda q, k, v: folded()(q, k.mT.contiguous().mT, v), "`clone` makes a"),
+        (stretched, "makes a tensor of 4,800 numbers, and the keys have only 1,600"),
+        (fused, "PyTorch's function has found them"),
+        (lambda q, k, v: folded()(q.detach(), k, v), "no gradient reaches q"),
+    ],
+}  # fmt: skip

@@ -1,45 +1,18 @@
-"""The checks of “From memory” let the doctor judge, and say what it says."""
+"""Answers to the exercises of “From memory”."""
 
 import math
-import re
-import time
-from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor.command import main
-from annotated_attention.exercises import from_memory
-from annotated_attention.exercises.from_memory import check_attention, check_mended, check_order
-from book.run.scripts import ROOT
-
-CHAPTER = "17_from_memory"
-
-
-def test_the_stub_can_be_examined_as_a_file(
-    groups: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """By the very command that the chapter names, and there is nothing in it yet."""
-    _, stub, *_ = groups(CHAPTER)[1]
-    script = (ROOT / "notebooks" / f"{CHAPTER}.py").read_text(encoding="utf-8")
-    command = re.search(r"# attention-doctor (mine.py:MyAttention .*)", script)
-    assert command is not None
-    mine = tmp_path / "mine.py"
-    mine.write_text(f"from torch import Tensor, nn\n\n\n{stub.source}\n", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    assert main(command[1].split()) == 2
-    assert "NotImplementedError" in capsys.readouterr().out
+ORDER = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge", "project"]
 
 
 def exchanged(first: str, second: str) -> list[str]:
     """Exchange two words of the right order."""
     other = {first: second, second: first}
-    return [other.get(word, word) for word in check_order.right]
+    return [other.get(word, word) for word in ORDER]
 
 
 class Right(nn.Module):
@@ -105,38 +78,25 @@ class Swapped(Right):
         return super().forward(key, query, query)
 
 
-# Answers, each with words of the verdict.
-ANSWERS: list[tuple[Any, Any, str]] = [
-    (check_order, exchanged("scale", "mask"), "✓ "),
-    (check_order, exchanged("mask", "softmax"), "the numbers are wrong"),
-    (check_order, exchanged("split", "score"), "“score” comes too early: scores compare"),
-    (check_order, exchanged("mix", "merge"), "“merge” comes too early: nothing is mixed"),
-    (check_order, ["split", "project", *check_order.right[2:]], "“split” comes too early: there"),
-    (check_order, ["project", *check_order.right[:-1]], "the second “project” comes too early"),
-    (check_attention, Right, "✓ "),
-    (check_attention, WithWeights, "✓ "),
-    (check_mended, StraightMerge, "merge-without-transpose"),
-    (check_attention, Unset, "proj.weight is never given numbers"),
-    (check_mended, AnyWidth, "MyAttention(10, 4) is accepted: 4 heads do not divide 10"),
-    (check_attention, LateError, "stops with RuntimeError: 4 heads do not divide 10"),
-    (check_attention, Swapped, "shape (2, 5, 24); what fits is (b, n, e), here (2, 3, 24)"),
-    (check_mended, Right(24, 4), "give the class itself"),
-]
-
-
-@pytest.mark.parametrize(("check", "answer", "words"), ANSWERS)
-def test_verdict(verdict: Any, check: Any, answer: Any, words: str) -> None:
-    assert words in verdict(check, answer)
-
-
-def test_the_clock(
-    verdict: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(from_memory, "_started", None)
-    assert "Written" not in verdict(check_attention, Right)
-    from_memory.start_clock()
-    assert "15 minutes" in capsys.readouterr().out
-    now = time.monotonic()
-    for minutes, said in ((0.5, "less than a minute"), (1.5, "1 minute."), (12.1, "12 minutes.")):
-        monkeypatch.setattr(from_memory.time, "monotonic", lambda: now + 60 * minutes)  # noqa: B023
-        assert said in from_memory._taken()
+ANSWERS: dict[str, list[tuple[Any, str]]] = {
+    "check_order": [
+        (exchanged("scale", "mask"), "✓ "),
+        (exchanged("mask", "softmax"), "the numbers are wrong"),
+        (exchanged("split", "score"), "“score” comes too early: scores compare"),
+        (exchanged("mix", "merge"), "“merge” comes too early: nothing is mixed"),
+        (["split", "project", *ORDER[2:]], "“split” comes too early: there"),
+        (["project", *ORDER[:-1]], "the second “project” comes too early"),
+    ],
+    "check_attention": [
+        (Right, "✓ "),
+        (WithWeights, "✓ "),
+        (Unset, "proj.weight is never given numbers"),
+        (LateError, "stops with RuntimeError: 4 heads do not divide 10"),
+        (Swapped, "shape (2, 5, 24); what fits is (b, n, e), here (2, 3, 24)"),
+    ],
+    "check_mended": [
+        (StraightMerge, "merge-without-transpose"),
+        (AnyWidth, "MyAttention(10, 4) is accepted: 4 heads do not divide 10"),
+        (Right(24, 4), "give the class itself"),
+    ],
+}  # fmt: skip

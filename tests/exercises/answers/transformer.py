@@ -1,39 +1,15 @@
-"""The checks of “The Transformer” accept what is right and name what is wrong."""
+"""Answers to the exercises of “The Transformer”."""
 
 import math
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 
-from annotated_attention import Seq2SeqTransformer, sinusoidal_code
-from annotated_attention.exercises.transformer import (
-    check_angles,
-    check_count_parameters,
-    check_shift_matrix,
-)
+from annotated_attention import sinusoidal_code
 
 TURNS = torch.tensor([20.0, 2.0, 0.2, 0.02])
-
-
-def test_the_angles_are_the_codes() -> None:
-    pairs = torch.tensor(check_angles.right, dtype=torch.float64)
-    code = torch.stack([pairs.sin(), pairs.cos()], -1).flatten()
-    torch.testing.assert_close(code, sinusoidal_code(21, 8)[20])
-
-
-@pytest.mark.parametrize("size", check_count_parameters.sizes, ids=str)
-def test_the_class_has_as_many(size: dict[str, int]) -> None:
-    e, wide, layers, words = size.values()
-    with torch.device("meta"):
-        model = Seq2SeqTransformer(
-            words, words, e, 2, layers, layers, wide, share_embeddings=True, final_norm=False
-        )
-    assert check_count_parameters.right(e, wide, layers, words) == sum(
-        parameter.numel() for parameter in model.parameters()
-    )
 
 
 def by_pytorch(e: int, wide: int, layers: int, words: int) -> int:
@@ -63,43 +39,43 @@ def halves(k: int, e: int) -> Tensor:
     return torch.cat([torch.cat([cosine, -sine], 1), torch.cat([sine, cosine], 1)])
 
 
-# Answers, each with words of the verdict.
-ANSWERS: list[tuple[Any, Any, str]] = [
-    (check_angles, TURNS, "✓ "),
-    (check_count_parameters, by_pytorch, "✓ "),
-    (check_shift_matrix, entries, "✓ "),
-    (check_angles, [0, 0, 0, 0], "that is position 0"),
-    (check_angles, TURNS / 20, "per position"),
-    (check_angles, [20, 200, 2000, 20000], "the clocks get slower"),
-    (check_angles, TURNS.sin(), "these are sines"),
-    (check_angles, TURNS.cos(), "these are cosines"),
-    (check_angles, [20] * 4, "all clocks turn equally fast"),
-    (check_angles, torch.rad2deg(TURNS), "these are degrees"),
-    (check_angles, TURNS % (2 * math.pi), "you left out full turns"),
-    (check_angles, [20, 2, 2, 0.02], "clock 3 has not turned by that. Divide 20 by 100"),
-    (check_count_parameters, off(lambda e, w, n, v: -v * e), "the table of embeddings is missing"),
-    (check_count_parameters, off(lambda e, w, n, v: v * e), "it counts once, not twice"),
-    (check_count_parameters, off(lambda e, w, n, v: 2 * v * e), "counts once, not three times"),
-    (check_count_parameters, off(lambda e, w, n, v: -10 * n * e), "the norms are missing"),
-    (check_count_parameters, off(lambda e, w, n, v: -n * (14 * e + 2 * w)), "the biases are miss"),
-    (check_count_parameters, off(lambda e, w, n, v: 5000 * e), "positions are computed, not le"),
-    (check_count_parameters, off(lambda e, w, n, v: 4 * e), "there are no final norms"),
-    (check_count_parameters, off(lambda e, w, n, v: -2 * n * e), "a decoder layer has three norms"),
-    (check_count_parameters, off(lambda e, w, n, v: -3 * n * e * (e + 1)), "fourth matrix, W_O"),
-    (check_count_parameters, off(lambda e, w, n, v: -2 * n * e * w), "has two matrices"),
-    (check_count_parameters, off(lambda e, w, n, v: 7),
-     "words = 37000 it returns 63,082,503; right is 63,082,496."),
-    (check_shift_matrix, lambda k, e: entries(k, e).T, "it moves by -k: the blocks are transposed"),
-    (check_shift_matrix, lambda k, e: entries(abs(k), e), "not with k = -2, e = 6: it moves by -k"),
-    (check_shift_matrix, halves, "that is for all sines first, then all cosines"),
-    (check_shift_matrix, lambda k, e: entries(k, e, speed=0), "all clocks turn equally fast"),
-    (check_shift_matrix, lambda k, e: entries(k, e, speed=-2), "the clocks get faster"),
-    (check_shift_matrix, lambda k, e: sinusoidal_code(e, e), "that is a table of positions"),
-    (check_shift_matrix, lambda k, e: entries(3, 8), "not with k = 1, e = 2: it returns a tensor"),
-    (check_shift_matrix, lambda k, e: entries(k, e).float(), "they are torch.float32"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("check", "answer", "words"), ANSWERS)
-def test_verdict(verdict: Any, check: Any, answer: Any, words: str) -> None:
-    assert words in verdict(check, answer)
+ANSWERS: dict[str, list[tuple[Any, str]]] = {
+    "check_angles": [
+        (TURNS, "✓ "),
+        ([0, 0, 0, 0], "that is position 0"),
+        (TURNS / 20, "per position"),
+        ([20, 200, 2000, 20000], "the clocks get slower"),
+        (TURNS.sin(), "these are sines"),
+        (TURNS.cos(), "these are cosines"),
+        ([20] * 4, "all clocks turn equally fast"),
+        (torch.rad2deg(TURNS), "these are degrees"),
+        (TURNS % (2 * math.pi), "you left out full turns"),
+        ([20, 2, 2, 0.02], "clock 3 has not turned by that. Divide 20 by 100"),
+    ],
+    "check_count_parameters": [
+        (by_pytorch, "✓ "),
+        (off(lambda e, w, n, v: -v * e), "the table of embeddings is missing"),
+        (off(lambda e, w, n, v: v * e), "it counts once, not twice"),
+        (off(lambda e, w, n, v: 2 * v * e), "counts once, not three times"),
+        (off(lambda e, w, n, v: -10 * n * e), "the norms are missing"),
+        (off(lambda e, w, n, v: -n * (14 * e + 2 * w)), "the biases are miss"),
+        (off(lambda e, w, n, v: 5000 * e), "positions are computed, not le"),
+        (off(lambda e, w, n, v: 4 * e), "there are no final norms"),
+        (off(lambda e, w, n, v: -2 * n * e), "a decoder layer has three norms"),
+        (off(lambda e, w, n, v: -3 * n * e * (e + 1)), "fourth matrix, W_O"),
+        (off(lambda e, w, n, v: -2 * n * e * w), "has two matrices"),
+        (off(lambda e, w, n, v: 7),
+         "words = 37000 it returns 63,082,503; right is 63,082,496."),
+    ],
+    "check_shift_matrix": [
+        (entries, "✓ "),
+        (lambda k, e: entries(k, e).T, "it moves by -k: the blocks are transposed"),
+        (lambda k, e: entries(abs(k), e), "not with k = -2, e = 6: it moves by -k"),
+        (halves, "that is for all sines first, then all cosines"),
+        (lambda k, e: entries(k, e, speed=0), "all clocks turn equally fast"),
+        (lambda k, e: entries(k, e, speed=-2), "the clocks get faster"),
+        (lambda k, e: sinusoidal_code(e, e), "that is a table of positions"),
+        (lambda k, e: entries(3, 8), "not with k = 1, e = 2: it returns a tensor"),
+        (lambda k, e: entries(k, e).float(), "they are torch.float32"),
+    ],
+}  # fmt: skip
