@@ -1,10 +1,11 @@
 """Answers to the exercises of “From memory”."""
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from annotated_attention.mistakes import MergeWithoutTranspose
 
 ORDER = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge", "project"]
 
@@ -16,31 +17,19 @@ def exchanged(first: str, second: str) -> list[str]:
 
 
 class Right(nn.Module):
-    """Another way to write it."""
+    """Another way to write it, with a seam for a mistake."""
+
+    version: Any = nn.MultiheadAttention
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__()
-        assert embed_dim % num_heads == 0
-        self.num_heads = num_heads
-        self.qkv = nn.Linear(embed_dim, 3 * embed_dim)
-        self.proj = nn.Linear(embed_dim, embed_dim)
-
-    def merge(self, x: Tensor) -> Tensor:
-        return x.transpose(1, 2).flatten(2)
+        self.inner = self.version(embed_dim, num_heads, batch_first=True)
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None
     ) -> Any:
-        weights, biases = self.qkv.weight.chunk(3), self.qkv.bias.chunk(3)
-        inputs = zip((query, key, value), weights, biases, strict=True)
-        q, k, v = (
-            nn.functional.linear(*x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for x in inputs
-        )
-        scores = q @ k.mT / math.sqrt(q.size(-1))
-        if blocked is not None:
-            scores = scores.masked_fill(blocked.unsqueeze(1), -math.inf)
-        return self.proj(self.merge(scores.softmax(-1) @ v))
+        mask = None if blocked is None else blocked.repeat_interleave(self.inner.num_heads, 0)
+        return self.inner(query, key, value, attn_mask=mask)[0]
 
 
 class WithWeights(Right):
@@ -50,15 +39,13 @@ class WithWeights(Right):
 
 
 class StraightMerge(Right):
-    def merge(self, x: Tensor) -> Tensor:
-        b, h, n, d = x.shape
-        return x.reshape(b, n, h * d)
+    version = MergeWithoutTranspose
 
 
 class Unset(Right):
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__(embed_dim, num_heads)
-        self.proj.weight = nn.Parameter(torch.empty(embed_dim, embed_dim))
+        self.inner.out_proj.weight = nn.Parameter(torch.empty(embed_dim, embed_dim))
 
 
 class AnyWidth(Right):
@@ -90,7 +77,7 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_attention": [
         (Right, "✓ "),
         (WithWeights, "✓ "),
-        (Unset, "proj.weight is never given numbers"),
+        (Unset, "inner.out_proj.weight is never given numbers"),
         (LateError, "stops with RuntimeError: 4 heads do not divide 10"),
         (Swapped, "shape (2, 5, 24); what fits is (b, n, e), here (2, 3, 24)"),
     ],

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from annotated_attention import MultiheadAttention, chapters
+from annotated_attention.mistakes import CausalOffByOne, MergeWithoutTranspose, ScaleByLength
 
 
 def scaled(scale, heads=lambda e, h: h):
@@ -19,36 +20,19 @@ def scaled(scale, heads=lambda e, h: h):
     return Scaled
 
 
-def repaired(diagonal=1, axis=-1, merge=(1, 2), scale=True, out=True, residual=False):
-    """Make a class with some of the mistakes left in, or with others."""
+def causal(version=MultiheadAttention, residual=False):
+    """Make a causal self-attention, right or with a mistake."""
 
-    class Repaired(nn.Module):
+    class Causal(nn.Module):
         def __init__(self, embed_dim, num_heads):
             super().__init__()
-            self.h = num_heads
-            self.qkv = nn.Linear(embed_dim, 3 * embed_dim)
-            self.out = nn.Linear(embed_dim, embed_dim)
+            self.inner = version(embed_dim, num_heads, batch_first=True)
 
         def forward(self, x):
-            b, n, e = x.shape
-            q, k, v = self.qkv(x).view(b, n, 3, self.h, -1).permute(2, 0, 3, 1, 4)
-            scores = q @ k.mT / (q.size(axis) ** 0.5 if scale else 1)
-            blocked = torch.ones(n, n, dtype=torch.bool).triu(diagonal)
-            weights = scores.masked_fill(blocked, float("-inf")).softmax(-1)
-            heads = weights @ v
-            merged = (heads.transpose(*merge) if merge else heads).reshape(b, n, e)
-            return (self.out(merged) if out else merged) + (x if residual else 0)
+            output, _ = self.inner(x, x, x, is_causal=True, need_weights=False)
+            return output + x if residual else output
 
-    return Repaired
-
-
-class Ours(nn.Module):
-    def __init__(self, embed_dim, num_heads):
-        super().__init__()
-        self.inner = MultiheadAttention(embed_dim, num_heads, batch_first=True)
-
-    def forward(self, x):
-        return self.inner(x, x, x, is_causal=True, need_weights=False)[0]
+    return Causal
 
 
 def x(b=3):
@@ -83,13 +67,13 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (scaled(lambda e, h: (e // h) ** -0.5, max), "the doctor sees no factor 1/√d"),
     ],
     "check_repaired": [
-        (repaired(), "✓ "),
-        (Ours, "✓ "),
-        (repaired(diagonal=2), "finds 1 thing. causal-off-by-one"),
-        (repaired(axis=-2), "finds 1 thing. scale-by-length: "),
-        (repaired(merge=None), "finds 1 thing. merge-without-transpose"),
-        (repaired(residual=True), "it is not what it should be"),
-        (repaired()(24, 4), "give the class itself"),
+        (causal(), "✓ "),
+        (causal(CausalOffByOne), "finds 1 thing. causal-off-by-one"),
+        (causal(ScaleByLength), "finds 1 thing. scale-by-length: "),
+        (causal(MergeWithoutTranspose), "finds 1 thing. merge-without-transpose"),
+        (causal(residual=True), "it is not what it should be"),
+        (causal()(24, 4), "give the class itself"),
+        (lambda e, h: None, "it makes an object of type NoneType; a module is asked for"),
     ],
     "check_samples_touch": [
         (by_gradient, "✓ "),
