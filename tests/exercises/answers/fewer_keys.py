@@ -83,5 +83,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (stretched, "makes a tensor of 4,800 numbers, and the keys have only 1,600"),
         (fused, "PyTorch's function has found them"),
         (lambda q, k, v: folded()(q.detach(), k, v), "no gradient reaches q"),
+        (lambda q, k, v: folded()(q, k, v) if len(k) == 2 else q, "not with b = 3, h = 8, g = 4"),
     ],
 }  # fmt: skip

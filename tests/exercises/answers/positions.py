@@ -52,5 +52,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda w, h: torch.cat([torch.cat([x[1::2], x[::2]]) for x in w.chunk(h)]),
          "the odd rows come first"),
         (lambda w, h: w[:, order(w.mT, 1)], "the columns are reordered"),
+        (lambda w, h: w[order(w, h)] if h == 4 else w, "not with h = 1, d = 10, e = 7: the"),
     ],
 }  # fmt: skip

@@ -54,6 +54,7 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda s, x: (y := in_a_loop(s, x)) / y.norm(dim=1)[:, None], "to length 1"),
         (lambda s, x: in_a_loop(s.mul_(2), x), "changes its argument states in place"),
         (lambda s, x: in_a_loop(s.detach(), x), "no gradient reaches states"),
+        (lambda s, x: in_a_loop(s, x) if len(s) == 4 else s, "not with first = 2, second = 4: it"),
     ],
     "check_my_head": [
         (by_loops, "✓ "),

@@ -66,6 +66,7 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (off(lambda e, w, n, v: -2 * n * e * w), "has two matrices"),
         (off(lambda e, w, n, v: 7),
          "words = 37000 it returns 63,082,503; right is 63,082,496."),
+        (lambda *sizes: 63_082_496, "not with e = 24, wide = 50, layers = 3, words = 101: "),
     ],
     "check_shift_matrix": [
         (entries, "✓ "),

@@ -85,5 +85,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (decode(bend=False), "the ReLU between linear1 and linear2 is missing"),
         (lambda layer, tgt, memory: decode()(layer, tgt, memory.detach()),
          "no gradient reaches memory"),
+        (lambda *given: decode()(*given) if len(given[1]) == 2 else given[1], "not with b = 3"),
     ],
 }  # fmt: skip
