@@ -87,9 +87,8 @@ class Exercise:
         draw: what an answer is given, by name: tensors, lists of tensors, modules, or anything
             else. What it is not given itself, such as the matrices of a module that it makes,
             stands in a dictionary by name. By default the sizes themselves are drawn.
-        easy: sizes at which mistakes that raise elsewhere go through, mostly because all are equal.
-            An answer that raises is compared there with the wrong answers that raise as well; it
-            has to go through at one of them.
+        easy: more sizes, at which mistakes that raise elsewhere go through, mostly because all are
+            equal: an answer that raises is told from others by what it gives where it does not.
         shape: the right shape in letters, such as "(n, e)".
         why: takes the answer, its output, the right output and what was drawn, one by one, and
             tells what is wrong where no wrong answer fits, or gives None.
@@ -143,21 +142,17 @@ class Exercise:
     def _require_output(self, answer: object, drawn: Drawn, trials: Sequence[Drawn]) -> None:
         """Refuse an answer whose output is not right, with the likeliest reason."""
         found = self._outcome(answer, drawn)
-        if isinstance(found, Raised):
-            easy = [self._draw(seed, sizes) for seed, sizes in enumerate(self.easy)]
-            runs = [self._outcome(answer, trial) for trial in easy]
-            sentence = None
-            if any(isinstance(run, Tensor) for run in runs):
-                sentence, _ = self._sentences(answer, drawn, easy)
-            raise Refused(f"{sentence} So {found}" if sentence else str(found))
-        if isinstance(found, Refused):
+        if isinstance(found, Refused) and not isinstance(found, Raised):
             raise found
         right = self._outcome(self.right, drawn)
         assert isinstance(right, Tensor), right
-        if self._agree(found, right):
+        if isinstance(found, Tensor) and self._agree(found, right):
             _require_dtype(found, right, drawn)
             return
-        entirely, partly = self._sentences(answer, drawn, trials)
+        easy = [self._draw(seed, sizes) for seed, sizes in enumerate(self.easy)]
+        entirely, partly = self._sentences(answer, drawn, [*trials, *easy])
+        if isinstance(found, Raised):
+            raise Refused(f"{entirely} So {found}" if entirely else str(found))
         why = entirely or partly or self.why(answer, found, right, *drawn.values())
         raise Refused(why or self._difference(found, right, drawn))
 
@@ -167,6 +162,8 @@ class Exercise:
         """Find wrong answers that do the same: here and in all trials, and here alone."""
         here, mine = self._outcome(answer, drawn), [self._outcome(answer, x) for x in trials]
         partly = None
+        if not any(isinstance(outcome, Tensor) for outcome in mine):
+            return None, None
         for sentence, row in self.rows():
             there = self._outcome(row, drawn)
             if self._alike(there, here) and _error(there) is _error(here):

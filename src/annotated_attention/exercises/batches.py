@@ -229,7 +229,6 @@ check_attend_heads = Exercise(
         **normal(query=(b, n, h * d), key=(b, m, h * d), value=(b, m, h * d)),
         "num_heads": h,
     },
-    easy=[{"b": 2, "n": 3, "m": 3, "h": 4, "d": 6}],
     shape="(b, n, e)",
     why=_a_row_per_key,
 )
