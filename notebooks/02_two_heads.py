@@ -132,40 +132,6 @@ one.show(["first", "third"], columns, torch.stack(rows))
 # Whether a warm cat drinks cold milk or a cool cat drinks hot milk, *drank* collects 0.58. One
 # number cannot hold two unknowns, whatever the weights, as long as they are the same for all
 # scenes.
-#
-# ### Warm-up: fool a head
-#
-# *Easy, 2 minutes.* Another head gives *cat* three quarters of its attention and *milk* one quarter.
-# In the first scene it collects $\tfrac34 \cdot 2 + \tfrac14 \cdot (-2) = 1$. Name another scene in
-# which it also collects 1. Write the qualities of the cat and of the milk into the cell.
-
-# %% tags=["exercise"]
-my_scene = [None, None]  # how warm the cat is, how warm the milk is
-
-# %%
-from annotated_attention import exercises
-
-exercises.two_heads.check_scene(my_scene)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# The head does not see the two qualities, only three quarters of the cat's plus one quarter of the
-# milk's. Choose one of the two freely.
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# Let the cat be neither warm nor cold: 0. How warm must the milk be for a quarter of its quality to
-# be 1?
-#
-# </details>
-
-# %% tags=["solution"] jupyter={"source_hidden": true}
-my_scene = [0, 4]
-
-exercises.two_heads.check_scene(my_scene)
 
 # %% [markdown]
 # ### Neither sharper nor wider
@@ -750,18 +716,22 @@ print(f"a list: outputs, {len(mine)} gradients agree")
 #
 # ### Add up the heads
 #
-# *Easy, 5 minutes.* Concatenating the heads and multiplying by $W_O$ can be done head by head.
-# `mixed` is a list of h tensors `(n, d)`, one per head; `w_o` is `(h * d, e)`. Compute
-# `torch.cat(mixed, dim=-1) @ w_o`, `(n, e)`, without concatenating.
+# *Easy, 2 minutes.* Concatenating the heads and multiplying by $W_O$ can be done head by head.
+# `mixed` is a list of h tensors `(n, d)`, one per head; `w_o` is `(h * d, e)`. The first line cuts
+# `w_o` into a block of d rows for each head. Compute `torch.cat(mixed, dim=-1) @ w_o`, `(n, e)`,
+# without concatenating.
 
 
 # %% tags=["exercise"]
 def add_up(mixed: list[Tensor], w_o: Tensor) -> Tensor:
     """Add up what each head contributes to the output."""
-    return None  # your lines here
+    blocks = w_o.split(mixed[0].size(-1))  # (d, e)
+    return None  # your line here
 
 
 # %%
+from annotated_attention import exercises
+
 exercises.two_heads.check_add_up(add_up)
 
 # %% [markdown]
@@ -775,12 +745,6 @@ exercises.two_heads.check_add_up(add_up)
 # <details><summary>Hint 2</summary>
 #
 # $[A\;B]\begin{bmatrix}C\\D\end{bmatrix} = AC + BD$. Each head has d rows of its own.
-#
-# </details>
-#
-# <details><summary>Hint 3</summary>
-#
-# `w_o.split(d)` cuts the rows into blocks of d, in order.
 #
 # </details>
 

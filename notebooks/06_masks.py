@@ -471,7 +471,7 @@ exercises.masks.check_merged(merged_by_hand)
 # *Medium, 15 minutes.* `exercises.masks.four_models()` gives you four models by name; you cannot
 # look inside them. Call one as `model(x, blocked)`, with any x `(b, m, 12)` and a boolean `blocked`
 # `(b, m)`, True for padding; it returns `(b, m, 12)`. One of them attends to padding. Write a probe
-# that names it. The check then gives your probe ten new models; name all that attend to padding.
+# that names it. The check then gives your probe six new models; name all that attend to padding.
 
 
 # %% tags=["exercise"]

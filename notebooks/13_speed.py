@@ -480,56 +480,17 @@ origin("one by one")
 # %% [markdown]
 # ## Exercises
 #
-# ### Predict, then look
-#
-# *Easy, 2 minutes.* Which of two forward passes is faster, "left" or "right"? The first three pairs
-# were measured at n = 2048, the last at n = 512. Decide before you run the check.
-#
-# 1. left: the final class without weights; right: the class of [The reshape
-#    trick](04_reshape_trick.ipynb), which stores the weights
-# 2. left: the einsum version of [Batches](05_batches.ipynb), which divides the scores by √d; right:
-#    the same version, but it divides the queries instead
-# 3. left: PyTorch's class in evaluation, without weights, on its fast path; right: the same call with
-#    the fast path off
-# 4. left: 8 heads with weights; right: 64 heads of the same total width, also with weights
-
-# %% tags=["exercise"]
-predictions = ["", "", "", ""]  # "left" or "right" for each
-
-# %%
-from annotated_attention import exercises
-
-exercises.speed.check_predictions(predictions)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# For each side, ask yourself: does it store h · n² weights?
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# For the second pair: there are h · n² scores and h · n · d numbers in the queries. For the fourth
-# pair: how many weights do 64 heads have?
-#
-# </details>
-
-# %% tags=["solution"] jupyter={"source_hidden": true}
-predictions = ["left", "right", "right", "left"]
-
-exercises.speed.check_predictions(predictions)
-
-# %% [markdown]
 # ### The column that is missing
 #
-# *Medium, 10 minutes.* How much memory does the final class take at n = 8192, forward and backward,
+# *Easy, 2 minutes.* How much memory does the final class take at n = 8192, forward and backward,
 # without weights and with them? Work it out from the table, in MiB. A quarter off is close enough.
 
 # %% tags=["exercise"]
 mebibytes = (None, None)  # without weights, with weights
 
 # %%
+from annotated_attention import exercises
+
 exercises.speed.check_mebibytes(mebibytes)
 
 # %% [markdown]

@@ -1312,56 +1312,12 @@ table(CRASH, WASTE, STYLE, CONVENTION)
 #
 # ## Exercises
 #
-# ### How grave is it?
-#
-# *Easy, 2 minutes.* You have met these five above. Give each its severity:
-# `"computes something else"`, `"crashes"`, `"wastes"` or `"style"`. The third one keeps all weights
-# in memory until the next call.
-
-# %% tags=["exercise"]
-severity_of = {
-    "scores / math.sqrt(embed_size)": "?",
-    "torch.ModuleList([...])": "?",
-    "self.attn = weights.detach()": "?",
-    "class ScaledDotProductAttention, for h heads": "?",
-    "(b, n, n) mask on (b, h, n, n) scores, b = h": "?",
-}
-
-# %%
-from annotated_attention import exercises
-
-exercises.published_code.check_severity_of(severity_of)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# Ask first: does the code stop? If it runs, does it return the numbers of the formula?
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# Two of the five return wrong numbers in the right shape.
-#
-# </details>
-
-# %% tags=["solution"] jupyter={"source_hidden": true}
-severity_of = {
-    "scores / math.sqrt(embed_size)": "computes something else",
-    "torch.ModuleList([...])": "crashes",
-    "self.attn = weights.detach()": "wastes",
-    "class ScaledDotProductAttention, for h heads": "style",
-    "(b, n, n) mask on (b, h, n, n) scores, b = h": "computes something else",
-}
-
-exercises.published_code.check_severity_of(severity_of)
-
-# %% [markdown]
 # ### The small projection, made wide
 #
-# *Easy, 5 minutes.* Write what `as_multihead` needs for a shared projection. `block`, `(d, d)`, is
+# *Easy, 2 minutes.* Write what `as_multihead` needs for a shared projection. `block`, `(d, d)`, is
 # the weight of its small `nn.Linear`. Make the weight of one wide `nn.Linear`, `(h · d, h · d)`,
-# that does the same to all heads at once. Gradients must reach the block.
+# that does the same to all heads at once. `torch.block_diag` takes any number of matrices. Gradients
+# must reach the block.
 
 
 # %% tags=["exercise"]
@@ -1371,6 +1327,8 @@ def widen(block: Tensor, num_heads: int) -> Tensor:
 
 
 # %%
+from annotated_attention import exercises
+
 exercises.published_code.check_widen(widen)
 
 # %% [markdown]
@@ -1382,7 +1340,7 @@ exercises.published_code.check_widen(widen)
 #
 # <details><summary>Hint 2</summary>
 #
-# `torch.block_diag` takes any number of matrices, and copies keep their connection to the block.
+# Every head has the same block, and a list may hold it several times.
 #
 # </details>
 

@@ -875,45 +875,6 @@ chunk_by_hand = {
 exercises.cache.check_chunk(chunk_by_hand)
 
 # %% [markdown]
-# ### The mask of any chunk
-#
-# *Easy, 5 minutes.* Write this mask as a function: `length` tokens are kept, n queries arrive, and
-# the cache returns m keys, the last few of which may not be written yet.
-
-
-# %% tags=["exercise"]
-def later(length: int, n: int, m: int) -> Tensor:
-    """Say which keys are blocked, as booleans: a row for each query."""
-    return None  # your mask here
-
-
-# %%
-exercises.cache.check_later(later)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# The positions of the queries are `length + torch.arange(n)`, those of the keys `torch.arange(m)`.
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# Compare the two so that the result has a row for each query: one of them needs an axis of size 1.
-#
-# </details>
-
-
-# %% tags=["solution"] jupyter={"source_hidden": true}
-def later(length: int, n: int, m: int) -> Tensor:
-    """Say which keys are blocked, as booleans: a row for each query."""
-    positions = length + torch.arange(n)                        # (n,)
-    return torch.arange(m) > positions[:, None]                 # (n, m)
-
-
-exercises.cache.check_later(later)
-
-# %% [markdown]
 # ### One step
 #
 # *Medium, 15 minutes.* Write what happens between the projections. You are given the queries, keys
@@ -942,7 +903,8 @@ exercises.cache.check_step(step)
 # <details><summary>Hint 2</summary>
 #
 # For the attention, call `scaled_dot_product_attention(q, k, v, blocked=blocked)[0]` from the
-# package. How many keys are there after `append`?
+# package. There are as many keys as `append` returns, at positions 0, 1, 2 …; compare them with
+# those of the queries so that the mask has a row for each query.
 #
 # </details>
 

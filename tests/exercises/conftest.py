@@ -14,12 +14,16 @@ Printed = Callable[[str, str], tuple[str, str]]
 
 @pytest.fixture
 def verdict(capsys: pytest.CaptureFixture[str]) -> Verdict:
-    """Call a check, and return what it printed with every run of spaces made one."""
+    """Call a check, and return what it printed without the line of code that raised.
+
+    That line stands in a test beside the words that are looked for. Runs of spaces become one.
+    """
 
     def verdict(check: Callable[[Any], None], answer: Any) -> str:
         capsys.readouterr()
         assert check(answer) is None
-        return re.sub(r"\s+", " ", capsys.readouterr().out)
+        said = re.sub(r"(in line \d+:)\n    .*", r"\1", capsys.readouterr().out)
+        return re.sub(r"\s+", " ", said)
 
     return verdict
 

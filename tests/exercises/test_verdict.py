@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention import exercises
-from annotated_attention.exercises import _verdict
-from annotated_attention.exercises._exercise import Exercise
+from annotated_attention.exercises._exercise import Exercise, normal
+from annotated_attention.exercises._values import numbers
 from annotated_attention.exercises.one_head import check_attend
 from annotated_attention.exercises.two_heads import check_add_up, check_heads
 
@@ -69,8 +69,6 @@ def test_garbage_is_refused(verdict: Any, check: str) -> None:
 @pytest.mark.parametrize("check", CHECKS)
 def test_each_row_of_a_table_gives_its_sentence(verdict: Any, check: str) -> None:
     exercise = CHECKS[check]
-    if not isinstance(exercise, Exercise):
-        pytest.skip("not a table yet")
     assert verdict(exercise, exercise.right).startswith(f"✓ {exercise.name}: ")
     for sentence, answer in exercise.rows():
         said = verdict(exercise, answer)
@@ -148,12 +146,93 @@ def test_the_readers_state_stays(verdict: Any) -> None:
 
 
 def test_a_broken_check_says_so(verdict: Any) -> None:
-    @_verdict.check("answer")
-    def judge(answer: object) -> str:
+    def broken(answer: object) -> None:
         raise OSError("no checkout")
 
-    assert verdict(judge, 1) == (
+    exercise = Exercise(name="answer", right=[1], praise="", wrong={}, run=numbers(1), also=broken)
+    assert verdict(exercise, [1]) == (
         "✗ answer: this check cannot judge it. It stopped with OSError: no checkout "
-        f"in line {judge.__wrapped__.__code__.co_firstlineno + 2}: "
-        'raise OSError("no checkout") '
+        f"in line {broken.__code__.co_firstlineno + 1}: "
     )
+
+
+def attend(query: Tensor, key: Tensor) -> Tensor:
+    return (query @ key.mT).softmax(-1)  # (n, m)
+
+
+def test_the_row_that_fits_everywhere_goes_first(verdict: Any) -> None:
+    """With n = 2, half of the weights are those of the first key alone."""
+    exercise = Exercise(
+        name="attend",
+        right=attend,
+        praise="right.",
+        wrong={"half": lambda q, k: attend(q, k) / 2, "fewer": lambda q, k: attend(q, k) / len(q)},
+        sizes=[{"n": 2, "m": 3}, {"n": 4, "m": 3}],
+        draw=lambda n, m: normal(query=(n, 5), key=(m, 5)),
+    )
+    assert verdict(exercise, lambda q, k: attend(q, k) / len(q)) == "✗ attend: fewer "
+    assert verdict(exercise, lambda q, k: attend(q, k) / 2) == "✗ attend: half "
+    once = verdict(exercise, lambda q, k: attend(q, k) / (2 if len(q) == 2 else 3))
+    assert once == "✗ attend: half "
+
+
+def test_an_answer_that_raises_is_matched_at_easy_sizes(verdict: Any) -> None:
+    exercise = Exercise(
+        name="scores",
+        right=lambda q, k: q @ k.mT,
+        praise="right.",
+        wrong={"you add.": lambda q, k: q + k, "no transpose.": lambda q, k: q @ k},
+        sizes=[{"n": 3, "m": 5, "d": 6}],
+        easy=[{"n": 4, "m": 4, "d": 4}],
+        draw=lambda n, m, d: normal(query=(n, d), key=(m, d)),
+    )
+    said = verdict(exercise, lambda q, k: torch.einsum("ij,jk", q, k))
+    assert said.startswith("✗ scores: no transpose. So your code raises RuntimeError: ")
+    said = verdict(exercise, lambda q, k: [][0] if len(q) == 3 else q + k)
+    assert said.startswith("✗ scores: your code raises IndexError"), "another error, another reason"
+    said = verdict(exercise, lambda q, k: q.view(7) + k)
+    assert said.startswith("✗ scores: your code raises RuntimeError"), "it raises there, too"
+
+
+def test_infinite_numbers_are_compared(verdict: Any) -> None:
+    def mask(x: Tensor, hidden: float = -torch.inf) -> Tensor:
+        return torch.where(x > 0, hidden, 0.0)
+
+    exercise = Exercise(
+        name="mask", right=mask, praise="right.",
+        wrong={"finite": lambda x: mask(x, -1e9), "not a number": lambda x: mask(x, torch.nan)},
+        sizes=[{"n": 6}], draw=lambda n: normal(x=(n,)),
+    )  # fmt: skip
+    assert verdict(exercise, lambda x: mask(x, torch.nan)) == "✗ mask: not a number "
+    assert "numbers are NaN or infinite" in verdict(exercise, lambda x: mask(x, torch.inf))
+
+
+def test_lists_modules_and_hidden_tensors_get_gradients(verdict: Any) -> None:
+    def draw(n: int) -> dict[str, Any]:
+        parts = normal(one=(n, 3), two=(n, 3), three=(n, 3))
+        layer = nn.Linear(3, 4, dtype=torch.float64)
+        return {"parts": [parts["one"], parts["two"]], "layer": layer, "own": {"w": parts["three"]}}
+
+    def right(parts: list[Tensor], layer: nn.Module, own: dict[str, Tensor]) -> Tensor:
+        return layer(parts[0] + parts[1] * own["w"])
+
+    exercise = Exercise(
+        name="add", right=right, praise="right.", wrong={}, sizes=[{"n": 2}], draw=draw
+    )
+    assert verdict(exercise, right) == "✓ add: right. "
+
+    def cut(name: str) -> Callable[..., Tensor]:
+        def answer(parts: list[Tensor], layer: nn.Linear, own: dict[str, Tensor]) -> Tensor:
+            one, two = (x.detach() if name == f"parts[{i}]" else x for i, x in enumerate(parts))
+            weight = layer.weight.detach() if name == "weight" else layer.weight
+            w = own["w"].detach() if name == "w" else own["w"]
+            return nn.functional.linear(one + two * w, weight, layer.bias)
+
+        return answer
+
+    for name in ("parts[0]", "parts[1]", "weight", "w"):
+        assert f"no gradient reaches {name}, " in verdict(exercise, cut(name))
+    assert "parts in place" in verdict(
+        exercise, lambda parts, *x: right([parts.pop(0), *parts], *x)
+    )
+    assert "It was given [(2, 3), (2, 3)], Linear. " in verdict(exercise, lambda *x: [][0])

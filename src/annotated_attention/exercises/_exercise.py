@@ -85,9 +85,10 @@ class Exercise:
             By default the answer is called.
         sizes: what ``draw`` is called with, by name. The first ones are those of the exercise.
         draw: what an answer is given, by name: tensors, lists of tensors, modules, or anything
-            else. It may use random numbers. By default these are the sizes themselves.
-        easy: sizes at which mistakes that raise elsewhere go through, mostly because all are equal.
-            An answer that raises is compared there with the wrong answers that raise as well.
+            else. What it is not given itself, such as the matrices of a module that it makes,
+            stands in a dictionary by name. By default the sizes themselves are drawn.
+        easy: more sizes, at which mistakes that raise elsewhere go through, mostly because all are
+            equal: an answer that raises is told from others by what it gives where it does not.
         shape: the right shape in letters, such as "(n, e)".
         why: takes the answer, its output, the right output and what was drawn, one by one, and
             tells what is wrong where no wrong answer fits, or gives None.
@@ -101,9 +102,9 @@ class Exercise:
     praise: str | Callable[[Any], str]
     wrong: Mapping[str, Any]
     run: Callable[..., Any] = lambda answer, *drawn: answer(*drawn)
-    sizes: Sequence[Mapping[str, int]] = ()
+    sizes: Sequence[Mapping[str, Any]] = ()
     draw: Callable[..., Drawn] = dict
-    easy: Sequence[Mapping[str, int]] = ()
+    easy: Sequence[Mapping[str, Any]] = ()
     shape: str = ""
     why: Callable[..., str | None] = lambda answer, found, right, *drawn: None
     also: Callable[[Any], None] = lambda answer: None
@@ -133,30 +134,27 @@ class Exercise:
         self.also(answer)
         return self.praise if isinstance(self.praise, str) else self.praise(answer)
 
-    def _draw(self, seed: int, sizes: Mapping[str, int]) -> Drawn:
+    def _draw(self, seed: int, sizes: Mapping[str, Any]) -> Drawn:
         """Draw what an answer is given, the same each time."""
         torch.manual_seed(seed)
         return self.draw(**sizes)
 
     def _require_output(self, answer: object, drawn: Drawn, trials: Sequence[Drawn]) -> None:
         """Refuse an answer whose output is not right, with the likeliest reason."""
-        found, right = self._outcome(answer, drawn), self._outcome(self.right, drawn)
-        assert isinstance(right, Tensor), right
-        if isinstance(found, Raised):
-            easy = [self._draw(seed, sizes) for seed, sizes in enumerate(self.easy)]
-            runs = [self._outcome(answer, trial) for trial in easy]
-            sentence = None
-            if runs and all(isinstance(run, Tensor) for run in runs):
-                sentence, _ = self._sentences(answer, drawn, easy)
-            raise Refused(f"{sentence} So {found}" if sentence else str(found))
-        if isinstance(found, Refused):
+        found = self._outcome(answer, drawn)
+        if isinstance(found, Refused) and not isinstance(found, Raised):
             raise found
-        if self._agree(found, right):
+        right = self._outcome(self.right, drawn)
+        assert isinstance(right, Tensor), right
+        if isinstance(found, Tensor) and self._agree(found, right):
             _require_dtype(found, right, drawn)
             return
-        entirely, partly = self._sentences(answer, drawn, trials)
+        easy = [self._draw(seed, sizes) for seed, sizes in enumerate(self.easy)]
+        entirely, partly = self._sentences(answer, drawn, [*trials, *easy])
+        if isinstance(found, Raised):
+            raise Refused(f"{entirely} So {found}" if entirely else str(found))
         why = entirely or partly or self.why(answer, found, right, *drawn.values())
-        raise Refused(why or self._difference(found, right))
+        raise Refused(why or self._difference(found, right, drawn))
 
     def _sentences(
         self, answer: object, drawn: Drawn, trials: Sequence[Drawn]
@@ -164,8 +162,11 @@ class Exercise:
         """Find wrong answers that do the same: here and in all trials, and here alone."""
         here, mine = self._outcome(answer, drawn), [self._outcome(answer, x) for x in trials]
         partly = None
+        if not any(isinstance(outcome, Tensor) for outcome in mine):
+            return None, None
         for sentence, row in self.rows():
-            if self._alike(self._outcome(row, drawn), here):
+            there = self._outcome(row, drawn)
+            if self._alike(there, here) and _error(there) is _error(here):
                 theirs = (self._outcome(row, trial) for trial in trials)
                 if all(map(self._alike, theirs, mine)):
                     return sentence, partly
@@ -193,7 +194,7 @@ class Exercise:
             # Torch raises it, too; a reader's placeholder has little to say.
             raise NotYet(f"your code raises {describe(error)}") from None
         except Exception as error:
-            raise Raised(error, list(given.values())) from None
+            raise Raised(error, [x for x in given.values() if not isinstance(x, dict)]) from None
 
     def rows(self) -> Iterator[tuple[str, Any]]:
         """List every wrong answer with its sentence."""
@@ -202,20 +203,20 @@ class Exercise:
                 yield sentence, answer
 
     def _alike(self, a: Tensor | Refused, b: Tensor | Refused) -> bool:
-        """Tell whether two outcomes agree; two that raise the same type of error do."""
-        if isinstance(a, Raised) and isinstance(b, Raised):
-            return type(a.error) is type(b.error)
-        return isinstance(a, Tensor) and isinstance(b, Tensor) and self._agree(a, b)
+        """Tell whether two outcomes agree; two that raise do."""
+        if isinstance(a, Tensor) and isinstance(b, Tensor):
+            return self._agree(a, b)
+        return isinstance(a, Raised) and isinstance(b, Raised)
 
     def _agree(self, found: Tensor, right: Tensor) -> bool:
         """Tell whether two tensors have the same shape, and nearly the same numbers."""
         if found.shape != right.shape:
             return False
         found, right = found.double(), right.double()
-        near = (found - right).abs() <= self.close * right.abs().clamp(min=1)
+        near = (found - right).abs() <= self.close * right.abs().clamp(1, 1e300)
         return bool((near | (found == right) | (found.isnan() & right.isnan())).all())
 
-    def _difference(self, found: Tensor, right: Tensor) -> str:
+    def _difference(self, found: Tensor, right: Tensor, drawn: Drawn) -> str:
         """Say how an output differs: in its shape, or where most of all."""
         if found.shape != right.shape:
             letters = f"{self.shape}, here " if self.shape else ""
@@ -229,6 +230,10 @@ class Exercise:
         apart = (found.double() - right.double()).abs()
         place = [int(i) for i in torch.unravel_index(apart.argmax(), apart.shape)]
         count = int((apart > self.close * right.double().abs().clamp(min=1)).sum())
+        if not place:
+            given = ", ".join(f"{name} = {_shown(x)}" for name, x in drawn.items())
+            have, wanted = (f"{x.item():,}".removesuffix(".0") for x in (found, right))
+            return f"with {given} it returns {have}; right is {wanted}."
         have, wanted = (_number(x[tuple(place)].item()) for x in (found, right))
         return (
             f"the shape is right, but {count} of its {found.numel()} numbers are not. Most of all "
@@ -294,7 +299,7 @@ def require_class(answer: object, base: type = nn.Module) -> None:
 
 
 @contextlib.contextmanager
-def _at_sizes(first: bool, sizes: Mapping[str, int]) -> Iterator[None]:
+def _at_sizes(first: bool, sizes: Mapping[str, Any]) -> Iterator[None]:
     """Say with a refusal that only these sizes failed, unless they are the first."""
     try:
         yield
@@ -327,6 +332,11 @@ def _wrapped(line: str) -> str:
     return textwrap.fill(
         line, 88, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
+
+
+def _error(outcome: Tensor | Refused) -> type[Exception] | None:
+    """Give the type of what was raised, if something was."""
+    return type(outcome.error) if isinstance(outcome, Raised) else None
 
 
 def _shown(given: object) -> str:
@@ -389,5 +399,7 @@ def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
             yield name, value
         elif isinstance(value, nn.Module):
             yield from value.named_parameters()
+        elif isinstance(value, dict):
+            yield from _named(value)
         elif isinstance(value, list | tuple):
             yield from _named({f"{name}[{i}]": item for i, item in enumerate(value)})

@@ -73,9 +73,10 @@ def whole(what: str, value: Any, count: int, asked: str) -> list[int]:
         return [operator.index(number) for number in given]
     except Exception:
         kinds = ", ".join(type(number).__name__ for number in given)
+        if count == 1:
+            raise Refused(f"{what} of type {kinds}; {asked} is asked for.") from None
         raise Refused(
-            f"{what} of type {kinds}; {asked} is made of whole numbers. // divides and drops the "
-            "rest."
+            f"{what} ({kinds}); {asked} is made of whole numbers. // divides and drops the rest."
         ) from None
 
 
@@ -87,7 +88,7 @@ def cells(names: Sequence[str], rows: int, columns: int) -> Callable[[object], T
     """
 
     def read(answer: object) -> Tensor:
-        texts = _entries(answer, names)
+        texts = entries(answer, names)
         for name, lines in texts.items():
             lines = texts[name] = [lines] if rows == 1 and isinstance(lines, str) else lines
             if not isinstance(lines, list | tuple) or not all(isinstance(x, str) for x in lines):
@@ -112,7 +113,7 @@ def choices(names: Sequence[str], options: Sequence[str]) -> Callable[[object], 
     """Read one of the options for each name, as its index among the options, (names,)."""
 
     def read(answer: object) -> Tensor:
-        chosen = _entries(answer, names)
+        chosen = entries(answer, names)
         if "?" in chosen.values():
             raise NotYet('some still have "?"')
         for name, choice in chosen.items():
@@ -124,8 +125,8 @@ def choices(names: Sequence[str], options: Sequence[str]) -> Callable[[object], 
     return read
 
 
-def _entries(answer: object, names: Sequence[str]) -> dict[str, Any]:
-    """Refuse what is no dictionary with these keys."""
+def entries(answer: object, names: Sequence[str]) -> dict[str, Any]:
+    """Give a dictionary with these keys, and refuse what is none."""
     _require_begun("it is", answer)
     if not isinstance(answer, Mapping):
         kind = type(answer).__name__
@@ -159,3 +160,8 @@ def tensor(letters: str, shape: Sequence[int]) -> Callable[[object], Tensor]:
         return answer.detach().double()
 
     return read
+
+
+def furthest(found: Tensor, right: Tensor) -> int:
+    """Give the place of the number that is furthest off, relative where it is above 1."""
+    return int(((found - right).abs() / right.abs().clamp(min=1)).argmax())

@@ -1,358 +1,323 @@
 """Exercises of "Multi-head attention": shapes, a score of one's own, what modules hide."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from annotated_attention.attention import scaled_scores
-from annotated_attention.exercises._verdict import (
+from annotated_attention.exercises._exercise import (
+    Either,
+    Exercise,
+    NotYet,
     Refused,
-    at_sizes,
-    call,
-    check,
-    compare,
-    compare_gradients,
-    random,
-    require_function,
-    whole_numbers,
+    normal,
+    require_class,
 )
-from annotated_attention.heads import merge_heads, split_heads
-from annotated_attention.masks import block_future
+from annotated_attention.exercises._values import entries, whole
 from annotated_attention.multihead import MultiheadAttention
 
-# The shapes that are asked for: the right one, what it is made of, and why others are wrong.
-_SHAPES: dict[str, tuple[tuple[int, ...], str, dict[tuple[int, ...], str]]] = {
-    "the queries of the heads": (
-        (2, 3, 7, 4),
-        "(b, h, n, d)",
-        {
-            (7, 3, 2, 4): "7 is the number of queries and 2 the batch: the default is (n, b, e).",
-            (
-                2,
-                7,
-                3,
-                4,
-            ): "the heads still stand behind the tokens: the split moves them before.",
-            (7, 2, 3, 4): "that is before the transpose, in the layout that was given.",
-            (2, 3, 7, 12): "each head has its share of the 12 features, 12 / 3.",
-            (2, 3, 9, 4): "that is the shape of the keys: there are 9 of them, and 7 queries.",
-            (6, 7, 4): "the samples and the heads keep an axis each.",
-            (2, 4, 7, 3): "there are 3 heads of width 4, and not 4 of width 3.",
-        },
-    ),
-    "the mask, merged": (
-        (2, 1, 1, 9),
-        "(b, 1, 1, m)",
-        {
-            (
-                2,
-                9,
-            ): "the mask as it was given lacks an axis for heads and one for queries.",
-            (2, 1, 9): "it has no axis for the heads yet, and would meet the scores' axes shifted.",
-            (
-                2,
-                3,
-                7,
-                9,
-            ): "it is broadcast to that, and nothing is copied for heads or queries.",
-            (2, 1, 7, 9): "padding is the same for every query, so this axis stays 1.",
-            (2, 3, 1, 9): "padding is the same for every head, so this axis stays 1.",
-            (2, 9, 1, 1): "the keys are the last axis of the scores, and so of the mask.",
-            (2, 1, 9, 1): "the keys are the last axis of the scores, and so of the mask.",
-        },
-    ),
-    "the output": (
-        (7, 2, 12),
-        "(n, b, e)",
-        {
-            (2, 7, 12): "it comes in the layout of the query, and batch_first is False by default.",
-            (9, 2, 12): "there is a row for each query, not for each key.",
-            (2, 3, 7, 4): "those are the heads before they are merged.",
-            (7, 2, 4): "all 3 heads stand side by side in it.",
-        },
-    ),
-    "the weights": (
-        (2, 7, 9),
-        "(b, n, m)",
-        {
-            (2, 3, 7, 9): "by default you get the mean over the heads.",
-            (7, 2, 9): "the weights have the batch first, whatever the layout of the query.",
-            (2, 9, 7): "a row belongs to a query and a column to a key.",
-            (7, 9): "each of the 2 samples has weights of its own.",
-            (2, 7, 7): "a column belongs to a key, and there are 9 of them.",
-        },
-    ),
+Shape = tuple[int, ...]
+
+_SHAPES: dict[str, Shape] = {
+    "the queries of the heads": (2, 3, 7, 4),
+    "the mask, merged": (2, 1, 1, 9),
+    "the output": (7, 2, 12),
+    "the weights": (2, 7, 9),
+}
+_LETTERS = ("(b, h, n, d)", "(b, 1, 1, m)", "(n, b, e)", "(b, n, m)")
+_WRONG_SHAPES: dict[str, dict[Shape, str]] = {
+    "the queries of the heads": {
+        (7, 3, 2, 4): "7 is the number of queries and 2 the batch: the default is (n, b, e).",
+        (2, 7, 3, 4): "the heads still stand behind the tokens: the split moves them before.",
+        (7, 2, 3, 4): "that is before the transpose, in the layout that was given.",
+        (2, 3, 7, 12): "each head has its share of the 12 features, 12 / 3.",
+        (2, 3, 9, 4): "that is the shape of the keys: there are 9 of them, and 7 queries.",
+        (6, 7, 4): "the samples and the heads keep an axis each.",
+        (2, 4, 7, 3): "there are 3 heads of width 4, and not 4 of width 3.",
+    },
+    "the mask, merged": {
+        (2, 9): "the mask as it was given lacks an axis for heads and one for queries.",
+        (2, 1, 9): "it has no axis for the heads yet, and would meet the scores' axes shifted.",
+        (2, 3, 7, 9): "it is broadcast to that, and nothing is copied for heads or queries.",
+        (2, 1, 7, 9): "padding is the same for every query, so this axis stays 1.",
+        (2, 3, 1, 9): "padding is the same for every head, so this axis stays 1.",
+        (2, 9, 1, 1): "the keys are the last axis of the scores, and so of the mask.",
+        (2, 1, 9, 1): "the keys are the last axis of the scores, and so of the mask.",
+    },
+    "the output": {
+        (2, 7, 12): "it comes in the layout of the query, and batch_first is False by default.",
+        (9, 2, 12): "there is a row for each query, not for each key.",
+        (2, 3, 7, 4): "those are the heads before they are merged.",
+        (7, 2, 4): "all 3 heads stand side by side in it.",
+    },
+    "the weights": {
+        (2, 3, 7, 9): "by default you get the mean over the heads.",
+        (7, 2, 9): "the weights have the batch first, whatever the layout of the query.",
+        (2, 9, 7): "a row belongs to a query and a column to a key.",
+        (7, 9): "each of the 2 samples has weights of its own.",
+        (2, 7, 7): "a column belongs to a key, and there are 9 of them.",
+    },
 }
 
 
-@check("my_shapes")
-def check_shapes(answer: object) -> str:
-    """Judge four shapes, and print the verdict.
+def _four_shapes(answer: object) -> Tensor:
+    """Read a shape of at most nine numbers for each name; after its end stands -1."""
+    rows = []
+    for name, shape in entries(answer, [*_SHAPES]).items():
+        count = len(shape) if isinstance(shape, tuple | list) else 0
+        read = whole(f"{name}: it is", shape, count, "a tuple of whole numbers")
+        rows.append([*read, *[-1] * 9][:9])
+    return torch.tensor(rows)
 
-    Args:
-        answer: for each of the four names of the exercise a tuple of whole numbers.
-    """
-    if not isinstance(answer, Mapping) or set(answer) != set(_SHAPES):
-        raise Refused(f"give a dictionary with the keys {', '.join(map(repr, _SHAPES))}.")
-    for name, (right, letters, wrong) in _SHAPES.items():
-        value = answer[name]
-        count = len(value) if isinstance(value, tuple | list) else 0
-        found = whole_numbers(f"{name}: it is", value, "a tuple", count)
-        if found in wrong:
-            raise Refused(f"{name}, {found}: {wrong[found]}")
-        if found != right:
-            raise Refused(
-                f"{name}, {found}: not quite. Its axes are {letters}; look up which of the numbers "
-                "2, 3, 4, 7, 9 and 12 each letter is."
-            )
-    return (
+
+def _which_shape(answer: Any, found: Tensor, right: Tensor) -> str:
+    """Say which shape is wrong first, and why."""
+    first = int((found != right).any(-1).nonzero()[0])
+    name = [*_SHAPES][first]
+    shape = tuple(answer[name])
+    look_up = (
+        f"not quite. Its axes are {_LETTERS[first]}; look up which of the numbers 2, 3, 4, 7, 9 "
+        "and 12 each letter is."
+    )
+    return f"{name}, {shape}: {_WRONG_SHAPES[name].get(shape, look_up)}"
+
+
+check_shapes = Exercise(
+    name="my_shapes",
+    right=_SHAPES,
+    praise=(
         "right: tokens come and go as (n, b, e), the heads work on (b, h, n, d), and the weights "
         "have the batch first."
-    )
-
-
-_SIZES = ((2, 3, 5, 4, 6), (3, 4, 4, 8, 3), (2, 6, 2, 2, 5))  # b, n, m, h, d
-
-
-@check("AlibiAttention")
-def check_alibi(answer: object) -> str:
-    """Judge a subclass of ``MultiheadAttention`` with ALiBi's scores, and print the verdict.
-
-    Args:
-        answer: the reader's class.
-    """
-    require_function(answer)
-    if not (isinstance(answer, type) and issubclass(answer, MultiheadAttention)):
-        raise Refused("give a class that inherits from MultiheadAttention, the class itself.")
-    for number, sizes in enumerate(_SIZES):
-        with at_sizes(not number, **dict(zip("bnmhd", sizes, strict=True))):
-            _judge_alibi(answer, *sizes)
-    return (
-        "right, with and without weights, and so are the gradients. It learns nothing, so "
-        "PyTorch's parameters still fit."
-    )
-
-
-def _judge_alibi(answer: Callable[..., Any], b: int, n: int, m: int, h: int, d: int) -> None:
-    """Judge the class at one size, causal and not."""
-    e = h * d
-    torch.manual_seed(0)
-    plain = MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
-    mine = call("making it", lambda: answer(e, h, batch_first=True, dtype=torch.float64))
-    extra = dict(mine.named_parameters()).keys() - dict(plain.named_parameters()).keys()
-    if extra:
-        raise Refused(f"ALiBi's slopes are fixed, but {', '.join(sorted(extra))} would be learned.")
-    mine.load_state_dict(plain.state_dict(), strict=False)
-    query, key, value = random(1, (b, n, e), (b, m, e), (b, m, e))
-    for is_causal in (False, True):
-        _compare_weights(mine, plain, query, key, is_causal)
-        for need_weights in (True, False):
-            inputs = {"query": query.clone().requires_grad_(), "key": key.clone().requires_grad_()}
-            given = [*inputs.values(), value]
-            output, _ = call("your module", _run, mine, *given, is_causal, need_weights)
-            right = _attend(plain, given, is_causal, _penalty(h, n, m))
-            reason = "the weights are right, but other ones have mixed the values."
-            wrong = [(reason, _attend(plain, given, is_causal, None))]
-            compare(output, right, "(b, n, e)", wrong)
-            compare_gradients(output, right, inputs)
-
-
-def _run(module: nn.Module, *given: Any) -> Any:
-    *inputs, is_causal, need_weights = given
-    return module(
-        *inputs, is_causal=is_causal, need_weights=need_weights, average_attn_weights=False
-    )
-
-
-def _compare_weights(
-    mine: nn.Module, plain: MultiheadAttention, query: Tensor, key: Tensor, is_causal: bool
-) -> None:
-    """Compare the weights of each head, and name the mistake that leads to other ones."""
-    _, weights = call("your module", _run, mine, query, key, key, is_causal, True)
-    q, k = _projected(plain, query, key)
-    blocked = block_future(q.size(-2), k.size(-2)) if is_causal else None
-
-    def softmax(scores: Tensor) -> Tensor:
-        return (scores if blocked is None else scores.masked_fill(blocked, -torch.inf)).softmax(-1)
-
-    scores = scaled_scores(q, k)
-    right = softmax(scores - _penalty(*_lengths(q, k)))
-    wrong = ((reason, softmax(other)) for reason, other in _wrong_scores(q, k))
-    after = (
-        "it is added to the weights, after the softmax, so they no longer sum to one. It belongs "
-        "to the scores."
-    )
-    later = [(after, softmax(scores) - _penalty(*_lengths(q, k)))]
-    compare(weights, right, "(b, h, n, m)", [*wrong, *later])
-
-
-def _lengths(q: Tensor, k: Tensor) -> tuple[int, int, int]:
-    return q.size(1), q.size(-2), k.size(-2)
-
-
-def _projected(module: MultiheadAttention, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-    """Make the queries and keys of each head."""
-    assert module.in_proj_weight is not None
-    w_q, w_k, _ = module.in_proj_weight.chunk(3)
-    q = split_heads(query @ w_q.mT, module.num_heads)  # (b, h, n, d)
-    return q, split_heads(key @ w_k.mT, module.num_heads)
-
-
-def _attend(
-    module: MultiheadAttention, given: list[Tensor], is_causal: bool, penalty: Tensor | None
-) -> Tensor:
-    """Compute the right output, apart from the class."""
-    assert module.in_proj_weight is not None
-    query, key, value = given
-    q, k = _projected(module, query, key)
-    scores = scaled_scores(q, k) if penalty is None else scaled_scores(q, k) - penalty
-    if is_causal:
-        scores = scores.masked_fill(block_future(q.size(-2), k.size(-2)), -torch.inf)
-    v = split_heads(value @ module.in_proj_weight.chunk(3)[2].mT, module.num_heads)
-    return module.out_proj(merge_heads(scores.softmax(-1) @ v))
-
-
-def _slopes(h: int) -> Tensor:
-    return torch.tensor([2 ** (-8 * i / h) for i in range(1, h + 1)], dtype=torch.float64)
-
-
-def _distances(n: int, m: int) -> Tensor:
-    """Give i - j: positive where the key stands before the query."""
-    return torch.arange(n)[:, None] - torch.arange(m).double()
-
-
-def _penalty(h: int, n: int, m: int) -> Tensor:
-    """Give what is taken off each score."""
-    return _slopes(h)[:, None, None] * _distances(n, m).abs()
-
-
-def _wrong_scores(q: Tensor, k: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield reasons, each with the scores that it leads to."""
-    h, n, m = _lengths(q, k)
-    scores, distance = scaled_scores(q, k), _distances(n, m)
-    far, slopes = distance.abs(), _slopes(h)[:, None, None]
-    root = q.size(-1) ** 0.5
-    yield "not yet: these are the weights of the ordinary score.", scores
-    yield (
-        "the sign is wrong: the further away a key is, the more it gets. Take the penalty off.",
-        scores + slopes * far,
-    )
-    signed = (
-        "the distance has a sign: keys on one side of the query get more, the further away they "
-        "are. With a causal mask nobody may see it. Take |i - j|."
-    )
-    yield signed, scores - slopes * distance
-    yield signed, scores + slopes * distance
-    yield (
-        "only keys before the query lose. Keys behind it are as far away: take |i - j|.",
-        scores - slopes * distance.clamp(min=0),
-    )
-    yield (
-        "the penalty is divided by √d, too. Scale the product alone, then take it off.",
-        scores - slopes * far / root,
-    )
-    yield "the product is not scaled: √d is missing.", scores * root - slopes * far
-    yield from _wrong_slopes(scores, far, h)
-
-
-def _wrong_slopes(scores: Tensor, far: Tensor, h: int) -> Iterator[tuple[str, Tensor]]:
-    """Yield reasons with slopes that are not the paper's."""
-    one = "every head has the same slope, so there is one range for all. Head i has 2^(-8 i / h)."
-    for slope in (1.0, *_slopes(h).tolist()):
-        yield one, scores - slope * far
-    numbers = torch.arange(1, h + 1).double()
-    candidates = {
-        "the slopes are in the reverse order: the first head has the steepest.": _slopes(h).flip(0),
-        "the heads are counted from 0: the first slope is 2^(-8 / h), and not 1.": (
-            2.0 ** (-8 / h * (numbers - 1))
-        ),
-        "the slopes are 2^-1, 2^-2 and so on, which is right for 8 heads only: the exponent of "
-        "head i is -8 i / h.": 2.0**-numbers,
-        "the slopes grow along a line. They halve again and again: 2^(-8 i / h).": numbers / h,
-        "the exponent is positive: slopes are below 1.": 2.0 ** (8 / h * numbers),
-    }
-    for reason, slopes in candidates.items():
-        yield reason, scores - slopes[:, None, None] * far
-
-
-# Settings of PyTorch's module, with what a wrong one is called, the silent ones first.
-_MODULES: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("the default settings", {}),
-    ("batch_first=True", {"batch_first": True}),
-    ("add_zero_attn=True", {"add_zero_attn": True}),
-    ("dropout=0.5", {"dropout": 0.5}),
-    ("bias=False", {"bias": False}),
-    ("add_bias_kv=True", {"add_bias_kv": True}),
-    ("kdim=7, vdim=9", {"kdim": 7, "vdim": 9}),
-    ("kdim=7", {"kdim": 7}),
-    ("dtype=torch.float64", {"dtype": torch.float64}),
+    ),
+    wrong={},  # each shape has wrong ones of its own
+    run=_four_shapes,
+    why=_which_shape,
 )
 
 
-@check("take_over")
-def check_take_over(answer: Callable[..., Any]) -> str:
-    """Judge a function that makes our module from PyTorch's, and print the verdict.
+def _slopes(h: int) -> Tensor:
+    return 2.0 ** (-8 / h * torch.arange(1, h + 1).double())
 
-    Args:
-        answer: the reader's function of an ``nn.MultiheadAttention``.
-    """
-    require_function(answer)
-    for number, (name, options) in enumerate(_MODULES):
-        for training in (True, False):
-            torch.manual_seed(number)
-            theirs = nn.MultiheadAttention(24, 4, **options).train(training)
-            for parameter in theirs.parameters():
-                nn.init.normal_(parameter, 0, 0.3)
-            _judge_taken(answer, theirs, name)
-    return (
-        f"right, for {len(_MODULES)} kinds of modules, in training and in evaluation. Settings "
-        "that no parameter shows, such as batch_first, are the ones to remember."
+
+def _scored(score: Callable[[Tensor, Tensor, Tensor], Tensor]) -> type[MultiheadAttention]:
+    """Make a class with this score, a function of q, k and i - j."""
+
+    class Attention(MultiheadAttention):
+        def score(self, q: Tensor, k: Tensor) -> Tensor:
+            n, m = q.size(-2), k.size(-2)
+            distance = torch.arange(n)[:, None] - torch.arange(m).double()  # (n, m)
+            return score(q, k, distance)
+
+    return Attention
+
+
+def _alibi(
+    penalty: Callable[[Tensor], Tensor] = torch.abs, slopes: Callable[[int], Tensor] = _slopes
+) -> type[MultiheadAttention]:
+    """Make a class that takes a penalty off, each head by its slope."""
+    return _scored(
+        lambda q, k, distance: (
+            scaled_scores(q, k) - slopes(q.size(1))[:, None, None] * penalty(distance)
+        )
     )
 
 
-def _judge_taken(answer: Callable[..., Any], theirs: nn.MultiheadAttention, name: str) -> None:
-    """Judge what becomes of one module."""
-    before = {key: x.clone() for key, x in theirs.state_dict().items()}
-    training = theirs.training
-    ours = call(f"your code, with a module that has {name},", answer, theirs)
+def _same_slope(slope: Callable[[int], float]) -> type[MultiheadAttention]:
+    return _alibi(slopes=lambda h: torch.full((h,), slope(h), dtype=torch.float64))
+
+
+def _off(q: Tensor, distance: Tensor) -> Tensor:
+    return _slopes(q.size(1))[:, None, None] * distance.abs()
+
+
+def _run_alibi(
+    answer: Any, settings: dict[str, Any], matrices: dict[str, Tensor], *inputs: Tensor
+) -> Tensor:
+    """Make the reader's module, give it the drawn matrices, and run it."""
+    require_class(answer, MultiheadAttention)
+    e, h = matrices["out_proj.weight"].size(0), settings["num_heads"]
+    module = answer(e, h, bias=False, batch_first=True, dtype=torch.float64)
+    learned = {name for name, _ in module.named_parameters()} - set(matrices)
+    if learned:
+        raise Refused(f"ALiBi's slopes are fixed, but {', '.join(learned)} would be learned.")
+    options = {name: settings[name] for name in ("is_causal", "need_weights")}
+    return functional_call(module, matrices, inputs, options)[0]
+
+
+def _draw_alibi(
+    b: int, n: int, m: int, h: int, d: int, is_causal: bool, need_weights: bool
+) -> dict[str, Any]:
+    e = h * d
+    matrices = {"in_proj_weight": (3 * e, e), "out_proj.weight": (e, e)}
+    return {
+        "settings": {"num_heads": h, "is_causal": is_causal, "need_weights": need_weights},
+        "matrices": {name: x / e**0.5 for name, x in normal(**matrices).items()},
+        **normal(query=(b, n, e), key=(b, m, e), value=(b, m, e)),
+    }
+
+
+_ALIBI_SIZES = ("b", "n", "m", "h", "d", "is_causal", "need_weights")
+
+check_alibi = Exercise(
+    name="AlibiAttention",
+    right=_alibi(),
+    praise=(
+        "right, with and without weights, and so are the gradients. It learns nothing, so "
+        "PyTorch's parameters still fit."
+    ),
+    wrong={
+        "not yet: that is the ordinary score.": MultiheadAttention,
+        "the sign is wrong: the further away a key is, the more it gets. Take the penalty off.": (
+            _alibi(lambda distance: -distance.abs())
+        ),
+        "the distance has a sign: keys on one side of the query get more, the further away they "
+        "are. With a causal mask nobody may see it. Take |i - j|.": Either(
+            [_alibi(lambda distance: distance), _alibi(lambda distance: -distance)]
+        ),
+        "only keys before the query lose. Keys behind it are as far away: take |i - j|.": (
+            _alibi(lambda distance: distance.clamp(min=0))
+        ),
+        "the penalty is divided by √d, too. Scale the product alone, then take it off.": _scored(
+            lambda q, k, distance: scaled_scores(q, k) - _off(q, distance) / q.size(-1) ** 0.5
+        ),
+        "the product is not scaled: √d is missing.": _scored(
+            lambda q, k, distance: q @ k.mT - _off(q, distance)
+        ),
+        "every head has the same slope, so there is one range for all. Head i has 2^(-8 i / h).": (
+            Either(
+                [
+                    _same_slope(lambda h: 1),
+                    _same_slope(lambda h: 1 / 2),
+                    _same_slope(lambda h: 1 / 4),
+                    _same_slope(lambda h: 2 ** (-8 / h)),
+                    _same_slope(lambda h: 2**-8),
+                ]
+            )
+        ),
+        "the slopes are in the reverse order: the first head has the steepest.": (
+            _alibi(slopes=lambda h: _slopes(h).flip(0))
+        ),
+        "the heads are counted from 0: the first slope is 2^(-8 / h), and not 1.": (
+            _alibi(slopes=lambda h: _slopes(h) * 2 ** (8 / h))
+        ),
+        "the slopes are 2^-1, 2^-2 and so on, which is right for 8 heads only: the exponent of "
+        "head i is -8 i / h.": _alibi(slopes=lambda h: 0.5 ** torch.arange(1, h + 1).double()),
+        "the slopes grow along a line. They halve again and again: 2^(-8 i / h).": (
+            _alibi(slopes=lambda h: torch.arange(1, h + 1).double() / h)
+        ),
+        "the exponent is positive: slopes are below 1.": _alibi(slopes=lambda h: 1 / _slopes(h)),
+    },
+    run=_run_alibi,
+    sizes=[
+        dict(zip(_ALIBI_SIZES, sizes, strict=True))
+        for sizes in (
+            (2, 3, 5, 4, 6, False, True),
+            (2, 3, 5, 4, 6, False, False),
+            (2, 3, 5, 4, 6, True, True),
+            (3, 4, 4, 8, 3, True, False),
+            (2, 6, 2, 2, 5, False, True),
+        )
+    ],
+    draw=_draw_alibi,
+    shape="(b, n, e)",
+)
+
+_SETTINGS = ("embed_dim", "num_heads", "batch_first", "add_zero_attn", "dropout", "training")
+
+
+def _take_over(*left_out: str) -> Callable[[nn.MultiheadAttention], MultiheadAttention]:
+    """Make a function that takes over a module, but for what is left out."""
+
+    def take_over(theirs: nn.MultiheadAttention) -> MultiheadAttention:
+        options = {
+            "dropout": theirs.dropout,
+            "add_zero_attn": theirs.add_zero_attn,
+            "batch_first": theirs.batch_first,
+            "dtype": theirs.out_proj.weight.dtype,
+        }
+        ours = MultiheadAttention(
+            theirs.embed_dim,
+            theirs.num_heads,
+            bias=theirs.in_proj_bias is not None,
+            add_bias_kv=theirs.bias_k is not None,
+            kdim=theirs.kdim,
+            vdim=theirs.vdim,
+            **{name: value for name, value in options.items() if name not in left_out},
+        )
+        ours.load_state_dict(theirs.state_dict())
+        return ours.train(True if "training" in left_out else theirs.training)
+
+    return take_over
+
+
+def _settings_and_numbers(answer: Any, theirs: nn.MultiheadAttention) -> Tensor:
+    """Give the settings of what becomes of a module, whether its dtype is float64, its numbers."""
+    state = theirs.state_dict()
+    ours = answer(theirs)
     if ours is None or ours is ...:
-        raise Refused(f"not yet, it returns {ours if ours is None else '...'}.")
+        raise NotYet(f"it returns {'...' if ours is ... else None}")
     if not isinstance(ours, MultiheadAttention):
         kind = f"an object of type {type(ours).__name__}"
         kind = "PyTorch's own module" if ours is theirs else kind
         raise Refused(f"it returns {kind}; a MultiheadAttention of this package is asked for.")
-    if theirs.training != training or any(
-        not before[key].equal(x) for key, x in theirs.state_dict().items()
-    ):
-        raise Refused("it changes PyTorch's module, which whoever calls it may still need.")
-    _require_settings(ours, theirs, name)
-    state = ours.state_dict()
-    if state.keys() != before.keys():
-        odd = ", ".join(sorted(state.keys() ^ before.keys()))
-        raise Refused(f"with {name}, only one of the two modules has {odd}.")
-    for key, x in state.items():
-        if x.dtype != before[key].dtype:
-            raise Refused(
-                f"with {name}, {key} is {before[key].dtype} in PyTorch's and {x.dtype} in yours. "
-                "load_state_dict converts in silence."
-            )
-        if not x.equal(before[key]):
-            raise Refused(f"with {name}, {key} has other numbers: load the state_dict.")
+    if odd := sorted(state.keys() ^ ours.state_dict().keys()):
+        raise Refused(f"only one of the two modules has {', '.join(odd)}.")
+    settings = [float(getattr(ours, name)) for name in _SETTINGS]
+    numbers = [ours.get_parameter(name).detach() for name in state]
+    settings.append(numbers[0].dtype == torch.float64)
+    return torch.cat([torch.tensor(settings), *(x.double().flatten() for x in numbers)])
 
 
-def _require_settings(ours: MultiheadAttention, theirs: nn.MultiheadAttention, name: str) -> None:
-    """Refuse other settings, each with what it does."""
-    silent = {
-        "embed_dim": "it would take inputs of another width",
-        "num_heads": "every shape fits, and each head has another width",
-        "batch_first": "every shape fits, and samples are taken for tokens",
-        "add_zero_attn": "every parameter fits, and the key of zeros is missing or too many",
-        "dropout": "every parameter fits, and training differs",
-        "training": "in evaluation nothing must be dropped, and a new module is training",
-    }
-    for setting, effect in silent.items():
-        found, right = getattr(ours, setting), getattr(theirs, setting)
-        if found != right:
-            raise Refused(f"with {name}, {setting} is {found} and must be {right}: {effect}.")
+def _which_setting(answer: object, found: Tensor, right: Tensor, theirs: object) -> str:
+    """Say which setting differs first, or that it is the numbers."""
+    for name, mine, other in zip(_SETTINGS, found.tolist(), right.tolist(), strict=False):
+        if mine != other:
+            return f"{name} is {mine:g} and must be {other:g}."
+    return "the parameters have other numbers: load the state_dict."
+
+
+def _draw_module(training: bool = False, **options: Any) -> dict[str, nn.Module]:
+    theirs = nn.MultiheadAttention(24, 4, **options).train(training)
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter)
+    return {"theirs": theirs}
+
+
+check_take_over = Exercise(
+    name="take_over",
+    right=_take_over(),
+    praise=(
+        "right, for 9 kinds of modules. Settings that no parameter shows, such as batch_first, are "
+        "the ones to remember."
+    ),
+    wrong={
+        "training is always True: in evaluation nothing must be dropped, and a new module is "
+        "training.": _take_over("training"),
+        "batch_first is lost: every shape fits, and samples are taken for tokens.": (
+            _take_over("batch_first")
+        ),
+        "add_zero_attn is lost: every parameter fits, and the key of zeros is missing.": (
+            _take_over("add_zero_attn")
+        ),
+        "dropout is lost: every parameter fits, and training differs.": _take_over("dropout"),
+        "the dtype is lost: load_state_dict converts in silence.": _take_over("dtype"),
+    },
+    run=_settings_and_numbers,
+    # Settings of PyTorch's module, the silent ones first.
+    sizes=[
+        {},
+        {"training": True},
+        {"batch_first": True},
+        {"add_zero_attn": True},
+        {"dropout": 0.5},
+        {"dtype": torch.float64},
+        {"bias": False},
+        {"add_bias_kv": True},
+        {"kdim": 7, "vdim": 9},
+    ],
+    draw=_draw_module,
+    why=_which_setting,
+)

@@ -126,8 +126,12 @@ def _attend(
     return mix(scores.softmax(axis), key, value)
 
 
+def _scores(query: Tensor, key: Tensor) -> Tensor:
+    return query @ key.mT / math.sqrt(query.size(-1))  # (n, m)
+
+
 def _powers(query: Tensor, key: Tensor) -> Tensor:
-    return (query @ key.mT / math.sqrt(query.size(-1))).exp()  # (n, m)
+    return _scores(query, key).exp()  # (n, m)
 
 
 _ONE: dict[str, dict[str, Any]] = {
@@ -168,17 +172,17 @@ check_attend = Exercise(
     ),
     wrong={
         "you return the scores; they still need a softmax and a product with value.": (
-            lambda q, k, v: q @ k.mT / math.sqrt(q.size(-1))
+            lambda q, k, v: _scores(q, k)
         ),
         "there is no softmax: the scores are no shares of one whole yet.": (
-            lambda q, k, v: q @ k.mT / math.sqrt(q.size(-1)) @ v
+            lambda q, k, v: _scores(q, k) @ v
         ),
         "you divide by √d after the softmax. Divide the scores before it: that keeps the softmax "
         "from saturating, and the weights have to add up to 1.": (
             lambda q, k, v: (q @ k.mT).softmax(-1) @ v / math.sqrt(q.size(-1))
         ),
         "you divide the scores by their sum, without an exponential: weights can be negative.": (
-            lambda q, k, v: q @ k.mT / (q @ k.mT).sum(-1, keepdim=True) @ v
+            lambda q, k, v: _scores(q, k) / _scores(q, k).sum(-1, keepdim=True) @ v
         ),
         _SUM: Either([lambda q, k, v: _powers(q, k) @ v, lambda q, k, v: (q @ k.mT).exp() @ v]),
         f"you divide by the sum of all exponentials; {_SUM}": (
@@ -207,8 +211,8 @@ check_attend = Exercise(
         "your weights have a row per key, and the output needs a row per query: score with "
         "query @ key.mT.": Either(
             [
-                lambda q, k, v: (k @ q.mT / math.sqrt(q.size(-1))).softmax(-1) @ v,
-                lambda q, k, v: (k @ q.mT / math.sqrt(q.size(-1))).softmax(-2) @ v,
+                lambda q, k, v: _scores(k, q).softmax(-1) @ v,
+                lambda q, k, v: _scores(k, q).softmax(-2) @ v,
             ]
         ),
         "a sum over one axis loses that axis: write sum(-1, keepdim=True).": (
@@ -221,74 +225,68 @@ check_attend = Exercise(
     shape="(n, d_v)",
 )
 
-_X = [
+_EMBEDDINGS = [
     [0, 0, 0, 0], [3, 0, 0, 0], [0, 0, 2, 0], [0, 3, 0, 0],
     [0, 0, 0, 0], [1, 1, 0, 1], [0, 0, 1, 0], [2, 0, 0, 2],
 ]  # fmt: skip
-_WANTED = (("it", "thirsty"), ("thirsty", "cat"))
-_GIVEN = [[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [2, 0, 0, 0]]
+_CAT, _IT, _THIRSTY = (_WORDS.index(word) for word in ("cat", "it", "thirsty"))
 
 
-def _look(w_q: Tensor) -> Tensor:
-    """Compute how much each word attends to each."""
-    x = torch.tensor(_X, dtype=torch.float64)
-    _, weights = scaled_dot_product_attention(x @ w_q, x, x)
+def _shares(w_q: object) -> Tensor:
+    """Compute how much *it* gives each word, and how much *thirsty* does."""
+    matrix = tensor("(e, d)", (4, 4))(w_q)
+    x = torch.tensor(_EMBEDDINGS, dtype=torch.float64)
+    _, weights = scaled_dot_product_attention(x @ matrix, x, x)
     assert weights is not None
-    return weights  # (n, n)
+    if not weights.isfinite().all():
+        raise Refused("its numbers are so large that the scores overflow.")
+    return weights[[_IT, _THIRSTY]]
 
 
 def _works(answer: object) -> Tensor:
     """Tell for each of the two wishes whether it is met."""
-    weights = _look(tensor("(e, d)", (4, 4))(answer))
-    if not weights.isfinite().all():
-        raise Refused("its numbers are so large that the scores overflow.")
-    return torch.stack([weights[_WORDS.index(a), _WORDS.index(b)] > 0.5 for a, b in _WANTED])
+    shares = _shares(answer)
+    return torch.stack([shares[0, _THIRSTY] > 0.5, shares[1, _CAT] > 0.5])
 
 
-def _what_it_does(answer: Any) -> str:
+def _what_it_does(answer: object) -> str:
     """Say whom the two words look at."""
-    said, weights = [], _look(answer.detach().double())
-    for who, whom in _WANTED:
-        row = weights[_WORDS.index(who)]  # (m,)
-        share, most = row[_WORDS.index(whom)], int(row.argmax())
-        if share > 0.5:
-            said.append(f'"{who}" gives "{whom}" {share:.2f} of its attention.')
-        elif row.amax() - row.amin() < 1e-9:
-            said.append(f'"{who}" asks for nothing, and gives every word {share:.2f}.')
-        elif row.amax() - share < 1e-6:
-            said.append(f'"{who}" gives "{whom}" {share:.2f}: not more than half.')
+    said = []
+    for who, whom, row in zip((_IT, _THIRSTY), (_THIRSTY, _CAT), _shares(answer), strict=True):
+        begin, most = f'"{_WORDS[who]}" gives "{_WORDS[whom]}"', int(row.argmax())
+        if row[whom] > 0.5:
+            said.append(f"{begin} {row[whom]:.2f} of its attention.")
+        elif row[most] - row[whom] < 1e-6:
+            said.append(f"{begin} {row[whom]:.2f}: not more than half.")
         else:
-            said.append(
-                f'"{who}" looks most at "{_WORDS[most]}" ({row[most]:.2f}), and gives "{whom}" '
-                f"only {share:.2f}."
-            )
+            said.append(f'{begin} only {row[whom]:.2f}, and "{_WORDS[most]}" {row[most]:.2f}.')
     return " ".join(said)
 
 
 def _why_not(answer: Any, found: Tensor, right: Tensor) -> str:
-    """Say what is wrong with a matrix that does not do what is asked."""
-    does = _what_it_does(answer)
-    given = torch.tensor(_GIVEN, dtype=torch.float64)
-    added = answer.detach().double() - given  # (4, 4)
-    if any(_works(other).all() for other in (answer.mT, given + added.mT)):
-        return (
+    """Say what is wrong with a matrix, by the places of the numbers that were added to it."""
+    added = answer.detach().clone()
+    added[3, 0] -= 2
+    places = {tuple(place) for place in (added > 0).nonzero().tolist()}
+    why = "not yet."
+    if (3, 1) in places:
+        why = (
             "a row and a column are swapped. A row is a feature that the word has, a column one "
-            f"that it asks for. As it stands: {does}"
+            "that it asks for."
         )
-    if _works(given + 4 * added).all():
-        return f"the right place, but too small a number. {does}"
-    if added[0, 3] > 0 or added[3, 3] > 0:
-        return (
+    elif places == {(1, 3)} and added.count_nonzero() == 1:
+        why = "the right place, but too small a number."
+    elif places & {(0, 3), (3, 3)}:
+        why = (
             'in your matrix, animal or quality asks for quality. "thirsty" has both, so it asks '
-            'for quality and finds itself. Which feature does "it" have that "thirsty" has not? '
-            f"{does}"
+            'for quality and finds itself. Which feature does "it" have that "thirsty" has not?'
         )
-    return f"not yet. {does}"
+    return f"{why} {_what_it_does(answer)}"
 
 
 check_w_q = Exercise(
     name="my_w_q",
-    right=torch.tensor([[0.0, 0, 0, 0], [0, 0, 0, 3], [0, 0, 0, 0], [2, 0, 0, 0]]),
+    right=torch.tensor([[0, 0, 0, 0], [0, 0, 0, 3], [0, 0, 0, 0], [2, 0, 0, 0]]),
     praise=_what_it_does,
     wrong={},
     run=_works,

@@ -1,19 +1,14 @@
 """Exercises of "Testing attention": a number to mend, a class to repair, and a probe to write."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from annotated_attention.doctor import Finding, adapters, examine
-from annotated_attention.exercises._verdict import (
-    Refused,
-    call,
-    check,
-    require_function,
-    wrong_in,
-)
+from annotated_attention.exercises import _doctor
+from annotated_attention.exercises._exercise import Exercise, NotYet, Refused, require_function
 from annotated_attention.mistakes import (
     BatchMixedIntoSequence,
     HeadsOfOtherSamples,
@@ -23,93 +18,106 @@ from annotated_attention.mistakes import (
 )
 from annotated_attention.multihead import MultiheadAttention
 
-_E, _H = 24, 4
-
 Attend = Callable[[Tensor], Tensor]
 
 
-@check("Scaled")
-def check_scaled(answer: Callable[..., Any]) -> str:
-    """Judge ``Scaled(embed_dim, num_heads)``, a causal self-attention, and print the verdict.
+class _Attention(MultiheadAttention):
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__(embed_dim, num_heads, batch_first=True)
 
-    Args:
-        answer: the reader's class, whose modules take x (b, n, e) and return as much.
-    """
-    for embed_dim in (_E, 2 * _E):
-        report = examine(_made(answer, embed_dim), embed_dim=embed_dim, num_heads=_H, kind="causal")
-        if report.findings:
-            raise Refused(_said([*report.findings]))
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x, x, x, is_causal=True)[0]
+
+
+def _is_made(answer: Any) -> Tensor:
+    return torch.tensor(isinstance(_doctor.made(answer), nn.Module))
+
+
+def _require_scaled(answer: Any) -> None:
+    for width in (_doctor.WIDTH, 2 * _doctor.WIDTH):
+        report = _doctor.require_healthy(_doctor.made(answer, width), width, "causal")
         if "= 1/√" not in report.inside:
             raise Refused("the doctor sees no factor 1/√d. Keep what `Near` computes.")
-    return "the doctor is content, at two widths."
 
 
-@check("Repaired")
-def check_repaired(answer: Callable[..., Any]) -> str:
-    """Judge ``Repaired(embed_dim, num_heads)``, a causal self-attention, and print the verdict.
-
-    Args:
-        answer: the reader's class, whose modules take x (b, n, e) and return as much.
-    """
-    report = examine(_made(answer, _E), embed_dim=_E, num_heads=_H, kind="causal")
-    if wrong := wrong_in(report):
-        raise Refused(_said(wrong))
-    if report.version != "right":
+def _require_repaired(answer: Any) -> None:
+    if _doctor.require_healthy(_doctor.made(answer), kind="causal").version != "right":
         raise Refused(
             "nothing is wrong with it, but it is not what it should be: with its parameters the "
             "right version gives other outputs. Keep the four layers as they are, and "
             "repair the rest."
         )
-    return "the doctor is content, and a right version with its parameters computes the same."
 
 
-def _made(answer: Callable[..., Any], embed_dim: int) -> nn.Module:
-    """Make a module of the reader's class."""
-    if isinstance(answer, nn.Module):
-        raise Refused("give the class itself, not a module of it.")
-    require_function(answer)
+check_scaled = Exercise(
+    name="Scaled",
+    right=_Attention,
+    praise="the doctor is content, at two widths.",
+    wrong={},
+    run=_is_made,
+    also=_require_scaled,
+)
+
+check_repaired = Exercise(
+    name="Repaired",
+    right=_Attention,
+    praise="the doctor is content, and a right version with its parameters computes the same.",
+    wrong={},
+    run=_is_made,
+    also=_require_repaired,
+)
+
+
+def _attend(version: type[MultiheadAttention]) -> Attend:
     torch.manual_seed(15)
-    module = call("making one", answer, embed_dim, _H)
-    if not isinstance(module, nn.Module):
-        raise Refused(f"it makes an object of type {type(module).__name__}; a module is asked for.")
-    return module
+    module = version(_doctor.WIDTH, _doctor.HEADS, batch_first=True).eval()
+    return lambda x: module(x, x, x)[0]
 
 
-def _said(wrong: list[Finding]) -> str:
-    """Say what the doctor finds, the first of it in full."""
-    first = wrong[0]
-    text = f"the doctor finds {len(wrong)} thing{'s' * (len(wrong) > 1)}. {first.code}: "
-    text += f"{first.symptom} ({first.evidence})."
-    if first.where is not None:
-        text += f" Where: {first.where}."
-    if first.test == "reference":
-        text += f" {first.remedy}"
-    if len(wrong) > 1:
-        text += f" Then: {', '.join(finding.code for finding in wrong[1:])}."
-    return text
+def _one_sees_another(right: Attend, sample: int, other: int) -> Attend:
+    """Give an attention in which one sample sees another, and no others do."""
+
+    def attend(x: Tensor) -> Tensor:
+        output = right(x).clone()
+        if len(x) > 1:
+            output[sample] += 0.1 * x[other]
+        return output
+
+    return attend
 
 
-@check("samples_touch")
-def check_samples_touch(answer: Callable[[Attend], Any]) -> str:
-    """Judge ``samples_touch(attend)``, and print the verdict.
+@functools.cache
+def _attentions() -> dict[str, Attend]:
+    """Make attentions whose samples do not touch each other, and some whose samples do."""
+    right = _attend(MultiheadAttention)
+    return {
+        "the right version": right,
+        "one that rounds otherwise each time": lambda x: right(x) + 1e-7 * torch.rand_like(x),
+        "heads merged by a straight reshape": _attend(MergeWithoutTranspose),
+        "features split by a straight reshape": _attend(SplitWithoutTranspose),
+        "a softmax over the heads": _attend(SoftmaxOverHeads),
+        "tensors reshaped in the wrong layout": _attend(BatchMixedIntoSequence),
+        "heads that are given to other samples": _attend(HeadsOfOtherSamples),
+        "one in which only the last sample sees another": _one_sees_another(right, -1, 0),
+        "one in which only the first sample sees another": _one_sees_another(right, 0, -1),
+    }
 
-    Args:
-        answer: the reader's function of an attention, itself a function of x (b, n, e). It is to
-            say whether the samples of a batch have to do with each other.
-    """
-    require_function(answer)
-    for name, attend, touch in _patients():
-        said = _said_yes(call("your probe", answer, attend))
-        if said != touch:
-            verb = "touch" if touch else "do not touch"
-            raise Refused(f"given {name}, it says {said}, but there the samples {verb} each other.")
-    return "right about all of them: what is in one sample changes nothing in another."
+
+def _samples_touch(attend: Attend) -> bool:
+    x = torch.randn(3, 5, _doctor.WIDTH)
+    alone = torch.cat([attend(x[i : i + 1]) for i in range(len(x))])
+    return not torch.allclose(attend(x), alone, atol=1e-4)
 
 
-def _said_yes(value: object) -> bool:
-    """Refuse what is neither True nor False."""
+def _said(probe: Callable[[Attend], Any]) -> Tensor:
+    """Let the probe judge all of them."""
+    require_function(probe)
+    return torch.tensor([_yes_or_no(probe(attend)) for attend in _attentions().values()])
+
+
+def _yes_or_no(value: object) -> bool:
     if value is None or value is ...:
-        raise Refused(f"not yet, it returns {value if value is None else '...'}.")
+        raise NotYet(f"it returns {value if value is None else '...'}")
     if isinstance(value, Tensor) and value.numel() == 1 and value.dtype == torch.bool:
         return bool(value)
     if not isinstance(value, bool):
@@ -118,48 +126,18 @@ def _said_yes(value: object) -> bool:
     return value
 
 
-def _patients() -> list[tuple[str, Attend, bool]]:
-    """Give attentions, each with a name and whether its samples touch each other."""
-
-    def made(version: type[MultiheadAttention]) -> Attend:
-        torch.manual_seed(15)
-        module = version(_E, _H, batch_first=True).eval()
-        attend = adapters.torch_like(module, "self")
-
-        def ask(x: Tensor) -> Tensor:
-            return attend(x, None)[0]
-
-        return ask
-
-    right = made(MultiheadAttention)
-    return [
-        ("the right version", right, False),
-        (
-            "one that rounds otherwise each time",
-            lambda x: right(x) + 1e-7 * torch.rand_like(x),
-            False,
-        ),
-        ("tensors reshaped in the wrong layout", made(BatchMixedIntoSequence), True),
-        ("heads that are given to other samples", made(HeadsOfOtherSamples), True),
-        ("heads merged by a straight reshape", made(MergeWithoutTranspose), False),
-        ("features split by a straight reshape", made(SplitWithoutTranspose), False),
-        ("a softmax over the heads", made(SoftmaxOverHeads), False),
-        ("one in which only the last sample sees another", _last_sees_first(right), True),
-        ("one in which only the first sample sees another", _first_sees_last(right), True),
-    ]
+def _which(answer: object, found: Tensor, right: Tensor) -> str:
+    i = int((found != right).nonzero()[0])
+    verb = "touch" if right[i] else "do not touch"
+    name = [*_attentions()][i]
+    return f"given {name}, it says {bool(found[i])}, but there the samples {verb} each other."
 
 
-def _last_sees_first(right: Attend) -> Attend:
-    def ask(x: Tensor) -> Tensor:
-        output = right(x)
-        return torch.cat([output[:-1], output[-1:] + 0.1 * x[:1].mean() * (len(x) > 1)])
-
-    return ask
-
-
-def _first_sees_last(right: Attend) -> Attend:
-    def ask(x: Tensor) -> Tensor:
-        output = right(x)
-        return torch.cat([output[:1] + 0.1 * x[-1:].mean() * (len(x) > 1), output[1:]])
-
-    return ask
+check_samples_touch = Exercise(
+    name="samples_touch",
+    right=_samples_touch,
+    praise="right about all of them: what is in one sample changes nothing in another.",
+    wrong={},
+    run=_said,
+    why=_which,
+)

@@ -1,245 +1,158 @@
 """Exercises of "Transformer layers": a norm, the decoder's mask, and a pre-LN decoder layer."""
 
-from collections.abc import Callable, Iterator
+import copy
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from annotated_attention.exercises._verdict import (
-    Refused,
-    at_sizes,
-    call,
-    check,
-    compare,
-    compare_gradients,
-    finite_numbers,
-    random,
-    require_function,
-    require_shape,
-    require_tensor,
-    require_unchanged,
-)
+from annotated_attention.exercises._exercise import Either, Exercise, normal
+from annotated_attention.exercises._values import furthest, numbers
 from annotated_attention.masks import block_future
 from annotated_attention.transformer import TransformerDecoderLayer
 
+check_norm = Exercise(
+    name="norm",
+    right=[1, -1, -1, 1],
+    praise="right. From (2, 0, 0, 2) the norm would make the same: it undoes a scale.",
+    wrong={
+        "that is the word itself: subtract the mean, then divide by the deviation.": [4, 0, 0, 4],
+        "the mean is gone. Now divide by the deviation, the root of the variance.": [2, -2, -2, 2],
+        "you divided by the variance; divide by its root.": [0.5, -0.5, -0.5, 0.5],
+        "you divided, and the mean is still there: subtract it first.": [2, 0, 0, 2],
+        "the variance is the mean of the four squares: divide their sum by 4, not by 3.":
+            [0.866, -0.866, -0.866, 0.866],
+        "that is an RMSNorm, which does not subtract the mean; a layer norm does.":
+            [1.414, 0, 0, 1.414],
+        "the signs are turned round: subtract the mean from the number.": [-1, 1, 1, -1],
+    },
+    run=numbers(4),
+    why=lambda answer, found, right: (
+        f"number {furthest(found, right) + 1} is not right. The mean is 2, and so is the deviation."
+    ),
+    close=0.01,
+)  # fmt: skip
+
+
 # Padding on both sides: behind the end, the causal mask hides it already from all real tokens.
-_PADDING = (("00000", "11001"), ("000", "100", "001"))
-
-# The word of the first exercise, and what a layer norm makes of it.
-_WORD, _NORMED = (4.0, 0.0, 0.0, 4.0), (1.0, -1.0, -1.0, 1.0)
-_WRONG_NORMS = (
-    ("that is the word itself: subtract the mean, then divide by the deviation.", _WORD),
-    (
-        "the mean is gone. Now divide by the deviation, the root of the variance.",
-        (2.0, -2.0, -2.0, 2.0),
-    ),
-    ("you divided by the variance; divide by its root.", (0.5, -0.5, -0.5, 0.5)),
-    ("you divided, and the mean is still there: subtract it first.", (2.0, 0.0, 0.0, 2.0)),
-    (
-        "the variance is the mean of the four squares: divide their sum by 4, not by 3.",
-        (0.75**0.5, -(0.75**0.5), -(0.75**0.5), 0.75**0.5),
-    ),
-    (
-        "that is an RMSNorm, which does not subtract the mean; a layer norm does.",
-        (2**0.5, 0.0, 0.0, 2**0.5),
-    ),
-    ("the signs are turned round: subtract the mean from the number.", (-1.0, 1.0, 1.0, -1.0)),
-)
+_PADDED = {5: ["00000", "11001"], 3: ["000", "100", "001"]}
 
 
-@check("norm")
-def check_norm(answer: object) -> str:
-    """Judge a layer norm of one word, and print the verdict.
-
-    Args:
-        answer: the four numbers.
-    """
-    found = finite_numbers(answer, 4)
-    for reason, wrong in _WRONG_NORMS:
-        if torch.allclose(found, torch.tensor(wrong, dtype=torch.float64), atol=0.01):
-            raise Refused(reason)
-    for i, (number, right) in enumerate(zip(found.tolist(), _NORMED, strict=True)):
-        if abs(number - right) > 0.01:
-            raise Refused(
-                f"number {i + 1} is not {number:g}. The mean is 2, and so is the deviation."
-            )
-    return "right. From (2, 0, 0, 2) the norm would make the same: it undoes a scale."
+def _draw_padding(b: int, n: int) -> dict[str, Tensor]:
+    return {"padding": torch.tensor([[digit == "1" for digit in row] for row in _PADDED[n]])}
 
 
-@check("decoder_mask")
-def check_decoder_mask(answer: Callable[..., Any]) -> str:
-    """Judge ``decoder_mask(padding)``, and print the verdict.
-
-    Args:
-        answer: the reader's function of padding (b, n), which is to return blocked (b, 1, n, n).
-    """
-    require_function(answer)
-    for number, rows in enumerate(_PADDING):
-        padding = torch.tensor([[digit == "1" for digit in row] for row in rows])
-        with at_sizes(not number, b=len(rows), n=len(rows[0])):
-            _judge_mask(answer, padding)
-    return "right: (b, 1, n, n), merged by broadcasting, and no copy for each head."
-
-
-def _judge_mask(answer: Callable[..., Any], padding: Tensor) -> None:
-    """Judge the mask for one batch."""
-    b, n = padding.shape
-    given = padding.clone()
-    found = require_tensor("it returns", call("your code", answer, given))
-    require_unchanged("padding", given, padding)
-    if found.dtype != torch.bool:
-        raise Refused(f"it returns {found.dtype}; a mask of booleans is asked for, True = blocked.")
-    right = _mask(padding)
-    for reason, wrong in _wrong_masks(padding):
-        if found.shape == wrong.shape and found.equal(wrong):
-            raise Refused(reason)
-    require_shape("it returns", found, "(b, 1, n, n)", (b, 1, n, n))
-    if not found.equal(right):
-        i = (found != right).nonzero()[0].tolist()
-        says = "blocked" if found[tuple(i)] else "allowed"
-        raise Refused(
-            f"in sample {i[0]}, query {i[2]} and key {i[3]}, counted from 0, it says {says}."
-        )
-
-
-def _mask(padding: Tensor) -> Tensor:
-    """Block the future and the padding."""
+def _decoder_mask(padding: Tensor) -> Tensor:
     return block_future(padding.size(1)) | padding[:, None, None, :]
 
 
-def _wrong_masks(padding: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield reasons, each with the mask that it leads to."""
-    b, n = padding.shape
-    right, future = _mask(padding), block_future(n)
-    yield "True means blocked here, and you have True for allowed.", ~right
-    yield (
-        "it blocks the past instead of the future: triu, not tril.",
-        (future.mT | padding[:, None, None, :]),
-    )
-    yield (
-        "it blocks the diagonal, too: a token may see itself.",
-        (torch.ones(n, n, dtype=torch.bool).triu() | padding[:, None, None, :]),
-    )
-    yield (
-        "the padding blocks queries instead of keys. Keys are on the last axis.",
-        (future | padding[:, None, :, None]),
-    )
-    yield (
-        "it blocks only what both masks block; one is enough: |, not &.",
-        (future & padding[:, None, None, :]),
-    )
-    both = padding[:, None, None, :] | padding[:, None, :, None]
-    yield (
+def _upper(padding: Tensor, diagonal: int) -> Tensor:
+    n = padding.size(1)
+    return torch.ones(n, n, dtype=torch.bool).triu(diagonal)
+
+
+def _which_pair(answer: object, found: Tensor, right: Tensor, padding: Tensor) -> str | None:
+    if found.dtype != torch.bool:
+        return f"it returns {found.dtype}; a mask of booleans is asked for, True = blocked."
+    if found.shape != right.shape:
+        return None
+    sample, _, query, key = (found != right).nonzero()[0].tolist()
+    says = "blocked" if found[sample, 0, query, key] else "allowed"
+    return f"in sample {sample}, query {query} and key {key}, counted from 0, it says {says}."
+
+
+check_decoder_mask = Exercise(
+    name="decoder_mask",
+    right=_decoder_mask,
+    praise="right: (b, 1, n, n), merged by broadcasting, and no copy for each head.",
+    wrong={
+        "True means blocked here, and you have True for allowed.":
+            lambda padding: ~_decoder_mask(padding),
+        "it blocks the past instead of the future: triu, not tril.":
+            lambda padding: _upper(padding, 1).mT | padding[:, None, None, :],
+        "it blocks the diagonal, too: a token may see itself.":
+            lambda padding: _upper(padding, 0) | padding[:, None, None, :],
+        "the padding blocks queries instead of keys. Keys are on the last axis.":
+            lambda padding: _upper(padding, 1) | padding[:, None, :, None],
+        "it blocks only what both masks block; one is enough: |, not &.":
+            lambda padding: _upper(padding, 1) & padding[:, None, None, :],
         "padded queries are blocked, too. Then every key is blocked for them; what they "
-        "compute is not used anyway.",
-        future | both,
-    )
-    alone = future.expand(b, 1, n, n)
-    yield "the future is blocked, and the padding is not.", alone
-    yield "the future is blocked, and the padding is not.", future
-    yield "the padding is blocked, and the future is not.", padding[:, None, None, :]
-    yield "the padding is blocked, and the future is not.", right[:, :, -1:].expand(b, 1, n, n)
-    reason = "there is no axis for the heads: (b, n, n) does not broadcast to (b, h, n, n)."
-    yield reason, right[:, 0]
+        "compute is not used anyway.":
+            lambda padding: _decoder_mask(padding) | padding[:, None, :, None],
+        "the future is blocked, and the padding is not.": Either([
+            lambda padding: _upper(padding, 1),
+            lambda padding: _upper(padding, 1).expand(len(padding), 1, -1, -1),
+        ]),
+        "the padding is blocked, and the future is not.": Either([
+            lambda padding: padding[:, None, None, :],
+            lambda padding: padding[:, None, None, :].expand(-1, -1, padding.size(1), -1),
+        ]),
+        "there is no axis for the heads: (b, n, n) does not broadcast to (b, h, n, n).":
+            lambda padding: _decoder_mask(padding)[:, 0],
+    },
+    sizes=[{"b": 2, "n": 5}, {"b": 3, "n": 3}],
+    draw=_draw_padding,
+    shape="(b, 1, n, n)",
+    why=_which_pair,
+)  # fmt: skip
 
 
-@check("pre_norm_decoder")
-def check_pre_norm_decoder(answer: Callable[..., Any]) -> str:
-    """Judge ``pre_norm_decoder(layer, tgt, memory)``, and print the verdict.
-
-    Args:
-        answer: the reader's function of a layer's parts, tgt (b, n, e) and memory (b, m, e), which
-            is to return (b, n, e).
-    """
-    require_function(answer)
-    for seed, (b, n, m, h, d) in enumerate(((2, 3, 5, 4, 6), (3, 4, 2, 1, 5))):
-        with at_sizes(not seed, b=b, n=n, m=m, h=h, d=d):
-            _judge_layer(answer, seed, (b, n, m), h, h * d)
-    return "right, and so are the gradients: for more keys than queries, and for fewer."
-
-
-def _judge_layer(
-    answer: Callable[..., Any], seed: int, sizes: tuple[int, int, int], h: int, e: int
-) -> None:
-    """Judge the function at one set of sizes."""
-    b, n, m = sizes
-    torch.manual_seed(seed)
+def _draw_layer(b: int, n: int, m: int, h: int, d: int) -> dict[str, Any]:
+    e = h * d
     layer = TransformerDecoderLayer(
         e, h, 7, 0.0, batch_first=True, norm_first=True, dtype=torch.float64
     )
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.normal_(std=0.5)
-    inputs = random(seed, (b, n, e), (b, m, e))
-    copies = [x.clone() for x in inputs]
-    output = call("your code", answer, layer, *copies)
-    for name, now, before in zip(("tgt", "memory"), copies, inputs, strict=True):
-        require_unchanged(name, now, before)
-    right = layer(*inputs, tgt_is_causal=True)
-    compare(output, right, "(b, n, e)", _wrong_layers(layer, *inputs))
-    leaves = {name: x.requires_grad_() for name, x in zip(("tgt", "memory"), inputs, strict=True)}
-    right = layer(*leaves.values(), tgt_is_causal=True)
-    output = compare(call("your code", answer, layer, *leaves.values()), right, "(b, n, e)", ())
-    compare_gradients(output, right, leaves | dict(layer.named_parameters()))
+    return {"layer": layer, **normal(tgt=(b, n, e), memory=(b, m, e))}
 
 
-def _decode(
-    layer: Any,
-    tgt: Tensor,
-    memory: Tensor,
-    *,
-    norms: str = "123",
-    add_normed: bool = False,
-    is_causal: bool = True,
-    norm_memory: bool = False,
-    across: bool = True,
-    bend: bool = True,
-    post: bool = False,
-) -> Tensor:
-    """Compute a decoder layer, right or with one mistake."""
-
-    def back(x: Tensor) -> Tensor:
-        return layer.self_attn(x, x, x, is_causal=is_causal)[0]
-
-    def look_across(x: Tensor) -> Tensor:
-        key = layer.norm2(memory) if norm_memory else memory
-        return layer.multihead_attn(x, key, key)[0]
-
-    def think(x: Tensor) -> Tensor:
-        wide = layer.linear1(x)
-        return layer.linear2(wide.relu() if bend else wide)
-
-    x = tgt
-    for number, sublayer in zip("123", (back, look_across, think), strict=True):
-        if number == "2" and not across:
-            continue
-        norm = getattr(layer, f"norm{number}") if number in norms else lambda x: x
-        start = norm(x) if add_normed else x
-        x = norm(x + sublayer(x)) if post else start + sublayer(norm(x))
-    return x
+def _decode(layer: nn.Module, tgt: Tensor, memory: Tensor, **others: Any) -> Tensor:
+    """Let the layer decode, with others in the place of some of its parts."""
+    layer = copy.deepcopy(layer)
+    for name, other in others.items():
+        setattr(layer, name, other)
+    output: Tensor = layer(tgt, memory, tgt_is_causal=True)
+    return output
 
 
-def _wrong_layers(layer: Any, tgt: Tensor, memory: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield reasons, each with the output that it leads to."""
+def _add_to_the_normed(layer: Any, tgt: Tensor, memory: Tensor) -> Tensor:
+    x = layer.norm1(tgt)
+    x = layer.norm2(x + layer.self_attn(x, x, x, is_causal=True)[0])
+    x = layer.norm3(x + layer.multihead_attn(x, memory, memory)[0])
+    output: Tensor = x + layer.linear2(layer.linear1(x).relu())
+    return output
 
-    def wrong(**mistake: Any) -> Tensor:
-        return _decode(layer, tgt, memory, **mistake)
 
-    yield "that is post-LN: the norm stands behind the sum.", wrong(post=True)
-    yield "words see later ones: self_attn needs is_causal=True.", wrong(is_causal=False)
-    yield (
-        "you add to what is normalised. The residual goes past the norm: x + sublayer(norm(x)).",
-        wrong(add_normed=True),
-    )
-    for number, what in (("1", "look back"), ("2", "look across"), ("3", "feed-forward network")):
-        reason = f"norm{number} is missing in front of the {what}."
-        yield reason, wrong(norms="123".replace(number, ""))
-    yield "there is no norm at all.", wrong(norms="")
-    yield (
+_NO_NORM = nn.Identity()
+
+check_pre_norm_decoder = Exercise(
+    name="pre_norm_decoder",
+    right=lambda layer, tgt, memory: layer(tgt, memory, tgt_is_causal=True),
+    praise="right, and so are the gradients: for more keys than queries, and for fewer.",
+    wrong={
+        "that is post-LN: the norm stands behind the sum.": partial(_decode, norm_first=False),
+        "words see later ones: self_attn needs is_causal=True.":
+            lambda layer, tgt, memory: layer(tgt, memory),
+        "you add to what is normalised. The residual goes past the norm: x + sublayer(norm(x)).":
+            _add_to_the_normed,
+        "norm1 is missing in front of the look back.": partial(_decode, norm1=_NO_NORM),
+        "norm2 is missing in front of the look across.": partial(_decode, norm2=_NO_NORM),
+        "norm3 is missing in front of the feed-forward network.": partial(_decode, norm3=_NO_NORM),
+        "there is no norm at all.":
+            partial(_decode, norm1=_NO_NORM, norm2=_NO_NORM, norm3=_NO_NORM),
         "the memory goes through norm2, too. It comes out of a stack with a norm of its own; norm2 "
-        "is for the queries.",
-        wrong(norm_memory=True),
-    )
-    yield "the look across is missing.", wrong(across=False)
-    yield "the ReLU between linear1 and linear2 is missing.", wrong(bend=False)
+        "is for the queries.":
+            lambda layer, tgt, memory: _decode(layer, tgt, layer.norm2(memory)),
+        "the look across is missing.": partial(_decode, dropout2=nn.Dropout(1.0)),
+        "the ReLU between linear1 and linear2 is missing.": partial(_decode, activation=_NO_NORM),
+    },
+    sizes=[
+        {"b": 2, "n": 3, "m": 5, "h": 4, "d": 6},
+        {"b": 3, "n": 4, "m": 2, "h": 1, "d": 5},
+    ],
+    draw=_draw_layer,
+    shape="(b, n, e)",
+)  # fmt: skip

@@ -1,0 +1,59 @@
+"""Answers to the exercises of “Masks in the wild”."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+TURNED = {
+    "nn.MultiheadAttention, key_padding_mask": "~mask",
+    "F.scaled_dot_product_attention, attn_mask": "mask",
+    "nn.TransformerEncoderLayer, src_key_padding_mask": "~mask",
+    "this package's function, blocked": "~mask",
+}
+
+
+def parts(given: Tensor, n: int, by: int = 0) -> tuple[Tensor, Tensor]:
+    """Give the keys that are words, and for each of the newest queries the keys up to it."""
+    place = torch.arange(given.size(1))
+    return (given == 1)[:, None, None, :], place <= place[-n:, None] + by
+
+
+def right(given: Tensor, n: int, by: int = 0) -> Tensor:
+    words, past = parts(given, n, by)
+    return words & past
+
+
+def for_each_head(given: Tensor, n: int) -> Tensor:
+    return right(given, n).expand(-1, {6: 4}.get(given.size(1), 2), -1, -1)
+
+
+def top_left(given: Tensor, n: int) -> Tensor:
+    return torch.ones(n, given.size(1)).bool().tril()
+
+
+ANSWERS: dict[str, list[tuple[Any, str]]] = {
+    "check_make_ready": [
+        (right, "✓ "),
+        (for_each_head, "✓ "),
+        (lambda given, n: ~right(given, n), "It is inverted"),
+        (lambda given, n: parts(given, n)[0] & top_left(given, n), "which corner?"),
+        (lambda given, n: parts(given, n)[0], "but the queries still look ahead"),
+        (lambda given, n: parts(given, n)[1], "no query looks ahead, and padding is"),
+        (lambda given, n: torch.logical_or(*parts(given, n)), "use “and”"),
+        (lambda given, n: right(1 - given, n), "The padding is turned"),
+        (lambda given, n: right(given, n, -1), "may see the key at its own place"),
+        (lambda given, n: right(given, n, 1), "the key after its own place"),
+        (lambda given, n: right(given, n)[:, 0], "Give the heads an axis of 1"),
+        (lambda given, n: given.bool(), "of shape (2, 6); what fits is (b, h, n"),
+        (lambda given, n: right(given, n).float(), "and 1 hides nothing"),
+        (lambda given, n: parts(given, n)[0] & parts(given, n)[1].flip(-1),
+         "in sample 0, the query at place 3 finds the key at place 0"),
+        (lambda given, n: right(given, 3), "not with h = 2, m = 5, n = 5, first = 4"),
+    ],
+    "check_turned": [
+        (TURNED, "✓ "),
+        ({}, "its keys must be 'nn.MultiheadAttention, key_padding_mask', 'F."),
+        ({**TURNED, "this package's function, blocked": "not"}, "'not' is not read"),
+    ],
+}  # fmt: skip

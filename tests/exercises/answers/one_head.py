@@ -1,0 +1,111 @@
+"""Answers to the exercises of “One head”."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def of_drank(drank: float, was: float, other: float) -> list[float]:
+    """List eight numbers in the order of the sentence."""
+    return [other, other, drank, other, other, other, was, other]
+
+
+def in_loops(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    rows = []
+    for q in query:
+        weights = torch.stack([q @ k for k in key]).div(len(q) ** 0.5).softmax(0)
+        rows.append(sum(w * v for w, v in zip(weights, value, strict=True)))
+    return torch.stack(rows)
+
+
+def divided_by(divisor: Callable[[Tensor, Tensor, Tensor], float]) -> Callable[..., Tensor]:
+    """Write attention with another divisor."""
+    return lambda q, k, v: torch.softmax(q @ k.T / divisor(q, k, v), dim=1) @ v
+
+
+def in_place(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    query /= math.sqrt(query.size(-1))
+    return (query @ key.T).softmax(1) @ value
+
+
+def half_gradient(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    value = value / 2 + (value / 2).detach()
+    return F.scaled_dot_product_attention(query, key, value)
+
+
+def powers(query: Tensor, key: Tensor) -> Tensor:
+    # A float32 root in float64 numbers: less exact, and no mistake.
+    return (query @ key.T / torch.sqrt(torch.tensor(query.size(1)))).exp()
+
+
+def matrix(**entries: float) -> Tensor:
+    """Make a matrix from entries such as ``r3c0=2.0``."""
+    made = torch.zeros(4, 4)
+    for place, number in entries.items():
+        made[int(place[1]), int(place[3])] = number
+    return made
+
+
+ANSWERS: dict[str, list[tuple[Any, str]]] = {
+    "check_scores": [
+        ([6.0, torch.tensor(4)], "✓ my_scores"),
+        ([4, 6], "the other way round"),
+        ([3, 4], 'your query is "it"'),
+        ([9, 3], "you scored each key with itself"),
+        ([6, 3], '3 is not the score with "it"'),
+        ([6, None], "not yet, 1 of the 2 numbers is missing"),
+        ([6], "a list of 2 numbers is asked for, and there are 1 of them"),
+        ([6, math.nan], "each of the 2 is to be one finite number"),
+    ],
+    "check_weights": [
+        (of_drank(0.46, 0.17, 0.06), "✓ my_weights"),
+        (of_drank(4, 2, 0), "these are the scores."),
+        (of_drank(7.4, 2.7, 1), "these are the exponentials"),
+        (of_drank(0.73, 0.27, 0), "exp(0) is 1, not 0"),
+        (of_drank(0.9, 0.3, 0.1), "your weights add up to 1.80"),
+        (of_drank(0.34, 0.3, 0.06), 'they add up to 1.00, but the weight of "was" is not 0.30'),
+        (of_drank(0.26, 0.16, 0.10), 'by √4 = 2. Or your query is "was"; here "drank" asks.'),
+    ],
+    "check_attend": [
+        (in_loops, "✓ my_attend"),
+        (lambda q, k, v: powers(q, k) / powers(q, k).sum(1, True) @ v, "✓ my_attend"),
+        (divided_by(lambda q, k, v: 1), "✗ my_attend: you do not scale"),
+        (divided_by(lambda q, k, v: q.size(1)), "you divide the scores by d, not by √d"),
+        (divided_by(lambda q, k, v: v.size(1) ** 0.5), "√d_v, the root of value's width"),
+        (divided_by(lambda q, k, v: 2), "√d only for the chapter's sentence"),
+        (divided_by(lambda q, k, v: 6**0.5), "not with n = 8, m = 2, d = 9, d_v = 5: the shape"),
+        (lambda q, k, v: powers(k, q).log().softmax(-1).T @ v, "the first one of key @ query.mT"),
+        (lambda q, k, v: powers(q, k) @ v, "divided by the sum of its row"),
+        (lambda q, k, v: powers(q, k).log() @ v, "there is no softmax"),
+        (lambda q, k, v: (q @ k.T).softmax(1) / q.size(1) ** 0.5 @ v, "by √d after the softmax"),
+        (lambda q, k, v: in_loops(q, k, k), "you mix the keys"),
+        (lambda q, k, v: in_loops(q, k, v).T, "it is right but transposed"),
+        (lambda q, k, v: (q @ k.T).softmax(0) @ v, "you do not scale: divide the scores by √d "
+         "before the softmax. And your softmax runs over the queries"),
+        (in_place, "changes its argument query in place"),
+        (half_gradient, "the gradient of value is not"),
+        (lambda q, k, v: in_loops(q, k, v).float(), "float64 goes in and torch.float32 comes out"),
+        (lambda q, k, v: q @ k.T, "shape (3, 5); what fits is (n, d_v), here (3, 7)"),
+        (lambda q, k, v: in_loops(q, k, v) * math.nan, "21 of its 21 numbers are NaN"),
+        (lambda q, k, v: (q @ k).softmax(-1) @ v, "you multiply query by key as it is"),
+        (lambda q, k, v: powers(k, q).log().softmax(-1) @ v, "your weights have a row per key"),
+        (lambda q, k, v: powers(q, k) / powers(q, k).sum(1) @ v, "write sum(-1, keepdim=True)"),
+    ],
+    "check_w_q": [
+        (nn.Parameter(matrix(r3c0=3, r1c3=4)), '✓ my_w_q: "it" gives "thirsty" 0.'),
+        (matrix(r3c0=2), '✗ my_w_q: not yet. "it" gives "thirsty" only 0.21, and "cat" 0.57. '
+         '"thirsty" gives "cat" 0.86 of its attention.'),
+        (torch.zeros(4, 4), '"thirsty" gives "cat" 0.12: not more than half.'),
+        (matrix(r3c0=2, r3c1=3), "a row and a column are swapped"),
+        (matrix(r3c0=2, r1c3=1), "the right place, but too small a number"),
+        (torch.eye(4), "animal or quality asks for quality"),
+        (torch.zeros(16), "shape (16,); what fits is (e, d), here (4, 4)"),
+        (matrix(r3c0=2, r1c3=math.nan), "NaN, infinite or complex"),
+        (matrix(r3c0=2, r1c3=3).double() * 5e307, "so large that the scores overflow"),
+        (torch.zeros(4, 4).tolist(), "it is an object of type list; a tensor is asked for"),
+    ],
+}  # fmt: skip

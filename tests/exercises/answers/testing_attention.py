@@ -1,0 +1,88 @@
+"""Answers to the exercises of “Testing attention”."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from annotated_attention import MultiheadAttention, chapters
+from annotated_attention.mistakes import CausalOffByOne, MergeWithoutTranspose, ScaleByLength
+
+
+def scaled(scale, heads=lambda e, h: h):
+    """Make the class of the first exercise with another scale, or with other heads."""
+
+    class Scaled(chapters.load("16_testing_attention").Near):
+        def __init__(self, embed_dim, num_heads):
+            super().__init__(embed_dim, heads(embed_dim, num_heads))
+            self.scale = scale(embed_dim, num_heads)
+
+    return Scaled
+
+
+def causal(version=MultiheadAttention, residual=False):
+    """Make a causal self-attention, right or with a mistake."""
+
+    class Causal(nn.Module):
+        def __init__(self, embed_dim, num_heads):
+            super().__init__()
+            self.inner = version(embed_dim, num_heads, batch_first=True)
+
+        def forward(self, x):
+            output, _ = self.inner(x, x, x, is_causal=True, need_weights=False)
+            return output + x if residual else output
+
+    return Causal
+
+
+def x(b=3):
+    return torch.randn(b, 5, 24)
+
+
+def by_gradient(attend):
+    leaf = x().requires_grad_()
+    for i in range(3):
+        (reaction,) = torch.autograd.grad(attend(leaf)[i].cos().sum(), leaf)
+        reaction[i] = 0
+        if reaction.abs().max() > 1e-6:
+            return torch.tensor(True)
+    return False
+
+
+def first_alone(attend, close=torch.allclose, given=None):
+    given = x() if given is None else given
+    return not close(attend(given)[:1], attend(given[:1]))
+
+
+def roughly(a, b):
+    return torch.allclose(a, b, atol=1e-4)
+
+
+ANSWERS: dict[str, list[tuple[Any, str]]] = {
+    "check_scaled": [
+        (scaled(lambda e, h: (e // h) ** -0.5), "✓ "),
+        (scaled(lambda e, h: e**-0.5), "finds 1 thing. scale-by-model-width"),
+        (scaled(lambda e, h: 6**-0.5), "scale-by-convention"),  # right at one width alone
+        (scaled(lambda e, h: (e // h) ** 0.5), "scale-inverted"),
+        (scaled(lambda e, h: (e // h) ** -0.5, max), "the doctor sees no factor 1/√d"),
+    ],
+    "check_repaired": [
+        (causal(), "✓ "),
+        (causal(CausalOffByOne), "finds 1 thing. causal-off-by-one"),
+        (causal(ScaleByLength), "finds 1 thing. scale-by-length: "),
+        (causal(MergeWithoutTranspose), "finds 1 thing. merge-without-transpose"),
+        (causal(residual=True), "it is not what it should be"),
+        (causal()(24, 4), "give the class itself"),
+        (lambda e, h: None, "it makes an object of type NoneType; a module is asked for"),
+    ],
+    "check_samples_touch": [
+        (by_gradient, "✓ "),
+        (lambda attend: False, "given tensors reshaped in the wrong layout, it"),
+        (lambda attend: True, "given the right version, it says True"),
+        (lambda attend: first_alone(attend, roughly), "only the last sample sees"),
+        (lambda attend: first_alone(attend, torch.equal), "do not touch"),
+        (lambda attend: first_alone(attend, roughly, x(1).expand(3, -1, -1)),
+         "it says False, but there the samples touch"),
+        (lambda attend: 0.5, "an object of type float; True or False is asked"),
+    ],
+}  # fmt: skip

@@ -1,0 +1,73 @@
+"""Answers to the exercises of “Trained weights”."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def in_a_loop(states: Tensor, blocked: Tensor) -> Tensor:
+    return torch.stack([x[~hidden].mean(0) for x, hidden in zip(states, blocked, strict=True)])
+
+
+def added_up(states: Tensor, chosen: Tensor) -> Tensor:
+    return torch.einsum("bne,bn->be", states, chosen.double())
+
+
+def by_loops(weights: Tensor, distance: int) -> tuple[int, int]:
+    layers, h, n, _ = weights.shape
+    score = {
+        (i, j): sum(float(weights[i, j, q, q - distance]) for q in range(distance, n))
+        for i in range(layers)
+        for j in range(h)
+    }
+    return max(score, key=lambda pair: score[pair])
+
+
+def largest(score: Tensor) -> tuple[int, int]:
+    at = int(score.flatten().argmax())
+    return at // score.shape[1], at % score.shape[1]
+
+
+def wrapping(weights: Tensor, distance: int) -> tuple[int, int]:
+    rows = range(weights.size(-1))
+    return largest(torch.stack([weights[..., i, i - distance] for i in rows]).mean(0))
+
+
+ANSWERS: dict[str, list[tuple[Any, str]]] = {
+    "check_parts": [
+        (torch.tensor([0.2, 0.6, 0.2]), "✓ "),
+        ((0.8, 0.15, 0.05), "these are the weights"),
+        ((0.8 / 0.25, 0.15 / 4, 0.05 / 4), "you divided the weights by the norms"),
+        ((0.25 / 0.8, 4 / 0.15, 4 / 0.05), "you divided the norms by the weights"),
+        ((0.2, 0.2, 0.2), "that is not the weight of cat times its norm"),
+    ],
+    "check_my_pool": [
+        (in_a_loop, "✓ "),
+        (lambda s, x: torch.einsum("bne->be", s) / s.shape[1], "padding is in the mean"),
+        (lambda s, x: s.sum(1) / (~x).sum(1)[:, None], "the padding is in the sum"),
+        (lambda s, x: added_up(s, ~x), "it is the sum of the real"),
+        (lambda s, x: added_up(s, ~x) / s.shape[1], "divide by n, the padded length"),
+        (lambda s, x: in_a_loop(s, ~x), "you average what is padding"),
+        (lambda s, x: s.select(1, 0), "it is the first token"),
+        (lambda s, x: s[~x].mean(0).repeat(len(s), 1), "over all sentences' tokens"),
+        (lambda s, x: (y := in_a_loop(s, x)) / y.norm(dim=1)[:, None], "to length 1"),
+        (lambda s, x: in_a_loop(s.mul_(2), x), "changes its argument states in place"),
+        (lambda s, x: in_a_loop(s.detach(), x), "no gradient reaches states"),
+        (lambda s, x: in_a_loop(s, x) if len(s) == 4 else s, "not with first = 2, second = 4: it"),
+    ],
+    "check_my_head": [
+        (by_loops, "✓ "),
+        (lambda w, k: largest(w.diagonal(k, 2, 3).mean(2)), "that head looks ahead"),
+        (lambda w, k: largest(w.diagonal(0, 2, 3).mean(2)), "looks at the token itself"),
+        (lambda w, k: largest(w.diagonal(-k, 2, 3).amax(2)), "the mean, not the max"),
+        (wrapping, "i - distance is negative and wraps round"),
+        (lambda w, k: divmod(int(w.diagonal(-k).mean(-1).argmax()), w.size(1)),
+         "unless you name the last two, -2 and -1"),
+        (lambda w, k: by_loops(w, 1), "not with layers = 2, h = 5, n = 8, distance = 3"),
+        (lambda w, k: by_loops(w, k + 1), "looks further back"),
+        (lambda w, k: by_loops(w, k)[::-1], "the layer comes first"),
+        (lambda w, k: [i + 1 for i in by_loops(w, k)], "count layers and heads from 0"),
+        (lambda w, k: int(w.diagonal(-k, 2, 3).mean(2).argmax()), "a layer and a head"),
+    ],
+}  # fmt: skip

@@ -1,0 +1,178 @@
+"""What the exercises' tables say of the package, of PyTorch and of their chapters is so."""
+
+import re
+import runpy
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from annotated_attention import (
+    MultiheadAttention,
+    Seq2SeqTransformer,
+    chapters,
+    scaled_dot_product_attention,
+    sinusoidal_code,
+)
+from annotated_attention.doctor.command import main
+from annotated_attention.exercises import (
+    counting,
+    from_memory,
+    masks,
+    masks_in_the_wild,
+    multihead_attention,
+    one_head,
+    split_and_stack,
+    transformer,
+)
+from book.run.scripts import ROOT
+
+
+def test_the_weights_of_the_first_exercises_are_the_chapters(verdict: Any) -> None:
+    chapter = chapters.load("01_one_head")
+    weights = (chapter.EMBEDDINGS @ chapter.EMBEDDINGS.mT / 2).softmax(-1)
+    for word, row in zip(chapter.WORDS, weights, strict=True):
+        expected = "✓ " if word == "drank" else f'"{word}"'
+        assert expected in verdict(one_head.check_weights, row)
+    assert chapter.EMBEDDINGS.tolist() == one_head._EMBEDDINGS
+
+
+def test_pytorch_computes_from_the_packed_matrix_what_the_heads_do() -> None:
+    x, h, e = torch.randn(3, 24), 4, 24
+    heads = [tuple(torch.randn(3, e, 6).unbind()) for _ in range(h)]
+    packed = split_and_stack.check_pack.right(heads)
+    weights = {"in_proj_weight": packed, "out_proj.weight": torch.eye(e)}
+    output, _ = functional_call(nn.MultiheadAttention(e, h, bias=False), weights, (x, x, x))
+    apart = [scaled_dot_product_attention(x @ q, x @ k, x @ v)[0] for q, k, v in heads]
+    torch.testing.assert_close(output, torch.cat(apart, -1))
+
+
+def test_models_keep_the_dtype_and_are_the_same_each_time() -> None:
+    x, blocked = torch.ones(1, 2, 12), torch.tensor([[False, True]])
+    for name, model in masks.four_models().items():
+        output = model(x, blocked)
+        assert output.dtype == x.dtype
+        torch.rand(1)  # another state of the generator
+        assert output.equal(masks.four_models()[name](x, blocked))
+
+
+def test_the_new_models_do_what_is_said_of_them() -> None:
+    """Told by gradients, apart from what the table's probe does."""
+    path = Path(__file__).parent / "answers" / "masks.py"
+    by_gradient = runpy.run_path(str(path))["by_gradient"]
+    new = {what: masks._build(*kind) for what, kind in masks._NEW.items()}
+    harmless = {what for what in new if "words are untouched" in what or "as it should" in what}
+    assert by_gradient(new) == {*new} - harmless
+    assert by_gradient(masks.four_models()) == {"south"}
+
+
+def test_the_four_shapes_are_those_of_a_run() -> None:
+    found: dict[str, tuple[int, ...]] = {}
+
+    class Writing(MultiheadAttention):
+        def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
+            found["the queries of the heads"] = tuple(q.shape)
+            found["the mask, merged"] = tuple(options["blocked"].shape)
+            return super().attend(q, k, v, **options)
+
+    key, padding = torch.randn(9, 2, 12), torch.zeros(2, 9, dtype=torch.bool)
+    output, weights = Writing(12, 3)(torch.randn(7, 2, 12), key, key, padding)
+    assert weights is not None
+    found |= {"the output": tuple(output.shape), "the weights": tuple(weights.shape)}
+    assert found == multihead_attention.check_shapes.right
+
+
+def test_the_angles_are_the_codes() -> None:
+    angles = torch.tensor(transformer.check_angles.right, dtype=torch.float64)
+    code = torch.stack([angles.sin(), angles.cos()], -1).flatten()
+    torch.testing.assert_close(code, sinusoidal_code(21, 8)[20])
+
+
+@pytest.mark.parametrize("size", transformer.check_count_parameters.sizes, ids=str)
+def test_the_class_has_as_many_parameters(size: dict[str, int]) -> None:
+    e, wide, layers, words = size.values()
+    with torch.device("meta"):
+        model = Seq2SeqTransformer(
+            words, words, e, 2, layers, layers, wide, share_embeddings=True, final_norm=False
+        )
+    count = transformer.check_count_parameters.right(*size.values())
+    assert count == sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("size", counting.check_decoder_layer.sizes, ids=str)
+def test_pytorch_counts_as_many_flops(size: dict[str, int]) -> None:
+    b, n, m, e, f = size.values()
+    layer = nn.TransformerDecoderLayer(e, 2, f, 0.0, batch_first=True)
+    hidden = nn.Transformer.generate_square_subsequent_mask(n)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        layer(torch.randn(b, n, e), torch.randn(b, m, e), tgt_mask=hidden)
+    assert counter.get_total_flops() == counting.check_decoder_layer.right(*size.values())
+
+
+TURNED = masks_in_the_wild.check_turned.right
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_a_query_reacts_to_what_the_verdict_says(verdict: Any, name: str) -> None:
+    module = nn.MultiheadAttention(8, 2, batch_first=True)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    functions: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "nn.MultiheadAttention": lambda x, given: module(x, x, x, key_padding_mask=given)[0],
+        "F.scaled": lambda x, given: F.scaled_dot_product_attention(x, x, x, given[:, None]),
+        "nn.Transf": lambda x, given: layer(x, src_key_padding_mask=given),
+        "this": lambda x, given: scaled_dot_product_attention(x, x, x, blocked=given[:, None])[0],
+    }
+    function = next(made for start, made in functions.items() if name.startswith(start))
+    words = ["it", "was", "·", "·"]
+    mask = torch.tensor([[word != "·" for word in words]])
+
+    def seen(choice: str) -> str:
+        x = torch.randn(1, 4, 8, requires_grad=True)
+        output = function(x, mask if choice == "mask" else ~mask)[0, 0]
+        (reaction,) = torch.autograd.grad((output * torch.arange(8)).sum(), x)
+        moved = reaction[0].abs().amax(-1) > 1e-6
+        reacts = dict.fromkeys(word for word, yes in zip(words, moved.tolist(), strict=True) if yes)
+        return " and ".join(f"“{word}”" for word in reacts)
+
+    other = {"mask": "~mask", "~mask": "mask"}[TURNED[name]]
+    said = verdict(masks_in_the_wild.check_turned, TURNED | {name: other})
+    assert seen(TURNED[name]) == "“it” and “was”"
+    assert f"given {other}, {name.replace(', ', ' with ')} lets " in said
+    assert f"react to {seen(other)} alone" in said
+
+
+def test_the_stub_can_be_examined_as_a_file(
+    groups: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By the very command that the chapter names, and there is nothing in it yet."""
+    _, stub, *_ = groups("17_from_memory")[1]
+    script = (ROOT / "notebooks" / "17_from_memory.py").read_text(encoding="utf-8")
+    command = re.search(r"# attention-doctor (mine.py:MyAttention .*)", script)
+    assert command is not None
+    mine = tmp_path / "mine.py"
+    mine.write_text(f"from torch import Tensor, nn\n\n\n{stub.source}\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main(command[1].split()) == 2
+    assert "NotImplementedError" in capsys.readouterr().out
+
+
+def test_the_clock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(from_memory, "_started", None)
+    assert from_memory._taken() == ""
+    from_memory.start_clock()
+    assert "15 minutes" in capsys.readouterr().out
+    now = time.monotonic()
+    for minutes, said in ((0.5, "less than a minute"), (1.5, "1 minute."), (12.1, "12 minutes.")):
+        monkeypatch.setattr(from_memory.time, "monotonic", lambda: now + 60 * minutes)  # noqa: B023
+        assert said in from_memory._taken()
