@@ -1,4 +1,7 @@
-"""Setting up: a failing pip is quoted, and what it downloads is told."""
+"""Setting up: what stops it is said."""
+
+import subprocess
+import sys
 
 import pytest
 
@@ -13,16 +16,18 @@ def test_failing_pip_is_quoted():
     assert ".venv is not complete" in str(stopped.value)
 
 
-def test_progress_is_told(capsys):
-    locked = environment.LOCK.read_text().splitlines()
-    some = [line for line in locked if line.startswith(("n", "p"))][:25]
-    environment.pip("install", "--no-deps", *some, total=len(some))
-    assert f"setting up: 20 of {len(some)} packages found" in capsys.readouterr().out
-
-
 def test_a_venv_that_cannot_be_made_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(environment, "VENV", tmp_path / "venv")
     monkeypatch.setattr(environment.sys, "executable", "/bin/false")
     with pytest.raises(SystemExit, match="could not make a virtual environment"):
         environment.make_venv()
     assert not (tmp_path / "venv").exists()
+
+
+def test_an_old_python_is_refused():
+    code = "import sys, runpy; sys.version_info = (3, 9, 2); runpy.run_path({!r})"
+    command = [sys.executable, "-c", code.format(environment.__file__)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 1
+    assert "needs Python 3.11.5 or later" in run.stderr
+    assert "make PYTHON=" in run.stderr

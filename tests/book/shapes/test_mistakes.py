@@ -5,313 +5,162 @@ import torch
 
 from book.shapes import ShapeCommentError
 
-B, N, M, H, D = 2, 3, 5, 4, 6
-Q, K = torch.randn(B, N, D), torch.randn(B, M, D)
-WIDE = torch.randn(B, N, H * D)
+Q, K, WIDE = torch.randn(2, 3, 6), torch.randn(2, 5, 6), torch.randn(2, 3, 24)
+SCORE = """def f(q, k):
+    '''Score.
 
+    Args:
+        q: (b, n, d), one row per query.
+        k: (b, m, d), one row per key.
+    '''
+"""
+
+
+def one(argument):
+    """Give a function of one argument, whose docstring claims a shape."""
+    return f"def f(x, h=4):\n    '''Copy.\n\n    Args:\n        x: {argument}.\n    '''\n"
+
+
+# A source, what it is called with, and how the message begins.
 PLANTED = {
     "a wrong letter": (
-        """
-        def f(q, k):
-            '''Score.
-
-            Args:
-                q: (b, n, d), one row per query.
-                k: (b, m, d), one row per key.
-            '''
-            scores = q @ k.mT  # (b, n, d) x (b, d, m) -> (b, n, n)
-            return scores
-        """,
+        SCORE + "    scores = q @ k.mT  # (b, n, d) x (b, d, m) -> (b, n, n)",
         (Q, K),
-        "code.py:9: the comment says (b, n, n) with b = 2, n = 3, but the shape is (2, 3, 5)\n"
+        "code.py:8: the comment says (b, n, n) with b = 2, n = 3, but the shape is (2, 3, 5)\n"
         "    scores = q @ k.mT  # (b, n, d) x (b, d, m) -> (b, n, n)\n"
-        "    b is bound in line 6\n    n is bound in line 6",
+        "    b is bound in line 5\n    n is bound in line 5",
     ),
     "swapped letters": (
-        """
-        def f(q, k):
-            '''Score.
-
-            Args:
-                q: (b, n, d), one row per query.
-                k: (b, m, d), one row per key.
-            '''
-            return q @ k.mT  # (b, m, n)
-        """,
+        SCORE + "    return q @ k.mT  # (b, m, n)",
         (Q, K),
-        "code.py:9: the comment says (b, m, n) with b = 2, m = 5, n = 3, "
+        "code.py:8: the comment says (b, m, n) with b = 2, m = 5, n = 3, "
         "but the shape is (2, 3, 5)\n    return q @ k.mT  # (b, m, n)",
     ),
     "swapped letters in the docstring": (
-        """
-        def f(x, n):
-            '''Copy.
-
-            Args:
-                x: (b, d, n), one row per token.
-                n: tokens.
-            '''
-            return x.clone()
-        """,
-        (Q, N),
+        "n = 3\n" + one("(b, d, n)") + "    return x[:n].clone()",
+        (Q,),
         "code.py:6: the docstring says (b, d, n) with b = 2, d = 3, n = 3, "
-        "but the shape is (2, 3, 6)\n    x: (b, d, n), one row per token.",
-    ),
-    "two wrong arguments": (
-        """
-        def f(q, k):
-            '''Copy.
-
-            Args:
-                q: (n, d), one row per query.
-                k: (m, d), one row per key.
-            '''
-            return q.clone()
-        """,
-        (Q, K),
-        "code.py:6: the docstring says (n, d), but the shape is (2, 3, 6)",
+        "but the shape is (2, 3, 6)\n    x: (b, d, n).",
     ),
     "a wrong argument, and then one that fits": (
-        """
-        def f(q, k):
-            '''Copy.
-
-            Args:
-                q: (n, d), one row per query.
-                k: (b, m, d), one row per key.
-            '''
-            return q.clone()
-        """,
+        SCORE.replace("(b, n, d)", "(n, d)") + "    return q.clone()",
         (Q, K),
-        "code.py:6: the docstring says (n, d), but the shape is (2, 3, 6)",
+        "code.py:5: the docstring says (n, d), but the shape is (2, 3, 6)",
     ),
     "a wrong argument, and then a wrong value": (
-        """
-        def f(x):
-            '''Copy.
-
-            Args:
-                x: (b, n), one row per token.
-            '''
-            return x + 0  # (b, n, 7)
-        """,
+        one("(b, n)") + "    return x + 0  # (b, n, 7)",
         (Q,),
-        "code.py:6: the docstring says (b, n), but the shape is (2, 3, 6)",
+        "code.py:5: the docstring says (b, n), but the shape is (2, 3, 6)",
     ),
     "h * d and n exchanged": (
-        """
-        def f(x, h):
-            '''Split.
-
-            Args:
-                x: (b, n, h * d), one row per token.
-            '''
-            y = x.unflatten(-1, (h, -1))  # (b, n, h, d)
-            return y.flatten(-2)  # (b, h * d, n)
-        """,
-        (WIDE, H),
-        "code.py:9: the comment says (b, h * d, n) with b = 2, h = 4, d = 6, n = 3, "
+        one("(b, n, h * d)")
+        + "    y = x.unflatten(-1, (h, -1))  # (b, n, h, d)\n"
+        + "    return y.flatten(-2)  # (b, h * d, n)",
+        (WIDE,),
+        "code.py:8: the comment says (b, h * d, n) with b = 2, h = 4, d = 6, n = 3, "
         "but the shape is (2, 3, 24)",
     ),
-    "h * d and n exchanged, met before h is known": (
-        """
-        def f(x, heads):
-            '''Split.
-
-            Args:
-                x: (b, h * d, n), one row per token.
-            '''
-            h = heads
-            return x.unflatten(-1, (h, -1))  # (b, n, h, d)
-        """,
-        (WIDE, H),
-        "code.py:9: the comment says (b, n, h, d) with b = 2, n = 24, h = 4, "
-        "but the shape is (2, 3, 4, 6)",
-    ),
     "a product that no longer holds": (
-        """
-        def f(x):
-            y = x + 0  # (b, n, h * d)
-            h = 3
-            return y.unflatten(-1, (4, 6))[:, :, :3]  # (b, n, h, d)
-        """,
+        "def f(x):\n    y = x + 0  # (b, n, h * d)\n    h = 3\n"
+        "    return y.unflatten(-1, (4, 6))[:, :, :3]  # (b, n, h, d)",
         (WIDE,),
-        "code.py:5: the comment says (b, n, h, d) with b = 2, n = 3, h = 3, d = 6, "
-        "but the shape is (2, 3, 3, 6), and h * d was 24 in line 3",
+        "code.py:4: the comment says (b, n, h, d) with b = 2, n = 3, h = 3, d = 6, "
+        "but the shape is (2, 3, 3, 6), and h * d was 24 in line 2",
     ),
     "a product whose factors come later": (
-        """
-        def f(x):
-            y = x + 0  # (b, n, h * d)
-            h = 4
-            torch.ones(h)  # (h,)
-            del h
-            return torch.ones(7)  # (d,)
-        """,
+        "def f(x):\n    y = x + 0  # (b, n, h * d)\n    h = 4\n    torch.ones(h)  # (h,)\n"
+        "    del h\n    return torch.ones(7)  # (d,)",
         (WIDE,),
-        "code.py:7: the comment says (d,) with d = 6, but the shape is (7,)\n"
-        "    return torch.ones(7)  # (d,)\n    d is bound in line 5",
+        "code.py:6: the comment says (d,) with d = 6, but the shape is (7,)\n"
+        "    return torch.ones(7)  # (d,)\n    d is bound in line 4",
     ),
     "a product before its factors": (
-        """
-        def f(x):
-            return torch.ones(23, 4, 6)  # (h * d, h, d)
-        """,
+        "def f(x):\n    return torch.ones(23, 4, 6)  # (h * d, h, d)",
         (WIDE,),
-        "code.py:3: the comment says (h * d, h, d) with h = 4, d = 6, but the shape is (23, 4, 6)",
+        "code.py:2: the comment says (h * d, h, d) with h = 4, d = 6, but the shape is (23, 4, 6)",
     ),
     "a product that does not divide": (
-        """
-        def f(x, h):
-            return x + 0  # (b, n, h * d)
-        """,
+        "def f(x, h):\n    return x + 0  # (b, n, h * d)",
         (WIDE, 7),
-        "code.py:3: the comment says (b, n, h * d) with b = 2, n = 3, h = 7, "
+        "code.py:2: the comment says (b, n, h * d) with b = 2, n = 3, h = 7, "
         "but the shape is (2, 3, 24), and h * d cannot be 24",
     ),
     "a product with nothing": (
-        """
-        def f(x, h):
-            return x + 0  # (b, n, h * d)
-        """,
+        "def f(x, h):\n    return x + 0  # (b, n, h * d)",
         (WIDE, 0),
-        "code.py:3: the comment says (b, n, h * d) with b = 2, n = 3, h = 0, "
+        "code.py:2: the comment says (b, n, h * d) with b = 2, n = 3, h = 0, "
         "but the shape is (2, 3, 24), and h * d cannot be 24",
     ),
     "a letter with two values": (
-        """
-        def f(q, k):
-            a = q + 0  # (b, n, d)
-            c = k + 0  # (b, n, d)
-        """,
+        "def f(q, k):\n    a = q + 0  # (b, n, d)\n    c = k + 0  # (b, n, d)",
         (Q, K),
-        "code.py:4: the comment says (b, n, d) with b = 2, n = 3, d = 6, "
+        "code.py:3: the comment says (b, n, d) with b = 2, n = 3, d = 6, "
         "but the shape is (2, 5, 6)\n    c = k + 0  # (b, n, d)\n"
-        "    b is bound in line 3\n    n is bound in line 3",
+        "    b is bound in line 2\n    n is bound in line 2",
     ),
     "a letter whose variable says otherwise": (
-        """
-        def f(q, k):
-            a = q + 0  # (b, n, d)
-            n = k.size(1)
-            return k + 0  # (b, n, d)
-        """,
+        "def f(q, k):\n    a = q + 0  # (b, n, d)\n    n = 5\n    return k + 0  # (b, n, d)",
         (Q, K),
-        "code.py:5: n is used with two values: 3 since line 3, and 5, "
+        "code.py:4: n is used with two values: 3 since line 2, and 5, "
         "the value of the variable n\n    return k + 0  # (b, n, d)",
     ),
     "a stale integer": (
-        """
-        def f(x):
-            return x * 2  # (2, 3, 8)
-        """,
+        "def f(x):\n    return x * 2  # (2, 3, 8)",
         (Q,),
-        "code.py:3: the comment says (2, 3, 8), but the shape is (2, 3, 6)\n"
-        "    return x * 2  # (2, 3, 8)",
+        "code.py:2: the comment says (2, 3, 8), but the shape is (2, 3, 6)",
     ),
     "a stale variable": (
-        """
-        def f(x, d):
-            y = x * 2  # (b, n, d)
-        """,
+        "def f(x, d):\n    y = x * 2  # (b, 3, d)",
         (Q, 7),
-        "code.py:3: the comment says (b, n, d) with b = 2, n = 3, d = 7, "
-        "but the shape is (2, 3, 6)",
+        "code.py:2: the comment says (b, 3, d) with b = 2, d = 7, but the shape is (2, 3, 6)",
     ),
     "a wrong return": (
-        """
-        def f(q, k):
-            n = q.size(1)
-            m = k.size(1)
-            return q @ k.mT, q  # (b, m, n), (b, n, d)
-        """,
+        "def f(q, k):\n    return q @ k.mT, q  # (b, n, 3), (b, n, d)",
         (Q, K),
-        "code.py:5: the comment says (b, m, n) with b = 2, m = 5, n = 3, "
-        "but the shape of value 1 is (2, 3, 5)\n    return q @ k.mT, q  # (b, m, n), (b, n, d)",
+        "code.py:2: the comment says (b, n, 3) with b = 2, n = 3, "
+        "but the shape of value 1 is (2, 3, 5)",
     ),
     "a wrong tuple assignment": (
-        """
-        def f(q, k):
-            a, c = q * 2, k * 2  # (b, n, d), (b, n, d)
-        """,
+        "def f(q, k):\n    a, c = q * 2, k * 2  # (b, n, d), (b, n, d)",
         (Q, K),
-        "code.py:3: the comment says (b, n, d) with b = 2, n = 3, d = 6, "
+        "code.py:2: the comment says (b, n, d) with b = 2, n = 3, d = 6, "
         "but the shape of value 2 is (2, 5, 6)",
     ),
     "a wrong unpacking": (
-        """
-        def f(q, k):
-            a, c = q  # (d, n)
-            return a, c  # (n, 7)
-        """,
+        "def f(q, k):\n    a, c = q  # (d, n)\n    return a, c  # (n, 7)",
         (Q, K),
-        "code.py:4: the comment says (n, 7) with n = 6, but the shape of value 1 is (3, 6)",
-    ),
-    "a wrong augmented assignment": (
-        """
-        def f(q, k):
-            n, m = q.size(1), k.size(1)
-            q += 1  # (b, m, d)
-        """,
-        (Q.clone(), K),
-        "code.py:4: the comment says (b, m, d) with b = 2, m = 5, but the shape is (2, 3, 6)\n"
-        "    q += 1  # (b, m, d)",
+        "code.py:3: the comment says (n, 7) with n = 6, but the shape of value 1 is (3, 6)",
     ),
     "a wrong augmented item": (
-        """
-        def f(q, k):
-            q[0] += 1  # (d, 3)
-        """,
+        "def f(q, k):\n    q[0] += 1  # (d, 3)",
         (Q.clone(), K),
-        "code.py:3: the comment says (d, 3) with d = 3, but the shape is (3, 6)",
+        "code.py:2: the comment says (d, 3) with d = 3, but the shape is (3, 6)",
     ),
     "a wrong attribute": (
-        """
-        def f(q, k):
-            f.weight = q  # (b, n)
-        """,
+        "def f(q, k):\n    f.weight = q  # (b, n)",
         (Q, K),
-        "code.py:3: the comment says (b, n), but the shape is (2, 3, 6)",
+        "code.py:2: the comment says (b, n), but the shape is (2, 3, 6)",
     ),
     "a wrong expression": (
-        """
-        def f(q, k):
-            q @ k.mT  # (b, n, 6)
-        """,
+        "def f(q, k):\n    q @ k.mT  # (b, n, 6)",
         (Q, K),
-        "code.py:3: the comment says (b, n, 6) with b = 2, n = 3, but the shape is (2, 3, 5)",
+        "code.py:2: the comment says (b, n, 6) with b = 2, n = 3, but the shape is (2, 3, 5)",
     ),
     "a wrong number of axes behind the dots": (
-        """
-        def f(x):
-            return x[0, 0]  # (..., n, d)
-        """,
+        "def f(x):\n    return x[0, 0]  # (..., n, d)",
         (Q,),
-        "code.py:3: the comment says (..., n, d), but the shape is (6,)",
+        "code.py:2: the comment says (..., n, d), but the shape is (6,)",
     ),
     "no shape": (
-        """
-        def f(q, k):
-            return q, None  # (b, n, d)
-        """,
+        "def f(q, k):\n    return q, None  # (b, n, d)",
         (Q, K),
-        "code.py:3: the comment says (b, n, d), but the value of value 2 has no shape",
+        "code.py:2: the comment says (b, n, d), but the value of value 2 has no shape",
     ),
-    "nothing at all": (
-        """
-        def f(q, k):
-            heads = []  # (b, n, d)
-        """,
-        (Q, K),
-        "code.py:3: the value is empty",
-    ),
+    "nothing at all": ("def f():\n    heads = []  # (b, n)", (), "code.py:2: the value is empty"),
     "two shapes for one value": (
-        """
-        def f(q, k):
-            return q + 0  # (b, n, d), (b, m, d)
-        """,
+        "def f(q, k):\n    return q + 0  # (b, n, d), (b, m, d)",
         (Q, K),
-        "code.py:3: the comment has 2 shapes for one value",
+        "code.py:2: the comment has 2 shapes for one value",
     ),
 }
 
