@@ -45,8 +45,6 @@ def test_true_comments_pass_and_bind_for_one_call_only(code):
                 case 4: u = k  # (n, d)
             for w in (2, 3):
                 torch.ones(w)  # (w,)
-            class Small: part = torch.ones(2)  # (k,)
-            class Large: part = torch.ones(3)  # (k,)
             # One head (h) at a time.
             if h: return y.transpose(-3, -2), wide  # (b, h, n, d), (24, e)
         """
@@ -110,7 +108,8 @@ def test_calls_do_not_share_letters(code):
             return a + 0  # (n, d)
         def many(x):
             for i in range(2):
-                yield x + 0  # (n, d)
+                x = x + 0  # (n, d)
+                yield x
         """
     )
     assert module["f"](torch.ones(5, 6), True).shape == (4, 6)
