@@ -12,6 +12,7 @@ pytest_plugins = ["pytester"]  # runs pytest on a small project
 if "PYTEST_XDIST_WORKER" in os.environ:  # there is one for each processor
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+
 def pytest_configure(config: pytest.Config) -> None:
     """Install the checker before a test imports the package, and let it judge the session."""
     checker = install_import_hook(root=config.rootpath)
