@@ -103,7 +103,7 @@ def write(script: Path) -> None:
     """
     from annotated_attention import measure, pretrained
 
-    notebook = nbformat.read(scripts.EXECUTED / f"{script.stem}.ipynb", as_version=4)
+    notebook = scripts.executed(script.stem)
     if notebook.metadata.get("run") != LIVE:
         raise NoRecord(f"{script.stem} was not run live: `make TRAINED=1 record` does it")
     run = measure.provenance([]) | {
