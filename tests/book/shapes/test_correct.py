@@ -311,8 +311,10 @@ def test_export_stays_dynamic_and_adds_nothing_to_the_graph(code):
     assert sizes[0] == sizes[1]
 
 
-def test_vmap_and_autograd_work(code):
+def test_vmap_autograd_and_tracing_work(code):
     module = code("def f(x):\n    y = x * 2  # (n, d)\n    return y.sum()  # ()\n")
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        assert torch.jit.trace(lambda x: module["f"](x), Q[0])(K[0]).shape == ()
     assert torch.vmap(module["f"])(Q).shape == (2,)
     grad = torch.func.grad(module["f"])(Q[0])
     torch.testing.assert_close(grad, torch.full((3, 6), 2.0))
