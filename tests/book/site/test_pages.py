@@ -90,9 +90,11 @@ def test_folds_and_call_outs_say_what_they_hold():
 def test_code_and_pictures_are_as_they_were():
     picture = '<svg viewBox="0 0 1 1"><linearGradient/></svg>'
     prose = '<div class="highlight"><pre><span></span>x\n</pre></div>'
-    soup, aside = pages.parse(f'{picture}<p>a</p><pre class="aa-source">x = a &lt; 1</pre>{prose}')
+    code = '<pre class="aa-source">x &lt; 1  # (n,)</pre>'
+    soup, aside = pages.parse(f"{picture}<p>a</p>{code}{prose}")
     written = pages.write(soup, aside)
     assert written.startswith(picture)
     assert "data-search-exclude" in written
     assert '<span class="o">&lt;</span>' in written
+    assert '(<b class="dim dim-n">n</b>,)' in written
     assert "<pre><code><span></span>x\n</code></pre>" in written
