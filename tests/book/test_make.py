@@ -250,13 +250,6 @@ def test_a_file_no_longer_loaded_may_go(book):
     assert executed(run) == {"02_two_heads"}
 
 
-def test_help_names_every_target():
-    shown = make(scripts.ROOT).stdout
-    phony = re.search(r"^\.PHONY: (.*)$", (scripts.ROOT / "Makefile").read_text(), re.MULTILINE)
-    for target in set(phony[1].split()) - {"help", "force"}:
-        assert f"make {target} " in shown, target
-
-
 def test_missing_python_is_named(tmp_path):
     shutil.copy2(scripts.ROOT / "Makefile", tmp_path)
     for name in ("mkdocs.yml", "requirements.lock"):

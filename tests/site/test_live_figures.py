@@ -234,6 +234,8 @@ def act(frame, role, name, key):
 
 @pytest.mark.parametrize(("at", "module"), FRAMES)
 def test_driven_it_says_what_python_computes(visit, at, module):
+    drive = globals().get(module)
+    assert drive, f"write what a reader does with {module}, and what it then says"
     page = visit(f"{at}/", viewport={"width": 360, "height": 900})
     frame = page.locator(f"[data-live={module}]")
     frame.evaluate("(frame) => frame.closest('details')?.setAttribute('open', '')")
@@ -241,7 +243,7 @@ def test_driven_it_says_what_python_computes(visit, at, module):
     status = frame.get_by_role("status").first
     expect(status).not_to_be_empty()
     expect(frame.locator("figure > .aa-stage + *")).to_be_hidden()  # the picture
-    for done, said, shown in globals()[module](json.loads(frame.get_attribute("data-state"))):
+    for done, said, shown in drive(json.loads(frame.get_attribute("data-state"))):
         if done:
             act(frame, *done)
         for words in said:
