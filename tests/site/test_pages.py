@@ -107,6 +107,13 @@ def test_pictures_have_a_text_alternative(page):
 
 
 @each_page
+def test_links_and_buttons_have_a_name(page):
+    for tag in content(page).select("a[href], button, summary"):
+        named = tag.get("aria-label") or tag.get("title") or tag.find(attrs={"aria-label": True})
+        assert tag.text.strip() or named, tag
+
+
+@each_page
 def test_formulas_are_typeset(page):
     assert not content(page).select(".arithmatex, .katex-error")
     for text in content(page).find_all(string=re.compile(r"(?<!\\)\$")):
