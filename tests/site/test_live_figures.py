@@ -4,6 +4,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from unittest.mock import ANY
 
 import pytest
 import torch
@@ -39,7 +40,12 @@ def attention_over_training(data):
         reading = data["readings"]["on the right letter"][at]
         assert float(reading) == pytest.approx(right, abs=0.011)
         cells = ["1" if w == 100 else f".{w}" for w in rows.flatten().tolist() if w >= 10]
-        shown = {".aa-stage .aa-weight + text:not(:empty)": cells}
+        most, key = rows[0].max(-1)
+        says = f"{data['queries'][0]} looks at {data['keys'][key]} ({most / 100:.2f})"
+        shown = {
+            ".aa-stage .aa-weight + text:not(:empty)": cells,
+            f"svg[aria-label^='Attention at step {step}. {says};']": [ANY],
+        }
         yield done, [f"step {step} · on the right letter {reading}"], shown
 
 
@@ -87,7 +93,11 @@ def clocks(data):
         turned = ", ".join(f"{at / 10**i:.2f}" for i in range(4))
         product = (code[at] @ code[at + distance]).item()
         said = f"Its dot product with position {at + distance} is {product:.2f}."
-        yield done, [f"Position {at}: turned by {turned}.", said], {}
+        hands = {
+            f"[aria-label='Clock {i + 1}: sine {sine:.2f}, cosine {cosine:.2f}.']": [ANY]
+            for i, (sine, cosine) in enumerate(code[at].view(-1, 2).tolist())
+        }
+        yield done, [f"Position {at}: turned by {turned}.", said], hands
 
 
 def heads_at_work(data):
@@ -128,12 +138,14 @@ def mask_merger(data):
         *((*token, causal, -math.inf) for token in tokens),
         (None, [0, 3], ["5 of 10 queries keep at least one key.", fully], causal, -math.inf),
         (("combobox", fates, "uniform"), [0, 3], [], causal, -1e9),
+        (("combobox", fates, "zeros"), [0, 3], [], causal, None),
         (("button", "Start again", ""), [5, 3], ["As at the start."], causal, -math.inf),
         (("combobox", "attn_mask", "None"), [5, 3], ["is None now."], causal & ~causal, -math.inf),
         (("button", "query 1, key 2", ""), [5, 3], ["Query 1 may not"], drawn, -math.inf),
     ]:  # fmt: skip
         blocked = masks.block_padding(torch.tensor(lengths), 5)[:, None] | pairs
-        weights = (x @ x.mT / 2).masked_fill(blocked, fill).softmax(-1)
+        filled = (x @ x.mT / 2).masked_fill(blocked, -math.inf if fill is None else fill)
+        weights = filled.softmax(-1) if fill is not None else filled.softmax(-1).nan_to_num(0)
         shown = {".aa-merged td span": [written(weight) for weight in weights.flatten().tolist()]}
         yield done, said, shown
 
@@ -169,7 +181,9 @@ def rotation(data):
         turned = turn(query, torch.tensor([at])), turn(key, torch.tensor([key_at]))
         score = f"{(turned[0] @ turned[1].mT).item():.2f}".replace("-", "−")
         said = f"it stands at {at}, cat at {key_at}: turned by {at}.00"
-        yield done, [said, f"At distance {distance} the score is {score}."], {}
+        tip = ", ".join(f"{number:.2f}" for number in turned[0][0].tolist())
+        dial = {f".aa-stage svg[aria-label*='it at {at}: {tip};']": [ANY]}
+        yield done, [said, f"At distance {distance} the score is {score}."], dial
 
 
 def saturation(data):
