@@ -68,7 +68,7 @@ check: lint
 
 test: lint build/site.stamp
 	@echo 'test: running pytest'
-	@$(py) -m pytest -n logical --dist loadfile --no-loadscope-reorder --max-worker-restart=0
+	@$(py) -m pytest -n logical --dist worksteal --max-worker-restart=0
 
 notebooks: $(executed) $(pairs)
 	@$(py) -m book.site.figures

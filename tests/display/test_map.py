@@ -1,10 +1,7 @@
 """The map: what it draws is what the book's own class computes on the first chapter's sentence."""
 
 import math
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -26,21 +23,12 @@ def parse(shown):
 
 def test_lights_up_what_is_named():
     strip = display.chapter_map("score", "mix")
-    steps = parse(strip).select("li")
-    assert len(steps) == 8
-    lit = [step.select_one(".aa-step > b").text for step in steps if step.get("aria-current")]
-    assert lit == ["score", "mix"]
+    lit = parse(strip).select("li[aria-current] .aa-step > b")
+    assert [name.text for name in lit] == ["score", "mix"]
     assert "[score]" in strip.text
     assert " mask " in strip.text
-
-
-def test_shapes_are_coloured():
-    steps = parse(display.chapter_map()).select("li code")
-    assert len(steps) == 8
-    assert all(step.select(".dim") for step in steps)
-
-
-def test_unknown_step_is_refused():
+    assert all(svg.find_parent(attrs={"aria-hidden": "true"}) for svg in parse(strip).select("svg"))
+    assert all(shape.select(".dim") for shape in parse(strip).select("li code"))
     with pytest.raises(ValueError, match="step \\('scor'\\) must be one of project in, split"):
         display.chapter_map("scor")
 
@@ -48,7 +36,6 @@ def test_unknown_step_is_refused():
 def test_the_sentence_is_the_first_chapters():
     one = chapters.load("01_one_head")
     assert [*one.WORDS, "·", "·"] == drawn.WORDS
-    assert len(one.WORDS) == drawn.LENGTH
     assert drawn.X[: drawn.LENGTH].equal(one.EMBEDDINGS)
     assert not drawn.X[drawn.LENGTH :].any()
 
@@ -69,15 +56,10 @@ def test_the_computation_is_multi_head_attention(kind):
 
 
 @each_step
-def test_shapes_are_those_that_the_step_names(step):
-    sizes = {"n": 10, "m": 10, "h": 2, "d": 2, "h * d": 4, "e": 4}
-    shape = tuple(sizes[letter] for letter in drawn.STEPS[step][0].strip("()").split(", "))
-    assert all(x.shape == shape for x in drawn.computation()[step])
-
-
-@each_step
 def test_every_number_is_drawn_in_its_place(step):
     (svg,) = parse(display.chapter_map()).select(f"li:nth-child({STEPS.index(step) + 1}) svg")
+    sizes = {"n": 10, "m": 10, "h": 2, "d": 2, "h * d": 4, "e": 4}
+    shape = tuple(sizes[letter] for letter in drawn.STEPS[step][0].strip("()").split(", "))
     levels = {
         tuple(map(float, at)): float(path["opacity"])
         for path in svg.select("path[opacity]")
@@ -88,6 +70,7 @@ def test_every_number_is_drawn_in_its_place(step):
     }
     left = 0
     for x in drawn.computation()[step]:
+        assert x.shape == shape
         slices = x if x.dim() == 3 else x[None]
         for i, part in enumerate(slices):
             top = 11 * i if len(slices) == 2 else 5.5
@@ -100,36 +83,20 @@ def test_every_number_is_drawn_in_its_place(step):
                     assert levels.pop(at, 0) == pytest.approx(wanted, abs=1 / 16)
         left += slices.size(-1) + 1
     assert not levels
-    assert bool(crossed) == (step == "mask")
-
-
-def test_the_same_bytes_in_another_process():
-    made = "print(display.whole_map().html, display.chapter_map().html)"
-    code = f"from annotated_attention import display; {made}"
-    fresh = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONHASHSEED": "7"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert fresh.stdout == f"{display.whole_map().html} {display.chapter_map().html}\n"
 
 
 @each_step
 def test_each_step_says_what_it_does_and_shows_its_numbers_in_words(step):
     page = parse(display.whole_map())
+    assert [tag["aria-labelledby"] for tag in page.select("[checked]")] == ["aa-step-0"]
     (name,) = (tag for tag in page.select("label b[id]") if tag.text == step)
     (choice,) = page.select(f'input[type=radio][aria-labelledby="{name["id"]}"]')
     (line,) = page.select(f'p[id="{choice["aria-describedby"]}"]')
-    assert 60 <= len(line.text) <= 200
-    assert line.text.endswith(".")
     assert f"{step}: {line.text}" in display.whole_map().text
-    alt = choice.parent.svg["aria-label"]
     first = drawn.computation()[step][0]
     numbers = (first if first.dim() == 2 else first[0])[drawn.WORDS.index("it")].tolist()
     said = " ".join("-∞" if number == -math.inf else f"{number:.2g}" for number in numbers)
-    assert f": {said}" in alt
+    assert f": {said}" in choice.parent.svg["aria-label"]
 
 
 def test_numbers_in_the_lines_are_computed():
@@ -139,7 +106,6 @@ def test_numbers_in_the_lines_are_computed():
     assert f"“it” gives {made['softmax'][0][0, it, thirsty]:.2f} of its attention" in text
     assert f"collects {made['mix'][0][0, it, 0]:.2f} of quality" in text
     assert f"gets {animal:.2f} under animal and {food:.2f} under food" in text
-    assert made["mix"][0][0, it, 0] < 2 * 2 * made["softmax"][0][0, it, thirsty], "most of it"
     assert animal > 2 * food
 
 
@@ -149,15 +115,3 @@ def test_its_heads_are_those_of_the_short_path():
     assert drawn.W_K.equal(short.W_KS)
     assert drawn.W_V.equal(short.W_VS)
     assert drawn.W_O.equal(short.W_O)
-
-
-def test_one_step_is_chosen_at_first():
-    page = parse(display.whole_map())
-    assert [tag["aria-labelledby"] for tag in page.select("[checked]")] == ["aa-step-0"]
-    assert len({tag["name"] for tag in page.select("input")}) == 1
-
-
-def test_in_the_strip_only_words_are_read_out():
-    page = parse(display.chapter_map("mask"))
-    assert len(page.select("svg")) == 8
-    assert all(svg.find_parent(attrs={"aria-hidden": "true"}) for svg in page.select("svg"))

@@ -2,7 +2,6 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
-from importlib import resources
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ def weights(*shape):
 
 
 def a_map(name="map"):
-    return display.attention_map(weights(3, 2), WORDS, ["x", "y"], name=name)
+    return display.attention_map(weights(3, 2), WORDS, ["<x", "y"], name=name)
 
 
 def some_lines(name="lines"):
@@ -41,103 +40,74 @@ def one_query(name="query", features=("wax", "honey")):
     return display.one_query(query, keys, keys, WORDS, features, who="a", name=name)
 
 
-FIGURES = pytest.mark.parametrize("draw", [a_map, some_lines, curves, a_shelf, one_query])
+PLACES = {"query": (0.0, 0.0), "key": (1.0, 0.0), "scores": (0.5, 1.0)}
+SHAPES = {"query": (3, 6), "key": (5, 6), "scores": (3, 5), "not drawn": (9,)}
+LETTERS = {3: "n", 5: "m", 6: "d"}
 
 
-@FIGURES
-def test_same_bytes_each_time(draw):
-    assert draw().html == draw().html
+def what_flows(name="flow", shapes=SHAPES, letters=LETTERS):
+    arrows = [("query", "scores", "score"), ("key", "scores", "")]
+    return display.flow(PLACES, arrows, shapes, letters, name=name)
 
 
-@FIGURES
-def test_is_well_formed_and_has_a_text_alternative(draw):
+def texts(figure):
+    return re.findall(r"<text[^>]*>([^<]+)</text>", figure.html)
+
+
+@pytest.mark.parametrize("draw", [a_map, some_lines, curves, a_shelf, one_query, what_flows])
+def test_every_figure_is_always_the_same_and_follows_the_page(draw):
     html = draw().html
-    figure = ElementTree.fromstring(html)
-    svg = figure.find("{http://www.w3.org/2000/svg}svg")
+    assert html == draw().html
+    svg = ElementTree.fromstring(html).find("{http://www.w3.org/2000/svg}svg")
     assert svg.get("role") == "img"
     assert svg.get("aria-label") == draw().text.removeprefix("Figure: ")
-
-
-@FIGURES
-def test_ids_are_of_their_own(draw):
     one, other = (set(re.findall(r'\bid="([^"]+)"', draw(name).html)) for name in ("one", "other"))
-    assert len(one) > 3
     assert not one & other
-    html = draw().html
     ids = re.findall(r'\bid="([^"]+)"', html)
-    assert len(ids) == len(set(ids))
-    for reference in re.findall(r'(?:href="#|url\(#)([^")]+)', html):
-        assert reference in ids
-
-
-@FIGURES
-def test_follows_the_page(draw):
-    html = draw().html
-    assert "<style" not in html
-    assert "<metadata" not in html
+    assert len(ids) == len(set(ids)) > 0
+    assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', html)) <= set(ids)
+    assert not re.search("<style|<metadata|DejaVu", html)
     assert 'fill="currentColor"' in html
     for colour in re.findall(r"#[0-9a-f]{6}", html):
         assert colour in {*display.COLOURS.values(), "#808080"}, f"{colour} stays on a dark page"
     for letter, colour in display.COLOURS.items():
         assert html.count(colour) == html.count(f"var(--aa-{letter}, {colour})")
-    assert "var(--aa-" in html
-    assert "DejaVu" not in html
 
 
-def test_colours_are_those_of_the_stylesheet():
-    css = resources.files("annotated_attention.display").joinpath("display.css").read_text()
-    light = css.split("}")[0]
-    assert dict(re.findall(r"--aa-([bnmhd]): (#\w+)", light)) == display.COLOURS
-
-
-def test_map_writes_every_weight_under_its_words():
-    values = weights(3, 2)
-    html = a_map().html
-    texts = re.findall(r"<text[^>]*>([^<]+)</text>", html)
-    assert [text for text in texts if text.startswith(".")] == [
-        f"{value:.2f}"[1:] for value in values.flatten().tolist()
-    ]
-    assert {*WORDS, "x", "y", "queries (n)", "keys (m)"} <= set(texts)
-    for query, row in zip(WORDS, values, strict=True):
-        key = ["x", "y"][row.argmax()]
+def test_a_map_writes_every_weight_under_its_words():
+    written = [text for text in texts(a_map()) if text.startswith(".")]
+    assert written == [f"{value:.2f}"[1:] for value in weights(3, 2).flatten().tolist()]
+    for query, row in zip(WORDS, weights(3, 2), strict=True):
+        key = ["<x", "y"][row.argmax()]
         assert f"{query} looks at {key} ({row.max():.2f})" in a_map().text
+    per_head = display.attention_map(weights(2, 3, 4), WORDS, list("wxyz"), name="heads")
+    assert {"head 1", "head 2"} <= set(texts(per_head))
 
 
-def test_map_per_head():
-    html = display.attention_map(weights(2, 3, 4), WORDS, list("wxyz"), name="heads").html
-    assert "head 1" in html
-    assert "head 2" in html
-
-
-def test_lines_label_the_lit_word():
-    values = weights(3, 3)
-    figure = some_lines()
-    for word, value in zip(WORDS, values[1].tolist(), strict=True):
-        assert f"{word} {value:.2f}" in figure.text
-        assert f">{value:.2f}</text>" in figure.html
-
-
-def test_a_query_is_followed_from_its_scores_to_what_it_collects():
-    query, keys = torch.tensor([1.0, 0.0]), torch.tensor([[0.0, 1], [2, 0], [2, 4]])
-    powers = (keys @ query / 2**0.5).exp()
-    weights = powers / powers.sum()
-    shown = re.findall(r"<text[^>]*>([^<]+)</text>", one_query().html)
-    numbers = [*powers, powers.sum(), *weights, *(weights @ keys)]
-    assert {f"{number:.2f}" for number in numbers} <= set(shown)
-    assert "“a” asks with (1, 0)" in shown
-    assert f"Its weights: a {weights[0]:.2f}, bee {weights[1]:.2f}" in one_query().text
-    assert one_query().text.endswith(f"honey {(weights @ keys)[1]:.2f}.")
-
-
-def test_books_give_their_shares():
+def test_other_figures_write_their_numbers():
+    for word, value in zip(WORDS, weights(3, 3)[1].tolist(), strict=True):
+        assert f"{word} {value:.2f}" in some_lines().text
+        assert f"{value:.2f}" in texts(some_lines())
+    keys = torch.tensor([[0.0, 1], [2, 0], [2, 4]])
+    powers = (keys[:, 0] / 2**0.5).exp()
+    shares = powers / powers.sum()
+    numbers = [*powers, powers.sum(), *shares, *(shares @ keys)]
+    assert {f"{number:.2f}" for number in numbers} <= set(texts(one_query()))
+    assert f"Its weights: a {shares[0]:.2f}, bee {shares[1]:.2f}" in one_query().text
+    assert one_query().text.endswith(f"honey {(shares @ keys)[1]:.2f}.")
     assert "“Bees” gives 0.75 of its pages on bees; “Knees” gives 0.25" in a_shelf().text
-    assert {"0.75", "0.25"} <= set(re.findall(r"<text[^>]*>([^<]+)</text>", a_shelf().html))
+    assert {"0.75", "0.25"} <= set(texts(a_shelf()))
 
 
-def test_text_is_escaped():
-    figure = display.attention_map(weights(1, 1), ['<"&'], ["k"], name="escaped")
-    svg = ElementTree.fromstring(figure.html).find("{http://www.w3.org/2000/svg}svg")
-    assert '<"& looks at k' in svg.get("aria-label")
+def test_what_flows_where():
+    shown = {"query", "(n, d)", "key", "(m, d)", "scores", "(n, m)", "score"}
+    assert set(texts(what_flows())) == shown
+    assert "query (n, d); key (m, d); scores (n, m). " in what_flows().text
+    assert "query to scores: score; key to scores." in what_flows().text
+    # Blue has a row for each query, green for each key, grey both or none.
+    for box, colour in (("query", "n"), ("key", "m"), ("scores", "")):
+        html = display.flow({box: (0.0, 0.0)}, [], SHAPES, LETTERS, name="one").html
+        assert [side for side in "nm" if f"--aa-{side}" in html] == list(colour)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +120,8 @@ def test_text_is_escaped():
         (lambda: display.soft_look_up("?", {"a": "b"}, weights(2), name="x"), r"\(1,\).*\(2,\)"),
         (lambda: a_map("Not Good"), "name .*'Not Good'"),
         (lambda: display.finish(display.panels(9, 9)[0], name="x", alt=" "), "alt must say"),
+        (lambda: what_flows(shapes={}), "shapes must have an entry for 'query'"),
+        (lambda: what_flows(letters={3: "n"}), "letters must name the size 6 of 'query'"),
     ],
 )
 def test_what_does_not_fit_is_named(call, message):

@@ -7,52 +7,43 @@ from annotated_attention import display
 from annotated_attention.display import progress
 
 
-class Handle:
-    def __init__(self):
-        self.shown = []
-
-    def update(self, output):
-        self.shown.append(output)
-
-
 @pytest.fixture
-def handle(monkeypatch):
-    handle = Handle()
+def shown(monkeypatch):
+    """Collect what a notebook would show, in the place of what it showed before."""
+    shown = []
+
+    class Handle:
+        update = staticmethod(shown.append)
+
     monkeypatch.setattr(
-        progress, "display", lambda output, display_id: handle.update(output) or handle
+        progress, "display", lambda output, display_id: shown.append(output) or Handle
     )
-    return handle
+    return shown
 
 
-def test_ends_with_a_full_bar_over_a_table(handle):
+def test_ends_with_a_full_bar_over_a_table(shown):
     bar = display.Progress(200, "loss", "a < b")
     for step in range(1, 201):
         bar.to(step)
         if step % 100 == 0:
             bar.measured(1 / step, 0.5)
-    last = handle.shown[-1]
-    page = BeautifulSoup(last.html, "html.parser")
+    page = BeautifulSoup(shown[-1].html, "html.parser")
     assert (page.progress["max"], page.progress["value"]) == ("200", "200")
-    assert page.label.text.strip() == "200 of 200 steps"
     assert [cell.text for cell in page.select("th")] == ["step", "loss", "a < b"]
-    assert [[cell.text for cell in row.select("td")] for row in page.select("tbody tr")] == [
-        ["100", "0.010", "0.500"],
-        ["200", "0.005", "0.500"],
-    ]
-    assert last.text.splitlines() == [
+    assert shown[-1].text.splitlines() == [
         "200 of 200 steps",
         "step   loss  a < b",
         " 100  0.010  0.500",
         " 200  0.005  0.500",
     ]
-    assert len(handle.shown) <= 1 + 50 + 2, "a notebook redraws each"
+    assert len(shown) <= 1 + 50 + 2, "a notebook redraws each"
 
 
-def test_few_steps_are_all_shown(handle):
+def test_few_steps_are_all_shown(shown):
     bar = display.Progress(3, "loss")
     for step in (1, 2, 3):
         bar.to(step)
-    assert [output.text.split()[0] for output in handle.shown] == ["0", "1", "2", "3"]
+    assert [output.text.split()[0] for output in shown] == ["0", "1", "2", "3"]
 
 
 def test_outside_of_a_notebook_it_does_not_stop_the_run(monkeypatch):

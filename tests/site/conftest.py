@@ -1,13 +1,13 @@
-"""What the tests in a browser share: the browser, and the site served to it."""
+"""What the tests in a browser share: the browser, the site served to it, and a watched window."""
 
 import functools
 import json
 import os
 import shutil
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import ThreadingHTTPServer
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -24,23 +24,18 @@ expect.set_options(timeout=60_000)  # how long until a test gives up; a busy mac
 
 
 class Handler(Quiet):
-    """Serves the site, and pages that a test has put beside it, whole or slowly in parts."""
+    """Serves the site, and texts that stand in for some of its files."""
 
-    extra: dict[str, str | list[str]] = {}  # noqa: RUF012
+    extra: dict[str, str] = {}  # noqa: RUF012
 
     def do_GET(self):
         if self.path not in self.extra:
             return super().do_GET()
-        page = self.extra[self.path]
-        parts = [part.encode() for part in ([page] if isinstance(page, str) else page)]
-        kind = "text/xml" if self.path.endswith(".xml") else "text/html"
+        text = self.extra[self.path].encode()
         self.send_response(200)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(sum(map(len, parts))))
+        self.send_header("Content-Length", str(len(text)))
         self.end_headers()
-        for part in parts:
-            self.wfile.write(part)
-            time.sleep(len(parts) > 1)
+        self.wfile.write(text)
 
 
 @pytest.fixture(scope="session")
@@ -64,19 +59,9 @@ def browser(chromium: str) -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="module")
-def with_scrollbars(browser: Browser, chromium: str) -> Iterator[Browser]:
-    """Give a browser whose scrollbars take room, as on most desktops; a driver hides them."""
-    hide = ["--hide-scrollbars"]
-    kind = browser.browser_type
-    other = kind.launch(executable_path=chromium, args=FLAGS, ignore_default_args=hide)
-    yield other
-    other.close()
-
-
 @pytest.fixture(scope="session")
-def served(chromium: str) -> Iterator[tuple[str, dict[str, str | list[str]]]]:
-    """Serve the site; give its address, and a dictionary for further pages.
+def served(chromium: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Serve the site; give its address, and a dictionary of texts to serve instead, by path.
 
     Nobody searches but who says so: with all that can be found, every page that is opened would
     spend a third of a second on it.
@@ -89,19 +74,29 @@ def served(chromium: str) -> Iterator[tuple[str, dict[str, str | list[str]]]]:
         server.shutdown()
 
 
-@pytest.fixture(scope="module")
-def page(request: pytest.FixtureRequest, browser: Browser, served: tuple) -> Iterator[Page]:
-    """Open a module's ``PAGE`` at its figure, where it has least room; at the end, nothing failed.
+@pytest.fixture
+def visit(browser: Browser, served: tuple) -> Iterator[Callable[..., Page]]:
+    """Open a page in a window of its own; at the end, nothing failed and no other host was asked.
 
-    How much room it takes on wide pages is asked of every figure in ``test_browser.py``.
+    Options are those of Playwright's ``new_context``.
     """
-    size = {"width": 360, "height": 900}
-    page = browser.new_page(viewport=size, reduced_motion="reduce")
-    problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
-    page.goto(served[0] + request.module.PAGE)
-    page.locator("#" + request.module.PAGE.partition("#")[2]).scroll_into_view_if_needed()
-    yield page
-    page.close()
+    contexts, problems = [], []
+    host = urlsplit(served[0]).netloc
+
+    def visit(path: str = "", **options) -> Page:
+        options = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"} | options
+        contexts.append(browser.new_context(**options))
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+        page.on(
+            "request",
+            lambda r: urlsplit(r.url).netloc in (host, "") or problems.append(f"asks for {r.url}"),
+        )
+        page.goto(f"{served[0]}/{path}")
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
     assert problems == []

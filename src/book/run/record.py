@@ -104,7 +104,7 @@ def write(script: Path) -> None:
     from annotated_attention import pretrained
     from book.measure.machine import provenance
 
-    notebook = nbformat.read(scripts.EXECUTED / f"{script.stem}.ipynb", as_version=4)
+    notebook = scripts.executed(script.stem)
     if notebook.metadata.get("run") != LIVE:
         raise NoRecord(f"{script.stem} was not run live: `make TRAINED=1 record` does it")
     run = provenance([]) | {

@@ -54,6 +54,11 @@ def _parsed(text: str) -> NotebookNode:
     return node
 
 
+def executed(name: str) -> NotebookNode:
+    """Give the notebook of a script as it ran last."""
+    return nbformat.read(EXECUTED / f"{name}.ipynb", as_version=4)
+
+
 def pair_text(script: Path) -> str:
     """Give the exact text of the ``.ipynb`` that belongs to a script."""
     return write(notebook(script))

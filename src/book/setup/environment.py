@@ -12,7 +12,6 @@ if sys.version_info < (3, 11, 5):
         "Name a newer one: make PYTHON=python3.12 ...".format(sys.executable, *sys.version_info[:3])
     )
 
-import re
 import shlex
 import shutil
 import subprocess
@@ -37,7 +36,7 @@ def main() -> None:
     wanted = VENV / "wanted.txt"
     wanted.write_text("\n".join(p for p in pinned if not (torch and p.startswith("torch=="))))
     print(f"setting up: {len(pinned)} packages from requirements.lock into .venv", flush=True)
-    pip("install", "-r", str(wanted), total=len(pinned))
+    pip("install", "-r", str(wanted))
     pip("install", "--no-build-isolation", "--no-deps", "-e", str(ROOT))
     shutil.copyfile(LOCK, VENV / "requirements.lock")  # tells make that all of it is there
     print("setting up: done", flush=True)
@@ -57,28 +56,11 @@ def make_venv() -> None:
         )
 
 
-def pip(*arguments: str, total: int = 0) -> None:
-    """Run pip in .venv, show how far it is, and stop with pip's own last words if it fails."""
+def pip(*arguments: str) -> None:
+    """Run pip in .venv, which says itself how far it is and what went wrong."""
     command = [str(VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-    lines, seen = [], 0
-    with subprocess.Popen(
-        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line)
-            if total and re.match(
-                r"Collecting |Processing |Requirement already satisfied: [^<>=!~ ]+==", line
-            ):
-                seen += 1
-                if seen % 20 == 0:
-                    print(f"setting up: {min(seen, total)} of {total} packages found", flush=True)
-            elif size := re.search(r"Downloading (\S+) \((.*[MG]B)\)", line):
-                print(f"setting up: downloading {size[1].rsplit('/')[-1]}, {size[2]}", flush=True)
-            elif total and line.startswith("Installing collected packages"):
-                print("setting up: unpacking them (a minute or two)", flush=True)
-    if process.returncode:
-        sys.exit(f"pip failed:\n{''.join(lines[-12:])}Set-up stopped; .venv is not complete.")
+    if subprocess.run([*command, *arguments]).returncode:
+        sys.exit("pip failed, as it says above. Set-up stopped; .venv is not complete.")
 
 
 if __name__ == "__main__":

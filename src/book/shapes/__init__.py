@@ -3,8 +3,8 @@
 ``x = q @ k.mT  # (n, d) x (d, m) -> (n, m)`` claims a shape, and so does a docstring's
 ``x: (n, d), one row per token.`` No claim can be false unseen: code runs with a call around each
 value, which compares the value with the comment and returns it. A comment that nothing reaches,
-or that stands where no value is, is an error too. While ``torch.compile`` traces, nothing is
-checked or reached: the tests run the same code as it stands, too.
+or that stands where no value is, is an error too. While code is compiled, exported or traced,
+nothing is checked or reached: the tests run the same code as it stands, too.
 
 - ``grammar`` reads one comment; ``comments`` finds all of them in a source.
 - ``rewrite`` puts the calls into the syntax tree, each on the line of its value.

@@ -84,7 +84,7 @@ class Checker:
             if unpack and not isinstance(value, tuple | list):
                 value = tuple(value)
             torch = sys.modules.get("torch")  # not imported for a chapter that does without
-            if not (torch and torch.compiler.is_dynamo_compiling()):
+            if not (torch and (torch.compiler.is_compiling() or torch.jit.is_tracing())):
                 self._check(held, number, value, sys._getframe(1))
             return value
 

@@ -99,7 +99,7 @@ def _axis(text: str) -> Axis | None:
         return None
 
 
-def show(shape: Sequence[Axis | int | None]) -> str:
-    """Write a shape; an unknown size is a question mark."""
-    items = [x.text if isinstance(x, Axis) else "?" if x is None else str(x) for x in shape]
+def show(shape: Sequence[Axis | int]) -> str:
+    """Write a shape."""
+    items = [x.text if isinstance(x, Axis) else str(x) for x in shape]
     return f"({', '.join(items)}{',' * (len(items) == 1)})"

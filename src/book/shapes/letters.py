@@ -107,8 +107,8 @@ class Letters:
             del axes[start], ends[start : start + max(extra, 0)]
         if len(axes) != len(ends):
             return ""
-        todo = [(x, size, line) for x, size in zip(axes, ends, strict=True) if size is not None]
-        todo, self.open = todo + self.open, []
+        todo = [(x, size, line) for x, size in zip(axes, ends, strict=True)] + self.open
+        self.open = []
         while todo:
             axis, size, since = todo.pop(0)
             unknown = [name for name in axis.names if name not in self.sizes]

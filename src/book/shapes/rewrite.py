@@ -112,19 +112,16 @@ class _Rewriter(ast.NodeTransformer):
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
-    def _attach(self, node: ast.stmt, comment: Comment) -> list[ast.stmt]:
+    def _attach(self, node: Any, comment: Comment) -> list[ast.stmt]:
         """Wrap the statement's value in a check, or return a check to put behind it."""
         if isinstance(node, ast.AugAssign):
             return [self._check_behind(node, comment)]
-        holder: Any = node
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield):
-            holder = node.value
-        value = getattr(holder, "value", None)
-        known = isinstance(holder, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr | ast.Yield)
-        if not known or not isinstance(value, ast.expr) or isinstance(value, ast.Constant):
+        known = isinstance(node, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr)
+        value = node.value if known else None
+        if value is None or isinstance(value, ast.Constant):
             raise comment.error(_NO_VALUE)
         unpack = isinstance(node, ast.Assign) and _unpacks(node, comment)
-        holder.value = self._call(comment, value, value, unpack)
+        node.value = self._call(comment, value, value, unpack)
         return []
 
     def _check_behind(self, node: ast.AugAssign, comment: Comment) -> ast.stmt:
@@ -146,8 +143,6 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(scope, Function):
             letters = ast.Name(CALL, ast.Load())
             self.used.add(scope)
-        elif isinstance(scope, ast.ClassDef):
-            letters = ast.Dict([], [])
         number = None
         if comment:
             names = comment.letters()

@@ -1,15 +1,11 @@
-"""What shape a value has, and which letters are integer variables.
+"""What shape a value has, and which letters are integer variables."""
 
-Torch is not imported here: where nothing has imported it, no value is a symbolic integer.
-"""
-
-import sys
 from types import FrameType
 from typing import Any
 
 from book.shapes.comments import Comment
 
-Sizes = tuple[int | None, ...]  # None: a size that is not known while tracing
+Sizes = tuple[int, ...]
 Found = Sizes | str | list[Sizes | str]  # a string names the type of a value without shape
 
 
@@ -17,8 +13,7 @@ def find_shape(value: object, inside: bool = False) -> Any:
     """Return the sizes of a value's axes; for a tuple or a list, those of each item."""
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
-        plain = {*map(type, shape)} <= {int}
-        return tuple(shape) if plain else tuple(_integer(size) for size in shape)
+        return tuple(shape)
     if isinstance(value, tuple | list) and not inside:
         return [find_shape(item, inside=True) for item in value]
     return type(value).__name__
@@ -32,12 +27,4 @@ def find_variables(comment: Comment, frame: FrameType) -> dict[str, int]:
     # Names that never mean a global here, even before they have a value.
     own = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
     values = {x: (near if x in near or x in own else far).get(x) for x in comment.variables}
-    return {name: size for name, x in values.items() if (size := _integer(x)) is not None}
-
-
-def _integer(value: object) -> int | None:
-    """Return an integer's value; a symbolic one's comes from its example and adds no guard."""
-    torch = sys.modules.get("torch")
-    if torch and isinstance(value, torch.SymInt):
-        value = value.node.hint if value.node.has_hint() else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return {name: x for name, x in values.items() if type(x) is int}

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 from book.run import scripts
 from book.site.contents import address
 
@@ -52,8 +50,8 @@ def missing(site: Path) -> list[str]:
         if not (site / name).exists():
             lacks.append(f"docs/{page.name} has no page")
     for script in sorted(scripts.CHAPTERS.glob("*.py")):
-        executed = nbformat.read(scripts.EXECUTED / f"{script.stem}.ipynb", as_version=4)
-        cells = [cell for cell in executed.cells if cell.cell_type == "code" and cell.source]
+        executed = scripts.executed(script.stem).cells
+        cells = [cell for cell in executed if cell.cell_type == "code" and cell.source]
         html = site / address(script.stem) / "index.html"
         shown = html.read_text(encoding="utf-8").count("data-cell=") if html.exists() else 0
         if shown != len(cells):

@@ -1,6 +1,5 @@
 """Takes the README's figure out of an executed chapter."""
 
-import json
 import re
 from importlib import resources
 
@@ -15,11 +14,10 @@ def from_chapter(chapter: str, name: str) -> str:
     Raises:
         LookupError: the chapter is not executed, or draws no such figure.
     """
-    path = scripts.EXECUTED / f"{chapter}.ipynb"
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"] if path.exists() else []
-    for cell in cells:
+    ran = (scripts.EXECUTED / f"{chapter}.ipynb").exists()
+    for cell in scripts.executed(chapter).cells if ran else []:
         for output in cell.get("outputs", []):
-            text = "".join(output.get("data", {}).get("text/html", ""))
+            text = output.get("data", {}).get("text/html", "")
             if f'id="fig-{name}"' in text:
                 return text[text.index("<figure") :]
     raise LookupError(f"{chapter} draws no figure called {name}")

@@ -104,8 +104,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     elif page.file.name == sheet.NAME:
         page.meta["description"] = sheet.ABOUT
         page.meta["hide"] = ["toc"]  # one look shows what there is
-    elif signs.PLACE in markdown:
-        markdown = markdown.replace(signs.PLACE, signs.write(config.extra["chapters"]))
+    elif page.file.name == "symptoms":
+        markdown = signs.write(markdown, functools.partial(_complain, page))
     # In the repository the pages lie one folder deeper than the notebooks' pages are here.
     return re.sub(r"\]\(\.\./((?:\.\./)*notebooks/)", r"](\1", markdown)
 

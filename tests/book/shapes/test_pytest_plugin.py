@@ -72,69 +72,43 @@ def session(pytester, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("arguments", [[], ["."], ["tests"]])
-def test_full_run_fails_over_an_unreached_comment(session, arguments):
-    status, output = session(*arguments)
-    assert "1 passed" in output
-    assert SAYS in output
-    assert "__init__.py:5" not in output
-    assert status == 1
+FAILING = "def test_g():\n    assert 0\n"
+CRASHING = "import os\n\ndef test_ends():\n    os._exit(1)\n"
+DESELECTING = """
+    def pytest_collection_modifyitems(config, items):
+        config.hook.pytest_deselected(items=[items.pop()])
+    """
+NOTHING = "shape comments"
+# Arguments, further files, what is said, what is not, and how it ends.
+SESSIONS = {
+    "everything": ([], {}, ["1 passed", SAYS], ["__init__.py:5"], 1),
+    "everything, named": (["tests"], {}, [SAYS], [], 1),
+    "all is reached": ([], {"test_wide": REACHING}, ["2 passed"], [NOTHING], 0),
+    "some by name": (["-k", "test_"], {}, ["1 passed"], [NOTHING], 0),
+    "one file": (["tests/test_f.py"], {}, ["1 passed"], [NOTHING], 0),
+    "but one": (["--deselect", "tests/test_none.py"], {}, ["1 passed"], [NOTHING], 0),
+    "nothing runs": (["--co"], {}, [], [NOTHING], 0),
+    "a plugin leaves one out": (
+        [], {"sub/conftest": DESELECTING, "sub/test_g": REACHING}, ["1 deselected"], [NOTHING], 0,
+    ),
+    "one fails": ([], {"test_g": FAILING}, ["1 failed, 1 passed"], [NOTHING], 1),
+    "swallowed": ([], {"test_g": SWALLOWING}, [SWALLOWED], ["failed"], 1),
+    "swallowed in a part": (["-k", "swallowed"], {"test_g": SWALLOWING}, [SWALLOWED], [], 1),
+    "workers": (
+        ["-n2"], {"test_g": SWALLOWING},
+        ["2 passed", SAYS, SWALLOWED], ["__init__.py:5: no run"], 1,
+    ),
+    "a worker crashes": (
+        ["-n1", "--max-worker-restart=0"], {"test_g": CRASHING},
+        ["tests/test_g.py::test_ends"], ["INTERNALERROR"], 1,
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["-k", "test_"], ["tests/test_f.py"], ["--deselect", "tests/test_none.py"], ["--co"]],
-)
-def test_partial_run_says_nothing_about_unreached_comments(session, arguments):
-    status, output = session(*arguments)
-    assert "shape comments" not in output
-    assert status == 0
-
-
-def test_run_that_a_plugin_cuts_short_is_partial(session):
-    hook = "def pytest_collection_modifyitems(config, items):\n"
-    _, output = session(
-        **{"sub/conftest": hook + "    config.hook.pytest_deselected(items=[items.pop()])\n"},
-        **{"sub/test_g": REACHING},
-    )
-    assert "1 deselected" in output
-    assert "shape comments" not in output
-
-
-def test_failing_run_says_nothing_about_unreached_comments(session):
-    status, output = session(test_g="def test_g():\n    assert 0\n")
-    assert "1 failed, 1 passed" in output
-    assert "shape comments" not in output
-    assert status == 1
-
-
-def test_full_run_passes_where_all_is_reached(session):
-    status, output = session(test_wide=REACHING)
-    assert "2 passed" in output
-    assert "shape comments" not in output
-    assert status == 0
-
-
-@pytest.mark.parametrize("arguments", [[], ["-k", "swallowed"]])
-def test_swallowed_mismatch_fails_any_run(session, arguments):
-    status, output = session(*arguments, test_g=SWALLOWING)
-    assert "failed" not in output
-    assert SWALLOWED in output
-    assert status == 1
-
-
-def test_workers_hand_over_what_they_saw(session):
-    status, output = session("-n2", test_g=SWALLOWING)
-    assert "2 passed" in output
-    assert SAYS in output
-    assert "__init__.py:5: no run" not in output
-    assert SWALLOWED in output
-    assert status == 1
-
-
-def test_a_worker_that_crashes_fails_the_session_and_its_test_is_named(session):
-    crash = "import os\n\ndef test_ends():\n    os._exit(1)\n"
-    status, output = session("-n1", "--max-worker-restart=0", test_g=crash)
-    assert "INTERNALERROR" not in output
-    assert "tests/test_g.py::test_ends" in output
-    assert status == 1
+@pytest.mark.parametrize("name", SESSIONS)
+def test_session(session, name):
+    arguments, files, there, absent, ends = SESSIONS[name]
+    status, output = session(*arguments, **files)
+    assert all(words in output for words in there)
+    assert not any(words in output for words in absent)
+    assert status == ends

@@ -47,41 +47,41 @@ def test_a_fold_holds_what_stands_between_its_marks():
     assert after.select_one(".aa-say").text.strip() == "After."
 
 
-def test_a_title_that_no_heading_repeats_is_shown():
-    soup, _, said = mended(DEEP.replace("<h3>Going deeper: why so</h3>", ""))
-    assert said == []
-    assert soup.select_one("details > summary").text == "Going deeper: why so"
-
-
 @pytest.mark.parametrize(
     ("html", "message"),
     [
         (DEEP.replace("<!-- /deeper -->", ""), "nothing ends the fold 'Going deeper: why so'"),
         (DEEP.replace("<!-- deeper: why so -->", ""), "<!-- /deeper --> ends no fold"),
         (DEEP.replace("<p>Inside", "<!-- deeper: more --><p>Inside"), "deeper: more --> is in a f"),
+        (DEEP.replace("Before.", '<h2><i class="arithmatex">x</i></h2>'), "a formula in the head"),
     ],
 )
-def test_marks_that_do_not_fit_are_named(html, message):
+def test_what_does_not_fit_is_named(html, message):
     *_, said = mended(html)
     assert len(said) == 1
     assert message in said[0]
 
 
-@pytest.mark.parametrize(
-    ("title", "kinds"),
-    [
+def test_headings_have_anchors_of_their_own_and_are_listed():
+    html = '<p id="two"></p><h1>One</h1><h2>Two</h2><h3>Three</h3><h2>Two</h2>'
+    soup, _ = pages.parse(html)
+    ((one),) = pages.mend_headings(soup, None)
+    assert [heading["id"] for heading in soup.select("h1, h2, h3")] == [
+        "one", "two-2", "three", "two-3",
+    ]  # fmt: skip
+    assert [child["id"] for child in one["children"]] == ["two-2", "two-3"]
+    assert [child["name"] for child in one["children"][0]["children"]] == ["Three"]
+
+
+def test_folds_and_call_outs_say_what_they_hold():
+    fold = "<h1>One</h1><details><summary>{}</summary><p>x</p></details>"
+    for title, kinds in (
         ("Hint 1", "aa-fold"),
         ("What do you expect?", "aa-fold aa-expect"),
         ("Going deeper: proofs", "aa-fold aa-deeper"),
-    ],
-)
-def test_a_fold_says_what_it_holds(title, kinds):
-    soup, *_ = mended(f"<h1>One</h1><details><summary>{title}</summary><p>x</p></details>")
-    assert soup.details["class"] == kinds.split()
-    assert soup.details.summary.text == title
-
-
-def test_the_box_at_the_end_is_a_call_out_of_its_own():
+    ):
+        soup, *_ = mended(fold.format(title))
+        assert soup.details["class"] == kinds.split()
     soup, _ = pages.parse("<blockquote><p><strong>In short.</strong> All of it.</p></blockquote>")
     pages.dress_callouts(soup)
     assert soup.blockquote["class"] == "aa-callout aa-in-short"
@@ -89,13 +89,12 @@ def test_the_box_at_the_end_is_a_call_out_of_its_own():
 
 def test_code_and_pictures_are_as_they_were():
     picture = '<svg viewBox="0 0 1 1"><linearGradient/></svg>'
-    soup, aside = pages.parse(f'{picture}<p>a</p><pre class="aa-source">x = a &lt; 1</pre>')
+    prose = '<div class="highlight"><pre><span></span>x\n</pre></div>'
+    code = '<pre class="aa-source">x &lt; 1  # (n,)</pre>'
+    soup, aside = pages.parse(f"{picture}<p>a</p>{code}{prose}")
     written = pages.write(soup, aside)
     assert written.startswith(picture)
     assert "data-search-exclude" in written
     assert '<span class="o">&lt;</span>' in written
-
-
-def test_code_in_prose_is_dressed_as_code():
-    soup, aside = pages.parse('<div class="highlight"><pre><span></span>x\n</pre></div>')
-    assert "<pre><code><span></span>x\n</code></pre>" in pages.write(soup, aside)
+    assert '(<b class="dim dim-n">n</b>,)' in written
+    assert "<pre><code><span></span>x\n</code></pre>" in written

@@ -1,0 +1,351 @@
+"""Every live figure on its page: whole without scripts, and driven, with numbers from Python."""
+
+import json
+import math
+import re
+from dataclasses import replace
+from unittest.mock import ANY
+
+import pytest
+import torch
+from playwright.sync_api import expect
+
+from annotated_attention import chapters, counting, masks, merge_heads, sinusoidal_code, split_heads
+from annotated_attention.counting import PRESETS
+from annotated_attention.display import _live
+from annotated_attention.display.live_figures import cache_filling as cache
+from annotated_attention.display.live_figures.mask_merger import written
+from annotated_attention.mistakes.reshapes import merge_without_transpose, split_without_transpose
+from annotated_attention.modern import RotaryEmbedding
+from book.site.build import SITE
+
+FRAMES = [  # of each page, the live figures in it
+    (page.parent.relative_to(SITE).as_posix(), module)
+    for page in sorted(SITE.rglob("index.html"))
+    for module in re.findall(r'data-live="(\w+)"', page.read_text(encoding="utf-8"))
+]
+GRIDS = {"mask_merger", "where_numbers_go"}
+
+# A drive yields what a reader does, as (role, name, key or choice), or None at the start; and what
+# the figure then says: words of its readout, and texts by selector.
+
+
+def attention_over_training(data):
+    for done, at in [
+        (None, -1), (("slider", "training step", "Home"), 0),
+        (("slider", "training step", "ArrowRight"), 1), (("slider", "training step", "End"), -1),
+    ]:  # fmt: skip
+        rows, step = torch.tensor(data["maps"][at]), data["steps"][at]
+        right = rows.flip(1).diagonal().double().mean().item() / 100
+        reading = data["readings"]["on the right letter"][at]
+        assert float(reading) == pytest.approx(right, abs=0.011)
+        cells = ["1" if w == 100 else f".{w}" for w in rows.flatten().tolist() if w >= 10]
+        most, key = rows[0].max(-1)
+        says = f"{data['queries'][0]} looks at {data['keys'][key]} ({most / 100:.2f})"
+        shown = {
+            ".aa-stage .aa-weight + text:not(:empty)": cells,
+            f"svg[aria-label^='Attention at step {step}. {says};']": [ANY],
+        }
+        yield done, [f"step {step} · on the right letter {reading}"], shown
+
+
+def cache_filling(data):
+    total = {True: [0, 0], False: [0, 0]}
+    for cached, name in ((True, "with a cache"), (False, "without")):
+        yield ("button", name, ""), [], {}
+        yield ("slider", "words", "Home"), [], {}
+        for step in range(1, len(data["words"]) + 1):
+            work = cache.work(step, cached)
+            total[cached] = [a + b for a, b in zip(total[cached], work.values(), strict=True)]
+            done = ("slider", "words", "ArrowRight") if step > 1 else None
+            kept = 2 * (step - 1) * cached
+            said = f"For “{data['words'][step - 1]}”: {work['vectors']} vectors and "
+            since = "Since the first word: {} vectors and {} weights".format(*total[cached])
+            new = {f".aa-stage text:text-is('{x}')": [x] * n
+                   for x, n in (("new", work["vectors"]), ("kept", kept))}  # fmt: skip
+            yield done, [said, f"{kept} vectors kept.", since], new
+
+
+def calculator(data):
+    big = replace(PRESETS["gpt2-xl"], embed_dim=2048, feedforward=8192, num_heads=32)
+    for done, model, length, width in [
+        (None, PRESETS["transformer-base"], 1024, 4),
+        (("combobox", "sizes of", "gpt2-xl"), PRESETS["gpt2-xl"], 1024, 4),
+        (("combobox", "numbers are", "bfloat16"), PRESETS["gpt2-xl"], 1024, 2),
+        (("slider", "length n", "ArrowRight"), PRESETS["gpt2-xl"], 2048, 2),
+        (("slider", "width e", "ArrowRight"), big, 2048, 2),  # 25 heads do not fit, 32 do
+        (("slider", "decoder layers", "ArrowRight"), replace(big, decoder_layers=1), 2048, 2),
+    ]:
+        rows = counting.rows(model, length, 1, width)
+        cells = [cell for row in rows for cell in row if cell]
+        notes = counting.notes(model, length, 1, width)
+        shown = {".aa-stage table :is(th, td):not(:empty)": cells, ".aa-stage li": notes}
+        yield done, [f"{rows[-1][1]} parameters"], shown
+
+
+def clocks(data):
+    code = sinusoidal_code(120, 2 * data["clocks"])
+    for done, at, distance in [
+        (None, 3, 2), (("slider", "position", "ArrowRight"), 4, 2),
+        (("slider", "position", "End"), 99, 2), (("slider", "distance", "Home"), 99, 0),
+        (("slider", "distance", "End"), 99, 20),
+    ]:  # fmt: skip
+        turned = ", ".join(f"{at / 10**i:.2f}" for i in range(4))
+        product = (code[at] @ code[at + distance]).item()
+        said = f"Its dot product with position {at + distance} is {product:.2f}."
+        hands = {
+            f"[aria-label='Clock {i + 1}: sine {sine:.2f}, cosine {cosine:.2f}.']": [ANY]
+            for i, (sine, cosine) in enumerate(code[at].view(-1, 2).tolist())
+        }
+        yield done, [f"Position {at}: turned by {turned}.", said], hands
+
+
+def heads_at_work(data):
+    keys, queries, (layer, head, query) = data["keys"], data["queries"], data["start"]
+    layers, heads = len(data["maps"]), len(data["heads"])
+    acts = [(("slider", "layer", "Home"), "layer", 0)] * (layers > 1)
+    acts += [
+        (("slider", "head", "Home"), "head", 0), (("slider", "head", "End"), "head", heads - 1),
+        (("slider", "query", "End"), "query", len(queries) - 1),
+        (("slider", "query", "Home"), "query", 0),
+    ]  # fmt: skip
+    at = {"layer": layer, "head": head, "query": query}
+    for done, name, value in [(None, "layer", layer), *acts]:
+        at[name] = value
+        row = data["maps"][at["layer"]][at["head"]][at["query"]]
+        order = sorted(range(len(row)), key=lambda j: (-row[j], j))
+        most = [j for place, j in enumerate(order) if place == 0 or row[j] >= 10][:3]
+        looks = ", ".join(f"{keys[j]} ({row[j] / 100:.2f})" for j in most)
+        where = f"layer {at['layer'] + 1}, " * (layers > 1) + data["heads"][at["head"]]
+        numbers = [f"{weight / 100:.2f}" for weight in row]
+        lines = {".aa-pictures > svg:first-child > text[fill='var(--aa-h)']": numbers}
+        yield done, [f"{where}: “{queries[at['query']]}” looks at {looks}"], lines
+
+
+def mask_merger(data):
+    one = chapters.load("01_one_head")
+    causal = masks.block_future(5)
+    drawn = torch.zeros(5, 5, dtype=torch.bool)
+    drawn[1, 2] = True
+    words = [["the", "cat", "drank", "the", "milk"], ["it", "was", "sweet"]]
+    x = torch.nn.utils.rnn.pad_sequence([one.embed(row).double() for row in words], True)
+    fully = "“the” (query 0 of sample 0) and 4 more."
+    tokens = [(("button", f"{word}, key {key} of sample 0", ""), [key, 3], [])
+              for key, word in reversed([*enumerate(words[0])])]  # fmt: skip
+    fates = "a fully masked row gets"
+    for done, lengths, said, pairs, fill in [
+        (None, [5, 3], ["All 10 queries keep at least one key."], causal, -math.inf),
+        *((*token, causal, -math.inf) for token in tokens),
+        (None, [0, 3], ["5 of 10 queries keep at least one key.", fully], causal, -math.inf),
+        (("combobox", fates, "uniform"), [0, 3], [], causal, -1e9),
+        (("combobox", fates, "zeros"), [0, 3], [], causal, None),
+        (("button", "Start again", ""), [5, 3], ["As at the start."], causal, -math.inf),
+        (("combobox", "attn_mask", "None"), [5, 3], ["is None now."], causal & ~causal, -math.inf),
+        (("button", "query 1, key 2", ""), [5, 3], ["Query 1 may not"], drawn, -math.inf),
+    ]:  # fmt: skip
+        blocked = masks.block_padding(torch.tensor(lengths), 5)[:, None] | pairs
+        filled = (x @ x.mT / 2).masked_fill(blocked, -math.inf if fill is None else fill)
+        weights = filled.softmax(-1) if fill is not None else filled.softmax(-1).nan_to_num(0)
+        shown = {".aa-merged td span": [written(weight) for weight in weights.flatten().tolist()]}
+        yield done, said, shown
+
+
+def norm_place(data):
+    parts = dict(data["orders"])
+
+    def three(number):
+        return f"{number:#.3g}".rstrip(".")
+
+    for done, order, depth in [
+        (None, "post-LN", 24), (("button", "pre-LN", ""), "pre-LN", 24),
+        (("slider", "layers", "Home"), "pre-LN", 6),
+        (("slider", "layers", "ArrowRight"), "pre-LN", 12),
+        (("button", "post-LN", ""), "post-LN", 12),
+    ]:  # fmt: skip
+        at = data["depths"].index(depth)
+        rows = [(name, measured[order][at]) for name, measured in data["measured"]]
+        said = [f"{name}: {three(row[0])} in the first layer, {three(row[-1])} in the last."
+                for name, row in rows]  # fmt: skip
+        layer = f"svg[aria-label^='A {order} layer']:visible rect + text"
+        yield done, [f"{order}, {depth} layers.", *said], {layer: parts[order]}
+
+
+def rotation(data):
+    query, key = (torch.tensor([data[name]]).double() for name in ("query", "key"))
+    turn = RotaryEmbedding(2)
+    for done, key_at, distance in [
+        (None, 1, 4), (("slider", "cat at", "End"), 39, 4),
+        (("slider", "distance", "ArrowRight"), 39, 5), (("slider", "distance", "Home"), 39, 0),
+    ]:  # fmt: skip
+        at = key_at + distance
+        turned = turn(query, torch.tensor([at])), turn(key, torch.tensor([key_at]))
+        score = f"{(turned[0] @ turned[1].mT).item():.2f}".replace("-", "−")
+        said = f"it stands at {at}, cat at {key_at}: turned by {at}.00"
+        tip = ", ".join(f"{number:.2f}" for number in turned[0][0].tolist())
+        dial = {f".aa-stage svg[aria-label*='it at {at}: {tip};']": [ANY]}
+        yield done, [said, f"At distance {distance} the score is {score}."], dial
+
+
+def saturation(data):
+    one = chapters.load("01_one_head")
+    for done, d, name, by, query in [
+        (None, 64, "√d = 8", 8, 10),
+        (("slider", "width d", "ArrowRight"), 128, "√d = 11.3", 128**0.5, 10),
+        (("slider", "divide by", "ArrowLeft"), 128, "8.35", 128 ** (7 / 16), 10),
+        (("slider", "query", "ArrowRight"), 128, "8.35", 128 ** (7 / 16), 11),
+        (("button", "divide by d", ""), 128, "d = 128", 128, 11),
+        (("button", "divide by 1", ""), 128, "1", 1, 11),
+    ]:
+        scores = one.products(d).double().round(decimals=3) / by
+        deviation, size, _ = one.measure(scores)
+        share, key = scores[query].softmax(-1).max(-1)
+        said = f"Width {d}, scores divided by {name}: they deviate by {deviation:.2f}"
+        rest = [f"{size:.3f}", f"Query {query + 1} ", f"{share:.2f}", f"key {key + 1}"]
+        yield done, [said, *rest], {"text[font-weight=bold]": [f"{size:.3f}"]}
+
+
+def where_numbers_go(data):
+    n, h, d = data["n"], data["h"], data["d"]
+    for done, sizes, split, merge in [
+        (("slider", "step", "End"), {}, True, True),
+        (("checkbox", "transpose in the split", ""), {}, False, True),
+        (("slider", "tokens n", "End"), {"n": 5}, False, True),
+        (("checkbox", "transpose in the merge", ""), {}, False, False),
+        (("slider", "heads h", "ArrowRight"), {"h": 3}, False, False),
+        (("checkbox", "transpose in the split", ""), {}, True, False),
+        (("slider", "width d", "Home"), {"d": 1}, True, False),
+    ]:
+        n, h, d = sizes.get("n", n), sizes.get("h", h), sizes.get("d", d)
+        x = torch.arange(n * h * d).view(n, h * d)  # (n, h * d)
+        heads = split_heads(x, h) if split else split_without_transpose(x, h)  # (h, n, d)
+        result = merge_heads(heads) if merge else merge_without_transpose(heads)  # (n, h * d)
+        shown = {
+            f".aa-slabs >> nth={step} >> .aa-lane > span": [
+                f"{i // (h * d) + 1}{'abcdefghijklmnop'[i % (h * d)]}"
+                for i in made.flatten().tolist()
+            ]
+            for step, made in ((2, heads), (4, result))
+        }
+        way = [["both wrong", "wrong split"], ["wrong merge", "the right way"]][split][merge]
+        yield done, [f"Step 5 of 5, {way}."], shown
+
+
+TABBED = ":is(input, select, button, [tabindex='0']):not([tabindex='-1'], :disabled):visible"
+FOCUSED = "(all) => all.indexOf(document.activeElement)"
+
+
+def act(frame, role, name, key):
+    """Do what a drive says: press a key, choose, or click."""
+    # A token says behind its name whether it is padding.
+    control = frame.get_by_role(role, name=name, exact="of sample" not in name)
+    if role == "combobox":
+        control.select_option(key)
+    elif key:
+        control.press(key)
+    else:
+        control.click()
+
+
+@pytest.mark.parametrize(("at", "module"), FRAMES)
+def test_driven_it_says_what_python_computes(visit, at, module):
+    drive = globals().get(module)
+    assert drive, f"write what a reader does with {module}, and what it then says"
+    page = visit(f"{at}/", viewport={"width": 360, "height": 900})
+    frame = page.locator(f"[data-live={module}]")
+    frame.evaluate("(frame) => frame.closest('details')?.setAttribute('open', '')")
+    frame.scroll_into_view_if_needed()
+    status = frame.get_by_role("status").first
+    expect(status).not_to_be_empty()
+    expect(frame.locator("figure > .aa-stage + *")).to_be_hidden()  # the picture
+    for done, said, shown in drive(json.loads(frame.get_attribute("data-state"))):
+        if done:
+            act(frame, *done)
+        for words in said:
+            assert words in status.text_content(), done
+        for selector, texts in shown.items():
+            assert frame.locator(selector).all_text_contents() == texts, done
+    controls = frame.locator(f".aa-stage {TABBED}")
+    controls.first.focus()
+    for place in range(controls.count()):
+        assert controls.evaluate_all(FOCUSED) == place, "Tab goes from one to the next"
+        page.keyboard.press("Tab")
+    assert controls.evaluate_all(FOCUSED) == -1, "and out"
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+@pytest.mark.parametrize("at", [at for at, module in FRAMES if module in GRIDS])
+def test_arrows_go_from_cell_to_cell(visit, at):
+    page = visit(f"{at}/")
+    page.locator(".aa-live").scroll_into_view_if_needed()
+    page.locator(".aa-stage :is([role=gridcell], td button)[tabindex='0']:visible").first.focus()
+    places = {page.evaluate("document.activeElement.ariaLabel")}
+    for key in ("ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"):
+        page.keyboard.press(key)
+        places.add(page.evaluate("document.activeElement.ariaLabel"))
+    assert len(places) == 4, places
+
+
+@pytest.mark.parametrize(("at", "module"), FRAMES)
+def test_without_scripts_the_picture_stands(visit, at, module):
+    page = visit(f"{at}/", java_script_enabled=False)
+    frame = page.locator(f"[data-live={module}]")
+    for fold in page.locator("details", has=frame).all():
+        fold.locator("> summary").click()
+    expect(frame.locator("figure > :is(svg, .aa-still, table)").first).to_be_visible()
+    expect(frame.locator("input, select, button")).to_have_count(0)
+
+
+def test_a_figure_whose_module_fails_leaves_the_picture(browser, served):
+    page = browser.new_page()
+    page.route("**/live/clocks.js", lambda route: route.abort())
+    with page.expect_console_message(lambda message: "did not start" in message.text):
+        page.goto(f"{served[0]}/chapters/transformer/#fig-clocks")
+    expect(page.locator("#fig-clocks > svg")).to_be_visible()
+    page.close()
+
+
+def test_training_plays_to_its_end_and_only_where_movement_is_wanted(visit):
+    still, moving = (visit("chapters/training/", reduced_motion=x) for x in ("reduce", None))
+    for page, buttons in ((still, 0), (moving, 1)):
+        figure = page.locator("[data-live=attention_over_training]")
+        figure.scroll_into_view_if_needed()
+        expect(figure.get_by_role("status")).not_to_be_empty()
+        expect(figure.get_by_role("button", name="Play")).to_have_count(buttons)
+    figure.get_by_role("slider").fill("30")
+    figure.get_by_role("button", name="Play").click()
+    expect(figure.get_by_role("status")).to_contain_text("step 160 ")
+    expect(figure.get_by_role("button", name="Play")).to_be_visible()
+
+
+def test_a_link_to_a_head_shows_it_in_the_figure(visit):
+    page = visit("chapters/trained-weights/")
+    page.locator("[data-live=heads_at_work]").scroll_into_view_if_needed()
+    status = page.locator("#fig-heads-at-work").get_by_role("status")
+    expect(status).not_to_be_empty()
+    page.locator("#fig-seventy-two-heads a[href='#head-2-3']").click()
+    expect(status).to_contain_text("layer 2, head 3: ")
+    assert page.url.endswith("#head-2-3")
+    expect(page.locator(".aa-heads a[aria-current=true]")).to_have_attribute("href", "#head-2-3")
+
+
+# What JupyterLab does with an output: scripts in it would not run, so it makes each anew.
+SHOW = """([frame, text]) => {
+  const output = document.body.appendChild(document.createElement("div"));
+  output.innerHTML = frame;
+  const script = document.createElement("script");
+  output.append(Object.assign(script, { type: "module", textContent: text }));
+}"""
+
+
+@pytest.mark.parametrize(("at", "module"), {module: (at, module) for at, module in FRAMES}.values())
+def test_it_starts_in_a_notebook_without_its_kernel(visit, served, at, module):
+    served[1]["/empty/"] = "<!doctype html><link rel=icon href=data:,>"
+    text = (SITE / at / "index.html").read_text(encoding="utf-8")
+    start = text.rindex("<div", 0, text.index(f'data-live="{module}"'))
+    page = visit("empty/")
+    frame = text[start : text.index("</figure>", start)] + "</figure></div>"
+    page.evaluate(SHOW, [frame, _live.bundle(module)])
+    expect(page.locator(".aa-live[data-live-on] .aa-stage")).to_have_count(1)
+    control = page.locator(f".aa-stage {TABBED}").first
+    control.focus()
+    expect(control).to_have_attribute("data-lm-suppress-shortcuts", "")
