@@ -136,7 +136,8 @@ def results(outputs: Iterable[Tensor | None], sources: dict[str, Tensor]) -> dic
         return found
     mixtures = [torch.linspace(-1, 2, x.numel(), dtype=x.dtype) for x in found.values()]
     loss = sum((x.flatten() @ mixture) for x, mixture in zip(found.values(), mixtures, strict=True))
-    gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
+    options = {"allow_unused": True, "retain_graph": True}
+    gradients = torch.autograd.grad(loss, list(wanted.values()), **options)
     named = zip(wanted, gradients, strict=True)
     return found | {f"gradient of {name}": x for name, x in named if x is not None}
 

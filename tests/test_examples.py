@@ -69,8 +69,6 @@ def test_what_is_shown_has_an_example() -> None:
         for path, value in found.items()
     }
     code = [x for x in found if isinstance(found[x], type | FunctionType | staticmethod)]
-    assert len(list(PAGES.glob("*.md"))) == 13
-    assert len(code) >= 200, "or there would be nothing to complain of"
     assert [x for x in code if not any(y.want or "assert" in y.source for y in examples[x])] == []
 
     properties = [x.rpartition(".") for x in found if isinstance(found[x], property)]

@@ -5,13 +5,12 @@ import itertools
 import json
 import os
 import platform
-import re
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from annotated_attention import MultiheadAttention, measure
+from annotated_attention import measure
 from annotated_attention.measure import __main__ as command
 from annotated_attention.measure import caching, contenders, machine, memory, plan, timing
 from annotated_attention.measure.process import in_new_process, new_process
@@ -408,10 +407,3 @@ def test_the_goal_allows_a_boolean_mask_with_weights_at_2048_more():
         assert not measure.misses_goal(case(1.05, **{name: value}))
     expected = "n = 2048, forward, mask boolean, with weights, memory kept: 1.08"
     assert measure.describe(case(1.08)) == expected
-
-
-def test_the_docstring_of_the_class_names_every_case_that_misses_the_goal():
-    listed = re.findall(r"^ *- (.*)$", MultiheadAttention.__doc__, re.MULTILINE)
-    rows = measure.find("final class") + measure.find(plan.EVERY_HEAD)
-    missed = [measure.describe(row) for row in rows if measure.misses_goal(row)]
-    assert listed == (missed or ["none"])

@@ -80,8 +80,10 @@ def check(setting: Setting) -> None:
     masks = {"attn_mask": setting.attention_mask(N, m), "key_padding_mask": setting.padding_mask(m)}
     given = {name: x for name, x in (tensors | masks).items() if x is not None}
     expected = reference(theirs, setting, given, m)
+    before = {name: x.clone() for name, x in given.items()}
     with torch.set_grad_enabled(setting.mode != "inference"):
         found = call(ours, setting, given)
+    assert all(torch.equal(given[name], x) for name, x in before.items())  # nothing is written over
     if setting.fully_masked and setting.need_weights:  # PyTorch's weights are NaN, ours zero
         found[1], expected[1] = found[1].detach(), expected[1].detach().nan_to_num(0)
     sources = {}, {}

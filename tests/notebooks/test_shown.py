@@ -10,12 +10,21 @@ from collections.abc import Iterator
 import pytest
 from bs4 import BeautifulSoup
 
-from annotated_attention import MultiheadAttention, attention, checks, display, heads, masks, modern
+from annotated_attention import (
+    MultiheadAttention,
+    attention,
+    checks,
+    display,
+    heads,
+    masks,
+    modern,
+    quick,
+)
 from annotated_attention import multihead as home
 from annotated_attention.display.code import located_source
 from book.run.scripts import EXECUTED
 
-MODULES = (attention, checks, heads, home, masks)
+MODULES = (attention, checks, heads, quick, home, masks)  # its forward, not a softmax's
 TODAY = {
     "18_positions": "RotaryEmbedding RotaryAttention AlibiBias BucketedBias BiasedAttention",
     "19_cache": "KVCache StaticCache PagedCache CachedAttention",
