@@ -8,22 +8,20 @@ import sys
 
 import pytest
 
-import annotated_attention.mistakes
+import annotated_attention
 
-LAZY = ["", ".counting", ".display", ".doctor", ".exercises", ".mistakes", ".pretrained"]
-each_package = pytest.mark.parametrize("name", [f"annotated_attention{x}" for x in LAZY])
-
-
-def run(code):
-    """Run code in a process of its own, and return what it prints."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+PACKAGES = [annotated_attention] + [
+    importlib.import_module(f"annotated_attention.{module.name}")
+    for module in pkgutil.iter_modules(annotated_attention.__path__)
+    if module.ispkg
+]
+LAZY = [package.__name__ for package in PACKAGES if "__getattr__" in vars(package)]
+each_package = pytest.mark.parametrize("name", LAZY)
 
 
 @each_package
 def test_offers_what_it_lists(name):
-    package = importlib.import_module(name)
-    everything = {}
+    package, everything = importlib.import_module(name), {}
     exec(f"from {name} import *", everything)
     assert set(package.__all__) == everything.keys() - {"__builtins__"}
     for offered in package.__all__:
@@ -44,19 +42,12 @@ def test_no_module_hides_what_its_package_offers(name):
             assert offered is sys.modules[f"{name}.{module.name}"], f"rename {module.name}.py"
 
 
-def test_a_fresh_package_says_what_it_has():
-    names = [f"annotated_attention{x}" for x in LAZY]
-    missing = "; ".join(f"print(*set({x}.__all__) - set(dir({x})))" for x in names)
-    assert run(f"import {', '.join(names)}; {missing}") == ""
-
-
-def test_packages_import_nothing_by_themselves():
-    names = ", ".join(f"annotated_attention{x}" for x in LAZY)
+def test_a_fresh_package_imports_nothing_and_says_what_it_has():
+    missing = "; ".join(f"print(*set({name}.__all__) - set(dir({name})))" for name in LAZY)
     loaded = "print(*sorted(x for x in sys.modules if x.startswith('annotated_attention')))"
-    found = run(f"import sys, {names}\n{loaded}").split()
-    assert found == sorted(
-        [*(f"annotated_attention{x}" for x in LAZY), "annotated_attention._lazy"]
-    )
+    code = f"import sys, {', '.join(LAZY)}\n{missing}\n{loaded}"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == sorted([*LAZY, "annotated_attention._lazy"])
 
 
 def ours():
@@ -89,7 +80,6 @@ def test_mistakes_are_all_there_in_one_order(first):
     """Whichever of their modules is imported first."""
     importlib.import_module(f"annotated_attention.mistakes.{first}")
     found = list(sys.modules["annotated_attention.mistakes"].MISTAKES)
-    versions = set(annotated_attention.mistakes.__all__) - {"MISTAKES", "Mistake", "StepByStep"}
-    expected = list(annotated_attention.mistakes.MISTAKES)
-    assert len(expected) == len(versions)
-    assert found == expected
+    mistakes = next(x for x in PACKAGES if x.__name__ == "annotated_attention.mistakes")
+    assert found == list(mistakes.MISTAKES)
+    assert len(found) == len(set(mistakes.__all__) - {"MISTAKES", "Mistake", "StepByStep"})

@@ -14,14 +14,9 @@ from annotated_attention import (
     block_padding,
     merge_masks,
 )
-from annotated_attention.masks import (
-    append_allowed,
-    attention_to_heads,
-    masks_as_bias,
-    padding_to_heads,
-)
+from annotated_attention.masks import attention_to_heads, masks_as_bias, padding_to_heads
+from tests.settings import B, H, M, N
 
-B, N, M, H = 2, 3, 5, 4
 T, X = True, False  # blocked, free
 
 
@@ -133,61 +128,14 @@ def test_merging_takes_no_copy_for_each_head():
 
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.float32], ids=str)
-def test_padding_gets_axes_for_heads_and_queries(kind):
-    mask = random(B, M, kind=kind)
-    heads = padding_to_heads(mask)
-    assert heads.shape == (B, 1, 1, M)
-    assert heads.data_ptr() == mask.data_ptr()
-    assert torch.equal(heads[:, 0, 0], mask)
-    assert padding_to_heads(mask[0]).shape == (1, 1, M)
-    assert padding_to_heads(None) is None
-
-
-@pytest.mark.parametrize("kind", [torch.bool, torch.float32], ids=str)
-def test_attention_mask_of_sample_i_and_head_j(kind):
-    mask = random(B * H, N, M, kind=kind)
-    heads = attention_to_heads(mask, H)
-    assert heads.shape == (B, H, N, M)
-    assert heads.data_ptr() == mask.data_ptr()
+def test_masks_of_pytorchs_shapes_are_viewed_with_the_axes_of_the_scores(kind):
+    padding, attention = random(B, M, kind=kind), random(B * H, N, M, kind=kind)
+    padded, heads = padding_to_heads(padding), attention_to_heads(attention, H)
+    assert (padded.shape, heads.shape) == ((B, 1, 1, M), (B, H, N, M))
+    assert (padded.data_ptr(), heads.data_ptr()) == (padding.data_ptr(), attention.data_ptr())
+    assert torch.equal(padded[:, 0, 0], padding)
     for i, j in itertools.product(range(B), range(H)):
-        assert torch.equal(heads[i, j], mask[i * H + j])
-    assert attention_to_heads(mask[0], H) is not None
-    assert attention_to_heads(mask[0], H).shape == (N, M)
-    assert attention_to_heads(None, H) is None
-
-
-@pytest.mark.parametrize("kind", [torch.bool, torch.float32], ids=str)
-def test_appended_keys_are_free(kind):
-    mask = random(B, 1, N, M, kind=kind)
-    longer = append_allowed(mask, 2)
-    assert longer.shape == (B, 1, N, M + 2)
-    assert longer.dtype == kind
-    assert torch.equal(longer[..., :M], mask)
-    assert (longer[..., M:] == 0).all()
-    assert append_allowed(None, 2) is None
-
-
-WRONG = {
-    "float lengths": (
-        lambda: block_padding(torch.ones(2), M), TypeError, r"lengths .*integers.*torch.float32"),
-    "boolean lengths": (
-        lambda: block_padding(random(B), M), TypeError, r"lengths .*integers.*torch.bool"),
-    "lengths with two axes": (
-        lambda: block_padding(torch.ones(2, 1, dtype=torch.int64), M), ValueError, r"\(2, 1\)"),
-    "m below zero": (
-        lambda: block_padding(torch.ones(2, dtype=torch.int64), -1), ValueError, r"m \(-1\)"),
-    "n below zero": (lambda: block_future(-3), ValueError, r"n \(-3\) and m \(-3\)"),
-    "keys below zero": (lambda: block_future(3, -1), ValueError, r"n \(3\) and m \(-1\)"),
-    "size below zero": (lambda: block_others([2, -1]), ValueError, r"sizes \(2, -1\)"),
-    "floats have no True": (
-        lambda: as_blocked(torch.zeros(2), true_means="blocked"), TypeError, r"torch.float32"),
-    "True means something else": (
-        lambda: as_blocked(random(2), true_means="masked"), ValueError, r"true_means \('masked'\)"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG.keys())
-def test_what_does_not_fit_is_named(case):
-    call, error, message = case
-    with pytest.raises(error, match=message):
-        call()
+        assert torch.equal(heads[i, j], attention[i * H + j])
+    assert torch.equal(attention_to_heads(attention[0], H), attention[0])
+    assert padding_to_heads(padding[0]).shape == (1, 1, M)
+    assert (padding_to_heads(None), attention_to_heads(None, H)) == (None, None)

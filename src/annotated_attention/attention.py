@@ -1,15 +1,15 @@
-"""Scaled dot-product attention: a readable path that returns weights, and a fused path."""
+"""Scaled dot-product attention: a plain path, which is the formula, and a fused path."""
 
 import math
 from collections.abc import Callable
-from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.jit import is_tracing  # type: ignore[attr-defined]
 
+from annotated_attention.checks import check_attention
 from annotated_attention.masks import block_future, masks_as_bias, merge_masks
+
+Score = Callable[[Tensor, Tensor], Tensor]
 
 
 def scaled_dot_product_attention(
@@ -23,7 +23,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     scale: float | None = None,
     need_weights: bool = True,
-    score: Callable[[Tensor, Tensor], Tensor] | None = None,
+    score: Score | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Mix the values, each query with its own weights: softmax(query keyᵀ · scale) value.
 
@@ -65,27 +65,39 @@ def scaled_dot_product_attention(
 
     Source: Vaswani et al. (2017), section 3.2.1, equation 1.
     """
-    # Refuse shapes, dtypes and settings that do not fit.
-    _check(query, key, value, dropout_p)
-    _check_masks(query, key, value, blocked, bias)
-    # Where nobody asks for the weights, PyTorch's fused kernel computes the same output.
-    if not need_weights and score is None:
-        return _fused(query, key, value, blocked, bias, is_causal, dropout_p, scale), None
-    # The causal mask is one more mask, and merges with those of the caller.
-    if is_causal:
-        future = block_future(query.size(-2), key.size(-2), query.device)  # (n, m)
+    check_attention(query, key, value, blocked, bias, dropout_p)
+    return compute_attention(
+        query, key, value, blocked=blocked, bias=bias, is_causal=is_causal, dropout_p=dropout_p,
+        scale=scale, need_weights=need_weights, score=score,
+    )
+
+
+def compute_attention(
+    query: Tensor, key: Tensor, value: Tensor, *,
+    blocked: Tensor | None, bias: Tensor | None, is_causal: bool,
+    dropout_p: float, need_weights: bool, score: Score | None, scale: float | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Do what ``scaled_dot_product_attention`` does, with arguments that were checked."""
+    n, m = query.size(-2), key.size(-2)
+    # The fused kernel computes the same output, where nobody asks for the weights.
+    fused = not need_weights and score is None
+    # The causal mask is one more mask, and merges with those of the caller. Alone it stays a flag
+    # for the kernel, which then needs no mask in memory.
+    if is_causal and not (fused and blocked is None and bias is None):
+        future = block_future(n, m, query.device)  # (n, m)
         blocked, bias = merge_masks(future, blocked, bias)
-    # The quick form of lines one and two returns the same weights, or None where it cannot be used.
-    query, key, value = _contiguous_for_speed(query, key, value)
-    recorded = torch.compiler.is_compiling() or is_tracing()
-    quick = score is None and not recorded
-    weights = _weights_for_speed(query, key, scale, blocked, bias) if quick else None
-    if weights is None:
-        # Line one: the scores, by the caller's function if there is one.
-        scores = scaled_scores(query, key, scale) if score is None else score(query, key)
-        _check_scores(scores, query, key)
-        # Line two: the softmax with masks.
-        weights = masked_softmax(scores, blocked, bias)  # (..., n, m)
+        is_causal = False
+    if fused:
+        added = masks_as_bias(blocked, bias, query.dtype)
+        return _fused(query, key, value, added, is_causal, dropout_p, scale), None
+    # Line one: the scores, by the caller's function if there is one.
+    scores = scaled_scores(query, key, scale) if score is None else score(query, key)
+    if scores.shape[-2:] != (n, m):
+        raise ValueError(
+            f"score must return (..., n, m) = (..., {n}, {m}), got {tuple(scores.shape)}"
+        )
+    # Line two: the softmax with masks.
+    weights = masked_softmax(scores, blocked, bias)   # (..., n, m)
     # Line three: the mix.
     output, weights = mix(weights, value, dropout_p)  # (..., n, d_v), (..., n, m)
     return output, weights if need_weights else None
@@ -174,102 +186,11 @@ def mix(weights: Tensor, value: Tensor, dropout_p: float = 0.0) -> tuple[Tensor,
     return weights @ value, weights          # (..., n, d_v), (..., n, m)
 
 
-def _contiguous_for_speed(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Lay queries, keys and values out in one piece each, before anything is multiplied.
-
-    Otherwise the matrix product copies ``key.mT`` slowly, and the backward pass keeps the whole
-    tensor that a view was cut from. What it is worth is measured: the cases "for speed" in
-    ``data/benchmarks.json``.
-    """
-    return tuple(x.contiguous() for x in tensors)
-
-
-def _weights_for_speed(
-    query: Tensor, key: Tensor, scale: float | None, blocked: Tensor | None, bias: Tensor | None
-) -> Tensor | None:
-    """Compute ``masked_softmax(scaled_scores(...))`` with fewer passes over (..., n, m) numbers.
-
-    The mask is added to the scores in place. Fully masked rows are found in the mask, which is
-    often smaller than the scores. Such a row is allowed key 0 alone, so that its softmax is 1 there
-    and 0 elsewhere; afterwards that one weight is set to zero. What this is worth is measured: the
-    cases "for speed" in ``data/benchmarks.json``.
-
-    Without gradients the weights overwrite the scores. A call that PyTorch records, to compile or
-    trace it, may run with gradients later, so it does not use this function.
-
-    Returns:
-        The weights, (..., n, m); or None where a tool refuses one of the steps, as vmap and
-        forward-mode derivatives do, or where there is no key 0.
-    """
-    if key.size(-2) == 0:
-        return None
-    added = masks_as_bias(blocked, bias, query.dtype)
-    fully_masked = None
-    try:
-        scores = scaled_scores(query, key, scale)
-        if added is not None:
-            fully_masked = added.detach().amax(-1, keepdim=True) == -math.inf  # (..., 1)
-            added = added if bias is None else added.clone()  # the caller's floats stay
-            added[..., :1].masked_fill_(fully_masked, 0)                       # (..., 1)
-            scores += added                                                    # (..., n, m)
-        if not torch.is_grad_enabled():
-            return _softmax_in_place(scores, fully_masked)
-        return scores.softmax(-1) if fully_masked is None else _Softmax.apply(scores, fully_masked)
-    except RuntimeError:  # what is really wrong comes up again on the readable path
-        return None
-
-
-def _softmax_in_place(scores: Tensor, fully_masked: Tensor | None) -> Tensor:
-    """Write the weights over the scores; zero where a fully masked row sees key 0."""
-    # Under autocast, where PyTorch computes partly in a shorter number format, the softmax returns
-    # another dtype.
-    other = torch.is_autocast_enabled(scores.device.type)
-    weights = scores.softmax(-1) if other else torch.softmax(scores, -1, out=scores)
-    if fully_masked is not None:
-        weights[..., :1].masked_fill_(fully_masked, 0)
-    return weights
-
-
-class _Softmax(torch.autograd.Function):
-    """A softmax that sets weights to zero before it keeps them for the backward pass.
-
-    PyTorch's softmax keeps its result unchanged, so the changed weights would be a second matrix.
-    Where a weight is zero, the gradient of its score is zero, too, so one matrix serves for both.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, fully_masked: Tensor) -> Tensor:
-        """Compute the weights; zero where a fully masked row sees key 0."""
-        weights = scores.softmax(-1)                    # (..., n, m)
-        weights[..., :1].masked_fill_(fully_masked, 0)  # (..., n, 1)
-        ctx.save_for_backward(weights)
-        return weights
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient of the scores; it can be differentiated again."""
-        (weights,) = ctx.saved_tensors
-        backward = torch.ops.aten._softmax_backward_data
-        return backward(gradient, weights, -1, weights.dtype), None
-
-
 def _fused(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    blocked: Tensor | None,
-    bias: Tensor | None,
-    is_causal: bool,
-    dropout_p: float,
-    scale: float | None,
+    query: Tensor, key: Tensor, value: Tensor, added: Tensor | None,
+    is_causal: bool, dropout_p: float, scale: float | None,
 ) -> Tensor:
     """Compute the same output through PyTorch's kernel, which need not hold the weights."""
-    if is_causal and not (blocked is None and bias is None):
-        # Not every kernel takes its causal flag together with a mask.
-        future = block_future(query.size(-2), key.size(-2), query.device)  # (n, m)
-        blocked, bias = merge_masks(future, blocked, bias)
-        is_causal = False
-    added = masks_as_bias(blocked, bias, query.dtype)
     missing = max(0, 4 - max(query.dim(), key.dim(), value.dim()))
     if missing:  # the fused kernel takes four axes, with fewer PyTorch goes step by step
         query, key, value = (x[(None,) * missing] for x in (query, key, value))
@@ -277,64 +198,3 @@ def _fused(
         query, key, value, added, dropout_p, is_causal, scale=scale
     )
     return output[(0,) * missing] if missing else output  # (..., n, d_v)
-
-
-def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float) -> None:
-    """Refuse shapes and settings that do not fit; values are never looked at."""
-    for name, x in (("query", query), ("key", key), ("value", value)):
-        if x.dim() < 2:
-            raise ValueError(f"{name} must have at least two axes, got shape {tuple(x.shape)}")
-    if key.size(-1) != query.size(-1):
-        raise ValueError(
-            f"key's width ({key.size(-1)}) must equal query's width ({query.size(-1)})"
-        )
-    if value.size(-2) != key.size(-2):
-        raise ValueError(
-            f"value's length ({value.size(-2)}) must equal key's length ({key.size(-2)})"
-        )
-    if not 0 <= dropout_p <= 1:
-        raise ValueError(f"dropout_p ({dropout_p}) must be between 0 and 1")
-
-
-def _check_masks(
-    query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None, bias: Tensor | None
-) -> None:
-    """Refuse masks that do not fit, and leading axes that do not fit each other."""
-    if blocked is not None and blocked.dtype != torch.bool:
-        raise TypeError(f"blocked must be boolean, got {blocked.dtype}; floats go in bias")
-    if bias is not None and bias.dtype != query.dtype:
-        raise TypeError(f"bias ({bias.dtype}) must have query's dtype ({query.dtype})")
-    batch = _broadcast(query, key, value)
-    fits = (*batch, query.size(-2), key.size(-2))
-    for name, mask in (("blocked", blocked), ("bias", bias)):
-        if mask is not None and not _broadcasts(mask.shape, fits):
-            raise ValueError(f"{name} {tuple(mask.shape)} must broadcast to (..., n, m) = {fits}")
-
-
-def _broadcast(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
-    """Return what the leading axes broadcast to."""
-    batch = query.shape[:-2]
-    if batch == key.shape[:-2] == value.shape[:-2]:  # the other way is slow
-        return batch
-    try:
-        return torch.broadcast_shapes(batch, key.shape[:-2], value.shape[:-2])
-    except RuntimeError:
-        raise ValueError(
-            f"the leading axes of query {tuple(query.shape)}, key {tuple(key.shape)} and value "
-            f"{tuple(value.shape)} must broadcast"
-        ) from None
-
-
-def _check_scores(scores: Tensor, query: Tensor, key: Tensor) -> None:
-    """Refuse what a ``score`` from outside has made of query and key."""
-    n, m = query.size(-2), key.size(-2)
-    if scores.dim() < 2 or scores.shape[-2:] != (n, m):
-        raise ValueError(
-            f"score must return (..., n, m) = (..., {n}, {m}), got {tuple(scores.shape)}"
-        )
-
-
-def _broadcasts(shape: torch.Size, target: tuple[int, ...]) -> bool:
-    """Tell whether a tensor of ``shape`` can be expanded to ``target``."""
-    ends = zip(reversed(shape), reversed(target), strict=False)
-    return len(shape) <= len(target) and all(have in (1, want) for have, want in ends)

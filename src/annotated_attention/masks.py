@@ -1,23 +1,14 @@
 """Build masks, merge them, and convert between both meanings of True.
 
-The name of a boolean mask in this package says what True means: ``blocked`` is True where a query
-must not see a key, ``allowed`` is True where it may. Libraries disagree, and a mask that is read
-with the wrong meaning raises no error:
-
-| mask                                                            | True means | here it is |
-|-----------------------------------------------------------------|------------|------------|
-| ``torch.nn.MultiheadAttention``, its layers and stacks          | blocked    | blocked    |
-| ``torch.nn.functional.scaled_dot_product_attention``            | allowed    | ~blocked   |
-| tokenizers' ``attention_mask`` (1 for a token, 0 for padding)   | allowed    | ~blocked   |
-
-A floating-point mask is added to the scores: 0 changes nothing, ``-inf`` blocks.
+``blocked`` is True where a query must not see a key, ``allowed`` where it may; libraries disagree
+about the meaning of a bare ``mask``. Floating-point numbers are added to the scores: 0 changes
+nothing, ``-inf`` blocks.
 """
 
 import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -163,33 +154,18 @@ def merge_masks(
     blocked: Tensor | None = None
     bias: Tensor | None = None
     for mask in masks:
-        if mask is None:
-            continue
-        if mask.dtype == torch.bool:
+        if mask is not None and mask.dtype == torch.bool:
             blocked = mask if blocked is None else blocked | mask
-        else:
+        elif mask is not None:
             bias = mask if bias is None else bias + mask
     return blocked, bias if bias is None else bias.to(dtype or bias.dtype)
 
 
 def masks_as_bias(blocked: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Write both kinds of masks as one tensor that is added to the scores.
+    """Write both kinds of masks as one tensor that is added to the scores; None without masks.
 
-    Args:
-        blocked: boolean, True = blocked, or None.
-        bias: floating point, added to the scores, or None; its shape broadcasts with ``blocked``'s.
-        dtype: dtype of the result where there is no ``bias``.
-
-    Returns:
-        ``bias`` with ``-inf`` where ``blocked`` is True, in the smallest shape that holds both; or
-        None without masks.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention.masks import masks_as_bias
-        >>> blocked = torch.tensor([False, True, False])
-        >>> masks_as_bias(blocked, torch.tensor([0.5, 0.5, 2.0]), torch.float32)
-        tensor([0.5000,   -inf, 2.0000])
+    It is ``bias``, or zeros of ``dtype``, with ``-inf`` where ``blocked`` is True, in the smallest
+    shape that holds both.
     """
     if blocked is None:
         return bias
@@ -199,61 +175,17 @@ def masks_as_bias(blocked: Tensor | None, bias: Tensor | None, dtype: torch.dtyp
 
 
 def padding_to_heads(key_padding_mask: Tensor | None) -> Tensor | None:
-    """Give a padding mask the axes of the scores: the same for every head and every query.
-
-    Args:
-        key_padding_mask: (..., m), boolean or floating point, or None.
-
-    Returns:
-        (..., 1, 1, m), a view; or None.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention.masks import block_padding, padding_to_heads
-        >>> padding_to_heads(block_padding(torch.tensor([5, 3]), m=5)).shape
-        torch.Size([2, 1, 1, 5])
-    """
+    """View a padding mask, (..., m), with the axes of the scores, (..., 1, 1, m)."""
     return None if key_padding_mask is None else key_padding_mask[..., None, None, :]
 
 
 def attention_to_heads(attn_mask: Tensor | None, num_heads: int) -> Tensor | None:
-    """Give a mask of each head the axes of the scores; (n, m) broadcasts as it is.
+    """View a mask of each head, (b * h, n, m), as (b, h, n, m); (n, m) broadcasts as it is.
 
-    Args:
-        attn_mask: (n, m), or (b * h, n, m) where mask i * h + j is for sample i and head j: a mask
-            for each sample alone is repeated with ``repeat_interleave(h, 0)``; ``repeat`` has the
-            same shape and swaps samples.
-        num_heads: h, the number of heads.
-
-    Returns:
-        (n, m) or (b, h, n, m), a view; or None.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention.masks import attention_to_heads
-        >>> attention_to_heads(torch.zeros(2 * 4, 3, 5), num_heads=4).shape
-        torch.Size([2, 4, 3, 5])
+    Mask i * h + j is for sample i and head j. So a mask for each sample alone is repeated with
+    ``repeat_interleave(h, 0)``; ``repeat`` has the same shape and swaps samples.
     """
     if attn_mask is None or attn_mask.dim() == 2:
         return attn_mask
     h = num_heads
     return attn_mask.unflatten(0, (-1, h))  # (b * h, n, m) -> (b, h, n, m)
-
-
-def append_allowed(mask: Tensor | None, count: int) -> Tensor | None:
-    """Let every query see ``count`` more keys, appended behind the others.
-
-    Args:
-        mask: (..., m), boolean or floating point, or None.
-        count: how many keys are appended.
-
-    Returns:
-        (..., m + count); or None.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention.masks import append_allowed
-        >>> append_allowed(torch.tensor([[True, False, True]]), 2)
-        tensor([[ True, False,  True, False, False]])
-    """
-    return None if mask is None else F.pad(mask, (0, count))

@@ -6,16 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention.attention import scaled_dot_product_attention, scaled_scores
+from annotated_attention.attention import scaled_scores
 from annotated_attention.checks import check_inputs, check_masks, check_settings
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import (
-    append_allowed,
     attention_to_heads,
     block_future,
     merge_masks,
     padding_to_heads,
 )
+from annotated_attention.quick import quick_attention
 
 
 class MultiheadAttention(nn.Module):
@@ -24,44 +24,15 @@ class MultiheadAttention(nn.Module):
     ``MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O`` with
     ``head_i = Attention(Q W_Q_i, K W_K_i, V W_V_i)``.
 
-    It takes the place of ``torch.nn.MultiheadAttention`` in a model: the same arguments with the
-    same meanings and defaults, the same parameters under the same names, the same initial values
-    from the same seed, the same results and gradients. Where PyTorch's is inconsistent, this class
-    does one thing, whether the weights are asked for or not:
+    It takes the place of ``torch.nn.MultiheadAttention`` in a model: the same arguments, parameters
+    and initial values, the same results and gradients. Where PyTorch's class is inconsistent, this
+    one does the same with weights and without, in training and in inference:
 
-    | where                            | PyTorch's                         | here                  |
-    |----------------------------------|-----------------------------------|-----------------------|
-    | a fully masked row               | NaN; without weights zeros        | zeros                 |
-    | ``is_causal`` without a mask     | an error; in inference no mask    | causal                |
-    | ``is_causal`` with another mask  | one of the two is ignored         | both apply            |
-    | ``is_causal``, mask of bad shape | ignored, without weights          | an error              |
-    | ``is_causal`` with appended keys | without weights hides these, too  | never hides these     |
-    | masks of two kinds               | both apply, with a warning        | both apply            |
-    | a float mask of another dtype    | an error, or that dtype's result  | cast to the scores'   |
-    | ``out_proj``                     | not called: no hooks, no wrappers | called                |
-    | ``_qkv_same_embed_dim``          | True for equal widths             | False                 |
-    | nested tensors, TorchScript      | in part                           | no                    |
-    | a bad argument                   | AssertionError, RuntimeError      | ValueError, TypeError |
-
-    A fully masked row is a query whose keys are all blocked: zeros go into ``out_proj``, and
-    gradients are finite. Inference is evaluation without gradients: there PyTorch's may return NaN
-    for such a row without weights, too. Masks of two kinds are a boolean and a floating-point one.
+    - a fully masked row, a query whose keys are all blocked, is zeros before ``out_proj``;
+    - ``is_causal`` alone suffices, and applies together with any other mask;
+    - a bad argument gets a ValueError or TypeError that names it.
 
     Two methods are there to be overridden, ``score`` and ``attend``, with an example each.
-    The weights are never kept on the module. ``torch.compile`` takes it whole, ``torch.export``
-    too, and without weights both keep the fused kernel.
-
-    In the package's benchmark no case takes more than 1.05 times as long as with PyTorch's class,
-    1.07 times for a boolean (n, m) mask with weights at n = 2048: under no mask, causal, padding,
-    float and boolean masks, also one for every head, with and without weights, in training and
-    inference. Exceptions, each with its time as a multiple of PyTorch's:
-
-    - n = 128, inference, mask none, with weights, memory kept: 1.16
-    - n = 128, inference, mask none, with weights, memory returned: 1.09
-    - n = 512, inference, mask none, with weights, memory returned: 1.07
-    - n = 2048, inference, mask none, with weights, memory returned: 1.06
-    - n = 2048, forward + backward, mask boolean, every head, with weights, memory kept: 1.06
-    - n = 2048, forward, mask boolean, every head, with weights, memory returned: 1.09
 
     Examples:
         >>> import torch
@@ -203,7 +174,10 @@ class MultiheadAttention(nn.Module):
             ValueError: a shape or a device that does not fit.
         """
         # Refuse shapes, dtypes and devices that do not fit, with a message that names the argument.
-        self._check(query, key, value, attn_mask, key_padding_mask)
+        parameter: Any = self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
+        widths, batch_first = (self.embed_dim, self.kdim, self.vdim), self.batch_first
+        check_inputs(query, key, value, widths, batch_first, parameter)
+        check_masks(attn_mask, key_padding_mask, query, key, self.num_heads, batch_first)
         # W_Q, W_K and W_V make queries, keys and values, in the layout that was given.
         q, k, v = self._project(query, key, value)
         # Each sample and each head gets a slice of its own; the dots are heads of keys and values.
@@ -242,23 +216,15 @@ class MultiheadAttention(nn.Module):
             The scores, (b, h, n, m), scaled.
 
         Examples:
-            A relative-position bias, a learned number for each head and each distance:
+            The nearer a key is to the query, the higher its score:
 
             >>> import torch
             >>> from annotated_attention import MultiheadAttention
-            >>> class RelativeAttention(MultiheadAttention):
-            ...     def __init__(self, embed_dim, num_heads, reach=8, **options):
-            ...         super().__init__(embed_dim, num_heads, **options)
-            ...         self.reach = reach
-            ...         self.relative = torch.nn.Parameter(torch.zeros(num_heads, 2 * reach + 1))
-            ...
+            >>> class DistanceAttention(MultiheadAttention):
             ...     def score(self, q, k):
-            ...         i = torch.arange(q.size(-2), device=q.device)[:, None]
-            ...         j = torch.arange(k.size(-2), device=q.device)
-            ...         distance = (j - i).clamp(-self.reach, self.reach)
-            ...         return super().score(q, k) + self.relative[:, distance + self.reach]
+            ...         return -torch.cdist(q, k).square() / (2 * self.head_dim**0.5)
             >>> x = torch.randn(5, 2, 24)
-            >>> RelativeAttention(24, 4)(x, x, x, is_causal=True)[0].shape
+            >>> DistanceAttention(24, 4)(x, x, x, is_causal=True)[0].shape
             torch.Size([5, 2, 24])
         """
         return scaled_scores(q, k)  # (b, h, n, m)
@@ -305,21 +271,12 @@ class MultiheadAttention(nn.Module):
         # A ``score`` that was replaced, in a subclass or by ``module.score = ...``, is passed on.
         # Otherwise none is passed on, and the fused kernel may compute the scores itself.
         overridden = "score" in self.__dict__ or type(self).score is not MultiheadAttention.score
-        return scaled_dot_product_attention(
+        # Line by line it is ``compute_attention``, whose three lines are the formula.
+        return quick_attention(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights,
             dropout_p=self.dropout if self.training else 0.0,
             score=self.score if overridden else None,
         )
-
-    def _check(
-        self, query: Tensor, key: Tensor, value: Tensor,
-        attn_mask: Tensor | None, key_padding_mask: Tensor | None,
-    ) -> None:
-        """Refuse what does not fit this module."""
-        widths = (self.embed_dim, self.kdim, self.vdim)
-        parameter: Any = self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
-        check_inputs(query, key, value, widths, self.batch_first, parameter)
-        check_masks(attn_mask, key_padding_mask, query, key, self.num_heads, self.batch_first)
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Make queries, keys and values, in the layout that was given."""
@@ -350,7 +307,8 @@ class MultiheadAttention(nn.Module):
         appended = (self.bias_k is not None) + self.add_zero_attn
         if appended:
             masks += [block_future(q.size(2), k.size(2), q.device)] if is_causal else []
-            masks, is_causal = [append_allowed(mask, appended) for mask in masks], False
+            masks = [None if mask is None else F.pad(mask, (0, appended)) for mask in masks]
+            is_causal = False
         return *merge_masks(*masks, dtype=q.dtype), is_causal
 
     def _append(self, x: Tensor, learned: Tensor | None) -> Tensor:

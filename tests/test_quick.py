@@ -1,0 +1,153 @@
+"""What is there for speed equals the plain path, and saves what it is there to save."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from annotated_attention import quick
+from annotated_attention.attention import compute_attention
+from annotated_attention.quick import quick_attention
+from tests.settings import REPRODUCIBLE, B, H, M, N, assert_same, results
+from tests.test_attention import D_V, SHAPES, inputs, random_masks
+
+PLAIN = {
+    "blocked": None, "bias": None, "is_causal": False, "dropout_p": 0.0, "need_weights": True,
+    "score": None,
+}  # fmt: skip
+# PyTorch compiles its rules for forward derivatives with a tool that it calls deprecated.
+DERIVATIVES = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+
+
+@pytest.fixture
+def no_plain_path(monkeypatch):
+    """Fail where the quick path is not taken."""
+    monkeypatch.setattr(quick, "compute_attention", None)
+
+
+def twice(outputs, sources):
+    """Name outputs and gradients, and the gradients of the gradients."""
+    mixed = sum((x.square() * torch.linspace(-1, 2, x.numel()).view_as(x)).sum() for x in outputs)
+    first = torch.autograd.grad(mixed, list(sources.values()), create_graph=True)
+    second = results([x.sin().square() for x in first], sources)
+    return results(outputs, sources) | {f"second {name}": x for name, x in second.items()}
+
+
+@settings(REPRODUCIBLE, max_examples=120)
+@given(
+    st.sampled_from(SHAPES), st.sampled_from(SHAPES), st.booleans(), st.booleans(),
+    st.sampled_from([0.0, 0.4]), st.sampled_from([True, False]), st.integers(0, 9),
+)  # fmt: skip
+def test_is_the_plain_path(blocked_shape, bias_shape, is_causal, fully_masked, p, training, seed):
+    tensors = inputs(B, H, seed=seed)
+    blocked, bias = random_masks(blocked_shape, bias_shape, fully_masked, seed)
+    options = PLAIN | {"blocked": blocked, "bias": bias, "is_causal": is_causal, "dropout_p": p}
+    sources = dict(zip(("query", "key", "value", "bias"), (*tensors, bias), strict=True))
+    sources = {name: x for name, x in sources.items() if x is not None}
+    before = [x.clone() for x in (*sources.values(), blocked) if x is not None]
+    found = []
+    for attend in (quick_attention, compute_attention):
+        torch.random.default_generator.manual_seed(5)
+        with torch.set_grad_enabled(training):
+            outputs = attend(*tensors, **options)
+            found.append(twice(outputs, sources) if training else results(outputs, {}))
+    assert_same(*found)
+    now = [x for x in (*sources.values(), blocked) if x is not None]
+    assert all(torch.equal(*both) for both in zip(now, before, strict=True))
+
+
+class Matrices(TorchDispatchMode):
+    """Notes the memory of every (..., n, m) that is made; it stays alive, so none comes twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.made = {}
+
+    def __torch_dispatch__(self, operation, types, arguments=(), options=None):
+        x = operation(*arguments, **(options or {}))
+        if isinstance(x, torch.Tensor) and x.numel() == B * H * N * M:
+            self.made[x.untyped_storage().data_ptr()] = x
+        return x
+
+
+@pytest.mark.usefixtures("no_plain_path")
+@pytest.mark.parametrize("masks", [(None, None), ((N, M), None), (None, (N, M))], ids=str)
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_scores_masks_and_weights_share_one_matrix(mode, masks):
+    blocked, bias = random_masks(*masks, fully_masked=True)
+    with mode(), Matrices() as matrices:
+        quick_attention(*inputs(B, H), **PLAIN | {"blocked": blocked, "bias": bias})
+    assert len(matrices.made) == 1
+
+
+def test_without_a_key_all_is_zero():
+    query, key, value = (x.detach()[:, :, :0] if i else x for i, x in enumerate(inputs(B, H)))
+    blocked = torch.zeros(N, 0, dtype=torch.bool)
+    output, weights = quick_attention(query, key, value, **PLAIN | {"blocked": blocked})
+    assert (output == 0).all()
+    assert weights.shape == (B, H, N, 0)
+
+
+@torch.no_grad()
+def test_scores_from_outside_are_not_written_over():
+    scores = torch.randn(B, H, N, M, dtype=torch.float64)
+    before = scores.clone()
+    quick_attention(*inputs(B, H), **PLAIN | {"score": lambda q, k: scores})
+    assert torch.equal(scores, before)
+
+
+@pytest.mark.usefixtures("no_plain_path")
+def test_autocast_decides_what_dtype_the_weights_have(monkeypatch):
+    """On a GPU it makes the softmax single precision; on a CPU only its being asked is seen."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == "cpu")
+    with Matrices() as matrices:
+        quick_attention(*inputs(B, H), **PLAIN)
+    assert len(matrices.made) == 2
+
+
+@DERIVATIVES
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("grad", [torch.no_grad, torch.enable_grad])
+def test_what_a_tool_refuses_takes_the_plain_path(grad, bias):
+    """The quick one may have begun, and must leave nothing behind."""
+    tensors = [x.detach() for x in inputs(B, H)]
+    masks = dict(zip(("blocked", "bias"), random_masks((N, M), (N, M), True), strict=True))
+    options = PLAIN | (masks if bias else {})
+
+    def attend(query, key, value, way=quick_attention):
+        return way(query, key, value, **options)[0]
+
+    with grad():
+        expected = attend(*tensors, way=compute_attention)
+        torch.testing.assert_close(torch.func.vmap(attend)(*tensors), expected)
+        along, step = torch.ones_like(tensors[0]), 1e-6
+        ahead, behind = (attend(tensors[0] + x, *tensors[1:]) for x in (step, -step))
+        slope = (ahead - behind) / (2 * step)
+        _, found = torch.func.jvp(
+            lambda query: attend(query, *tensors[1:]), (tensors[0],), (along,)
+        )
+        torch.testing.assert_close(found, slope, rtol=1e-6, atol=1e-8)
+        with forward_ad.dual_level():
+            output = attend(forward_ad.make_dual(tensors[0], along), *tensors[1:])
+            torch.testing.assert_close(forward_ad.unpack_dual(output).tangent, found)
+
+
+# PyTorch calls its tracer deprecated, and warns of every shape that a Python condition reads.
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace", "ignore::torch.jit.TracerWarning")
+def test_what_is_traced_without_gradients_has_them_later():
+    def attend(*tensors):
+        return quick_attention(*tensors, **PLAIN)
+
+    with torch.no_grad():
+        traced = torch.jit.trace(attend, inputs(B, H))
+    sources = dict(zip("qkv", inputs(B, H), strict=True))
+    found, expected = (results(call(*sources.values()), sources) for call in (traced, attend))
+    assert_same(found, expected)
+
+
+@torch.no_grad()
+def test_shapes_alone_can_be_asked_for():
+    output, weights = quick_attention(*(x.to("meta") for x in inputs(B, H)), **PLAIN)
+    assert (output.shape, weights.shape) == ((B, H, N, D_V), (B, H, N, M))
