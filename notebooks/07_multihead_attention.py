@@ -74,6 +74,8 @@ one.show(one.WORDS, ["it looks at"], weights[[it]].mT)
 # argument `need_weights` chooses between the two ways.
 #
 # `scaled_dot_product_attention` checks its arguments and leaves the rest to `compute_attention`.
+# When you ask for weights, lines one and two usually run in a quicker form that gives the same
+# result.
 
 # %%
 from annotated_attention import scaled_dot_product_attention
@@ -81,8 +83,8 @@ from annotated_attention import scaled_dot_product_attention
 display.annotated(scaled_dot_product_attention, attention.compute_attention)
 
 # %% [markdown]
-# `_fused`, which calls the kernel, is in the fold after the next cell; `check_attention` is in [a
-# fold near the end](#going-deeper-what-is-refused). `block_future` is the causal mask from
+# `_fused`, which calls the kernel, and `quick_weights` are in the fold after the next cell;
+# `check_attention` is in [a fold near the end](#going-deeper-what-is-refused). `block_future` is the causal mask from
 # [Masks](06_masks.ipynb#merging-the-two). `merge_masks` does what the operator `|` did there, and
 # also adds up masks made of numbers. Both are shown [below](#the-steps-that-forward-calls).
 #
@@ -118,15 +120,14 @@ one.show([*masked], one.FEATURES, torch.stack(rows))
 display.annotated(attention._fused)
 
 # %% [markdown]
-# The class below does not call `compute_attention` itself. It calls `quick_attention`, which gives
-# the same numbers. When you ask for weights, it writes the mask and then the weights over the
+# `quick_weights` computes lines one and two. It writes the mask and then the weights over the
 # scores, in one piece of memory. Where that cannot be done, for example while PyTorch compiles the
-# call, the three lines run as you have just read them.
+# call, it returns None, and the lines run as you have read them.
 
 # %%
 from annotated_attention import quick
 
-display.annotated(quick.quick_attention, quick._weights, quick._Softmax)
+display.annotated(quick.quick_weights, quick._Softmax)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -344,9 +345,8 @@ display.annotated(MultiheadAttention._merge, *TO_HEADS, sections=False)
 display.annotated(masks.block_future, masks.merge_masks, sections=False)
 
 # %% [markdown]
-# The third group does the computing. `attend` calls `quick_attention`, which gives the numbers of
-# `compute_attention`, and `score` calls `scaled_scores`, the first of the three lines. Both methods
-# are there to be overridden.
+# The third group does the computing. `attend` calls `compute_attention`, and `score` calls
+# `scaled_scores`, the first of the three lines. Both methods are there to be overridden.
 # `Noting` overrode them only to look; [below](#a-score-of-your-own) you override them to change the
 # result.
 

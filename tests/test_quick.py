@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from annotated_attention import quick
+from annotated_attention import attention
 from annotated_attention.attention import compute_attention
-from annotated_attention.quick import quick_attention
-from tests.settings import REPRODUCIBLE, B, H, M, N, assert_same, results
+from tests.settings import REPRODUCIBLE, B, D, H, M, N, assert_same, results
 from tests.test_attention import D_V, SHAPES, inputs, random_masks
 
 PLAIN = {
@@ -24,7 +23,14 @@ DERIVATIVES = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecate
 @pytest.fixture
 def no_plain_path(monkeypatch):
     """Fail where the quick path is not taken."""
-    monkeypatch.setattr(quick, "compute_attention", None)
+    monkeypatch.setattr(attention, "masked_softmax", None)
+
+
+def plainly(*tensors, **options):
+    """Compute the same by the formula alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "quick_weights", lambda *given: None)
+        return compute_attention(*tensors, **options)
 
 
 def twice(outputs, sources):
@@ -48,7 +54,7 @@ def test_is_the_plain_path(blocked_shape, bias_shape, is_causal, fully_masked, p
     sources = {name: x for name, x in sources.items() if x is not None}
     before = [x.clone() for x in (*sources.values(), blocked) if x is not None]
     found = []
-    for attend in (quick_attention, compute_attention):
+    for attend in (compute_attention, plainly):
         torch.random.default_generator.manual_seed(5)
         with torch.set_grad_enabled(training):
             outputs = attend(*tensors, **options)
@@ -78,14 +84,22 @@ class Matrices(TorchDispatchMode):
 def test_scores_masks_and_weights_share_one_matrix(mode, masks):
     blocked, bias = random_masks(*masks, fully_masked=True)
     with mode(), Matrices() as matrices:
-        quick_attention(*inputs(B, H), **PLAIN | {"blocked": blocked, "bias": bias})
+        compute_attention(*inputs(B, H), **PLAIN | {"blocked": blocked, "bias": bias})
     assert len(matrices.made) == 1
+
+
+def test_one_sample_keeps_no_more_than_its_share_for_the_backward_pass():
+    packed, kept = torch.randn(1, M, 3, H, D, requires_grad=True), []
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda x: x):
+        compute_attention(*packed.permute(2, 0, 3, 1, 4), **PLAIN)
+    storages = {x.untyped_storage().data_ptr() for x in kept}
+    assert packed.untyped_storage().data_ptr() not in storages
 
 
 def test_without_a_key_all_is_zero():
     query, key, value = (x.detach()[:, :, :0] if i else x for i, x in enumerate(inputs(B, H)))
     blocked = torch.zeros(N, 0, dtype=torch.bool)
-    output, weights = quick_attention(query, key, value, **PLAIN | {"blocked": blocked})
+    output, weights = compute_attention(query, key, value, **PLAIN | {"blocked": blocked})
     assert (output == 0).all()
     assert weights.shape == (B, H, N, 0)
 
@@ -94,8 +108,10 @@ def test_without_a_key_all_is_zero():
 def test_scores_from_outside_are_not_written_over():
     scores = torch.randn(B, H, N, M, dtype=torch.float64)
     before = scores.clone()
-    quick_attention(*inputs(B, H), **PLAIN | {"score": lambda q, k: scores})
+    options = PLAIN | {"score": lambda q, k: scores}
+    _, weights = compute_attention(*inputs(B, H), **options)
     assert torch.equal(scores, before)
+    torch.testing.assert_close(weights, scores.softmax(-1))
 
 
 @pytest.mark.usefixtures("no_plain_path")
@@ -103,7 +119,7 @@ def test_autocast_decides_what_dtype_the_weights_have(monkeypatch):
     """On a GPU it makes the softmax single precision; on a CPU only its being asked is seen."""
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == "cpu")
     with Matrices() as matrices:
-        quick_attention(*inputs(B, H), **PLAIN)
+        compute_attention(*inputs(B, H), **PLAIN)
     assert len(matrices.made) == 2
 
 
@@ -116,11 +132,11 @@ def test_what_a_tool_refuses_takes_the_plain_path(grad, bias):
     masks = dict(zip(("blocked", "bias"), random_masks((N, M), (N, M), True), strict=True))
     options = PLAIN | (masks if bias else {})
 
-    def attend(query, key, value, way=quick_attention):
+    def attend(query, key, value, way=compute_attention):
         return way(query, key, value, **options)[0]
 
     with grad():
-        expected = attend(*tensors, way=compute_attention)
+        expected = attend(*tensors, way=plainly)
         torch.testing.assert_close(torch.func.vmap(attend)(*tensors), expected)
         along, step = torch.ones_like(tensors[0]), 1e-6
         ahead, behind = (attend(tensors[0] + x, *tensors[1:]) for x in (step, -step))
@@ -138,7 +154,7 @@ def test_what_a_tool_refuses_takes_the_plain_path(grad, bias):
 @pytest.mark.filterwarnings("ignore:.torch.jit.trace", "ignore::torch.jit.TracerWarning")
 def test_what_is_traced_without_gradients_has_them_later():
     def attend(*tensors):
-        return quick_attention(*tensors, **PLAIN)
+        return compute_attention(*tensors, **PLAIN)
 
     with torch.no_grad():
         traced = torch.jit.trace(attend, inputs(B, H))
@@ -149,5 +165,5 @@ def test_what_is_traced_without_gradients_has_them_later():
 
 @torch.no_grad()
 def test_shapes_alone_can_be_asked_for():
-    output, weights = quick_attention(*(x.to("meta") for x in inputs(B, H)), **PLAIN)
+    output, weights = compute_attention(*(x.to("meta") for x in inputs(B, H)), **PLAIN)
     assert (output.shape, weights.shape) == ((B, H, N, D_V), (B, H, N, M))

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from annotated_attention.checks import check_attention
 from annotated_attention.masks import block_future, masks_as_bias, merge_masks
+from annotated_attention.quick import quick_weights
 
 Score = Callable[[Tensor, Tensor], Tensor]
 
@@ -90,14 +91,21 @@ def compute_attention(
     if fused:
         added = masks_as_bias(blocked, bias, query.dtype)
         return _fused(query, key, value, added, is_causal, dropout_p, scale), None
-    # Line one: the scores, by the caller's function if there is one.
-    scores = scaled_scores(query, key, scale) if score is None else score(query, key)
-    if scores.shape[-2:] != (n, m):
-        raise ValueError(
-            f"score must return (..., n, m) = (..., {n}, {m}), got {tuple(scores.shape)}"
-        )
-    # Line two: the softmax with masks.
-    weights = masked_softmax(scores, blocked, bias)   # (..., n, m)
+    # A view would keep alive the whole tensor that it was cut from, until the backward pass.
+    query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
+    # The quick form of lines one and two gives the same weights, or None where it cannot be used.
+    weights = None
+    if score is None:
+        weights = quick_weights(lambda: scaled_scores(query, key, scale), blocked, bias)
+    if weights is None:
+        # Line one: the scores, by the caller's function if there is one.
+        scores = scaled_scores(query, key, scale) if score is None else score(query, key)
+        if scores.shape[-2:] != (n, m):
+            raise ValueError(
+                f"score must return (..., n, m) = (..., {n}, {m}), got {tuple(scores.shape)}"
+            )
+        # Line two: the softmax with masks.
+        weights = masked_softmax(scores, blocked, bias)  # (..., n, m)
     # Line three: the mix.
     output, weights = mix(weights, value, dropout_p)  # (..., n, d_v), (..., n, m)
     return output, weights if need_weights else None

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention.attention import scaled_scores
+from annotated_attention.attention import compute_attention, scaled_scores
 from annotated_attention.checks import check_inputs, check_masks, check_settings
 from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import (
@@ -15,7 +15,6 @@ from annotated_attention.masks import (
     merge_masks,
     padding_to_heads,
 )
-from annotated_attention.quick import quick_attention
 
 
 class MultiheadAttention(nn.Module):
@@ -271,8 +270,7 @@ class MultiheadAttention(nn.Module):
         # A ``score`` that was replaced, in a subclass or by ``module.score = ...``, is passed on.
         # Otherwise none is passed on, and the fused kernel may compute the scores itself.
         overridden = "score" in self.__dict__ or type(self).score is not MultiheadAttention.score
-        # Line by line it is ``compute_attention``, whose three lines are the formula.
-        return quick_attention(
+        return compute_attention(
             q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, need_weights=need_weights,
             dropout_p=self.dropout if self.training else 0.0,
             score=self.score if overridden else None,

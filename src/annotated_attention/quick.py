@@ -1,53 +1,41 @@
-"""The same attention in less time: what is here is here for speed, and for no other reason."""
+"""The same weights in less time: what is here is here for speed, and for no other reason."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.jit import is_tracing  # type: ignore[attr-defined]
 
-from annotated_attention.attention import Score, compute_attention, mix, scaled_scores
-from annotated_attention.masks import block_future, masks_as_bias, merge_masks
+from annotated_attention.masks import masks_as_bias
 
 
-def quick_attention(
-    q: Tensor, k: Tensor, v: Tensor, *,
-    blocked: Tensor | None, bias: Tensor | None, is_causal: bool,
-    dropout_p: float, need_weights: bool, score: Score | None,
-) -> tuple[Tensor, Tensor | None]:
-    """Return what ``compute_attention`` returns, as quickly as it can be had.
-
-    The fused kernel is the quickest, and serves whoever needs no weights. Weights take fewer passes
-    over (..., n, m) numbers here than on the plain path. The plain path remains for scores that
-    somebody else computes, for calls without a key, and for calls that PyTorch records, to compile
-    or trace them, as these may run with gradients later.
-    """
-    recorded = torch.compiler.is_compiling() or is_tracing()
-    weights = None
-    if need_weights and score is None and not recorded and k.size(-2):
-        future = block_future(q.size(-2), k.size(-2), q.device) if is_causal else None
-        added = masks_as_bias(*merge_masks(future, blocked, bias), q.dtype)
-        weights = _weights(q, k, added)
-    if weights is not None:
-        return mix(weights, v, dropout_p)
-    return compute_attention(
-        q, k, v, blocked=blocked, bias=bias, is_causal=is_causal, dropout_p=dropout_p,
-        need_weights=need_weights, score=score,
-    )
-
-
-def _weights(q: Tensor, k: Tensor, added: Tensor | None) -> Tensor | None:
-    """Compute scores, masks and softmax in one piece of memory, (..., n, m).
+def quick_weights(
+    line_one: Callable[[], Tensor], blocked: Tensor | None, bias: Tensor | None
+) -> Tensor | None:
+    """Compute ``masked_softmax(line_one(), blocked, bias)`` in one piece of memory, (..., n, m).
 
     Fully masked rows are found in the mask, which is often smaller than the scores.
 
+    Args:
+        line_one: computes the scores, (..., n, m), which the weights are written over.
+        blocked: as in ``masked_softmax``.
+        bias: as in ``masked_softmax``.
+
     Returns:
-        The weights; or None where a tool refuses one of the steps, as vmap and forward-mode
-        derivatives do. What is really wrong comes up again on the plain path.
+        The weights; or None for calls that PyTorch records, to compile or trace them, as these may
+        run with gradients later; where there is no key; and where a tool refuses one of the steps,
+        as vmap and forward-mode derivatives do. What is really wrong comes up again on the plain
+        path.
     """
+    if torch.compiler.is_compiling() or is_tracing():
+        return None
     try:
-        scores = scaled_scores(q, k)  # (..., n, m)
+        scores = line_one()
+        added = masks_as_bias(blocked, bias, scores.dtype)
+        if not scores.size(-1):
+            return None
         if added is None:
             return _Softmax.apply(scores, None)
         fully_masked = added.detach().amax(-1, keepdim=True) == -math.inf  # (..., 1)
