@@ -13,6 +13,7 @@ from annotated_attention import (
     scaled_dot_product_attention,
     split_heads,
 )
+from annotated_attention.attention import masked_softmax
 from tests.settings import B, D, E, H, M, N
 
 
@@ -153,6 +154,10 @@ CORE = [
     (
         function(score=lambda q, k: q @ k.mT.flip(-1)[..., :4]), ValueError,
         "score must return (..., n, m) = (..., 3, 5), got (3, 4)",
+    ),
+    (
+        lambda: masked_softmax(tensor(N, M), blocked(B, N, M)), ValueError,
+        "masks (2, 3, 5) must broadcast to (3, 5)",
     ),
     (
         lambda: split_heads(tensor(N, 10), 4), ValueError,

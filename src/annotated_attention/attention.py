@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor
 
-from annotated_attention.checks import check_attention
+from annotated_attention.checks import check_attention, expands
 from annotated_attention.masks import block_future, masks_as_bias, merge_masks
 from annotated_attention.quick import quick_weights
 
@@ -165,6 +165,8 @@ def masked_softmax(
     added = masks_as_bias(blocked, bias, scores.dtype)
     if added is None:
         return scores.softmax(-1)                              # (..., n, m)
+    if not expands(added.shape, scores.shape):  # as an override may hand them over
+        raise ValueError(f"masks {tuple(added.shape)} must broadcast to {tuple(scores.shape)}")
     fully_masked = (added == -math.inf).all(-1, keepdim=True)  # (..., 1)
     scores = scores + added.masked_fill(fully_masked, 0)       # (..., n, m)
     return scores.softmax(-1) * ~fully_masked                  # (..., n, m)

@@ -197,11 +197,11 @@ def check_attention(
         ) from None
     fits = (*batch, query.size(-2), key.size(-2))
     for name, mask in (("blocked", blocked), ("bias", bias)):
-        if mask is not None and not _expands(mask.shape, fits):
+        if mask is not None and not expands(mask.shape, fits):
             raise ValueError(f"{name} {tuple(mask.shape)} must broadcast to (..., n, m) = {fits}")
 
 
-def _expands(shape: torch.Size, target: tuple[int, ...]) -> bool:
+def expands(shape: torch.Size, target: tuple[int, ...]) -> bool:
     """Tell whether a tensor of ``shape`` can be expanded to ``target``."""
     ends = zip(reversed(shape), reversed(target), strict=False)
     return len(shape) <= len(target) and all(have in (1, want) for have, want in ends)
