@@ -228,7 +228,7 @@ one.show(["it, thirsty", "it, sweet"], ["animal", "food", "quality"], torch.stac
 # %% [markdown]
 # It is 0.70 both times: what is said about animals and what is said about foods has gone into one sum.
 # (Animal and food do change places, as they did with the pencil, because *thirsty* and *sweet* have some
-# of it themselves. They tell which words are there.) Two heads have two sets of shares, and keep two
+# of it themselves. They tell which words are there, and not what is said of what.) Two heads have two sets of shares, and keep two
 # sums apart. [Two heads](02_two_heads.ipynb) tells what they cost.
 #
 # ## One matrix for all heads
@@ -312,7 +312,8 @@ def multi_head(x, blocked, fill_again=False):
 
 
 output, weights = multi_head(x, blocked)
-_, unmasked = multi_head(x, torch.zeros_like(blocked))
+all_seen, unmasked = multi_head(x, torch.zeros_like(blocked))
+torch.testing.assert_close(all_seen[0], two_heads(thirsty))
 zeroed = unmasked.masked_fill(blocked[:, None], 0)  # (b, h, n, m)
 print("sum of the shares of “it”: zeroed", f"{zeroed[0, 0, it].sum():.2f},",
       f"−∞ {weights[0, 0, it].sum():.2f}")
@@ -440,7 +441,7 @@ class PlainAttention(nn.Module):
 #
 # *Medium, 4 minutes.* The constructor is given. Write `split`, `merge` and `forward`, from the lines of
 # `multi_head` above. `blocked` is `(b, n, m)`; an axis of 1 holds for all. Where it is None, nothing is
-# blocked: `torch.zeros_like(scores).bool()` says so, and has all four axes already. Return the output and
+# blocked: `torch.zeros_like(scores).bool()` says so, without a new axis. Return the output and
 # the weights of each head.
 
 
@@ -572,8 +573,8 @@ for kind in (PlainAttention, WrongMerge, WrongSplitToo):
 # %% [markdown]
 # The comparison sees both mistakes. The past-unchanged test, which needs no class to compare with, sees
 # the wrong merge: words to come leak into the past. It misses the two reshapes together: each head gets
-# a stretch of the text, in order, instead of its part of every word. Nothing leaks, and almost nothing is
-# right. So compare values wherever you can; [Testing attention](16_testing_attention.ipynb) is for where
+# a stretch of the text, in order, instead of its part of every word, and the wrong merge puts the stretches
+# back in their places. Nothing leaks, and almost nothing is right. So compare values wherever you can; [Testing attention](16_testing_attention.ipynb) is for where
 # you cannot.
 #
 # And must all sizes differ? This split exchanges the number of heads and their width.

@@ -59,7 +59,8 @@ class _Softmax(torch.autograd.Function):
         """Compute the weights."""
         # Under autocast, where PyTorch computes partly in a shorter number format, they have
         # another dtype.
-        autocasts = torch.is_autocast_enabled(scores.device.type)
+        device = scores.device.type
+        autocasts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         if fully_masked is not None:
             scores[..., :1].masked_fill_(fully_masked, 0)   # (..., n, 1)
         weights = scores.softmax(-1) if autocasts else torch.softmax(scores, -1, out=scores)
