@@ -366,10 +366,10 @@ display.annotated(
 )
 
 # %%
-from annotated_attention.modern import cache as caches_module
+from annotated_attention.modern import cache as room
 
-CHECKS = (caches_module.check_appended, caches_module.check_index, caches_module.check_length)
-display.annotated(*CHECKS, caches_module.refuse_graph, sections=False)
+CHECKS = (room.check_appended, room.check_index, room.check_length, room.refuse_graph)
+display.annotated(*CHECKS, sections=False)
 
 # %% [markdown]
 # <!-- /deeper -->
