@@ -152,7 +152,8 @@ Markdown("In the package: " + ", ".join(f"`{step.__name__}`" for step in STEPS))
 # %% tags=["hide-input"]
 plain = chapters.load("short_path").PlainAttention
 IMPORTS = ("import math", "import torch", "from torch import nn")
-exec("\n".join([*IMPORTS, display.source(plain, docstrings=False).text]), alone := {})
+text = display.source(plain, docstrings=False).text.replace("\n\n", "\n")
+exec("\n".join([*IMPORTS, text]), alone := {})
 shortest = alone["PlainAttention"](e, h).double()
 layers = (shortest.w_q, shortest.w_k, shortest.w_v)
 for layer, matrix, bias in zip(layers, *(
@@ -166,14 +167,12 @@ for hidden, kinds in ((blocked, both), (None, {})):
     output, weights = shortest(x, y, y, hidden)  # (b, n, e), (b, h, n, m)
     expected = theirs(x, y, y, average_attn_weights=False, **kinds)
     torch.testing.assert_close((output, weights), expected)
-display.source(plain, docstrings=False)
+Markdown(f"```python\n{text}\n```")
 
 # %% tags=["hide-input"]
-length = 4
-future = eval(LINE := "torch.ones(length, length).triu(1).bool()[None]")
-assert future.equal(masks.block_future(length)[None])
-needs = ", ".join(f"`{line}`" for line in IMPORTS)
-Markdown(f"It needs {needs}. A causal mask: `blocked = {LINE}`")
+future = eval(LINE := "torch.ones(1, n, n).triu(1).bool()")
+assert future.equal(masks.block_future(n)[None])
+Markdown(f"With `math`, `torch` and `nn` of `torch`. A causal mask: `blocked = {LINE}`")
 
 # %% [markdown]
 # ## What True means in a mask
