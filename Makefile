@@ -91,7 +91,7 @@ bench: .venv/requirements.lock
 	@$(py) -m book.measure
 
 seeds: .venv/requirements.lock
-	@$(py) -m book.run.seeds
+	@$(py) -m book.measure.seeds
 
 lock:
 	@$(PYTHON) src/book/setup/lock.py $(TORCH)

@@ -284,9 +284,8 @@ error, and in evaluation without gradients nothing at all.
 # ## Five mistakes that keep every shape
 #
 # `f(x, blocked)` is your self-attention, `pytorch` is PyTorch's with its weights; `x` is `(b, n, e)`,
-# and `other` differs from it in the last token; `same` is `torch.allclose`. Each check was True for
-# the right version and False for the wrong one. `attention-doctor file.py:Name --embed-dim 24
-# --num-heads 4` looks for these and more.
+# and `other` differs from it in the last token; `same` is `torch.allclose`. `attention-doctor
+# file.py:Name --embed-dim 24 --num-heads 4` looks for these and more.
 
 # %% tags=["hide-input"]
 from IPython.display import display as show

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from annotated_attention import MultiheadAttention, chapters
-from book.run import seeds
+from book.measure import seeds
 
 
 def kept(data):
