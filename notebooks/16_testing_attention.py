@@ -469,8 +469,9 @@ for name, module in versions.items():
 #
 # ## Every mistake
 #
-# Now the doctor examines every mistake on the list. The doctor knows the right class and uses it as
-# the reference.
+# Now the doctor examines every mistake on the list. It uses the right class as the reference, and
+# compares the patient with each of these mistakes, too. So the count says nothing about mistakes
+# that are not on the list.
 
 # %%
 CAUSAL = ("causal-off-by-one", "causal-hides-itself")  # only kind "causal" asks about these
