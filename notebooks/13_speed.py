@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Speed
 #
-# *How fast is the final class, and what makes a call slow?*
+# *How fast is the final class on a CPU, and what makes a call slow?*
 #
 # The final class of this book should be hardly slower than PyTorch's own class. In this chapter you
 # see where it meets this goal, what attention weights and masks cost, and how to measure such
