@@ -344,7 +344,8 @@ for finding in report.findings:
 
 # %% [markdown]
 # Nothing is wrong. A *convention* is a choice on which good implementations differ. Where this class
-# gives NaN, for example, the final class gives zeros. *Not examined* counts tests that do not apply.
+# gives NaN, for example, the final class gives zeros. *Not examined* counts tests that do not apply;
+# [a table](../docs/package/doctor.md#the-tests) says what each test asks.
 #
 # ## What is seen by looking inside
 #
