@@ -536,9 +536,7 @@ print(f"ten letters, encoder silenced always: exact match {exact:.3f}")
 assert exact > 0.95
 
 # %% [markdown]
-# It does: all 200 sequences are right, as the explanation predicts. One question remains open: how
-# does the model get most sequences of *varying* lengths right without that attention? This chapter
-# does not answer it.
+# It does: all 200 sequences are right, as the explanation predicts.
 #
 # ## Go on from a checkpoint
 #

@@ -361,10 +361,9 @@ before, after = (find("final class", mask=mask, **alike)[0] for mask in ("none",
 assert after["milliseconds"]["final class"][2] < before["milliseconds"]["final class"][0]
 
 # %% [markdown]
-# The mask for every head makes the forward pass without weights 1.54 times as long.
-# Its profile shows a part of the cause: `masked_fill_` and `fill_` write the booleans out as floats
-# for the fused kernel. What the rest is, the profile does not tell. The other masks cost at most 7
-# percent.
+# The mask for every head makes the forward pass without weights 1.54 times as long. Its profile
+# shows a part of the cause: `masked_fill_` and `fill_` write the booleans out as floats for the
+# fused kernel. The other masks cost at most 7 percent.
 #
 # Only `is_causal` can save time: with it, the kernel skips blocks of keys that lie in the future.
 # The figure above shows this at n = 2048.
