@@ -279,9 +279,9 @@ print(f"the outputs differ by up to {difference:.2f}")
 # ### What the norms do to sizes and gradients
 #
 # Why did the norm move? You will often read that with post-LN some layers of a deep stack get
-# much larger gradients than others, and that pre-LN evens them out. Test this claim first: it will
-# not hold, and the next section shows what does. Take untrained stacks of 6, 12 and 24 layers in
-# both orders, and measure two things in each layer, averaged over ten seeds:
+# much larger gradients than others, and that pre-LN evens them out. Is that so? Take untrained
+# stacks of 6, 12 and 24 layers in both orders, and measure two things in each layer, averaged over
+# ten seeds:
 #
 # - the **size** of the stream after the layer: the standard deviation of all its numbers,
 # - the **norm of a gradient**. A gradient needs one number to start from. There is no task yet,
@@ -357,8 +357,9 @@ assert table[1, -1] / table[0, -1] < table[2, -1] / table[3, -1]
 #   al.](../docs/references.md#xiong-2020) found the same for last layers.
 #
 # Compare the first of 24 layers with the last: 139 and 213 with post-LN, 199 and 60 with pre-LN.
-# The gradients differ more with pre-LN, the opposite of what you often read. In these untrained
-# stacks, the claim does not hold.
+# In these untrained stacks the claim does not hold: the gradients differ more with pre-LN, where
+# the first layers get the larger ones. [Shleifer et al.](../docs/references.md#shleifer-2021)
+# report the same mismatch from the pretraining of pre-LN models.
 #
 # The figure draws the parts of each layer in the order in which they actually ran. The lower panels
 # show what you measured in every layer, for both orders and all three depths.
@@ -395,8 +396,8 @@ display.norm_place(orders, rows, name="norm-place", depth=24)
 # 3. Look at the gradient. In 24 layers it falls towards the input with post-LN, and towards the
 #    output with pre-LN. The three lines of pre-LN lie on top of each other: the gradient of a
 #    layer depends on how many layers come before it, and hardly on how many follow. The last
-#    layer of a deep stack lies furthest along this curve. The reason, in the fold below: the
-#    final norm divides by a stream that has grown.
+#    of 24 layers gets less than the last of 6 because the final norm divides by a stream that
+#    has grown, as the fold below measures.
 
 # %% [markdown]
 # <!-- deeper: What the final norm does to gradients -->

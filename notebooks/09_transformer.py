@@ -314,9 +314,9 @@ for e in (32, 512):
 # With a deviation of 1 and e = 512, the scores are so large that one word of a thousand takes
 # nearly all of the probability. Such a softmax is
 # [saturated](01_one_head.ipynb#going-deeper-why-divide-by-d). With a deviation of $1 / \sqrt e$,
-# scores have size 1, the root mean square of their numbers. But then, at e = 512, a word of size
-# 0.04 would drown in a position of size 0.71. Multiplied by $\sqrt e$ on the way in, the word has
-# size 1, too. A word of deviation 1 would then have size 22.6, and the position would drown in it.
+# the scores are about 1 in size (root mean square). But then, at e = 512, a word of size 0.04 would
+# drown in a position of size 0.71. Multiplied by $\sqrt e$ on the way in, the word has size 1, too.
+# A word of deviation 1 would then have size 22.6, and the position would drown in it.
 #
 # ## The whole model
 #

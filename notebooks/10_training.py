@@ -475,8 +475,8 @@ display.finish(drawing, name="contributions", alt=f"Exact match with parts silen
 # %% [markdown]
 # In this run the two heads of the cross-attention cannot replace each other: with either one
 # silenced, hardly any sequence comes out right. With both heads of any one attention silenced, at
-# most a tenth of the sequences do. In most rows the ring lies far to the right of the bar, for
-# two reasons: one token is easier to get right than a whole sequence, and the accuracy is
+# most about a tenth of the sequences do. In most rows the ring lies far to the right of the bar,
+# for two reasons: one token is easier to get right than a whole sequence, and the accuracy is
 # measured with the right beginning given.
 #
 # Without the decoder's self-attention the exact match is zero. Does the task need this attention,
@@ -536,9 +536,7 @@ print(f"ten letters, encoder silenced always: exact match {exact:.3f}")
 assert exact > 0.95
 
 # %% [markdown]
-# It does: all 200 sequences are right, as the explanation predicts. One question remains open: how
-# does the model get most sequences of *varying* lengths right without that attention? This chapter
-# does not answer it.
+# It does: all 200 sequences are right, as the explanation predicts.
 #
 # ## Go on from a checkpoint
 #
@@ -958,10 +956,16 @@ print("drankd", "->", write_on(copier, "drankd"))
 print("milkshadowm", "->", write_on(copier, "milkshadowm"))
 print("drankd, one layer", "->", write_on(single, "drankd"))
 
+by_period = {period: copied(single, period, period) for period in (4, 5, 8, 9, 12, 13, 16)}
+print("one layer, by period:", *(f"{period}: {x:.2f}" for period, x in by_period.items()))
+assert by_period[4] > 0.6
+assert by_period[13] < 0.1
+
 # %% [markdown]
 # Two layers learn the task quickly, between steps 50 and 100. From a single example, the copier
 # continues words that it has never seen. It learns them as it reads, and no parameter changes. One
-# layer stays at 0.30: it writes letters that occur in the text, but loses their order.
+# layer stays at 0.30. It bets on a few distances and copies what stands that far back: this is
+# right in 0.80 of the places at a period of 4, and in 0.01 of them at a period of 13.
 #
 # ### Find what the heads do
 #

@@ -448,22 +448,9 @@ for n in (256, 1024, 4096, 16384):
 # %% [markdown]
 # At the last length, it is 17.5 GB against 337 MB, about fifty times as much.
 #
-# These counts are the same in every run. The peak memory of a process has to be measured: it
-# includes whatever exists only for a moment, and it differs from run to run. Here are three
-# measurements of another call, with a single sample of e = 512 and 8 heads, forward and backward,
-# without weights. Each ran in a new process:
-
-# %%
-from annotated_attention import measured
-
-found = measured.load()["memory"][0]
-peaks = ", ".join(f"{numbers / 1e6:.1f} MB" for numbers in found["again"])
-print(f"{found['name']}, b = 1, n = 1024: {peaks}")
-
-# %% [markdown]
-# The largest of these peaks is about a quarter above the smallest, so a small
-# difference between two peaks means nothing. The next chapter,
-# [Speed](13_speed.ipynb#the-price-of-the-weights), compares such peaks.
+# These counts are the same in every run. The peak memory of a process also includes gradients and
+# whatever exists only for a moment, so it has to be measured; [the next
+# chapter](13_speed.ipynb#the-price-of-the-weights) does so.
 #
 # ## One token at a time
 #
@@ -556,8 +543,10 @@ print(f"{anew:24,} one by one, all computed anew each time")
 print(f"{at_once:24,} all at once with a mask, as in training")
 
 # %% [markdown]
-# In FLOPs, writing with a cache is even cheaper than computing all tokens at once. A mask hides
-# scores that have already been computed; a step with a cache computes only the scores it uses.
+# In FLOPs, writing with a cache is even cheaper than computing all tokens at once. The formula counts
+# every score, the hidden ones included; a step with a cache computes only the scores it uses. (Told
+# that the mask is causal, PyTorch's fused kernel [skips blocks of hidden
+# scores](13_speed.ipynb#the-price-of-a-mask), which the formula does not count.)
 #
 # ## Whole models
 #

@@ -35,8 +35,9 @@ display.chapter_map(
 # | [No projection](#no-projection) | slices of the embedding itself | the same collection |
 # | [Packed projection](#packed-projection) | PyTorch's source, step by step | a long article [[article](../docs/references.md#article-through-the-source)] |
 #
-# [The references](../docs/references.md) say which version of each we read. The
-# annotated page has been repaired since.
+# [The references](../docs/references.md) say which version of each we read; the post and the
+# article are known only from copies that give no address. Some of the defects have been reported
+# to their authors, or repaired in the meantime.
 #
 # The package `annotated_attention.published` has a repaired version of each design. Each version
 # keeps its source's layout, order of arguments, and meaning of True in a mask. All but the wide
@@ -487,8 +488,8 @@ note("shared projection", WRONG, "√e for √d", f"too small by {factor:.2f} = 
 # %% [markdown]
 # A third slip shows only in a fully masked row. Blocked scores are filled with -1e20, a finite
 # number, instead of $-\infty$. All scores of such a row are then equal, so its output is the mean
-# of exactly what should be hidden. That output looks healthy. In half precision the code stops
-# instead, because -1e20 is out of range.
+# of exactly what should be hidden. That output looks healthy. In float16 the code stops instead,
+# because -1e20 is out of range; bfloat16 holds the number, so there the code runs as in float32.
 #
 # **The repair.** Sharing a projection is a legitimate design, so the sharing stays. The divisor
 # becomes $\sqrt d$, and fully masked rows get zeros.
@@ -1059,7 +1060,8 @@ print("ours:", [round(number, 2) for number in output[0, 0, :3].tolist()])
 # ### Going deeper: Defects that several designs share
 #
 # In two designs the mask has no default. Four accept a width that h does not divide, and stop only
-# in `forward`. Three stop in half precision, where the number that they fill with is out of range.
+# in `forward`. Three stop in float16, where the number that they fill with is out of range; in
+# bfloat16 they run.
 
 
 # %%
@@ -1083,13 +1085,22 @@ all_crash("no check that h divides e", RuntimeError, {
     "no projection": lambda: Simplified(10, 4)(ten, ten, ten)})
 
 # %%
-nobody, t = torch.zeros(2, 3, 3), torch.randn(3, 3, 24).half()
-slices_16, annotated_16 = SlicesFirst(24, 4).half(), TokensFirst(4, 24).half()
-packed_16, no_key = Packed(24, 4).half(), torch.zeros(3, 3, dtype=torch.bool)
-all_crash("not in half precision", RuntimeError, {
-    "shared projection": lambda: slices_16(t, t, t, nobody[:1, :1]),
-    "sequence first": lambda: annotated_16(query=t, key=t, value=t, mask=nobody[:1]),
-    "packed projection": lambda: packed_16(t, no_key, no_key)})
+nobody, no_key = torch.zeros(2, 3, 3), torch.zeros(3, 3, dtype=torch.bool)
+
+
+def in_16_bits(dtype: torch.dtype) -> dict:
+    """Prepare runs of the three designs whose fill is large and finite."""
+    t = torch.randn(3, 3, 24).to(dtype)
+    modules = SlicesFirst(24, 4), TokensFirst(4, 24), Packed(24, 4)
+    slices, annotated, packed = (module.to(dtype) for module in modules)
+    return {
+        "shared projection": lambda: slices(t, t, t, nobody[:1, :1]),
+        "sequence first": lambda: annotated(query=t, key=t, value=t, mask=nobody[:1]),
+        "packed projection": lambda: packed(t, no_key, no_key)[0]}
+
+
+assert all(run().isfinite().all() for run in in_16_bits(torch.bfloat16).values())
+all_crash("not in float16", RuntimeError, in_16_bits(torch.float16))
 
 # %% [markdown]
 # A fully masked row is NaN in the four designs that fill with $-\infty$. This is listed separately,
@@ -1305,8 +1316,8 @@ table(CRASH, WASTE, STYLE, CONVENTION)
 # - **Choose sizes that all differ.** Equal sizes hide a mask check that refuses n ≠ m, or a mask that
 #   lands on the axis of the heads.
 # - **Say what True means** in the name of a mask: `blocked` or `allowed`.
-# - **Give a fully masked row a meaning,** and test in half precision, where a large finite fill
-#   stops the code.
+# - **Give a fully masked row a meaning,** and test in float16, where a large finite fill stops the
+#   code.
 # - **Compare with the formula.** Shared projections and $\sqrt e$ keep every shape.
 # - **Check how training starts.** Initial parameters may be far too small, or missing.
 #

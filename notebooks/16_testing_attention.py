@@ -344,7 +344,8 @@ for finding in report.findings:
 
 # %% [markdown]
 # Nothing is wrong. A *convention* is a choice on which good implementations differ. Where this class
-# gives NaN, for example, the final class gives zeros. *Not examined* counts tests that do not apply.
+# gives NaN, for example, the final class gives zeros. *Not examined* counts tests that do not apply;
+# [a table](../docs/package/doctor.md#the-tests) says what each test asks.
 #
 # ## What is seen by looking inside
 #
@@ -469,8 +470,9 @@ for name, module in versions.items():
 #
 # ## Every mistake
 #
-# Now the doctor examines every mistake on the list. The doctor knows the right class and uses it as
-# the reference.
+# Now the doctor examines every mistake on the list. It uses the right class as the reference, and
+# compares the patient with each of these mistakes, too. So the count says nothing about mistakes
+# that are not on the list.
 
 # %%
 CAUSAL = ("causal-off-by-one", "causal-hides-itself")  # only kind "causal" asks about these
