@@ -180,11 +180,11 @@ one.show(names, one.FEATURES, torch.stack(rows))
 # The two rows of each pair are the same. Width is not what one head lacks: it has a single row of
 # weights for *drank*, and therefore a single average.
 #
-# > **What this example does not show.** The proof needs weights that are the same in both scenes, and
-# > both answers in one feature. A head that also finds words by *quality* has other weights in each
-# > scene, and these can reveal which scene it is. If two features hold the warmth of animals and of
-# > foods, one average keeps both. Even then *cat* and *milk* share one whole: what one of them gets,
-# > the other lacks. Two heads have a whole each.
+# > **What this example does not show.** The proof needs weights that are the same in both scenes, as
+# > they are here, and both answers in one feature. A head that also finds words by *quality* has
+# > other weights in each scene, and these can reveal which scene it is. If two features hold the
+# > warmth of animals and of foods, one average keeps both. Even then *cat* and *milk* share one
+# > whole: what one of them gets, the other lacks. Two heads have a whole each.
 
 # %% [markdown]
 # <!-- deeper: A single head that keeps the scenes apart -->
