@@ -599,7 +599,8 @@ exercises.batches.check_attend_heads(attend_heads)
 # >
 # > To attention, samples and heads are alike: each is a problem of its own. All layouts give equal
 # > outputs and gradients; if you may choose, take four axes, batch-first. Given data in the wrong
-# > layout, self-attention keeps the shape and mixes sentences. So test cross-attention, with sizes that all differ and are not 1.
+# > layout, self-attention keeps the shape and mixes sentences. So test cross-attention, with sizes
+# > that all differ and are not 1.
 #
 # Attention must not see some words, such as those that are not written yet. [Masks](06_masks.ipynb)
 # hide them.
