@@ -304,10 +304,12 @@ assert found == [["W_Q W_K W_V", "W_V"], ["W_Q W_K W_V", "W_V"], ["W_Q W_K", "no
 # back to the scores that it has replaced, so the NaN stops there. An addition passes it on to $W_Q$ and
 # $W_K$.
 #
-# With `masked_fill` it is enough to mend the weights; with an added mask it is not. Whichever way
-# you mask, it is safer not to create any NaN in the first place. That takes two steps. **Before**
-# the softmax, leave a fully masked row unmasked, so that it keeps its own finite scores. **After**
-# the softmax, set its weights to zero.
+# With `masked_fill` it is enough to mend the weights, so the class of the [short
+# path](short_path.ipynb) fills twice: −∞ before the softmax, 0 after it. With an added mask that is
+# not enough, and the package adds, because its masks may also be numbers. So the package creates no
+# NaN in the first place, and neither does the function below. That takes two steps, whichever way
+# you mask. **Before** the softmax, leave a fully masked row unmasked, so that it keeps its own
+# finite scores. **After** the softmax, set its weights to zero.
 
 
 # %%
@@ -526,7 +528,8 @@ exercises.masks.check_find_leaks(find_leaks)
 # ## What you have now
 #
 # > **In short.** On paper a mask is added: $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$, where $M$ is
-# > $-\infty$ for blocked keys and 0 for all others. In code, replace the scores instead of adding.
+# > $-\infty$ for blocked keys and 0 for all others. In code, replace the scores, or add once no row
+# > is fully masked.
 # >
 # > Padding `(b, m)` becomes `(b, 1, 1, m)`, the causal mask is `(n, m)`, and both merge into
 # > `(b, 1, n, m)`:
