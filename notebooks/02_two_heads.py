@@ -392,9 +392,9 @@ for number, features in enumerate((who, said), 1):
     print(f"head {number}: it looks at {one.SWEET[best]} ({weights[it, best]:.2f})")
 
 # %% [markdown]
-# *Thirsty* put more animal into *it*; *sweet* puts in more food. That is enough to turn the first
-# head from *cat* to *milk*. A Transformer is built in the same way, from **layers**: each one works
-# on what the layer before it leaves behind, and within a layer the heads divide the work.
+# What *it* has collected from *sweet* turns the first head from *cat* to *milk*. A Transformer is
+# built in the same way, from **layers**: each one works on what the layer before it leaves behind,
+# and within a layer the heads divide the work.
 #
 # ## The module
 #
