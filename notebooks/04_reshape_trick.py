@@ -99,11 +99,10 @@ print("split and merged: the same numbers as splitting and stacking")
 #
 # Splitting moved no number. In a batch of two samples or more that only postpones the copy: the
 # matrix product in `attend` then copies all of q, k and v. Without a batch, as here, it copies none
-# of them, and PyTorch's fused kernel needs no copy in either case.
-# [Batches](05_batches.ipynb#going-deeper-what-each-form-copies) counts these copies.
+# of them, and PyTorch's fused kernel needs no copy in either case, as
+# [Batches](05_batches.ipynb#going-deeper-what-each-form-copies) counts.
 #
-# In the cell above merging moved no number either, because its transpose undid the transpose of the
-# split. But `attend` runs between the split and the merge. It writes its
+# Merging moved no number either, because its transpose undid that of the split. But `attend` runs between the split and the merge. It writes its
 # result into new memory, where the whole first head stands on the shelf before the second. In the
 # cell below, `.contiguous()` stands in for `attend`: it copies the heads into that order. Merging
 # then has to bring together the numbers of each token. Can the merge do that without a copy, too?
@@ -132,8 +131,7 @@ print("same memory:", joined.data_ptr() == mixed.data_ptr())
 # In the first head, the 3 of *cat* stood in place 2, behind the two zeros of *the*. The merge
 # copies it back to place 4. Before this copy, the four numbers of *cat* stand in places 2, 3, 18 and
 # 19. A view has one stride for its last axis, and these steps are 1, 15 and 1, hence the error. So
-# after `attend`, merging costs one copy. The fused kernel writes its result token by token, so that
-# a view can merge the heads.
+# after `attend`, merging costs one copy.
 #
 # ## Two mistakes that keep every shape
 #
