@@ -259,9 +259,8 @@ assert poisoned[0].isfinite().all()
 assert gradient.isnan().all()
 
 # %% [markdown]
-# The gradient that enters the fully masked rows is 0. But on the way back to the values it is
-# multiplied by the rows' weights, and $0 \cdot \mathrm{NaN}$ is NaN. A single training step
-# therefore turns the shared matrix into NaN for everyone.
+# The 0 that enters the fully masked rows meets their NaN weights on its way back to the values. A
+# single training step therefore turns the shared matrix into NaN for everyone.
 #
 # A tempting remedy is `nan_to_num(0)`, which replaces NaN with 0, either in the output or in the
 # weights. Try both, each with two ways of masking. One is `masked_fill`, as above. The other *adds*
@@ -307,9 +306,9 @@ assert found == [["W_Q W_K W_V", "W_V"], ["W_Q W_K W_V", "W_V"], ["W_Q W_K", "no
 # With `masked_fill` it is enough to mend the weights, so the class of the [short
 # path](short_path.ipynb) fills twice: −∞ before the softmax, 0 after it. With an added mask that is
 # not enough, and the package adds, because its masks may also be numbers. So the package creates no
-# NaN in the first place, and neither does the function below. That takes two steps, whichever way
-# you mask. **Before** the softmax, leave a fully masked row unmasked, so that it keeps its own
-# finite scores. **After** the softmax, set its weights to zero.
+# NaN in the first place, nor does the function below. **Before** the softmax, leave a fully masked
+# row unmasked, so that it keeps its own finite scores. **After** the softmax, set its weights to
+# zero.
 
 
 # %%
