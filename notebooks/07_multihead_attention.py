@@ -23,9 +23,7 @@ display.chapter_map(
 #
 # At the centre of everything is the formula from [One head](01_one_head.ipynb): score, softmax,
 # mix. In the package these are three functions, plus a helper that the second one calls. They say
-# what is computed. What usually runs is quicker, and equal by test: with weights another form of
-# lines one and two, without weights a kernel of PyTorch. Both are in [a
-# fold](#going-deeper-the-fused-kernel-and-the-same-weights-in-less-time).
+# what is computed; in most calls [quicker forms](#two-ways-through) run instead, equal by test.
 #
 # The note above each piece of code says what the code does, and often begins with the shape of the
 # result. The line numbers come from the source file. Docstrings and comments are left out here, so
@@ -50,9 +48,8 @@ THREE_LINES = (attention.scaled_scores, attention.masked_softmax, attention.mix)
 display.annotated(*THREE_LINES, masks.masks_as_bias, sections=False)
 
 # %% [markdown]
-# Run the first three on the sentence, one after the other. Compare the result with what your
-# function from the first chapter returns, and with a call of the package, which takes the quicker
-# form.
+# Run the first three on the sentence, one after the other, and compare the result with what your
+# function from the first chapter returns, and with the package's call, which takes a quicker form.
 
 # %%
 import torch
@@ -91,8 +88,8 @@ display.annotated(scaled_dot_product_attention, attention.compute_attention)
 # `_fused` calls the kernel, and `quick_weights` is the quicker form of lines one and two; both are in
 # the fold after the next cell. `check_attention` is in [a fold near the
 # end](#going-deeper-what-is-refused). `block_future` is the causal mask from
-# [Masks](06_masks.ipynb#merging-the-two). `merge_masks` does what the operator `|` did there, and
-# also adds up masks made of numbers. Both are shown [below](#the-steps-that-forward-calls).
+# [Masks](06_masks.ipynb#merging-the-two), and `merge_masks` does what the operator `|` did there.
+# Both are shown [below](#the-steps-that-forward-calls).
 #
 # Outputs and gradients must be the same with weights and without. The cell asserts this for no
 # mask, for a causal mask, and for a mask that hides every key from the word *it*. Each row of the
