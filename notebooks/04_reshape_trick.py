@@ -99,13 +99,14 @@ print("split and merged: the same numbers as splitting and stacking")
 #
 # Splitting moved no number. In a batch of two samples or more that only postpones the copy: the
 # matrix product in `attend` then copies all of q, k and v. Without a batch, as here, it copies none
-# of them, and PyTorch's fused kernel needs no copy in either case, as
-# [Batches](05_batches.ipynb#going-deeper-what-each-form-copies) counts.
+# of them, and PyTorch's fused kernel needs no copy in either case.
+# [Batches](05_batches.ipynb#going-deeper-what-each-form-copies) counts the copies.
 #
-# Merging moved no number either, because its transpose undid that of the split. But `attend` runs between the split and the merge. It writes its
-# result into new memory, where the whole first head stands on the shelf before the second. In the
-# cell below, `.contiguous()` stands in for `attend`: it copies the heads into that order. Merging
-# then has to bring together the numbers of each token. Can the merge do that without a copy, too?
+# Merging moved no number either, because its transpose undid that of the split. But `attend` runs
+# between the split and the merge. It writes its result into new memory, where the whole first head
+# stands on the shelf before the second. In the cell below, `.contiguous()` stands in for `attend`:
+# it copies the heads into that order. Merging then has to bring together the numbers of each token.
+# Can the merge do that without a copy, too?
 #
 # <details><summary>What do you expect?</summary>
 #
