@@ -180,11 +180,11 @@ one.show(names, one.FEATURES, torch.stack(rows))
 # The two rows of each pair are the same. Width is not what one head lacks: it has a single row of
 # weights for *drank*, and therefore a single average.
 #
-# > **What this example does not show.** The proof needs weights that are the same in both scenes.
-# > They are, because words are found by *animal* and *food* only. A head that also finds words by
-# > *quality* has different weights in each scene, and these can reveal which scene it is. A model
-# > could also write the warmth of animals and of foods into two different features; then one
-# > average of two features holds both. With a second head, neither detour is needed.
+# > **What this example does not show.** The proof needs weights that are the same in both scenes, as
+# > they are here, and both answers in one feature. A head that also finds words by *quality* has
+# > other weights in each scene, and these can reveal which scene it is. If two features hold the
+# > warmth of animals and of foods, one average keeps both. Even then *cat* and *milk* share one
+# > whole: what one of them gets, the other lacks. Two heads have a whole each.
 
 # %% [markdown]
 # <!-- deeper: A single head that keeps the scenes apart -->
@@ -332,11 +332,11 @@ one.show(["drank"], one.FEATURES, output[[drank]])
 # ## Two questions at once
 #
 # In the last chapter, *it* should have looked at *cat* to learn who is meant, and at *thirsty* to
-# learn what is said about the cat. One head could not do this without blending the two. Take the
-# whole sentence again, in which *quality* stands for thirsty or sweet. Use two heads of width 2, so
-# that each gets half of the four features. The first compares words by *animal* and *food*, the
-# second by *action* and *quality*. To keep the example readable, each head uses one matrix for all
-# three roles. The input is what the last chapter's head leaves behind: each word plus what it has
+# learn what is said about the cat. In one head the two words share one whole. Take the whole
+# sentence again, in which *quality* stands for thirsty or sweet, and compare one head of width 4
+# with two of width 2. The first of these compares words by *animal* and *food*, the second by
+# *action* and *quality*. To keep the example readable, each head uses one matrix for all three
+# roles. The input is what the last chapter's head leaves behind: each word plus what it has
 # collected. After that head, *it* no longer fits *cat* and *milk* equally.
 
 # %%
@@ -353,6 +353,9 @@ def after_one_head(words: list[str]) -> Tensor:
 # %%
 it = one.WORDS.index("it")
 x = after_one_head(one.WORDS)                               # (8, 4)
+_, alone = one.attend(x, x, x)                              # (8, 4), (8, 8)
+share = dict(zip(one.WORDS, alone[it].tolist()))
+print(f"one head: cat {share['cat']:.2f}, thirsty {share['thirsty']:.2f}")
 _, weights_who = one.attend(x @ who, x @ who, x @ who)      # (8, 2), (8, 8)
 _, weights_said = one.attend(x @ said, x @ said, x @ said)  # (8, 2), (8, 8)
 for number, weights in enumerate((weights_who, weights_said), 1):
@@ -360,7 +363,8 @@ for number, weights in enumerate((weights_who, weights_said), 1):
     print(f"head {number}: it looks at {one.WORDS[best]} ({weights[it, best]:.2f})")
 
 # %% [markdown]
-# The first head answers *who*, the second *what is said*. The figure shows the first head's weights
+# With one head, the 0.60 for *thirsty* leaves *cat* only 0.26. With two, the first head answers *who*
+# and gives *cat* 0.82; the second answers *what is said*. The figure shows the first head's weights
 # for *it*. If the figure has sliders, use them to choose the other head and other words.
 
 # %% jupyter={"source_hidden": true}
@@ -388,9 +392,9 @@ for number, features in enumerate((who, said), 1):
     print(f"head {number}: it looks at {one.SWEET[best]} ({weights[it, best]:.2f})")
 
 # %% [markdown]
-# *Thirsty* put more animal into *it*; *sweet* puts in more food. That is enough to turn the first
-# head from *cat* to *milk*. A Transformer is built in the same way, from **layers**: each one works
-# on what the layer before it leaves behind, and within a layer the heads divide the work.
+# What *it* has collected from *sweet* turns the first head from *cat* to *milk*. A Transformer is
+# built in the same way, from **layers**: each one works on what the layer before it leaves behind,
+# and within a layer the heads divide the work.
 #
 # ## The module
 #
@@ -444,9 +448,9 @@ one.show(["it collects"], one.FEATURES, output[[it]])
 
 # %% [markdown]
 # *It* collects food from *milk* through the first head, and quality from *sweet* through the
-# second. The two answers are written under different features, so neither dilutes the other. The
-# collected 4.92 is more than the 3 of food that *milk* had at first, because the words have already
-# been through one head, where *milk* collected food.
+# second. Neither answer takes its share from the other. The collected 4.92 is more than the 3 of
+# food that *milk* had at first, because the words have already been through one head, where *milk*
+# collected food.
 #
 # ## A list of heads
 #

@@ -5,9 +5,9 @@
 #
 # > the cat drank milk because **it** was thirsty
 #
-# [Split and stack](03_split_and_stack.ipynb) copies every number into its stack. You can have the
-# same heads without moving a number: one reshape and one transpose read the same memory in another
-# way. Many implementations do this, as [Published code](15_published_code.ipynb) shows. It is easy
+# [Split and stack](03_split_and_stack.ipynb) copies every number into its stack. You can split into
+# the same heads without moving a number: one reshape and one transpose read the same memory in
+# another way. Many implementations do this, as [Published code](15_published_code.ipynb) shows. It is easy
 # to make two mistakes on the way. Both keep every shape, and both run without an error. You will
 # see where each mistake sends the numbers, and learn two questions and a quick test that reveal
 # such mistakes.
@@ -97,11 +97,16 @@ print("split and merged: the same numbers as splitting and stacking")
 # %% [markdown]
 # ## Which step copies
 #
-# Splitting moved no number. In the cell above merging moved none either, because its transpose
-# undid the transpose of the split. But `attend` runs between the split and the merge. It writes its
-# result into new memory, where the whole first head stands on the shelf before the second. In the
-# cell below, `.contiguous()` stands in for `attend`: it copies the heads into that order. Merging
-# then has to bring together the numbers of each token. Can the merge do that without a copy, too?
+# Splitting moved no number. In a batch of two samples or more that only postpones the copy: the
+# matrix product in `attend` then copies all of q, k and v. Without a batch, as here, it copies none
+# of them, and PyTorch's fused kernel needs no copy in either case.
+# [Batches](05_batches.ipynb#going-deeper-what-each-form-copies) counts the copies.
+#
+# Merging moved no number either, because its transpose undid that of the split. But `attend` runs
+# between the split and the merge. It writes its result into new memory, where the whole first head
+# stands on the shelf before the second. In the cell below, `.contiguous()` stands in for `attend`:
+# it copies the heads into that order. Merging then has to bring together the numbers of each token.
+# Can the merge do that without a copy, too?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -125,11 +130,9 @@ print("same memory:", joined.data_ptr() == mixed.data_ptr())
 
 # %% [markdown]
 # In the first head, the 3 of *cat* stood in place 2, behind the two zeros of *the*. The merge
-# copies it back to place 4. Before this copy, the two pairs of numbers in a token's row are 16
-# places apart, and no single stride steps through all four. The error says the same about the axes:
-# the new axis would span h and d, which no single stride joins. So after `attend`, merging costs
-# one copy. [Batches](05_batches.ipynb#going-deeper-what-each-form-copies) shows an attention that
-# writes its result token by token, so that a view can merge the heads.
+# copies it back to place 4. Before this copy, the four numbers of *cat* stand in places 2, 3, 18 and
+# 19. A view has one stride for its last axis, and these steps are 1, 15 and 1, hence the error. So
+# after `attend`, merging costs one copy.
 #
 # ## Two mistakes that keep every shape
 #
@@ -238,7 +241,7 @@ told = [draw_way(ax, name, top, cells) for name, top in zip(WAYS, (0, 3.8, 7.6, 
 
 # %% [markdown]
 # The figure follows 2c from the input to the result. A black corner marks a cell that would hold
-# another number in the right way. If the figure has sliders, first move *step* to 5, one step at a
+# another number in the right way. If the figure has sliders, move *step* up to 5, one step at a
 # time. Steps 3 and 4, the two transposes, then each have a ticked box. Untick one of the boxes,
 # predict where 2c will end up, and look. Point at any number to follow it instead, or go to it with
 # the arrow keys.
@@ -446,8 +449,8 @@ display.finish(drawing, name="leak-matrix", alt=f"What rows react to. {'; '.join
 # A quicker check needs no derivative. This attention does not know where a token stands. If you
 # shuffle the tokens, the output rows must therefore be shuffled in the same way. Try this check on
 # the four ways, and on one more mistake: the wrong axis of [Split and
-# stack](03_split_and_stack.ipynb#one-product-for-all-heads). There the shape is `(n, h, d)`,
-# so within each word the heads see each other, and the words do not.
+# stack](03_split_and_stack.ipynb#one-product-for-all-heads). There each word's heads attend to one
+# another, and no word sees another word.
 
 
 # %%
@@ -488,7 +491,7 @@ assert min(gaps[name] for name in ("wrong merge", "wrong split", "both wrong")) 
 #
 # > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. A wrong version can still
 # > learn. [Training](10_training.ipynb#the-same-training-with-a-mistake-inside) trains two wrong
-# > versions: their loss falls, although next to nothing that they write is right. The questions and
+# > versions: their loss falls, and almost everything they write is wrong. The questions and
 # > the shuffle look at inputs and outputs only, so you can use them on your own attention. Use
 # > several heads and several tokens: with one head or one token, both mistakes change nothing.
 
@@ -680,7 +683,8 @@ exercises.reshape_trick.check_repaired(repaired)
 # >
 # > $$\text{heads}_{i,\,p,\,j} = x_{p,\; i d + j}$$
 # >
-# > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
+# > - split: `x.view(n, h, d).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing itself;
+# >   in a batch, the matrix product after it copies every number, and the fused kernel none
 # > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies every
 # >   number once if the heads stand one after the other in memory
 # > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the tokens

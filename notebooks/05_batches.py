@@ -126,8 +126,6 @@ def four_axes(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     return merge_heads(heads)                       # (b, n, h * d)
 
 
-one.show(["it, thirsty", "it, sweet"], one.FEATURES, four_axes(x, x, x, h)[:, it])
-
 # %% [markdown]
 # ## Folded
 #
@@ -135,8 +133,9 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, four_axes(x, x, x, h)[:, it
 # does this, since `torch.bmm`, PyTorch's matrix product for a batch, takes exactly three axes.
 #
 # Two steps fold sequence-first data. First, a reshape from `(n, b, h * d)` to `(n, b * h, d)` cuts
-# the last axis into h and d, and joins b with h, its neighbour. Second, a transpose moves the
-# joined axis to the front. The way back undoes both steps, in reverse order.
+# the last axis into h and d, and joins b with h. That is safe here, because b and h are neighbours
+# and keep their order. Second, a transpose moves the joined axis to the front. The way back undoes
+# both steps, in reverse order.
 
 
 # %%
@@ -164,11 +163,10 @@ def folded(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 back = folded(sequence_first, sequence_first, sequence_first, h)  # (n, b, h * d)
 print("folded", tuple(fold(sequence_first, h).shape), "and back", tuple(back.shape))
 assert fold(sequence_first, h).equal(split_heads(x, h).flatten(0, 1))
-one.show(["it, thirsty", "it, sweet"], one.FEATURES, back[it])
 
 # %% [markdown]
-# The result is the same again. One line folds batch-first data, `split_heads(x, h).flatten(0, 1)`;
-# the `assert` above has checked that this line gives the same tensor.
+# One line folds batch-first data, `split_heads(x, h).flatten(0, 1)`; the `assert` above has checked
+# that this line gives the same tensor.
 #
 # Call each entry of the folded axis a slice: one head of one sample, `(n, d)`. In which order do
 # the slices come? Counted from 0, slice r = i · h + j is head j of sample i. So all heads of the
@@ -224,8 +222,6 @@ def by_name(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     return heads.flatten(-2)                                            # (b, n, h * d)
 
 
-one.show(["it, thirsty", "it, sweet"], one.FEATURES, by_name(x, x, x, h)[:, it])
-
 # %% [markdown]
 # ## The same number in every layout
 #
@@ -250,8 +246,8 @@ for name, (layout, axes, index) in layouts.items():
 #
 # ## All equal
 #
-# So far you have compared only the row of *it*. Now compare whole outputs: each function has to
-# give the same output as the loop. A wrapper lets `folded` take batch-first data, too.
+# Each function has to give the same output as the loop. A wrapper lets `folded` take batch-first
+# data, too.
 
 
 # %%
@@ -413,8 +409,9 @@ for name, (function, given) in ways.items():
 # %% [markdown]
 # The three batch-first functions copy 768 numbers, which is 624 + 144. Internally, `@` and `einsum`
 # fold samples and heads, too. In batch-first memory the words lie between the samples and the
-# heads, so this fold copies queries, keys and values once. The rest is the output, which the merge
-# copies. In sequence-first memory the fold is a view, and only the merge copies.
+# heads, so from two samples on this fold copies queries, keys and values once. The rest is the
+# output, which the merge copies. In sequence-first memory the fold is a view, and only the merge
+# copies.
 #
 # PyTorch also has a **fused kernel**, one routine that goes from queries, keys and values to the
 # output and never stores the weights. The kernel steps through tensors of `(b, h, n, d)` by their
@@ -601,8 +598,9 @@ exercises.batches.check_attend_heads(attend_heads)
 # > - folded: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`; slice r is sample `r // h`, head `r % h`
 # >
 # > To attention, samples and heads are alike: each is a problem of its own. All layouts give equal
-# > outputs and gradients. Given data in the wrong layout, self-attention keeps the shape and mixes
-# > sentences. So test cross-attention, with sizes that all differ and are not 1.
+# > outputs and gradients; if you may choose, take four axes, batch-first. Given data in the wrong
+# > layout, self-attention keeps the shape and mixes sentences. So test cross-attention, with sizes
+# > that all differ and are not 1.
 #
 # Attention must not see some words, such as those that are not written yet. [Masks](06_masks.ipynb)
 # hide them.

@@ -259,9 +259,8 @@ assert poisoned[0].isfinite().all()
 assert gradient.isnan().all()
 
 # %% [markdown]
-# The gradient that enters the fully masked rows is 0. But on the way back to the values it is
-# multiplied by the rows' weights, and $0 \cdot \mathrm{NaN}$ is NaN. A single training step
-# therefore turns the shared matrix into NaN for everyone.
+# The 0 that enters the fully masked rows meets their NaN weights on its way back to the values. A
+# single training step therefore turns the shared matrix into NaN for everyone.
 #
 # A tempting remedy is `nan_to_num(0)`, which replaces NaN with 0, either in the output or in the
 # weights. Try both, each with two ways of masking. One is `masked_fill`, as above. The other *adds*
@@ -304,10 +303,12 @@ assert found == [["W_Q W_K W_V", "W_V"], ["W_Q W_K W_V", "W_V"], ["W_Q W_K", "no
 # back to the scores that it has replaced, so the NaN stops there. An addition passes it on to $W_Q$ and
 # $W_K$.
 #
-# With `masked_fill` it is enough to mend the weights; with an added mask it is not. Whichever way
-# you mask, it is safer not to create any NaN in the first place. That takes two steps. **Before**
-# the softmax, leave a fully masked row unmasked, so that it keeps its own finite scores. **After**
-# the softmax, set its weights to zero.
+# With `masked_fill` it is enough to mend the weights, so the class of the [short
+# path](short_path.ipynb) fills twice: −∞ before the softmax, 0 after it. With an added mask that is
+# not enough, and the package adds, because its masks may also be numbers. So the package creates no
+# NaN in the first place, nor does the function below. **Before** the softmax, leave a fully masked
+# row unmasked, so that it keeps its own finite scores. **After** the softmax, set its weights to
+# zero.
 
 
 # %%
@@ -526,7 +527,8 @@ exercises.masks.check_find_leaks(find_leaks)
 # ## What you have now
 #
 # > **In short.** On paper a mask is added: $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$, where $M$ is
-# > $-\infty$ for blocked keys and 0 for all others. In code, replace the scores instead of adding.
+# > $-\infty$ for blocked keys and 0 for all others. In code, replace the scores, or add once no row
+# > is fully masked.
 # >
 # > Padding `(b, m)` becomes `(b, 1, 1, m)`, the causal mask is `(n, m)`, and both merge into
 # > `(b, 1, n, m)`:

@@ -22,10 +22,12 @@ display.chapter_map(
 # ## The three lines
 #
 # At the centre of everything is the formula from [One head](01_one_head.ipynb): score, softmax,
-# mix. In the package these are three functions, plus a helper that the second one calls. The note
-# above each piece of code says what the code does, and often begins with the shape of the result.
-# The line numbers come from the source file. Docstrings and comments are left out here, so the
-# numbers jump.
+# mix. In the package these are three functions, plus a helper that the second one calls. They say
+# what is computed; in most calls [quicker forms](#two-ways-through) run instead, equal by test.
+#
+# The note above each piece of code says what the code does, and often begins with the shape of the
+# result. The line numbers come from the source file. Docstrings and comments are left out here, so
+# the numbers jump.
 #
 # Dots in a shape stand for axes that do not matter at that point; in `(..., n, m)` these are
 # samples and heads. `d_v` is the width of the values.
@@ -36,8 +38,8 @@ display.chapter_map(
 #
 # [Masks](06_masks.ipynb) replaced the scores of blocked keys with −∞. Here `blocked` is also
 # turned into numbers, 0 and −∞, so that one addition serves both kinds of masks. For finite scores
-# the result is the same, once fully masked rows are fixed. The fix has two parts, one before the
-# softmax and one after it. Look for both in `masked_softmax`.
+# the result is the same, once fully masked rows are fixed. The fix is the one of that chapter, with
+# a part before the softmax and one after it. Look for both in `masked_softmax`.
 
 # %%
 from annotated_attention import attention, chapters, masks
@@ -47,7 +49,7 @@ display.annotated(*THREE_LINES, masks.masks_as_bias, sections=False)
 
 # %% [markdown]
 # Run the first three on the sentence, one after the other, and compare the result with what your
-# function from the first chapter returns.
+# function from the first chapter returns, and with the package's call, which takes a quicker form.
 
 # %%
 import torch
@@ -61,6 +63,8 @@ scores = attention.scaled_scores(words, words)   # (8, 8)
 weights = attention.masked_softmax(scores)       # (8, 8)
 output, weights = attention.mix(weights, words)  # (8, 4), (8, 8)
 torch.testing.assert_close((output, weights), one.attend(words, words, words))
+called = attention.scaled_dot_product_attention(words, words, words)
+torch.testing.assert_close(called, (output, weights))
 one.show(one.WORDS, ["it looks at"], weights[[it]].mT)
 
 # %% [markdown]
@@ -74,8 +78,6 @@ one.show(one.WORDS, ["it looks at"], weights[[it]].mT)
 # argument `need_weights` chooses between the two ways.
 #
 # `scaled_dot_product_attention` checks its arguments and leaves the rest to `compute_attention`.
-# When you ask for weights, lines one and two usually run in a quicker form that gives the same
-# result.
 
 # %%
 from annotated_attention import scaled_dot_product_attention
@@ -83,10 +85,11 @@ from annotated_attention import scaled_dot_product_attention
 display.annotated(scaled_dot_product_attention, attention.compute_attention)
 
 # %% [markdown]
-# `_fused`, which calls the kernel, and `quick_weights` are in the fold after the next cell;
-# `check_attention` is in [a fold near the end](#going-deeper-what-is-refused). `block_future` is the causal mask from
-# [Masks](06_masks.ipynb#merging-the-two). `merge_masks` does what the operator `|` did there, and
-# also adds up masks made of numbers. Both are shown [below](#the-steps-that-forward-calls).
+# `_fused` calls the kernel, and `quick_weights` is the quicker form of lines one and two; both are in
+# the fold after the next cell. `check_attention` is in [a fold near the
+# end](#going-deeper-what-is-refused). `block_future` is the causal mask from
+# [Masks](06_masks.ipynb#merging-the-two), and `merge_masks` does what the operator `|` did there.
+# Both are shown [below](#the-steps-that-forward-calls).
 #
 # Outputs and gradients must be the same with weights and without. The cell asserts this for no
 # mask, for a causal mask, and for a mask that hides every key from the word *it*. Each row of the
@@ -121,8 +124,9 @@ display.annotated(attention._fused)
 
 # %% [markdown]
 # `quick_weights` computes lines one and two. It writes the mask and then the weights over the
-# scores, in one piece of memory. Where that cannot be done, for example while PyTorch compiles the
-# call, it returns None, and the lines run as you have read them.
+# scores, in one piece of memory. In a fully masked row it unmasks one key only, to the same effect.
+# Where that cannot be done, for example while PyTorch compiles the call, it returns None, and the
+# lines run as you have read them.
 
 # %%
 from annotated_attention import quick
@@ -147,8 +151,8 @@ display.annotated(MultiheadAttention.forward)
 
 # %% [markdown]
 # The methods that `forward` calls are shown [below](#the-steps-that-forward-calls). By default
-# `_append` does nothing; a [fold](#going-deeper-a-place-to-attend-when-nothing-matters) shows what
-# appended keys are for.
+# `bias_k` and `bias_v` are None and `_append` does nothing; a
+# [fold](#going-deeper-a-place-to-attend-when-nothing-matters) shows what appended keys are for.
 #
 # Do not take the shapes on trust: let a subclass record them. Three queries look at five keys, in
 # two samples, with four heads of width 6. The second sample has two padded positions. A **hook**, a
