@@ -940,6 +940,6 @@ exercises.one_head.check_w_q(my_w_q)
 # > $W_V$ and $W_O$ decide what is handed over and where it is written. A Transformer adds the
 # > output to the word that asked.
 #
-# One question remains open. A head has one set of weights per query: *it* cannot look at *cat* to
-# learn who is meant, and at *thirsty* to learn what is said of the cat, without blending the two.
+# One question remains open. A head has one set of weights per query: where *it* looks at *cat* to
+# learn who is meant, and at *thirsty* to learn what is said of the cat, the two share one whole.
 # [The next chapter](02_two_heads.ipynb) gives each word a second head.

@@ -112,6 +112,10 @@ def test_dropout_zeroes_some_weights_and_scales_the_rest(need_weights):
     torch.testing.assert_close(dropped[~gone], kept[~gone] / 0.75)
     if need_weights:
         torch.testing.assert_close(weights, dropped)  # returned after dropout
+    output, _ = scaled_dot_product_attention(
+        query, key, value, need_weights=need_weights, dropout_p=1.0
+    )
+    assert not output.any()  # a probability of 1 leaves nothing, and is allowed
 
 
 def test_scores_softmax_and_mix_are_the_three_steps():
