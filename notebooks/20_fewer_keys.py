@@ -42,7 +42,8 @@ display.chapter_map("project in", "split", "score", "mix")
 # for a text of 8,192 tokens, which is more than some of these models can read. The column *heads*
 # gives the number of query heads in a layer, then the number of key and value heads. The function
 # `cache_bytes` takes the number of tokens and the width of all keys of a token, here the number of
-# key heads times the width of each, g · d. It counts two bytes for each number.
+# key heads times the width of each, g · d. It counts two bytes for each number. Mistral 7B looks
+# back over 4,096 tokens, its own included, so its cache need not hold more.
 
 # %%
 from annotated_attention.counting import cache_bytes, short
@@ -55,9 +56,11 @@ MODELS = {  # layers, heads of queries, heads of keys, width of a head
     "Llama 2 70B": (80, 64, 8, 128),
     "PaLM 540B": (118, 48, 1, 256),
 }
+WINDOWS = {"Mistral 7B": 4096}
 print("model         heads  a token    8,192")
 for name, (layers, h, g, d) in MODELS.items():
-    sizes = [cache_bytes(length, g * d, layers=layers) for length in (1, 8192)]
+    held = (1, min(8192, WINDOWS.get(name, 8192)))  # tokens
+    sizes = [cache_bytes(length, g * d, layers=layers) for length in held]
     print(f"{name:11} {f'{h}, {g}':>7}", *(f"{short(size, 'B'):>8}" for size in sizes))
 print("GPT-3, 2,048 tokens:", short(cache_bytes(2048, 96 * 128, layers=96), "B"))
 
@@ -167,7 +170,8 @@ for g in (6, 3, 2, 1):
 #
 # The constructor lets the final class draw its parameters, and keeps the first g · d rows of
 # $W_K$ and $W_V$, d for each KV head. `_fused_for_speed` hands the groups to PyTorch's kernel,
-# which finds each query's keys by itself, so nothing is repeated in memory.
+# which finds each query's keys by itself, so nothing is repeated in memory. (On a GPU, PyTorch has
+# such a kernel only for calls without a mask.)
 
 # %%
 from annotated_attention.modern import grouped
@@ -441,8 +445,10 @@ for g in (8, 4, 2, 1):
 
 # %% [markdown]
 # Scores and mix stay at 2,050,048 FLOPs, while the cache shrinks to an eighth. This cell asks for
-# the weights, so it repeats the keys in memory first. The fused kernel of [Groups](#groups) would
-# read them without copies. The two formulas in the assertions come from
+# the weights, so it repeats the keys in memory first. The fused kernel of [Groups](#groups) reads
+# them without copies, on a GPU only without a mask [[PyTorch](../docs/references.md#pytorch)].
+# Therefore `CachedAttention` passes none for a single new token behind a cache that grows; a cache
+# of fixed size needs one. The two formulas in the assertions come from
 # [Counting](12_counting.ipynb). The command shown there counts whole models that share, too: it has
 # the options `--num-kv-heads` and `--cache-bytes`.
 #
@@ -663,7 +669,8 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 # also makes a second, short query, `q_turned`. The short query is appended to the long query, and
 # the short key to the long key. The dot product is then the sum of two scores: one from the
 # latents, without positions, and one that also knows the distance. The scale becomes $1 / \sqrt{d +
-# r}$.
+# r}$. (Where YaRN stretches the positions, DeepSeek's models multiply this scale by a constant; pass
+# the product as `scale`.)
 #
 # > **Pitfall.** Two mistakes show only in the absorbed form. One absorbs $U$ although the keys made
 # > from the latents are rotated (`rotation-absorbed`), as in the cell above. The other leaves out
@@ -696,19 +703,24 @@ for name, layers in {"DeepSeek-V2": 60, "DeepSeek-V3": 61}.items():
 # Which form is cheaper to compute? The cell computes the FLOPs of the attention in one layer of
 # DeepSeek-V3. Its tokens are 7,168 wide, and its queries are compressed, too, to 1,536 numbers.
 # The first row is for one new token after 4,095 that are kept, the second for 4,096 tokens at once.
+# The last column is the plain form with a cache of *every head's* keys and values.
 
 # %%
 SIZES = {"h": 128, "c": 512, "r": 64, "d": 128, "queries": 1536}
-print("tokens, new         plain    absorbed")
+print("tokens, new         plain    absorbed  every head")
 for m, n in ((4096, 1), (4096, 4096)):
     forms = [counting.latent_flops(n, m, 7168, **SIZES, absorb=x) for x in (False, True)]
+    # The plain form without the products that make keys and values of the kept tokens again.
+    forms.append(forms[0] - 2 * counting.product_flops(128 * (m - n), 128, 512))
     print(f"{m:6,} {n:5,}", *(f"{short(flops, 'FLOP'):>11}" for flops in forms))
 
 # %% [markdown]
-# To write one token, the plain form makes keys and values for all 4,096 tokens, and the absorbed
-# form takes about ninety times fewer FLOPs. When many tokens are read at once, each key serves
-# thousands of queries, so it pays to make the keys once. For each pair of tokens, the plain form
-# then compares d + r = 192 numbers, and the absorbed form c + r = 576.
+# To write one token, the plain form makes keys and values for all 4,096 tokens again, and the
+# absorbed form spares that. A cache of every head's keys takes half the FLOPs of the absorbed form,
+# but for each token it has to read 71 times as many numbers: 128 · (192 + 128) instead of 576. When
+# many tokens are read at once, each key serves thousands of queries, so it pays to make the keys
+# once. For each pair of tokens, the plain form then compares d + r = 192 numbers, and the absorbed
+# form c + r = 576.
 
 # %% [markdown]
 # ### Measured
