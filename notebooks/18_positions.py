@@ -351,8 +351,8 @@ print(f"the scores of two keys: {apart:.2f} apart on average")
 
 # %% [markdown]
 # At distance 0 every score is right. Far away, a score is off by nearly as much as the scores of
-# two keys differ, so it no longer says much about the words. Nothing fails, and nothing points to
-# the rotation: a model would still write, only badly.
+# two keys differ, so it no longer says much about the words. Nothing fails: a model would still
+# write, only badly.
 #
 # The remedy is a permutation. As `nn.Linear` keeps them, each row of $W_Q$ and $W_K$ produces one
 # feature. Reordering the rows within each head therefore gives the same pairs in the other layout.
@@ -844,8 +844,7 @@ one.show(["plain", *SCALINGS], [str(end) for end in ENDS], table)
 # <!-- deeper: The angles and their scaling in code -->
 # ### Going deeper: The angles and their scaling in code
 #
-# `RotaryEmbedding` computes its angles as in the formula above. Its positions may also have the
-# shape `(b, n)`, with a row for each sample. In the table above, all columns come from one pass
+# Positions may also have the shape `(b, n)`, with a row for each sample. In the table above, all columns come from one pass
 # over 512 letters, so `dynamic` uses the speeds for 512 letters in every column.
 
 # %%
