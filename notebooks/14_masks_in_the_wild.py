@@ -501,10 +501,9 @@ assert kept == [("all keys blocked, fill is added", torch.float32)]
 # nothing: 0.88, 0.12 and 0.01 are the weights without any mask. With -1e9, and with -1e4 in half
 # precision, the sum has too few digits to tell the scores apart, and each key gets a third.
 #
-# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But masks may be added
-# together. Some code has a second mask, which blocks the rows of padded queries. Where key and query
-# are both padding, the score gets the lowest number twice, and the sum overflows to $-\infty$. In a
-# sample that is all padding, this happens to whole rows, and the NaN is back:
+# The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But where code adds two masks,
+# say one for padded keys and one for padded queries, the sum of two such numbers overflows to
+# $-\infty$. In a sample that is all padding, whole rows do, and the NaN is back:
 
 # %%
 lowest = torch.finfo(torch.float16).min

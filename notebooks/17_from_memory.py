@@ -396,10 +396,9 @@ for slip in SLIPS:
 
 # %% [markdown]
 # The doctor names every one. (In place of the table's “keys mixed instead of values”,
-# the package has a related mistake, in which keys and values are swapped.) A missing scale is wrong
-# here because these classes have the parameters of PyTorch's class, which scales, and so it is in
-# the exercise below. In a class with other parameters a missing scale would be a convention, since
-# some models are trained without one.
+# the package has a related mistake, in which keys and values are swapped.) The doctor calls a missing
+# scale wrong here, and in the exercise below. In a class of your own design it would only remark
+# on it.
 #
 # Now it is your turn.
 #

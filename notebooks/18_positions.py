@@ -173,8 +173,8 @@ from annotated_attention.modern import RotaryEmbedding, rotary
 display.annotated(rotary.rotate)
 
 # %% [markdown]
-# The module `RotaryEmbedding` computes all angles from the positions and calls `rotate`. Try it on
-# our sentence. A word has two pairs of neighbouring features: *animal* with *food*, which turn by 1
+# `RotaryEmbedding` computes all angles from the positions and calls `rotate`. Try it on our
+# sentence. A word has two pairs of neighbouring features: *animal* with *food*, which turn by 1
 # per word, and *action* with *quality*, which turn by 0.01<!-- setting -->. The cell uses every
 # word both as query and as key. It asserts that all scores stay the same, wherever the sentence
 # begins. The table shows the scores of *it*: without turning, turned with the sentence at 0, and
@@ -266,6 +266,10 @@ from annotated_attention.modern import RotaryAttention
 display.annotated(RotaryAttention.attend)
 
 # %% [markdown]
+# Some models turn only the first r features of each head (**partial rotation**):
+# `q = torch.cat([rotary(q[..., :r], positions), q[..., r:]], -1)`, and the same for the keys, with
+# a `RotaryEmbedding` of width r.
+#
 # Now check the outputs. Put three words of padding in front of the sentence, and mask them. Every
 # word now stands three places later, and must come out as before, up to rounding.
 
@@ -347,8 +351,8 @@ print(f"the scores of two keys: {apart:.2f} apart on average")
 
 # %% [markdown]
 # At distance 0 every score is right. Far away, a score is off by nearly as much as the scores of
-# two keys differ, so it no longer says much about the words. Nothing fails, and nothing points to
-# the rotation: a model would still write, only badly.
+# two keys differ, so it no longer says much about the words. Nothing fails: a model would still
+# write, only badly.
 #
 # The remedy is a permutation. As `nn.Linear` keeps them, each row of $W_Q$ and $W_K$ produces one
 # feature. Reordering the rows within each head therefore gives the same pairs in the other layout.
@@ -679,8 +683,7 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 
 # %% [markdown]
 # `make seeds`, a command of this project, has trained each kind from five seeds for
-# 1000 steps, and its results come with the package. The fold above defines the names that the cell
-# uses. The table shows the median accuracy in five stretches of the long sequences. Column 32
+# 1000 steps, and its results come with the package. The table shows the median accuracy in five stretches of the long sequences. Column 32
 # covers the places before 32, the trained length. Column 64 covers those from 32 to 63, and so on.
 # A place counts only after the first repeat has begun: before that, nobody can know the next
 # letter. Which kind loses least by place 512, and which loses most: added, rotary, ALiBi or
@@ -738,8 +741,7 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 #
 # What goes wrong with rotary positions? The right key stands at a distance that was trained. But
 # hundreds of other keys stand at distances that were not, and some of them probably score high.
-# This table does not tell why the added clocks hold up better here. The model without any
-# positions learns part of the task, too. A causal mask shows each word one more key than the word
+# The model without any positions learns part of the task, too. A causal mask shows each word one more key than the word
 # before. From this a word can tell how far along it stands, for instance by the weight that falls
 # on the first key [[Kazemnejad et al.](../docs/references.md#kazemnejad-2023)].
 #
@@ -750,8 +752,11 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 #
 # If unseen angles are what harms rotary positions, turn more slowly. Then a long text uses only
 # angles that a short one has used. A pair that makes a full turn within 32 letters has met angles
-# all the way round. Only a slower pair meets new angles in a longer text. Four ways of slowing the
-# pairs down are common:
+# all the way round. Only a slower pair meets new angles in a longer text.
+#
+# A higher base slows the pairs down, too: Llama 3 has 500,000 [[Llama Team, table
+# 3](../docs/references.md#llama-2024)]. For a model that is already trained, four ways are common
+# (`transformers` has two more, `longrope` and `proportional`):
 #
 # - `linear` divides every speed by a factor [[Chen et al.](../docs/references.md#chen-2023)].
 # - `dynamic` raises the base as the text grows, which slows the slow pairs most [[Peng et al.,
@@ -783,10 +788,10 @@ SCALINGS = {
 print(json.dumps(SCALINGS["llama3"], indent=1))
 
 # %% [markdown]
-# A checkpoint has such a dictionary in its `config.json`, under `rope_scaling` or
-# `rope_parameters`. Pass it to `RotaryEmbedding` as the argument `scaling`, and the file's
-# `rope_theta` as the argument `base`. This project's tests compare all four with `transformers`,
-# and the angles are equal.
+# A checkpoint has such a dictionary in its `config.json`, under `rope_parameters` or, in older
+# files, `rope_scaling`. Pass it to `RotaryEmbedding` as the argument `scaling`. Older files keep the
+# base, `rope_theta`, outside the dictionary: pass that as `base`. This project's tests compare all
+# four with `transformers`, and the angles are equal.
 #
 # Which pairs does each way slow down? The heads are 16 wide, so the next table has a row for each
 # of eight pairs. Its first column says how many turns the pair makes in 32 letters. The other
@@ -839,16 +844,14 @@ one.show(["plain", *SCALINGS], [str(end) for end in ENDS], table)
 # <!-- deeper: The angles and their scaling in code -->
 # ### Going deeper: The angles and their scaling in code
 #
-# `RotaryEmbedding` computes its angles as in the formula above. Its positions may also have the
-# shape `(b, n)`, with a row for each sample. In the table above, all columns come from one pass
+# Positions may also have the shape `(b, n)`, with a row for each sample. In the table above, all columns come from one pass
 # over 512 letters, so `dynamic` uses the speeds for 512 letters in every column.
 
 # %%
 display.annotated(RotaryEmbedding.forward, RotaryEmbedding.angles)
 
 # %% [markdown]
-# The constructor keeps the settings, so there is nothing to learn and nothing to store. The
-# attention makes its rotation from the same settings.
+# The constructor keeps the settings; there is nothing to learn.
 
 # %%
 display.annotated(
@@ -871,16 +874,16 @@ display.annotated(rotary_frequencies, frequencies._llama3)
 display.annotated(frequencies._yarn, frequencies._yarn_factor)
 
 # %% [markdown]
-# These are the settings of Llama 3.1; its `rope_theta` is 500,000. The cell counts what happens to
-# the pairs of a head of width 128.
+# These are the settings of Llama 3.1, as its file has them. The cell counts what happens to the
+# pairs of a head of width 128.
 
 # %%
 LLAMA = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
+    "original_max_position_embeddings": 8192, "rope_theta": 500000.0,
 }
 ratio = rotary_frequencies(128, base=500000.0)[0]
-ratio = ratio / rotary_frequencies(128, base=500000.0, scaling=LLAMA)[0]
+ratio = ratio / rotary_frequencies(128, scaling=LLAMA)[0]
 kept, divided = (ratio == 1).sum(), (ratio == 8).sum()
 print(f"{kept} pairs as they were, {divided} divided by 8, {64 - kept - divided} between")
 

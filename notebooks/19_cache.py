@@ -174,7 +174,8 @@ display.annotated(KVCache, sections=False)
 # With a cache, attention receives some new words at a time, a **chunk**: first the whole beginning,
 # then one word after another. Three things change compared with `MultiheadAttention`, and each has
 # its own line below. Look for the **positions**, which count on from what is kept; for the order in
-# `keep`, where rotation comes first; and for `hide`, the mask. The keys have `num_kv_heads` heads,
+# `keep`, where rotation comes first; and for `hide`, the mask. (`_hide_if_needed` calls `hide`,
+# unless nothing is to be hidden.) The keys have `num_kv_heads` heads,
 # here as many as the queries. The next chapter makes this number smaller and calls it g.
 
 # %%
@@ -204,13 +205,16 @@ assert block_later(positions, 5).equal(block_future(5)[3:])
 # <!-- deeper: The rest of the class -->
 # ### Going deeper: The rest of the class
 #
-# The constructor passes its settings on, and keeps the rotation. `next_positions` counts on from
-# what the cache has kept.
+# One new token behind a cache that grows may see all keys, so it gets no mask: on a GPU, a kernel of
+# the [next chapter](20_fewer_keys.ipynb#what-a-cache-keeps) takes none.
 
 # %%
 from annotated_attention.modern.cached_attention import next_positions
 
-display.annotated(CachedAttention.__init__, next_positions, block_later, sections=False)
+display.annotated(
+    CachedAttention.__init__, CachedAttention._hide_if_needed, next_positions, block_later,
+    sections=False,
+)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -627,8 +631,8 @@ print("the tables:", paged.tables)
 # their own copies of the last page, 3 and 4; the third text, by then alone on page 2, wrote to page
 # 2 itself. Pages in use are counted in full, so a short text on a new page costs a whole page.
 #
-# Pages have a second use: **texts of different lengths**. A short text beside a long one takes as
-# many pages as it needs, and no room for padding. Feed the prompts padded on the right, where the
+# Pages serve above all **texts of different lengths**: a short text beside a long one takes as many
+# pages as it needs, and no room for padding. Feed the prompts padded on the right, where the
 # causal mask already hides the padding from every word, and crop each text to its own length. From
 # there each text goes on at its own position:
 

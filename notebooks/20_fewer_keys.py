@@ -42,7 +42,8 @@ display.chapter_map("project in", "split", "score", "mix")
 # for a text of 8,192 tokens, which is more than some of these models can read. The column *heads*
 # gives the number of query heads in a layer, then the number of key and value heads. The function
 # `cache_bytes` takes the number of tokens and the width of all keys of a token, here the number of
-# key heads times the width of each, g · d. It counts two bytes for each number.
+# key heads times the width of each, g · d. It counts two bytes for each number. Mistral 7B looks
+# at the last 4,096 tokens only, so its cache need not hold more.
 
 # %%
 from annotated_attention.counting import cache_bytes, short
@@ -55,9 +56,11 @@ MODELS = {  # layers, heads of queries, heads of keys, width of a head
     "Llama 2 70B": (80, 64, 8, 128),
     "PaLM 540B": (118, 48, 1, 256),
 }
+WINDOWS = {"Mistral 7B": 4096}
 print("model         heads  a token    8,192")
 for name, (layers, h, g, d) in MODELS.items():
-    sizes = [cache_bytes(length, g * d, layers=layers) for length in (1, 8192)]
+    held = (1, min(8192, WINDOWS.get(name, 8192)))  # tokens
+    sizes = [cache_bytes(length, g * d, layers=layers) for length in held]
     print(f"{name:11} {f'{h}, {g}':>7}", *(f"{short(size, 'B'):>8}" for size in sizes))
 print("GPT-3, 2,048 tokens:", short(cache_bytes(2048, 96 * 128, layers=96), "B"))
 
@@ -167,7 +170,7 @@ for g in (6, 3, 2, 1):
 #
 # The constructor lets the final class draw its parameters, and keeps the first g · d rows of
 # $W_K$ and $W_V$, d for each KV head. `_fused_for_speed` hands the groups to PyTorch's kernel,
-# which finds each query's keys by itself, so nothing is repeated in memory.
+# which finds each query's keys by itself, without copies (on a GPU only if there is no mask).
 
 # %%
 from annotated_attention.modern import grouped
@@ -284,8 +287,7 @@ assert served(right, 0, x, y) == [0, 1, 2]
 assert served(wrong, 0, x, y) == [0, 2, 4]
 
 # %% [markdown]
-# In the right version, each KV head serves three neighbours; in the tiled version, it serves every
-# second head.
+# In the right version, each KV head serves three neighbours; in the tiled one, every second head.
 
 # %% [markdown]
 # <!-- deeper: How the next figure is drawn -->
@@ -410,8 +412,6 @@ for g in (6, 3, 2, 1):
     print(f"g = {g}: equal, {cache.numel()} numbers kept")
 
 # %% [markdown]
-# With six KV heads, that is 2 samples × 7 tokens × 48 numbers.
-#
 # Does sharing also save arithmetic? Let PyTorch count the FLOPs for one new token after 1,000
 # others, at e = 512 with 8 query heads and 8, 4, 2 or 1 KV heads. Which part gets cheaper: the
 # projections, the scores and the mix, or both?
@@ -441,10 +441,11 @@ for g in (8, 4, 2, 1):
 
 # %% [markdown]
 # Scores and mix stay at 2,050,048 FLOPs, while the cache shrinks to an eighth. This cell asks for
-# the weights, so it repeats the keys in memory first. The fused kernel of [Groups](#groups) would
-# read them without copies. The two formulas in the assertions come from
-# [Counting](12_counting.ipynb). The command shown there counts whole models that share, too: it has
-# the options `--num-kv-heads` and `--cache-bytes`.
+# the weights, so it repeats the keys in memory first. The fused kernel of [Groups](#groups) reads
+# them without copies, on a GPU only if there is no mask
+# [[PyTorch](../docs/references.md#pytorch)]. So `CachedAttention` passes none for one new token
+# behind a cache that grows; a cache of fixed size needs a mask. The two formulas in the assertions come from
+# [Counting](12_counting.ipynb).
 #
 # ## Fewer keys for a trained model
 #
@@ -536,8 +537,7 @@ for g, accuracy in curves.items():
 # steps, one twentieth of the first training, two KV heads are close to where four were. A single KV
 # head takes longer, but comes close, too.
 #
-# One run may be luck, so a script in the repository (`make seeds`) repeated the experiment with
-# five seeds. It also tried three other ways to start: **first** keeps the first head of each
+# One run may be luck, so `make seeds` repeated the experiment with five seeds. It also tried three other ways to start: **first** keeps the first head of each
 # group and drops the others, **new** draws $W_K$ and $W_V$ anew, and **from scratch** trains a
 # model with shared keys from the beginning, for 300 steps. The cell prints the lowest and the
 # highest accuracy of the five runs.
@@ -559,7 +559,7 @@ for g in (2, 1):
         print(f"{origin:10}{after}", *spans)
 
 # %% [markdown]
-# Three things stand out. New keys and values start at 0.04, which is what guessing one of 26
+# New keys and values start at 0.04, which is what guessing one of 26
 # letters gives, and after 75 steps they are still far behind averaged ones. The old keys and values
 # are worth a lot, even averaged. Keeping the first heads is sometimes better at the start and
 # sometimes much worse; averages depend less on luck. Finally, models that shared from the beginning
@@ -605,9 +605,8 @@ display.annotated(LatentAttention.attend_absorbed, sections=False)
 
 # %% [markdown]
 # Both forms must give the same outputs and the same gradients for every parameter. With a cache
-# that is filled in chunks, the outputs must be the same, too. The package's tests also compare the
-# class with the attention of DeepSeek's models in the library `transformers`, with the same
-# weights (`tests/modern/test_latent.py`).
+# that is filled in chunks, the outputs must be the same, too. (`tests/modern/test_latent.py` also
+# compares the class with DeepSeek's attention in `transformers`.)
 
 # %%
 torch.manual_seed(8)
@@ -663,7 +662,8 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 # also makes a second, short query, `q_turned`. The short query is appended to the long query, and
 # the short key to the long key. The dot product is then the sum of two scores: one from the
 # latents, without positions, and one that also knows the distance. The scale becomes $1 / \sqrt{d +
-# r}$.
+# r}$, which DeepSeek's models multiply by a constant where YaRN stretches the positions (pass the
+# product as `scale`).
 #
 # > **Pitfall.** Two mistakes show only in the absorbed form. One absorbs $U$ although the keys made
 # > from the latents are rotated (`rotation-absorbed`), as in the cell above. The other leaves out
@@ -689,35 +689,37 @@ for name, layers in {"DeepSeek-V2": 60, "DeepSeek-V3": 61}.items():
 # %% [markdown]
 # A token of DeepSeek-V3, a model with 671 billion parameters [[DeepSeek-AI 2024, section
 # 4.2](../docs/references.md#deepseek-2024-b)], takes 70.3 kB: about half as much as a token of
-# Llama 3 8B in the first table, and one seventieth of what keys and values for every head would
-# take. This saving has a price: the 128 keys of a token, 16,384 numbers in all, are made from the
+# Llama 3 8B, and one seventieth of what keys and values for every head would take. This saving has a price: the 128 keys of a token, 16,384 numbers in all, are made from the
 # same 512, so they cannot all differ freely.
 #
 # Which form is cheaper to compute? The cell computes the FLOPs of the attention in one layer of
 # DeepSeek-V3. Its tokens are 7,168 wide, and its queries are compressed, too, to 1,536 numbers.
 # The first row is for one new token after 4,095 that are kept, the second for 4,096 tokens at once.
+# The last column is the plain form with a cache of *every head's* keys and values.
 
 # %%
 SIZES = {"h": 128, "c": 512, "r": 64, "d": 128, "queries": 1536}
-print("tokens, new         plain    absorbed")
+print("tokens, new         plain    absorbed  every head")
 for m, n in ((4096, 1), (4096, 4096)):
     forms = [counting.latent_flops(n, m, 7168, **SIZES, absorb=x) for x in (False, True)]
+    # The plain form, without making the keys and values of the kept tokens again.
+    forms.append(forms[0] - 2 * counting.product_flops(128 * (m - n), 128, 512))
     print(f"{m:6,} {n:5,}", *(f"{short(flops, 'FLOP'):>11}" for flops in forms))
 
 # %% [markdown]
-# To write one token, the plain form makes keys and values for all 4,096 tokens, and the absorbed
-# form takes about ninety times fewer FLOPs. When many tokens are read at once, each key serves
-# thousands of queries, so it pays to make the keys once. For each pair of tokens, the plain form
-# then compares d + r = 192 numbers, and the absorbed form c + r = 576.
+# For one new token, the plain form makes the keys and values of all 4,096 again. A cache of every
+# head's keys takes half the FLOPs of the absorbed form, but of each token it has to read 71 times as
+# many numbers: 128 · (192 + 128) instead of 576. So what the absorbed form saves is reading. When
+# many tokens are read at once, each key serves thousands of queries, so it pays to make the keys
+# once: for each pair of tokens, d + r = 192 numbers are then compared, and not c + r = 576.
 
 # %% [markdown]
 # ### Measured
 #
 # What does all this cost on a processor? The table shows one layer with e = 512 and eight query
-# heads: with keys for *every head*, with *groups* of four query heads, with *one head* of keys, and
-# with *latents* as wide as four heads, plain and absorbed. The times are milliseconds. The first
-# column is a call with four texts of 512 tokens. The others use a cache that grows: one more token
-# behind others, or 64 at once.
+# heads: keys for *every head*, *groups* of four query heads, *one head* of keys, and *latents* as
+# wide as four heads, plain and absorbed. The times are milliseconds. The first column is a call
+# with four texts of 512 tokens. The others use a cache that grows: one more token, or 64 at once.
 
 # %%
 from annotated_attention import measured

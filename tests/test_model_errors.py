@@ -97,7 +97,7 @@ def embedded(**change):
 
 
 def scaled(**settings):
-    options = {"max_length": settings.pop("max_length")} if "max_length" in settings else {}
+    options = {name: settings.pop(name) for name in ("base", "max_length") if name in settings}
     d = settings.pop("d", D)
     kinds = (rotary_frequencies, RotaryEmbedding)
     return [lambda kind=kind: kind(d, scaling=settings, **options) for kind in kinds]
@@ -204,7 +204,11 @@ VALUES = [
     (scaled(factor=2.0), "scaling's rope_type (None) must be one of default, linear, dynamic"),
     (scaled(**LINEAR), "scaling of rope_type 'linear' must have factor"),
     (scaled(**LINEAR, factor=0), "scaling's factor (0) must be above 0"),
-    (scaled(**LINEAR, factor=2.0, rope_theta=1.0), "'linear' must not have rope_theta"),
+    (scaled(**LINEAR, factor=2.0, beta_slow=1), "'linear' must not have beta_slow"),
+    (scaled(**LINEAR, factor=2.0, rope_theta=1.0), "scaling's rope_theta (1.0) must be above 1"),
+    (scaled(base=9, rope_type="default", rope_theta=5), "base (9) must be None, or scaling's rope"),
+    (scaled(rope_type="default", partial_rotary_factor=0.5), "must not have partial_rotary_factor"),
+    (scaled(full_attention=LINEAR), "scaling must be one of its own entries: full_attention"),
     (scaled(**YARN), "'yarn' must have original_max_position_embeddings"),
     (scaled(**YARN, original_max_position_embeddings=-8), "embeddings (-8) must be above 0"),
     (scaled(**LLAMA), "'llama3' must have low_freq_factor, high_freq_factor"),
@@ -266,6 +270,7 @@ TYPES = [
     (lambda: interleaved_to_half([0.0] * E, H), "weight must be a tensor, got list"),
     (lambda: RotaryAttention(E, H, scaling="linear"), "scaling ('linear') must be a dictionary"),
     (scaled(**LINEAR, factor="2"), "scaling's factor ('2') must be a number"),
+    (scaled(**LINEAR, factor=2.0, rope_theta="9"), "scaling's rope_theta ('9') must be a number"),
     (lambda: rotary_frequencies(D, length=2.5), "length (2.5) must be an integer"),
     (lambda: alibi_slopes(4.0), "num_heads (4.0) must be an integer"),
     (lambda: BucketedBias(4.0), "num_heads (4.0) must be an integer"),

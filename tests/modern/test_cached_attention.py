@@ -116,6 +116,30 @@ def test_texts_of_different_lengths_are_as_alone(kind, lengths, chunks):
         torch.testing.assert_close(found[i], expected[0, length:])
 
 
+@pytest.mark.parametrize("cache", CACHES[1:])
+@torch.no_grad()
+def test_one_new_token_gets_a_mask_only_where_something_is_to_be_hidden(cache):
+    """On a GPU, PyTorch's kernel for shared heads takes no mask; places not written need one."""
+
+    class Noting(CachedAttention):
+        def attend(self, *given, **options):
+            masked.append(options["blocked"] is not None)
+            return super().attend(*given, **options)
+
+    class Windowed(Noting):
+        def hide(self, positions, m):
+            return super().hide(positions, m) | (torch.arange(m) <= positions[:, None] - 3)
+
+    x, always = tokens(1, N), cache == "fixed size"
+    for kind, expected in ((Noting, [True, always, always]), (Windowed, [True] * 3)):
+        masked: list[bool] = []
+        module = kind(E, H, num_kv_heads=G, batch_first=True, dtype=x.dtype)
+        kept = empty(cache, "grouped", b=1)
+        found = torch.cat([module(part, kept)[0] for part in x.split([N - 2, 1, 1], 1)], 1)
+        assert masked == expected
+        torch.testing.assert_close(found, module(x)[0])
+
+
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_without_a_cache_it_is_the_final_class_and_rotary_attention(batch_first):
     for kind, other in (("plain", MultiheadAttention), ("rotary", RotaryAttention)):

@@ -77,3 +77,20 @@ def test_yarn_takes_its_factor_from_the_lengths():
     theirs = ROPE_INIT_FUNCTIONS["yarn"](config({**scaling, "factor": None}, 900.0))
     found = rotary_frequencies(D, base=900.0, scaling=scaling, max_length=TRAINED)
     torch.testing.assert_close(found, theirs)
+
+
+@EACH
+def test_dictionaries_of_checkpoints_are_read(scaling):
+    """Today's hold the base, and those of long ago have another name for the type."""
+    expected = rotary_frequencies(D, base=BASE, scaling=scaling, max_length=TRAINED)
+    todays = config(scaling, BASE).rope_parameters
+    assert todays["rope_theta"] == BASE
+    todays |= {"partial_rotary_factor": 1.0}
+    older = {("type" if name == "rope_type" else name): x for name, x in scaling.items()}
+    for given, base in ((todays, None), (todays, BASE), (older, BASE)):
+        found = rotary_frequencies(D, base=base, scaling=given, max_length=TRAINED)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        rotary = RotaryEmbedding(D, base=base, scaling=given, max_length=TRAINED)
+        positions = torch.arange(3 * TRAINED)
+        once = RotaryEmbedding(D, base=BASE, scaling=scaling, max_length=TRAINED)
+        assert all(map(torch.equal, rotary.angles(positions), once.angles(positions)))

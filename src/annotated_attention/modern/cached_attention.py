@@ -136,7 +136,7 @@ class CachedAttention(GroupedQueryAttention):
         positions = next_positions(cache, q.size(-2), q.device)        # (..., n)
         # From here on keys and values are those of all tokens, kept and new.
         q, k, v = self.keep(q, k, v, positions, cache)                 # (b, ..., d)
-        hidden = self.hide(positions, k.size(-2))                      # (..., n, m)
+        hidden = self._hide_if_needed(positions, k.size(-2), cache)
         keys = k[:, 0] if x.dim() == 3 else k[0, 0]
         check_masks(None, key_padding_mask, keys, keys, self.num_heads, batch_first=True)
         blocked, bias = merge_masks(hidden, padding_to_heads(key_padding_mask), dtype=q.dtype)
@@ -166,6 +166,21 @@ class CachedAttention(GroupedQueryAttention):
         if cache is not None:
             k, v = cache.append(k, v)                                    # (b, g, m, d)
         return q, k, v
+
+    def _hide_if_needed(self, positions: Tensor, m: int, cache: Cache | None) -> Tensor | None:
+        """Call ``hide``, but where one query stands behind all keys and so may see them all.
+
+        On a GPU, the kernel that reads shared heads without copies takes no mask.
+
+        Args:
+            positions: (n,) or (b, n), the positions of the queries.
+            m: the number of keys that the cache has returned.
+            cache: where the tokens are now kept, or None.
+        """
+        kept = m if cache is None else cache.length  # a tensor where it would have to be waited for
+        usual = "hide" not in self.__dict__ and type(self).hide is CachedAttention.hide
+        newest = positions.size(-1) == 1 and isinstance(kept, int) and kept == m
+        return None if usual and newest else self.hide(positions, m)
 
     def hide(self, positions: Tensor, m: int) -> Tensor:
         """Say which keys a query may not see. Override to hide more, or to give a float mask.

@@ -25,7 +25,7 @@ _MAY_HAVE = {"yarn": (*_YARN, "truncate")}
 def rotary_frequencies(
     head_dim: int,
     *,
-    base: float = 10000.0,
+    base: float | None = None,
     scaling: Mapping[str, Any] | None = None,
     max_length: int | None = None,
     length: int | Tensor | None = None,
@@ -35,8 +35,11 @@ def rotary_frequencies(
     """Say by what angle each pair of features turns per position.
 
     Without ``scaling``, pair i turns by base^(-2i / d). ``scaling`` is a dictionary with a
-    ``rope_type`` and the settings of that type, as a checkpoint's ``config.json`` has it:
+    ``rope_type`` and the settings of that type, as a checkpoint's ``config.json`` has it, under
+    ``rope_parameters`` or ``rope_scaling``. Older ones say ``type``; newer ones hold the base, too,
+    as ``rope_theta``.
 
+    - ``"default"``: every angle stays as it is.
     - ``"linear"``: every angle is divided by ``factor``.
     - ``"dynamic"``: the base grows with the length of the sequence, from ``max_length`` on.
     - ``"yarn"``: pairs that turn many times within the trained length stay as they are, slow
@@ -45,7 +48,8 @@ def rotary_frequencies(
 
     Args:
         head_dim: d, the width of one head; even.
-        base: the first pair turns by 1, the others ever less, the last by base ** (2 / d - 1).
+        base: the first pair turns by 1, the others ever less, the last by base ** (2 / d - 1);
+            None means ``rope_theta`` of ``scaling``, or 10000 where there is none.
         scaling: how the frequencies change for long sequences; None means not at all.
         max_length: the length that the model was trained for. ``"dynamic"`` needs it, and
             ``"yarn"`` without ``factor``.
@@ -73,12 +77,11 @@ def rotary_frequencies(
     Source: Su et al. (2021), section 3.2.2; for the types Chen et al. (2023); Peng et al. (2023),
     section 3; the function ``apply_scaling`` in Meta's code for Llama 3.1.
     """
-    check_frequencies(head_dim, base, scaling, max_length)
+    base, settings = read_settings(head_dim, base, scaling, max_length)
     check_dtype(dtype)
     if not isinstance(length, int | Tensor | None):
         raise TypeError(f"length ({length!r}) must be an integer")
-    settings = dict(scaling or {})
-    kind = settings.pop("rope_type", "default")
+    kind = settings.pop("rope_type")
     from_base: float | Tensor = base
     if kind == "dynamic":
         assert max_length is not None  # or it would have been refused
@@ -155,27 +158,36 @@ def _yarn_factor(settings: Mapping[str, Any]) -> float:
     return growth(above) / growth(below) if above and below else growth(1)
 
 
-def check_frequencies(
-    head_dim: int, base: float, scaling: Mapping[str, Any] | None, max_length: int | None
-) -> None:
-    """Refuse settings that give no frequencies; the arguments are ``rotary_frequencies``'s.
+def read_settings(
+    head_dim: int, base: float | None, scaling: Mapping[str, Any] | None, max_length: int | None
+) -> tuple[float, dict[str, Any]]:
+    """Give the base, and the settings of ``scaling`` without it, under today's names.
+
+    The arguments are those of ``rotary_frequencies``. Without ``scaling``, the type is "default".
 
     Raises:
         TypeError: a size is not an integer, ``base`` or a setting is not a number, or ``scaling``
             is not a dictionary.
-        ValueError: settings that do not fit; the message names them.
+        ValueError: settings that give no frequencies; the message names them.
     """
     longest = {} if max_length is None else {"max_length": max_length}
     check_sizes({"head_dim": head_dim, **longest})
     if head_dim % 2:
         raise ValueError(f"head_dim ({head_dim}) must be even: each pair has two features")
-    _check_number("base", base)
-    if not base > 1:
-        raise ValueError(f"base ({base}) must be above 1")
-    if scaling is not None:
-        if not isinstance(scaling, Mapping):
-            raise TypeError(f"scaling ({scaling!r}) must be a dictionary")
-        _check_scaling(dict(scaling), head_dim, max_length)
+    if not isinstance(scaling, Mapping | None):
+        raise TypeError(f"scaling ({scaling!r}) must be a dictionary")
+    settings: dict[str, Any] = dict({"rope_type": "default"} if scaling is None else scaling)
+    older, theta = settings.pop("type", None), settings.pop("rope_theta", None)
+    settings.setdefault("rope_type", older)
+    if None not in (base, theta) and base != theta:
+        raise ValueError(f"base ({base}) must be None, or scaling's rope_theta ({theta})")
+    for name, given in (("base", base), ("scaling's rope_theta", theta)):
+        if given is not None:
+            _check_number(name, given)
+            if not given > 1:
+                raise ValueError(f"{name} ({given}) must be above 1")
+    _check_scaling(dict(settings), head_dim, max_length)
+    return next((x for x in (base, theta) if x is not None), 10000.0), settings
 
 
 def _check_number(name: str, given: object) -> None:
@@ -186,9 +198,16 @@ def _check_number(name: str, given: object) -> None:
 
 def _check_scaling(settings: dict[str, Any], head_dim: int, max_length: int | None) -> None:
     """Refuse a type that is not known, and settings that it lacks or does not know."""
-    kind = settings.pop("rope_type", None)
+    kind = settings.pop("rope_type")
+    if nested := [name for name, x in settings.items() if isinstance(x, Mapping)]:
+        raise ValueError(f"scaling must be one of its own entries: {', '.join(nested)}")
     if kind not in _NEEDS:
         raise ValueError(f"scaling's rope_type ({kind!r}) must be one of {', '.join(_NEEDS)}")
+    if settings.pop("partial_rotary_factor", None) not in (None, 1):
+        raise ValueError(
+            "scaling must not have partial_rotary_factor: leave it out, pass the width of the part "
+            "that turns as head_dim, and turn that part of the queries and keys alone"
+        )
     needs, given = _NEEDS[kind], {name for name, x in settings.items() if x is not None}
     if missing := [name for name in needs if name not in given]:
         raise ValueError(f"scaling of rope_type {kind!r} must have {', '.join(missing)}")

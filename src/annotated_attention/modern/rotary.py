@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated_attention.checks import check_nothing_appended, check_sizes, check_tensors
-from annotated_attention.modern.frequencies import check_frequencies, rotary_frequencies
+from annotated_attention.modern.frequencies import read_settings, rotary_frequencies
 from annotated_attention.multihead import MultiheadAttention
 
 LAYOUTS = ("half", "interleaved")
@@ -78,7 +78,7 @@ class RotaryEmbedding(nn.Module):
         self,
         head_dim: int,
         *,
-        base: float = 10000.0,
+        base: float | None = None,
         layout: str = "half",
         scaling: Mapping[str, Any] | None = None,
         max_length: int | None = None,
@@ -87,7 +87,8 @@ class RotaryEmbedding(nn.Module):
 
         Args:
             head_dim: d, the width of one head; even.
-            base: the pairs turn by 1 per position, then ever less, see ``rotary_frequencies``.
+            base: the pairs turn by 1 per position, then ever less, see ``rotary_frequencies``;
+                None means ``scaling``'s own, or 10000.
             layout: which features form a pair, see ``rotate``.
             scaling: how the frequencies change for long sequences, see ``rotary_frequencies``.
             max_length: the length that the model was trained for, where ``scaling`` needs it.
@@ -98,9 +99,8 @@ class RotaryEmbedding(nn.Module):
         """
         super().__init__()
         _check_layout(layout)
-        check_frequencies(head_dim, base, scaling, max_length)
-        self.head_dim, self.base, self.layout = head_dim, base, layout
-        self.scaling, self.max_length = None if scaling is None else dict(scaling), max_length
+        self.base, self.scaling = read_settings(head_dim, base, scaling, max_length)
+        self.head_dim, self.layout, self.max_length = head_dim, layout, max_length
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Turn each row by its position.
@@ -140,7 +140,7 @@ class RotaryEmbedding(nn.Module):
             TypeError: ``positions`` are no tensor, or ``dtype`` is not floating point.
         """
         check_tensors(positions=positions)
-        dynamic = (self.scaling or {}).get("rope_type") == "dynamic"
+        dynamic = self.scaling["rope_type"] == "dynamic"
         frequencies, factor = rotary_frequencies(
             self.head_dim, base=self.base, scaling=self.scaling, max_length=self.max_length,
             length=positions.max() + 1 if dynamic else None, dtype=dtype, device=positions.device,
@@ -191,7 +191,7 @@ class RotaryAttention(MultiheadAttention):
         embed_dim: int,
         num_heads: int,
         *args: Any,
-        base: float = 10000.0,
+        base: float | None = None,
         layout: str = "half",
         scaling: Mapping[str, Any] | None = None,
         max_length: int | None = None,
