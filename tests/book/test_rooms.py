@@ -28,7 +28,7 @@ def test_the_doctor_stands_on_the_package_and_only_what_is_about_it_imports_it()
     for root, ending in ((package, "**/*.py"), (scripts.CHAPTERS, "*.py")):
         for path in root.glob(ending):
             name, text = path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
-            imports = re.findall(r"^(\s*)(?:from|import) attention_doctor\b", text, re.MULTILINE)
+            imports = re.findall(r"^( *)(?:from|import) attention_doctor\b", text, re.MULTILINE)
             if imports:
                 found.add(name)
             if root == package and "" in imports:
