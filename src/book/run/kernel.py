@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from book import shapes
+from book.shapes.imports import PACKAGES
 
-PACKAGES = (Path("src/annotated_attention"), Path("src/attention_doctor"))
 _opened: set[Path] = set()
 _elsewhere = False  # whether the packages run in another process, too
 _watching = True
@@ -38,7 +38,7 @@ def report() -> str:
     needed = imported(_root) | {str(path) for path in _opened}
     # multiprocessing imports this when it starts a process that imports for itself.
     if _elsewhere or "multiprocessing.popen_spawn_posix" in sys.modules:
-        files = (path for package in PACKAGES for path in (_root / package).rglob("*.py"))
+        files = (path for name in PACKAGES for path in (_root / "src" / name).rglob("*.py"))
         needed |= {str(path.relative_to(_root)) for path in files}
     return json.dumps({"needed": sorted(needed), "unreached": shapes.unreached_report()})
 
@@ -52,7 +52,7 @@ def imported(root: Path) -> set[str]:
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
     global _elsewhere
     if event == "subprocess.Popen":
-        _elsewhere |= any(package.name in str(arguments[1]) for package in PACKAGES)
+        _elsewhere |= any(name in str(arguments[1]) for name in PACKAGES)
     # Of what lies under src, modules are asked for when all is done, and the site links the rest.
     if event != "open" or not _watching or not isinstance(arguments[0], str):
         return
