@@ -327,7 +327,7 @@ display.finish(drawing, name="fingerprints", alt="; ".join(
 
 
 # %%
-from annotated_attention.doctor import adapters, examine
+from attention_doctor import adapters, examine
 
 
 def consult(version, kind: str = "self"):
@@ -564,7 +564,7 @@ for name, (b, h, n) in situations.items():
 # message. Here is a test of `Near`, which still has its mistake.
 
 # %%
-from annotated_attention.doctor import assert_attention
+from attention_doctor import assert_attention
 
 
 def test_attention() -> None:

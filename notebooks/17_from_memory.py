@@ -361,7 +361,7 @@ for g in (6, 2, 1):
 # this class:
 
 # %%
-from annotated_attention.doctor import adapters, examine
+from attention_doctor import adapters, examine
 
 torch.manual_seed(0)
 print(examine(WithMask(24, 4), embed_dim=24, num_heads=4))
@@ -452,7 +452,7 @@ exercises.from_memory.check_order(order)
 import tempfile
 from pathlib import Path
 
-from annotated_attention.doctor.command import main
+from attention_doctor.command import main
 
 imports = "import math\nimport torch\nfrom torch import Tensor, nn\n\n\n"
 with tempfile.TemporaryDirectory() as folder:

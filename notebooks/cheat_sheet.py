@@ -290,7 +290,6 @@ error, and in evaluation without gradients nothing at all.
 # %% tags=["hide-input"]
 from IPython.display import display as show
 
-from annotated_attention.doctor import adapters, examine
 from annotated_attention.mistakes import MISTAKES
 
 b, n, h, d = 2, 5, 4, 6
@@ -322,8 +321,6 @@ def show_mistake(code: str, why: str, check: str) -> None:
     wrong.load_state_dict(right.state_dict())
     assert passes(right, check)
     assert not passes(wrong, check)
-    found = examine(adapters.torch_like(wrong), embed_dim=e, num_heads=h).findings
-    assert found[0].code == code
     show(Markdown(f"**{MISTAKES[code].title}.** {why}."),
          display.diff(MISTAKES[code].wrong, MISTAKES[code].right),
          Markdown(f"catch it: `{check}`"))

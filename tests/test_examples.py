@@ -7,16 +7,18 @@ import pkgutil
 import pytest
 
 import annotated_attention
+import attention_doctor
 
 # The examples of ``pretrained`` read a checkpoint: see tests/pretrained.
 MODULES = [
     module.name
-    for module in pkgutil.walk_packages(annotated_attention.__path__, "annotated_attention.")
+    for package in (annotated_attention, attention_doctor)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     if not module.name.endswith("__main__") and ".pretrained" not in module.name
 ]
 
 
-@pytest.mark.parametrize("name", ["annotated_attention", *MODULES])
+@pytest.mark.parametrize("name", ["annotated_attention", "attention_doctor", *MODULES])
 def test_examples_run(name: str) -> None:
     module = importlib.import_module(name)
     results = doctest.testmod(module, globs={}, optionflags=doctest.ELLIPSIS)

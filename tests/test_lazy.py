@@ -9,8 +9,9 @@ import sys
 import pytest
 
 import annotated_attention
+import attention_doctor
 
-PACKAGES = [annotated_attention] + [
+PACKAGES = [annotated_attention, attention_doctor] + [
     importlib.import_module(f"annotated_attention.{module.name}")
     for module in pkgutil.iter_modules(annotated_attention.__path__)
     if module.ispkg
@@ -44,7 +45,8 @@ def test_no_module_hides_what_its_package_offers(name):
 
 def test_a_fresh_package_imports_nothing_and_says_what_it_has():
     missing = "; ".join(f"print(*set({name}.__all__) - set(dir({name})))" for name in LAZY)
-    loaded = "print(*sorted(x for x in sys.modules if x.startswith('annotated_attention')))"
+    ours = "x.startswith(('annotated_attention', 'attention_doctor'))"
+    loaded = f"print(*sorted(x for x in sys.modules if {ours}))"
     code = f"import sys, {', '.join(LAZY)}\n{missing}\n{loaded}"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == sorted([*LAZY, "annotated_attention._lazy"])

@@ -14,7 +14,8 @@ from book.run import scripts
 CORE = """
 import sys
 from annotated_attention import *
-extra = {"IPython", "matplotlib", "pygments", "jupytext", "mkdocs"} & set(sys.modules)
+extra = {"IPython", "matplotlib", "pygments", "jupytext", "mkdocs", "attention_doctor"}
+extra &= set(sys.modules)
 rooms = [name for name in sys.modules if name.startswith("annotated_attention.")]
 print(sorted(extra), sorted(name.split(".")[1] for name in rooms))
 import annotated_attention.pretrained.bert
@@ -34,7 +35,6 @@ def test_core_needs_nothing_but_torch():
         "exercises",
         "chapters",
         "pretrained",
-        "doctor",
         "mistakes",
         "published",
     ):
@@ -53,11 +53,13 @@ def test_wheel_holds_the_package_and_not_the_workshop(tmp_path):
     source = scripts.ROOT / "src"
     wanted = {
         path.relative_to(source).as_posix()
-        for path in (source / "annotated_attention").rglob("*")
+        for package in ("annotated_attention", "attention_doctor")
+        for path in (source / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert wanted <= set(names)
-    assert {"annotated_attention/py.typed", "annotated_attention/display/display.css"} <= wanted
+    typed = {"annotated_attention/py.typed", "attention_doctor/py.typed"}
+    assert {*typed, "annotated_attention/display/display.css"} <= wanted
     assert not [name for name in names if name.startswith(("book/", "tests/", "notebooks/"))]
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
@@ -81,5 +83,5 @@ def test_readme_names_the_extras_that_the_notebooks_need():
     there = {re.split(r"[<>=]", line)[0] for line in (*asked, *project["dependencies"])}
     for script in scripts.ROOT.glob("notebooks/*.py"):
         roots = {name.partition(".")[0] for name in imported(ast.parse(script.read_text("utf-8")))}
-        needed = roots - sys.stdlib_module_names - {"annotated_attention"}
+        needed = roots - sys.stdlib_module_names - {"annotated_attention", "attention_doctor"}
         assert {name.lower() for name in needed} <= there, script.name

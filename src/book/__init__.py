@@ -2,5 +2,5 @@
 
 ``shapes`` checks shape comments on the way; ``setup`` makes the environment that all of it runs in.
 These modules work on a checkout and are not part of the installed package. The Makefile calls
-them; nothing in ``annotated_attention`` imports them.
+them; neither ``annotated_attention`` nor ``attention_doctor`` imports them.
 """

@@ -1,4 +1,4 @@
-"""The way of a chapter is a line: ``run`` knows nothing of ``site``, and only hooks know MkDocs."""
+"""What imports what: ``run`` knows nothing of ``site``, only hooks know MkDocs, few the doctor."""
 
 import re
 
@@ -7,6 +7,7 @@ import pytest
 from book.run import scripts
 
 ROOM = scripts.ROOT / "src" / "book"
+OF_THE_DOCTOR = {"exercises/_doctor.py", "16_testing_attention.py", "17_from_memory.py"}
 SOURCES = [path.relative_to(ROOM).as_posix() for path in sorted(ROOM.rglob("*.py"))]
 
 
@@ -19,3 +20,18 @@ def test_imports(path):
     if room in {"run", "shapes", "setup"}:
         unwanted += r"|book\.site" + (r"|book\.run" if room != "run" else "")
     assert not unwanted or not [name for name in names if re.match(unwanted, name)]
+
+
+def test_the_doctor_stands_on_the_package_and_only_what_is_about_it_imports_it():
+    package = scripts.ROOT / "src" / "annotated_attention"
+    found, at_once = set(), []
+    for root, ending in ((package, "**/*.py"), (scripts.CHAPTERS, "*.py")):
+        for path in root.glob(ending):
+            name, text = path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
+            imports = re.findall(r"^( *)(?:from|import) attention_doctor\b", text, re.MULTILINE)
+            if imports:
+                found.add(name)
+            if root == package and "" in imports:
+                at_once.append(name)
+    assert found == OF_THE_DOCTOR
+    assert not at_once, "import it inside a function"

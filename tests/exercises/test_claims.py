@@ -22,7 +22,6 @@ from annotated_attention import (
     scaled_dot_product_attention,
     sinusoidal_code,
 )
-from annotated_attention.doctor.command import main
 from annotated_attention.exercises import (
     counting,
     from_memory,
@@ -33,6 +32,7 @@ from annotated_attention.exercises import (
     split_and_stack,
     transformer,
 )
+from attention_doctor.command import main
 from book.run.scripts import ROOT
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from annotated_attention.exercises._exercise import Refused, require_function
 
 if TYPE_CHECKING:
-    from annotated_attention.doctor import Report
+    from attention_doctor import Report
 
 WIDTH, HEADS = 24, 4
 
@@ -32,7 +32,7 @@ def require_healthy(module: nn.Module, embed_dim: int = WIDTH, kind: str = "cros
 
     Another scale, by convention elsewhere, is not what is asked for here.
     """
-    from annotated_attention.doctor import examine
+    from attention_doctor import examine
 
     report = examine(module, embed_dim=embed_dim, num_heads=HEADS, kind=kind)
     scales = ("no-scale", "scale-by-convention")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from book import shapes
+from book.shapes.imports import PACKAGES
 
-PACKAGE = Path("src/annotated_attention")
 _opened: set[Path] = set()
-_elsewhere = False  # whether the package runs in another process, too
+_elsewhere = False  # whether the packages run in another process, too
 _watching = True
 _root = Path()
 
@@ -38,7 +38,8 @@ def report() -> str:
     needed = imported(_root) | {str(path) for path in _opened}
     # multiprocessing imports this when it starts a process that imports for itself.
     if _elsewhere or "multiprocessing.popen_spawn_posix" in sys.modules:
-        needed |= {str(path.relative_to(_root)) for path in (_root / PACKAGE).rglob("*.py")}
+        files = (path for name in PACKAGES for path in (_root / "src" / name).rglob("*.py"))
+        needed |= {str(path.relative_to(_root)) for path in files}
     return json.dumps({"needed": sorted(needed), "unreached": shapes.unreached_report()})
 
 
@@ -51,7 +52,7 @@ def imported(root: Path) -> set[str]:
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
     global _elsewhere
     if event == "subprocess.Popen":
-        _elsewhere |= PACKAGE.name in str(arguments[1])
+        _elsewhere |= any(name in str(arguments[1]) for name in PACKAGES)
     # Of what lies under src, modules are asked for when all is done, and the site links the rest.
     if event != "open" or not _watching or not isinstance(arguments[0], str):
         return

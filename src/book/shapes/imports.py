@@ -1,4 +1,4 @@
-"""Check the shape comments of a package as its modules are imported."""
+"""Check the shape comments of packages as their modules are imported."""
 
 import importlib.util
 import sys
@@ -10,36 +10,39 @@ from types import CodeType, ModuleType
 from book.shapes.checker import ROOT, Checker
 from book.shapes.rewrite import CHECK
 
+PACKAGES = ("annotated_attention", "attention_doctor")
 
-def install_import_hook(package: str = "annotated_attention", root: Path = ROOT) -> Checker:
-    """Check the comments of a package from now on; modules never imported count as unreached.
+
+def install_import_hook(packages: Sequence[str] = PACKAGES, root: Path = ROOT) -> Checker:
+    """Check the comments of packages from now on; modules never imported count as unreached.
 
     Raises:
-        RuntimeError: the package is already imported, and would run unchecked.
+        RuntimeError: a package is already imported, and would run unchecked.
     """
-    if package in sys.modules:
-        raise RuntimeError(f"{package} was imported before its shape comments could be checked")
     checker = Checker(root)
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(f"there is no package {package}", name=package)
-    checker.packages = [Path(folder) for folder in spec.submodule_search_locations]
-    sys.meta_path.insert(0, Finder(package, checker))
+    for package in packages:
+        if package in sys.modules:
+            raise RuntimeError(f"{package} was imported before its shape comments could be checked")
+        spec = importlib.util.find_spec(package)
+        if spec is None or not spec.submodule_search_locations:
+            raise ModuleNotFoundError(f"there is no package {package}", name=package)
+        checker.packages += [Path(folder) for folder in spec.submodule_search_locations]
+    sys.meta_path.insert(0, Finder(packages, checker))
     return checker
 
 
 class Finder:
-    """Finds a package's modules as the other finders do, and has them loaded with checks."""
+    """Finds packages' modules as the other finders do, and has them loaded with checks."""
 
-    def __init__(self, package: str, checker: Checker) -> None:
-        """Look for ``package`` and what is in it."""
-        self.package, self.checker = package, checker
+    def __init__(self, packages: Sequence[str], checker: Checker) -> None:
+        """Look for ``packages`` and what is in them."""
+        self.packages, self.checker = packages, checker
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find a module of the package, and of no other."""
-        if name != self.package and not name.startswith(self.package + "."):
+        """Find a module of the packages, and of no other."""
+        if name.partition(".")[0] not in self.packages:
             return None
         specs = (x.find_spec(name, path, target) for x in sys.meta_path if x is not self)
         spec = next((spec for spec in specs if spec), None)

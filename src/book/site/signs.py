@@ -7,7 +7,7 @@ is about. What each code means is the doctor's own.
 import re
 from collections.abc import Callable, Iterator
 
-from annotated_attention.doctor.codes import CODES
+from attention_doctor.codes import CODES
 
 CAUSES = re.compile(r"(?:^- \[[^\]]*\]\(\.\./notebooks/[^)]*\): .*\n)+", re.MULTILINE)
 

@@ -27,7 +27,7 @@ def package(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     monkeypatch.syspath_prepend(folder.parent)
-    checker = install_import_hook(name, tmp_path)
+    checker = install_import_hook([name], tmp_path)
     yield SimpleNamespace(name=name, folder=folder, checker=checker)
     for module in [module for module in sys.modules if module.startswith(name)]:
         del sys.modules[module]
@@ -58,4 +58,4 @@ def test_module_never_imported_counts_as_unreached(package):
 def test_hook_after_the_import_is_refused(package):
     importlib.import_module(package.name)
     with pytest.raises(RuntimeError, match="was imported before"):
-        install_import_hook(package.name)
+        install_import_hook([package.name])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from book.shapes.imports import Finder
+from book.shapes.imports import PACKAGES, Finder
 
 PROJECT = {
     "pyproject.toml": """
@@ -21,6 +21,7 @@ PROJECT = {
                 return x[..., None]  # (n, d, 1)
             return x + 0  # (n, d)
         """,
+    "src/attention_doctor/__init__.py": "",
     "tests/test_f.py": """
         import numpy
         from annotated_attention import f
@@ -55,7 +56,7 @@ SWALLOWED = f"{FILE}:5: the comment says (n, d), but the shape is (3,)"
 def session(pytester, monkeypatch):
     """Run pytest on a small project whose conftest is this one's."""
     conftest = (Path(__file__).parents[2] / "conftest.py").read_text()
-    for name in [name for name in sys.modules if name.split(".")[0] == "annotated_attention"]:
+    for name in [name for name in sys.modules if name.split(".")[0] in PACKAGES]:
         monkeypatch.delitem(sys.modules, name)
     others = [finder for finder in sys.meta_path if not isinstance(finder, Finder)]
     monkeypatch.setattr(sys, "meta_path", others)

@@ -3,8 +3,8 @@
 import re
 import shlex
 
-from annotated_attention.doctor import options
-from annotated_attention.doctor.codes import CODES
+from attention_doctor import options
+from attention_doctor.codes import CODES
 from book.run import scripts
 from book.site import signs
 

@@ -1,0 +1,145 @@
+"""Every code that a finding may have, with its cause in a few words."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from annotated_attention.mistakes import MISTAKES
+from attention_doctor.report import CONVENTION, UNASKED, WRONG, Report
+
+if TYPE_CHECKING:
+    from attention_doctor.model import ModelReport
+
+# Those of the doctor itself; those that are entries of the mistakes have their titles.
+_OWN = {
+    "blocked-has-influence": "a mask on the wrong axis, applied too late, or too weak to block",
+    "cache-differs": "positions, a mask or a scale that differ from step to step",
+    "cache-ignored": "keys and values are kept in a cache and never read",
+    "cache-loses-tokens": "keys in the cache are written over, or a mask hides some of them",
+    "cache-not-empty": "a cache that still holds another sequence",
+    "cached-values-misplaced": "values in the cache do not stand where their keys stand",
+    "computed-in-low-precision": "the softmax, or another step, runs in half precision",
+    "differs-from-reference": "outputs are not those of the reference that was given",
+    "documents-see-each-other": "packed documents attend to each other",
+    "dropout-without-effect": "dropout is set and never applied",
+    "fails": "the call raises an error",
+    "fails-in-half": "tensors made in float32 meet others in half precision",
+    "fill-does-not-block": "blocked scores are filled with a number that does not block, such as 0",
+    "finite-fill": "blocked scores are filled with a finite number",
+    "future-leaks": "a causal mask that is missing or too small, or a straight reshape",
+    "future-leaks-in-a-chunk": "no causal mask within a chunk that is added to a cache",
+    "gradient-mode-matters": "a shortcut that is taken where no gradients are recorded",
+    "gradient-not-finite": "gradients through a fully masked row, or through a number too large",
+    "gradients-differ-from-reference": "a `detach`, or another way back than the reference's",
+    "half-differs": "a number that half precision does not hold, such as a large fill",
+    "heads-mixed": "the weights of all heads are mixed with each other, as talking heads do",
+    "heads-not-split": "attention with a single head, or heads that are never split",
+    "key-order-matters": "a straight reshape, or a softmax or mask along the wrong axis",
+    "keys-appended": "a learned key or score (an attention sink) takes a part of the weight",
+    "keys-ignored": "weights that are made from the queries alone, or without a softmax",
+    "mask-fails": "a mask whose axes do not broadcast to those of the scores",
+    "mask-taken-for-causal": "any mask that is given hides the future, whatever is in it",
+    "mask-missing-in-training": "a mask that is applied in evaluation mode only",
+    "mixed-over-queries": "weights that are summed over the queries when values are mixed",
+    "nan-spreads": "the NaN of a fully masked row reaches other rows",
+    "no-attention": "heads attended over, weights that are never used, or no attention at all",
+    "no-gradient": "`no_grad`, `detach`, `.data`, `item` or numpy on the way",
+    "norm-over-tokens": "queries or keys are normalised over the tokens, not over their features",
+    "not-alone": "a mask that does not block, or a straight reshape",
+    "order-matters": "positions inside the attention: rotary, relative, or a learned bias",
+    "output-not-finite": "parameters that are never filled, or a mask that hides everything",
+    "packed-differs": "positions or a mask that do not begin anew with each packed document",
+    "padding-matters": "a padding mask that is ignored, inverted, or on the wrong axis",
+    "parameters-differ": "other parameters than those of the reference that was given",
+    "parameters-named-otherwise": "other names than those of the reference that was given",
+    "parameters-without-gradient": "parameters that are created and never used",
+    "past-unseen": "a mask that blocks too much, or is inverted",
+    "positions-added": "positions are added to the tokens inside, and so to the values, too",
+    "positions-ignored": "a rotation that is made and not used, or whose angles are zero",
+    "positions-not-relative": "queries and keys are turned in opposite senses, or by other angles",
+    "prefix-changes": "a straight reshape, a mask turned round, a softmax over queries",
+    "queries-are-keys": "the queries' own tokens are keys beside the context",
+    "queries-ignored": "weights that are averaged over the queries, or made from the keys alone",
+    "queries-mixed": "a straight reshape, or a softmax over the queries",
+    "query-order-matters": "a straight reshape, or a softmax or mask along the wrong axis",
+    "residual-inside": "the residual connection stands inside the attention",
+    "rows-without-gradient": "one head's queries, keys or values are used for all heads",
+    "samples-mixed": "a reshape or a mask that mixes the batch with tokens or heads",
+    "scale-by-convention": "another scale than usual, as some families of models have",
+    "scaled-after-softmax": "the scale is applied to the weights, and not to the scores",
+    "sliding-window": "a sliding window, or local attention",
+    "softmax-over-samples": "the softmax runs over the samples of the batch",
+    "summed-apart": "an einsum that sums one operand on its own before it multiplies",
+    "table-mixed": "a table of fixed vectors is mixed in beside the values",
+    "tokens-convolved": "a convolution over neighbouring tokens stands beside the attention",
+    "training-differs": "a normalisation over the batch, or noise, in training mode",
+    "values-ignored": "the keys are mixed in place of the values",
+    "values-rotated": "values are rotated together with queries and keys",
+    "visible-unseen": "a straight reshape, a mask that is always there, or scores cut off",
+    "weights-after-dropout": "the weights that are returned are those after dropout",
+    "weights-are-no-weights": "scores, or weights of another step, are returned as weights",
+    "weights-do-not-sum-to-one": "a mask after the softmax, or a softmax over another axis",
+    "window-of-another-width": "a window of another width than it claims",
+    "window-off-by-one": "`<` in place of `<=`, or a token that is not counted in its own window",
+    "window-of-one": "each token attends to itself alone, in a window of one",
+    "wrong-result": "what it returns is no output of (b, n, e)",
+}
+CODES = {**_OWN, **{code: entry.title for code, entry in MISTAKES.items()}}
+
+
+def check(codes: Iterable[str]) -> None:
+    """Refuse codes that do not exist.
+
+    Raises:
+        ValueError: there is no such code.
+    """
+    if unknown := [code for code in codes if code not in CODES]:
+        raise ValueError(
+            f"there is no code {', '.join(unknown)}; codes: {', '.join(sorted(CODES))}"
+        )
+
+
+def chosen(
+    report: "Report | ModelReport",
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    wrong: Sequence[str] = (),
+) -> "Report | ModelReport":
+    """Leave findings out of a report; what could not be asked stays.
+
+    Args:
+        report: any report.
+        select: the codes that count; none means all.
+        ignore: the codes that do not count.
+        wrong: the codes that are wrong though they are conventions.
+
+    Raises:
+        ValueError: there is no such code.
+    """
+    check([*select, *ignore, *wrong])
+    if isinstance(report, Report):
+        return _chosen(report, select, ignore, wrong)
+    once = {id(x): _chosen(x, select, ignore, wrong) for x in report.examined}
+    return replace(report, reports={path: once[id(x)] for path, x in report.items()})
+
+
+def _chosen(
+    report: Report, select: Sequence[str], ignore: Sequence[str], wrong: Sequence[str]
+) -> Report:
+    worse = [x.severity == CONVENTION and x.code in wrong for x in report.findings]
+    if any(worse):
+        pairs = zip(worse, report.findings, strict=True)
+        findings = [replace(x, severity=WRONG) if bad else x for bad, x in pairs]
+        findings.sort(key=lambda x: x.severity != WRONG)
+        report = replace(report, findings=tuple(findings))
+    left = [
+        finding
+        for finding in report.findings
+        if finding.severity != UNASKED
+        and (finding.code in ignore or (select and finding.code not in select))
+    ]
+    if not left:
+        return report
+    said = f"left out as asked for: {', '.join(dict.fromkeys(finding.code for finding in left))}"
+    kept = tuple(finding for finding in report.findings if finding not in left)
+    return replace(report, findings=kept, not_examined=(*report.not_examined, said))

@@ -1,0 +1,329 @@
+"""The examination: both stages, one after the other, made into one report."""
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from attention_doctor import (
+    caches,
+    conduct,
+    demands,
+    flow,
+    groups,
+    masking,
+    protocols,
+    symptoms,
+)
+from attention_doctor.causes import CONDUCT, OF_SCALES, merged
+from attention_doctor.diagnosis import Diagnosis, diagnose
+from attention_doctor.inside import Inside, cleared, located, named, summary
+from attention_doctor.names import KINDS
+from attention_doctor.patient import Failed, NotAsked, Patient, raised_in
+from attention_doctor.reference import TRUSTED, compare
+from attention_doctor.report import CONVENTION, FINE, UNASKED, WRONG, Finding, Report
+
+Test = Callable[[Patient], Iterator[Finding]]
+SYMPTOMS: dict[str, Test] = {
+    # What is wrong here would show in every other answer: it is said once, and allowed for.
+    "meaning": masking.meaning,
+    "evaluation": conduct.evaluation,
+    "precision": conduct.precision,
+    "attention": demands.attention,
+    "visible": demands.visible,
+    "key order": symptoms.key_order,
+    "query order": symptoms.query_order,
+    "queries apart": symptoms.queries_apart,
+    "samples apart": symptoms.samples_apart,
+    "equal values": symptoms.equal_values,
+    "blocked": masking.blocked_keys,
+    "future": masking.future,
+    "prefix": symptoms.prefix,
+    "padding": masking.padding,
+    "alone": masking.alone,
+    "fully masked rows": masking.fully_masked_rows,
+    "dropout": conduct.dropout,
+    "training": demands.training,
+    "weights": conduct.weights,
+    "registration": conduct.registration,
+    "gradients": conduct.gradients,
+    "groups": groups.groups,
+    "residual": groups.residual,
+    "rotation": protocols.rotation,
+    "cache": caches.cache,
+    "window": protocols.window,
+    "packing": protocols.packing,
+    "hooks": conduct.hooks,
+    "half precision": conduct.half_precision,
+    "inputs": conduct.inputs_untouched,  # last: about all calls before
+}
+
+
+def examine(
+    attend: Callable[..., Any],
+    *,
+    embed_dim: int,
+    num_heads: int,
+    kind: str = "cross",
+    module: nn.Module | None = None,
+    max_length: int = 16,
+    reference: Callable[..., Any] | None = None,
+    context_dim: int | None = None,
+) -> Report:
+    """Examine an attention, and report what is wrong with it.
+
+    The examination calls ``attend`` some hundred times with small inputs, on the default device.
+    Weights, buffers, modes and the random state are the same afterwards as before.
+
+    Args:
+        attend: takes batch-first tensors, by ``kind``: ``attend(query, key, value, blocked)`` with
+            (b, n, e), (b, m, e), (b, m, e) and ``blocked`` None or boolean (b, n, m), True =
+            blocked; ``attend(x, blocked)``; ``attend(x)``, which hides the future by itself; or
+            ``attend(x, context, blocked)``, with keys and values made from (b, m, c). It
+            returns (b, n, e), alone or among other tensors, as the weights. For other arguments,
+            layouts and masks see ``adapters``.
+        embed_dim: e, the model width.
+        num_heads: h, the number of heads; must divide ``embed_dim``.
+        kind: ``"cross"``, ``"self"``, ``"causal"`` or ``"memory"``.
+        module: holds the parameters, hooks and modes; None means ``attend`` or, for an adapter, the
+            module inside it.
+        max_length: length of the longest sequence that ``attend`` accepts, at least 2.
+        reference: another implementation, which is trusted, called in the same way. It is given the
+            parameters of ``attend``, and outputs and gradients are compared.
+        context_dim: c, the width of the context of kind ``"memory"``; None means e.
+
+    Returns:
+        All findings, and what could not be examined.
+
+    Raises:
+        ValueError: ``kind`` is none of the four, ``embed_dim`` is not divisible by ``num_heads``,
+            a size is below 1, or ``max_length`` is below 2.
+        TypeError: ``attend`` or ``reference`` cannot be called.
+
+    Examples:
+        A self-attention with a mistake and a habit that published code often has:
+
+        >>> import torch
+        >>> from attention_doctor import examine
+        >>> class Attention(torch.nn.Module):
+        ...     def __init__(self, e, h):
+        ...         super().__init__()
+        ...         self.h, self.qkv, self.out = h, torch.nn.Linear(e, 3 * e), torch.nn.Linear(e, e)
+        ...
+        ...     def forward(self, x, blocked=None):
+        ...         b, n, e = x.shape
+        ...         q, k, v = self.qkv(x).view(b, n, 3, self.h, -1).permute(2, 0, 3, 1, 4)
+        ...         scores = q @ k.mT / (e // self.h) ** 0.5
+        ...         if blocked is not None:
+        ...             scores = scores.masked_fill(blocked[:, None], -1e9)
+        ...         return self.out((scores.softmax(-1) @ v).reshape(b, n, e))
+        >>> report = examine(Attention(24, 4), embed_dim=24, num_heads=4, kind="self")
+        >>> report.ok, report.codes
+        (False, ('merge-without-transpose', 'finite-fill-in-half'))
+        >>> report.findings[0].where.text
+        'return self.out((scores.softmax(-1) @ v).reshape(b, n, e))'
+    """
+    _check(attend, embed_dim, num_heads, kind, max_length)
+    if reference is not None:
+        _check(reference, embed_dim, num_heads, kind, max_length)
+    patient = Patient(attend, embed_dim, num_heads, kind, module, max_length, context_dim)
+    return examine_patient(patient, reference)
+
+
+def examine_patient(patient: Patient, reference: Callable[..., Any] | None = None) -> Report:
+    """Examine what may be called in a way of its own."""
+    tests, diagnosis, inside = _Tests(patient), Diagnosis(), Inside(patient)
+    try:
+        patient.reach()
+    except Failed as failure:
+        return _refused(patient, failure)
+    with patient.admitted(), contextlib.ExitStack() as calmed:
+        try:
+            patient.ask(patient.draw(0))
+        except Failed as failure:
+            return _refused(patient, failure)
+        tests.run("meaning")
+        if broken := _not_finite(patient):
+            tests.add(broken)
+            diagnosis.reason = "there are no numbers to compare"
+        elif tests.run("evaluation") and not _is_calm(patient, calmed):
+            diagnosis.reason = "the same input gives a different result each time"
+        else:
+            tests.run(*(name for name in SYMPTOMS if name not in ("meaning", "evaluation")))
+            diagnosis = diagnose(patient)
+            if reference is not None:
+                tests.compare(reference)
+        tests.look(inside, diagnosis)
+        tests.end(diagnosis)
+        seen = summary(inside)
+        findings = located(inside, merged(tests.findings, tests.seen, diagnosis, patient.kind))
+    order = sorted(findings, key=lambda finding: finding.severity != WRONG)
+    return Report(
+        patient.name,
+        tuple(order),
+        tuple(tests.not_examined),
+        tests.results,
+        diagnosis.agreement,
+        diagnosis.version,
+        seen,
+    )
+
+
+def _check(attend: object, embed_dim: int, num_heads: int, kind: str, max_length: int) -> None:
+    if not callable(attend) or inspect.isclass(attend):
+        raise TypeError(f"attend must be a function or a module, got {attend!r}")
+    if kind not in KINDS:
+        raise ValueError(f"kind ({kind!r}) must be one of {', '.join(KINDS)}")
+    for name, size in (("embed_dim", embed_dim), ("num_heads", num_heads)):
+        if size < 1:
+            raise ValueError(f"{name} ({size}) must be at least 1")
+    if embed_dim % num_heads:
+        raise ValueError(f"embed_dim ({embed_dim}) must be divisible by num_heads ({num_heads})")
+    if max_length < 2:
+        raise ValueError(f"max_length ({max_length}) must be at least 2")
+
+
+def _refused(patient: Patient, failure: Failed) -> Report:
+    """Report that there is nothing to examine: it raised, or what it returned is no output."""
+    inputs = f"tensors of ({patient.b}, {patient.n}, {patient.embed_dim})"
+    asked = f'it is called as kind "{patient.called_as}" with {inputs}'
+    error = failure.error
+    remedy = "Give the kind that fits, or put an adapter around it."
+    code, symptom = "wrong-result", "it returns something of the wrong type or shape"
+    if error is not None:
+        code, symptom = "fails", "it raises an error when it is called"
+        if isinstance(error, NotImplementedError):
+            remedy = "Write what is missing; then ask again."
+        elif raised_in(error) is not None:
+            remedy = f"Mend that line if it should take {inputs}. If it takes other arguments, "
+            remedy += "give the kind that fits, or put an adapter around it."
+    remedy = failure.remedy or remedy
+    finding = Finding(code, UNASKED, symptom, str(failure), asked, remedy, "answers")
+    reason = "everything else: there is no output to compare"
+    return Report(patient.name, (finding,), (reason,), {"answers": UNASKED})
+
+
+def _not_finite(patient: Patient) -> Finding | None:
+    """Find that there are no numbers to compare, and what left them out."""
+    inputs = patient.draw(0)
+    output = patient.ask(inputs)
+    finite = output.isfinite().all(-1)  # (b, n)
+    if finite.all():
+        return None
+    named = [] if patient.module is None else list(patient.module.named_parameters())
+    bad = [name for name, x in named if not x.isfinite().all() or x.abs().max() > 1e6]
+    places = {} if bad or patient.kind != "causal" else {"first": 0, "last": patient.n - 1}
+    for name, place in places.items():
+        if torch.equal(~finite, (torch.arange(patient.n) == place).expand_as(finite)):
+            return Finding(
+                "mask-inverted" if place else "causal-hides-itself",
+                WRONG,
+                "the mask hides every token from one query, even the query's own",
+                f"the result of the {name} token is NaN in every sample, and no other",
+            )
+    return Finding(
+        "output-not-finite",
+        WRONG,
+        "standard normal inputs give NaN or infinity",
+        f"in {int((~finite).sum())} of {finite.numel()} rows; parameters that are NaN, infinite or "
+        f"huge: {', '.join(bad) or 'none'}",
+        "parameters made with `torch.empty` and never filled" if bad else "",
+        "Initialise every parameter in the constructor." if bad else "",
+    )
+
+
+def _is_calm(patient: Patient, until: contextlib.ExitStack) -> bool:
+    """Tell whether the same input gives the same result, if need be without dropout."""
+    inputs = patient.draw(1)
+    if conduct.variation(patient, inputs) > patient.tolerance:
+        until.enter_context(patient.dropping(0.0))
+    return conduct.variation(patient, inputs) <= patient.tolerance
+
+
+def _worst(found: list[Finding]) -> str:
+    order = (FINE, CONVENTION, WRONG)
+    return max((finding.severity for finding in found), key=order.index, default=FINE)
+
+
+class _Tests:
+    """Runs tests, and collects what they find.
+
+    Attributes:
+        findings: in the order in which they were found.
+        seen: the mistakes that show inside.
+        results: as in ``Report``.
+        not_examined: as in ``Report``, when it has ended.
+    """
+
+    def __init__(self, patient: Patient) -> None:
+        self.patient = patient
+        self.findings: list[Finding] = []
+        self.seen: list[Finding] = []
+        self.results = {"answers": FINE}
+        self._not_asked: dict[str, list[str]] = {}
+        self._failed: dict[str, list[str]] = {}
+        self.not_examined: list[str] = []
+
+    def run(self, *names: str) -> bool:
+        """Run tests by their names; gives whether there is something wrong."""
+        count = len(self.findings)
+        for name in names:
+            try:
+                found = [replace(finding, test=name) for finding in SYMPTOMS[name](self.patient)]
+            except NotAsked as reason:
+                self._not_asked.setdefault(str(reason), []).append(name)
+            except Failed as failure:
+                self._failed.setdefault(str(failure), []).append(name)
+                self.results[name] = "fails"
+            else:
+                self.findings += found
+                self.results[name] = _worst(found)
+        return len(self.findings) > count
+
+    def compare(self, reference: Callable[..., Any]) -> None:
+        """Compare with a trusted implementation."""
+        try:
+            found = compare(self.patient, reference)
+        except NotAsked as reason:
+            self._not_asked.setdefault(str(reason), []).append(TRUSTED)
+            return
+        self.findings += found
+        self.results[TRUSTED] = found[0].severity if found else FINE
+
+    def add(self, finding: Finding) -> None:
+        """Add what was found about its answers, apart from all tests."""
+        self.findings.append(replace(finding, test="answers"))
+        self.results["answers"] = finding.severity
+
+    def look(self, inside: Inside, diagnosis: Diagnosis) -> None:
+        """Look inside; where the weights could be compared, only for the lines."""
+        complaints = [x for x in self.findings if x.test not in CONDUCT]
+        if diagnosis.version != "right":
+            self.seen = named(inside, complaints)
+        else:  # as right as attention without positions
+            self.seen = [*flow.turned(inside.equal)]
+        grave = [x for x in self.seen if x.severity == WRONG and not x.code.startswith(OF_SCALES)]
+        if diagnosis.version in ("", "right") and not grave:
+            self.findings = cleared(inside, self.findings)
+        if inside.first is None:
+            self._not_asked.setdefault(inside.reason or "the call fails", []).append("inside")
+        elif not diagnosis.version:
+            self.results["inside"] = _worst(self.seen)
+
+    def end(self, diagnosis: Diagnosis) -> None:
+        """Add the errors on the way, what the weights said, and what did not come to be asked."""
+        for message, names in self._failed.items():
+            symptom = f"it raises an error when asked about {', '.join(names)}"
+            self.findings.append(Finding("fails", WRONG, symptom, message, test=names[0]))
+        if diagnosis.reason:
+            self._not_asked.setdefault(diagnosis.reason, []).append("reference")
+        else:
+            self.results["reference"] = diagnosis.finding.severity if diagnosis.finding else FINE
+        asked = {*self.results, *(name for names in self._not_asked.values() for name in names)}
+        if left := [name for name in SYMPTOMS if name not in asked]:
+            self._not_asked[diagnosis.reason] = [*left, "reference"]
+        self.not_examined = [f"{', '.join(x)}: {why}" for why, x in self._not_asked.items()]

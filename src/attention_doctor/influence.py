@@ -1,0 +1,139 @@
+"""Which token of the input changes which token of the output."""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from attention_doctor.patient import Inputs, Patient
+
+_COUNTS = 1e-6  # of the largest reaction; a smaller one is rounding
+
+
+def reactions(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> dict[str, Tensor]:
+    """Measure how strongly each output token reacts to each input token, by the Jacobian.
+
+    Returns:
+        For ``query``, ``key`` and ``value``, for those that are one tensor once: the largest
+        reaction, [sample, query, sample, token]. Zeros where no gradient flows.
+    """
+    return patient.once("reactions", inputs, blocked, lambda: _react(patient, inputs, blocked))
+
+
+def _react(patient: Patient, inputs: Inputs, blocked: Tensor | None) -> dict[str, Tensor]:
+    leaves, tensors = _leaves(inputs)
+    output = patient.ask(leaves, blocked, gradient=True)
+    b, n, _ = output.shape
+    found = {name: x.new_zeros(b, n, b, x.size(1)) for name, x in tensors.items()}
+    if not output.requires_grad:
+        return found
+    source = torch.Generator().manual_seed(7)
+    direction = torch.randn(output.size(-1), generator=source, dtype=torch.float64).to(output)
+    given: Iterable[Sequence[Tensor | None]]
+    try:
+        given = each((output @ direction).flatten(), [*tensors.values()])
+    except Exception:  # such as a checkpoint, which may go back only once, or not by this way
+        given = (_reaction(patient, inputs, blocked, direction, i) for i in range(b * n))
+    for i, reaction in enumerate(given):
+        for name, gradient in zip(tensors, reaction, strict=True):
+            if gradient is not None:
+                found[name][i // n, i % n] = gradient.abs().amax(-1)
+    return found
+
+
+def each(numbers: Tensor, sources: Sequence[Tensor]) -> list[tuple[Tensor | None, ...]]:
+    """Give the gradients of each number, (k,), for all sources; None where there is none."""
+    ones = torch.eye(len(numbers)).to(numbers)
+    try:
+        at_once = torch.autograd.grad(
+            numbers, sources, ones, retain_graph=True, is_grads_batched=True, allow_unused=True
+        )
+    except Exception:  # what is not made for it
+        return [
+            torch.autograd.grad(x, sources, retain_graph=True, allow_unused=True) for x in numbers
+        ]
+    return [tuple(None if x is None else x[i] for x in at_once) for i in range(len(numbers))]
+
+
+def _reaction(
+    patient: Patient, inputs: Inputs, blocked: Tensor | None, direction: Tensor, i: int
+) -> list[Tensor | None]:
+    """Go back from one token, in a call of its own."""
+    leaves, tensors = _leaves(inputs)
+    output = patient.ask(leaves, blocked, gradient=True)
+    patient.differentiate(output.flatten(0, 1)[i] @ direction)
+    return [x.grad for x in tensors.values()]
+
+
+def _leaves(inputs: Inputs) -> tuple[Inputs, dict[str, Tensor]]:
+    """Copy the inputs so that gradients reach them; gives them by name as well, each once."""
+    leaves = inputs.map(lambda x: x.clone().requires_grad_())
+    return leaves, roles(leaves)
+
+
+def roles(inputs: Inputs) -> dict[str, Tensor]:
+    """Give the tensors by name, each once: ``query`` alone where all three are one."""
+    names = {id(x): name for name, x in reversed(vars(inputs).items())}
+    return {names[id(x)]: x for x in vars(inputs).values()}
+
+
+def moves(patient: Patient, inputs: Inputs, blocked: Tensor | None = None) -> Tensor:
+    """Measure how far each output moves when a key and its value are replaced.
+
+    Returns:
+        (b, n, m), by how much, relative to the size of the output.
+    """
+    return patient.once("moves", inputs, blocked, lambda: _move(patient, inputs, blocked))
+
+
+def _move(patient: Patient, inputs: Inputs, blocked: Tensor | None) -> Tensor:
+    before = patient.answer(inputs, blocked)
+    size = before.nan_to_num(0.0, 0.0, 0.0).abs().max().clamp(min=1e-30)
+    other = patient.draw(11, len(before), inputs.query.size(1), inputs.key.size(1))
+    columns = []
+    for j in range(inputs.key.size(1)):
+        after = patient.ask(_replaced(inputs, other, j), blocked)
+        columns.append((after - before).abs().amax(-1) / size)
+    return torch.stack(columns, -1)
+
+
+def influence(
+    patient: Patient, inputs: Inputs, blocked: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Tell which keys have influence on a query, by their value or their score.
+
+    Returns:
+        (b, n, m) twice: those that have, more than rounding; and those that have none at all.
+    """
+    reaction = reactions(patient, inputs, blocked)
+    names = [name for name in reaction if name != "query"] or ["query"]
+    own = torch.arange(len(inputs.query))
+    strength = torch.stack([reaction[name][own, :, own] for name in names]).sum(0)
+    moved = moves(patient, inputs, blocked)
+    seen = counts(strength) | (moved > 100 * patient.tolerance)
+    return seen, (strength == 0) & (moved == 0)
+
+
+def exchanged(x: Tensor, place: int, tokens: Tensor) -> Tensor:
+    """Put other tokens, (b, 1, e), in one place of a sequence."""
+    return torch.cat([x[:, :place], tokens, x[:, place + 1 :]], 1)
+
+
+def _replaced(inputs: Inputs, other: Inputs, j: int) -> Inputs:
+    key = exchanged(inputs.key, j, 3 * other.key[:, j : j + 1])
+    if inputs.query is inputs.key:
+        return Inputs(key, key, key)
+    return Inputs(inputs.query, key, exchanged(inputs.value, j, 3 * other.value[:, j : j + 1]))
+
+
+def number(x: Tensor) -> Tensor:
+    """Give one number with a gradient for every number of a tensor."""
+    source = torch.Generator().manual_seed(19)
+    return (x * torch.randn(x.shape, generator=source).to(x)).sum()
+
+
+def counts(reaction: Tensor) -> Tensor:
+    """Tell which reactions are more than rounding."""
+    reaction = reaction.nan_to_num(nan=torch.inf)
+    largest = reaction[reaction.isfinite()]
+    return reaction > _COUNTS * (largest.max() if largest.numel() else 0)

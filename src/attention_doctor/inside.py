@@ -1,0 +1,234 @@
+"""What was seen inside: the mistakes that show there, and the lines of those found outside."""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import nn
+
+from attention_doctor import flow, fused, hiding, scoring, situations
+from attention_doctor.patient import Failed, NotAsked, Patient
+from attention_doctor.places import Where, where
+from attention_doctor.report import CONVENTION, WRONG, Finding
+from attention_doctor.sight import Look, look
+from attention_doctor.situations import Situation
+
+# The steps whose line is meant by codes that begin so, the likeliest first.
+_ROLES = {
+    ("scale", "product"): ("scale-", "no-scale"),
+    ("softmax",): ("softmax-over-", "keys-appended", "computed-in-low-precision"),
+    ("late mask", "softmax"): ("weights-do-not-sum-to-one", "mask-after-softmax"),
+    ("product",): ("keys-of-one-head", "rotates-one-side", "positions-not-relative"),
+    ("mix",): ("values-rotated",),
+    ("table",): ("table-mixed",),
+    ("heads mixed",): ("heads-mixed",),
+    ("dropout", "softmax"): ("dropout-",),
+    ("dropout",): ("weights-after-dropout",),
+    ("weak mask", "mask", "softmax"): ("mask-multiplied",),
+    ("mask", "weak mask", "late mask", "softmax"): ("mask-",),  # all others
+    ("mask", "softmax"): ("padding-mask-", "causal-", "future-leaks", "nan-", "output-not-finite"),
+    ("mask", "weak mask", "softmax"): ("finite-fill", "half-differs"),
+    ("merge", "mix"): ("merge-without-transpose", "heads-of-other-samples"),
+    ("split",): ("split-", "batch-mixed-into-sequence", "interleaved-per-head", "shared-heads"),
+    ("chunk", "split"): ("chunks-in-the-wrong-order",),
+    ("chunk", "mix"): ("keys-and-values-swapped",),
+    ("repeat", "split"): ("groups-tiled",),
+}
+_TRIANGLES = ("causal-", "future-leaks")
+_WINDOW = r"window|^ws$"
+_SUMS = ("weights-do-not-sum-to-one",)
+_ORDER = ("key-order-matters", "query-order-matters", "queries-mixed")
+# Where nothing wrong shows inside: what a design explains.
+_DESIGNS = {
+    "keys-appended": _SUMS,
+    "queries-are-keys": (*_SUMS, "queries-mixed"),
+    "heads-mixed": _SUMS,
+    "table-mixed": (*_SUMS, "query-order-matters", "not-alone"),
+    "positions-added": (*_SUMS, *_ORDER, "not-alone"),
+    "values-rotated": (*_SUMS, *_ORDER),
+    "window-of-one": ("no-attention", "parameters-without-gradient"),
+    "tokens-convolved": (*_SUMS, *_ORDER, "blocked-has-influence", "padding-matters", "not-alone",
+                         "prefix-changes", "visible-unseen"),
+    "order-matters": ("key-order-matters",),
+}  # fmt: skip
+_WIDER = "Give it a wider one, as with `--init window=…`, and ask again."
+
+
+@dataclass
+class Inside:
+    """What was seen in all calls that were watched.
+
+    Attributes:
+        looks: the calls, by the name of their situation; None where nothing can be seen.
+        reason: why nothing was seen; "" if something was.
+    """
+
+    patient: Patient
+    looks: dict[str, Look | None] = field(default_factory=dict)
+    reason: str = ""
+
+    def watch(self, case: Situation, gradient: bool = False) -> Look | None:
+        """Watch a call; None where it fails, or shows nothing."""
+        name = f"{case.name}, with gradients" if gradient else case.name
+        if name not in self.looks:
+            self.looks[name] = None
+            try:
+                self.looks[name] = look(self.patient, case, gradient)
+            except Failed:
+                pass  # which the tests say
+            except NotAsked as reason:
+                self.reason = self.reason or str(reason)
+            except Exception as error:  # what the sight stumbles over is no fault of the patient
+                self.reason = self.reason or f"the sight fails, with {type(error).__name__}"
+        return self.looks[name]
+
+    @property
+    def first(self) -> Look | None:
+        """The call without a mask."""
+        return self.watch(situations.free(self.patient))
+
+    @property
+    def short(self) -> Look | None:
+        """A call of another length."""
+        return self.watch(Situation("short", self.patient.draw(22, n=2, m=2), None))
+
+    @property
+    def equal(self) -> Look | None:
+        """A call with equal tokens, whose results can be differentiated."""
+        inputs = self.patient.draw(12).map(lambda tokens: tokens[:, :1].expand_as(tokens))
+        return self.watch(Situation("equal tokens", inputs, None), gradient=True)
+
+    def masked(self) -> Iterator[Look]:
+        """Watch the calls with masks."""
+        for case in situations.with_masks(self.patient):
+            if (seen := self.watch(case)) is not None:
+                yield seen
+
+
+def named(inside: Inside, findings: Sequence[Finding]) -> list[Finding]:
+    """Name the mistakes that show inside, given what was found from outside."""
+    patient, first = inside.patient, inside.first
+    complaints = [x for x in findings if x.severity == WRONG]
+    if first is None:
+        return []
+    short = inside.short
+    found = [*scoring.scale(patient, first, short), *flow.letters(first.found)]
+    found += [*scoring.late(first), *scoring.heads(patient, first)]
+    found += scoring.slopes(patient, inside.equal)
+    back = inside.watch(situations.free(patient), gradient=True)
+    found += flow.norms(back)
+    over = list(scoring.axis(patient, first.found))
+    if not complaints and any(x.code == "order-matters" for x in findings):
+        moved = first.leaves.map(lambda x: torch.cat([x[:, 1:2], x[:, :1], x[:, 2:]], 1))
+        after = inside.watch(Situation("tokens moved", moved, None))
+        found += flow.misplaced((inside.equal, first, after))
+    if complaints:
+        masked = [first] if patient.kind == "causal" else [*inside.masked()]
+        # Which scores a mask hides can be told once it is clear which axis counts the keys.
+        hidden = [] if over else hiding.masks(patient, masked, flow.heads_first(back))
+        mixes = any(x.code != "parameters-without-gradient" for x in complaints)
+        over += [*hidden, *(flow.heads(back) if mixes else ())]
+        over += flow.same(first.found, complaints)
+        over += () if over else flow.values(inside.equal)
+    over += () if over else flow.turned(inside.equal)
+    return [*found, *over]
+
+
+def cleared(inside: Inside, complaints: Sequence[Finding]) -> list[Finding]:
+    """Take back what is by design, where nothing wrong shows inside."""
+    first, patient = inside.first, inside.patient
+    if first is None:
+        return [*complaints]
+    short = inside.short
+    counts = [{x.scores.size(x.axis) - one.leaves.key.size(1) for x in one.found}
+              for one in (first, short) if one is not None]  # fmt: skip
+    appended = len(counts) == 2 and counts[0] == counts[1] and min(counts[0]) > 0
+    table = patient.kind != "cross" and any("table" in x.steps for x in first.found)
+    joined = patient.memory and all(
+        x.scores.size(x.axis) == one.leaves.query.size(1) + one.leaves.key.size(1)
+        for one in (first, short) if one is not None for x in one.found
+    )  # fmt: skip
+    parts = [] if patient.module is None else [*patient.module.modules()]
+    holds = {
+        "keys-appended": appended,
+        "queries-are-keys": joined,
+        "heads-mixed": any("heads mixed" in x.steps for x in first.found),
+        "table-mixed": table,
+        "order-matters": flow.placed_keys(inside.equal),
+        "positions-added": flow.added_positions(inside.equal),
+        "values-rotated": flow.turned_values(inside.equal) == "back",
+        "window-of-one": all(x.scores.size(x.axis) == 1 for x in first.found)
+        and any(re.search(_WINDOW, name) and x == 1 for y in parts for name, x in vars(y).items()),
+        "tokens-convolved": any(
+            isinstance(x, nn.Conv1d | nn.Conv2d) and max(x.kernel_size) > 1 for x in parts
+        ),
+    }
+    found: list[Finding] = []
+    for finding in complaints:
+        for code, codes in _DESIGNS.items():
+            if holds[code] and finding.code in codes and finding.severity == WRONG:
+                remedy = _WIDER if code == "window-of-one" else ""
+                finding = replace(finding, code=code, severity=CONVENTION, cause="", remedy=remedy)
+        if finding.severity == WRONG or all(x.code != finding.code for x in found):
+            found.append(finding)
+    return found
+
+
+def located(inside: Inside, findings: Iterable[Finding]) -> list[Finding]:
+    """Add the lines that findings are about, where they are known."""
+    return [_located(inside, finding) for finding in findings]
+
+
+def _located(inside: Inside, finding: Finding) -> Finding:
+    if finding.code == "dropout-in-evaluation" and inside.first is not None:
+        dropped = [x.steps["dropout"].name for x in inside.first.found if "dropout" in x.steps]
+        if dropped == [fused.NAME]:
+            remedy = "Give the kernel `dropout_p=self.dropout if self.training else 0.0`."
+            finding = replace(finding, remedy=remedy)
+    return finding if finding.where else replace(finding, where=_where(inside, finding))
+
+
+def _where(inside: Inside, finding: Finding) -> Where | None:
+    roles = next((x for x, codes in _ROLES.items() if finding.code.startswith(codes)), ())
+    if inside.first is None:
+        return None
+    if finding.code == "input-changed-in-place":
+        written = (x.written for x in _looks(inside, ()))
+        return next((step.where for step in written if step is not None), None)
+    if finding.code.startswith(_TRIANGLES) and any(
+        "mask" in seen.steps for one in _looks(inside, roles) for seen in one.found
+    ):
+        drawn = next((x.triangle for x in _looks(inside, roles) if x.triangle), ())
+        if drawn:
+            return where(drawn[0])
+    places = (
+        seen.where(role) for role in roles for one in _looks(inside, roles) for seen in one.found
+    )
+    return next((place for place in places if place is not None), None)
+
+
+def _looks(inside: Inside, roles: Sequence[str]) -> Iterator[Look]:
+    """Give the calls that may show a line: those with masks are watched as far as it takes."""
+    yield from inside.masked() if "mask" in roles else ()
+    yield from [one for one in inside.looks.values() if one is not None]
+
+
+def summary(inside: Inside) -> str:
+    """Say in a sentence what was seen."""
+    if inside.first is None:
+        return ""
+    found = inside.first.found
+    seen = found[-1]
+    scaled, softened = seen.where("scale", "product"), seen.where("softmax")
+    text = f"softmax over axis {seen.axis} of the scores{_line(softened)}"
+    if seen.scale is not None:
+        usual = abs(seen.scale * math.sqrt(seen.width) - 1) < 1e-3
+        named = f"{seen.scale:.3g}{f' = 1/√{seen.width}' if usual else ''}"
+        text = f"scores times {named}{_line(scaled)}, {text}"
+    return f"{f'{len(found)} times ' if len(found) > 1 else ''}{text}"
+
+
+def _line(place: Where | None) -> str:
+    return "" if place is None else f" ({place.shown.rpartition('/')[2]}:{place.line})"

@@ -1,0 +1,61 @@
+"""A verdict that a machine can use: JSON of a stable form, and the exit code."""
+
+from typing import Any
+
+import torch
+
+from annotated_attention import __version__
+from attention_doctor.model import ModelReport
+from attention_doctor.report import Report
+
+VERSION = 1  # of the form: it rises when a key goes or changes its meaning, not when one is added
+
+
+def exit_code(report: Report | ModelReport) -> int:
+    """Give 1 if something is wrong, else 2 if something could not be called, else 0.
+
+    Examples:
+        >>> from attention_doctor import Report
+        >>> from attention_doctor.machine import exit_code
+        >>> exit_code(Report("mine"))
+        0
+    """
+    reports = report.examined if isinstance(report, ModelReport) else (report,)
+    if any(x.asked and not x.ok for x in reports):
+        return 1
+    return 0 if report.ok else 2
+
+
+def as_data(report: Report | ModelReport) -> dict[str, Any]:
+    """Give a report as what JSON can hold.
+
+    Examples:
+        >>> from attention_doctor import Report
+        >>> from attention_doctor.machine import as_data
+        >>> data = as_data(Report("mine"))
+        >>> data["version"], data["name"], data["ok"], data["exit_code"]
+        (1, 'mine', True, 0)
+    """
+    versions = {"annotated_attention": __version__, "torch": torch.__version__}
+    return {"version": VERSION, **_verdict(report), "versions": versions}
+
+
+def _verdict(report: Report | ModelReport) -> dict[str, Any]:
+    data = {
+        "name": report.name,
+        "verdict": report.verdict,
+        "ok": report.ok,
+        "asked": report.asked,
+        "exit_code": exit_code(report),
+        "not_examined": list(report.not_examined),
+    }
+    if isinstance(report, ModelReport):
+        return data | {"reports": {path: _verdict(x) for path, x in report.items()}}
+    return data | {
+        "findings": [
+            vars(x) | {"where": x.where and x.where._asdict(), "explains": list(x.explains)}
+            for x in report.findings
+        ],
+        "results": dict(report.results),
+        "agreement": report.agreement,
+    }

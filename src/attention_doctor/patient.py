@@ -1,0 +1,412 @@
+"""The implementation under examination: calling it, and restoring its state afterwards."""
+
+import contextlib
+import itertools
+import math
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from attention_doctor.adapted import (
+    Adapted,
+    masks_of,
+    module_of,
+    name_of,
+    needs_mask,
+    output_of,
+)
+from attention_doctor.places import Where, theirs
+from attention_doctor.state import State, give_size, left_as_it_was, settable
+
+# How far two results may be apart that should be the same, relative to their size. Some code
+# computes its softmax in float32, whatever it is given.
+_TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4}
+_IN_HALF = 0.1
+_LONGEST = 300
+_Found = TypeVar("_Found")
+
+
+class Failed(Exception):
+    """The implementation raised, or returned something of a wrong kind or shape.
+
+    Attributes:
+        error: the exception; None if the implementation returned something.
+        remedy: what to do, where it is known.
+    """
+
+    def __init__(self, text: str, error: Exception | None = None, remedy: str = "") -> None:
+        """Keep the message, the error and the remedy."""
+        super().__init__(text)
+        self.error, self.remedy = error, remedy
+
+
+class Pooled(Failed):
+    """It returned fewer results than there are queries."""
+
+
+class FailedBackward(Failed):
+    """The forward pass worked, and the backward pass raised an error."""
+
+
+class NotAsked(Exception):
+    """A test does not apply, or cannot run; the message says why."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Query, key and value of one call; in self-attention all three are one tensor.
+
+    With kind ``"memory"`` key and value are one.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
+        """Change each tensor, one that is used twice or thrice only once."""
+        if self.query is self.key is self.value:
+            return Inputs(*(change(self.query),) * 3)
+        value = change(self.value)
+        key = value if self.key is self.value else change(self.key)
+        return Inputs(change(self.query), key, value)
+
+    def cut(self, start: int, end: int) -> "Inputs":
+        """Keep the tokens from ``start`` to ``end``."""
+        return self.map(lambda x: x[:, start:end])
+
+
+class Patient:
+    """Calls an implementation in a known state, and records whether it changes its arguments."""
+
+    def __init__(
+        self,
+        attend: Callable[..., Any],
+        embed_dim: int,
+        num_heads: int,
+        kind: str,
+        module: nn.Module | None = None,
+        max_length: int = 16,
+        context_dim: int | None = None,
+    ) -> None:
+        """Keep the arguments of ``examine``.
+
+        Kind ``"memory"`` is kind ``"cross"`` with the keys and values in one tensor, ``value``.
+        """
+        self.attend, self.called_as = attend, kind
+        self.memory = kind == "memory"
+        self.kind = "cross" if self.memory else kind
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.context_dim = context_dim or embed_dim
+        self.module = module_of(attend) if module is None else module
+        self.name = name_of(attend)
+        self.masks = "none" if kind == "causal" else masks_of(attend)
+        self.needs_mask = kind != "causal" and needs_mask(attend)
+        self.own_future = isinstance(attend, Adapted) and attend.own_future
+        self.inverted = False  # whether its mask was found to be True where a query may look
+        self.rounding = 0.0  # how coarse its numbers were found to be
+        self.trusted: Any = None  # what was seen in a reference, called with equal tokens
+        self.max_length = max_length
+        self.dtype = torch.float64
+        self._state = None if self.module is None else State(self.module)
+        self._known: dict[object, Any] = {}  # what was found in this state
+        self.weights: Tensor | None = None  # what the last answer returned besides the output
+        self.changed: set[str] = set()  # arguments that were changed in place
+        self.n, self.m = min(5, max_length), min(7 if self.kind == "cross" else 5, max_length)
+        self.length: int | None = getattr(attend, "length", None)  # the only one that it takes
+        if self.length is not None:
+            self.n = self.m = self.length
+        # Another size than all others, so that no wrong axis fits by chance.
+        self.b = next(b for b in range(2, 6) if b not in (num_heads, self.n, self.m))
+
+    def like(self, attend: Callable[..., Any]) -> "Patient":
+        """Make a patient of the same kind and sizes around another implementation."""
+        sizes = self.embed_dim, self.num_heads, self.called_as
+        return Patient(attend, *sizes, None, self.max_length, self.context_dim)
+
+    def called_as_well(self, how: str, kind: str) -> "Patient":
+        """Give what is called in another way, ``"in_steps"`` or ``"with_mask"``; itself if none."""
+        attend = getattr(self.attend, how, None)
+        if not isinstance(self.attend, Adapted) or attend is None or self.inverted:
+            return self
+        sizes = self.embed_dim, self.num_heads, kind
+        other = Patient(attend, *sizes, self.module, self.max_length)
+        other.dtype, other.rounding = self.dtype, self.rounding
+        return other
+
+    def reach(self) -> None:
+        """Make sure that its parameters are where the inputs are.
+
+        Raises:
+            Failed: they are on another device.
+        """
+        here = torch.get_default_device()
+        tensors = () if self.module is None else self.module.parameters()
+        away = next((x.device for x in tensors if x.device.type != here.type), None)
+        if away is not None:
+            text = f"its parameters are on {away}, and the inputs on {here}"
+            remedy = "Build it there: parameters on meta hold no numbers."
+            remedy = remedy if away.type == "meta" else f"Move it: `.to({str(here)!r})`."
+            raise Failed(text, RuntimeError(text), remedy)
+
+    def needed_module(self) -> nn.Module:
+        """Give its module, for a test that needs one.
+
+        Raises:
+            NotAsked: it has none.
+        """
+        if self.module is None:
+            raise NotAsked("no module is given")
+        return self.module
+
+    @property
+    def tolerance(self) -> float:
+        """How far apart two results may be that should be the same."""
+        return max(_TOLERANCES.get(self.dtype, _IN_HALF), self.rounding)
+
+    def draw(self, seed: int, b: int = 0, n: int = 0, m: int = 0) -> Inputs:
+        """Draw inputs of standard normal numbers; 0 means the usual size."""
+        source = torch.Generator().manual_seed(seed)
+
+        def tokens(length: int, width: int = self.embed_dim) -> Tensor:
+            shape = (b or self.b, length, width)
+            return torch.randn(shape, generator=source, dtype=torch.float64).to(self.dtype)
+
+        n, m = n or self.n, m or self.m
+        if self.memory:
+            return Inputs(tokens(n), *(tokens(m, self.context_dim),) * 2)
+        if self.kind != "cross":
+            return Inputs(*(tokens(n),) * 3)
+        return Inputs(tokens(n), tokens(m), tokens(m))
+
+    def ask(self, inputs: Inputs, blocked: Tensor | None = None, gradient: bool = False) -> Tensor:
+        """Call the implementation and return its output, (b, n, e).
+
+        Args:
+            inputs: the query, key and value.
+            blocked: (b, n, m), or None.
+            gradient: whether to keep the graph.
+
+        Raises:
+            Failed: the implementation raised an error, or returned something else.
+            NotAsked: it takes no sequences of this length.
+        """
+        lengths = {inputs.query.size(1), inputs.value.size(1)}
+        if self.length is not None and lengths != {self.length}:
+            raise NotAsked(f"it takes {self.length} queries and {self.length} keys only")
+        with torch.set_grad_enabled(gradient):
+            # A leaf that needs a gradient cannot be changed in place; what goes in is a copy of it.
+            given = inputs.map(torch.clone)
+            hidden = self._mask(given, blocked)
+            before = None if hidden is None else hidden.clone()
+            arguments: list[Tensor | None] = [given.query]
+            arguments += [given.key] if self.kind == "cross" and not self.memory else []
+            arguments += [given.value] if self.kind == "cross" else []
+            arguments += [hidden] if self.kind != "causal" else []
+            if self._state is not None:
+                self._state.note(apart=gradient)
+            try:
+                result = self.attend(*arguments)
+            except Exception as error:
+                raise Failed(describe(error), error) from error
+            finally:
+                if self._state is not None:
+                    self._state.put_back()
+        for name, x in vars(given).items() if self.kind == "cross" else [("x", given.query)]:
+            if not torch.equal(x.detach(), getattr(inputs, name, inputs.query).detach()):
+                self.changed.add(name)
+        if hidden is not None and before is not None and not torch.equal(hidden, before):
+            self.changed.add("blocked")
+        return self._output(result, inputs)
+
+    def answer(self, inputs: Inputs, blocked: Tensor | None = None) -> Tensor:
+        """Give the output as ``ask`` does; what is known is not asked again."""
+        return self.once("output", inputs, blocked, lambda: self.ask(inputs, blocked))
+
+    def once(
+        self, what: str, inputs: Inputs, blocked: Tensor | None, find: Callable[[], _Found]
+    ) -> _Found:
+        """Find something out once for the same numbers, in the same mode, dtype and settings.
+
+        Args:
+            what: the name of what is found.
+            inputs: the tensors that are called with.
+            blocked: (b, n, m), or None.
+            find: finds it; the result is shared, so nobody may change it.
+        """
+        given = (inputs.query, inputs.key, inputs.value, blocked)
+        numbers = [None if x is None else (x.shape, x.dtype, *x.flatten().tolist()) for x in given]
+        shared = inputs.query is inputs.key, inputs.key is inputs.value
+        key = (what, self.inverted, shared, *numbers)
+        if key not in self._known:
+            self._known[key] = find()
+        found: _Found = self._known[key]
+        return found
+
+    @contextlib.contextmanager
+    def _in_another_state(self) -> Iterator[None]:
+        """Know nothing while the block runs, and afterwards what was known before."""
+        before, self._known = self._known, {}
+        try:
+            yield
+        finally:
+            self._known = before
+
+    def ask_for(self, call: Callable[..., Any], x: Tensor, *rest: Any) -> Tensor:
+        """Ask in another way than by ``attend``, for an output that has the shape of ``x``.
+
+        Raises:
+            Failed: the implementation raised an error, or returned something else.
+        """
+        try:
+            with torch.no_grad():
+                result = call(x.clone(), *rest)
+        except Exception as error:
+            raise Failed(describe(error), error) from error
+        return self._output(result, Inputs(x, x, x))
+
+    def _mask(self, given: Inputs, blocked: Tensor | None) -> Tensor | None:
+        """Make the mask that is passed, which it may change: in the meaning that it was found."""
+        if not self.inverted:
+            return None if blocked is None else blocked.clone()
+        if blocked is None and self.needs_mask:
+            blocked = torch.zeros((*given.query.shape[:2], given.key.size(1)), dtype=torch.bool)
+        return None if blocked is None else ~blocked
+
+    def differentiate(self, number: Tensor) -> None:
+        """Add the gradients of a number to ``grad`` of all leaves behind it.
+
+        Raises:
+            FailedBackward: it raised on the way back.
+        """
+        try:
+            number.backward()
+        except Exception as error:
+            raise FailedBackward(f"in the backward pass: {describe(error)}", error) from error
+
+    def _output(self, result: object, inputs: Inputs) -> Tensor:
+        """Take the output from what was returned."""
+        result, rest = output_of(result, inputs.query.shape)
+        self.weights = rest[0].detach() if rest else None
+        if not isinstance(result, Tensor):
+            raise Failed(f"it returns an object of type {type(result).__name__}, not a tensor")
+        if result.shape != inputs.query.shape:
+            b, n, e = inputs.query.shape
+            ends = result.dim() in (2, 3) and (result.size(0), result.size(-1)) == (b, e)
+            pooled = ends and (result.dim() == 2 or result.size(1) != n)
+            text = f"it returns shape {tuple(result.shape)}; (b, n, e) = {b, n, e} is expected"
+            raise (Pooled if pooled else Failed)(text)
+        return result
+
+    def gap(self, found: Tensor, expected: Tensor) -> float:
+        """Say how far two results are apart, relative to their size; NaN counts as infinite."""
+        found, expected = found.detach().double(), expected.detach().double()
+        if not found.numel():
+            return 0.0
+        sizes = [x.abs().max().item() for x in (found, expected)]
+        if not all(map(math.isfinite, sizes)):
+            return math.inf
+        return (found - expected).abs().max().item() / max(*sizes, 1e-30)
+
+    def same(self, found: Tensor, expected: Tensor) -> bool:
+        """Tell whether two results are the same, but for rounding."""
+        return self.gap(found, expected) <= self.tolerance
+
+    @contextlib.contextmanager
+    def admitted(self, as_it_is: bool = False) -> Iterator[None]:
+        """Examine in evaluation mode, in float64 if it can be; put everything back afterwards.
+
+        Args:
+            as_it_is: leave its weights and its dtype, to find out whether it can be called.
+        """
+        own = [] if self.module is None else [x.dtype for x in self.module.parameters()]
+        dtypes = [*own[:1], torch.float32, torch.bfloat16, torch.float16]
+        with torch.random.fork_rng(devices=[]), left_as_it_was(self.module):
+            torch.default_generator.manual_seed(0)  # of the one that is put back
+            if self.module is not None:
+                self.module.eval()
+                if not as_it_is:
+                    give_size(self.module)
+            takes = (True, False) if self.masks != "none" else (False,)
+            ways = itertools.product(takes, () if as_it_is else (torch.float64, *dtypes))
+            for masked, dtype in ways:
+                with self.converted(dtype):
+                    if not self.works(masked):
+                        continue
+                    yield
+                    return
+            self.dtype = dtypes[0]
+            yield
+
+    def works(self, masked: bool = False) -> bool:
+        """Tell whether a call in the current dtype works at all, with a mask that hides nothing."""
+        inputs = self.draw(0)
+        shape = (*inputs.query.shape[:2], inputs.key.size(1))
+        try:
+            blocked = torch.zeros(shape, dtype=torch.bool) if masked else None
+            return self.ask(inputs, blocked).dtype == self.dtype
+        except (Failed, NotAsked):
+            return False
+
+    @contextlib.contextmanager
+    def converted(self, dtype: torch.dtype) -> Iterator[None]:
+        """Run the block in another dtype."""
+        before, self.dtype = self.dtype, dtype
+        try:
+            with left_as_it_was(self.module), self._in_another_state():
+                if self.module is not None:
+                    self.module.to(dtype)
+                yield
+        finally:
+            self.dtype = before
+
+    @contextlib.contextmanager
+    def trained(self, probability: float) -> Iterator[int]:
+        """Ask in training mode with this dropout; what the module counts there is put back."""
+        with self.converted(self.dtype), self.dropping(probability) as count:
+            if self.module is not None:
+                self.module.train()
+            yield count
+
+    @contextlib.contextmanager
+    def dropping(self, probability: float) -> Iterator[int]:
+        """Set every dropout that can be found, and yield how many there are."""
+        found: list[tuple[Any, str, float]] = []
+        for part in settable(self.module):
+            for name, value in vars(part).items():
+                named = "drop" in name.lower() or (name == "p" and "Dropout" in type(part).__name__)
+                if named and isinstance(value, float) and 0 <= value < 1:
+                    found.append((part, name, value))
+        try:
+            for part, name, _ in found:
+                setattr(part, name, probability)
+            if found and not self.works():  # what reads it was not built for any dropout
+                for part, name, value in found:
+                    setattr(part, name, probability if name == "p" else value)
+                found = [x for x in found if x[1] == "p"]
+            with self._in_another_state() if found else contextlib.nullcontext():
+                yield len(found)
+        finally:
+            for part, name, value in found:
+                setattr(part, name, value)
+
+
+def describe(error: BaseException) -> str:
+    """Give an exception's type, the beginning of its message, and the line that raised it."""
+    message = " ".join(str(error).split())
+    message = message[:_LONGEST] + " …" * (len(message) > _LONGEST)
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    frame = raised_in(error)
+    place = frame and Where(frame.filename, frame.lineno or 0, frame.line or "")
+    return f"{text} ({place})" if place else text
+
+
+def raised_in(error: BaseException) -> traceback.FrameSummary | None:
+    """Find the innermost call in code that is neither PyTorch's, Python's nor the doctor's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if theirs(frame.filename)]
+    return own[-1] if own else None

@@ -1,0 +1,85 @@
+"""Lines of the code under examination: which they are, and how a report shows them."""
+
+import functools
+import linecache
+import sys
+import sysconfig
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+import torch
+
+_OURS = str(Path(__file__).parent)
+_PYTHONS = sysconfig.get_path("stdlib")
+_PYTORCHS = str(Path(torch.__file__).parent)
+_PACKAGES = ("site-packages", "dist-packages")
+# They only pass calls on: a line of theirs says nothing about the attention.
+_PASSING_ON = tuple(
+    f"{folder}{name}" for folder in ("site-packages/", "dist-packages/")
+    for name in ("einops/", "opt_einsum/", "jaxtyping/", "beartype/")
+)  # fmt: skip
+Frame = tuple[str, int]
+
+
+class Where(NamedTuple):
+    """One line of the examined code.
+
+    Attributes:
+        file: path of the file, or the name that Python gives to code without one.
+        line: the line's number, counted from 1.
+        text: the line itself, without its indentation; "" where it cannot be read.
+
+    Examples:
+        >>> from attention_doctor import Where
+        >>> where = Where("/home/me/mine.py", 12, "scores = q @ k.mT")
+        >>> print(where)
+        mine.py, line 12: `scores = q @ k.mT`
+        >>> where.shown
+        'mine.py'
+    """
+
+    file: str
+    line: int
+    text: str = ""
+
+    def __str__(self) -> str:
+        """Show it with the path below the working directory, or with the file's name alone."""
+        place = f"{self.shown}, line {self.line}"
+        return f"{place}: `{self.text}`" if self.text else place
+
+    @property
+    def shown(self) -> str:
+        """The file as a report shows it; a cell of a notebook has none."""
+        if "ipykernel_" in self.file or self.file.startswith("<ipython-input"):
+            return "in a cell"
+        file, here = Path(self.file), Path.cwd()
+        return str(file.relative_to(here)) if file.is_relative_to(here) else file.name
+
+
+def where(frame: Frame) -> Where:
+    """Read the line of a frame."""
+    file, line = frame
+    linecache.checkcache(file)
+    return Where(file, line, linecache.getline(file, line).strip())
+
+
+@functools.cache
+def theirs(file: str) -> bool:
+    """Tell whether a file is the examined code's: not PyTorch's, not Python's, not the doctor's."""
+    if file.startswith((_OURS, _PYTORCHS, "<frozen")):
+        return False
+    if any(name in file for name in _PASSING_ON):
+        return False
+    return not file.startswith(_PYTHONS) or any(name in file for name in _PACKAGES)
+
+
+def stack(until: FrameType) -> tuple[Frame, ...]:
+    """Give the calls under way in the examined code, the innermost first, up to ``until``."""
+    frame: FrameType | None = sys._getframe(1)
+    found = []
+    while frame is not None and frame is not until:
+        if theirs(frame.f_code.co_filename):
+            found.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(found)

@@ -1,0 +1,196 @@
+"""What an examination found, as text for a terminal and as HTML for a notebook or a page."""
+
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
+
+from attention_doctor.places import Where
+
+FINE, CONVENTION, WRONG, UNASKED = "fine", "convention", "wrong", "unasked"
+_PARTS = ("where", "symptom", "evidence", "cause", "remedy", "explains")
+_WIDTH = 92
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One result of an examination: a mistake, a convention, or a call that failed.
+
+    Attributes:
+        code: a stable name; for an entry of ``annotated_attention.mistakes``, the code there.
+        severity: ``"wrong"``; ``"convention"`` for what respectable code does in another way;
+            or ``"unasked"`` where the implementation could not be called at all.
+        symptom: what the tests saw, in one sentence.
+        evidence: the numbers behind the symptom, or how it was measured.
+        cause: the probable cause.
+        remedy: what to change.
+        test: the test that found it.
+        where: the line of the examined code that it is about; None where that is unknown.
+        explains: the codes of other findings that follow from this one, and are not listed apart.
+
+    Examples:
+        >>> from attention_doctor import Finding, adapters, examine
+        >>> from annotated_attention.mistakes import ScaleInverted
+        >>> module = ScaleInverted(24, 4, batch_first=True)
+        >>> report = examine(adapters.torch_like(module), embed_dim=24, num_heads=4)
+        >>> finding, *_ = report.findings
+        >>> isinstance(finding, Finding), finding.code, finding.severity
+        (True, 'scale-inverted', 'wrong')
+        >>> print(finding.remedy)
+        Write `scores = q @ k.mT / math.sqrt(d)` in place of `scores = q @ k.mT * math.sqrt(d)`...
+        >>> finding.where.text
+        'return (query * scale) @ key.mT  # (..., n, d) x (..., d, m) -> (..., n, m)'
+    """
+
+    code: str
+    severity: str
+    symptom: str
+    evidence: str = ""
+    cause: str = ""
+    remedy: str = ""
+    test: str = ""
+    where: Where | None = None
+    explains: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of an examination.
+
+    A report prints as text, and a notebook shows it as HTML.
+
+    Attributes:
+        name: the name of the examined class or function.
+        findings: all findings, those that are wrong first.
+        not_examined: the tests that could not run, and why.
+        results: for each test that ran ``"fine"``, ``"fails"`` if the call raised an error, or the
+            worst severity among its findings, before those of one cause were merged.
+        agreement: a sentence: which version gives the same outputs, and with which weights; or "".
+        version: that version's name alone: ``"right"``, the code of a mistake, or "" for neither.
+        inside: scale, softmax and lines of the attention as it ran; "" where nothing was seen.
+        called: how it was built and called, where that was guessed.
+
+    Examples:
+        >>> from annotated_attention import MultiheadAttention
+        >>> from attention_doctor import Report, adapters, examine
+        >>> module = MultiheadAttention(24, 4, batch_first=True)
+        >>> report = examine(adapters.torch_like(module), embed_dim=24, num_heads=4)
+        >>> isinstance(report, Report), report.asked, report.ok, report.codes
+        (True, True, True, ('weights-after-dropout',))
+        >>> print(report.verdict)
+        ✓ MultiheadAttention: nothing wrong, 1 by convention, 27 tests, 5 not examined
+    """
+
+    name: str
+    findings: tuple[Finding, ...] = ()
+    not_examined: tuple[str, ...] = ()
+    results: Mapping[str, str] = field(default_factory=dict)
+    agreement: str = ""
+    version: str = ""
+    inside: str = ""
+    called: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the examination ran and found nothing wrong; conventions do not count."""
+        return self.asked and all(finding.severity != WRONG for finding in self.findings)
+
+    @property
+    def asked(self) -> bool:
+        """Whether the implementation could be called at all."""
+        return all(finding.severity != UNASKED for finding in self.findings)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of all findings."""
+        return tuple(finding.code for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """The result in one line."""
+        if not self.asked:
+            return f"✗ {self.name}: it could not be asked"
+        wrong = sum(finding.severity == WRONG for finding in self.findings)
+        conventions = len(self.findings) - wrong
+        parts = [f"{wrong} wrong" if wrong else "nothing wrong"]
+        parts += [f"{conventions} by convention"] if conventions else []
+        parts += [f"{len(self.results)} tests"]
+        left = sum(len(reason.partition(": ")[0].split(", ")) for reason in self.not_examined)
+        parts += [f"{left} not examined"] if left else []
+        return f"{'✓' if self.ok else '✗'} {self.name}: {', '.join(parts)}"
+
+    @property
+    def _rest(self) -> list[tuple[str, str]]:
+        """What is shown behind the findings: which tests ran, those that are not fine by name."""
+        others = [f"{name} ({result})" for name, result in self.results.items() if result != FINE]
+        few = others[:6] + ([f"and {len(others) - 6} more"] if len(others) > 6 else [])
+        rest = f", all fine but {', '.join(few)}" if others else ", all fine"
+        asked = f"{len(self.results)} tests{rest}" if self.results else ""
+        return [("inside", self.inside), ("agrees", self.agreement), ("asked", asked)]
+
+    def __str__(self) -> str:
+        """Show the report as text."""
+        lines = [self.verdict]
+        for finding in self.findings:
+            lines += ["", f"{finding.severity}: {finding.code}"]
+            for part in _PARTS:
+                lines += _wrapped(part, _text(finding, part))
+        shown = [line for label, text in self._rest for line in _wrapped(label, text)]
+        lines += ["", *shown] if shown else []
+        lines += ["", "not examined"] if self.not_examined else []
+        for reason in map(_short, self.not_examined):
+            lines += textwrap.wrap(reason, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+        lines += [""] if self.called else []
+        for text in self.called:
+            lines += _wrapped("guessed", text)
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Show the report as HTML, without a style of its own."""
+        parts = [f"<p><strong>{escape(self.verdict)}</strong></p>"]
+        if self.findings:
+            parts.append(f"<dl>{''.join(map(_html, self.findings))}</dl>")
+        parts += [f"<p>{x.capitalize()}: {_with_code(text)}</p>" for x, text in self._rest if text]
+        if self.not_examined:
+            reasons = map(_short, self.not_examined)
+            items = "".join(f"<li>{_with_code(reason)}</li>" for reason in reasons)
+            parts.append(f"<p>Not examined:</p><ul>{items}</ul>")
+        return f'<div class="aa-report">{"".join(parts)}</div>'
+
+
+def _short(reason: str) -> str:
+    """Name the first three of the tests that share a reason, and count the others."""
+    tests, colon, why = reason.partition(": ")
+    names = tests.split(", ")
+    more = f" and {len(names) - 3} more" if len(names) > 4 else ""
+    return f"{', '.join(names[:3] if more else names)}{more}{colon}{why}"
+
+
+def _text(finding: Finding, part: str) -> str:
+    """Give one part of a finding as text; "" if it has none."""
+    value = getattr(finding, part)
+    return ", ".join(value) if part == "explains" else str(value or "")
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=f"  {label:<9}", subsequent_indent=" " * 11,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def _html(finding: Finding) -> str:
+    texts = {part: _text(finding, part) for part in _PARTS}
+    rows = [f"<dd><em>{part}</em>: {_with_code(x)}</dd>" for part, x in texts.items() if x]
+    return (
+        f'<dt class="aa-{finding.severity}">{finding.severity}: <code>{escape(finding.code)}'
+        f"</code></dt>{''.join(rows)}"
+    )
+
+
+def _with_code(text: str) -> str:
+    """Escape text, and set what stands between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))

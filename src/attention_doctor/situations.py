@@ -1,0 +1,134 @@
+"""The inputs and masks of the tests, with sizes at which mistakes become visible."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from annotated_attention.masks import block_future
+from attention_doctor.patient import Inputs, NotAsked, Patient
+
+
+@dataclass(frozen=True)
+class Situation:
+    """One test case: inputs, and a mask or None.
+
+    Attributes:
+        name: description of the case, for the report.
+        inputs: the tensors.
+        blocked: (b, n, m), or None.
+        varies: what the mask differs between: ``"any"``, samples and queries; ``"shared"``, queries
+            only; ``"padding"``, samples only; "" if it is none of these.
+    """
+
+    name: str
+    inputs: Inputs
+    blocked: Tensor | None
+    varies: str = ""
+
+
+def only_for(patient: Patient, *kinds: str) -> None:
+    """Leave a test out for all other kinds.
+
+    Raises:
+        NotAsked: the implementation is of another kind.
+    """
+    if patient.kind not in kinds:
+        raise NotAsked(f"the test does not apply to kind {patient.called_as}")
+
+
+def free(patient: Patient, seed: int = 1) -> Situation:
+    """Make a case without a mask."""
+    return Situation("no mask", patient.draw(seed), None)
+
+
+def cases(patient: Patient) -> list[Situation]:
+    """Make a case without a mask, and one with each kind of mask that it takes."""
+    return [free(patient), *masked(patient)]
+
+
+def masked(patient: Patient, square: bool = False) -> Iterator[Situation]:
+    """Make a case with each kind of mask that the implementation takes.
+
+    Args:
+        patient: the implementation under examination.
+        square: use as many samples as queries and keys, so that a wrong axis fits by chance.
+    """
+    b, n, m = patient.b, patient.n, patient.m if patient.kind != "self" else patient.n
+    if square:
+        b = n = m = min(3, patient.max_length)
+    for name, (each, samples, queries, seed) in _MASKS.items():
+        if patient.masks in ("any", name) or (patient.masks == "apart" and name != "any"):
+            blocked = _random(b if samples else 1, n if queries else 1, m, seed).expand(b, n, m)
+            if patient.own_future:  # each token sees one: the first
+                blocked = blocked & (torch.arange(m) > 0)
+            words = f"a mask {each}{', as many samples as tokens' if square else ''}"
+            yield Situation(words, patient.draw(2, b, n, m), blocked, name)
+
+
+def with_masks(patient: Patient) -> Iterator[Situation]:
+    """Make all these cases, and those with as many samples as tokens."""
+    yield from masked(patient)
+    yield from masked(patient, square=True)
+
+
+def judged(patient: Patient, case: Situation) -> Tensor:
+    """Leave out the pairs that say nothing, (b, n, m).
+
+    Within one sequence, a token reacts to itself by its query. What padding sees is nobody's
+    concern: a mask may hide everything from it. What hides the future by itself, and takes another
+    mask, is asked about the past.
+    """
+    assert case.blocked is not None
+    counts = torch.ones_like(case.blocked)
+    if patient.kind != "cross":
+        counts &= ~torch.eye(case.blocked.size(1), dtype=torch.bool)
+        if case.varies == "padding":
+            counts &= ~case.blocked[:, 0, :, None]
+    if patient.own_future:
+        counts = counts.tril()
+    return counts
+
+
+def future(patient: Patient) -> Situation | None:
+    """Make a case with the future blocked; None if the implementation takes no such mask."""
+    return _for_all_samples(patient, "the future blocked", block_future(patient.n), 3)
+
+
+def only_itself(patient: Patient) -> Situation | None:
+    """Make a case in which each token sees only itself; None if no such mask can be given."""
+    return _for_all_samples(patient, "only itself", ~torch.eye(patient.n, dtype=torch.bool), 4)
+
+
+def _for_all_samples(patient: Patient, name: str, mask: Tensor, seed: int) -> Situation | None:
+    n = patient.n
+    if patient.masks not in ("any", "apart", "shared"):
+        return None
+    return Situation(name, patient.draw(seed, n=n, m=n), mask.expand(patient.b, n, n))
+
+
+def fully_masked_rows(patient: Patient) -> Iterator[tuple[Situation, Tensor]]:
+    """Make cases with some fully masked rows, which are returned as well, (b, n)."""
+    for situation in masked(patient):
+        assert situation.blocked is not None
+        _, samples, queries, _ = _MASKS[situation.varies]
+        blocked = situation.blocked.clone()
+        blocked[: 1 if samples else None, : 1 if queries else None] = True
+        yield replace(situation, blocked=blocked), blocked.all(-1)
+
+
+def _random(b: int, n: int, m: int, seed: int) -> Tensor:
+    """Block about half of the keys: in each row at least one, and at least one not."""
+    score = torch.rand((b, n, m), generator=torch.Generator().manual_seed(seed))
+    rank = score.argsort(-1).argsort(-1)
+    keep = 1 + torch.arange(b * n).view(b, n, 1) % max(1, m - 1)
+    return rank >= keep
+
+
+# What differs between samples, between queries, or between both; with the seed.
+_MASKS = {
+    "any": ("for each sample and query", True, True, 5),
+    "shared": ("for each query", False, True, 6),
+    "padding": ("for each sample", True, False, 8),
+}

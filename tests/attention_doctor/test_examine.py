@@ -1,0 +1,417 @@
+"""An examination leaves everything as it was, and answers whatever it is given."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from annotated_attention import MultiheadAttention
+from attention_doctor import adapters, examine
+from attention_doctor.patient import Patient
+
+E, H = 12, 3
+
+
+def module(**options):
+    torch.manual_seed(0)
+    return MultiheadAttention(E, H, batch_first=True, **options)
+
+
+def report(attend, kind="cross", **options):
+    return examine(attend, embed_dim=E, num_heads=H, kind=kind, **options)
+
+
+def test_everything_is_left_as_it_was():
+    ours = module(dropout=0.3)
+    ours.register_buffer("counted", torch.arange(3.0))
+    ours.train()
+    ours.out_proj.eval()
+    ours.in_proj_weight.grad = torch.ones_like(ours.in_proj_weight)
+    state = {
+        name: (x, x.data_ptr(), x.clone()) for name, x in ours.state_dict(keep_vars=True).items()
+    }
+    grad = ours.in_proj_weight.grad
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    assert report(adapters.torch_like(ours)).ok
+    assert torch.equal(torch.rand(3), expected)
+    after = ours.state_dict(keep_vars=True)
+    assert list(after) == list(state)
+    for name, (tensor, address, value) in state.items():
+        assert after[name] is tensor
+        assert tensor.data_ptr() == address
+        assert torch.equal(tensor, value)
+    assert ours.in_proj_weight.grad is grad
+    assert ours.training
+    assert not ours.out_proj.training
+    assert ours.dropout == 0.3
+    assert not ours._forward_hooks
+
+
+def test_the_same_examination_gives_the_same_report():
+    reports = [str(report(adapters.torch_like(module(dropout=0.1)))) for _ in range(2)]
+    assert reports[0] == reports[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_any_dtype(dtype):
+    ours = module(dtype=dtype)
+    assert report(adapters.torch_like(ours)).ok
+    assert ours.in_proj_weight.dtype == dtype
+
+
+def test_what_cannot_be_made_float64_is_examined_as_it_is():
+    class Stubborn(nn.Module):
+        """Computes with numbers that are no parameters of it."""
+
+        def __init__(self):
+            super().__init__()
+            self.inner = [module()]
+
+        def forward(self, x):
+            return self.inner[0](x, x, x, is_causal=True)[0]
+
+    found = report(Stubborn(), "causal")
+    assert found.codes == ("heads-in-a-plain-list",)
+
+
+def test_a_plain_function_can_be_examined():
+    def attend(query, key, value, blocked):
+        scores = query @ key.mT
+        if blocked is not None:
+            scores = scores.masked_fill(blocked, -1e4)
+        return scores.softmax(-1) @ value
+
+    found = examine(attend, embed_dim=E, num_heads=1)
+    assert found.ok
+    assert found.name == "attend"
+    assert found.codes == ("finite-fill", "no-scale")
+    assert any(reason.startswith("dropout, ") for reason in found.not_examined)
+
+
+REFUSED = {
+    "raises": (lambda x: 1 / 0, "fails", "ZeroDivisionError"),
+    "returns None": (lambda x: None, "wrong-result", "NoneType"),
+    "returns another shape": (lambda x: x[..., :-1], "wrong-result", "(2, 5, 11)"),
+    "returns an empty tuple": (lambda x: (), "wrong-result", "tuple"),
+    "returns NaN": (lambda x: x * float("nan"), "output-not-finite", "none"),
+    "takes other arguments": (lambda: None, "fails", "TypeError"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
+def test_what_does_not_answer_is_a_finding(case):
+    attend, code, evidence = case
+    found = report(attend, "causal")
+    assert found.codes == (code,)
+    assert evidence in found.findings[0].evidence
+    assert not found.ok
+    assert found.not_examined
+
+
+def test_an_empty_skeleton_is_to_be_written_first():
+    def attend(x):
+        raise NotImplementedError
+
+    assert report(attend, "causal").findings[0].remedy == "Write what is missing; then ask again."
+    assert "kind" in report(lambda x: 1 / 0, "causal").findings[0].remedy
+
+
+def test_uninitialised_parameters_are_named():
+    ours = module()
+    with torch.no_grad():
+        ours.out_proj.weight.fill_(float("nan"))
+    found = report(adapters.torch_like(ours))
+    assert found.codes == ("output-not-finite",)
+    assert "out_proj.weight" in found.findings[0].evidence
+
+
+def test_dead_parameters_and_cut_gradients_are_found():
+    class Dead(MultiheadAttention):
+        def __init__(self):
+            super().__init__(E, H, batch_first=True)
+            self.unused = nn.Parameter(torch.randn(2, 2))
+
+    found = report(adapters.torch_like(Dead()))
+    assert found.codes[0] == "parameters-without-gradient"
+    assert found.findings[0].evidence == "1 of 5: unused"
+
+    ours = module()
+    found = report(
+        adapters.Adapted(lambda x: ours(x, x, x, is_causal=True)[0].detach(), ours), "causal"
+    )
+    assert found.codes == ("no-gradient",)
+
+
+def test_dropout_that_is_never_applied_is_a_convention():
+    class Never(MultiheadAttention):
+        def attend(self, q, k, v, **options):
+            was, self.dropout = self.dropout, 0.0
+            try:
+                return super().attend(q, k, v, **options)
+            finally:
+                self.dropout = was
+
+    torch.manual_seed(0)
+    found = report(adapters.torch_like(Never(E, H, dropout=0.1)))
+    assert found.ok
+    assert "dropout-without-effect" in found.codes
+
+
+def test_nan_that_spreads_is_wrong():
+    ours = module()
+
+    def attend(query, key, value, blocked):
+        mask = None if blocked is None else blocked.repeat_interleave(H, 0)
+        output, _ = ours(query, key, value, attn_mask=mask)
+        empty = blocked is not None and bool(blocked.all(-1).any())
+        return output * (float("nan") if empty else 1)
+
+    assert "nan-spreads" in report(adapters.Adapted(attend, ours)).codes
+
+
+class Plain(nn.Module):
+    """Attention in steps, with one of them in the hands of the test."""
+
+    def __init__(self, soften=None, dropout=0.0, always=0.0, fill=float("-inf"), diagonal=1):
+        super().__init__()
+        torch.manual_seed(0)
+        self.query, self.key, self.value, self.out = (nn.Linear(E, E) for _ in range(4))
+        self.soften = soften or (lambda scores: scores.softmax(-1))
+        self.always, self.fill, self.diagonal = [always], fill, diagonal
+        if dropout:
+            self.p_drop = dropout
+
+    def forward(self, query, key=None, value=None, blocked=None):
+        causal = key is None
+        key, value = (query, query) if causal else (key, value)
+        split = lambda x: x.unflatten(-1, (H, -1)).transpose(1, 2)  # noqa: E731
+        q, k, v = split(self.query(query)), split(self.key(key)), split(self.value(value))
+        scores = q @ k.mT / (E / H) ** 0.5
+        if causal:
+            n = query.size(1)
+            blocked = torch.ones(1, n, n, dtype=torch.bool).triu(self.diagonal)
+        if blocked is not None:
+            scores = scores.masked_fill(blocked[:, None], self.fill)
+        dropped = self.always[0] or getattr(self, "p_drop", 0.0)
+        weights = nn.functional.dropout(self.soften(scores), dropped)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+def test_randomness_in_evaluation_is_one_finding():
+    found = report(Plain(dropout=0.1))
+    assert found.codes[0] == "dropout-in-evaluation"
+    assert [finding.severity for finding in found.findings].count("wrong") == 1
+    assert found.version == "right"
+    assert found.results["blocked"] == found.results["key order"] == "fine"
+
+
+def test_the_remedy_for_a_dropout_of_the_kernel_is_one_of_its_arguments():
+    class Fused(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.dropout, self.qkv = 0.1, nn.Linear(24, 72)
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).unflatten(-1, (3, 4, 6)).permute(2, 0, 3, 1, 4)
+            kernel = nn.functional.scaled_dot_product_attention
+            heads = kernel(q, k, v, is_causal=True, dropout_p=self.dropout)
+            return heads.transpose(1, 2).flatten(2)
+
+    (finding, *_) = examine(Fused(), embed_dim=24, num_heads=4, kind="causal").findings
+    assert finding.code == "dropout-in-evaluation"
+    assert "dropout_p=self.dropout if self.training else 0.0" in finding.remedy
+
+
+def test_randomness_that_cannot_be_switched_off_leaves_the_rest_unexamined():
+    found = report(Plain(always=0.1))
+    assert found.codes == ("dropout-in-evaluation",)
+    assert set(found.results) == {"answers", "meaning", "evaluation", "inside"}
+    assert "nn.functional.dropout(" in found.findings[0].where.text
+    assert "F.dropout(weights, p, self.training)" in found.findings[0].remedy
+    (reason,) = (text for text in found.not_examined if "a different result each time" in text)
+    assert reason.startswith("precision, attention, visible, key order, ")
+
+
+@pytest.mark.parametrize("looked_into", [True, False])
+@pytest.mark.parametrize("kind", ["cross", "self"])
+@pytest.mark.parametrize("fill", [float("-inf"), -1e4])
+def test_an_inverted_mask_is_one_finding_that_names_the_way_out(looked_into, kind, fill):
+    module = Plain(fill=fill)
+
+    def inverted(*inputs):
+        *tokens, blocked = inputs
+        tokens = tokens * 3 if kind == "self" else tokens
+        return module(*tokens, None if blocked is None else ~blocked)
+
+    attend = adapters.Adapted(inverted, module) if looked_into else inverted
+    found = report(attend, kind)
+    wrong = [finding for finding in found.findings if finding.severity == "wrong"]
+    assert [finding.code for finding in wrong] == ["mask-inverted"]
+    assert "`--mask allowed`" in wrong[0].remedy
+    assert "`adapters.allowed`" in wrong[0].remedy
+    assert report(adapters.allowed(attend), kind).ok
+    required = report(adapters.always_masked(attend), kind)
+    assert [x.code for x in required.findings if x.severity == "wrong"] == ["mask-inverted"]
+
+
+@pytest.mark.parametrize(
+    ("diagonal", "code"), [(0, "causal-hides-itself"), (2, "causal-off-by-one")]
+)
+@pytest.mark.parametrize("fill", [float("-inf"), -1e4])
+def test_the_wrong_diagonal_is_named_whatever_the_fill(diagonal, code, fill):
+    found = report(Plain(diagonal=diagonal, fill=fill), "causal")
+    assert found.codes[0] == code
+    assert "triu(diagonal=1)" in found.findings[0].remedy
+
+
+def test_a_causal_mask_the_other_way_round_is_named():
+    def attend(x):
+        n = x.size(1)
+        return module(x, x, x, torch.ones(1, n, n, dtype=torch.bool).tril())
+
+    module = Plain()
+    assert report(attend, "causal").codes == ("mask-inverted",)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["cross", "causal"])
+def test_a_softmax_in_half_precision_is_named_and_is_one_finding(dtype, kind):
+    found = report(Plain(lambda scores: scores.to(dtype).softmax(-1).to(scores.dtype)), kind)
+    wrong = [finding.code for finding in found.findings if finding.severity == "wrong"]
+    assert wrong == ["computed-in-low-precision"]
+    assert found.version == "right"
+
+
+@pytest.mark.parametrize("scale", [1, 20])
+def test_a_softmax_in_float32_is_no_mistake(scale):
+    soften = lambda scores: (scores * scale).float().softmax(-1).to(scores.dtype)  # noqa: E731
+    assert report(Plain(soften), "causal").results["precision"] == "fine"
+    assert report(Plain(lambda scores: (scores * scale).softmax(-1))).results["precision"] == "fine"
+
+
+def test_a_number_that_float16_does_not_hold_is_named_and_a_dtype_that_does_not_fit_is_not():
+    assert "finite-fill-in-half" in report(Plain(fill=-1e9)).codes
+
+    def meeting(scores):
+        return scores.softmax(-1).to(torch.float64)
+
+    assert "fails-in-half" in report(Plain(meeting)).codes
+    assert "finite-fill-in-half" not in report(Plain(meeting)).codes
+
+
+class Once(torch.autograd.Function):
+    """A checkpoint of one's own, as published code has it: it goes back once, and forgets."""
+
+    @staticmethod
+    def forward(ctx, run, *inputs):
+        ctx.run, ctx.given = run, inputs
+        with torch.no_grad():
+            return run(*inputs)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        inputs = [x.detach().requires_grad_() for x in ctx.given]
+        del ctx.given
+        with torch.enable_grad():
+            output = ctx.run(*inputs)
+        torch.autograd.backward(output, gradient)
+        return None, *(x.grad for x in inputs)
+
+
+def reentrant(run, *inputs):
+    return checkpoint(run, *inputs, use_reentrant=True)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("again", [Once.apply, reentrant], ids=["its own", "reentrant"])
+@pytest.mark.parametrize("kind", ["cross", "causal"])
+def test_a_checkpoint_is_no_mistake(again, kind):
+    module = Plain()
+
+    def attend(*inputs):
+        if kind == "causal":
+            return again(module, *inputs)
+        *tokens, blocked = inputs
+        return again(lambda *tokens: module(*tokens, blocked), *tokens)
+
+    found = report(adapters.Adapted(attend, module), kind)
+    assert found.ok, str(found)
+    assert found.results["gradients"] == "fine"
+    assert found.version == "right"
+
+
+def test_a_backward_pass_that_raises_is_a_finding():
+    class Torn(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            raise ValueError("torn")
+
+    module = Plain()
+    found = report(lambda *inputs: Torn.apply(module(*inputs)))
+    assert not found.ok
+    assert "fails" in found.codes
+    (evidence,) = (x.evidence for x in found.findings if "torn" in x.evidence)
+    assert evidence.startswith("in the backward pass: ValueError: torn (")
+
+
+def test_short_sequences_only():
+    class Short(MultiheadAttention):
+        def forward(self, x):
+            assert x.size(1) <= 3
+            return super().forward(x, x, x, is_causal=True)
+
+    torch.manual_seed(0)
+    short = Short(E, H, batch_first=True)
+    assert report(short, "causal", max_length=3).ok
+    assert not report(short, "causal").ok
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"kind": "both"}, ValueError, r"kind \('both'\) must be"),
+        ({"num_heads": 5}, ValueError, r"embed_dim \(12\) must be divisible by num_heads \(5\)"),
+        ({"embed_dim": 0}, ValueError, r"embed_dim \(0\) must be at least 1"),
+        ({"max_length": 1}, ValueError, r"max_length \(1\) must be at least 2"),
+        ({"attend": MultiheadAttention}, TypeError, "attend must be a function or a module"),
+        ({"attend": None}, TypeError, "attend must be a function or a module"),
+    ],
+)
+def test_arguments_are_checked(options, error, message):
+    arguments = {"attend": module(), "embed_dim": E, "num_heads": H, **options}
+    with pytest.raises(error, match=message):
+        examine(arguments.pop("attend"), **arguments)
+
+
+def test_what_is_known_is_not_asked_again_in_the_same_state():
+    """Other numbers, masks, meanings, dtypes and settings are another question."""
+    calls = []
+
+    def attend(query, key, value, blocked=None):
+        calls.append(blocked)
+        return query if blocked is None else 2 * query
+
+    dropout = nn.Dropout(0.1)
+    patient = Patient(attend, E, H, "cross", dropout, 16)
+    blocked = torch.zeros(patient.b, patient.n, patient.m, dtype=torch.bool)
+
+    def asks(seed=1, mask=None):
+        before = len(calls)
+        patient.answer(patient.draw(seed), mask)
+        return len(calls) - before
+
+    assert [asks(), asks(), asks(2), asks(1, blocked), asks(1, blocked)] == [1, 0, 1, 1, 0]
+    assert asks(1, ~blocked) == 1
+    patient.inverted = True
+    assert asks(1, blocked) == 1
+    patient.inverted = False
+    for other in (patient.converted(patient.dtype), patient.dropping(0.5)):
+        with other:
+            assert [asks(), asks()] == [1, 0]
+        assert asks() == 0

@@ -1,0 +1,230 @@
+"""A trusted implementation is given the same parameters: what differs, where, and by how much."""
+
+import math
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from annotated_attention import MultiheadAttention, modern
+from annotated_attention.mistakes import MISTAKES
+from annotated_attention.modern import CachedAttention, RotaryAttention, RotaryEmbedding
+from attention_doctor import adapters, examine
+
+E, H = 12, 3
+
+
+def compare(ours, reference, kind="cross", adapt=adapters.torch_like):
+    return examine(
+        adapt(ours, kind) if adapt else ours, embed_dim=E, num_heads=H, kind=kind,
+        reference=adapters.torch_like(reference, kind) if adapt else reference,
+    )  # fmt: skip
+
+
+def found_by_it(report):
+    return [finding for finding in report.findings if finding.test == "given reference"]
+
+
+class Causal(nn.Module):
+    """A causal self-attention with one thing in it that may be different."""
+
+    def __init__(self, scale=1.0, names="qkvo", turned=False, detached=False, bias=True):
+        super().__init__()
+        self.scale, self.names, self.turned, self.detached = scale, names, turned, detached
+        for name in names:
+            setattr(self, name, nn.Linear(E, E, bias=bias))
+
+    def forward(self, x):
+        def turn(heads):
+            one, two = heads.chunk(2, -1)
+            angles = torch.arange(x.size(1)).to(x)[:, None] * torch.tensor([1.0, 0.1]).to(x)
+            return torch.cat([one * angles.cos() - two * angles.sin(),
+                              one * angles.sin() + two * angles.cos()], -1)  # fmt: skip
+
+        q, k, v = (
+            getattr(self, name)(x).unflatten(-1, (H, -1)).transpose(1, 2) for name in self.names[:3]
+        )
+        q, k = (turn(q), turn(k)) if self.turned else (q, k)
+        k = k.detach() if self.detached else k
+        scores = q @ k.mT / math.sqrt(E // H) * self.scale
+        hidden = torch.ones(x.size(1), x.size(1), dtype=torch.bool).triu(1)
+        weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
+        return getattr(self, self.names[3])((weights @ v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("kind", ["cross", "self", "causal"])
+@pytest.mark.parametrize("reference", [nn.MultiheadAttention, MultiheadAttention])
+def test_the_same_agrees(kind, reference):
+    torch.manual_seed(0)
+    report = compare(MultiheadAttention(E, H), reference(E, H), kind)
+    assert report.ok
+    assert report.results["given reference"] == "fine"
+    assert not found_by_it(report)
+
+
+def test_what_no_property_shows_is_found_and_measured():
+    """Rotation keeps the comparison with our own versions away; the scale is doubled."""
+    torch.manual_seed(0)
+    right = compare(Causal(turned=True), Causal(turned=True), "causal", None)
+    assert right.results["given reference"] == "fine"
+    report = compare(Causal(2.0, turned=True), Causal(turned=True), "causal", None)
+    (finding,) = found_by_it(report)
+    assert (finding.code, finding.severity) == ("differs-from-reference", "wrong")
+    assert finding.symptom.endswith("those of Causal")
+    assert finding.evidence.startswith("first with no mask: the output differs by ")
+    assert finding.evidence.endswith("% of its size; 2 of 2 situations differ")
+    assert not report.ok
+
+
+def test_situations_that_agree_are_named():
+    torch.manual_seed(0)
+    wrong = MISTAKES["padding-mask-on-queries"].version(E, H)
+    (finding,) = found_by_it(compare(wrong, nn.MultiheadAttention(E, H)))
+    assert finding.evidence.startswith("first with a mask")
+    assert "and not: no mask, two tokens" in finding.evidence
+
+
+def test_gradients_are_compared_as_well():
+    torch.manual_seed(0)
+    (finding,) = found_by_it(compare(Causal(detached=True), Causal(), "causal", None))
+    assert finding.code == "gradients-differ-from-reference"
+    assert "the gradient of the query differs by" in finding.evidence
+
+
+def test_a_gradient_that_only_a_parameter_misses():
+    class Cut(Causal):
+        def forward(self, x):
+            bias = self.o.bias
+            return super().forward(x) - bias + bias.detach()
+
+    torch.manual_seed(0)
+    (finding,) = found_by_it(compare(Cut(), Causal(), "causal", None))
+    assert finding.code == "gradients-differ-from-reference"
+    assert "the gradient of o.bias differs by" in finding.evidence
+
+
+def test_other_names_in_the_same_order_are_said():
+    torch.manual_seed(0)
+    report = compare(Causal(), Causal(names="abcd"), "causal", None)
+    (finding,) = found_by_it(report)
+    assert (finding.code, finding.severity) == ("parameters-named-otherwise", "convention")
+    assert finding.evidence == (
+        "q.weight for a.weight, q.bias for a.bias, k.weight for b.weight, k.bias for b.bias"
+        " and 4 more"
+    )
+    assert report.ok
+
+
+def test_projections_are_brought_into_the_form_of_pytorch():
+    torch.manual_seed(0)
+    separate = Causal()
+    report = examine(
+        separate, embed_dim=E, num_heads=H, kind="causal",
+        reference=adapters.torch_like(nn.MultiheadAttention(E, H), "causal"),
+    )  # fmt: skip
+    assert report.results["given reference"] == "fine"
+    separate.scale = 3.0
+    again = examine(
+        separate, embed_dim=E, num_heads=H, kind="causal",
+        reference=adapters.torch_like(nn.MultiheadAttention(E, H), "causal"),
+    )  # fmt: skip
+    assert "differs-from-reference" in again.codes
+
+
+def test_parameters_that_do_not_fit_are_named():
+    torch.manual_seed(0)
+    (finding,) = found_by_it(compare(Causal(), Causal(bias=False), "causal", None))
+    assert finding.code == "parameters-differ"
+    assert finding.evidence == "only here: q.bias (12,), k.bias (12,), v.bias (12,), o.bias (12,)"
+    (finding,) = found_by_it(
+        compare(MultiheadAttention(E, H), nn.MultiheadAttention(E, H, bias=False))
+    )
+    assert finding.code == "parameters-differ"
+    assert finding.evidence == "only here: in_proj_bias (36,), out_proj.bias (12,)"
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize("kind", ["self", "causal"])
+def test_another_layout_is_named_and_the_way_to_reorder_is_right(layout, kind):
+    torch.manual_seed(0)
+    wrong, right = (
+        version(E, 2, batch_first=True, layout=layout)  # with 2 pairs, both orders are one
+        for version in (MISTAKES["rotation-layout-mixed"].version, RotaryAttention)
+    )
+    call, trusted = (adapters.torch_like(module, kind) for module in (wrong, right))
+    report = examine(call, embed_dim=E, num_heads=2, kind=kind, reference=trusted)
+    (finding,) = found_by_it(report)
+    assert (finding.code, finding.severity) == ("rotation-layout-mixed", "wrong")
+    assert finding.evidence.endswith("with W_Q and W_K in another layout's order, none")
+    (way,) = re.findall(r"`(\w+_to_\w+)`", finding.remedy)
+    state = {name: x.clone() for name, x in right.state_dict().items()}
+    for name in ("in_proj_weight", "in_proj_bias"):
+        *turning, values = state[name].chunk(3)
+        state[name] = torch.cat([*(getattr(modern, way)(x, 2) for x in turning), values])
+    wrong.load_state_dict(state)
+    x = torch.randn(2, 5, E)
+    torch.testing.assert_close(wrong(x, x, x), right(x, x, x))
+
+
+@pytest.mark.parametrize("other", ["half", "interleaved"])
+def test_a_layout_shows_at_the_positions_that_are_asked_for(other):
+    """Called as the doctor calls what must be given a rotation: all tokens at position 0."""
+
+    def unturned(layout):
+        module = CachedAttention(E, H, batch_first=True)
+        turn = RotaryEmbedding(E // H, layout=layout)
+
+        def at_positions(x, positions):
+            module.rotary = lambda heads, _: turn(heads, positions)
+            return module(x)[0]
+
+        attend = adapters.Adapted(lambda x: at_positions(x, torch.zeros(x.size(1))), module)
+        attend.at_positions = at_positions
+        return attend
+
+    torch.manual_seed(0)
+    report = compare(unturned("half"), unturned(other), "causal", None)
+    assert [x.code for x in found_by_it(report)] == ["rotation-layout-mixed"] * (other != "half")
+
+
+def test_a_reference_that_fails_is_said():
+    def fails(*inputs):
+        raise RuntimeError("no")
+
+    torch.manual_seed(0)
+    report = compare(Causal(), nn.Identity(), "causal", None)
+    assert [x.code for x in found_by_it(report)] == ["parameters-differ"]
+    report = examine(
+        lambda x: x.cumsum(1), embed_dim=E, num_heads=1, kind="causal", reference=fails
+    )
+    assert any(reason.startswith("given reference: there is no situation")
+               for reason in report.not_examined)  # fmt: skip
+
+
+def test_functions_without_parameters():
+    def attend(x):
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+    def doubled(x):
+        return 2 * attend(x)
+
+    options = {"embed_dim": E, "num_heads": 1, "kind": "causal"}
+    assert examine(attend, **options, reference=attend).results["given reference"] == "fine"
+    assert "differs-from-reference" in examine(doubled, **options, reference=attend).codes
+
+
+def test_the_reference_is_left_as_it_was():
+    torch.manual_seed(0)
+    reference = nn.MultiheadAttention(E, H)
+    before = {name: x.clone() for name, x in reference.state_dict().items()}
+    address = reference.in_proj_weight.data_ptr()
+    compare(MultiheadAttention(E, H), reference)
+    assert reference.in_proj_weight.data_ptr() == address
+    assert reference.in_proj_weight.grad is None
+    assert all(torch.equal(x, before[name]) for name, x in reference.state_dict().items())
+
+
+def test_a_reference_must_be_callable():
+    with pytest.raises(TypeError, match="must be a function or a module"):
+        examine(lambda x: x, embed_dim=E, num_heads=H, kind="causal", reference=nn.Linear)
