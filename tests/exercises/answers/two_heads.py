@@ -127,7 +127,9 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (Linear, "✓ MyHeads: right"),
         (but(hold=lambda self, e, h: [Head(e, e // h) for _ in range(h)]), "into a Python list"),
         (but(hold=lambda self, e, h: nn.ModuleList([Head(e, e // h)] * h)),
-         "finds 1 × w_o (12, 12), 1 × w_q (12, 4), 1 × w_k (12, 4), 1 × w_v (12, 4). It does not"),
+         "finds 1 × w_o (12, 12), 1 × w_q (12, 4), 1 × w_k (12, 4), 1 × w_v (12, 4). It does not "
+         "look into a Python list (use nn.ModuleList), a plain tensor is no nn.Parameter, and "
+         "[head] * h is one head."),
         (but(hold=lambda self, e, h: nn.ModuleList(Head(e, e) for _ in range(h))),
          "has to register 3 times w_q, w_k and w_v, (12, 4), and one w_o, (12, 12). PyTorch finds"),
         (but(out=empty), "w_o is not initialised"),
