@@ -246,6 +246,8 @@ def test_parts_stand_where_they_belong(parts):
         inside = [part for part, left, right, _ in boxes if fork < left < right < join]
         assert len(inside) == (1 if parts is POST else 2), "a norm before its sublayer, or behind"
     assert [part for part, *_, on_stream in boxes if on_stream] == ["norm"] * 2 * (parts is POST)
+    drawn = [[list(box) for box in boxes], [list(branch) for branch in branches]]
+    assert script("norm_place")("place", parts) == drawn
 
 
 def test_the_norms_place_is_shown_with_what_was_measured():
@@ -297,3 +299,12 @@ def test_numbers_go_where_torch_puts_them(split, merge):
             "result": int((result != x).sum()),
             "mixed": int((tokens != tokens[:, :1]).any(1).sum()),
         }
+
+
+def test_arrow_keys_stay_on_the_grid():
+    call, shape = script("where_numbers_go"), [2, 3, 4]
+    for key in ("ArrowRight", "ArrowDown"):
+        assert call("next", key, 23, shape) == 23
+    for key in ("ArrowLeft", "ArrowUp"):
+        assert call("next", key, 0, shape) == 0
+    assert call("next", "ArrowDown", 11, shape) == 15  # the first row of the next slice

@@ -295,12 +295,19 @@ def test_without_scripts_the_picture_stands(visit, at, module):
     expect(frame.locator("input, select, button")).to_have_count(0)
 
 
-def test_a_figure_whose_module_fails_leaves_the_picture(browser, served):
+@pytest.mark.parametrize("code", [None, "export default { render() { throw Error('no') } }"])
+def test_a_figure_whose_module_fails_leaves_the_picture(browser, served, code):
     page = browser.new_page()
-    page.route("**/live/clocks.js", lambda route: route.abort())
+    page.route(
+        "**/live/clocks.js",
+        lambda route: (
+            route.fulfill(content_type="text/javascript", body=code) if code else route.abort()
+        ),
+    )
     with page.expect_console_message(lambda message: "did not start" in message.text):
         page.goto(f"{served[0]}/chapters/transformer/#fig-clocks")
     expect(page.locator("#fig-clocks > svg")).to_be_visible()
+    expect(page.locator("#fig-clocks .aa-stage")).to_have_count(0)
     page.close()
 
 
