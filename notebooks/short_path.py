@@ -228,8 +228,8 @@ one.show(["it, thirsty", "it, sweet"], ["animal", "food", "quality"], torch.stac
 # %% [markdown]
 # It is 0.70 both times: what is said about animals and what is said about foods has gone into one sum.
 # (Animal and food do change places, as they did with the pencil, because *thirsty* and *sweet* have some
-# of it themselves. They tell which words are there, and not what is said of what.) Two heads have two sets of shares, and keep two
-# sums apart. [Two heads](02_two_heads.ipynb) tells what they cost.
+# of it themselves. They tell which words are there, and not what is said of what.) Two heads have two
+# sets of shares, and keep two sums apart. [Two heads](02_two_heads.ipynb) tells what they cost.
 #
 # ## One matrix for all heads
 #
@@ -574,8 +574,8 @@ for kind in (PlainAttention, WrongMerge, WrongSplitToo):
 # The comparison sees both mistakes. The past-unchanged test, which needs no class to compare with, sees
 # the wrong merge: words to come leak into the past. It misses the two reshapes together: each head gets
 # a stretch of the text, in order, instead of its part of every word, and the wrong merge puts the stretches
-# back in their places. Nothing leaks, and almost nothing is right. So compare values wherever you can; [Testing attention](16_testing_attention.ipynb) is for where
-# you cannot.
+# back in their places. Nothing leaks, and almost nothing is right. So compare values wherever you can;
+# [Testing attention](16_testing_attention.ipynb) is for where you cannot.
 #
 # And must all sizes differ? This split exchanges the number of heads and their width.
 

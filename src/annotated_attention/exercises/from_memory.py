@@ -79,8 +79,8 @@ class _Attention(MultiheadAttention):
     def forward(  # type: ignore[override]
         self, query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None
     ) -> Tensor:
-        mask = None if blocked is None else blocked.repeat_interleave(self.num_heads, 0)
-        return super().forward(query, key, value, attn_mask=mask)[0]
+        blocked = None if blocked is None else blocked.repeat_interleave(self.num_heads, 0)
+        return super().forward(query, key, value, attn_mask=blocked)[0]
 
 
 def _attended(answer: Any) -> Any:
