@@ -7,7 +7,7 @@
 #
 # [Split and stack](03_split_and_stack.ipynb) copies every number into its stack. You can split into
 # the same heads without moving a number: one reshape and one transpose read the same memory in
-# another way. Many implementations do this, as [Published code](15_published_code.ipynb) shows. It is easy
+# another way. Many implementations do this, as [Published code](16_published_code.ipynb) shows. It is easy
 # to make two mistakes on the way. Both keep every shape, and both run without an error. You will
 # see where each mistake sends the numbers, and learn two questions and a quick test that reveal
 # such mistakes.

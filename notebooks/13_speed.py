@@ -429,7 +429,7 @@ assert max(row["ratios"]["PyTorch"]["final class"][1] for row in rows) < 1
 # ### Going deeper: All versions of the book
 #
 # The number before a name is its chapter; the "published" designs are those of [Published
-# code](15_published_code.ipynb). Each time is given as a multiple of the bare minimum's time. Only
+# code](16_published_code.ipynb). Each time is given as a multiple of the bare minimum's time. Only
 # the rows "PyTorch" and "07 final class" use the fused kernel; all others store the weights.
 
 # %%

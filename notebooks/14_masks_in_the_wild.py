@@ -131,8 +131,8 @@ for name, call in calls.items():
 # PyTorch contradicts itself: where a mask is True, its class blocks the key and its function allows
 # it [[PyTorch](../docs/references.md#pytorch)].
 #
-# What about code that others publish? [Published code](15_published_code.ipynb), the next
-# chapter, reads seven designs. In four of them True means allowed, in three it means blocked, and
+# What about code that others publish? [Published code](16_published_code.ipynb)
+# reads seven designs. In four of them True means allowed, in three it means blocked, and
 # the shapes of the masks differ as well.
 
 # %% [markdown]
@@ -870,5 +870,5 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # > words the diagonal ends at the bottom right. When in doubt, test the function itself: hide one
 # > key, and see what the output reacts to.
 #
-# Masks are one of several points on which published code differs. [The next
-# chapter](15_published_code.ipynb) reads seven designs in full.
+# Masks are one of several things that go wrong without an error. [The next
+# chapter](15_testing_attention.ipynb) tests attention that you cannot see into.

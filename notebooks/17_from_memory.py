@@ -9,7 +9,7 @@
 #
 # This chapter gives you a short correct version and the seven questions that usually follow, each answered
 # by a cell. Then you get the empty file, and the doctor of [Testing
-# attention](16_testing_attention.ipynb) examines what you write.
+# attention](15_testing_attention.ipynb) examines what you write.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -89,7 +89,7 @@ class Attention(nn.Module):
 #
 # Is the short version right? Compare it with the final class and with `published.Shortest`. This is
 # the shortest class of the long article in [Published
-# code](15_published_code.ipynb#packed-projection), with its mistake repaired. All three get the
+# code](16_published_code.ipynb#packed-projection), with its mistake repaired. All three get the
 # same matrices. They go from the final class to `Shortest`, where `load_from` transposes them, and
 # from there to the short version. `Shortest` is sequence-first, `(n, b, e)`.
 

@@ -392,7 +392,7 @@ print("reordered: equal outputs, equal gradients")
 # > report, the first word or two came out right, because small positions turn little, and the rest
 # > was nonsense [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. Find out
 # > which layout a checkpoint was trained in, and compare one output with the original code's. [The
-# > doctor](16_testing_attention.ipynb#the-doctor) of this package, a command that examines
+# > doctor](15_testing_attention.ipynb#the-doctor) of this package, a command that examines
 # > attention, needs that code, too: it names this mistake only if you pass the original as
 # > `--reference`.
 #
@@ -407,7 +407,7 @@ print("reordered: equal outputs, equal gradients")
 # This chapter has named two quiet mistakes: turning only the queries, and using the wrong layout.
 # Which checks find them? The first check moves the sentence by padding, as above, and needs no
 # reference. The second compares the outputs with the right ones. Both mistakes are in `MISTAKES`,
-# the list from [Testing attention](16_testing_attention.ipynb).
+# the list from [Testing attention](15_testing_attention.ipynb).
 
 # %%
 from annotated_attention.mistakes import MISTAKES

@@ -575,7 +575,7 @@ for kind in (PlainAttention, WrongMerge, WrongSplitToo):
 # the wrong merge: words to come leak into the past. It misses the two reshapes together: each head gets
 # a stretch of the text, in order, instead of its part of every word, and the wrong merge puts the stretches
 # back in their places. Nothing leaks, and almost nothing is right. So compare values wherever you can;
-# [Testing attention](16_testing_attention.ipynb) is for where you cannot.
+# [Testing attention](15_testing_attention.ipynb) is for where you cannot.
 #
 # And must all sizes differ? This split exchanges the number of heads and their width.
 

@@ -41,7 +41,7 @@ def test_number_beside_a_link_is_that_chapters(path):
     [
         ("see [chapter 6](06_masks.ipynb#x)", 0),
         ("see [chapter 7](06_masks.ipynb#x) and [Chapter 5](../notebooks/05_batches.ipynb)", 1),
-        ("see chapter 14, [Published code](15_published_code.ipynb), 16 times", 1),
+        ("see chapter 14, [Published code](16_published_code.ipynb), 16 times", 1),
     ],
 )
 def test_a_stale_number_is_seen(text, count):

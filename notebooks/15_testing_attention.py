@@ -764,5 +764,5 @@ exercises.testing_attention.check_samples_touch(samples_touch)
 # > line. To find a scale that may be intended, or roles that have traded names, you need a
 # > reference.
 #
-# One chapter is left for the class: [write it from memory](17_from_memory.ipynb), and let the
-# doctor examine it.
+# [The next chapter](16_published_code.ipynb) reads seven designs that people copy, with their source
+# in front of you.

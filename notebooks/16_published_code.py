@@ -1436,5 +1436,4 @@ exercises.published_code.check_call_it(call_it)
 # > wrong divisor, a mask on the wrong axis, a mean over hidden keys. To bring them out, use sizes
 # > that all differ, a fully masked row, and a comparison with a class that you trust.
 #
-# Here you knew where to look. [The next chapter](16_testing_attention.ipynb) finds such defects in
-# code that you cannot look into.
+# One chapter is left for the class: [write it from memory](17_from_memory.ipynb).
