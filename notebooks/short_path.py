@@ -9,8 +9,23 @@
 #
 # Who was thirsty, and what was sweet? You know at once, although only the last word differs. A model
 # starts with the same numbers for *it* in both sentences. To tell the two apart, *it* has to collect
-# something from the other words. **Attention** is the step in which it does.
-#
+# something from the other words. **Attention** is the step in which it does. Exchange the last word, and
+# watch what *it* collects.
+
+# %% jupyter={"source_hidden": true}
+import torch
+
+from annotated_attention import chapters, display
+
+one = chapters.load("01_one_head")  # the numbers of the words, and `show`
+endings = ["thirsty", "sweet"]
+x = torch.stack([one.embed([*one.WORDS[:-1], ending]) for ending in endings])  # (b, n, e)
+display.two_endings(
+    x, (x @ x.mT / 2).softmax(-1), one.WORDS, endings, one.FEATURES, one.WORDS.index("it"),
+    name="short-path-it", caption="A line is a share of attention, given by the word that asks.",
+)
+
+# %% [markdown]
 # On this page you compute attention with a pencil and build it up to multi-head attention with masks.
 # You write it as a class of 18 lines, and at the end you test that the class computes what PyTorch's
 # does. Every step is asserted equal to the one before. The links lead to the chapters that take
@@ -122,15 +137,7 @@ one.show(["it, thirsty", "it, sweet"], one.FEATURES, both)
 # The assertions hold: the three lines give what the pencil gave, and what PyTorch's own function
 # gives. The last word decides. (That thirst goes with animals is written into our numbers; a trained
 # model has to find such things by itself.)
-
-# %% jupyter={"source_hidden": true}
-shares = (thirsty @ thirsty.T / 2).softmax(-1)  # (n, n)
-display.attention_lines(
-    shares, words, it, name="short-path-it",
-    caption="The words ask below and are asked above. A line is a share.",
-)
-
-# %% [markdown]
+#
 # Why divide the scores by $\sqrt d$, the root of the width? A score adds up d products. In random
 # rows some are positive and some negative, so that they cancel in part, and the sum grows with $\sqrt d$
 # only. Try it: random queries, eight keys each. How large is the largest share?

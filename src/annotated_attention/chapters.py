@@ -202,15 +202,17 @@ def _is_load(value: ast.expr) -> bool:
 
 
 def _bound(statement: ast.stmt) -> Iterator[tuple[str, str]]:
-    """Yield each name that a statement binds, and for a plain import the module's full name."""
+    """Yield each name that a statement binds, and for an import what it stands for."""
     match statement:
         case ast.Import(aliases):
             for alias in aliases:
                 package = alias.name.partition(".")[0]
-                yield alias.asname or package, "" if alias.asname else alias.name
-        case ast.ImportFrom(names=aliases):
+                yield alias.asname or package, alias.name if alias.asname else package
+        case ast.ImportFrom(module, aliases):
             for alias in aliases:
-                yield alias.asname or alias.name, ""
+                yield alias.asname or alias.name, f"{module}.{alias.name}"
+        case ast.Assign([ast.Name(name)], value) if _is_load(value):
+            yield name, ast.unparse(value)
         case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
             yield name, ""
         case ast.Assign(targets):
@@ -233,7 +235,7 @@ def _target_names(target: ast.expr) -> list[str]:
 
 
 def _redefinitions(kept: list[ast.stmt]) -> list[str]:
-    """Say which names two statements bind, with both lines."""
+    """Say which names two statements bind to different things, with both lines."""
     first: dict[str, tuple[ast.stmt, str]] = {}
     problems = []
     for statement in kept:
@@ -242,9 +244,7 @@ def _redefinitions(kept: list[ast.stmt]) -> list[str]:
                 problems.append(f"line {statement.lineno}: import * hides which names it defines")
                 continue
             other, before = first.setdefault(name, (statement, what))
-            # `import torch` and `import torch.nn` bind the same object.
-            same_package = what != before and "" not in (what, before)
-            if other is not statement and not same_package:
+            if other is not statement and not (what and what == before):
                 lines = f"line {other.lineno} and on line {statement.lineno}"
                 problems.append(f"{name} is defined on {lines}")
     return problems

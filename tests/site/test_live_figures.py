@@ -204,6 +204,26 @@ def saturation(data):
         yield done, [said, *rest], {"text[font-weight=bold]": [f"{size:.3f}"]}
 
 
+def two_endings(data):
+    one = chapters.load("01_one_head")
+    last = len(data["words"]) - 1
+    for done, ending, query in [
+        (None, "thirsty", 5), (("button", "sweet", ""), "sweet", 5),
+        (("slider", "who asks", "Home"), "sweet", 0),
+        (("slider", "who asks", "End"), "sweet", last),
+        (("button", "thirsty", ""), "thirsty", last),
+    ]:  # fmt: skip
+        words = [*one.WORDS[:-1], ending]
+        x = one.embed(words)  # (n, e)
+        shares = (x[query] @ x.mT / 2).softmax(-1)  # (m,)
+        sums = [f"{number:.2f}" for number in shares @ x]
+        parts = ", ".join(f"{a} of {b}" for a, b in zip(sums, one.FEATURES, strict=True))
+        numbers = [text for pair in zip(words, shares, strict=True)
+                   for text in (pair[0], f"{pair[1]:.2f}")]  # fmt: skip
+        shown = {".aa-bars b": sums, ".aa-upright text": numbers, ".aa-flat text": numbers}
+        yield done, [f"“{words[query]}” collects {parts}"], shown
+
+
 def where_numbers_go(data):
     n, h, d = data["n"], data["h"], data["d"]
     for done, sizes, split, merge in [

@@ -48,6 +48,11 @@ def test_what_to_do_first_is_in_sight(visit, size):
         box = link.bounding_box()
         assert 48 <= box["y"] < box["y"] + box["height"] <= size[1], name
         assert 0 <= box["x"] < box["x"] + box["width"] <= size[0], name
+    figure = page.locator("#fig-cat svg").bounding_box()
+    if size == SIZES["desktop"]:
+        assert figure["y"] + figure["height"] <= size[1], "beside the promise"
+    else:
+        assert figure["y"] > box["y"], "below the doors"
 
 
 @pytest.mark.parametrize("scripts", [True, False])

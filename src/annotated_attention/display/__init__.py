@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from annotated_attention.display.live_figures.norm_place import norm_place
     from annotated_attention.display.live_figures.rotation import rotation
     from annotated_attention.display.live_figures.saturation import saturation
+    from annotated_attention.display.live_figures.two_endings import two_endings
     from annotated_attention.display.look_up import one_query, soft_look_up
     from annotated_attention.display.many_heads import heads_map, heads_table
     from annotated_attention.display.map import chapter_map, whole_map
@@ -57,6 +58,7 @@ __all__ = [
     "saturation",
     "soft_look_up",
     "source",
+    "two_endings",
     "whole_map",
 ]
 

@@ -48,6 +48,7 @@ class Chapter:
     builds_on: tuple[str, ...]  # what these build on is left out
     after: str
     minutes: Minutes
+    sought: tuple[str, ...]  # words that people type into the search to get there
 
     @property
     def number(self) -> int | None:
@@ -90,7 +91,13 @@ def read(parts: Iterable[Mapping[str, Any]]) -> dict[str, Chapter]:
                 raise ValueError(f"{name} is listed in mkdocs.yml, and there is no such script")
             script = written.pop(name)
             chapters[name] = Chapter(
-                name, title(script), part["title"], builds_on, entry["after"], minutes(script)
+                name,
+                title(script),
+                part["title"],
+                builds_on,
+                entry["after"],
+                minutes(script),
+                tuple(entry.get("sought", ())),
             )
     for name in written:
         raise ValueError(f"{name} is not listed in mkdocs.yml")

@@ -1,26 +1,12 @@
-"""Takes the README's figure out of an executed chapter."""
+"""Writes the figure of the first page as a file, for the README."""
 
 import re
 from importlib import resources
 
 from book.run import scripts
+from book.site import start
 
 README_FIGURE = scripts.ROOT / "docs" / "assets" / "first-look.svg"
-
-
-def from_chapter(chapter: str, name: str) -> str:
-    """Give the HTML of the figure called ``name``.
-
-    Raises:
-        LookupError: the chapter is not executed, or draws no such figure.
-    """
-    ran = (scripts.EXECUTED / f"{chapter}.ipynb").exists()
-    for cell in scripts.executed(chapter).cells if ran else []:
-        for output in cell.get("outputs", []):
-            text = output.get("data", {}).get("text/html", "")
-            if f'id="fig-{name}"' in text:
-                return text[text.index("<figure") :]
-    raise LookupError(f"{chapter} draws no figure called {name}")
 
 
 def standalone(figure: str) -> str:
@@ -39,7 +25,7 @@ def standalone(figure: str) -> str:
 
 def main() -> None:
     """Write the README's figure, if it has changed."""
-    text = standalone(from_chapter("01_one_head", "it-looks"))
+    text = standalone(start.sentence().html)
     if not README_FIGURE.exists() or README_FIGURE.read_text(encoding="utf-8") != text:
         README_FIGURE.write_text(text, encoding="utf-8")
         print(f"wrote {README_FIGURE.relative_to(scripts.ROOT)}", flush=True)

@@ -31,6 +31,7 @@ from book.site.contents import Chapter
 log = logging.getLogger("mkdocs.book")
 # Pages without links to the glossary: what leads elsewhere, and lists to look something up in.
 PLAIN = {"index", "symptoms", "glossary", "references", "contributing", sheet.NAME}
+BOOST = 20  # a chapter is found before pages of reference
 
 
 class Notebook(File):
@@ -56,9 +57,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         page = {chapter.label: f"notebooks/{chapter.name}.ipynb"}
         parts.setdefault(chapter.part, []).append(page)
     assert config.nav is not None
-    at = config.nav.index("chapters")
+    book = next(pages for entry in config.nav for pages in entry.values() if "chapters" in pages)
+    at = book.index("chapters")
     alone = parts.pop("", [])  # what is in no part
-    config.nav[at : at + 1] = [*alone, *({part: pages} for part, pages in parts.items())]
+    book[at : at + 1] = [*alone, *({part: pages} for part, pages in parts.items())]
     config.extra["repository"] = config.extra["repository"] or ""  # set and empty reads as None
     return config
 
@@ -99,6 +101,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Say what a chapter is about; let pages link to chapters as they lie in the repository."""
     if chapter := config.extra["chapters"].get(page.file.name):
         page.meta["description"] = f"{_question(chapter.name)} {chapter.after}"
+        page.meta["search"] = {"boost": BOOST}
+        page.meta["tags"] = list(chapter.sought)  # no page shows them: the search reads them
         if chapter.number:
             page.meta["status"] = "chapter"  # room for a tick in the navigation
     elif page.file.name == sheet.NAME:
@@ -119,7 +123,7 @@ def _question(name: str) -> str:
 @event_priority(-100)  # last: everything that makes content has run
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Mend one page."""
-    if page.is_homepage:
+    if page.file.src_uri == "index.md":
         chapters, repository = config.extra["chapters"], config.extra["repository"]
         content = start.fill(content, chapters, repository, config.site_url or "")
     soup, aside = pages.parse(content)

@@ -1,13 +1,16 @@
-"""Fills in what the first page is built with: the map, the chapters, and where the book lies."""
+"""Fills in what the first page is built with: two figures, the chapters, where the book lies."""
 
+import math
 import re
 from collections.abc import Mapping
 from html import escape
 
 from annotated_attention import __version__, display
+from annotated_attention.display import map as map_
+from annotated_attention.display._html import Output
 from book.site import contents
 
-PLACE = re.compile(r"<!-- (map|chapters|repository|version|address) -->")
+PLACE = re.compile(r"<!-- (cat|map|chapters|repository|version|address) -->")
 
 
 def fill(page: str, chapters: Mapping[str, contents.Chapter], repository: str, site: str) -> str:
@@ -20,6 +23,7 @@ def fill(page: str, chapters: Mapping[str, contents.Chapter], repository: str, s
         site: the site's own, or empty.
     """
     pieces = {
+        "cat": lambda: sentence().html,
         "map": lambda: display.whole_map().html,
         "chapters": lambda: contents.as_list(chapters),
         "repository": lambda: _link(repository, "the repository"),
@@ -27,6 +31,18 @@ def fill(page: str, chapters: Mapping[str, contents.Chapter], repository: str, s
         "address": lambda: _link(site or repository, site or repository),
     }
     return PLACE.sub(lambda found: pieces[found[1]](), page)
+
+
+def sentence() -> Output:
+    """Draw the sentence of the first chapter as it looks at itself; the README shows it, too."""
+    x = map_.X[: map_.LENGTH]  # (n, e)
+    weights = (x @ x.mT / math.sqrt(x.size(-1))).softmax(-1)  # (n, n)
+    words = map_.WORDS[: map_.LENGTH]
+    caption = (
+        "<i>It</i> asks every word of its sentence. A line is a share of its attention: the "
+        "largest goes to <i>thirsty</i>, so <i>it</i> learns that it is about an animal."
+    )
+    return display.attention_lines(weights, words, words.index("it"), name="cat", caption=caption)
 
 
 def _link(address: str, text: str) -> str:

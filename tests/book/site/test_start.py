@@ -14,7 +14,7 @@ PAGE = (scripts.ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 
 def test_every_piece_has_its_place_on_the_page():
     pieces = re.findall(r"<!-- (.*?) -->", PAGE)
-    assert sorted(pieces) == ["address", "chapters", "map", "repository", "version"]
+    assert sorted(pieces) == ["address", "cat", "chapters", "map", "repository", "version"]
     assert "<!--" not in start.fill(PAGE, {}, "", "")
 
 
