@@ -58,6 +58,21 @@ def test_notes_and_code_stand_side_by_side_on_request(visit):
     page.reload()
     assert rows(page) == BESIDE, "remembered, before anything is drawn"
     page.unroute("**/reading.js")
+    page.reload()
+    sidebar, menu = page.locator(".md-sidebar--primary"), page.get_by_role("button", name="Menu")
+    expect(sidebar).to_be_hidden()
+    menu.click()
+    expect(sidebar).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(sidebar).to_be_hidden()
+    menu.click()
+    sidebar.get_by_role("link", name="6 · Masks").click()
+    page.wait_for_url("**/masks/")
+    assert rows(page) == BELOW, "nobody asked on this page"
+    page.go_back()
+    assert rows(page) == BESIDE
+    page.mouse.wheel(0, 3000)
+    expect(button).to_be_in_viewport()
     page.set_viewport_size(PHONE)
     page.reload()
     expect(button).to_be_hidden()

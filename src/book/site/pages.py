@@ -19,12 +19,14 @@ ASIDE = re.compile(r"<svg.*?</svg>|<pre.*?</pre>", re.DOTALL)
 SOURCE = '<pre class="aa-source">'
 PLACE = "<aa-aside></aa-aside>"
 DEEPER = re.compile(r" (?:deeper: (?P<title>.+)|/deeper) ")  # as marks of a fold say
-KINDS = {"What do you expect?": ["aa-expect"], "Going deeper": ["aa-deeper"]}  # of folds
-# Shown where there is room for it; assets/reading.js answers it.
-SIDE_BY_SIDE = (
-    '<button type="button" class="aa-beside-button" aria-pressed="false" data-search-exclude'
-    ' title="Notes on the left, code on the right">Side by side</button>'
-)
+GOING_DEEPER = "Going deeper"
+KINDS = {"What do you expect?": ["aa-expect"], GOING_DEEPER: ["aa-deeper"]}  # of folds
+# Shown where there is room for it, in reach on the whole page; assets/reading.js answers it.
+SIDE_BY_SIDE = """<div class="aa-ways" data-search-exclude>
+<button type="button" class="aa-menu-button" aria-expanded="false">Menu</button>
+<button type="button" class="aa-beside-button" aria-pressed="false"
+ title="Notes on the left, code on the right">Side by side</button>
+</div>"""
 # Its room is reserved; it shows where progress.js can remember it.
 FINISH = """<p class="aa-finish" data-search-exclude>
 <label><input type="checkbox" autocomplete="off">I have finished this chapter</label>
@@ -79,7 +81,8 @@ def mend_headings(soup: BeautifulSoup, complain: Callable[[str], None]) -> list[
         link.string = "¶"
         heading.append(link)
         level = _level(heading)
-        entry = {"level": level, "id": anchor, "name": title, "children": []}
+        name = title.removeprefix(f"{GOING_DEEPER}: ")
+        entry = {"level": level, "id": anchor, "name": name, "children": []}
         if level == 1:
             contents.append(entry)
         elif level == 2 and contents:
@@ -105,7 +108,7 @@ def fold(soup: BeautifulSoup, complain: Callable[[str], None]) -> None:
             complain(f"<!--{part}--> " + ("ends no fold" if outer is None else "is in a fold"))
         elif outer is None:
             outer, summary = Tag(name="details"), Tag(name="summary")
-            summary.append(f"Going deeper: {marker['title']}")
+            summary.append(f"{GOING_DEEPER}: {marker['title']}")
             outer.append(summary)
             part.replace_with(outer)
         else:
@@ -145,8 +148,9 @@ def introduce(soup: BeautifulSoup, chapter: Chapter, links: Mapping[str, str], o
     needs = [links[name] for name in chapter.builds_on] or ["matrix products and a little PyTorch"]
     lines = f"""<div class="aa-intro" data-search-exclude>
 <p class="aa-run">{chapter.minutes} · builds on {" and ".join(needs)} ·
-{offer}{SIDE_BY_SIDE}</p>
+{offer}</p>
 <p class="aa-after"><b>Afterwards</b> {chapter.after[0].lower()}{chapter.after[1:]}</p>
+{SIDE_BY_SIDE}
 </div>"""
     if soup.h1:
         soup.h1.insert_after(BeautifulSoup(lines, "html.parser"))
