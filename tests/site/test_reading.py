@@ -87,6 +87,7 @@ def test_notes_and_code_stand_side_by_side_on_request(visit):
 def test_without_scripts_nothing_is_shown_that_needs_them(visit):
     page = visit(BATCHES, java_script_enabled=False)
     expect(page.get_by_role("button", name="Side by side")).to_be_hidden()
+    expect(page.get_by_role("button", name="Check")).to_be_hidden()
     page.locator(".aa-term").first.click()
     page.wait_for_url("**/glossary/#*")
 
@@ -192,6 +193,23 @@ def test_search_finds_first(visit, served, monkeypatch, words, first):
     expect(results.first).to_be_visible()
     link = results.first.locator("a").first
     assert link.evaluate("link => link.pathname") == f"/{first}/"
+
+
+def test_an_exercise_that_asks_for_numbers_answers_on_the_page(visit):
+    page = visit("short-path/", viewport=PHONE)
+    form = page.locator(".aa-answer").first
+    for numbers, verdict in (
+        (["4", "0.30", "", ""], "not yet, 2 of 4 are no number."),
+        (["4", "0.30", "1.32", "0.72"], "✗ that is the sentence with thirsty."),
+        (["4", "0.30", "0.72", "1.32"], "✓ right: "),
+    ):
+        for field, number in zip(form.get_by_role("textbox").all(), numbers, strict=True):
+            field.fill(number)
+        expect(form.get_by_role("status")).to_be_empty()
+        form.get_by_label("the score of sweet").press("Enter")
+        expect(form.get_by_role("status")).to_contain_text(verdict)
+    expect(page.get_by_text("not yet, 4 of the 4")).to_have_count(0)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
 def test_a_downloaded_notebook_runs_elsewhere(tmp_path):

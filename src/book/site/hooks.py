@@ -25,7 +25,7 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer
 
 from annotated_attention.display import assets
 from book.run import scripts
-from book.site import card, contents, glossary, katex, pages, sheet, signs, start, takeaway
+from book.site import answers, card, contents, glossary, katex, pages, sheet, signs, start, takeaway
 from book.site.contents import Chapter
 
 log = logging.getLogger("mkdocs.book")
@@ -149,6 +149,8 @@ def _add_what_a_chapter_needs(soup: BeautifulSoup, page: Page, config: MkDocsCon
     if name == sheet.NAME:
         sheet.lay_out(soup, offer)
         return
+    cells = scripts.executed(name).cells
+    answers.ask(soup, {cell.id: cell.source for cell in cells})
     chapters: dict[str, Chapter] = config.extra["chapters"]
     links = {
         other: f'<a href="{root}{contents.address(other)}">{chapters[other].label}</a>'
