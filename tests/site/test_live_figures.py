@@ -226,15 +226,20 @@ def two_endings(data):
 
 def where_numbers_go(data):
     n, h, d = data["n"], data["h"], data["d"]
-    for done, sizes, split, merge in [
-        (("slider", "step", "End"), {}, True, True),
-        (("checkbox", "transpose in the split", ""), {}, False, True),
-        (("slider", "tokens n", "End"), {"n": 5}, False, True),
-        (("checkbox", "transpose in the merge", ""), {}, False, False),
-        (("slider", "heads h", "ArrowRight"), {"h": 3}, False, False),
-        (("checkbox", "transpose in the split", ""), {}, True, False),
-        (("slider", "width d", "Home"), {"d": 1}, True, False),
+    in_split, in_merge = ([("slider", "step", "Home"), *[("slider", "step", "ArrowRight")] * steps,
+         ("checkbox", f"transpose in the {name}", ""), ("slider", "step", "End")]
+        for name, steps in (("split", 2), ("merge", 3)))  # fmt: skip
+    for (*before, done), sizes, split, merge in [
+        ([("slider", "step", "End")], {}, True, True),
+        (in_split, {}, False, True),
+        ([("slider", "tokens n", "End")], {"n": 5}, False, True),
+        (in_merge, {}, False, False),
+        ([("slider", "heads h", "ArrowRight")], {"h": 3}, False, False),
+        (in_split, {}, True, False),
+        ([("slider", "width d", "Home")], {"d": 1}, True, False),
     ]:
+        for act in before:  # on a phone one step is shown at a time
+            yield act, [], {}
         n, h, d = sizes.get("n", n), sizes.get("h", h), sizes.get("d", d)
         x = torch.arange(n * h * d).view(n, h * d)  # (n, h * d)
         heads = split_heads(x, h) if split else split_without_transpose(x, h)  # (h, n, d)

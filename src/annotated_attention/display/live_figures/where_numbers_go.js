@@ -93,7 +93,10 @@ export default {
       for (const lit of light) lit(number);
     };
     const tell = () => {
-      frames.forEach(({ root }, i) => root.classList.toggle("aa-unseen", i >= upTo));
+      frames.forEach(({ root }, i) => {
+        root.inert = root.classList.toggle("aa-unseen", i >= upTo);
+        root.classList.toggle("aa-current", i === upTo - 1); // on a phone the others are not shown
+      });
       said.textContent = say(sizes, transposed.split, transposed.merge, upTo);
     };
     const show = () => {
