@@ -191,6 +191,27 @@ for name, (split, _) in WAYS.items():
 #
 # With both steps wrong, all numbers come back to where they were, so the usual check finds nothing.
 # But attention runs between the split and the merge, and it runs on wrongly split heads.
+#
+# The fix has two parts, a transpose after the cut and a transpose before the merge:
+
+
+# %% jupyter={"source_hidden": true}
+def attend_wrongly(x: Tensor, h: int) -> Tensor:
+    n, e = x.shape
+    heads = x.reshape(h, n, -1)  # (h, n, d)
+    mixed, _ = one.attend(heads, heads, heads)
+    return mixed.reshape(n, e)
+
+
+def attend_rightly(x: Tensor, h: int) -> Tensor:
+    n, e = x.shape
+    heads = x.reshape(n, h, -1).transpose(0, 1)  # (h, n, d)
+    mixed, _ = one.attend(heads, heads, heads)
+    return mixed.transpose(0, 1).reshape(n, e)
+
+
+assert attend_wrongly(x, h).shape == attend_rightly(x, h).shape
+display.diff(attend_wrongly, attend_rightly)
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Polygon, Rectangle

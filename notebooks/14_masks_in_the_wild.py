@@ -308,10 +308,10 @@ for name, axes, layout, index, mask in (
 
 # %% [markdown]
 # PyTorch's class takes the first two layouts, and wants its `key_padding_mask` as `(b, m)` for both:
-# sequence-first data does not turn the mask. With `einsum` the letters alone decide that the scores
-# are `(b, h, n, m)`, so the mask is that of four axes. In the folded layout, slice r = i · h + j is
-# head j of sample i, here 1 · 4 + 3 = 7. So all heads of sample 0 come first, then all heads of
-# sample 1.
+# sequence-first data does not turn the mask. `einsum` names each axis by a letter, so the heads may
+# stand anywhere; its scores are `(b, h, n, m)`, and the mask is that of four axes. In the folded
+# layout, slice r = i · h + j is head j of sample i, here 1 · 4 + 3 = 7. So all heads of sample 0
+# come first, then all heads of sample 1.
 #
 # In the folded layout a mask cannot broadcast along the heads: each head needs its own copy. A mask
 # for each sample, `(b, n, m)`, is copied h times and becomes `(b * h, n, m)`, the second shape that
@@ -355,8 +355,8 @@ for name, per_head in choices.items():
 #
 # ### Going deeper: Folded, by name, and four axes
 #
-# `einsum` names each axis by a letter. A letter that does not appear after the arrow is summed over:
-# d in the scores, m in the mixture.
+# In `einsum`, a letter that does not appear after the arrow is summed over: d in the scores, m in the
+# mixture.
 
 
 # %%
@@ -837,7 +837,8 @@ exercises.masks_in_the_wild.check_turned(turned)
 # the newest words are at the end, and returns `attention_mask`, `(b, m)`, integers with 1 for a
 # word. The model computes queries for the newest n words. Write the mask that
 # `F.scaled_dot_product_attention` needs for queries `(b, h, n, d)` and keys `(b, h, m, d)`:
-# boolean, padding hidden, no looking ahead, and the same for every head.
+# boolean, padding hidden, no looking ahead, and the same for every head. The causal part stands at the
+# end of *Corners when n ≠ m*.
 
 
 # %% tags=["exercise"]
