@@ -101,7 +101,6 @@ check_make_ready = Exercise(
             lambda given, n: _words(given) & _corner(given, n),
         "padding is hidden, but the queries still look ahead.": lambda given, n: _words(given),
         "no query looks ahead, and padding is seen.": _past,
-        "no query looks ahead, padding is seen, and the corner is the top left.": _corner,
         "“or” allows a key if one of the two masks allows it. Both must: use “and”.":
             lambda given, n: _words(given) | _past(given, n),
         "which way round? The padding is turned: True must stand for a word.":

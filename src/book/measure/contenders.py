@@ -154,6 +154,7 @@ def book_versions(module: MultiheadAttention) -> Contenders:
     three = chapters.load("03_split_and_stack")
     four = chapters.load("04_reshape_trick")
     five = chapters.load("05_batches")
+    fourteen = chapters.load("14_masks_in_the_wild")
     e, h = module.embed_dim, module.num_heads
     names = ("w_q", "w_k", "w_v", "w_o")
     listed = two.Heads(e, h)
@@ -173,8 +174,8 @@ def book_versions(module: MultiheadAttention) -> Contenders:
         "04 reshape trick": calls(reshaped),
         "05 one by one": Projected(five.one_by_one, module),
         "05 four axes": Projected(five.four_axes, module),
-        "05 folded": Projected(five.folded_batch_first, module),
-        "05 by name": Projected(five.by_name, module),
+        "14 folded": Projected(fourteen.folded, module),
+        "14 by name": Projected(fourteen.by_name, module),
     }
 
 

@@ -55,30 +55,27 @@ def not_moved(query: Tensor, key: Tensor, value: Tensor, h: int) -> Tensor:
     return F.scaled_dot_product_attention(*parts).flatten(2)
 
 
+Y = torch.arange(5 * 3 * 24).view(5, 3, 24)
+FOUR_AXES = cut(Y.transpose(0, 1), 4)
 CROSS = "it is right at first, but not with b = 2, n = 3, m = 5, h = 4, d = 6: "
 FEWER = "it is right at first, but not with b = 3, n = 6, m = 2, h = 5, d = 4: "
 
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
-    "check_slice": [
-        (torch.tensor(9), "✓ my_slice: right"),
-        (5, "you count head by head. All heads of sample 0 come first"),
-        (8, "that is where sample 2 begins, with its head 0"),
-        (11, "slice 11 is head 3 of sample 2: all heads of a sample come together"),
-        (12, "there are 12 slices, 0 to 11"),
-        (9.0, "it is of type float; one whole number is asked for"),
-    ],
-    "check_pattern": [
-        ("  (n) b(h d)->( b h ) (n) d\n", "✓ pattern: right"),
-        ("n b (h d) -> (h b) n d", "✗ pattern: (h b) puts the heads outside: first head 0 of"),
-        ("n b (d h) -> (h b) n d", "so h is the outer and d the inner one: (h d). And (h b) puts"),
-        ("b n (h d) -> (b h) n d", "sequence and batch are swapped on the left"),
-        ("n b (h d) -> n (b h) d", "that is the first of two steps"),
-        ("n b (h d) -> b h n d", "that is the layout with four axes"),
-        ("n b h d -> (b h) n d", "the last one made of h and d in parentheses"),
-        ("n b (h d) -> (b h) n", "right of the arrow stand three axes, too"),
-        ("n b (hd) -> (b h) n d", '"hd" is not read. Write the letters n, b, h and d with spaces'),
-        (["n b (h d)", "(b h) n d"], "an object of type list; text in quotes is asked for"),
-        ("", "not yet, it is empty"),
+    "check_index": [
+        (FOUR_AXES.eq(Y[4, 2, 11]).nonzero()[0], "✓ my_index: right"),
+        ((4, 1, 2, 5), "you took the first axis of y for the batch"),
+        ((4, 2, 1, 5), "you cut the features, and moved no axis"),
+        ((2, 4, 1, 5), "the heads stand behind the words"),
+        ((1, 2, 4, 5), "the heads stand in front of the batch"),
+        ((2, 3, 4, 2), "you deal the features out to the heads in turn"),
+        (Y.view(3, 4, 5, 6).eq(Y[4, 2, 11]).nonzero()[0], "where a straight reshape puts it"),
+        ((2, 2, 4, 5), "you count the heads from 1"),
+        ((3, 2, 5, 6), "you count everything from 1"),
+        ((4, 0, 0, 0), "the first number is the sentence, the second of y's three"),
+        ((2, 0, 4, 5), "the sentence is right. Head 0 has the features 0 to 5"),
+        ((2, 1, 3, 5), "sentence and head are right. The third number is the word"),
+        ((2, 1, 4, 11), "all but the last are right"),
+        ("2, 1, 4, 5", "an object of type str; an index of four is asked for"),
     ],
     "check_attend_heads": [
         (attend_folded("h", "h"), "✓ attend_heads: right"),
@@ -88,7 +85,8 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
          f"{CROSS}only the first n keys are used"),
         (lambda q, k, v, h: right(q, k, v, h).repeat(1, 2, 1)[:, : k.size(1)],
          f"{CROSS}it returns one row per key, (b, m, e)"),
-        (attend_folded("h", "b"), "folded with heads first, (h b), and unfolded with samples"),
+        (attend_folded("h", "b"), "the folded axis is cut in the wrong order"),
+        (attend_folded("b", "h"), "the folded axis is cut in the wrong order"),
         (merged_straight, "the heads are merged by a straight reshape"),
         (straight, "the heads are split by a straight reshape"),
         (not_moved, "the heads stay behind the tokens, (b, n, h, d), so the heads of a token"),

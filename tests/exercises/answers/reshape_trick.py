@@ -1,26 +1,13 @@
 """Answers to the exercises of “The reshape trick”."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from annotated_attention import split_heads
-from annotated_attention.mistakes.reshapes import merge_without_transpose
 
 X = torch.arange(3 * 4).view(3, 4)
-
-
-def looked_up(row: int, shape: tuple[int, int, int]) -> Any:
-    h, n, d = shape
-    owners = torch.arange(n)[:, None].expand(h, n, d)
-    return merge_without_transpose(owners)[row, ::d]
-
-
-def pieces(of: Callable[[int, int, int, int, int], float]) -> Callable[..., list[float]]:
-    """Answer with what ``of`` says of row, piece, h, n and d."""
-    return lambda row, shape: [of(row, piece, *shape) for piece in range(shape[0])]
 
 
 def by_einsum(x: Tensor, num_heads: int) -> Tensor:
@@ -36,19 +23,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         ((0, 0, 1), "the number in the middle is the token"),
         ((0, 2, 0), "the token is right. Which head does the feature belong to"),
         ("0, 2, 1", "an object of type str; an index of three is asked for"),
-    ],
-    "check_mixed_tokens": [
-        (looked_up, "✓ mixed_tokens: right"),
-        (pieces(lambda r, p, h, n, d: r), "that is the right merge: each row has one token alone"),
-        (lambda r, s: looked_up(r, s) + 1, "you count the tokens from 1"),
-        (pieces(lambda r, p, h, n, d: r * h + p), "A head has only n of them; then the next head"),
-        (pieces(lambda r, p, h, n, d: (r * h + p) * d % n), "you count numbers in place of pieces"),
-        (pieces(lambda r, p, h, n, d: (r + p) % n), "you begin each row one piece after the row"),
-        (lambda r, s: looked_up(r, s).flip(0), "the right tokens, in another order than from left"),
-        (pieces(lambda r, p, h, n, d: (r * 2 + p) % n),
-         "not with h = 4, n = 6, d = 5: row 1 is made of tokens [4, 5, 0, 1], counted from 0; you"),
-        (pieces(lambda r, p, h, n, d: (r * h + p) / n), "it returns (float, float); a list of h"),
-        (lambda r, s: list(range(s[0] * s[2])), "it returns 6 numbers; a list of h, here 2, is"),
     ],
     "check_repaired": [
         (by_einsum, "✓ repaired: right"),
