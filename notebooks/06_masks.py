@@ -77,9 +77,9 @@ def attend(
     """Mix the rows of ``value``; no query sees a key where ``blocked`` is True."""
     scores = (query / math.sqrt(query.size(-1))) @ key.mT  # (..., n, m)
     if blocked is not None:
-        scores = scores.masked_fill(blocked, -math.inf)  # (..., n, m)
-    weights = scores.softmax(-1)                         # (..., n, m)
-    return weights @ value, weights                      # (..., n, d), (..., n, m)
+        scores = scores.masked_fill(blocked, -math.inf)    # (..., n, m)
+    weights = scores.softmax(-1)                           # (..., n, m)
+    return weights @ value, weights                        # (..., n, d), (..., n, m)
 
 
 torch.testing.assert_close(attend(x, x, x), one.attend(x, x, x))
@@ -87,9 +87,8 @@ print("without a mask: as before")
 
 # %% [markdown]
 # The **padding mask** follows from the lengths of the sentences. Key j, counted from 0, is padding if
-# j is at least the length of its sentence. The cell makes this comparison with `>=`; the package
-# has a function for it, `block_padding`. Look for two things in the output: a row of the mask for
-# each sentence, and the new weights of *was*.
+# j is at least the length of its sentence. In the package, `block_padding` makes this comparison. The
+# output has a row of the mask for each sentence, and the new weights of *was*.
 
 # %%
 lengths = torch.tensor([8, 4])
@@ -136,9 +135,9 @@ assert not causal[future].any()
 display.attention_map(causal, one.WORDS, one.WORDS, name="causal-map")
 
 # %% [markdown]
-# All weights above the diagonal are zero. The first word, *the*, can look only at itself. In the
-# row of *it*, the largest weight, the one on *thirsty*, is gone: the word that decides has not been
-# written yet. What is left favours neither *cat* nor *milk*.
+# All weights above the diagonal are zero. In the row of *it*, the largest weight, the one on
+# *thirsty*, is gone: the word that decides has not been written yet. What is left favours neither
+# *cat* nor *milk*.
 #
 # Swap that last word: *thirsty* becomes *sweet*. Which outputs change without a mask, and which
 # with the causal mask: those of every word, only that of *it*, or only that of the last word?
@@ -185,8 +184,7 @@ print(tuple(for_keys.shape), "|", tuple(of_five.shape), "->", tuple(merged.shape
 # %% [markdown]
 # The figure lays the two sheets of card on top of each other, with a sentence of five words in sample
 # 0 and one of three in sample 1. The padding mask repeats down the rows; the causal mask repeats
-# across the samples. All heads share one mask, so its axis for heads keeps size 1; in this example
-# h is 1, too. PyTorch calls the padding mask `key_padding_mask`, and the mask of pairs `attn_mask`.
+# across the samples. All heads share one mask, so its axis for heads keeps size 1. PyTorch calls the padding mask `key_padding_mask`, and the mask of pairs `attn_mask`.
 # If every key is blocked for a query, the query's row is called a **fully masked row**.
 
 # %%
@@ -264,12 +262,15 @@ assert gradient.isnan().all()
 
 # %%
 def attend_safely(
-    query: Tensor, key: Tensor, value: Tensor, blocked: Tensor
+    query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Mix the rows of ``value``; a fully masked row gets zeros."""
     scores = (query / math.sqrt(query.size(-1))) @ key.mT  # (..., n, m)
-    scores = scores.masked_fill(blocked, -math.inf)        # (..., n, m)
-    weights = scores.softmax(-1).masked_fill(blocked, 0)   # (..., n, m)
+    if blocked is not None:
+        scores = scores.masked_fill(blocked, -math.inf)    # (..., n, m)
+    weights = scores.softmax(-1)                           # (..., n, m)
+    if blocked is not None:
+        weights = weights.masked_fill(blocked, 0)          # (..., n, m)
     return weights @ value, weights                        # (..., n, d), (..., n, m)
 
 
@@ -277,8 +278,7 @@ display.diff(attend, attend_safely)
 
 # %% [markdown]
 # The class of the [short path](short_path.ipynb) fills twice, too. The outputs and gradients of the
-# words must be the same as before. The package's own function makes the same promise: zeros for a
-# fully masked row, and finite gradients for everyone.
+# words must be the same as before, and the package's own function must agree.
 
 # %%
 plain = attend(x, x, x, blocked[:, None, :])[0][~blocked]  # (12, d)
@@ -381,8 +381,8 @@ print("fully masked rows:", int(small.all(-1).sum()))
 # %% [markdown]
 # ## Two mistakes
 #
-# Both of these leave every shape as it is, and neither raises an error. One question finds them
-# without a look inside: *what does the output react to?*
+# Neither of these raises an error or changes a shape. One question finds both: *what does the output
+# react to?*
 #
 # > **Pitfall.** Masking after the softmax. The blocked weights are zero, as they should be, but they
 # > have already been counted in the sum. The other weights no longer add up to one.

@@ -116,7 +116,7 @@ for attempt in (lambda: layer.load_state_dict(checkpoint), lambda: layer(x)):
 # The final class has these edges. Here is its `forward`, without the docstring. Read it from top to
 # bottom, and find the lines of the small class in it: project, split, attend, merge, project out.
 
-# %%
+# %% tags=["hide-input"]
 display.source(MultiheadAttention.forward, docstrings=False)
 
 # %% [markdown]
@@ -358,12 +358,12 @@ for length in (256, 512, 1024):
 # %%
 torch.manual_seed(5)
 dropping = load_pair(dropout=0.5)
-_, dropped = dropping(words, words, words, **by_head)  # (8, 4), (2, 8, 8)
+dropped = dropping(words, words, words, **by_head)[1]           # (2, 8, 8)
 torch.testing.assert_close(dropped[dropped > 0], 2 * each[dropped > 0])
 
 many = words[:, None].expand(-1, 4000, -1)                      # (8, 4000, 4)
-_, draws = dropping(many, many, many, **by_head)                # (8, 4000, 4), (4000, 2, 8, 8)
-_, evaluated = dropping.eval()(words, words, words, **by_head)  # (8, 4), (2, 8, 8)
+draws = dropping(many, many, many, **by_head)[1]                # (4000, 2, 8, 8)
+evaluated = dropping.eval()(words, words, words, **by_head)[1]  # (2, 8, 8)
 rows = torch.stack([dropped[0], draws[:, 0].mean(0), evaluated[0]])
 one.show(one.WORDS, ["one draw", "mean of 4000", "evaluation"], rows.sum(-1).mT)
 
