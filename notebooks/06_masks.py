@@ -195,7 +195,7 @@ scores = five @ five.mT / math.sqrt(4)                    # (b, n, m)
 display.mask_merger(texts, texts, scores, padding, of_five)
 
 # %% [markdown]
-# On the site, you can press the column heading *cat*: the word becomes padding, and its column is
+# In the live figure, press the column heading *cat*: the word becomes padding, and its column is
 # blocked in every row of sample 0. In the rows that could see *cat*, the other weights grow until
 # they add up to one again. Then press the first word of a sentence. Its own row could see only that
 # word, so the row is now fully masked and its weights are NaN.

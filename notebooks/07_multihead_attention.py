@@ -61,15 +61,15 @@ key = torch.randn(b, m, e, dtype=torch.float64, requires_grad=True)    # (b, m, 
 padding = masks.block_padding(torch.tensor([5, 3]), m)                 # (b, m)
 
 final = MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
-given, by_head = (query, key, key, padding), {"average_attn_weights": False}
-found = functional_call(final, packed, given, by_head)  # (b, n, e), (b, h, n, m)
-expected = small(query, key, key, padding[:, None])     # (b, n, e), (b, h, n, m)
-torch.testing.assert_close(found, expected)
+by_head = {"average_attn_weights": False}
+of_final = functional_call(final, packed, (query, key, key, padding), by_head)
+of_small = small(query, key, key, padding[:, None])  # (b, n, e), (b, h, n, m)
+torch.testing.assert_close(of_final, of_small)
 
 one = chapters.load("01_one_head")
 inputs = [query, key, *small.parameters()]
-gradients = one.gradients(found[0], inputs)
-torch.testing.assert_close(gradients, one.gradients(expected[0], inputs))
+gradients = one.gradients(of_final[0], inputs)
+torch.testing.assert_close(gradients, one.gradients(of_small[0], inputs))
 print(f"output, weights and {len(gradients)} gradients are equal")
 
 # %% [markdown]
@@ -275,8 +275,8 @@ one.show(one.WORDS, ["it looks at"], weights[[it]].mT)
 # ## The weights, and what they cost
 #
 # Load the animal head and the food head of the [short path](short_path.ipynb#two-heads-in-a-loop)
-# into the class. Its wide matrices already hold both heads side by side, so they only have to be put
-# next to each other and transposed.
+# into the class. On that page both heads already stand side by side in three wide matrices. So put
+# these next to each other, and transpose.
 
 # %%
 short = chapters.load("short_path")
