@@ -20,10 +20,9 @@ display.chapter_map("mask")
 # ## Padding
 #
 # A shorter sentence, *the milk was sweet*, joins the familiar one in the batch. PyTorch's
-# `pad_sequence` pads the second sample with rows of zeros, shown here as `·`. The batch tracks
-# gradients, so that you can find out later what an output reacts to. `.double()` turns the features
-# into 64-bit numbers, so that rounding hardly shows in comparisons. One head of width d is enough
-# here. The words are queries as well as keys, so n = m.
+# `pad_sequence` pads it with rows of zeros, shown here as `·`. The batch tracks gradients, so that
+# you can find out later what an output reacts to. One head of width d is enough here. The words are
+# queries as well as keys, so n = m.
 
 # %%
 import math
@@ -63,8 +62,7 @@ for word, weight in zip(labels, weights[1, 2]):
 print(f"padding gets {weights[1, 2, 4:].sum():.2f}")
 
 # %% [markdown]
-# A zero vector scores 0, and $\exp(0) = 1$ is as much as any unrelated word gets. Each 0.12 is
-# rounded up, so the four of them add up to only 0.46.
+# Each 0.12 is rounded up, so the four of them add up to only 0.46.
 #
 # The surest way to a weight of 0 is a score of $-\infty$, because $\exp(-\infty) = 0$. So replace
 # the scores of blocked keys with $-\infty$ **before** the softmax; the other keys then share all
@@ -77,11 +75,11 @@ def attend(
     query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Mix the rows of ``value``; no query sees a key where ``blocked`` is True."""
-    scores = (query / math.sqrt(query.size(-1))) @ key.mT        # (..., n, m)
+    scores = (query / math.sqrt(query.size(-1))) @ key.mT  # (..., n, m)
     if blocked is not None:
-        scores = scores.masked_fill(blocked, -math.inf)          # (..., n, m)
-    weights = scores.softmax(-1)                                 # (..., n, m)
-    return weights @ value, weights                              # (..., n, d), (..., n, m)
+        scores = scores.masked_fill(blocked, -math.inf)    # (..., n, m)
+    weights = scores.softmax(-1)                           # (..., n, m)
+    return weights @ value, weights                        # (..., n, d), (..., n, m)
 
 
 torch.testing.assert_close(attend(x, x, x), one.attend(x, x, x))
@@ -89,13 +87,12 @@ print("without a mask: as before")
 
 # %% [markdown]
 # The **padding mask** follows from the lengths of the sentences. Key j, counted from 0, is padding if
-# j is at least the length of its sentence. The cell makes this comparison with `>=`; the package
-# has a function for it, `block_padding`. Look for two things in the output: a row of the mask for
-# each sentence, and the new weights of *was*.
+# j is at least the length of its sentence. In the package, `block_padding` makes this comparison. The
+# output has a row of the mask for each sentence, and the new weights of *was*.
 
 # %%
 lengths = torch.tensor([8, 4])
-blocked = torch.arange(8) >= lengths[:, None]      # (b, m)
+blocked = torch.arange(8) >= lengths[:, None]  # (b, m)
 assert blocked.equal(masks.block_padding(lengths, 8))
 print(blocked.int())
 
@@ -109,9 +106,10 @@ assert not weights[1, :, 4:].any()
 # share all the attention of *was*.
 #
 # Is the result the same as without padding? Attend within the short sentence alone, and compare the
-# outputs and the gradients with those of the padded batch. As its loss, `one.gradients` uses a
-# random mixture of the outputs, so that each output counts. Every call with this shape uses the
-# same mixture.
+# outputs and the gradients with those of the padded batch. The book compares gradients with
+# `one.gradients(outputs, inputs)`. As a loss it adds up all numbers in the outputs, each times a
+# random factor of its own, and it returns the gradient of every input. For outputs of the same shape
+# the factors are the same, too.
 
 # %%
 words_only = attend(x, x, x, blocked[:, None, :])[0][1, :4]  # (4, d)
@@ -129,7 +127,7 @@ print("equal, and so are the gradients")
 # for every sample: True above the diagonal, which is the part that `triu(1)` keeps.
 
 # %%
-future = torch.ones(8, 8, dtype=torch.bool).triu(1)    # (n, m)
+future = torch.ones(8, 8, dtype=torch.bool).triu(1)  # (n, m)
 assert future.equal(masks.block_future(8))
 words = one.embed(one.WORDS).double()                  # (n, d)
 written, causal = attend(words, words, words, future)  # (n, d), (n, m)
@@ -137,9 +135,9 @@ assert not causal[future].any()
 display.attention_map(causal, one.WORDS, one.WORDS, name="causal-map")
 
 # %% [markdown]
-# All weights above the diagonal are zero. The first word, *the*, can look only at itself. In the
-# row of *it*, the largest weight, the one on *thirsty*, is gone: the word that decides has not been
-# written yet. What is left favours neither *cat* nor *milk*.
+# All weights above the diagonal are zero. In the row of *it*, the largest weight, the one on
+# *thirsty*, is gone: the word that decides has not been written yet. What is left favours neither
+# *cat* nor *milk*.
 #
 # Swap that last word: *thirsty* becomes *sweet*. Which outputs change without a mask, and which
 # with the causal mask: those of every word, only that of *it*, or only that of the last word?
@@ -186,8 +184,7 @@ print(tuple(for_keys.shape), "|", tuple(of_five.shape), "->", tuple(merged.shape
 # %% [markdown]
 # The figure lays the two sheets of card on top of each other, with a sentence of five words in sample
 # 0 and one of three in sample 1. The padding mask repeats down the rows; the causal mask repeats
-# across the samples. All heads share one mask, so its axis for heads keeps size 1; in this example
-# h is 1, too. PyTorch calls the padding mask `key_padding_mask`, and the mask of pairs `attn_mask`.
+# across the samples. All heads share one mask, so its axis for heads keeps size 1. PyTorch calls the padding mask `key_padding_mask`, and the mask of pairs `attn_mask`.
 # If every key is blocked for a query, the query's row is called a **fully masked row**.
 
 # %%
@@ -198,14 +195,10 @@ scores = five @ five.mT / math.sqrt(4)                    # (b, n, m)
 display.mask_merger(texts, texts, scores, padding, of_five)
 
 # %% [markdown]
-# If the figure has menus, try three things. Press the column heading *cat*: the word becomes
-# padding, so its column is blocked in every row of sample 0. In the rows that could see *cat*, the
-# other weights grow until they add up to one again. Set `attn_mask` to None: the merged mask is
-# now `(b, 1, 1, m)`, with one row for all queries. Press or drag in the grid below this menu to
-# draw a mask of your own.
-#
-# Then set the menu back to causal and press the first word of a sentence. Its own row could see
-# only that word, so the row is now fully masked and its weights are NaN.
+# In the live figure, press the column heading *cat*: the word becomes padding, and its column is
+# blocked in every row of sample 0. In the rows that could see *cat*, the other weights grow until
+# they add up to one again. Then press the first word of a sentence. Its own row could see only that
+# word, so the row is now fully masked and its weights are NaN.
 #
 # ## Fully masked rows
 #
@@ -259,79 +252,37 @@ assert poisoned[0].isfinite().all()
 assert gradient.isnan().all()
 
 # %% [markdown]
-# The 0 that enters the fully masked rows meets their NaN weights on its way back to the values. A
-# single training step therefore turns the shared matrix into NaN for everyone.
+# A single training step therefore turns the shared matrix into NaN for everyone.
 #
-# A tempting remedy is `nan_to_num(0)`, which replaces NaN with 0, either in the output or in the
-# weights. Try both, each with two ways of masking. One is `masked_fill`, as above. The other *adds*
-# a matrix $M$ to the scores, $-\infty$ for blocked keys and 0 for all others, as
-# `torch.nn.MultiheadAttention` does. The cell lists the matrices whose gradient is NaN; the loss never
-# reads a fully masked row.
-
-
-# %%
-def spoiled(x: Tensor, blocked: Tensor, added: bool, mended: str) -> str:
-    """Name the matrices whose gradient is NaN; the loss reads no fully masked row."""
-    matrices = [torch.eye(4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-    q, k, v = (x @ matrix for matrix in matrices)                      # (b, n, d)
-    bias = torch.zeros(blocked.shape).masked_fill(blocked, -math.inf)  # (b, n, m)
-    scores = q @ k.mT / math.sqrt(4)                                   # (b, n, m)
-    scores = scores + bias if added else scores.masked_fill(blocked, -math.inf)
-    weights = scores.softmax(-1)                                       # (b, n, m)
-    if mended == "weights":
-        weights = weights.nan_to_num(0)                                # (b, n, m)
-    output = weights @ v                                               # (b, n, d)
-    if mended == "output":
-        output = output.nan_to_num(0)                                  # (b, n, d)
-    gradients = one.gradients(output[~blocked.all(-1)], matrices)
-    bad = [each.isnan().any() for each in gradients]
-    return " ".join(name for name, nan in zip(("W_Q", "W_K", "W_V"), bad) if nan) or "none"
-
-
-# %%
-print("nan_to_num on  added          masked_fill")
-found = []
-for mended in ("nothing", "output", "weights"):
-    found.append([spoiled(x.detach(), both, added, mended) for added in (True, False)])
-    print(f"{mended:13}  {found[-1][0]:13}  {found[-1][1]}")
-assert found == [["W_Q W_K W_V", "W_V"], ["W_Q W_K W_V", "W_V"], ["W_Q W_K", "none"]]
-
-# %% [markdown]
-# Mending the output does not help: on its way back to the values, the gradient is still multiplied by
-# NaN weights. Mending the weights saves $W_V$. But the gradient also passes back through the softmax,
-# whose derivative is computed from its own unmended output: NaN again. `masked_fill` passes no gradient
-# back to the scores that it has replaced, so the NaN stops there. An addition passes it on to $W_Q$ and
-# $W_K$.
-#
-# With `masked_fill` it is enough to mend the weights, so the class of the [short
-# path](short_path.ipynb) fills twice: −∞ before the softmax, 0 after it. With an added mask that is
-# not enough, and the package adds, because its masks may also be numbers. So the package creates no
-# NaN in the first place, nor does the function below. **Before** the softmax, leave a fully masked
-# row unmasked, so that it keeps its own finite scores. **After** the softmax, set its weights to
-# zero.
+# The cure is a second fill. The first one writes $-\infty$ over the scores before the softmax, and
+# the second writes 0 over the weights after it. So the values meet zeros instead of NaN. On the way
+# back, the softmax of a fully masked row still turns a gradient of 0 into NaN. The first fill stops
+# that NaN, because no gradient passes through a score that has been replaced.
 
 
 # %%
 def attend_safely(
-    query: Tensor, key: Tensor, value: Tensor, blocked: Tensor
+    query: Tensor, key: Tensor, value: Tensor, blocked: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Mix the rows of ``value``; a fully masked row gets zeros."""
-    fully = blocked.all(-1, keepdim=True)                        # (..., 1)
-    scores = (query / math.sqrt(query.size(-1))) @ key.mT        # (..., n, m)
-    scores = scores.masked_fill(blocked & ~fully, -math.inf)     # (..., n, m)
-    weights = scores.softmax(-1) * ~fully                        # (..., n, m)
-    return weights @ value, weights                              # (..., n, d), (..., n, m)
+    scores = (query / math.sqrt(query.size(-1))) @ key.mT  # (..., n, m)
+    if blocked is not None:
+        scores = scores.masked_fill(blocked, -math.inf)    # (..., n, m)
+    weights = scores.softmax(-1)                           # (..., n, m)
+    if blocked is not None:
+        weights = weights.masked_fill(blocked, 0)          # (..., n, m)
+    return weights @ value, weights                        # (..., n, d), (..., n, m)
 
 
 display.diff(attend, attend_safely)
 
 # %% [markdown]
-# The outputs and gradients of the words must be the same as before. The package's own function
-# makes the same promise: zeros for a fully masked row, and finite gradients for everyone.
+# The class of the [short path](short_path.ipynb) fills twice, too. The outputs and gradients of the
+# words must be the same as before, and the package's own function must agree.
 
 # %%
-plain = attend(x, x, x, blocked[:, None, :])[0][~blocked]      # (12, d)
-safe = attend_safely(x, x, x, both)[0]                         # (b, n, d)
+plain = attend(x, x, x, blocked[:, None, :])[0][~blocked]  # (12, d)
+safe = attend_safely(x, x, x, both)[0]                     # (b, n, d)
 torch.testing.assert_close(safe[~blocked], plain)
 of_words = one.gradients(safe[~blocked], [x])
 torch.testing.assert_close(of_words, one.gradients(plain, [x]))
@@ -351,6 +302,56 @@ print("last row:", ours[1, 7].tolist())
 # wild](14_masks_in_the_wild.ipynb) finds out which fate PyTorch and published code choose.
 
 # %% [markdown]
+# <!-- deeper: Which other cures fail, and why the package lifts -->
+#
+# ### Going deeper: Which other cures fail, and why the package lifts
+#
+# `nan_to_num(0)` on the output is a tempting cure. It fails, and there is a second trap: a mask can
+# also be *added* to the scores, as a matrix $M$ of $-\infty$ and 0. `torch.nn.MultiheadAttention` does
+# so, and so does the package, because its masks may also hold other numbers. An addition passes every
+# gradient on, so nothing stops the NaN on its way to $W_Q$ and $W_K$. Therefore the package **lifts**
+# the mask of a fully masked row: it leaves the row unmasked before the softmax, so that no NaN arises at
+# all, and fills its weights with 0 afterwards. The cell lists the matrices whose gradient is NaN; the
+# loss reads no fully masked row.
+
+
+# %%
+def spoiled(x: Tensor, blocked: Tensor, added: bool, cure: str) -> str:
+    """Name the matrices whose gradient is NaN; the loss reads no fully masked row."""
+    matrices = [torch.eye(4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    q, k, v = (x @ matrix for matrix in matrices)  # (b, n, d)
+    fully = blocked.all(-1)                        # (b, n)
+    hidden = blocked & ~fully[..., None] if "lift" in cure else blocked
+    scores = q @ k.mT / math.sqrt(4)                                 # (b, n, m)
+    bias = torch.zeros(hidden.shape).masked_fill(hidden, -math.inf)  # (b, n, m)
+    scores = scores + bias if added else scores.masked_fill(hidden, -math.inf)
+    weights = scores.softmax(-1)  # (b, n, m)
+    if "fill" in cure:
+        weights = weights.masked_fill(blocked, 0)  # (b, n, m)
+    output = weights @ v                           # (b, n, d)
+    if cure == "mend output":
+        output = output.nan_to_num(0)  # (b, n, d)
+    bad = [each.isnan().any() for each in one.gradients(output[~fully], matrices)]
+    return " ".join(name for name, nan in zip(("W_Q", "W_K", "W_V"), bad) if nan) or "none"
+
+
+# %%
+print("cure           added          masked_fill")
+found = []
+for cure in ("nothing", "mend output", "fill again", "lift and fill"):
+    found.append([spoiled(x.detach(), both, added, cure) for added in (True, False)])
+    print(f"{cure:13}  {found[-1][0]:13}  {found[-1][1]}")
+nan = "W_Q W_K W_V"
+assert found == [[nan, "W_V"], [nan, "W_V"], ["W_Q W_K", "none"], ["none", "none"]]
+
+# %% [markdown]
+# Mending the output does not help: on its way back to the values, the gradient is still multiplied by
+# NaN weights.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # <!-- deeper: The same as PyTorch, with heads -->
 #
 # ### Going deeper: The same as PyTorch, with heads
@@ -366,9 +367,9 @@ k = torch.randn(2, 4, 5, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 5
 v = torch.randn(2, 4, 5, 6, dtype=torch.float64, requires_grad=True)  # (2, 4, 5, 6)
 pairs = torch.zeros(3, 5, dtype=torch.bool)                           # (3, 5)
 pairs[0, :2] = pairs[2, :3] = True
-small = padding[:, None, None, :] | pairs                             # (2, 1, 3, 5)
-mixed = attend_safely(q, k, v, small)[0]                              # (2, 4, 3, 6)
-fused = F.scaled_dot_product_attention(q, k, v, attn_mask=~small)     # (2, 4, 3, 6)
+small = padding[:, None, None, :] | pairs                          # (2, 1, 3, 5)
+mixed = attend_safely(q, k, v, small)[0]                           # (2, 4, 3, 6)
+fused = F.scaled_dot_product_attention(q, k, v, attn_mask=~small)  # (2, 4, 3, 6)
 torch.testing.assert_close(mixed, fused)
 torch.testing.assert_close(one.gradients(mixed, [q, k, v]), one.gradients(fused, [q, k, v]))
 print("equal, and so are the gradients")
@@ -380,8 +381,8 @@ print("fully masked rows:", int(small.all(-1).sum()))
 # %% [markdown]
 # ## Two mistakes
 #
-# Both of these leave every shape as it is, and neither raises an error. One question finds them
-# without a look inside: *what does the output react to?*
+# Neither of these raises an error or changes a shape. One question finds both: *what does the output
+# react to?*
 #
 # > **Pitfall.** Masking after the softmax. The blocked weights are zero, as they should be, but they
 # > have already been counted in the sum. The other weights no longer add up to one.
@@ -467,82 +468,24 @@ merged_by_hand = {
 exercises.masks.check_merged(merged_by_hand)
 
 # %% [markdown]
-# ### Who attends to padding?
-#
-# *Medium, 15 minutes.* `exercises.masks.four_models()` gives you four models by name; you cannot
-# look inside them. Call one as `model(x, blocked)`, with any x `(b, m, 12)` and a boolean `blocked`
-# `(b, m)`, True for padding; it returns `(b, m, 12)`. One of them attends to padding. Write a probe
-# that names it. The check then gives your probe six new models; name all that attend to padding.
-
-
-# %% tags=["exercise"]
-def find_leaks(models: dict) -> list[str]:
-    """Name the models whose words react to padding."""
-    return []  # your probe here
-
-
-# %%
-exercises.masks.check_find_leaks(find_leaks)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# Call a model twice, with the same words and the same mask, but with different numbers in the
-# padding. What should stay the same?
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# Not everything stays the same: a padded row is a query, too, made from its own token. Compare
-# `output[~blocked]`.
-#
-# </details>
-#
-# <details><summary>Hint 3</summary>
-#
-# A mask may land on the wrong sample. You only notice this with several samples of different
-# lengths.
-#
-# </details>
-
-
-# %% tags=["solution"] jupyter={"source_hidden": true}
-def find_leaks(models: dict) -> list[str]:
-    """Name the models whose words react to padding."""
-    blocked = masks.block_padding(torch.tensor([3, 6]), 7)          # (2, 7)
-    x, other = torch.randn(2, 2, 7, 12)                             # (2, 7, 12)
-    changed = torch.where(blocked[:, :, None], other, x)            # (2, 7, 12)
-    names = []
-    for name, model in models.items():
-        before, after = model(x, blocked), model(changed, blocked)  # (2, 7, 12)
-        if not torch.allclose(before[~blocked], after[~blocked]):
-            names.append(name)
-    return names
-
-
-exercises.masks.check_find_leaks(find_leaks)
-
-# %% [markdown]
 # ## What you have now
 #
 # > **In short.** On paper a mask is added: $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$, where $M$ is
-# > $-\infty$ for blocked keys and 0 for all others. In code, replace the scores, or add once no row
-# > is fully masked.
+# > $-\infty$ for blocked keys and 0 for all others. In code, replace the scores, or
+# > add after lifting fully masked rows.
 # >
 # > Padding `(b, m)` becomes `(b, 1, 1, m)`, the causal mask is `(n, m)`, and both merge into
 # > `(b, 1, n, m)`:
 # >
 # > ```python
 # > blocked = padding[:, None, None, :] | future
-# > fully = blocked.all(-1, keepdim=True)
-# > scores = scores.masked_fill(blocked & ~fully, -math.inf)
-# > weights = scores.softmax(-1) * ~fully
+# > scores = scores.masked_fill(blocked, -math.inf)
+# > weights = scores.softmax(-1).masked_fill(blocked, 0)
 # > ```
 # >
-# > Block before the softmax, never after it. A fully masked row, `fully`, keeps finite scores and gets
-# > zero weights; otherwise NaN would reach the gradients of matrices that all samples share. To
-# > test a mask, ask what the output reacts to.
+# > Block before the softmax, never only after it. The second fill is for fully masked rows; without
+# > it, NaN would reach the gradients of matrices that all samples share. To test a mask, ask what the
+# > output reacts to.
 #
 # You now have all the parts: projections, heads, batches and masks. [The next
 # chapter](07_multihead_attention.ipynb) puts them into one class. Other libraries read True the

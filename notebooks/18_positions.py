@@ -257,7 +257,7 @@ print("matrices, complex numbers, rotate: equal, and so are the gradients")
 #
 # In the class, the rotation goes between the projections and the scores. The method `attend` sits
 # at exactly this point, and it is meant to be
-# [overridden](07_multihead_attention.ipynb#the-steps-that-forward-calls). Only queries and keys
+# [overridden](07_multihead_attention.ipynb#a-score-of-your-own). Only queries and keys
 # turn. Values do not: the distance has already done its work in the score.
 
 # %%

@@ -80,8 +80,8 @@ class MultiheadAttention(nn.Module):
             num_heads: h; must divide ``embed_dim``. Each head is d = e / h wide.
             dropout: probability of zeroing a weight in training.
             bias: give all four projections a bias.
-            add_bias_kv: append a learned key and value, which no mask hides.
-            add_zero_attn: append a key and value of zeros, which no mask hides.
+            add_bias_kv: add a learned key and value, which are always visible.
+            add_zero_attn: add a key and value of zeros, which are always visible.
             kdim: the width of the keys; None means e.
             vdim: the width of the values; None means e.
             batch_first: input and output are (b, n, e) instead of (n, b, e).
@@ -186,7 +186,8 @@ class MultiheadAttention(nn.Module):
         # The masks merge into a boolean one and a floating-point one, as small as broadcasting to
         # the scores allows.
         blocked, bias, is_causal = self._merge(attn_mask, key_padding_mask, q, k, is_causal)
-        # Two settings append a key and a value each, after the masks, so that no mask hides them.
+        # ``add_bias_kv`` and ``add_zero_attn`` add an extra key and value. That happens after
+        # masking, so they are always visible.
         k, v = self._append(k, self.bias_k), self._append(v, self.bias_v)  # (b, ..., d)
         # Scores, softmax and mix run in all heads at once, in a method that a subclass may replace.
         heads, weights = self.attend(

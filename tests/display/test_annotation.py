@@ -113,17 +113,12 @@ def test_blocks_begin_where_they_should():
     ]
 
 
-def test_sections_examples_and_methods_can_be_left_out():
+def test_sections_and_examples_can_be_left_out():
     titles = [
         [tag.text for tag in page(heads.merge_heads, **options).select("summary")]
         for options in ({}, {"examples": False}, {"sections": False})
     ]
     assert titles == [["Args, Returns, Raises, Examples"], ["Args, Returns, Raises"], []]
-    outside = numbered(page(MultiheadAttention, methods=False))
-    methods = [x for x in vars(MultiheadAttention).values() if callable(x)]
-    whole = numbered(page(MultiheadAttention))
-    assert sorted([*outside, *numbered(page(*methods))]) == list(whole)
-    assert all(whole[number] == line for number, line in outside.items())
 
 
 NOTE = """\

@@ -32,9 +32,7 @@ class Block:
     lines: list[int] = field(default_factory=list)
 
 
-def annotated(
-    *objects: object, methods: bool = True, sections: bool = True, examples: bool = False
-) -> Output:
+def annotated(*objects: object, sections: bool = True, examples: bool = False) -> Output:
     """Show the source of classes, functions or modules, with their notes between the code.
 
     Docstrings, and comments on lines of their own, become prose over the lines that they explain,
@@ -46,7 +44,6 @@ def annotated(
 
     Args:
         *objects: classes, functions or modules, of a file or of the running notebook.
-        methods: False shows of a class only what stands outside its methods.
         sections: False leaves out what docstrings list, such as ``Args``.
         examples: True also shows their examples, if their sections are shown.
 
@@ -61,7 +58,7 @@ def annotated(
         (1, True)
     """
     left_out = set() if examples else {"Examples"}
-    shown = [_shown(one, methods, left_out if sections else None) for one in objects]
+    shown = [_shown(one, left_out if sections else None) for one in objects]
     return _Annotated("\n\n\n".join(text for text, _ in shown), "".join(x for _, x in shown))
 
 
@@ -69,12 +66,10 @@ class _Annotated(Output):
     stylesheets = ("display.css", "annotated.css")
 
 
-def _shown(obj: object, methods: bool, left_out: set[str] | None) -> tuple[str, str]:
+def _shown(obj: object, left_out: set[str] | None) -> tuple[str, str]:
     """Write one object as text and as HTML: where it stands, and its blocks."""
     text, first = located_source(obj)
     name = "" if isinstance(obj, ModuleType) else getattr(obj, "__qualname__", "")
-    if isinstance(obj, type) and not methods:
-        text = _without_methods(text)
     rows, highlighted = text.split("\n"), highlight_lines(text)
     place = f"{_file_of(obj)}, lines {first} to {first + len(highlighted) - 1}"
     blocks = "".join(
@@ -91,14 +86,6 @@ def _shown(obj: object, methods: bool, left_out: set[str] | None) -> tuple[str, 
         f'<div class="aa-annotated" role="group" aria-label="{label}">'
         f'<p class="aa-place">{escape(place)}</p>{blocks}</div>'
     )
-
-
-def _without_methods(text: str) -> str:
-    """Leave out the methods of a class; the other lines keep their places."""
-    rows = text.split("\n")
-    for _, first, last in [*_definitions(ast.parse(text), "")][1:]:
-        rows[first:last] = [""] * (last - first)
-    return "\n".join(rows).rstrip()
 
 
 def shapes(rows: list[str]) -> list[str]:

@@ -34,8 +34,6 @@ _WRONG_SHAPES: dict[str, dict[Shape, str]] = {
         (2, 7, 3, 4): "the heads still stand behind the tokens: the split moves them before.",
         (7, 2, 3, 4): "that is before the transpose, in the layout that was given.",
         (2, 3, 7, 12): "each head has its share of the 12 features, 12 / 3.",
-        (2, 3, 9, 4): "that is the shape of the keys: there are 9 of them, and 7 queries.",
-        (6, 7, 4): "the samples and the heads keep an axis each.",
         (2, 4, 7, 3): "there are 3 heads of width 4, and not 4 of width 3.",
     },
     "the mask, merged": {
@@ -43,22 +41,16 @@ _WRONG_SHAPES: dict[str, dict[Shape, str]] = {
         (2, 1, 9): "it has no axis for the heads yet, and would meet the scores' axes shifted.",
         (2, 3, 7, 9): "it is broadcast to that, and nothing is copied for heads or queries.",
         (2, 1, 7, 9): "padding is the same for every query, so this axis stays 1.",
-        (2, 3, 1, 9): "padding is the same for every head, so this axis stays 1.",
-        (2, 9, 1, 1): "the keys are the last axis of the scores, and so of the mask.",
-        (2, 1, 9, 1): "the keys are the last axis of the scores, and so of the mask.",
     },
     "the output": {
         (2, 7, 12): "it comes in the layout of the query, and batch_first is False by default.",
         (9, 2, 12): "there is a row for each query, not for each key.",
         (2, 3, 7, 4): "those are the heads before they are merged.",
-        (7, 2, 4): "all 3 heads stand side by side in it.",
     },
     "the weights": {
         (2, 3, 7, 9): "by default you get the mean over the heads.",
         (7, 2, 9): "the weights have the batch first, whatever the layout of the query.",
         (2, 9, 7): "a row belongs to a query and a column to a key.",
-        (7, 9): "each of the 2 samples has weights of its own.",
-        (2, 7, 7): "a column belongs to a key, and there are 9 of them.",
     },
 }
 
@@ -125,8 +117,8 @@ def _alibi(
     )
 
 
-def _same_slope(slope: Callable[[int], float]) -> type[MultiheadAttention]:
-    return _alibi(slopes=lambda h: torch.full((h,), slope(h), dtype=torch.float64))
+def _same_slope(slope: float) -> type[MultiheadAttention]:
+    return _alibi(slopes=lambda h: torch.full((h,), slope, dtype=torch.float64))
 
 
 def _off(q: Tensor, distance: Tensor) -> Tensor:
@@ -180,22 +172,11 @@ check_alibi = Exercise(
         "only keys before the query lose. Keys behind it are as far away: take |i - j|.": (
             _alibi(lambda distance: distance.clamp(min=0))
         ),
-        "the penalty is divided by √d, too. Scale the product alone, then take it off.": _scored(
-            lambda q, k, distance: scaled_scores(q, k) - _off(q, distance) / q.size(-1) ** 0.5
-        ),
         "the product is not scaled: √d is missing.": _scored(
             lambda q, k, distance: q @ k.mT - _off(q, distance)
         ),
         "every head has the same slope, so there is one range for all. Head i has 2^(-8 i / h).": (
-            Either(
-                [
-                    _same_slope(lambda h: 1),
-                    _same_slope(lambda h: 1 / 2),
-                    _same_slope(lambda h: 1 / 4),
-                    _same_slope(lambda h: 2 ** (-8 / h)),
-                    _same_slope(lambda h: 2**-8),
-                ]
-            )
+            Either([_same_slope(1), _same_slope(1 / 4)])
         ),
         "the slopes are in the reverse order: the first head has the steepest.": (
             _alibi(slopes=lambda h: _slopes(h).flip(0))
@@ -205,10 +186,6 @@ check_alibi = Exercise(
         ),
         "the slopes are 2^-1, 2^-2 and so on, which is right for 8 heads only: the exponent of "
         "head i is -8 i / h.": _alibi(slopes=lambda h: 0.5 ** torch.arange(1, h + 1).double()),
-        "the slopes grow along a line. They halve again and again: 2^(-8 i / h).": (
-            _alibi(slopes=lambda h: torch.arange(1, h + 1).double() / h)
-        ),
-        "the exponent is positive: slopes are below 1.": _alibi(slopes=lambda h: 1 / _slopes(h)),
     },
     run=_run_alibi,
     sizes=[

@@ -113,7 +113,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (less(lambda q, far: slopes(q).flipud() * far), "the slopes are in the reverse order"),
         (less(lambda q, far: 2 ** (8 / q.size(1)) * slopes(q) * far), "are counted from 0"),
         (less(lambda q, far: slopes(q) ** (q.size(1) / 8) * far), "which is right for 8 heads"),
-        (less(lambda q, far: slopes(q) * far / q.size(3) ** 0.5), "divided by √d, too"),
         (with_score(lambda q, k: product(q, k) - slopes(q) * abs(steps(q, k))), "is not scaled"),
         (OnlyWithWeights, "need_weights = False: not yet: that is the ordinary score"),
         (ForgetsTheFuture, "is_causal = True, need_weights = True: the shape is right, but"),
