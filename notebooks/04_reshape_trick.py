@@ -265,7 +265,7 @@ ax.set(xlim=(-4.2, 15.2), ylim=(14.5, -1), aspect="equal")
 ax.axis("off")
 static = display.finish(drawing, name="where-numbers-go", alt="; ".join(told))
 data = {"n": 3, "h": 2, "d": 2, "follow": divmod(FOLLOW, 4)}
-display.live(static, "where_numbers_go", data, room=(560, 1200))
+display.live(static, "where_numbers_go", data, room=(490, 420))
 
 # %% [markdown]
 # ## Two tests from outside
