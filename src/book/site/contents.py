@@ -19,6 +19,7 @@ from book.run import scripts
 
 SHORT_PATH = "short_path"
 WORDS_A_MINUTE, LINES_A_MINUTE, SHORTEST = 200, 32, 0.5  # a listing takes half a minute at least
+EXERCISES, MORE = "Exercises", "More exercises"  # sections: what stands there is no reading
 STATED = re.compile(r"^\*\w+, (\d+) minutes\.\*", re.MULTILINE)  # as exercises begin
 FOLDED = re.compile(r"<details>\s*<summary>Going deeper.*?</details>", re.DOTALL)
 FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]+\$", re.DOTALL)  # read like a word
@@ -121,13 +122,14 @@ def minutes(script: Path) -> Minutes:
     """Give how long a page takes: its prose and the code in sight, and apart its exercises.
 
     Reading is computed from the words and from the listings, those included that cells show as
-    their output when they have been run; what the exercises take is stated in their text.
+    their output when they have been run; what the exercises take is stated in their text. Those
+    under "More exercises" are not counted.
 
     Raises:
         ValueError: an exercise states none.
     """
     words = stated = waiting = 0
-    code, heading, deeper = 0.0, "", False
+    code, heading, section, deeper = 0.0, "", "", False
     shown = _shown(script)
     for cell in scripts.notebook(script).cells:
         tags = cell.metadata.get("tags", [])
@@ -137,13 +139,17 @@ def minutes(script: Path) -> Minutes:
             )
             prose = "" if deeper else FOLDED.sub("", cell.source)
             *_, heading = [heading, *re.findall(r"^### (.*)$", prose, re.MULTILINE)]
-            waiting += sum(map(int, STATED.findall(prose)))
-            words += len(re.findall(r"\w[\w'’-]*", NOT_READ.sub(" ", FORMULA.sub(" x ", prose))))
+            for place, part in enumerate(re.split(r"^## ", prose, flags=re.MULTILINE)):
+                section = part.partition("\n")[0].strip() if place else section
+                waiting += sum(map(int, STATED.findall(part)))
+                if section not in (EXERCISES, MORE):
+                    said = NOT_READ.sub(" ", FORMULA.sub(" x ", part))
+                    words += len(re.findall(r"\w[\w'’-]*", said))
         elif "exercise" in tags:
             if not waiting:
                 raise ValueError(f"{script.stem}: the exercise {heading!r} states no minutes")
-            stated, waiting = stated + waiting, 0
-        elif "solution" not in tags and not deeper:
+            stated, waiting = stated + waiting * (section != MORE), 0
+        elif "solution" not in tags and not deeper and section not in (EXERCISES, MORE):
             code += sum(map(_listing, shown.get(cell.id, [])))
             if "hide-input" not in tags and not cell.metadata.get("jupyter"):
                 code += _listing(cell.source)

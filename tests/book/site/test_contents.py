@@ -161,6 +161,24 @@ CELLS = {
         # %% tags=["solution"]
         print()
         """,
+    "exercises": f"""
+        # %% [markdown]
+        # ## Exercises
+        #
+        # {WORDS} {WORDS} {WORDS}
+        """,
+    "more": f"""
+        # %% [markdown]
+        # ## More exercises
+        #
+        # {WORDS} {WORDS} {WORDS}
+        """,
+    "end": f"""
+        # %% [markdown]
+        # ## What you have now
+        #
+        # {WORDS}
+        """,
     "unstated": """
         # %% [markdown]
         # ### 2 · Write it again
@@ -194,6 +212,9 @@ def test_minutes(minutes):
     assert minutes(*["long"] * 3) == contents.Minutes(6, 0), "a long listing counts by its lines"
     assert minutes(*["hidden"] * 9, "cell") == contents.Minutes(1, 0), "only code in sight is read"
     assert minutes("exercise", "exercise", "cell") == contents.Minutes(1, 14)
+    assert minutes("exercises", "exercise", "cell", "more", "exercise", "end") == (
+        contents.Minutes(1, 7)
+    ), "exercises are no reading, and some are not counted"
     assert str(minutes("exercise", "cell")) == "1 min + 7 of exercises"
     assert str(minutes("cell")) == "1 min"
 
