@@ -24,7 +24,7 @@ from annotated_attention.display._html import Output
 COLOURS = {"b": "#5b6470", "n": "#0067a5", "m": "#007a5a", "h": "#b34700", "d": "#8a3f8f"}
 FAINT = "#808080"  # grid lines and weights near zero, readable on both schemes
 _STYLE: dict[Any, Any] = {
-    "font.size": 10.0,
+    "font.size": 12.0,
     "svg.fonttype": "none",
     "svg.hashsalt": "annotated attention",
     "axes.spines.top": False,
@@ -189,7 +189,7 @@ def attention_lines(
     if not 0 <= query < n:
         raise ValueError(f"query ({query}) must be the index of one of the {n} words")
     rows = weights.detach().tolist()
-    drawing, (ax,) = panels(60 * n, 210)
+    drawing, (ax,) = panels(50 * n, 210)
     ax.set(xlim=(-0.5, n - 0.5), ylim=(-0.3, 1.36))
     ax.axis("off")
     lit_last = sorted(range(n), key=lambda i: i == query)
@@ -198,7 +198,7 @@ def attention_lines(
             _draw_line(ax, i, j, weight, lit=i == query)
     for j, word in enumerate(words):
         ax.text(j, 1.08, word, ha="center", color=COLOURS["m"], fontsize=12)
-        ax.text(j, 1.24, f"{rows[query][j]:.2f}", ha="center", color=COLOURS["h"], fontsize=10)
+        ax.text(j, 1.24, f"{rows[query][j]:.2f}", ha="center", color=COLOURS["h"], fontsize=12)
         weight = "bold" if j == query else "normal"
         colour = COLOURS["h"] if j == query else COLOURS["n"]
         ax.text(j, -0.2, word, ha="center", color=colour, fontsize=12, fontweight=weight)
@@ -238,12 +238,14 @@ def _clean(svg: str, name: str, alt: str) -> str:
     svg = re.sub(r">\s+<", "><", svg)
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     assert size is not None
-    width = float(size[1])
+    # No letter is shown smaller than 12 pixels: the figure grows, and on a phone it scrolls.
+    letters = re.findall(r"\bfont(?:-size)?: [^;\"]*?([\d.]+)px", svg)
+    narrowest = float(size[1]) * 12 / min(map(float, letters), default=16.0)
+    width = max(float(size[1]), narrowest)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'viewBox="0 0 {size[1]} {size[2]}" width="{width:.0f}" role="img" '
         f'aria-label="{escape(alt)}" fill="currentColor" stroke-linejoin="round" '
-        # Text stays readable on a phone: a wide figure scrolls before it shrinks further.
-        f'style="min-width: {0.72 * width:.0f}px">'
+        f'style="min-width: {narrowest:.0f}px">'
     )
     return head + svg[svg.index(">") + 1 :]
