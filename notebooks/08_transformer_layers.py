@@ -14,9 +14,9 @@
 # Each round leaves the pages fuller, so a **norm** scales whatever is read to the same size and
 # keeps the pages legible.
 #
-# In this chapter you build such a layer, measure what its parts do, and compare training runs with
-# the norm in two places: where the first Transformer had it, and where most models have it today.
-# At the end you read and test the decoder layer, which looks at two sequences.
+# In this chapter you build such a layer, and compare training runs with the norm in two places:
+# where the first Transformer had it, and where most models have it today. At the end you read the
+# decoder layer, which looks at two sequences.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -31,11 +31,11 @@ display.chapter_map(
 #
 # ## Attention alone forgets
 #
-# In [One head](01_one_head.ipynb#collected-then-added), what the word *it* had collected did not
-# replace the word; the two were added. Why add? The output of an attention module could just as
-# well replace the word. Try both on the eight words of the sentence, which a random matrix first
-# expands to a width of e = 24. They pass through eight attention modules, one after the other, each
-# with random matrices of its own.
+# In [One head](01_one_head.ipynb), *it* collected the features of *cat* and *thirsty*. Should these
+# numbers replace the word, or be added to it? Replaced, *it* would forget what it was; added to, it
+# keeps its own features and gains those of *cat*. Try both on the eight words of the sentence,
+# which a random matrix first expands to a width of e = 24. They pass through eight attention
+# modules, one after the other, each with random matrices of its own.
 
 # %%
 import copy
@@ -43,7 +43,6 @@ import json
 from importlib import resources
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention, chapters
@@ -105,8 +104,7 @@ for depth in range(1, 9):
 # computes what is added is called a **sublayer**.
 #
 # The sum that passes from sublayer to sublayer is also called the **residual stream**. Here the
-# picture of the page breaks down: a page grows with every line, but the stream has only e numbers
-# for everything that is ever added.
+# picture of the page breaks down: the stream has only e numbers for everything that is ever added.
 #
 # ## The feed-forward network
 #
@@ -172,8 +170,8 @@ by_hand = centred / (variance + 1e-5).sqrt()        # (b, n, e)
 torch.testing.assert_close(nn.LayerNorm(24)(x), by_hand)
 
 for name, rows in (("before", x), ("after", by_hand)):
-    cat = rows[0, one.WORDS.index("cat")]           # (e,)
-    mean = cat.mean().round(decimals=2) + 0.0       # and not -0.00
+    cat = rows[0, one.WORDS.index("cat")]      # (e,)
+    mean = cat.mean().round(decimals=2) + 0.0  # and not -0.00
     print(f"cat, {name}: mean {mean:.2f}, standard deviation {cat.std(correction=0):.2f}")
 
 # %% [markdown]
@@ -278,25 +276,16 @@ print(f"the outputs differ by up to {difference:.2f}")
 #
 # ### What the norms do to sizes and gradients
 #
-# Why did the norm move? You will often read that with post-LN some layers of a deep stack get
-# much larger gradients than others, and that pre-LN evens them out. Is that so? Take untrained
-# stacks of 6, 12 and 24 layers in both orders, and measure two things in each layer, averaged over
-# ten seeds:
-#
-# - the **size** of the stream after the layer: the standard deviation of all its numbers,
-# - the **norm of a gradient**. A gradient needs one number to start from. There is no task yet,
-#   so take a randomly weighted sum of the stack's outputs, as `one.gradients` of the first chapter
-#   does. Then take the gradient with respect to one matrix of each layer, `linear2` of its
-#   feed-forward network. The norm of a gradient is the root of the sum of its squared entries.
-#
-# The stacks come from the package. With dropout off, their layers compute what yours do (the fold
-# [The same as PyTorch's](#going-deeper-the-same-as-pytorchs) proves it). A pre-LN stack ends in one
-# more norm, [the final norm](#the-final-norm).
+# Why did the norm move? You will often read that with post-LN some layers of a deep stack get much
+# larger gradients than others, and that pre-LN evens them out. Is that so? Take untrained stacks of
+# 6, 12 and 24 layers. They come from the package, and with dropout off their layers compute what
+# yours do ([a fold](#going-deeper-the-same-as-pytorchs) proves it). A pre-LN stack ends in one more
+# norm, [the final norm](#the-final-norm).
 
 # %%
 from annotated_attention import TransformerEncoder, TransformerEncoderLayer
 
-DEPTHS = (6, 12, 24)
+ORDERS = {"post-LN": False, "pre-LN": True}
 
 
 def make_stack(norm_first: bool, depth: int, seed: int) -> TransformerEncoder:
@@ -309,8 +298,18 @@ def make_stack(norm_first: bool, depth: int, seed: int) -> TransformerEncoder:
     return TransformerEncoder(layer, depth, norm, reset_parameters=True)
 
 
-# %%
-def by_layer(norm_first: bool, depth: int, final: bool = True) -> tuple[Tensor, Tensor]:
+# %% [markdown]
+# The figure draws the parts of each layer in the order in which they ran. Its lower panels show two
+# measurements in each layer, averaged over ten seeds:
+#
+# - the **size** of the stream after the layer: the standard deviation of all its numbers,
+# - the norm of the **gradient** (the root of the sum of its squared entries) with respect to one
+#   matrix, `linear2` of the layer's feed-forward network. There is no task yet, so the gradient is
+#   that of a randomly weighted sum of the stack's outputs.
+
+
+# %% jupyter={"source_hidden": true}
+def by_layer(norm_first: bool, depth: int) -> tuple[Tensor, Tensor]:
     """Measure the stream after each layer, and the gradient of its ``linear2``."""
     sizes, gradients = [], []
     for seed in range(10):
@@ -318,51 +317,13 @@ def by_layer(norm_first: bool, depth: int, final: bool = True) -> tuple[Tensor, 
         streams = [torch.randn(4, 12, 32)]
         for layer in stack.layers:
             streams.append(layer(streams[-1]))
-        normed = norm_first and final
-        output = stack.norm(streams[-1]) if normed else streams[-1]  # (4, 12, 32)
-        found = one.gradients(output, [layer.linear2.weight for layer in stack.layers])
+        output = stack.norm(streams[-1]) if norm_first else streams[-1]  # (4, 12, 32)
+        matrices = [layer.linear2.weight for layer in stack.layers]
+        norms = [gradient.norm() for gradient in one.gradients(output, matrices)]
         sizes.append(torch.stack([stream.std() for stream in streams[1:]]))
-        gradients.append(torch.stack([gradient.norm() for gradient in found]))
-    return torch.stack(sizes).detach(), torch.stack(gradients)
+        gradients.append(torch.stack(norms))
+    return torch.stack(sizes).mean(0).detach(), torch.stack(gradients).mean(0)
 
-
-# %% [markdown]
-# First look at the gradients. Read along a row: how does a layer's gradient change as the stack gets
-# deeper?
-
-# %%
-ORDERS = {"post-LN": False, "pre-LN": True}
-measured = {
-    name: {depth: by_layer(norm_first, depth) for depth in DEPTHS}
-    for name, norm_first in ORDERS.items()
-}
-PLACES = {"first": 0, "last": -1}
-labels, means = [], []
-for name, stacks in measured.items():
-    for place, layer in PLACES.items():
-        labels.append(f"{name}, {place}")
-        means.append(torch.stack([stacks[depth][1][:, layer].mean() for depth in DEPTHS]))
-print("gradient, by number of layers in the stack:")
-table = torch.stack(means)  # (4, 3)
-one.show(labels, [str(depth) for depth in DEPTHS], table, digits=0)
-# what the text below claims
-assert ((table[1:3] / table[1:3, :1] - 1).abs() < 0.15).all()
-assert table[1, -1] / table[0, -1] < table[2, -1] / table[3, -1]
-
-# %% [markdown]
-# - **Post-LN**: the last layer gets about the same gradient in a stack of any depth. The first
-#   layer gets less in the deepest stack.
-# - **Pre-LN**: the first layer gets about the same gradient at any depth. The last layer gets
-#   less in a deeper stack: with 24 layers about half of what it gets with 6. [Xiong et
-#   al.](../docs/references.md#xiong-2020) found the same for last layers.
-#
-# Compare the first of 24 layers with the last: 139 and 213 with post-LN, 199 and 60 with pre-LN.
-# In these untrained stacks the claim does not hold: the gradients differ more with pre-LN, where
-# the first layers get the larger ones. [Shleifer et al.](../docs/references.md#shleifer-2021)
-# report the same mismatch from the pretraining of pre-LN models.
-#
-# The figure draws the parts of each layer in the order in which they actually ran. The lower panels
-# show what you measured in every layer, for both orders and all three depths.
 
 # %% jupyter={"source_hidden": true}
 NAMES = {
@@ -380,72 +341,36 @@ def order(layer: nn.Module) -> list[str]:
     return ran
 
 
+# %% jupyter={"source_hidden": true}
+measured = {
+    name: {depth: by_layer(norm_first, depth) for depth in (6, 12, 24)}
+    for name, norm_first in ORDERS.items()
+}
 orders = {"post-LN": order(post_layer), "pre-LN": order(pre_layer)}
-rows = {what: {name: {depth: found[i].mean(0).tolist() for depth, found in by_depth.items()}
+rows = {what: {name: {depth: found[i].tolist() for depth, found in by_depth.items()}
                for name, by_depth in measured.items()}
         for what, i in (("Gradient", 1), ("Size", 0))}
-pre = torch.stack([found[1].mean(0)[:6] for found in measured["pre-LN"].values()])  # (3, 6)
-assert ((pre / pre[0] - 1).abs() < 0.1).all()  # the three lines lie on each other
 display.norm_place(orders, rows, name="norm-place", depth=24)
 
 # %% [markdown]
 # 1. Follow the residual stream, the thick green line. With post-LN, each norm stands on it. With
 #    pre-LN, the norms sit on the branches, and the stream runs past all of them.
-# 2. Look at the size. With post-LN it stays near one in every layer. With pre-LN it grows from layer
-#    to layer, because nothing ever divides the sum.
-# 3. Look at the gradient. In 24 layers it falls towards the input with post-LN, and towards the
-#    output with pre-LN. The three lines of pre-LN lie on top of each other: the gradient of a
-#    layer depends on how many layers come before it, and hardly on how many follow. The last
-#    of 24 layers gets less than the last of 6 because the final norm divides by a stream that
-#    has grown, as the fold below measures.
-
-# %% [markdown]
-# <!-- deeper: What the final norm does to gradients -->
-# ### Going deeper: What the final norm does to gradients
+# 2. Look at the size. With post-LN it stays near one in every layer. With pre-LN it grows from
+#    layer to layer, because nothing ever divides the sum.
+# 3. Look at the gradient. In 24 layers it falls towards the input with post-LN, from 213 to 139,
+#    and towards the output with pre-LN, from 199 to 60.
 #
-# Why does the last of 24 pre-LN layers get only half of what the last of 6 gets? Perhaps because
-# the final norm divides by a stream that has grown. Measure the last and the first layers again,
-# this time without the final norm:
-
-# %%
-bare = {depth: by_layer(True, depth, final=False) for depth in (6, 24)}
-rows = {"size after the last": (measured["pre-LN"], 0, -1)}
-for place, layer in (("last", -1), ("first", 0)):
-    rows[f"gradient of the {place}"] = (measured["pre-LN"], 1, layer)
-    rows["   without final norm" + " " * (layer + 1)] = (bare, 1, layer)
-found = torch.stack([
-    torch.stack([stacks[depth][what][:, layer].mean() for depth in (6, 24)])
-    for stacks, what, layer in rows.values()
-])
-one.show(list(rows), ["6 layers", "24 layers"], found)
-_, halved, kept, same, doubled = found[:, 1] / found[:, 0]
-assert 0.4 < halved < 0.65
-assert 0.85 < kept < 1.15
-assert 0.85 < same < 1.15
-assert 1.7 < doubled < 2.5
-
-# %% [markdown]
-# Without the final norm, the last layer gets about the same gradient at both depths. So the drop
-# from 112 to 60 comes from the final norm, which divides by the size of the stream: 1.94 after
-# 6 layers, 3.76 after 24. Divide the gradients without the norm, 220 and 230, by these sizes, and
-# you nearly get the gradients with the norm.
+# So in these untrained stacks the claim does not hold: the gradients differ more with pre-LN, where
+# the first layers get the larger ones. [Shleifer et al.](../docs/references.md#shleifer-2021)
+# report the same mismatch from the pretraining of pre-LN models.
 #
-# The gradient reaches the first layer by many paths: straight down the stream, and through every
-# sublayer that reads what the first layer added. A deeper stack has more such paths, and no norm
-# sits on a pre-LN stream to scale them down: 386 becomes 795. The final norm divides these
-# gradients, too, and the two effects nearly cancel: 196 and 199.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # ### What one step does to the output
 #
 # The size of a gradient does not tell you how training will begin: Adam, the usual optimiser,
 # divides it out. Its first step moves nearly every parameter by the same amount, the learning rate.
-# What matters is what such a step does to the *output*. There is no task yet, so take one step
-# towards random targets, and compare the output before and after it. *Moved* is how far the output
-# went, as a share of its size; *error* is how the squared error changed.
+# What matters is what such a step does to the *output*. Take one step towards random targets, and
+# compare the output before and after it. *Moved* is how far the output went, as a share of its
+# size; *error* is how the squared error changed.
 
 
 # %%
@@ -459,7 +384,7 @@ def first_step(norm_first: bool, depth: int, rate: float) -> list[float]:
         error = (before - target).square().mean()
         error.backward()
         torch.optim.Adam(stack.parameters(), rate).step()
-        after = stack(x)                       # (4, 12, 32)
+        after = stack(x)  # (4, 12, 32)
         moved = (after - before).norm() / before.norm()
         change = (after - target).square().mean() / error - 1
         results.append(torch.stack([moved, change]).detach())
@@ -477,18 +402,15 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
         assert steps["pre-LN"][1] < 2 * steps["post-LN"][1] < 0
 
 # %% [markdown]
-# With one layer, the order makes hardly any difference. With six, post-LN moves the output
-# further, and lowers the error a little more. The last four rows are stacks of 24 layers. Two of
-# them take a large step, 0.001<!-- setting -->, and two a step a tenth as large. What does ten
-# times the step bring? With post-LN the error falls by 4.4% instead of 2.5%, less than twice as
-# much. With pre-LN it falls by 10.8% instead of 1.9%, more than five times as much. So a deep
-# post-LN stack can learn, but a large step does not help it much.
+# With one layer, the order makes hardly any difference. In the deeper stacks, the same step moves
+# the output of post-LN further. What does ten times the step bring with 24 layers? With post-LN the
+# error falls by 4.4% instead of 2.5%, with pre-LN by 10.8% instead of 1.9%. A deep post-LN stack
+# can learn, but a large step does not help it much.
 #
-# At both rates, a step moves the output of the post-LN stack further. [Liu et
-# al.](../docs/references.md#liu-2020) found this, too, and give a reason. With post-LN the stream
-# has size one before every sublayer. So what a sublayer adds, and any change in it, is a large
-# share of the stream even in the last layer. With pre-LN the stream has grown by then, and the same
-# change moves it less.
+# [Liu et al.](../docs/references.md#liu-2020) give a reason for the larger move. With post-LN the
+# stream has size one before every sublayer. So what a sublayer adds, and any change in it, is a
+# large share of the stream even in the last layer. With pre-LN the stream has grown by then, and
+# the same change moves it less.
 #
 # ### Learning-rate warm-up in training runs
 #
@@ -498,13 +420,11 @@ for depth, rate in ((1, 1e-3), (6, 1e-3), (24, 1e-3), (24, 1e-4)):
 #
 # The models are whole Transformers, as the next chapter builds them, with four encoder layers that
 # read and four decoder layers that write (4+4 in the table). They learn to write a row of letters
-# backwards, a task of the chapter on [training](10_training.ipynb), in 200 steps with Adam. The
-# learning rate is eight times that of the large step above: it begins at 0.008<!-- setting --> and
-# falls to a tenth of it. With warm-up, it begins near zero, reaches the high rate after 60 steps,
-# and then falls in the same way. The measure is the **exact match**: the share of sequences that
-# the model writes without a single mistake.
+# backwards, in 200 steps with Adam. The learning rate begins at 0.008<!-- setting -->, eight times
+# that of the large step above, and falls to a tenth of it. With warm-up, it begins near zero,
+# reaches the high rate after 60 steps, and then falls in the same way. The measure is the **exact
+# match**: the share of sequences that the model writes without a single mistake.
 #
-# Four layers are not many, but this learning rate is so high that even a short stack is at risk.
 # Compare three set-ups: post-LN without warm-up, post-LN with warm-up, and pre-LN without. Which of
 # them learn the task?
 #
@@ -536,52 +456,38 @@ print(f"trained on {known['date'][:10]}, torch {known['torch']}")
 
 # %% [markdown]
 # At the high learning rate, post-LN with 4+4 layers fails without warm-up: with four of the five
-# seeds, the model does not get a single sequence right, and with the fifth it gets less than a
-# quarter of them. With 60 steps of warm-up the same model gets at least 0.925 of them right, and is
-# no worse than pre-LN. Pre-LN learns the task without any warm-up: that is what you gain in
-# practice by moving the norm. At half the rate, post-LN without warm-up gets somewhere with all
-# five seeds, 0.390 to 0.860, but does worse than with warm-up. What this model cannot tolerate is a
-# high rate right from the start.
+# seeds, the model does not get a single sequence right, and with the fifth less than a quarter.
+# With 60 steps of warm-up the same model gets at least 0.925 of them right, and is no worse than
+# pre-LN. Pre-LN learns the task without any warm-up: that is what you gain in practice by moving
+# the norm.
 #
-# With one layer on each side (the last row), post-LN learns even at the high rate without
-# warm-up: 0.585 to 0.920 in these 200 steps. So it is the depth that makes the high rate
-# dangerous. The chapter on [training](10_training.ipynb) uses this small model, with 400 steps.
+# At half the rate, or with one layer on each side, post-LN gets somewhere without warm-up. So it is
+# the depth and the high rate together that make the start dangerous. The chapter on
+# [training](10_training.ipynb) uses the small model of the last row, with 400 steps.
 #
 # ## The final norm
 #
-# Pre-LN has a price. Its stream grows, as the figure shows, and no norm follows what the last
-# layer adds. So a pre-LN stack ends with one more norm. The paper's layers are post-LN: each
-# already ends in a norm, and the paper has no other.
+# Pre-LN has a price. Its stream grows, as the figure shows, and no norm follows what the last layer
+# adds. Without one more norm, the output of the stack would be as large as the stream has grown, so
+# pre-LN stacks end in a **final norm**. The paper's layers are post-LN: each already ends in a
+# norm, and the paper has no other.
 #
 # `torch.nn.Transformer` adds a final norm to its stacks in both cases. Ours does, too, so that its
-# parameters match PyTorch's. In an untrained post-LN stack that norm has nothing to do: it
-# normalises what is already normalised. For the model of the paper, leave it out with
-# `final_norm=False`:
+# parameters match PyTorch's. How much does an untrained stack change if you leave that norm out?
 
 # %%
-from annotated_attention import Transformer
-
-SIZES = (24, 4, 2, 1, 48, 0.0)  # e, h, encoder and decoder layers, width, dropout
-
-
-def start(kind: type[nn.Module] = Transformer, **options: bool) -> nn.Module:
-    """Build a model from the same seed as the others."""
-    torch.manual_seed(8)
-    return kind(*SIZES, batch_first=True, **options)
-
-
-theirs, ours = (start(kind).state_dict() for kind in (nn.Transformer, Transformer))
-torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
-for norm_first in (False, True):
-    models = (start(norm_first=norm_first, final_norm=keep) for keep in (True, False))
-    x, y = (model.encoder(sentence) for model in models)  # (1, 8, 24), (1, 8, 24)
-    print(f"{norm_first=}: leaving it out changes the result by {(x - y).abs().max():.4f}")
+for name, norm_first in ORDERS.items():
+    x = torch.randn(4, 12, 32)  # (4, 12, 32)
+    stack = make_stack(norm_first, 6, seed=8)
+    stack.norm = None
+    bare = stack(x)                         # (4, 12, 32)
+    change = nn.LayerNorm(32)(bare) - bare  # (4, 12, 32)
+    print(f"{name:>7}: the final norm changes the output by up to {change.abs().max():.4f}")
 
 # %% [markdown]
-# The post-LN result hardly changes; the pre-LN result changes a lot. So a post-LN model can do
-# without the final norm, if you decide this before training. After training, the norm has learned a
-# scale and a shift, and leaving it out changes the result. Without a final norm, the output of a
-# pre-LN stack would be as large as the stream has grown, so these stacks end in one.
+# The post-LN result hardly changes, since the norm divides what is already normalised. So for the
+# model of the paper, leave it out with `final_norm=False`, but decide this before training: by the
+# end, the norm has learned a scale and a shift.
 
 # %% [markdown]
 # <!-- deeper: The same as PyTorch's -->
@@ -599,7 +505,7 @@ for kind, norm_first in ((EncoderLayer, False), (PreNormLayer, True)):
         settings = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
         layer = others(24, 4, 96, **settings, dtype=torch.float64)
         layer.load_state_dict(ours.state_dict())
-        found, expected = ours(x), layer(x)                        # (b, n, e)
+        found, expected = ours(x), layer(x)  # (b, n, e)
         torch.testing.assert_close(found, expected)
         pairs = [(found, [x, *ours.parameters()]), (expected, [x, *layer.parameters()])]
         torch.testing.assert_close(*(one.gradients(*pair) for pair in pairs))
@@ -617,116 +523,6 @@ display.annotated(TransformerEncoderLayer.forward)
 # <!-- /deeper -->
 
 # %% [markdown]
-# ## RMSNorm and SwiGLU
-#
-# Many current models, such as LLaMA [[Touvron et al., section 2.2<!-- quoted
-# -->](../docs/references.md#touvron-2023)], keep the pre-LN layer and replace two of its parts. You
-# need both to read their code.
-#
-# **RMSNorm** [[Zhang and Sennrich](../docs/references.md#zhang-2019)] is a layer norm without the
-# mean. It divides each word by the root of the mean square of its features, and multiplies by a
-# learned scale. It has no shift. Compare its outputs and gradients with those of
-# `torch.nn.RMSNorm`, using a scale other than 1:
-
-
-# %%
-def rms_norm(x: Tensor, scale: Tensor, eps: float) -> Tensor:
-    """Divide each word by the root mean square of its features.
-
-    Args:
-        x: (b, n, e), the words.
-        scale: (e,), learned.
-    """
-    square = x.square().mean(-1, keepdim=True)  # (b, n, 1)
-    return x / (square + eps).sqrt() * scale    # (b, n, e)
-
-
-theirs = nn.RMSNorm(24, eps=1e-6, dtype=torch.float64)
-nn.init.normal_(theirs.weight)
-x = torch.randn(2, 3, 24, dtype=torch.float64, requires_grad=True)  # (2, 3, 24)
-found, expected = rms_norm(x, theirs.weight, 1e-6), theirs(x)       # (2, 3, 24)
-torch.testing.assert_close(found, expected)
-pairs = (one.gradients(output, [x, theirs.weight]) for output in (found, expected))
-torch.testing.assert_close(*pairs)
-print(f"outputs agree up to {(found - expected).abs().max():.0e}, gradients, too")
-
-# %% [markdown]
-# Both norms undo a scale: a word that is seven times as large comes out the same. Only the layer
-# norm undoes a shift as well. How far does the output move when 3 is added to every feature?
-
-# %%
-norms = {"LayerNorm": nn.LayerNorm(24), "RMSNorm": nn.RMSNorm(24)}
-for name, norm in norms.items():
-    plain = norm(sentence)  # (1, 8, 24)
-    scaled, shifted = norm(7 * sentence) - plain, norm(sentence + 3) - plain
-    print(f"{name:>9}: scaled, it moves by {scaled.abs().max():.4f};"
-          f" shifted, by {shifted.abs().max():.2f}")
-
-# %% [markdown]
-# RMSNorm saves a subtraction and the shift's parameters, and its authors report no loss in
-# quality. The 0.0001 of the layer norm comes from its ε, 1e-5; the default ε of `nn.RMSNorm` is far
-# smaller.
-#
-# **SwiGLU** [[Shazeer](../docs/references.md#shazeer-2020)] replaces the ReLU in the feed-forward
-# network with a gate; its author measured lower losses with it at the same number of parameters.
-# Two matrices, $W_1$ and $W_3$ (numbered as in LLaMA's code), each widen the word. The result of
-# $W_1$ becomes the gate: it passes through $\mathrm{SiLU}(z) = z \cdot \mathrm{sigmoid}(z)$, a
-# smooth relative of the ReLU, near 0 for very negative z and nearly z for large z. (The sigmoid
-# maps any number to one between 0 and 1.) The gate multiplies the result of $W_3$, number by
-# number: a factor near 0 shuts a number out, a large one amplifies it. $W_2$ brings the product
-# back to the word's width.
-#
-# $$\mathrm{SwiGLU}(x) = \bigl(\mathrm{SiLU}(x W_1) \odot x W_3\bigr)\, W_2$$
-
-
-# %%
-class SwiGLU(nn.Module):
-    """A feed-forward network with a gate, and without biases."""
-
-    def __init__(self, embed_dim: int, wide: int) -> None:
-        super().__init__()
-        self.gate = nn.Linear(embed_dim, wide, bias=False)  # W_1, before the SiLU
-        self.up = nn.Linear(embed_dim, wide, bias=False)    # W_3
-        self.down = nn.Linear(wide, embed_dim, bias=False)  # W_2
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.silu(self.gate(x)) * self.up(x))
-
-
-# %%
-swiglu = SwiGLU(24, 64).double()
-for name, part in (("ReLU, 96 wide", feed_forward), ("SwiGLU, 64 wide", swiglu)):
-    matrices = sum(matrix.numel() for matrix in part.parameters() if matrix.dim() == 2)
-    print(f"{name:>15}: {matrices} numbers in its matrices")
-
-# %% [markdown]
-# A third matrix would add half again as many numbers, so the network is made only two thirds as
-# wide, 64 instead of 96.
-
-# %% [markdown]
-# <!-- deeper: SwiGLU, number by number -->
-# ### Going deeper: SwiGLU, number by number
-#
-# PyTorch has no SwiGLU class to compare with, so write the formula in another way: one hidden
-# feature at a time, with the exponential of the sigmoid written out.
-
-# %%
-w_1, w_3, w_2 = (part.weight for part in (swiglu.gate, swiglu.up, swiglu.down))
-expected = torch.zeros(2, 3, 24, dtype=torch.float64)
-for hidden in range(64):
-    z = x @ w_1[hidden]                            # (2, 3)
-    let_through = z / (1 + torch.exp(-z)) * (x @ w_3[hidden])
-    expected = expected + let_through[..., None] * w_2[:, hidden]
-found = swiglu(x)                                  # (2, 3, 24)
-torch.testing.assert_close(found, expected)
-inputs = [x, *swiglu.parameters()]
-torch.testing.assert_close(*(one.gradients(y, inputs) for y in (found, expected)))
-print(f"outputs agree up to {(found - expected).abs().max():.0e}, gradients, too")
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # <!-- deeper: Copies are equal -->
 # ### Going deeper: Copies are equal
 #
@@ -735,11 +531,13 @@ print(f"outputs agree up to {(found - expected).abs().max():.0e}, gradients, too
 # %%
 pattern = nn.TransformerEncoderLayer(24, 4, 48, batch_first=True)
 whole = nn.Transformer(24, 4, 3, 3, 48, batch_first=True)
+ours = TransformerEncoderLayer(24, 4, 48)
 stacks = {
     "copied by hand": [copy.deepcopy(pattern) for _ in range(3)],
     "torch.nn.TransformerEncoder": nn.TransformerEncoder(pattern, 3).layers,
-    "ours": TransformerEncoder(TransformerEncoderLayer(24, 4, 48), 3).layers,
     "torch.nn.Transformer": whole.encoder.layers,
+    "ours": TransformerEncoder(ours, 3).layers,
+    "ours, reset": TransformerEncoder(ours, 3, reset_parameters=True).layers,
 }
 for name, layers in stacks.items():
     apart_by = (layers[0].linear1.weight - layers[1].linear1.weight).abs().max()
@@ -750,16 +548,7 @@ for name, layers in stacks.items():
 # > copying start with equal weights, in PyTorch's `TransformerEncoder` and in ours.
 #
 # The whole `Transformer` draws every matrix anew after copying. A stack on its own keeps the
-# numbers, since the layer may already be trained. If you want layers that start out different, pass
-# `reset_parameters=True`, as the measurements above did:
-
-# %%
-pattern = TransformerEncoderLayer(24, 4, 48)
-for reset in (False, True):
-    first, second = TransformerEncoder(pattern, 2, reset_parameters=reset).layers
-    for name, other in (("the pattern", pattern), ("the second copy", second)):
-        same = torch.equal(first.linear1.weight, other.linear1.weight)
-        print(f"reset_parameters={reset}: the first copy has the numbers of {name}: {same}")
+# numbers, since the layer may already be trained, unless you pass `reset_parameters=True`.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -796,40 +585,19 @@ display.annotated(TransformerDecoderLayer.forward)
 # written *the cat was* so far: n = 3. The sentence itself and two rows of padding stand in for the
 # encoder's output: m = 10.
 #
-# The layer does not return its weights. `weights_of`, in the fold, gets them through hooks:
-# functions that PyTorch calls before or after a module runs. PyTorch's name for the cross-attention
-# is `multihead_attn`.
-
-
-# %% jupyter={"source_hidden": true}
-def weights_of(attention: nn.Module, call) -> Tensor:
-    """Run ``call``, and return the weights of ``attention``, averaged over heads."""
-    seen = []
-
-    def ask(module, args, options):
-        return args, options | {"need_weights": True}
-
-    asks = attention.register_forward_pre_hook(ask, with_kwargs=True)
-    keep = attention.register_forward_hook(lambda module, args, out: seen.append(out[1]))
-    call()
-    asks.remove()
-    keep.remove()
-    return seen[0][0].detach()
-
+# Run the layer, then its two attentions alone, and look at the shapes of the weights. PyTorch's
+# name for the cross-attention is `multihead_attn`.
 
 # %%
 torch.manual_seed(8)
 b, n, m, e = 1, 3, 10, 24
-WRITTEN = ["the", "cat", "was"]
-READ = [*one.WORDS, "·", "· "]  # two rows of padding, with different labels
 written = sentence[:, [0, 1, 6]]                          # (b, n, e)
 memory = torch.cat([sentence, torch.randn(1, 2, 24)], 1)  # (b, m, e)
 layer = TransformerDecoderLayer(24, 4, 48, 0.0, batch_first=True)
-
+back = layer.self_attn(written, written, written)[1]       # (b, n, n)
+across = layer.multihead_attn(written, memory, memory)[1]  # (b, n, m)
 print("output", tuple(layer(written, memory).shape))
-for name in ("self_attn", "multihead_attn"):
-    weights = weights_of(getattr(layer, name), lambda: layer(written, memory))
-    print(f"{name:>14}: weights", tuple(weights.shape))
+print("weights", tuple(back.shape), "and", tuple(across.shape))
 
 # %% [markdown]
 # The output is as long as the target. In the self-attention the three words look at each
@@ -844,36 +612,19 @@ for name in ("self_attn", "multihead_attn"):
 # | mask | shape | argument | why |
 # |---|---|---|---|
 # | causal | `(n, n)` | `tgt_mask`; in this package `tgt_is_causal=True` alone is enough; PyTorch wants the mask as well | hides words that are not written yet |
-# | padding of the target | `(b, n)` | `tgt_key_padding_mask` | hides padding from the self-attention; needed only when the padding comes first |
+# | padding of the target | `(b, n)` | `tgt_key_padding_mask` | hides padding from the self-attention; needed only when it comes first, since the causal mask hides what comes after a word |
 # | padding of the source | `(b, m)` | `src_key_padding_mask` in the encoder | hides padding from the encoder |
 # | padding of the source, again | `(b, m)` | `memory_key_padding_mask` in the decoder | hides it from the cross-attention |
-#
-# Draw the weights under both masks:
-
-# %%
-from annotated_attention import block_padding
-
-padding = block_padding(torch.tensor([8]), m)  # (b, m)
-masks = {"tgt_is_causal": True, "memory_key_padding_mask": padding}
-back, across = (
-    weights_of(attention, lambda: layer(written, memory, **masks))
-    for attention in (layer.self_attn, layer.multihead_attn)
-)
-display.attention_map(back, WRITTEN, WRITTEN, name="look-back")
-
-# %%
-display.attention_map(across, WRITTEN, READ, name="look-across")
-
-# %% [markdown]
-# In the self-attention the keys are the three written words: *the* sees only itself, and *was* sees
-# all three. In the cross-attention, each word sees all eight words of the source, and none
-# sees the padding.
 #
 # The padding mask of the source is needed twice. What happens if you forget it in the decoder?
 # Differentiate the output: how strongly does it react to each row of the memory, with the mask and
 # without it?
 
 # %%
+from annotated_attention import block_padding
+
+padding = block_padding(torch.tensor([8]), m)  # (b, m)
+masks = {"tgt_is_causal": True, "memory_key_padding_mask": padding}
 memory = memory.clone().requires_grad_()  # (b, m, e)
 for name, given in (("given", masks), ("forgotten", {"tgt_is_causal": True})):
     output = layer(written, memory, **given)                     # (b, n, e)
@@ -886,18 +637,6 @@ for name, given in (("given", masks), ("forgotten", {"tgt_is_causal": True})):
 # > **Pitfall.** If you forget `memory_key_padding_mask`, nothing fails, but the output depends on
 # > padding: here more on a row of padding (random numbers) than on the row of a word.
 #
-# And the padding of the target? Padding after the end is already hidden from every real word by the
-# causal mask. Only padding in front needs a mask of its own:
-
-# %%
-short = block_padding(torch.tensor([2]), n)  # (b, n)
-for name, hidden in (("after the end", short), ("in front", short.flip(1))):
-    given = {"tgt_is_causal": True, "tgt_key_padding_mask": hidden}
-    plain = layer(written, memory, tgt_is_causal=True)  # (b, n, e)
-    masked = layer(written, memory, **given)            # (b, n, e)
-    difference = (plain - masked)[~hidden].abs().max()
-    print(f"padding {name}: the mask changes the real words by up to {difference:.2f}")
-
 # %% [markdown]
 # <!-- deeper: The same as PyTorch's decoder -->
 # ### Going deeper: The same as PyTorch's decoder
@@ -919,7 +658,7 @@ for norm_first in (False, True):
     ours = TransformerDecoderLayer(e, 4, 48, **settings, dtype=torch.float64)
     ours.load_state_dict(theirs.state_dict())
     for each in (ours, theirs):
-        output = each(tgt, memory, **masks)                             # (b, n, e)
+        output = each(tgt, memory, **masks)  # (b, n, e)
         found.append((output, *one.gradients(output, [tgt, memory, *each.parameters()])))
     torch.testing.assert_close(*found)
     print(f"norm_first={norm_first}: {len(found[0])} tensors equal")
@@ -930,63 +669,21 @@ for norm_first in (False, True):
 # %% [markdown]
 # ## Exercises
 #
-# ### The decoder's mask
-#
-# *Medium, 10 minutes.* Merge the two masks that a decoder's self-attention may need into one.
-# Given `padding`, `(b, n)`, True where the target is padding, whether in front or behind, return
-# which keys each query may not see, True = blocked, in the smallest shape that fits the scores
-# `(b, h, n, n)`: `(b, 1, n, n)`.
-
-
-# %% tags=["exercise"]
-def decoder_mask(padding: Tensor) -> Tensor:
-    """Block the future and the padding."""
-    ...  # your code here
-
-
-# %%
-exercises.transformer_layers.check_decoder_mask(decoder_mask)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# `block_future(n)` is `(n, n)`, and True above the diagonal. A key is blocked if one of the two
-# masks blocks it.
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# Padding is about keys, and keys are on the last axis: `padding[:, None, None, :]`.
-#
-# </details>
-
-# %% tags=["solution"] jupyter={"source_hidden": true}
-from annotated_attention import block_future
-
-
-def decoder_mask(padding: Tensor) -> Tensor:
-    """Block the future and the padding."""
-    future = block_future(padding.size(1), device=padding.device)
-    return future | padding[:, None, None, :]
-
-
-exercises.transformer_layers.check_decoder_mask(decoder_mask)
-
-# %% [markdown]
 # ### A pre-LN decoder layer
 #
-# *Medium, 15 minutes.* Write what a pre-LN decoder layer computes. You get a
-# `TransformerDecoderLayer` of the package for its parts (`self_attn`, `multihead_attn`,
-# `linear1`, `linear2`, `norm1`, `norm2`, `norm3`), the target `(b, n, e)` and the memory
-# `(b, m, e)`. The activation is a ReLU, there is no dropout, and no word sees a later one. The
-# memory is already normalised.
+# *Medium, 6 minutes.* The first sublayer of a pre-LN decoder layer is written. Add the other two.
+# You get a `TransformerDecoderLayer` of the package for its parts (`multihead_attn`, `linear1`,
+# `linear2`, `norm2`, `norm3`), the target `(b, n, e)` and the memory `(b, m, e)`, which is already
+# normalised. The activation is a ReLU, and there is no dropout.
 
 
 # %% tags=["exercise"]
 def pre_norm_decoder(layer: nn.Module, tgt: Tensor, memory: Tensor) -> Tensor:
     """Add self-attention, cross-attention and the feed-forward network, pre-LN."""
-    ...  # your code here
+    y = layer.norm1(tgt)
+    x = tgt + layer.self_attn(y, y, y, is_causal=True)[0]
+    ...  # x = x + ..., twice: your code here
+    return x
 
 
 # %%
@@ -995,13 +692,13 @@ exercises.transformer_layers.check_pre_norm_decoder(pre_norm_decoder)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# The pattern, three times: `x = x + sublayer(norm(x))`. The summand in front stays as it is.
+# The pattern is `x = x + sublayer(norm(x))`. The summand in front stays as it is.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# An attention returns two things, `(output, weights)`. `self_attn(y, y, y, is_causal=True)[0]`.
+# An attention returns two things, `(output, weights)`, so take `[0]`.
 #
 # </details>
 #

@@ -55,8 +55,8 @@ torch.manual_seed(9)
 layer = TransformerEncoderLayer(4, 2, 16, dropout=0.0, batch_first=True)
 traded = torch.tensor([0, 3, 2, 1, 4, 5, 6, 7])  # cat and milk
 
-before = layer(one.EMBEDDINGS)                   # (n, e)
-after = layer(one.EMBEDDINGS[traded])            # (n, e)
+before = layer(one.EMBEDDINGS)         # (n, e)
+after = layer(one.EMBEDDINGS[traded])  # (n, e)
 torch.testing.assert_close(after, before[traded])
 for order, rows in ((range(8), before), (traded, after)):
     print(" ".join(one.WORDS[i] for i in order))
@@ -161,8 +161,8 @@ exercises.transformer.check_angles(my_angles)
 # two positions are, and on nothing else. The cell asserts this for 64 positions and 64 clocks.
 
 # %%
-code = sinusoidal_code(64, 128)          # (64, 128)
-alike = code @ code.T                    # (64, 128) x (128, 64) -> (64, 64)
+code = sinusoidal_code(64, 128)  # (64, 128)
+alike = code @ code.T            # (64, 128) x (128, 64) -> (64, 64)
 for distance in range(64):
     diagonal = alike.diagonal(distance)  # (...,)
     torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
@@ -194,7 +194,7 @@ display.finish(drawing, name="near-and-far", alt=(
 # three words ahead, by least squares over 400 positions, without using the formula.
 
 # %%
-positions = sinusoidal_code(400, 8)                                 # (400, 8)
+positions = sinusoidal_code(400, 8)  # (400, 8)
 k = 3
 shift = torch.linalg.lstsq(positions[:-k], positions[k:]).solution  # (8, 8)
 torch.testing.assert_close(positions[:-k] @ shift, positions[k:])
@@ -203,22 +203,21 @@ for row in shift.tolist():
 
 # %% [markdown]
 # One matrix moves all 397 positions by three, without any error, as the assertion checks. It has a
-# block of four numbers for each clock, and zeros elsewhere. Are the blocks rotations? A rotation
-# keeps lengths, so the block times its transpose is the identity. A rotation does not mirror, so
-# the determinant of the block is 1.
+# block of four numbers for each clock, and zeros elsewhere. Each block is a rotation. Read its
+# angle off, and compare it with the angle that the clock's hand covers in three words:
 
 # %%
 for i in range(4):
-    block = shift[2 * i : 2 * i + 2, 2 * i : 2 * i + 2]             # (2, 2)
-    torch.testing.assert_close(block @ block.T, torch.eye(2).double())
-    torch.testing.assert_close(block.det(), torch.tensor(1.0).double())
+    block = shift[2 * i : 2 * i + 2, 2 * i : 2 * i + 2]  # (2, 2)
     angle = torch.atan2(block[1, 0], block[0, 0])
+    cosine, sine = angle.cos(), angle.sin()
+    turned = torch.stack([cosine, -sine, sine, cosine]).view(2, 2)
+    torch.testing.assert_close(block, turned)
     hand = math.remainder(k / 10000 ** (2 * i / 8), 2 * math.pi)  # between -pi and pi
     print(f"clock {i + 1}: turns by {angle:.4f}, its hand moves by {hand:.4f} in {k} words")
     assert abs(angle - hand) < 1e-6
 
 # %% [markdown]
-# The blocks are rotations, and each turns by the angle that its clock's hand covers in three words.
 # A shift turns all hands, and turning two vectors by the same angles does not change their dot
 # product. The last section found the same result.
 #
@@ -247,16 +246,21 @@ except ValueError as error:
 # %% [markdown]
 # *Cat* has a different vector now, because its place has changed. The row of *it* reacts to this
 # change, if only a little in this untrained layer. A ninth word has no row in the table, so it
-# raises an error. One mistake raises no error: an encoding for sequence-first data, `(n, b, e)`,
-# takes batch-first data, too. Send three copies of the sentence through an encoding for each
-# layout. The numbers that are added should differ from word to word, and be the same in all three
-# sentences:
+# raises an error.
+
+# %% [markdown]
+# <!-- deeper: Positions along the wrong axis -->
+# ### Going deeper: Positions along the wrong axis
+#
+# One mistake raises no error: an encoding for sequence-first data, `(n, b, e)`, takes batch-first
+# data, too. Send three copies of the sentence through an encoding for each layout. The numbers that
+# are added should differ from word to word, and be the same in all three sentences:
 
 # %%
-batch = one.EMBEDDINGS.expand(3, 8, 4)           # (3, 8, 4)
+batch = one.EMBEDDINGS.expand(3, 8, 4)  # (3, 8, 4)
 for batch_first in (True, False):
     encoding = PositionalEncoding(4, 0.0, max_len=8, batch_first=batch_first)
-    added = encoding(batch) - batch              # (3, 8, 4)
+    added = encoding(batch) - batch  # (3, 8, 4)
     spans = [(added.amax(axis) - added.amin(axis)).max().item() for axis in (1, 0)]
     print(f"{batch_first=}: what is added differs between words by up to {spans[0]:.2f},")
     print(f"    between sentences by up to {spans[1]:.2f}")
@@ -264,60 +268,57 @@ for batch_first in (True, False):
 # %% [markdown]
 # > **Pitfall.** The positions run along the wrong axis. The shape is right, but the words have no
 # > order, and each sentence is marked by its place in the batch.
-#
-# Instead of computing positions, a model can learn a vector for each position.
-# `LearnedPositionalEncoding` does so, and takes the same arguments. The paper found that the two
-# encodings work about equally well. But a model learns the vector of a position only if a word
-# stood there in training. Send the eight words through a table for twelve:
-
-# %%
-from annotated_attention import LearnedPositionalEncoding
-
-learned = LearnedPositionalEncoding(4, dropout=0.0, max_len=12, batch_first=True)
-learned(one.EMBEDDINGS).sum().backward()
-print("positions that got a gradient:", learned.table.grad.any(1).sum().item(), "of 12")
 
 # %% [markdown]
-# Four positions would still hold random numbers after any training on sentences of this length.
-# Clocks give every position its numbers without training. Whether the layers can use numbers that
-# they have never seen is another question.
+# <!-- /deeper -->
+
+# %% [markdown]
+# A model can also learn a vector for each position, as `LearnedPositionalEncoding` does. The paper
+# found that this works about equally well. But a learned vector is of use only if some training
+# text had a word at that position; the clocks have numbers for every position.
 #
 # ## Embeddings, and why times √e
 #
 # Each word has a row in a learned table, its **embedding**, and the row number is its **token id**.
-# The paper uses the same table at both ends of the model. At the start it turns ids into vectors,
-# and at the end, transposed, it turns the last vectors into a score for each word. The two ends
-# need numbers of different sizes. Draw two tables of a thousand words, with different standard
-# deviations, and look at both ends of each. For the output of the last layer, which we do not have
-# yet, take random vectors that have passed through a layer norm. The columns show:
+# The paper uses the same table at both ends of the model: at the start it turns ids into vectors,
+# and at the end, transposed, it turns the last vectors into a score for each word. For scores of
+# size about 1 the table must hold small numbers, with a standard deviation of $1 / \sqrt e$. But at
+# the start such a word would drown in the position that is added to it, so it is first multiplied
+# by $\sqrt e$.
+
+# %% [markdown]
+# <!-- deeper: Both ends of the table, measured -->
+# ### Going deeper: Both ends of the table, measured
 #
-# - *score std* and *largest share*: how large the scores are, and what share the softmax gives the
-#   likeliest word before any training,
-# - *times √e* and *position*: how large a word is after multiplication by $\sqrt e$, beside the
-#   position that is added to it.
+# Draw tables of a thousand words with different standard deviations, and look at both ends of each.
+# For the output of the last layer, take random vectors that have passed through a layer norm.
+# *Score std* and *largest share* show how large the scores are, and what share the softmax gives
+# the likeliest word before any training. *Times √e* and *position* show how large a word is after
+# the multiplication, beside the position that is added to it.
 
 # %%
 print("  e   table std   score std   largest share   times √e   position")
 for e in (32, 512):
     torch.manual_seed(0)
-    out = nn.LayerNorm(e)(torch.randn(64, e))      # (64, e)
+    out = nn.LayerNorm(e)(torch.randn(64, e))  # (64, e)
     position = sinusoidal_code(64, e).square().mean().sqrt()
     for deviation in (1.0, 1 / math.sqrt(e)):
-        table = deviation * torch.randn(1000, e)   # (1000, e)
-        scores = out @ table.T                     # (64, e) x (e, 1000) -> (64, 1000)
+        table = deviation * torch.randn(1000, e)  # (1000, e)
+        scores = out @ table.T                    # (64, e) x (e, 1000) -> (64, 1000)
         share = scores.softmax(-1).amax(-1).mean()
         std = table.std()
         print(f"{e:4} {std:9.2f} {scores.std():11.2f} {share:13.2f} "
               f"{std * math.sqrt(e):12.2f} {position:10.2f}")
 
 # %% [markdown]
-# With a deviation of 1 and e = 512, the scores are so large that one word of a thousand takes
-# nearly all of the probability. Such a softmax is
-# [saturated](01_one_head.ipynb#going-deeper-why-divide-by-d). With a deviation of $1 / \sqrt e$,
-# the scores are about 1 in size (root mean square). But then, at e = 512, a word of size 0.04 would
-# drown in a position of size 0.71. Multiplied by $\sqrt e$ on the way in, the word has size 1, too.
-# A word of deviation 1 would then have size 22.6, and the position would drown in it.
-#
+# With a deviation of 1 and e = 512, one word of a thousand takes nearly all of the probability: the
+# softmax is [saturated](01_one_head.ipynb#going-deeper-why-divide-by-d). With $1 / \sqrt e$, the
+# scores have size 1, but a word of size 0.04 would drown in a position of size 0.71.
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## The whole model
 #
 # The whole model has two embeddings, positions, the two stacks of [the last
@@ -337,8 +338,7 @@ display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
 # The model makes its own masks: it reads from the ids which tokens are padding, and its decoder
 # uses a causal mask. Its three tables, two embeddings and the projection, are separate. Its layers
 # are post-LN, and each stack ends in a norm, as in PyTorch. With `share_embeddings=True` and
-# `final_norm=False` it is the model of the paper. Shared or not, the embeddings start with a
-# deviation of 1 / √e, which the factor √e makes up for.
+# `final_norm=False` it is the model of the paper.
 #
 # Besides the words, the vocabulary has three tokens: padding, *start* and *end*. Every answer
 # begins with *start*, so that there is a row that scores its first word. For data, take our
@@ -354,7 +354,7 @@ tgt = torch.tensor([[START, 3, 4], [START, 3, 4]])                          # (b
 torch.manual_seed(9)
 SIZES = (11, 11, 24, 4, 2, 2, 48)  # two vocabularies, e, h, layers (twice), feed-forward
 model = Seq2SeqTransformer(*SIZES, dropout=0.0, pad=PAD, max_len=20)
-scores = model(src, tgt)                                                    # (b, n, 11)
+scores = model(src, tgt)  # (b, n, 11)
 print(*(WORDS[i] for i in src[1]), "-> scores", tuple(scores.shape))
 try:
     model(src + 1, tgt)
@@ -444,21 +444,6 @@ torch.testing.assert_close(mine, one.gradients(expected, [*ends, *theirs.paramet
 print(f"equal, and so are the gradients of all {len(mine)} parameters")
 
 # %% [markdown]
-# The paper has no final norms, since each of its layers ends in a norm already. `final_norm=False`
-# builds that model, which has four tensors fewer. Before training it computes nearly the same
-# scores:
-
-# %%
-paper = Seq2SeqTransformer(11, 11, *sizes, final_norm=False, dtype=torch.float64)
-loaded = paper.load_state_dict(twin.state_dict(), strict=False)
-print("left out:", *(name.removeprefix("transformer.") for name in loaded.unexpected_keys))
-fewer = sum(part.numel() for part in twin.parameters())
-fewer -= sum(part.numel() for part in paper.parameters())
-difference = (paper(src, tgt) - found).abs().max()
-print(f"{fewer} numbers fewer; the scores differ by up to {difference:.0e}")
-assert difference < 1e-3
-
-# %% [markdown]
 # <!-- /deeper -->
 
 # %% [markdown]
@@ -480,8 +465,8 @@ def reactions(model: nn.Module, src: Tensor, tgt: Tensor, is_causal: bool) -> Te
         rows = model.transformer.decoder(y, memory, tgt_is_causal=is_causal)
         return model.project(rows)
 
-    found = torch.autograd.functional.jacobian(decode, y)             # (1, n, 11, 1, n, e)
-    return found.square().sum((0, 2, 3, 5)).sqrt()                    # (n, n)
+    found = torch.autograd.functional.jacobian(decode, y)  # (1, n, 11, 1, n, e)
+    return found.square().sum((0, 2, 3, 5)).sqrt()         # (n, n)
 
 
 # %%
@@ -539,10 +524,10 @@ display.annotated(Seq2SeqTransformer.greedy)
 written = model.eval().greedy(src, START, END, max_new=5)  # (b, ...)
 for row in written:
     print(*(WORDS[i] for i in row))
-memory = model.encode(src[:1])                             # (1, m, e)
-at_once = model.decode(answer, memory)                     # (1, n, 11)
+memory = model.encode(src[:1])          # (1, m, e)
+at_once = model.decode(answer, memory)  # (1, n, 11)
 calls = [model.decode(answer[:, : i + 1], memory)[:, -1] for i in range(n)]
-one_by_one = torch.stack(calls, 1)                         # (1, n, 11)
+one_by_one = torch.stack(calls, 1)  # (1, n, 11)
 torch.testing.assert_close(at_once, one_by_one)
 print(f"the scores differ by up to {(at_once - one_by_one).abs().max():.4f}")
 
@@ -575,19 +560,19 @@ print(f"the scores differ by up to {(at_once - one_by_one).abs().max():.4f}")
 
 
 # %%
-def terms(moved: int, w_q: Tensor, w_k: Tensor) -> Tensor:
+def terms(moved: int) -> Tensor:
     """Split the score of *it* and *cat*, both moved by some words, into its four terms."""
     i, j = (one.WORDS.index(word) for word in ("it", "cat"))
-    words = one.EMBEDDINGS.double()                                 # (8, 4)
-    positions = sinusoidal_code(8 + moved, 4)                       # (..., 4)
-    query_parts = torch.stack([words[i], positions[i + moved]])     # (2, 4)
-    key_parts = torch.stack([words[j], positions[j + moved]])       # (2, 4)
-    return ((query_parts @ w_q) @ (key_parts @ w_k).T).flatten()    # (4,)
+    words = one.EMBEDDINGS.double()                              # (8, 4)
+    positions = sinusoidal_code(8 + moved, 4)                    # (..., 4)
+    query_parts = torch.stack([words[i], positions[i + moved]])  # (2, 4)
+    key_parts = torch.stack([words[j], positions[j + moved]])    # (2, 4)
+    return (query_parts @ key_parts.T).flatten()                 # (4,)
 
 
-plain, MOVED = torch.eye(4).double(), (0, 1, 2, 10, 40)
-rows = torch.stack([terms(moved, plain, plain) for moved in MOVED])     # (5, 4)
-rows = torch.cat([rows, rows.sum(1, keepdim=True)], 1)                  # (5, 5)
+MOVED = (0, 1, 2, 10, 40)
+rows = torch.stack([terms(moved) for moved in MOVED])   # (5, 4)
+rows = torch.cat([rows, rows.sum(1, keepdim=True)], 1)  # (5, 5)
 NAMES = ["w·w", "w·p", "p·w", "p·p"]  # word or position of the query, of the key
 labels = [f"moved by {moved}" for moved in MOVED]
 one.show(labels, [*NAMES, "score"], rows.round(decimals=2) + 0.0)
@@ -597,106 +582,37 @@ one.show(labels, [*NAMES, "score"], rows.round(decimals=2) + 0.0)
 # and *p·p* stay the same. The other two columns drift, and the score drifts with them. The same two
 # words, at the same distance, score nearly twice as high at one place of the text as at another.
 #
-# A model multiplies by $W_Q$ and $W_K$ first. Do these matrices remove the drift by themselves?
-# Draw both at random, and for each term look at the largest minus the smallest value over 100
-# places.
-
-# %%
-torch.manual_seed(9)
-w_q, w_k = torch.randn(2, 4, 4, dtype=torch.float64) / 2               # (4, 4)
-spans = []
-for pair in ((plain, plain), (w_q, w_k)):
-    four = torch.stack([terms(moved, *pair) for moved in range(100)])  # (100, 4)
-    spans.append(four.amax(0) - four.amin(0))
-    assert spans[-1][0] == 0
-    assert (spans[-1][1:3] > 0.5).all()
-one.show(["without matrices", "random matrices"], NAMES, torch.stack(spans))
-
-# %% [markdown]
-# The matrices do not remove the drift. With random matrices even the last term drifts: both
-# positions turn as they move, and the two turns no longer cancel when matrices stand between them.
-# Training can find matrices that keep the drift small, and models with such positions do work. But
-# nothing in the formula promises a small drift.
+# A model multiplies by $W_Q$ and $W_K$ first. Training can find matrices that keep the drift small,
+# and models with such positions do work. But nothing in the formula promises it.
 #
 # A shift is a rotation, and turning two vectors by the same angle leaves their dot product
 # unchanged. So what would you have to turn, so that the *whole* score depends on the distance
 # alone? [Positions](18_positions.ipynb) answers this question.
-#
+
+# %% [markdown]
 # ## Exercises
 #
-# ### How many parameters?
+# ### A shift by formula
 #
-# *Medium, 10 minutes.* The base model of the 2017 paper has e = 512, h = 8, feed-forward networks
-# of width 2048, and six layers in each stack. One table of 37000 words serves both embeddings and
-# the projection. Write a function that counts the parameters of such a model from these numbers
-# alone. Every projection but the last has a bias. The stacks of the paper end without a final norm,
-# so the check builds the class with `final_norm=False` and counts its parameters.
+# *Medium, 6 minutes.* Above, least squares found the matrix that moves every position by k. Write
+# down the block of clock i without any search, in float64. A position is a row, so the product
+# `positions[p, 2 * i : 2 * i + 2] @ shift_block(k, i, e)` must be the same two numbers of
+# `positions[p + k]`, for every p, and for negative k, too.
 
 
 # %% tags=["exercise"]
-def count_parameters(e: int, wide: int, layers: int, words: int) -> int:
-    """Count the parameters of a Transformer, embeddings included."""
-    ...  # your formula here
-
-
-# %%
-exercises.transformer.check_count_parameters(count_parameters)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# An attention module has four matrices `(e, e)` and four biases. A norm has a scale and a shift.
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# An encoder layer has one attention module, one feed-forward network and two norms. A decoder layer
-# has one more attention module and one more norm.
-#
-# </details>
-#
-# <details><summary>Hint 3</summary>
-#
-# Count the table once. Positions have no parameters. The number of heads does not matter.
-#
-# </details>
-
-# %% tags=["solution"] jupyter={"source_hidden": true}
-def count_parameters(e: int, wide: int, layers: int, words: int) -> int:
-    """Count the parameters of a Transformer, embeddings included."""
-    attention = 4 * e * e + 4 * e
-    feed_forward = 2 * e * wide + wide + e
-    encoder_layer = attention + feed_forward + 2 * 2 * e
-    decoder_layer = 2 * attention + feed_forward + 3 * 2 * e
-    return layers * (encoder_layer + decoder_layer) + words * e
-
-
-exercises.transformer.check_count_parameters(count_parameters)
-
-# %% [markdown]
-# ### The shift by formula
-#
-# *Medium, 15 minutes.* Above, least squares found the matrix that moves every position by k. Write
-# down this matrix without any search, in float64, for an even width e. The product
-# `positions[p] @ shift_matrix(k, e)` must be `positions[p + k]` for every p, and for negative k,
-# too.
-
-
-# %% tags=["exercise"]
-def shift_matrix(k: int, e: int) -> Tensor:
-    """Return the rotation that moves a position by k."""
+def shift_block(k: int, i: int, e: int) -> Tensor:
+    """Return the rotation that moves the hand of clock i by k positions."""
     ...  # your code here
 
 
 # %%
-exercises.transformer.check_shift_matrix(shift_matrix)
+exercises.transformer.check_shift_block(shift_block)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Clock i turns by $a = k / 10000^{2i/e}$. A position is a row, so the shift is $(\sin p, \cos p)$
-# times the block.
+# Clock i turns by $a = k / 10000^{2i/e}$.
 #
 # </details>
 #
@@ -705,25 +621,16 @@ exercises.transformer.check_shift_matrix(shift_matrix)
 # $\sin(p + a) = \sin p \cos a + \cos p \sin a$ is the first column of the block.
 #
 # </details>
-#
-# <details><summary>Hint 3</summary>
-#
-# `torch.block_diag(*blocks)` puts blocks along a diagonal.
-#
-# </details>
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
-def shift_matrix(k: int, e: int) -> Tensor:
-    """Return the rotation that moves a position by k."""
-    blocks = []
-    for i in range(e // 2):
-        a = k / 10000 ** (2 * i / e)
-        rows = [[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]]
-        blocks.append(torch.tensor(rows, dtype=torch.float64))
-    return torch.block_diag(*blocks)
+def shift_block(k: int, i: int, e: int) -> Tensor:
+    """Return the rotation that moves the hand of clock i by k positions."""
+    a = k / 10000 ** (2 * i / e)
+    rows = [[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]]
+    return torch.tensor(rows, dtype=torch.float64)
 
 
-exercises.transformer.check_shift_matrix(shift_matrix)
+exercises.transformer.check_shift_block(shift_block)
 
 # %% [markdown]
 # ## What you have now
@@ -746,7 +653,7 @@ exercises.transformer.check_shift_matrix(shift_matrix)
 # > scores = project(decoder(positions(embed(tgt) * e**0.5), memory))
 # > ```
 # >
-# > The dot product of two positions depends on their distance alone. The score of two *words* at two
-# > positions does not, because words and positions are added before they are multiplied.
+# > The dot product of two positions depends on their distance alone. The score of two *words* at
+# > two positions does not, because words and positions are added before they are multiplied.
 #
 # The model writes nonsense so far. [The next chapter](10_training.ipynb) trains it.

@@ -19,52 +19,25 @@ display.chapter_map("project in", "score", "mix", "project out")
 #
 # ## One product
 #
-# Multiply `(n, d)` by `(d, m)`. The result has $nm$ numbers, and each is a sum of $d$ products. A
-# sum of $d$ numbers takes only $d - 1$ additions. Compute the result number by number, and count
-# the operations.
-
+# Multiply `(n, d)` by `(d, m)`. The result has $nm$ numbers, and each is a sum of $d$ products.
+# That takes $nmd$ multiplications and, since the first term needs no addition, $nm(d - 1)$
+# additions. The usual count is the rounder $2nmd$, with one addition for each multiplication: a
+# linear layer really does that addition, because it adds a bias to each number. PyTorch's own
+# counter uses $2nmd$, and so does this chapter:
 
 # %%
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-
-def by_hand(left: Tensor, right: Tensor) -> Tensor:
-    """Multiply two matrices number by number, and print what it took."""
-    results, multiplied, added = [], 0, 0
-    for row in left.tolist():
-        for column in right.T.tolist():
-            # The sum starts with its first term, which costs no addition.
-            total, *others = [x * y for x, y in zip(row, column)]
-            multiplied += len(row)
-            for term in others:
-                total, added = total + term, added + 1
-            results.append(total)
-    print(multiplied, "multiplications and", added, "additions")
-    return torch.tensor(results).view(len(left), -1)
-
-
-# %%
 n, m, d = 3, 5, 6
 left, right = torch.randn(n, d), torch.randn(d, m)  # (n, d), (d, m)
-torch.testing.assert_close(by_hand(left, right), left @ right)
-print(n * m * d, "is nmd, and", n * m * (d - 1), "is nm(d - 1)")
-
-# %% [markdown]
-# Together that is $nm(2d - 1)$. The usual count is the rounder $2nmd$, with one addition for each
-# multiplication. PyTorch's own counter uses it, and so does this chapter:
-
-# %%
 with FlopCounterMode(display=False) as counter:
     left @ right
 
 print("PyTorch counts", counter.get_total_flops(), "and 2nmd is", 2 * n * m * d)
 
 # %% [markdown]
-# For each number in the result, the usual count has one addition more than the exact count,
-# $nm(2d - 1)$. A linear layer really does that addition, because it adds a bias to each number.
-#
 # Each multiplication or addition is a **FLOP**, a floating-point operation. **FLOPs** are an amount
 # of work, which you can know in advance. **FLOPS**, with a capital S, are FLOPs per second. That
 # is a speed: it depends on the machine and the task, and has to be [measured](13_speed.ipynb). Some
@@ -126,8 +99,8 @@ print("  b,n,m,h,d    forward  4bne(2e+n)  backward  forward  formula  backward"
 for b, n, m, h, d in ((2, 3, 5, 4, 6), (3, 7, 2, 5, 4), (1, 9, 4, 2, 8), (4, 1, 6, 1, 3)):
     e = h * d
     module = MultiheadAttention(e, h, batch_first=True)
-    x = torch.randn(b, n, e, requires_grad=True)                      # (b, n, e)
-    y = torch.randn(b, m, e, requires_grad=True)                      # (b, m, e)
+    x = torch.randn(b, n, e, requires_grad=True)  # (b, n, e)
+    y = torch.randn(b, m, e, requires_grad=True)  # (b, m, e)
     found, formula = count(module, x, x, x), 4 * b * n * e * (2 * e + n)
     crossed, listed = count(module, x, y, y), sum(products(b, n, m, h, d).values())
     assert (found, crossed) == ((formula, 2 * formula), (listed, 2 * listed))
@@ -164,8 +137,8 @@ print(f"{step_by_step:,} with weights, {fused:,} fused, {opened:,} kernel off")
 #
 # ## Where the scores overtake the projections
 #
-# $4bne(2e + n)$ has two parts: the projections, $8bne^2$, and the scores with the mix, $4bn^2e$. The
-# second part grows with the square of the length. The parts are equal where
+# $4bne(2e + n)$ has two parts: the projections, $8bne^2$, and the scores with the mix, $4bn^2e$.
+# The second part grows with the square of the length. The parts are equal where
 #
 # $$4bn^2e = 8bne^2, \quad\text{that is}\quad n = 2e,$$
 #
@@ -177,8 +150,8 @@ print(f"{step_by_step:,} with weights, {fused:,} fused, {opened:,} kernel off")
 #
 # <details><summary>What do you expect?</summary>
 #
-# The ratio of the two parts is $4bn^2e / 8bne^2 = n / 2e$. At n = e that is one half, so the projections
-# are twice as large.
+# The ratio of the two parts is $4bn^2e / 8bne^2 = n / 2e$. At n = e that is one half, so the
+# projections are twice as large.
 #
 # </details>
 
@@ -203,28 +176,8 @@ for n in (64, e, 2 * e, 16384):
     print(f"{n:6} {projections:15,} {share:7.0%} {scores:15,} {scores / projections:7.3f}")
 
 # %% [markdown]
-# The ratio is n / 2e in every row. The figure shows the same counts per token, that is, divided by
-# n. The projections stay flat, while the scores with the mix grow. Both axes are logarithmic.
-
-# %% jupyter={"source_hidden": true}
-lengths = [2**power for power in range(5, 15)]
-parts = {n: measure_parts(n, e) for n in lengths}
-drawing, (ax,) = display.panels(460, 260)
-lines = (("projections", "--", "d"), ("scores and mix", "-", "n"))
-for i, (name, style, letter) in enumerate(lines):
-    counts = [parts[n][i] / n for n in lengths]
-    ax.plot(lengths, counts, style, color=display.COLOURS[letter])
-    ax.text(lengths[-1] * 1.15, counts[-1], name, va="center")
-ax.set_xscale("log", base=2)
-ax.axvline(2 * e, color=display.COLOURS["b"], linewidth=0.8)
-ax.text(2 * e * 0.9, parts[32][1] / 32, "n = 2e", ha="right")
-ax.set(yscale="log", xlabel=f"length n, at e = {e}", title="FLOPs for each token")
-display.finish(drawing, name="crossover", alt=(
-    "FLOPs for each token against the length n, on logarithmic axes. The projections are "
-    f"a flat line, scores and mix a rising one; they cross at n = {2 * e}."
-))
-
-# %% [markdown]
+# The ratio is n / 2e in every row.
+#
 # So what is the complexity of attention? $4bne(2e + n)$ is $O(bne^2 + bn^2e)$. For one sample, and
 # with e much smaller than n, only the second term matters: $O(n^2e)$. [[Vaswani et al., table
 # 1](../docs/references.md#vaswani-2017)] gives this for self-attention and leaves out the
@@ -364,65 +317,6 @@ print("bne =", b * n * h * d, " bhn² =", b * h * n * n, " bhn =", b * h * n)
 # $$\text{weight} = \exp(\text{score} - \text{kept number}).$$
 
 # %% [markdown]
-# <!-- deeper: Cross-attention and other sizes -->
-# ### Going deeper: Cross-attention and other sizes
-#
-# In cross-attention, three tensors have n rows: the input, queries and merged heads. Three have m
-# rows: the other input, keys and values. Together they hold $3be(n + m)$ numbers, in addition to
-# the $bhnm$ weights. Check this and the formula for self-attention at three sizes, with and without
-# the weights.
-
-# %%
-print("b,n,m,h,d")
-for b, n, m, h, d in ((2, 7, 5, 4, 6), (3, 4, 9, 2, 5), (1, 6, 8, 3, 4)):
-    e = h * d
-    module = MultiheadAttention(e, h, batch_first=True)
-    x = torch.randn(b, n, e, requires_grad=True)  # (b, n, e)
-    y = torch.randn(b, m, e, requires_grad=True)  # (b, m, e)
-    for need_weights in (True, False):
-        with Kept(module) as itself:
-            module(x, x, x, need_weights=need_weights)
-        with Kept(module) as across:
-            module(x, y, y, need_weights=need_weights)
-        each = (n, m) if need_weights else (1, 1)
-        assert sum(itself.sizes()) == 5 * b * n * e + b * h * n * each[0]
-        assert sum(across.sizes()) == 3 * b * e * (n + m) + b * h * n * each[1]
-        kind = "with weights" if need_weights else "fused"
-        print(f"{b},{n},{m},{h},{d} {kind:>12}: {sum(itself.sizes()):5} in self-attention,",
-              f"{sum(across.sizes()):5} in cross-attention")
-
-# %% [markdown]
-# With the fused kernel, $bhn$ numbers take the place of the weights.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# <!-- deeper: A view keeps its whole storage -->
-# ### Going deeper: A view keeps its whole storage
-#
-# The packed projection returns queries, keys and values in one storage, and the fused kernel needs
-# all of it. With the weights, the final class divides the queries by √d before the product. The
-# backward pass then needs the divided queries, but no longer the original ones. If the keys were
-# a view of the packed storage, they would keep the original queries alive. So the class first
-# copies each of the three out of that storage. Compare the keys as a view and as a copy:
-
-# %%
-module = MultiheadAttention(24, 4, batch_first=True)
-x = torch.randn(1, 7, 24, requires_grad=True)  # (1, 7, 24)
-packed = nn.functional.linear(x, module.in_proj_weight, module.in_proj_bias)
-_, view, _ = packed.chunk(3, -1)  # (1, 7, 24)
-for keys in (view, view.contiguous()):
-    storage = keys.untyped_storage().nbytes() // keys.element_size()
-    print(f"{keys.numel()} numbers keep {storage}")
-
-# %% [markdown]
-# The view keeps three times as many numbers as the copy.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # Without the weights, the amount kept grows linearly with n; with them, it grows with $n^2$. Take
 # one attention layer of the original model, with 8 heads and e = 512. At a length of 16,384 tokens,
 # how much does it keep with the weights: twice as much as without them, ten times, or about fifty
@@ -430,8 +324,8 @@ for keys in (view, view.contiguous()):
 #
 # <details><summary>What do you expect?</summary>
 #
-# Compare $bhn^2$ with $5bne$: the ratio is $hn / 5e$. At this length there are about 50 times as many
-# weights as other numbers.
+# Compare $bhn^2$ with $5bne$: the ratio is $hn / 5e$. At this length there are about 50 times as
+# many weights as other numbers.
 #
 # </details>
 #
@@ -446,18 +340,16 @@ for n in (256, 1024, 4096, 16384):
     print(f"n = {n:5}: {stored:>7} with weights, {fused:>7} without")
 
 # %% [markdown]
-# At the last length, it is 17.5 GB against 337 MB, about fifty times as much.
-#
-# These counts are the same in every run. The peak memory of a process also includes gradients and
-# whatever exists only for a moment, so it has to be measured; [the next
+# At the last length, it is 17.5 GB against 337 MB, about fifty times as much. These are the numbers
+# kept for the backward pass. The peak memory of a process also includes gradients and whatever
+# exists only for a moment, so it has to be measured; [the next
 # chapter](13_speed.ipynb#the-price-of-the-weights) does so.
 #
 # ## One token at a time
 #
 # A model that writes text computes one token, then the next. Each new query looks at all keys and
 # values so far. These no longer change, because under a causal mask no token sees later ones. So
-# you can keep them, in what is called the **KV cache**. First comes attention as you know it, then
-# what changes when only the last token is computed.
+# you can keep them, in what is called the **KV cache**:
 
 
 # %%
@@ -466,20 +358,6 @@ import torch.nn.functional as F
 from annotated_attention import merge_heads, scaled_dot_product_attention, split_heads
 
 
-def write_all(module: MultiheadAttention, x: Tensor) -> Tensor:
-    """Attend from every token to itself and those before it.
-
-    Args:
-        module: batch-first, with biases.
-        x: (b, n, e), all tokens.
-    """
-    q, k, v = F.linear(x, module.in_proj_weight, module.in_proj_bias).chunk(3, -1)
-    q, k, v = (split_heads(part, module.num_heads) for part in (q, k, v))
-    heads = scaled_dot_product_attention(q, k, v, is_causal=True)[0]  # (b, h, n, d)
-    return module.out_proj(merge_heads(heads))                        # (b, n, e)
-
-
-# %% jupyter={"source_hidden": true}
 def write_next(module: MultiheadAttention, x: Tensor, cache: list[Tensor]) -> Tensor:
     """Attend from one more token to itself and those before it.
 
@@ -497,12 +375,11 @@ def write_next(module: MultiheadAttention, x: Tensor, cache: list[Tensor]) -> Te
     return module.out_proj(merge_heads(heads))        # (b, 1, e)
 
 
-display.diff(write_all, write_next)
-
 # %% [markdown]
-# A mask is no longer needed, because later tokens do not exist yet. Computing token by token gives
-# the same output as computing all tokens at once. The gradients are the same, too: they flow back
-# through the cached keys and values.
+# No mask is needed, because later tokens do not exist yet. A step with m keys costs the projections
+# of one token, $8be^2$, and the scores and mix of one query, $4bme$. The cache holds $2bme$ numbers
+# in each layer. Check both counts, and that writing token by token gives the same output and
+# gradients as computing all tokens at once:
 
 # %%
 from annotated_attention import chapters
@@ -510,44 +387,23 @@ from annotated_attention import chapters
 one = chapters.load("01_one_head")  # for its helper, gradients
 
 b, n, h, d = 2, 7, 4, 6
-module = MultiheadAttention(h * d, h, batch_first=True, dtype=torch.float64)
-x = torch.randn(b, n, h * d, dtype=torch.float64, requires_grad=True)  # (b, n, h * d)
-cache: list[Tensor] = []
-written = [write_next(module, x[:, [i]], cache) for i in range(n)]
-steps = torch.cat(written, 1)               # (b, n, h * d)
-whole = module(x, x, x, is_causal=True)[0]  # (b, n, h * d)
-torch.testing.assert_close(steps, whole)
-torch.testing.assert_close(write_all(module, x), whole)
-inputs = [x, *module.parameters()]
-torch.testing.assert_close(one.gradients(steps, inputs), one.gradients(whole, inputs))
-print(f"{n} steps: same output, same gradients of x and {len(inputs) - 1} parameters")
-
-# %% [markdown]
-# A step with m keys costs the projections of one token, $8be^2$, and the scores and mix of one
-# query, $4bme$. The cache holds $2bme$ numbers in each layer. The cell checks both counts and adds
-# up the FLOPs of all steps:
-
-# %%
-e, cache, total = h * d, [], 0
+e = h * d
+module = MultiheadAttention(e, h, batch_first=True, dtype=torch.float64)
+x = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)  # (b, n, e)
+cache, written = [], []
 for m in range(1, n + 1):
     with FlopCounterMode(display=False) as counter:
-        write_next(module, x[:, [m - 1]], cache)
+        written.append(write_next(module, x[:, [m - 1]], cache))
     assert counter.get_total_flops() == 8 * b * e**2 + 4 * b * m * e
-    assert sum(part.numel() for part in cache) == counting.cache_numbers(m, e, b=b)
-    total += counter.get_total_flops()
-
-anew = sum(counting.attention_flops(m, m, e, b=b) for m in range(1, n + 1))
-at_once = counting.attention_flops(n, n, e, b=b)
-print(f"{n} tokens, FLOPs: {total:7,} one by one, with a cache")
-print(f"{anew:24,} one by one, all computed anew each time")
-print(f"{at_once:24,} all at once with a mask, as in training")
+    assert sum(part.numel() for part in cache) == 2 * b * m * e
+steps = torch.cat(written, 1)               # (b, n, e)
+whole = module(x, x, x, is_causal=True)[0]  # (b, n, e)
+torch.testing.assert_close(steps, whole)
+inputs = [x, *module.parameters()]
+torch.testing.assert_close(one.gradients(steps, inputs), one.gradients(whole, inputs))
+print(f"step {n}: {counter.get_total_flops():,} FLOPs; same output, same gradients")
 
 # %% [markdown]
-# In FLOPs, writing with a cache is even cheaper than computing all tokens at once. The formula counts
-# every score, the hidden ones included; a step with a cache computes only the scores it uses. (Told
-# that the mask is causal, PyTorch's fused kernel [skips blocks of hidden
-# scores](13_speed.ipynb#the-price-of-a-mask), which the formula does not count.)
-#
 # ## Whole models
 #
 # The rest of a Transformer is just as easy to count. Let f be the width inside the feed-forward
@@ -564,8 +420,13 @@ print(f"{at_once:24,} all at once with a mask, as in training")
 # (once, after the ReLU; a GELU would keep its input as well). A norm also keeps the mean and the
 # inverse standard deviation of each token.
 #
-# `counting.Model` adds up all parts of a model. Published models differ from the table in a few
-# ways:
+# `counting.Model` adds up all parts of a model, and the calculator below shows the result.
+
+# %% [markdown]
+# <!-- deeper: Published models -->
+# ### Going deeper: Published models
+#
+# Published models differ from the table in a few ways:
 #
 # - In the original model and GPT-2, the embeddings and the output share one matrix.
 # - BERT and GPT-2 learn a vector of e numbers for each position. BERT also learns one for each of
@@ -591,64 +452,14 @@ for name, model in counting.PRESETS.items():
           f" {SAID[name]:6} million")
 
 # %% [markdown]
-# BERT's figures [[Devlin et al., section 3](../docs/references.md#devlin-2019)] are rounded. GPT-2's
-# [[Radford et al., table 2](../docs/references.md#radford-2019)] were wrong, as its authors' [code
-# repository](https://github.com/openai/gpt-2) admits. For the original model [[Vaswani et al., table
-# 3](../docs/references.md#vaswani-2017)], no single vocabulary size explains both totals.
-
-# %% [markdown]
-# <!-- deeper: Which vocabulary? -->
-# ### Going deeper: Which vocabulary?
+# BERT's figures [[Devlin et al., section 3](../docs/references.md#devlin-2019)] are rounded.
+# GPT-2's [[Radford et al., table 2](../docs/references.md#radford-2019)] were wrong, as its
+# authors' [code repository](https://github.com/openai/gpt-2) admits. For the original model
+# [[Vaswani et al., table 3](../docs/references.md#vaswani-2017)], base comes out below its
+# published total and big above.
 #
-# With exactly 37,000 rows in the shared matrix (sections 3.4<!-- quoted --> and
-# 5.1<!-- quoted -->), base comes out below its published total and big above. Both totals are
-# rounded to millions. How many rows would give each of them?
-
-# %%
-BASE, BIG = (counting.PRESETS[name] for name in ("transformer-base", "transformer-big"))
-
-
-def without_rows(model: counting.Model) -> int:
-    """Count all parameters but the embeddings."""
-    return sum(model.parameters().values()) - model.vocabulary * model.embed_dim
-
-
-for model, said in ((BASE, 65), (BIG, 213)):
-    missing = said * 10**6 - without_rows(model)
-    low, high = ((missing + off) // model.embed_dim for off in (-500_000, 500_000))
-    print(f"e = {model.embed_dim:4}: {without_rows(model):11,} + e × rows,", end=" ")
-    print(f"so {low:,} to {high:,} rows")
-
-# %% [markdown]
-# The two ranges do not overlap, so no single vocabulary explains both totals. Could the authors
-# have counted a part that we leave out? Subtract base from big: whatever has the same size in both
-# models drops out. Then subtract the difference in everything except the embeddings. What remains
-# must come from the embeddings, and each of their rows has 512 more numbers in big than in base.
-
-# %%
-apart = (213 - 65) * 10**6 - (without_rows(BIG) - without_rows(BASE))
-low, high = ((apart + off) // 512 for off in (-1_000_000, 1_000_000))
-print(f"the difference asks for {low:,} to {high:,} rows")
-assert low <= 32_000 <= high < 37_000
-for model, said in ((BASE, 65), (BIG, 213)):
-    rest = said * 10**6 - without_rows(model) - 32_000 * model.embed_dim
-    low, high = ((rest + off) / 10**6 for off in (-500_000, 500_000))
-    print(f"e = {model.embed_dim:4}, 32,000 rows: {low:.1f} to {high:.1f} million are left")
-
-# %% [markdown]
-# So 37,000 rows cannot be the whole story, whatever else of a fixed size was counted. With 32,000
-# rows, the vocabulary of the paper's English-French model (section 5.1<!-- quoted -->), the
-# difference fits. The two ranges of what is left then overlap: a part of 4.0 to 4.4 million numbers
-# in both models would make the totals add up. The paper names no such part, and table 3 is about
-# English-German.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# The formula agrees exactly with PyTorch. To see this, build the model from
-# [The Transformer](09_transformer.ipynb) at the size of transformer-base, on the device `meta`. Set
-# `final_norm=False`, because the paper has no final norms.
+# With PyTorch the formula agrees exactly. Build the model from [The
+# Transformer](09_transformer.ipynb) at the size of transformer-base, on the device `meta`:
 
 # %%
 from annotated_attention import Seq2SeqTransformer
@@ -659,9 +470,6 @@ built = Seq2SeqTransformer(37000, 37000, **options)
 print(f"{base:,} parameters counted, {sum(p.numel() for p in built.parameters()):,} built")
 
 # %% [markdown]
-# <!-- deeper: A whole model, run -->
-# ### Going deeper: A whole model, run
-#
 # Now run a small model, to compare FLOPs and kept numbers as well. Each of its two stacks has a
 # final norm. All its cross-attentions read the same encoder output, which is kept only once.
 
@@ -757,10 +565,10 @@ exercises.counting.check_longest(longest)
 # %% [markdown]
 # ### One decoder layer
 #
-# *Medium, 10 minutes.* Derive the FLOPs of the matrix products in one decoder layer's forward pass.
+# *Medium, 6 minutes.* Derive the FLOPs of the matrix products in one decoder layer's forward pass.
 # The layer has causal self-attention over n tokens, cross-attention from these n to m others, and a
 # feed-forward network from e to f and back. All of this is done for b samples. Masked scores count,
-# because they are computed, too.
+# too, as they do for PyTorch's counter.
 
 
 # %% tags=["exercise"]
@@ -782,7 +590,8 @@ exercises.counting.check_decoder_layer(decoder_layer)
 #
 # <details><summary>Hint 2</summary>
 #
-# In cross-attention, queries and output have n rows, keys and values have m. There are n × m scores.
+# In cross-attention, queries and output have n rows, keys and values have m. There are n × m
+# scores.
 #
 # </details>
 #

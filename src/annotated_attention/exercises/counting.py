@@ -60,11 +60,8 @@ check_decoder_layer = Exercise(
             lambda *sizes: 3 * _layer(*sizes),
         "you have left out the samples: everything is done b times.":
             lambda b, *sizes: _layer(1, *sizes),
-        "you count d - 1 additions for a sum of d numbers. That is strict, but the usual count, "
-        "and PyTorch's, is d: 2nmd for a product.":
-            _off(lambda b, n, m, e, f: -b * (e * (9 * n + 2 * m) + n * (n + m + f))),
-        "the causal mask saves nothing: scores are computed, then hidden. Self-attention has all "
-        "n × n of them.": _off(lambda b, n, m, e, f: -2 * b * n * n * e),
+        "masked scores count, too: self-attention has all n × n of them.":
+            _off(lambda b, n, m, e, f: -2 * b * n * n * e),
         "self-attention over n tokens is missing.": _off(lambda *sizes: -_back(*sizes)),
         "cross-attention is missing: a decoder layer attends twice.":
             _off(lambda *sizes: -_across(*sizes)),
@@ -72,16 +69,10 @@ check_decoder_layer = Exercise(
             _off(lambda *sizes: -_network(*sizes)),
         "the feed-forward network has two products, from e to f and back; you count one.":
             _off(lambda b, n, m, e, f: -2 * b * n * e * f),
-        "f need not be 4e: the feed-forward network has 4bnef FLOPs.":
-            _off(lambda b, n, m, e, f: 4 * b * n * e * (4 * e - f)),
         "cross-attention is counted as if it were self-attention: its keys and values come from m "
         "tokens.": _off(lambda *sizes: _back(*sizes) - _across(*sizes)),
         "in cross-attention the keys and values are projected for m tokens, not for n.":
             _off(lambda b, n, m, e, f: 4 * b * (n - m) * e * e),
-        "in cross-attention there are n × m scores, not m × m.":
-            _off(lambda b, n, m, e, f: 4 * b * (m - n) * m * e),
-        "in cross-attention there are n × m scores, not n × n.":
-            _off(lambda b, n, m, e, f: 4 * b * n * (n - m) * e),
         "the projection of the output, W_O, is missing in both attentions.":
             _off(lambda b, n, m, e, f: -4 * b * n * e * e),
         "scoring is one product, and mixing the values is another; you count one of them.":
@@ -117,8 +108,6 @@ check_longest = Exercise(
         "what you count is one token more, which fits in part: round down, with //.":
             lambda *sizes: _longest(*sizes) + 1,
         "part of a token does not fit: round down, with //.": _exactly,
-        "rounding to the nearest number counts a token that fits in part: round down, with //.":
-            lambda *sizes: round(_exactly(*sizes)),
     },
     sizes=_CACHES,
     run=_run,

@@ -1,60 +1,28 @@
-"""Exercise of "Speed": a prediction of memory, judged by the committed measurements."""
+"""Exercise of "Speed": the quartiles of a small race."""
 
-from torch import Tensor
-
-from annotated_attention import measured
-from annotated_attention.exercises._exercise import Either, Exercise
+from annotated_attention.exercises._exercise import Exercise
 from annotated_attention.exercises._values import furthest, numbers
 
+_ROUNDS = ((9, 10), (21, 20), (24, 20), (8, 10), (33, 30))
+_RATIOS = sorted(ours / theirs for ours, theirs in _ROUNDS)
 
-def _peak(name: str, n: int) -> float:
-    """Give the peak memory that was measured at length n, in MiB."""
-    found = measured.load()
-    assert found is not None
-    row = next(row for row in found["memory"] if row["name"] == name)
-    size: float = row["bytes"][row["lengths"].index(n)]
-    return size / 2**20
-
-
-_HALF = _peak("final class", 4096), _peak("final class, weights", 4096)
-_RIGHT = _peak("final class", 8192), _peak("final class, weights", 8192)
-
-
-def _wrong(without: float | None = None, weights: float | None = None) -> Either:
-    """Give the answers in which one of the two numbers is wrong like this, or both are."""
-    ours, theirs = _RIGHT
-    both = [] if without is None or weights is None else [(without, weights)]
-    first = [] if without is None else [(without, theirs)]
-    second = [] if weights is None else [(ours, weights)]
-    return Either([*both, *first, *second])
-
-
-def _too_much(answer: object, found: Tensor, right: Tensor) -> str:
-    i = furthest(found, right)
-    how = "too little" if found[i] < right[i] else "too much"
-    return (
-        f"{('without', 'with')[i]} weights {found[i]:,g} MiB is {how}. Which power of n does the "
-        "table show?"
-    )
-
-
-check_mebibytes = Exercise(
-    name="mebibytes",
-    right=_RIGHT,
-    praise=f"close: {_RIGHT[0]:,.0f} MiB without weights and {_RIGHT[1]:,.0f} MiB with them were "
-    "measured. One grows like n, the other like n².",
+check_quartiles = Exercise(
+    name="quartiles",
+    right=_RATIOS[1:4],
+    praise="right. The quartiles lie on either side of one: say even, though the median is above.",
     wrong={
-        "the two are swapped: without weights comes first.": _RIGHT[::-1],
-        "that is the memory at half the length.": _wrong(*_HALF),
-        "without weights it does not take four times the memory at twice the length: nothing of "
-        "size n² is kept.": _wrong(without=4 * _HALF[0]),
-        "with weights it takes more than twice the memory at twice the length: there are n² "
-        "weights.": _wrong(weights=2 * _HALF[1]),
-        "that reads like bytes; mebibytes are asked for, bytes / 2**20.":
-            _wrong(*(2**20 * x for x in _RIGHT)),
-        "that reads like gibibytes; mebibytes are asked for.": _wrong(*(x / 1024 for x in _RIGHT)),
+        "you divided theirs by ours; divide our time by theirs.":
+            sorted(theirs / ours for ours, theirs in _ROUNDS)[1:4],
+        "those are the smallest and the largest ratio; the quartiles are the second and the "
+        "fourth.": _RATIOS[::2],
+        "put the ratios in order first: those are the middle rounds, not the middle ratios.":
+            [ours / theirs for ours, theirs in _ROUNDS[1:4]],
+        "the order is: lower quartile, median, upper quartile.": _RATIOS[3:0:-1],
     },
-    run=numbers(2),
-    why=_too_much,
-    close=0.25,  # a prediction, from a table
+    run=numbers(3),
+    why=lambda answer, found, right: (
+        f"the {('lower quartile', 'median', 'upper quartile')[furthest(found, right)]} is not "
+        "right. The ratio of the first round is 9 / 10."
+    ),
+    close=0.005,
 )  # fmt: skip

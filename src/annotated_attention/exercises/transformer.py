@@ -1,15 +1,13 @@
-"""Exercises of "The Transformer": four hands, the parameters of the base model, and the shift."""
+"""Exercises of "The Transformer": four hands, and the block of a shift."""
 
 import math
-from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from annotated_attention.exercises._exercise import Exercise
-from annotated_attention.exercises._values import furthest, number, numbers
-from annotated_attention.positions import sinusoidal_code
+from annotated_attention.exercises._values import furthest, numbers
 
 check_angles = Exercise(
     name="angles",
@@ -22,8 +20,6 @@ check_angles = Exercise(
         "the clocks get slower, not faster: divide by 10, do not multiply.":
             [20, 200, 2000, 20000],
         "these are sines; the angles themselves are asked for.": [0.9129, 0.9093, 0.1987, 0.02],
-        "these are cosines; the angles themselves are asked for.":
-            [0.4081, -0.4161, 0.9801, 0.9998],
         "all clocks turn equally fast; each is to turn ten times more slowly than the one before.":
             [20, 20, 20, 20],
         "these are degrees; radians are asked for, and no factor is needed.":
@@ -39,95 +35,27 @@ check_angles = Exercise(
 )  # fmt: skip
 
 
-Count = Callable[[int, int, int, int], float]  # of e, wide, layers and words
+def _shift(k: int, i: int, e: int, exponent: int = 2) -> Tensor:
+    """Rotate the hand of one clock."""
+    a = k / 10000 ** (exponent * i / e)
+    block = [[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]]
+    return torch.tensor(block, dtype=torch.float64)
 
 
-def _count(e: int, wide: int, layers: int, words: int) -> int:
-    attention, thinking = 4 * e * e + 4 * e, 2 * e * wide + wide + e
-    return layers * (3 * attention + 2 * thinking + 5 * 2 * e) + words * e
-
-
-def _off(difference: Count) -> Count:
-    """Give the count that differs by so much from the right one."""
-    return lambda e, wide, layers, words: (
-        _count(e, wide, layers, words) + difference(e, wide, layers, words)
-    )
-
-
-check_count_parameters = Exercise(
-    name="count_parameters",
-    right=_count,
-    praise="right: 63,082,496 for the base model, as the class has. The paper says 65 million, and "
-    "not how it counts.",
-    wrong={
-        "the layers are right, and the table of embeddings is missing.":
-            _off(lambda e, wide, layers, words: -words * e),
-        "the table is shared: it counts once, not three times.":
-            _off(lambda e, wide, layers, words: 2 * words * e),
-        "the table is shared with the projection: it counts once, not twice.":
-            _off(lambda e, wide, layers, words: words * e),
-        "the biases are missing.":
-            _off(lambda e, wide, layers, words: -layers * (14 * e + 2 * wide)),
-        "the norms are missing: each has a scale and a shift.":
-            _off(lambda e, wide, layers, words: -layers * 10 * e),
-        "biases and norms are missing.":
-            _off(lambda e, wide, layers, words: -layers * (24 * e + 2 * wide)),
-        "a decoder layer has three norms, one for each sublayer.":
-            _off(lambda e, wide, layers, words: -layers * 2 * e),
-        "a decoder layer has two attention modules, each with its norm.":
-            _off(lambda e, wide, layers, words: -layers * (4 * e * e + 6 * e)),
-        "that is the encoder: add as many decoder layers.":
-            lambda e, wide, layers, words:
-                layers * (4 * e * e + 2 * e * wide + wide + 9 * e) + words * e,
-        "there are no final norms in the paper.": _off(lambda e, wide, layers, words: 4 * e),
-        "the attention has a fourth matrix, W_O.":
-            _off(lambda e, wide, layers, words: -layers * 3 * (e * e + e)),
-        "the feed-forward network has two matrices.":
-            _off(lambda e, wide, layers, words: -layers * 2 * e * wide),
-        "positions are computed, not learned: they count nothing.":
-            _off(lambda e, wide, layers, words: 5000 * e),
-    },
-    # The base model of 2017, then sizes that hide nothing.
-    sizes=[
-        {"e": 512, "wide": 2048, "layers": 6, "words": 37000},
-        {"e": 24, "wide": 50, "layers": 3, "words": 101},
-        {"e": 10, "wide": 7, "layers": 1, "words": 13},
-    ],
-    run=lambda answer, *sizes: number(answer(*sizes)),
-    close=0,
-)  # fmt: skip
-
-
-def _shift(k: int, e: int, exponent: int = 2) -> Tensor:
-    """Put one rotation for each clock along the diagonal."""
-    angles = [k / 10000 ** (exponent * i / e) for i in range(e // 2)]
-    blocks = [[[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]] for a in angles]
-    return torch.block_diag(*torch.tensor(blocks, dtype=torch.float64))
-
-
-def _sines_first(k: int, e: int) -> Tensor:
-    order = [*range(0, e, 2), *range(1, e, 2)]
-    return _shift(k, e)[order][:, order]
-
-
-check_shift_matrix = Exercise(
-    name="shift_matrix",
+check_shift_block = Exercise(
+    name="shift_block",
     right=_shift,
-    praise="right: a position times this matrix is the position k further on, for any k.",
+    praise="right: a hand times this block is the hand k positions further on, for any k.",
     wrong={
-        "it moves by -k: the blocks are transposed. A position is a row, and stands on the left of "
-        "the matrix.": lambda k, e: _shift(-k, e),
-        "that is for all sines first, then all cosines. Here each sine has its cosine beside it.":
-            _sines_first,
+        "it moves by -k: the block is transposed. A position is a row, and stands on the left of "
+        "the matrix.": lambda k, i, e: _shift(-k, i, e),
         "all clocks turn equally fast; clock i goes 10000^(2i/e) times slower.":
             partial(_shift, exponent=0),
         "the clocks slow down half as fast as they should: the exponent is 2i/e.":
             partial(_shift, exponent=1),
         "the clocks get faster: divide by 10000^(2i/e), do not multiply.":
             partial(_shift, exponent=-2),
-        "that is a table of positions; the matrix that moves them is asked for.":
-            lambda k, e: sinusoidal_code(e, e),
     },
-    sizes=[{"k": 3, "e": 8}, {"k": 1, "e": 2}, {"k": -2, "e": 6}, {"k": 0, "e": 4}],
-    shape="(e, e)",
+    sizes=[{"k": 3, "i": 2, "e": 8}, {"k": 1, "i": 0, "e": 2}, {"k": -2, "i": 1, "e": 6}],
+    shape="(2, 2)",
 )  # fmt: skip

@@ -2,29 +2,18 @@
 
 from typing import Any
 
-from annotated_attention import measured
+import torch
 
-
-def peaks(name: str) -> dict[int, float]:
-    found = measured.load()
-    assert found is not None
-    row = next(row for row in found["memory"] if row["name"] == name)
-    return {n: b / 2**20 for n, b in zip(row["lengths"], row["bytes"], strict=True) if b}
-
-
-LESS, MORE = peaks("final class"), peaks("final class, weights")
+OURS, THEIRS = torch.tensor([9.0, 21, 24, 8, 33]), torch.tensor([10.0, 20, 20, 10, 30])
+QUARTERS = torch.tensor([0.25, 0.5, 0.75])
 
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
-    "check_mebibytes": [
-        ((LESS[8192], MORE[8192]), f"✓ mebibytes: close: {LESS[8192]:,.0f} MiB without weights "),
-        ((0.8 * LESS[8192], 1.2 * MORE[8192]), "✓ "),
-        ((MORE[8192], LESS[8192]), "the two are swapped"),
-        ((LESS[4096], MORE[8192]), "that is the memory at half the length"),
-        ((4 * LESS[4096], MORE[8192]), "nothing of size n² is kept"),
-        ((LESS[8192], 2 * MORE[4096]), "there are n² weights"),
-        ((LESS[8192] * 2**20, MORE[8192] * 2**20), "that reads like bytes"),
-        ((LESS[8192], MORE[8192] / 1024), "that reads like gibibytes"),
-        ((3 * LESS[8192], MORE[8192]), "without weights 502.184 MiB is too much. Which power of n"),
-        ((LESS[8192], 0), "with weights 0 MiB is too little"),
+    "check_quartiles": [
+        ((OURS / THEIRS).quantile(QUARTERS), "✓ quartiles: right. The quartiles lie on either "),
+        ((THEIRS / OURS).quantile(QUARTERS), "you divided theirs by ours"),
+        ((OURS / THEIRS).quantile(torch.tensor([0, 0.5, 1])), "the smallest and the largest"),
+        ((OURS / THEIRS)[1:4], "put the ratios in order first"),
+        ((OURS / THEIRS).quantile(QUARTERS.flip(0)), "the order is: lower quartile, median"),
+        ([0.9, 1.05, 1.2], "the upper quartile is not right. The ratio of the first round is"),
     ],
 }  # fmt: skip
