@@ -391,7 +391,7 @@ display.annotated(StaticCache.append, StaticCache.crop, sections=False)
 
 
 # %%
-def programs(cache: object, tokens: Tensor) -> int:
+def programs(module: nn.Module, cache: object, tokens: Tensor) -> int:
     """Count the programs compiled while tokens come one by one."""
     made = []
 
@@ -400,15 +400,15 @@ def programs(cache: object, tokens: Tensor) -> int:
         return graph
 
     torch.compiler.reset()
-    compiled = torch.compile(attention, backend=backend, fullgraph=True)
+    compiled = torch.compile(module, backend=backend, fullgraph=True)
     with torch.no_grad():
         steps = [compiled(token, cache)[0] for token in tokens.split(1, 1)]
-    torch.testing.assert_close(torch.cat(steps, 1), whole.detach())
+        torch.testing.assert_close(torch.cat(steps, 1), module(tokens)[0])
     return len(made)
 
 
 for cache in (KVCache(), fixed_size(b)):
-    print(f"{type(cache).__name__}: {programs(cache, x)}")
+    print(f"{type(cache).__name__}: {programs(attention, cache, x)}")
 
 # %% [markdown]
 # One program serves every step of the `StaticCache`. The growing cache needs three: one for the
@@ -586,12 +586,12 @@ display.annotated(PagedCache.append, PagedCache._own, PagedCache._places, sectio
 
 
 # %%
-def in_chunks(cache: object, tokens: Tensor, size: int, blocked: Tensor) -> Tensor:
-    """Feed tokens to the attention, ``size`` at a time; give all outputs."""
+def in_chunks(module: nn.Module, cache: object, tokens: Tensor, size: int, blocked: Tensor):
+    """Feed tokens to an attention, ``size`` at a time; give all outputs."""
     outputs = []
     for part in tokens.split(size, 1):
         m = ROOM if isinstance(cache, StaticCache) else cache.length + part.size(1)
-        outputs.append(attention(part, cache, blocked[:, :m])[0])
+        outputs.append(module(part, cache, blocked[:, :m])[0])
     return torch.cat(outputs, 1)
 
 
@@ -601,9 +601,10 @@ with torch.no_grad():
     for size in (12, 5, 1):
         pages = PagedCache(4 * b, 4, h, d, dtype=torch.float64)
         for cache in (KVCache(), fixed_size(b), pages):
-            torch.testing.assert_close(in_chunks(cache, x, size, blocked), padded)
+            first = in_chunks(attention, cache, x, size, blocked)  # (b, n, e)
+            torch.testing.assert_close(first, padded)
             cache.crop(7)
-            rest = in_chunks(cache, x[:, 7:], size, blocked)
+            rest = in_chunks(attention, cache, x[:, 7:], size, blocked)
             torch.testing.assert_close(rest, padded[:, 7:])
         print(f"chunks of {size:2}: equal in all three caches, and again after crop")
 
