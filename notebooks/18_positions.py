@@ -12,9 +12,9 @@
 # [The Transformer](09_transformer.ipynb#clocks) writes each word's place into the word: before the
 # first layer, the hands of several clocks are added to the word's features. In this chapter,
 # positions move into the attention itself, so that a score depends on how far apart query and key
-# are. There are two ways to do this. One turns queries and keys like the hands of a clock, each by
-# its own position. The other adds to the score a number that depends on the distance. At the end
-# you test both on texts longer than any in training.
+# are. One way turns queries and keys like the hands of a clock, each by its own position. Another
+# adds to the score a number that depends on the distance. At the end both are tested on texts
+# longer than any in training.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -26,9 +26,8 @@ display.chapter_map("score")
 #
 # First, see what added positions do. The cell adds the clocks' code to the words and computes the
 # score of *it* for every word. The sentence begins at position 0, then at later positions, as if
-# other text came first. All words and all distances stay the same. What happens to the score of
-# *it* for *cat*: does the score stay the same, change only in the last digits, or become a
-# different number?
+# other text came first. All words and all distances stay the same. Does the score of *it* for *cat*
+# stay the same, change only in the last digits, or become a different number?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -38,7 +37,6 @@ display.chapter_map("score")
 # </details>
 
 # %%
-import copy
 import math
 
 import torch
@@ -206,10 +204,8 @@ one.show(one.WORDS, ["plain", "at 0", "at 100"], rows.mT)
 #
 # The columns also show what turning costs. *Cat* and *it* share the feature *animal*, in the fast
 # pair. Over four words that pair turns by 4 radians, and of the score 1.50 only 0.15 is left (the
-# 0.31 from above, divided by √4). *Thirsty* and *it* share two features, and each gives 1 of their
-# score of 2.00. The part of *quality*, in the slow pair, is kept; of the part of *animal*, about
-# half is left. In a trained model, $W_Q$ and $W_K$ can use the slow pairs for whatever should count
-# at any distance.
+# 0.31 from above, divided by √4). In a trained model, $W_Q$ and $W_K$ can use the slow pairs for
+# whatever should count at any distance.
 
 # %% [markdown]
 # <!-- deeper: Why one rotation undoes the other -->
@@ -221,33 +217,22 @@ one.show(one.WORDS, ["plain", "at 0", "at 100"], rows.mT)
 #
 # $$(R_p\,q)^\top (R_j\,k) = q^\top R_p^\top R_j\, k = q^\top R_{j-p}\, k = (R_{p-j}\,q)^\top k$$
 #
-# where only the distance is left (equation 16 of the paper). A complex number
-# is such a pair, too: $a + b\mathrm{i}$ times $\cos\varphi + \mathrm{i}\sin\varphi$ is the arrow
-# turned by φ. The cell turns the pairs with matrices and with complex numbers. It compares the
-# results and their gradients with those of `rotate`.
+# where only the distance is left (equation 16 of the paper). A complex number is such a pair, too:
+# $a + b\mathrm{i}$ times $\cos\varphi + \mathrm{i}\sin\varphi$ is the arrow turned by φ. The cell
+# turns the pairs as complex numbers, and compares results and gradients with those of `rotate`.
 
 # %%
 x = torch.randn(2, 3, 5, 6, dtype=torch.float64, requires_grad=True)  # (b, h, n, d)
 places = torch.tensor([0, 1, 4, 9, 400])
-pairs = RotaryEmbedding(6, layout="interleaved")
-found = pairs(x, places)  # (b, h, n, d)
+turned = RotaryEmbedding(6, layout="interleaved")(x, places)  # (b, h, n, d)
 
 angle = places[:, None] * 10000.0 ** (-torch.arange(0, 6, 2).double() / 6)   # (n, r)
 phase = torch.polar(torch.ones_like(angle), angle)                           # (n, r)
 complex_ones = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())  # (b, h, n, r)
 product = torch.view_as_real(complex_ones * phase).flatten(-2)               # (b, h, n, d)
-
-cos, sin = angle.cos(), angle.sin()                                    # (n, r), (n, r)
-blocks = torch.stack([cos, -sin, sin, cos], -1).unflatten(-1, (2, 2))  # (n, r, 2, 2)
-matrices = torch.stack([torch.block_diag(*row) for row in blocks])     # (n, d, d)
-by_matrix = (matrices @ x[..., None])[..., 0]                          # (b, h, n, d)
-
-# %%
-expected = one.gradients(found, [x])
-for other in (product, by_matrix):
-    torch.testing.assert_close(other, found)
-    torch.testing.assert_close(one.gradients(other, [x]), expected)
-print("matrices, complex numbers, rotate: equal, and so are the gradients")
+torch.testing.assert_close(product, turned)
+torch.testing.assert_close(one.gradients(product, [x]), one.gradients(turned, [x]))
+print("complex numbers and rotate: equal, and so are the gradients")
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -356,23 +341,15 @@ print(f"the scores of two keys: {apart:.2f} apart on average")
 #
 # The remedy is a permutation. As `nn.Linear` keeps them, each row of $W_Q$ and $W_K$ produces one
 # feature. Reordering the rows within each head therefore gives the same pairs in the other layout.
-# `interleaved_to_half` puts the even rows of each head first and then the odd ones, and
-# `half_to_interleaved` puts them back. Try both on the row numbers of one head with six rows.
+# `interleaved_to_half` puts the even rows of each head first and then the odd ones: six rows come
+# in the order 0, 2, 4, 1, 3, 5. The packed matrix of the final class holds $W_Q$, $W_K$ and $W_V$
+# stacked on top of one another, so cut it into three and reorder the first two. Treat the biases
+# the same way.
 
 # %%
-from annotated_attention.modern import half_to_interleaved, interleaved_to_half
+from annotated_attention.modern import interleaved_to_half
 
-rows = torch.arange(6)
-halves = interleaved_to_half(rows, 1)  # (6,)
-print("to half:", halves.tolist())
-print("and back:", half_to_interleaved(halves, 1).tolist())
-
-# %% [markdown]
-# Rows 0 and 1 were neighbours. Now they stand three places apart, like the pairs of `"half"`. Do
-# the same to the weights. The packed matrix of the final class holds $W_Q$, $W_K$ and $W_V$ stacked
-# on top of one another: cut it into three and reorder the first two. Treat the biases the same way.
-
-# %%
+assert interleaved_to_half(torch.arange(6), 1).tolist() == [0, 2, 4, 1, 3, 5]
 with torch.no_grad():
     for name in ("in_proj_weight", "in_proj_bias"):
         w_q, w_k, w_v = getattr(checkpoint, name).chunk(3)
@@ -380,10 +357,10 @@ with torch.no_grad():
         getattr(loaded, name).copy_(torch.cat(rows))
 
 x = torch.randn(b, n, e, requires_grad=True)       # (b, n, e)
-found = loaded(x, x, x, is_causal=True)[0]         # (b, n, e)
+reordered = loaded(x, x, x, is_causal=True)[0]     # (b, n, e)
 expected = checkpoint(x, x, x, is_causal=True)[0]  # (b, n, e)
-torch.testing.assert_close(found, expected)
-mine, theirs = (one.gradients(y, [x])[0] for y in (found, expected))
+torch.testing.assert_close(reordered, expected)
+mine, theirs = (one.gradients(y, [x])[0] for y in (reordered, expected))
 torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
 print("reordered: equal outputs, equal gradients")
 
@@ -391,53 +368,11 @@ print("reordered: equal outputs, equal gradients")
 # > **Pitfall.** Weights of one layout in a class with the other. All names and shapes fit. In one
 # > report, the first word or two came out right, because small positions turn little, and the rest
 # > was nonsense [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. Find out
-# > which layout a checkpoint was trained in, and compare one output with the original code's. [The
-# > doctor](15_testing_attention.ipynb#the-doctor) of this package, a command that examines
-# > attention, needs that code, too: it names this mistake only if you pass the original as
-# > `--reference`.
+# > which layout a checkpoint was trained in, and compare one output with the original code's: moving
+# > the sentence finds nothing here, because either layout is a valid rotation.
 #
-# This project compares its rotation with others in `tests/modern/test_rotary.py`. With the same
-# weights, outputs and gradients equal those of published classes in `transformers`: `"half"` those
-# of Llama, `"interleaved"` those of GPT-J.
-
-# %% [markdown]
-# <!-- deeper: Two checks, and what each of them sees -->
-# ### Going deeper: Two checks, and what each of them sees
-#
-# This chapter has named two quiet mistakes: turning only the queries, and using the wrong layout.
-# Which checks find them? The first check moves the sentence by padding, as above, and needs no
-# reference. The second compares the outputs with the right ones. Both mistakes are in `MISTAKES`,
-# the list from [Testing attention](15_testing_attention.ipynb).
-
-# %%
-from annotated_attention.mistakes import MISTAKES
-
-CODES = ("rotates-one-side", "rotation-layout-mixed")
-x = torch.randn(b, 8, e)  # (b, 8, e)
-for name in ("right", *CODES):
-    version = MISTAKES[name].version if name in MISTAKES else RotaryAttention
-    module = version(e, h, batch_first=True)
-    module.load_state_dict(loaded.state_dict())
-    output = module(x, x, x)[0]  # (b, 8, e)
-    moved, padding = F.pad(x, (0, 0, 3, 0)), (torch.arange(11) < 3).expand(b, 11)
-    after = module(moved, moved, moved, padding)[0][:, 3:]  # (b, 8, e)
-    by_move = (after - output).abs().max()
-    by_mistake = (output - loaded(x, x, x)[0]).abs().max()
-    print(f"{name}: {by_move:.5f} after the move,")
-    print(f"    {by_mistake:.5f} from the right output")
-
-# %% [markdown]
-# Moving the sentence reveals that only one side was rotated. It cannot reveal the wrong layout,
-# which is also a valid rotation: its scores depend on the distance alone. But these weights belong
-# to the other layout, and only a comparison with the right outputs shows that. Here is the code
-# that forgets to rotate the keys, with its remedy:
-
-# %%
-mistake = MISTAKES["rotates-one-side"]
-display.diff(mistake.wrong, mistake.right)
-
-# %% [markdown]
-# <!-- /deeper -->
+# With the same weights, `"half"` gives the outputs and gradients of Llama in `transformers`, and
+# `"interleaved"` those of GPT-J (`tests/modern/test_rotary.py`).
 
 # %% [markdown]
 # ## A number added to the score
@@ -445,71 +380,23 @@ display.diff(mistake.wrong, mistake.right)
 # The second way leaves queries and keys alone. It adds a **bias by distance** to the score: a
 # number for each head that says how much this distance counts. Two kinds are in use.
 #
-# ### Buckets: the model learns the numbers
-#
-# One number for every distance would be too many, and the numbers for far keys would rarely be
-# trained. Distances are therefore sorted into **buckets**, and all distances in a bucket share a
-# number [[Raffel et al., section 2.1](../docs/references.md#raffel-2020)]. Each short distance has
-# a bucket of its own. Longer ones share buckets that grow wider and wider.
-#
-# The cell sorts keys up to 40 places back into eight buckets, for a causal model. In this code, a
-# distance is the key's position minus the query's, the reverse of the order used so far. Keys that
-# came earlier therefore have negative distances.
-
-# %%
-from annotated_attention.modern import BucketedBias, biases
-
-back = torch.arange(41)
-bucket = biases.relative_buckets(
-    -back[None], num_buckets=8, max_distance=20, bidirectional=False
-)[0]
-for number in range(8):
-    inside = back[bucket == number]
-    upto = f" to {inside.max()}" if len(inside) > 1 else ""
-    print(f"bucket {number}: distance {inside.min()}{upto}")
-
-# %% [markdown]
-# Half of the buckets hold one distance each, and the others grow wider. The last bucket would end
-# at distance 20, which is `max_distance`, but it takes every longer distance, too.
-#
-# `BucketedBias` keeps the learned numbers in `table`, `(num_buckets, h)`. It finds the bucket of each
-# distance and looks up the bucket's number.
-
-# %%
-display.annotated(BucketedBias.forward)
-
-# %% [markdown]
-# <!-- deeper: Where the buckets begin -->
-# ### Going deeper: Where the buckets begin
-#
-# In the code, `of_side` is the number of buckets for one side, and `alone` is how many of them hold
-# a single distance: half of them. `share` says how far along a logarithmic scale a distance lies,
-# from `alone` (0) to `max_distance` (1). Multiply `share` by the number of remaining buckets and
-# round down, and you have the bucket, counted from `alone`.
-
-# %%
-display.annotated(biases.relative_buckets)
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # ### ALiBi: nothing is learned
 #
 # In **ALiBi**, attention with linear biases, every step of distance takes the same amount off the
 # score [[Press et al., section 3](../docs/references.md#press-2022)]. That amount is the head's
 # **slope**. Steep heads look at nearby words, and flat heads look far back. With h heads, head i
 # has the slope $2^{-8i/h}$, counted from 1. For eight heads the slopes are 1/2, 1/4, 1/8, and so
-# on, down to 1/256. Below the code, a figure shows the slopes for four heads.
+# on, down to 1/256.
 
 # %%
-from annotated_attention.modern import AlibiBias
+from annotated_attention.modern import AlibiBias, alibi_slopes
 
 display.annotated(AlibiBias.forward)
 
 # %% jupyter={"source_hidden": true}
 drawing, (ax,) = display.panels(360, 220)
-slopes = [f"1/{1 / slope:.0f}" for slope in biases.alibi_slopes(4)]
+back = torch.arange(41)
+slopes = [f"1/{1 / slope:.0f}" for slope in alibi_slopes(4)]
 penalties = AlibiBias(4)(torch.tensor([40]), 40 - back)[:, 0]
 for head, style in enumerate(("-", "--", "-.", ":")):
     label = f"head {head + 1}: {slopes[head]}"
@@ -524,27 +411,22 @@ display.finish(drawing, name="by-distance", alt=(
 # %% [markdown]
 # > **Pitfall.** The number of heads may not be a power of two. The formula gives slopes for it,
 # > too, but checkpoints use different ones, and libraries have mixed the two up [[Positions that
-# > went wrong](../docs/references.md#positions-gone-wrong)]. You write the slopes of checkpoints
-# > [below](#slopes-for-any-number-of-heads).
+# > went wrong](../docs/references.md#positions-gone-wrong)].
 
 # %% [markdown]
 # <!-- deeper: The slopes of six heads -->
 # ### Going deeper: The slopes of six heads
 #
 # Checkpoints begin with the slopes of the next smaller power of two, here four. Then come the
-# first, third, fifth slope and so on of the next larger power. The cell compares them with the
-# formula.
+# first, third, fifth slope and so on of the next larger power.
 
 # %%
-display.annotated(biases.alibi_slopes)
+display.annotated(alibi_slopes)
 
 # %%
-heads = 6
-simple = 2 ** (-8 * torch.arange(1, heads + 1) / heads)  # (6,)
-right = biases.alibi_slopes(heads)                       # (6,)
-names = [f"head {i + 1}" for i in range(heads)]
-one.show(names, ["formula", "checkpoints"], torch.stack([simple, right], 1))
-print(f"off by up to {(simple - right).abs().max():.2f}")
+simple, right = 2 ** (-8 * torch.arange(1, 7) / 6), alibi_slopes(6)  # (6,), (6,)
+names = [f"head {i}" for i in range(1, 7)]
+one.show(names, ["formula", "checkpoints"], torch.stack([simple, right], 1), digits=3)
 
 # %% [markdown]
 # With the formula's slopes, the fifth head would look far back, although it was trained to look at
@@ -553,11 +435,48 @@ print(f"off by up to {(simple - right).abs().max():.2f}")
 # <!-- /deeper -->
 
 # %% [markdown]
-# Either kind of bias goes into `BiasedAttention`, which also overrides `attend`. The caller may
-# pass an [additive mask](14_masks_in_the_wild.ipynb#booleans-or-floats) as the argument `bias`. The
-# bias by distance is added to this mask, and the final class's `attend` does the rest. This
-# project's tests compare outputs and gradients in `tests/modern/test_biases.py`: ALiBi with Bloom,
-# and the buckets with T5, both in `transformers`.
+# ### Buckets: the model learns the numbers
+#
+# One learned number for every distance would be too many, and those of far keys would rarely be
+# trained. Distances are therefore sorted into **buckets**, and all distances in a bucket share a
+# number [[Raffel et al., section 2.1](../docs/references.md#raffel-2020)]. Half of the buckets hold
+# one short distance each. The others grow wider and wider, and the last one takes every distance
+# beyond. This is T5's way, and `BucketedBias` has it.
+
+# %% [markdown]
+# <!-- deeper: Where the buckets begin -->
+# ### Going deeper: Where the buckets begin
+#
+# The cell sorts keys up to 40 places back into eight buckets, for a causal model. The last bucket
+# would end at distance 20, which is `max_distance`, but it takes every longer distance, too.
+
+# %%
+from annotated_attention.modern import BucketedBias, biases
+
+bucket = biases.relative_buckets(
+    -torch.arange(41)[None], num_buckets=8, max_distance=20, bidirectional=False
+)[0]
+for number in range(8):
+    inside = (bucket == number).nonzero().flatten()
+    print(f"bucket {number}: distance {inside.min()} to {inside.max()}")
+
+# %% [markdown]
+# `BucketedBias` looks up the bucket's number in `table`, `(num_buckets, h)`. In `relative_buckets`,
+# `of_side` is the number of buckets for one side, and `alone` is how many of them hold a single
+# distance. `share` says how far along a logarithmic scale a distance lies, from `alone` (0) to
+# `max_distance` (1).
+
+# %%
+display.annotated(biases.relative_buckets, BucketedBias.forward)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
+# Either kind of bias goes into `BiasedAttention`, which also overrides `attend`. The bias by
+# distance is added to the [additive mask](14_masks_in_the_wild.ipynb#booleans-or-floats) that the
+# caller may have passed, and the final class's `attend` does the rest. Outputs and gradients equal
+# those of Bloom and T5 in `transformers` (`tests/modern/test_biases.py`).
 
 # %%
 from annotated_attention.modern import BiasedAttention
@@ -565,23 +484,9 @@ from annotated_attention.modern import BiasedAttention
 display.annotated(BiasedAttention.attend)
 
 # %% [markdown]
-# <!-- deeper: The constructors of the three classes -->
-# ### Going deeper: The constructors of the three classes
-#
-# The numbers of the buckets begin at zero, where every distance counts alike. A bias for another
-# number of heads is refused, and so are appended keys, which stand nowhere.
-
-# %%
-KINDS_OF_BIAS = (AlibiBias.__init__, BucketedBias.__init__, BiasedAttention.__init__)
-display.annotated(*KINDS_OF_BIAS, biases._check_buckets, sections=False)
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # ## Longer than in training
 #
-# What happens in a text that is longer than any in training? Take the task from
+# What happens in a text that is longer than any in training? Take a task like that of
 # [Training](10_training.ipynb): a sequence of letters repeats itself after 4 to 16 letters, and the
 # model has to write the next letter. It is trained on sequences of 32 letters and tested on
 # sequences of 512. The model has two layers of attention with four heads, but no feed-forward part
@@ -682,8 +587,8 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 # <!-- /deeper -->
 
 # %% [markdown]
-# `make seeds`, a command of this project, has trained each kind from five seeds for
-# 1000 steps, and its results come with the package. The table shows the median accuracy in five stretches of the long sequences. Column 32
+# Each kind was trained from five seeds for 1000 steps (`make seeds`; the results come with the
+# package). The table shows the median accuracy in five stretches of the long sequences. Column 32
 # covers the places before 32, the trained length. Column 64 covers those from 32 to 63, and so on.
 # A place counts only after the first repeat has begun: before that, nobody can know the next
 # letter. Which kind loses least by place 512, and which loses most: added, rotary, ALiBi or
@@ -694,7 +599,7 @@ print(f"before place 32, after 20 steps: {copied_until(short, b=5)['32']:.2f}")
 # ALiBi and the buckets lose least. They know what to do with a far key: ALiBi's steep heads give
 # it a large penalty, and all far distances share a bucket that was trained. Rotary positions lose
 # most here. At distances that never occurred in training, the score takes values that no training
-# has shaped, and some far key may happen to score high.
+# has shaped.
 #
 # </details>
 
@@ -705,30 +610,32 @@ from importlib import resources
 
 KEPT = resources.files("annotated_attention").joinpath("data/positions.json")
 RUNS = json.loads(KEPT.read_text())["runs"]
+NAMES = ("none", "added", "rotary", "ALiBi", "buckets")
+STRETCHES = ("32", "64", "128", "256", "512")
 
 
 def middle(kind: str, tested: str = "as trained") -> Tensor:
     """Give the median accuracy of five seeds in each stretch."""
     rows = [run[tested] for run in RUNS if run["kind"] == kind]
-    return torch.tensor([statistics.median(row[str(end)] for row in rows) for end in ENDS])
+    return torch.tensor([statistics.median(row[end] for row in rows) for end in STRETCHES])
 
 
-table = torch.stack([middle(kind) for kind in KINDS])  # (5, 5)
-one.show(list(KINDS), [str(end) for end in ENDS], table)
+table = torch.stack([middle(kind) for kind in NAMES])  # (5, 5)
+one.show(NAMES, STRETCHES, table)
 
 # %% jupyter={"source_hidden": true}
 drawing, (ax,) = display.panels(360, 260)
 LOOKS = (("b", ":"), ("d", "-."), ("n", "-"), ("h", "--"), ("m", (0, (6, 1))))
-for kind, (letter, style) in zip(KINDS, LOOKS):
+for kind, (letter, style) in zip(NAMES, LOOKS):
     runs = [run["as trained"].values() for run in RUNS if run["kind"] == kind]
     low, high = torch.tensor([[*row] for row in runs]).aminmax(dim=0)
     look = {"color": display.COLOURS[letter]}
     ax.fill_between(range(5), low, high, alpha=0.15, linewidth=0, **look)
     ax.plot(middle(kind), linestyle=style, marker="o", markersize=4, label=kind, **look)
 ax.set(xlabel="places up to", ylabel="accuracy", ylim=(0, 1.05))
-ax.set_xticks(range(5), [str(end) for end in ENDS])
+ax.set_xticks(range(5), STRETCHES)
 ax.legend(frameon=False, loc="lower left")
-said = "; ".join(f"{kind} {row[0]:.2f} to {row[-1]:.2f}" for kind, row in zip(KINDS, table))
+said = "; ".join(f"{kind} {row[0]:.2f} to {row[-1]:.2f}" for kind, row in zip(NAMES, table))
 caption = "Lines: the median of five seeds; bands: the lowest and the highest."
 alt = f"Accuracy from the first stretch to the last: {said}."
 display.finish(drawing, name="train-short", alt=alt, caption=caption)
@@ -739,11 +646,29 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # fallen to 0.84, and rotary positions to 0.33, less than without any positions. A good result at
 # the trained length does not promise a good one in a longer text.
 #
-# What goes wrong with rotary positions? The right key stands at a distance that was trained. But
-# hundreds of other keys stand at distances that were not, and some of them probably score high.
-# The model without any positions learns part of the task, too. A causal mask shows each word one more key than the word
-# before. From this a word can tell how far along it stands, for instance by the weight that falls
-# on the first key [[Kazemnejad et al.](../docs/references.md#kazemnejad-2023)].
+# What goes wrong with rotary positions? The right key stands at a distance that was trained, but
+# hundreds of other keys stand at distances that were not. Take one of them, made by hand: a key
+# whose slow pair points away from the query's. The cell moves it away from the query, and
+# prints its score with rotary positions and with ALiBi's slope of 1/16.
+
+# %%
+asks, far = torch.tensor([0, 0, 2.0, 0]), torch.tensor([0, 0, -2.0, 0])
+print("distance   rotary   ALiBi")
+for distance in (1, 16, 31, 100, 314, 500):
+    turned = TURNING(asks[None], torch.tensor([distance]))[0]  # (4,)
+    by_rotary = turned @ far / math.sqrt(4)                    # ()
+    by_alibi = asks @ far / math.sqrt(4) - distance / 16       # ()
+    print(f"{distance:8} {by_rotary:8.2f} {by_alibi:7.2f}")
+
+# %% [markdown]
+# Within the trained distances, up to 31, the slow pair hardly turns, and the score stays near −2.
+# Nothing in training warns of this key. At distance 314, after half a turn, it scores 2.00. Among
+# hundreds of far keys, some are likely to be like it. ALiBi only ever lowers the score of a far key.
+#
+# The model without any positions learns part of the task, too. A causal mask shows each word one
+# more key than the word before. From this a word can tell how far along it stands, for instance by
+# the weight that falls on the first key [[Kazemnejad et
+# al.](../docs/references.md#kazemnejad-2023)].
 #
 # The task has a limit. The answer is never more than 16 letters back, so looking nearby is
 # enough. In a task that needs a far key, a penalty on distance gets in the way.
@@ -754,13 +679,14 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # angles that a short one has used. A pair that makes a full turn within 32 letters has met angles
 # all the way round. Only a slower pair meets new angles in a longer text.
 #
-# A higher base slows the pairs down, too: Llama 3 has 500,000 [[Llama Team, table
+# The simplest way is a **higher base**, chosen before training: all pairs but the first turn more
+# slowly, and the slow ones slow down most. Llama 3 has 500,000 in place of 10000 [[Llama Team, table
 # 3](../docs/references.md#llama-2024)]. For a model that is already trained, four ways are common
 # (`transformers` has two more, `longrope` and `proportional`):
 #
 # - `linear` divides every speed by a factor [[Chen et al.](../docs/references.md#chen-2023)].
-# - `dynamic` raises the base as the text grows, which slows the slow pairs most [[Peng et al.,
-#   section 3.3](../docs/references.md#peng-2023)].
+# - `dynamic` raises the base as the text grows [[Peng et al., section
+#   3.3](../docs/references.md#peng-2023)].
 # - `yarn` looks at how often a pair turns within the trained length. If it turns less than once,
 #   its speed is divided by a factor. The fastest pairs keep their speed, and a ramp leads from the
 #   slow pairs to the fast ones. All scores are also enlarged, which sharpens the softmax [[Peng et
@@ -768,11 +694,38 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 # - `llama3` divides the speed of the same slow pairs. Its ramp has a different shape, and the
 #   scores stay as they are ([Llama 3.1](../docs/references.md#llama-3-1)).
 #
-# The cell defines the settings for the models above, and prints those of `llama3`. The models were
-# trained on 32 letters, and 512 letters are 16 times as many.
+# A checkpoint has the settings in its `config.json`, under `rope_parameters` or, in older files,
+# `rope_scaling`. Pass that dictionary to `RotaryEmbedding` as the argument `scaling`. Older files
+# keep the base, `rope_theta`, outside the dictionary: pass that as `base`. The angles equal those of
+# `transformers` in all four ways (`tests/modern/test_frequencies.py`).
+#
+# What does scaling do to the trained rotary models, without a single further step of training? Here
+# they are tested again, with rotations for texts 16 times as long.
 
 # %%
-from annotated_attention.modern import rotary_frequencies
+SLOWER = ("linear", "dynamic", "yarn", "llama3")
+table = torch.stack([middle("rotary", way) for way in ("as trained", *SLOWER)])  # (5, 5)
+one.show(("plain", *SLOWER), STRETCHES, table)
+
+# %% [markdown]
+# YaRN lifts the last stretch from 0.33 to 0.97, without training and with hardly any loss at the
+# trained length. `dynamic` reaches 0.66, and `llama3` 0.80, with some loss on short texts. `linear`
+# fails even there. It also slows the fast pairs, which tell neighbours apart. This scaling was
+# proposed together with further training, which these models did not get.
+
+# %% [markdown]
+# <!-- deeper: Which pairs each way slows down -->
+# ### Going deeper: Which pairs each way slows down
+#
+# These are the settings for the models above. They were trained on 32 letters, and 512 letters are
+# 16 times as many. The heads are 16 wide, so the table has a row for each of eight pairs. Its first
+# column says how many turns the pair makes in 32 letters. The other columns say how many times more
+# slowly it turns.
+
+# %%
+import copy
+
+from annotated_attention.modern import frequencies, rotary_frequencies
 
 FACTOR = LONG / SHORT  # 16
 TRAINED = {"original_max_position_embeddings": SHORT}
@@ -785,19 +738,6 @@ SCALINGS = {
         "low_freq_factor": 1.0, "high_freq_factor": 4.0,  # the ramp: from 4 turns to one
     },
 }
-print(json.dumps(SCALINGS["llama3"], indent=1))
-
-# %% [markdown]
-# A checkpoint has such a dictionary in its `config.json`, under `rope_parameters` or, in older
-# files, `rope_scaling`. Pass it to `RotaryEmbedding` as the argument `scaling`. Older files keep the
-# base, `rope_theta`, outside the dictionary: pass that as `base`. This project's tests compare all
-# four with `transformers`, and the angles are equal.
-#
-# Which pairs does each way slow down? The heads are 16 wide, so the next table has a row for each
-# of eight pairs. Its first column says how many turns the pair makes in 32 letters. The other
-# columns say how many times more slowly it turns. YaRN also multiplies the rotated queries and keys
-# by a factor a little above 1, so the scores grow by its square. The line above the table says by
-# how much.
 
 # %%
 speeds, _ = rotary_frequencies(16)
@@ -810,13 +750,14 @@ for scaling in SCALINGS.values():
 one.show([str(i) for i in range(8)], ["turns", *SCALINGS], torch.stack(slower, 1))
 
 # %% [markdown]
-# `linear` slows all pairs alike. The others leave pair 0 alone and slow the last one 16 times. They
-# differ in between: YaRN and `llama3` divide the speed of every pair from pair 2 on by 16, and
-# `dynamic` slows each pair more than the one before.
+# `linear` slows all pairs alike. The others leave pair 0 alone and slow the last one 16 times, and
+# differ in between. `llama3` slows pair 1 by a factor of almost four, and YaRN by less than two: a
+# likely reason why `llama3` loses more on short texts. YaRN also multiplies rotated queries and
+# keys by a factor a little above 1, so the scores grow by its square.
 #
-# What does scaling do to the trained rotary models, without a single further step of training? The
-# function below gives a model a scaled rotation. `make seeds` has tested the models with it, and
-# the table shows the results.
+# `make seeds` tested the models with this function. `dynamic` uses the speeds for 512 letters in
+# every column, since all come from one pass.
+
 
 # %%
 def scaled(model: LongCopier, scaling: dict) -> LongCopier:
@@ -827,65 +768,16 @@ def scaled(model: LongCopier, scaling: dict) -> LongCopier:
     return other
 
 
-tests = ["as trained", *SCALINGS]
-table = torch.stack([middle("rotary", tested) for tested in tests])  # (5, 5)
-one.show(["plain", *SCALINGS], [str(end) for end in ENDS], table)
-
-# %% [markdown]
-# YaRN lifts the last stretch from 0.33 to 0.97, without training and with hardly any loss at the
-# trained length. `dynamic` reaches 0.66, and `llama3` 0.80. Before place 32, `llama3` falls to
-# 0.92. A likely reason is pair 1: `llama3` slows it by a factor of almost four, and YaRN by less
-# than two.
-#
-# `linear` fails even on short texts. It also slows the fast pairs, which tell neighbours apart.
-# This scaling was proposed together with further training, which these models did not get.
-
-# %% [markdown]
-# <!-- deeper: The angles and their scaling in code -->
-# ### Going deeper: The angles and their scaling in code
-#
-# Positions may also have the shape `(b, n)`, with a row for each sample. In the table above, all columns come from one pass
-# over 512 letters, so `dynamic` uses the speeds for 512 letters in every column.
-
-# %%
-display.annotated(RotaryEmbedding.forward, RotaryEmbedding.angles)
-
-# %% [markdown]
-# The constructor keeps the settings; there is nothing to learn.
-
-# %%
-display.annotated(
-    RotaryEmbedding.__init__, RotaryEmbedding._check, RotaryEmbedding.extra_repr,
-    RotaryAttention.__init__, sections=False,
-)
-
 # %% [markdown]
 # All four ways are in one function and its helpers. In `_yarn`, `pair_that_turns` solves the speed
-# formula for the number of the pair. YaRN's ramp runs over these numbers, from the pair that
-# turns 32 times to the pair that turns once. Here no pair turns 32 times, so the ramp begins at
-# pair 0. (32 is YaRN's own setting; that our texts have the same length is a coincidence.)
+# formula for the number of the pair. The ramp runs over these numbers, from the pair that turns 32
+# times to the pair that turns once. Here no pair turns 32 times, so it begins at pair 0.
 
 # %%
-from annotated_attention.modern import frequencies
-
 display.annotated(rotary_frequencies, frequencies._llama3)
 
 # %%
 display.annotated(frequencies._yarn, frequencies._yarn_factor)
-
-# %% [markdown]
-# These are the settings of Llama 3.1, as its file has them. The cell counts what happens to the
-# pairs of a head of width 128.
-
-# %%
-LLAMA = {
-    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192, "rope_theta": 500000.0,
-}
-ratio = rotary_frequencies(128, base=500000.0)[0]
-ratio = ratio / rotary_frequencies(128, scaling=LLAMA)[0]
-kept, divided = (ratio == 1).sum(), (ratio == 8).sum()
-print(f"{kept} pairs as they were, {divided} divided by 8, {64 - kept - divided} between")
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -900,7 +792,7 @@ print(f"{kept} pairs as they were, {divided} divided by 8, {64 - kept - divided}
 #
 # ### Find the missing permutation
 #
-# *Medium, 10 minutes.* A checkpoint was trained with pairs side by side, and your class pairs the
+# *Medium, 6 minutes.* A checkpoint was trained with pairs side by side, and your class pairs the
 # halves of a head. Write `to_half(weight, num_heads)`, which takes $W_Q$ or $W_K$ as `nn.Linear`
 # keeps it: one row for each of the h · d features. It returns the rows in the order that your class
 # needs. Use no function of the package.
@@ -939,51 +831,6 @@ def to_half(weight: Tensor, num_heads: int) -> Tensor:
 
 
 exercises.positions.check_permutation(to_half)
-
-# %% [markdown]
-# ### Slopes for any number of heads
-#
-# *Medium, 10 minutes.* Write `my_slopes(num_heads)`, which returns a list of one number per head.
-# For h = 1, 2, 4, 8 … heads, slope i is $2^{-8i/h}$ with i = 1 … h. For any other h, first come the
-# slopes of the next smaller power of two. Then come the first, third, fifth, … slope of the next
-# larger power, as many as are missing.
-
-
-# %% tags=["exercise"]
-def my_slopes(num_heads: int) -> list[float]:
-    """Say how much each head takes off the score per step of distance."""
-    return None  # your lines here
-
-
-# %%
-exercises.positions.check_slopes(my_slopes)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# Write a helper for powers of two. `2 ** int(math.log2(num_heads))` is the next smaller power, or
-# `num_heads` itself.
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# `row[::2]` takes every second element of a list, beginning with the first.
-#
-# </details>
-
-
-# %% tags=["solution"] jupyter={"source_hidden": true}
-def my_slopes(num_heads: int) -> list[float]:
-    """Say how much each head takes off the score per step of distance."""
-    power = 2 ** int(math.log2(num_heads))
-    smaller, larger = (
-        [2 ** (-8 * i / h) for i in range(1, h + 1)] for h in (power, 2 * power)
-    )
-    return smaller + larger[::2][: num_heads - power]
-
-
-exercises.positions.check_slopes(my_slopes)
 
 # %% [markdown]
 # ## What you have now

@@ -19,23 +19,22 @@ display.chapter_map("project in", "split", "score", "mask")
 
 # %% [markdown]
 # The cache sits between *split* and *score*, where new keys and values join those already kept.
-# *Project in* is lit because only new words pass through it, and *mask* because its rule changes.
 #
 # ## Word by word
 #
-# You need a model that writes. The smallest one worth watching has an embedding for each word, two
-# layers of attention, and one score for each word that could come next. Its attention is
-# `CachedAttention`, the class that this chapter builds. Without a cache it is nothing new: causal
-# self-attention with the rotary positions of [Positions](18_positions.ipynb). You need only one
-# fact about them here: queries and keys turn with their position, so a score depends on how far
-# apart two words stand, and on nothing else about where they are.
+# You need a model that writes. This small one has an embedding for each word, two layers of
+# attention, and one score for each word that could come next. Its attention is `CachedAttention`,
+# the class that this chapter explains. Without a cache it is causal self-attention with the rotary
+# positions of [Positions](18_positions.ipynb). You need only one fact about them here: queries and
+# keys turn with their position, so a score depends on how far apart two words stand, and not on
+# where they are.
 
 # %%
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import chapters
+from annotated_attention import chapters, counting
 from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
 
 torch.set_num_threads(1)  # more gain nothing here
@@ -64,10 +63,10 @@ class Writer(nn.Module):
         self.scores = nn.Linear(E, len(SIGNS))
 
     def forward(self, ids: Tensor, caches=(None, None), blocked: Tensor | None = None):
-        x = self.words(ids)                                     # (b, n, e)
+        x = self.words(ids)  # (b, n, e)
         for layer, norm, cache in zip(self.layers, self.norms, caches):
-            x = x + layer(norm(x), cache, blocked)[0]           # (b, n, e)
-        return self.scores(x)                                   # (b, n, ...)
+            x = x + layer(norm(x), cache, blocked)[0]  # (b, n, e)
+        return self.scores(x)                          # (b, n, ...)
 
 
 # %% [markdown]
@@ -84,9 +83,9 @@ def write(model: nn.Module, ids: Tensor, steps: int) -> tuple[Tensor, int]:
     given, read = ids, 0
     for _ in range(steps):
         read += given.size(1)
-        scores = model(given)[:, -1]                            # (b, ...)
-        ids = torch.cat([ids, scores.argmax(-1, True)], 1)      # (b, ...)
-        given = ids                                             # (b, ...)
+        scores = model(given)[:, -1]                        # (b, ...)
+        ids = torch.cat([ids, scores.argmax(-1, True)], 1)  # (b, ...)
+        given = ids                                         # (b, ...)
     return ids, read
 
 
@@ -157,17 +156,15 @@ for i, layer in enumerate(noting.layers):
 # Nothing about the old words has changed. What does the new word need from all this? Its query is
 # compared with all keys, and then the values are mixed. The old words' queries and outputs are not
 # needed again: the next layer has already made its own keys and values from these outputs. So keep
-# the **keys and values** of each layer, and nothing else. This is the **KV cache**, which
-# [Counting](12_counting.ipynb#one-token-at-a-time) showed as a list of two tensors. Here it is a
-# class. It grows with each call of `append`, which returns everything kept so far.
+# the **keys and values** of each layer, and nothing else. This is the **KV cache**. The class
+# `KVCache` holds two tensors, and this is how it grows:
 
 # %%
-display.annotated(KVCache, sections=False)
+display.annotated(KVCache.append, sections=False)
 
 # %% [markdown]
-# Nothing in this class says how many heads there are or what the numbers mean, so it will serve the
-# next chapter unchanged. You need `crop` and `reorder` when a text goes back or continues in
-# several ways; both come [later](#going-back-and-branching).
+# Nothing here says how many heads there are or what the numbers mean, so the class will serve the
+# next chapter unchanged.
 #
 # ## Attention that continues
 #
@@ -175,8 +172,8 @@ display.annotated(KVCache, sections=False)
 # then one word after another. Three things change compared with `MultiheadAttention`, and each has
 # its own line below. Look for the **positions**, which count on from what is kept; for the order in
 # `keep`, where rotation comes first; and for `hide`, the mask. (`_hide_if_needed` calls `hide`,
-# unless nothing is to be hidden.) The keys have `num_kv_heads` heads,
-# here as many as the queries. The next chapter makes this number smaller and calls it g.
+# but for a single token that may see all keys.) The keys have `num_kv_heads` heads, here as many as
+# the queries. The next chapter makes this number smaller and calls it g.
 
 # %%
 display.annotated(
@@ -202,24 +199,6 @@ assert block_later(positions, 5).equal(block_future(5)[3:])
 # no corners: for a query at position p, block key j if j > p.
 
 # %% [markdown]
-# <!-- deeper: The rest of the class -->
-# ### Going deeper: The rest of the class
-#
-# One new token behind a cache that grows may see all keys, so it gets no mask: on a GPU, a kernel of
-# the [next chapter](20_fewer_keys.ipynb#what-a-cache-keeps) takes none.
-
-# %%
-from annotated_attention.modern.cached_attention import next_positions
-
-display.annotated(
-    CachedAttention.__init__, CachedAttention._hide_if_needed, next_positions, block_later,
-    sections=False,
-)
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # Does it matter how a text is cut into chunks? The cell below feeds in random tokens, cut in four
 # ways, and compares outputs and gradients with those of a single call. (b, n, h and d all differ,
 # so no axis can pass for another.) Gradients flow through a growing cache because its tensors keep
@@ -238,15 +217,15 @@ expected = one.gradients(whole, inputs)
 for sizes in ([12], [5, 4, 3], [11, 1], [1] * 12):
     cache = KVCache()
     parts = [attention(part, cache)[0] for part in x.split(sizes, 1)]
-    together = torch.cat(parts, 1)                                 # (b, n, e)
+    together = torch.cat(parts, 1)  # (b, n, e)
     torch.testing.assert_close(together, whole)
     torch.testing.assert_close(one.gradients(together, inputs), expected)
     print(f"equal, and {len(inputs)} gradients, too: {' + '.join(map(str, sizes))}")
 
 # %% [markdown]
-# However the text is cut, the outputs are the same, and so are the gradients of `x` and of the four
-# parameters. Now the writer can keep what it has read. The new function calls the model with a
-# cache for each layer, and from the second call on passes it only the new word.
+# However the text is cut, the outputs are the same, and so are the gradients. Now the writer can
+# keep what it has read. The new function differs from `write` in two lines: the model gets a cache
+# for each layer, and from the second call on only the new word.
 
 
 # %%
@@ -256,15 +235,12 @@ def write_on(model: nn.Module, ids: Tensor, steps: int, caches: list) -> tuple[T
     given, read = ids, 0
     for _ in range(steps):
         read += given.size(1)
-        scores = model(given, caches)[:, -1]                    # (b, ...)
-        ids = torch.cat([ids, scores.argmax(-1, True)], 1)      # (b, ...)
-        given = ids[:, -1:]                                     # (b, 1)
+        scores = model(given, caches)[:, -1]                # (b, ...)
+        ids = torch.cat([ids, scores.argmax(-1, True)], 1)  # (b, ...)
+        given = ids[:, -1:]                                 # (b, 1)
     return ids, read
 
 
-display.diff(write, write_on)
-
-# %%
 text, read = write_on(model, encode(["the"]), 8, [KVCache(), KVCache()])
 assert text.equal(anew)
 print(f"{read} words read to write 8:", spell(text[0]))
@@ -285,35 +261,15 @@ display.cache_filling(weights, one.WORDS, name="cache-filling", step=6)
 # If the figure has controls, move *words* from 1 to 8, first with a cache and then without. With
 # a cache each step adds one query, key and value (a column above) and one row of weights (below).
 # Without a cache, every step computes all queries, keys and values again, plus a full square of
-# weights: 6 · 6 in step 6, including those that the mask hides. (The figure prints the numbers for
-# the last row only.)
+# weights: 6 · 6 in step 6, including those that the mask hides.
 #
 # ## What it saves, and what it costs
 #
-# Count the FLOPs of one layer of attention with the formulas from [Counting](12_counting.ipynb). A
-# step with a cache projects one token ($8be^2$ FLOPs), then compares it with m keys and mixes m
-# values ($4bme$). Without a cache, step m is attention over all m tokens. PyTorch's counter agrees:
-
-# %%
-from torch.utils.flop_counter import FlopCounterMode
-
-from annotated_attention import counting
-
-cache, total = KVCache(), 0
-for m in range(1, n + 1):
-    with FlopCounterMode(display=False) as counter:
-        attention(x[:, m - 1 : m], cache, need_weights=True)
-    counted = counting.projection_flops(1, 1, e, b=b) + counting.score_flops(1, m, e, b=b)
-    assert counter.get_total_flops() == counted == 8 * b * e**2 + 4 * b * m * e
-    assert cache.numel() == counting.cache_numbers(m, e, b=b)
-    total += counted
-again = sum(counting.attention_flops(m, m, e, b=b) for m in range(1, n + 1))
-print(f"{n} steps: {total:,} FLOPs with a cache, {again:,} without")
-
-# %% [markdown]
-# Now take the attention of a model the size of the small GPT-2: 12 layers, e = 768. It writes 1,024
-# words. How many times as many FLOPs does that take without the cache: about twice, ten times, or
-# more than a hundred times?
+# A step with a cache projects one token ($8be^2$ FLOPs), then compares it with m keys and mixes m
+# values ($4bme$), as [Counting](12_counting.ipynb) derived. Without a cache, step m is attention
+# over all m tokens. Take the attention of a model the size of the small GPT-2: 12 layers, e = 768.
+# It writes 1,024 words. How many times as many FLOPs does that take without the cache: about twice,
+# ten times, or more than a hundred times?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -340,92 +296,40 @@ for length in (64, 1024, 4096):
 # The saving grows with the length of the text. In exchange there is a cache to store, and it grows,
 # too: 2 numbers for each feature, layer and token. One short text is no problem, but many long ones
 # at the same time are. [Fewer keys](20_fewer_keys.ipynb) is about making the cache smaller.
-#
-# ## A cache of fixed size
-#
-# The growing cache has two disadvantages. First, `torch.cat` makes new tensors in every step and
-# copies everything kept so far. Second, `torch.compile`, which translates a module into a faster
-# program, begins with a program for the one shape it sees. For another shape it has to compile
-# again, and after a few shapes it makes one program for any length. A `StaticCache` avoids both
-# problems. It reserves room for the longest text once and writes each new key into its place:
-
-# %%
-from annotated_attention.modern import StaticCache
-
-display.annotated(StaticCache.append, sections=False)
 
 # %% [markdown]
-# <!-- deeper: The rest of the class -->
-# ### Going deeper: The rest of the class
+# <!-- deeper: PyTorch's counter agrees -->
+# ### Going deeper: PyTorch's counter agrees
 #
-# `length` is a tensor, because a Python number would be a part of the compiled program. Cropping
-# changes this number alone: what stands behind it is masked, and overwritten later. The checks at
-# the end serve all caches of this chapter. They look at shapes and dtypes alone: on a GPU, reading
-# a number means waiting for it.
+# The cell lets PyTorch count the FLOPs of every step, and asserts that the formulas give the same.
 
 # %%
-display.annotated(
-    StaticCache.__init__, StaticCache.crop, StaticCache.reorder, StaticCache.numel,
-    sections=False,
-)
+from torch.utils.flop_counter import FlopCounterMode
 
-# %%
-from annotated_attention.modern import cache as room
-
-CHECKS = (room.check_appended, room.check_index, room.check_length, room.refuse_graph)
-display.annotated(*CHECKS, sections=False)
+cache = KVCache()
+for m in range(1, n + 1):
+    with FlopCounterMode(display=False) as counter:
+        attention(x[:, m - 1 : m], cache, need_weights=True)
+    counted = counting.projection_flops(1, 1, e, b=b) + counting.score_flops(1, m, e, b=b)
+    assert counter.get_total_flops() == counted == 8 * b * e**2 + 4 * b * m * e
+    assert cache.numel() == counting.cache_numbers(m, e, b=b)
+print(f"step {m}: {counted:,} FLOPs, {cache.numel():,} numbers kept")
 
 # %% [markdown]
 # <!-- /deeper -->
 
 # %% [markdown]
-# Compile the attention for both kinds of cache, write 12 words one by one, and count how many
-# programs the compiler makes. The backend below does nothing but count.
-
-
-# %%
-def programs(module: nn.Module, cache: object, tokens: Tensor) -> tuple[int, Tensor]:
-    """Count the programs compiled while tokens come one by one; also give the outputs.
-
-    Args:
-        module: the attention.
-        cache: where it keeps keys and values.
-        tokens: (b, n, e).
-    """
-    made = []
-
-    def backend(graph, _):
-        made.append(graph)
-        return graph
-
-    torch.compiler.reset()
-    compiled = torch.compile(module, backend=backend, fullgraph=True)
-    with torch.no_grad():
-        steps = [compiled(token, cache)[0] for token in tokens.split(1, 1)]
-    return len(made), torch.cat(steps, 1)
-
-
-ROOM = 16
-
-
-def fixed_size(b: int) -> StaticCache:
-    """Make an empty cache with room for 16 tokens of b texts."""
-    return StaticCache(b, H, ROOM, E // H, dtype=torch.float64)
-
-
-for cache in (KVCache(), fixed_size(b)):
-    count, outputs = programs(attention, cache, x)
-    torch.testing.assert_close(outputs, whole.detach())
-    print(f"{type(cache).__name__:12} {count} program{'s' * (count > 1)}")
-assert count == 1
-
-# %% [markdown]
-# One program serves every step of the `StaticCache`. The growing cache needs three: one for the
-# empty cache, one for the first length, and one for any length.
+# ## A cache of fixed size
 #
-# The price shows in the shapes: `append` returns all 16 places, including those not yet written,
-# which hold zeros. (A text longer than the reserved room raises an error. So does asking for
-# gradients: the next token writes into the tensor that the backward pass would need.) Now take a
+# The growing cache has two disadvantages. First, `torch.cat` makes new tensors in every step and
+# copies everything kept so far. Second, `torch.compile`, which translates a module into a faster
+# program, begins with a program for the one shape it sees, and compiles again for the next ones. A
+# `StaticCache` avoids both: it reserves room for the longest text once and writes each new key into
+# its place.
+#
+# The price is that `append` returns all places, including those not yet written, which hold zeros.
+# (A text longer than the reserved room raises an error. So does asking for gradients, because the
+# next token writes into the tensor that the backward pass would need.) Now take a
 # single query and a cache of 16 places, 5 of them written, and leave out the mask. One query has no
 # future to hide, after all. How much weight do the 11 empty places get: none, because they are
 # zero; a little; or more than half?
@@ -440,6 +344,14 @@ assert count == 1
 
 # %%
 from annotated_attention import mistakes
+from annotated_attention.modern import StaticCache
+
+ROOM = 16
+
+
+def fixed_size(b: int) -> StaticCache:
+    """Make an empty cache with room for 16 tokens of b texts."""
+    return StaticCache(b, H, ROOM, E // H, dtype=torch.float64)
 
 
 def another(version: type, module: CachedAttention) -> CachedAttention:
@@ -449,6 +361,7 @@ def another(version: type, module: CachedAttention) -> CachedAttention:
     return made
 
 
+# %%
 for version in (mistakes.CacheZerosAttended, CachedAttention):
     cache, made = fixed_size(b), another(version, attention)
     with torch.no_grad():
@@ -461,37 +374,65 @@ assert empty == 0
 # %% [markdown]
 # The mask's rule already covers the empty places: they stand at later positions, so j > p hides
 # them. Apply the mask to a single query as well.
+
+# %% [markdown]
+# <!-- deeper: The code, and how often it is compiled -->
+# ### Going deeper: The code, and how often it is compiled
 #
+# `length` is a tensor, because a Python number would be a part of the compiled program. Cropping
+# changes this number alone: what stands behind it is masked, and overwritten later.
+
+# %%
+display.annotated(StaticCache.append, StaticCache.crop, sections=False)
+
+# %% [markdown]
+# Compile the attention for both kinds of cache, write 12 words one by one, and count how many
+# programs the compiler makes. The backend below does nothing but count.
+
+
+# %%
+def programs(module: nn.Module, cache: object, tokens: Tensor) -> int:
+    """Count the programs compiled while tokens come one by one."""
+    made = []
+
+    def backend(graph, _):
+        made.append(graph)
+        return graph
+
+    torch.compiler.reset()
+    compiled = torch.compile(module, backend=backend, fullgraph=True)
+    with torch.no_grad():
+        steps = [compiled(token, cache)[0] for token in tokens.split(1, 1)]
+        torch.testing.assert_close(torch.cat(steps, 1), module(tokens)[0])
+    return len(made)
+
+
+for cache in (KVCache(), fixed_size(b)):
+    print(f"{type(cache).__name__}: {programs(attention, cache, x)}")
+
+# %% [markdown]
+# One program serves every step of the `StaticCache`. The growing cache needs three: one for the
+# empty cache, one for the first length, and one for any length.
+#
+# <!-- /deeper -->
+
+# %% [markdown]
 # ### Measured
 #
 # Here is what one more token costs behind 255, 1,023 and 4,095 others, and what 64 tokens at once
-# cost behind 960, for one layer with e = 512. Five ways are compared: the *bare minimum* (the
-# projections and PyTorch's kernel alone, with the keys already in place), a cache of *fixed size*,
-# one that *grows*, one in *pages* of 16<!-- setting --> tokens, which is explained
-# [below](#going-back-and-branching), and *without* a cache. `make bench` ran the five in turn and
-# kept the medians, as [Speed](13_speed.ipynb#how-to-measure) explains. The second table counts the
-# new memory that one such step takes, in KiB. Freed memory goes back to the system here, so that
-# each step has to ask for its own. The system hands memory out in pages of 4 KiB, which have
-# nothing to do with the pages of a cache.
+# cost behind 960, in milliseconds, for one layer with e = 512. The *bare minimum* is the
+# projections and PyTorch's kernel alone, with the keys already in place.
 
 # %%
 from annotated_attention import measured
 
 speed = chapters.load("13_speed")
-WAYS_ON = ("bare minimum", "fixed size", "grows", "pages", "without")
-
-
-def table(title: str, memory: str, number) -> None:
-    """Print a number for each way of going on, behind ever more tokens."""
-    rows = measured.find("cache", memory=memory)
-    print(f"{title}\nnew tokens  " + "".join(f"{row['size'][1]:7}" for row in rows))
-    print(f"{'behind':12}" + "".join(f"{row['kept']:7,}" for row in rows))
-    for name in WAYS_ON:
-        print(f"{name:12}" + "".join(f"{number(row, name):>7}" for row in rows))
-
-
-table("milliseconds", "kept", lambda row, x: f"{row['milliseconds'][x][1]:.2f}")
-table("new KiB", "returned", lambda row, x: f"{4 * row['pages'][x]:,}")
+rows = measured.find("cache", memory="kept")
+print("new tokens  " + "".join(f"{row['size'][1]:7}" for row in rows))
+print(f"{'behind':12}" + "".join(f"{row['kept']:7,}" for row in rows))
+for name in ("bare minimum", "fixed size", "grows", "without"):
+    spent = [row["milliseconds"][name][1] for row in rows]
+    print(f"{name:12}" + "".join(f"{x:7.2f}" for x in spent))
 speed.origin("cache")
 
 # %% jupyter={"source_hidden": true}
@@ -506,28 +447,14 @@ for row in rows:
     longer = spent["without"][1] / spent["fixed size"][1]
     print(f"behind {m - 1:5}: {saved:5,.0f} times the FLOPs, {longer:3,.0f} times the time")
     assert longer < saved
-    assert spent["grows"][1] < spent["pages"][1]
-
-# %% jupyter={"source_hidden": true}
-for row in measured.find("cache", memory="returned", size=[1, 1, 512, 8]):
-    copied = counting.cache_bytes(row["kept"] + 1, 512, width=4)
-    assert 0.9 * copied < 4096 * row["pages"]["grows"] < 1.2 * copied
-    assert row["pages"]["fixed size"] < 64
-print("checked: the new memory of the growing cache is 0.9 to 1.2 times what it holds")
 chunk, = measured.find("cache", memory="kept", size=[1, 64, 512, 8])
-for name in ("fixed size", "grows", "pages"):
+for name in ("fixed size", "grows"):
     assert chunk["milliseconds"][name][2] < 64 * rows[1]["milliseconds"][name][0] / 4
-print("checked: 64 tokens at once take less than a quarter of the time of 64 single ones")
 
 # %% [markdown]
-# Without a cache, the time for one token grows faster than the text, and the new
-# memory also grows with the text. With a cache of fixed size, here with room for exactly these
-# tokens, only scoring and mixing take longer as the text grows, because they read all keys and
-# values. In each step the growing cache takes as much new memory as everything it holds, because
-# `torch.cat` copies it all; the cache of fixed size takes next to none for a single token. Of the
-# three caches, pages take the most time, because this teaching version collects all of them into
-# new tensors in each step. In time, the *bare minimum* is below them all, because it checks nothing
-# and writes no keys.
+# Without a cache, the time for one token grows faster than the text. With a cache, only scoring and
+# mixing take longer as the text grows, because they read all keys and values. The growing cache
+# also copies all of them in each step.
 #
 # The time shrinks less than the FLOPs do. A single token cannot keep the processor busy: all
 # parameters and all keys have to be fetched for very little arithmetic. In a chunk of 64 tokens
@@ -538,28 +465,23 @@ print("checked: 64 tokens at once take less than a quarter of the time of 64 sin
 # Suppose two people ask at once, and their prompts differ in length. In [Masks](06_masks.ipynb) the
 # short sentence was padded at its end. A text that will be continued must end at the right-hand
 # edge, where the next word goes, so it is **padded on the left**. The padding mask has a column for
-# each key that `append` returns, kept or new, and a new word is never padding. (A cache of fixed
-# size returns all its places, so the function is told how many there are: `room`.) The padding in
-# front sees no key at all; the class returns zeros for such rows, and nobody looks at them.
+# each key that `append` returns, kept or new, and a new word is never padding. The padding in front
+# sees no key at all; the class returns zeros for such rows, and nobody looks at them.
 
 
 # %%
 @torch.no_grad()
-def write_padded(
-    model: nn.Module, prompts: list, steps: int, caches: list, room: int | None = None
-) -> list[Tensor]:
+def write_padded(model: nn.Module, prompts: list, steps: int, caches: list) -> list[Tensor]:
     """Continue several prompts at once, the shorter ones padded on the left."""
     longest = max(map(len, prompts))
-    rows = [F.pad(encode(words), (longest - len(words), 0)) for words in prompts]
-    starts = torch.tensor([longest - len(words) for words in prompts])
-    blocked = torch.arange(room or longest + steps) < starts[:, None]  # (b, ...)
-    ids = given = torch.cat(rows)                                      # (b, n)
+    starts = [longest - len(words) for words in prompts]
+    ids = given = torch.cat([F.pad(encode(x), (i, 0)) for x, i in zip(prompts, starts)])
+    blocked = torch.arange(longest + steps) < torch.tensor(starts)[:, None]  # (b, ...)
     for _ in range(steps):
-        m = room or ids.size(1)  # how many keys the cache returns
-        scores = model(given, caches, blocked[:, :m])[:, -1]           # (b, ...)
-        given = scores.argmax(-1, True)                                # (b, 1)
-        ids = torch.cat([ids, given], 1)                               # (b, ...)
-    return [ids[i, longest - len(words) :] for i, words in enumerate(prompts)]
+        scores = model(given, caches, blocked[:, : ids.size(1)])[:, -1]  # (b, ...)
+        given = scores.argmax(-1, True)                                  # (b, 1)
+        ids = torch.cat([ids, given], 1)                                 # (b, ...)
+    return [row[i:] for row, i in zip(ids, starts)]
 
 
 # %%
@@ -572,9 +494,7 @@ for words, text in zip(prompts, texts):
 # %% [markdown]
 # Both prompts continue as they do on their own, although *because* stands at position 2 in this
 # batch and at position 0 on its own. Rotary positions make this easy: every word of the short text
-# is moved by the same two places, so all distances stay the same. A position code that is added to
-# the words, as in [The Transformer](09_transformer.ipynb), would have to be told where each text
-# begins.
+# is moved by the same two places, so all distances stay the same.
 #
 # ## Going back, and branching
 #
@@ -599,94 +519,73 @@ with torch.no_grad():
 print("after crop and after reorder: as if the text had always been this one")
 
 # %% [markdown]
-# Reordering copies whole texts, even where two of them begin alike. A **page table** avoids this.
-# The idea comes from operating systems, and the inference engine vLLM made it popular [[Kwon et
-# al.](../docs/references.md#kwon-2023)]. The keys and values lie on pages of a few tokens each, and
-# a table says which pages a text consists of. Texts that begin alike point to the same pages.
-# Before one of them writes to a shared page, it gets its own copy of that one page.
+# ### Pages
+#
+# Padding wastes room: beside a text of 4,000 words, one of 10 takes as much. A **page table** avoids
+# this. The idea comes from operating systems, and the inference engine vLLM made it popular [[Kwon
+# et al.](../docs/references.md#kwon-2023)]. Keys and values lie on pages of a few tokens each, and a
+# table says which pages a text consists of. A text takes as many pages as it needs.
+#
+# Here two prompts have ten and three words. Feed them padded on the right, where the causal mask
+# already hides the padding from every word, and crop each text to its own length. From there each
+# text goes on at its own position:
 
 # %%
 from annotated_attention.modern import PagedCache
 
-torch.manual_seed(2)
-prompt, following = torch.randn(1, 10, e), torch.randn(3, 1, e)
-paged, growing = PagedCache(num_pages=9, page_size=4, num_heads=h, head_dim=d), KVCache()
-layer, outputs = CachedAttention(e, h, batch_first=True, rotary=rotary), []
-with torch.no_grad():
-    for cache in (growing, paged):
-        layer(prompt, cache)
-        held = [cache.numel()]
-        cache.reorder(torch.tensor([0, 0, 0]))  # one text becomes three
-        held.append(cache.numel())
-        outputs.append(layer(following, cache)[0])
-        held.append(cache.numel())
-        print("{}: {} numbers, for three texts {}, a word later {}".format(
-            type(cache).__name__, *held))
-torch.testing.assert_close(*outputs)
-print("the tables:", paged.tables)
-
-# %% [markdown]
-# The growing cache makes three copies right away. In the paged cache the three texts share three
-# pages; after one more word, the two full pages, 0 and 1, are still shared. The first two texts got
-# their own copies of the last page, 3 and 4; the third text, by then alone on page 2, wrote to page
-# 2 itself. Pages in use are counted in full, so a short text on a new page costs a whole page.
-#
-# Pages serve above all **texts of different lengths**: a short text beside a long one takes as many
-# pages as it needs, and no room for padding. Feed the prompts padded on the right, where the
-# causal mask already hides the padding from every word, and crop each text to its own length. From
-# there each text goes on at its own position:
-
-# %%
 torch.manual_seed(3)
 two, new = torch.randn(2, 10, e), torch.randn(2, 1, e)  # the second text has three words
+layer = CachedAttention(e, h, batch_first=True, rotary=rotary)
 lengths, paged = [10, 3], PagedCache(num_pages=9, page_size=4, num_heads=h, head_dim=d)
 with torch.no_grad():
     layer(two, paged)
     paged.crop(lengths)
     print("the tables:", paged.tables)
-    together = layer(new, paged)[0]                            # (b, 1, e)
+    together = layer(new, paged)[0]  # (b, 1, e)
     for i, length in enumerate(lengths):
         alone = layer(torch.cat([two[i, :length], new[i]])[None])[0]
         torch.testing.assert_close(together[i, 0], alone[0, -1])
 print("positions of the next words:", paged.length.tolist())
 
 # %% [markdown]
-# <!-- deeper: The page table, line by line -->
-# ### Going deeper: The page table, line by line
+# The first text has three pages of four tokens, the second has one, and each word comes out as it
+# would alone. Pages have a second use: texts that begin alike, as in a beam search, point to the
+# same pages. Before one of them writes to a shared page, it gets its own copy of that one page,
+# where `reorder` of a growing cache copies whole texts.
+
+# %% [markdown]
+# <!-- deeper: Shared pages, and three caches with one result -->
+# ### Going deeper: Shared pages, and three caches with one result
 #
-# This is a teaching version. It collects the pages into tensors and hands them to the usual
-# kernel. An inference engine has a kernel of its own that reads the pages where they are.
+# A text of ten words becomes three, and each of them goes on. In the paged cache they share three
+# pages, and after one more word still the two full ones.
+
+# %%
+prompt, following = torch.randn(1, 10, e), torch.randn(3, 1, e)
+for cache in (KVCache(), PagedCache(9, 4, h, d)):
+    with torch.no_grad():
+        layer(prompt, cache)
+        held = cache.numel()
+        cache.reorder(torch.tensor([0, 0, 0]))
+        layer(following, cache)
+    print(f"{type(cache).__name__}: {held} numbers, later {cache.numel()}")
+print("the tables:", cache.tables)
+
+# %% [markdown]
+# This is how a page is written. It is a teaching version: it collects the pages into tensors and
+# hands them to the usual kernel. An inference engine has a kernel of its own that reads the pages
+# where they are.
 
 # %%
 display.annotated(PagedCache.append, PagedCache._own, PagedCache._places, sections=False)
 
 # %% [markdown]
-# Making the pool, going back and branching take a few lines each:
+# All three caches must give what attention gives without one. The cell tries chunks of three sizes,
+# with four tokens of padding in front of the second text. Then it goes back: it crops each cache to
+# seven tokens and feeds the others again.
+
 
 # %%
-REST = (PagedCache.length.fget, PagedCache.crop, PagedCache.reorder, PagedCache.numel)
-display.annotated(PagedCache.__init__, *REST, PagedCache._pages, sections=False)
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# ### Three caches, one result
-#
-# All three caches must give what attention gives without one, whatever happens to the text. The
-# next cell tries chunks of three sizes, a second text with four tokens of padding in front, and
-# going back: after the twelve tokens, it crops each cache to seven and feeds the others again.
-
-# %%
-def each_cache(b: int, dtype: torch.dtype | None = None) -> dict[str, object]:
-    """Make an empty cache of each class, with room for 16 tokens of b texts."""
-    return {
-        "grows": KVCache(),
-        "fixed size": StaticCache(b, H, ROOM, E // H, dtype=dtype),
-        "pages": PagedCache(4 * b, 4, H, E // H, dtype=dtype),
-    }
-
-
 def in_chunks(module: nn.Module, cache: object, tokens: Tensor, size: int, blocked: Tensor):
     """Feed tokens to an attention, ``size`` at a time; give all outputs."""
     outputs = []
@@ -696,64 +595,44 @@ def in_chunks(module: nn.Module, cache: object, tokens: Tensor, size: int, block
     return torch.cat(outputs, 1)
 
 
-# %%
-blocked = torch.arange(ROOM) < torch.tensor([[0], [4]])              # (b, ...)
+blocked = torch.arange(ROOM) < torch.tensor([[0], [4]])  # (b, ...)
 with torch.no_grad():
-    padded = attention(x, key_padding_mask=blocked[:, :n])[0]        # (b, n, e)
+    padded = attention(x, key_padding_mask=blocked[:, :n])[0]  # (b, n, e)
     for size in (12, 5, 1):
-        for cache in each_cache(b, torch.float64).values():
-            found = in_chunks(attention, cache, x, size, blocked)    # (b, n, e)
-            torch.testing.assert_close(found, padded)
+        pages = PagedCache(4 * b, 4, h, d, dtype=torch.float64)
+        for cache in (KVCache(), fixed_size(b), pages):
+            first = in_chunks(attention, cache, x, size, blocked)  # (b, n, e)
+            torch.testing.assert_close(first, padded)
             cache.crop(7)
             rest = in_chunks(attention, cache, x[:, 7:], size, blocked)
             torch.testing.assert_close(rest, padded[:, 7:])
         print(f"chunks of {size:2}: equal in all three caches, and again after crop")
 
 # %% [markdown]
-# The same must hold for the writer: it writes one text, goes back to its first three words and
-# writes on, and continues two prompts of different lengths. (The project's tests also compare the
-# first two caches with those of `transformers`, in `tests/modern/test_cache_of_transformers.py`.)
-
-# %%
-for name in each_cache(1):
-    caches = [each_cache(1)[name] for _ in model.layers]
-    text, _ = write_on(model, encode(["the"]), 8, caches)
-    assert text.equal(anew)
-    for cache in caches:
-        cache.crop(3)
-    again, _ = write_on(model, text[:, 3:4], 5, caches)
-    assert again.equal(text[:, 3:])
-    caches = [each_cache(2)[name] for _ in model.layers]
-    room = ROOM if name == "fixed size" else None
-    both = write_padded(model, prompts, 6, caches, room)
-    assert all(map(torch.equal, both, texts))
-    print(f"{name:10}  the text, its end once more, and two padded prompts: as before")
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Four mistakes
 #
 # Each of these mistakes has been reported in published code [[Caches that went
 # wrong](../docs/references.md#caches-gone-wrong)]. Each leaves every shape as it is and gives the
-# right result if a whole text goes in at once. That is why a test that calls the model only once
-# does not find it.
+# right result if a whole text goes in at once, so a test that calls the model only once does not
+# find it.
 #
 # > **Pitfall.** *The causal mask at the wrong corner.* With `is_causal=True`, PyTorch's function
 # > draws the diagonal from the upper left. A single query then counts as the first one and sees
 # > only the first word.
 #
 # > **Pitfall.** *Positions that restart.* The queries and keys of each chunk are rotated as if
-# > the chunk began at 0. (The mask's positions still count on.) All distances to what is kept are
-# > wrong; those within a chunk are right.
+# > the chunk began at 0. All distances to what is kept are wrong; those within a chunk are right.
 #
 # > **Pitfall.** *Zeros of the cache attended to.* In a cache of fixed size, a single query gets no
 # > mask. The empty places take weight from the words, and the emptier the cache, the more they
 # > take.
 #
 # > **Pitfall.** *Keys kept before they are rotated.* The cache returns unrotated keys, and the code
-# > rotates them all, counting from the position of the first *new* word. For example, with three
-# > keys kept and one new word, the positions of the four keys are 3, 4, 5, 6 instead of 0, 1, 2, 3.
-# > (Keeping unrotated keys is no mistake in itself, as long as each step rotates all of them by
-# > their own positions.)
+# > rotates them all, counting from the position of the first *new* word. With three keys kept and
+# > one new word, the four keys get the positions 3, 4, 5, 6 instead of 0, 1, 2, 3.
 #
 # Here are the four lines as people write them. Below each line, the same writer, with that mistake
 # built in, continues *because it* with a cache of 16 places.
@@ -798,14 +677,7 @@ WAYS = {"all at once": [12], "5 + 4 + 3": [5, 4, 3], "one by one": [1] * 12}
 
 
 def off(module: nn.Module, x: Tensor, sizes: list[int], cache: object) -> float:
-    """Say by how much chunks differ from a single call of the same module without a cache.
-
-    Args:
-        module: the attention.
-        x: (b, n, e).
-        sizes: how many tokens each chunk has.
-        cache: an empty one.
-    """
+    """Say by how much chunks differ from a single call of the module without a cache."""
     with torch.no_grad():
         chunks = [module(part, cache)[0] for part in x.split(sizes, 1)]
         return (torch.cat(chunks, 1) - module(x)[0]).abs().max().item()
@@ -827,16 +699,14 @@ for code, entry in {**WRONG, "right": None}.items():
 # The first column, a single call, is all zeros. The last column finds every mistake if the cache
 # has a fixed size. Its largest number belongs to the mistake that changed no word: with one token
 # in 16 places, 15 are empty. So check your own code like this: **feed in the same text at once, in
-# uneven chunks and token by token, with the cache that you will use, and compare the outputs.** Try
-# both kinds of chunks, because a mask can be right for one query and wrong for several, or the
-# other way round. The check needs no second implementation: each way of cutting serves as the
-# reference for the others.
+# uneven chunks and token by token, with the cache that you will use, and compare the outputs.** A
+# mask can be right for one query and wrong for several, or the other way round. The check needs no
+# second implementation: each way of cutting serves as the reference for the others.
 #
 # The check also finds two mistakes with other kinds of [positions](18_positions.ipynb), both from
 # published code [[Positions that went wrong](../docs/references.md#positions-gone-wrong)]. A bias by
-# distance must count from the position of the new query, and not from the beginning of its chunk
-# (`distances-restart`). And if the rotation slows down as the text grows, the keys in the cache must
-# be rotated anew in each step (`cached-keys-not-rescaled`).
+# distance must count from the position of the new query, and not from the beginning of its chunk.
+# And if the rotation slows down as the text grows, the kept keys must be rotated anew in each step.
 #
 # ## Exercises
 #
@@ -881,16 +751,21 @@ exercises.cache.check_chunk(chunk_by_hand)
 # %% [markdown]
 # ### One step
 #
-# *Medium, 15 minutes.* Write what happens between the projections. You are given the queries, keys
-# and values of the new tokens, `(b, h, n, d)` each, a cache, and a `rotary` that you call as
-# `rotary(x, positions)`. Return the outputs of the heads. The check cuts a text in several ways and
-# tries two kinds of cache.
+# *Medium, 6 minutes.* Here is what happens between the projections, with two mistakes: it is right
+# only for a single token in an empty cache that grows. Repair it. The queries, keys and values of
+# the new tokens are `(b, h, n, d)`. The check cuts a text in several ways and tries both kinds of
+# cache.
 
 
 # %% tags=["exercise"]
 def step(q: Tensor, k: Tensor, v: Tensor, cache, rotary) -> Tensor:
     """Give the outputs of the heads for the new tokens."""
-    return None  # your step here
+    from annotated_attention import scaled_dot_product_attention
+
+    positions = torch.arange(q.size(-2))
+    q, k = rotary(q, positions), rotary(k, positions)
+    k, v = cache.append(k, v)
+    return scaled_dot_product_attention(q, k, v)[0]
 
 
 # %%
@@ -899,16 +774,14 @@ exercises.cache.check_step(step)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Four things, in this order: positions, rotation, `cache.append(k, v)`, attention with a mask. Read
-# `cache.length` before you append.
+# Where does the first new token stand? Read `cache.length` before you append.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# For the attention, call `scaled_dot_product_attention(q, k, v, blocked=blocked)[0]` from the
-# package. There are as many keys as `append` returns, at positions 0, 1, 2 …; compare them with
-# those of the queries so that the mask has a row for each query.
+# The attention takes a mask as `blocked=`. There are as many keys as `append` returns, at positions
+# 0, 1, 2 …; compare them with those of the queries so that the mask has a row for each query.
 #
 # </details>
 
@@ -918,10 +791,10 @@ def step(q: Tensor, k: Tensor, v: Tensor, cache, rotary) -> Tensor:
     """Give the outputs of the heads for the new tokens."""
     from annotated_attention import scaled_dot_product_attention
 
-    positions = cache.length + torch.arange(q.size(-2))         # (n,)
-    q, k = rotary(q, positions), rotary(k, positions)           # (b, h, n, d), (b, h, n, d)
-    k, v = cache.append(k, v)                                   # (b, h, m, d), (b, h, m, d)
-    blocked = torch.arange(k.size(-2)) > positions[:, None]     # (n, m)
+    positions = cache.length + torch.arange(q.size(-2))      # (n,)
+    q, k = rotary(q, positions), rotary(k, positions)        # (b, h, n, d), (b, h, n, d)
+    k, v = cache.append(k, v)                                # (b, h, m, d), (b, h, m, d)
+    blocked = torch.arange(k.size(-2)) > positions[:, None]  # (n, m)
     return scaled_dot_product_attention(q, k, v, blocked=blocked)[0]
 
 
@@ -929,9 +802,6 @@ exercises.cache.check_step(step)
 
 # %% [markdown]
 # ## What you have now
-#
-# You can write with a cache: in chunks of any size, from a padded batch, and going back or
-# branching. You also have a check that finds the four classic mistakes.
 #
 # > **In short.** Under a causal mask nothing about the old tokens changes, so keep their keys and
 # > values: $2bme$ numbers a layer. A step then costs $8be^2 + 4bme$ FLOPs instead of $4bme\,(2e +

@@ -12,8 +12,7 @@
 # Readers with different questions can use the same catalogue. In this chapter you let them share in
 # three ways, all found in today's models: one catalogue for all, one for each group, or a short
 # summary from which every reader makes a catalogue. You see what each way saves, what it gives up,
-# and which mistake hands readers the wrong catalogue. You also turn a trained model into one that
-# shares.
+# and which mistake hands readers the wrong catalogue.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
@@ -41,9 +40,8 @@ display.chapter_map("project in", "split", "score", "mix")
 # The cell computes the size of the cache for published models: for one token and, for comparison,
 # for a text of 8,192 tokens, which is more than some of these models can read. The column *heads*
 # gives the number of query heads in a layer, then the number of key and value heads. The function
-# `cache_bytes` takes the number of tokens and the width of all keys of a token, here the number of
-# key heads times the width of each, g · d. It counts two bytes for each number. Mistral 7B looks
-# at the last 4,096 tokens only, so its cache need not hold more.
+# `cache_bytes` takes the number of tokens and the width of all keys of a token, and counts two bytes
+# for each number. Mistral 7B looks at the last 4,096 tokens only, so its cache need not hold more.
 
 # %%
 from annotated_attention.counting import cache_bytes, short
@@ -73,12 +71,12 @@ print("GPT-3, 2,048 tokens:", short(cache_bytes(2048, 96 * 128, layers=96), "B")
 # LLaMA 7B and Llama 3 8B have the same number of layers and of query heads, and their heads are
 # equally wide. The newer model needs a quarter of the memory, because it has a quarter as many key
 # heads. PaLM is the largest model on the list, yet it keeps less per token than Llama 3 8B. In the
-# last four models, query heads share keys and values. The sizes come from the models' own papers
-# [LLaMA: [Touvron et al., table 2](../docs/references.md#touvron-2023); Llama 3: [Llama Team, table
+# last four models, query heads share keys and values. (The sizes are from LLaMA: [Touvron et al.,
+# table 2](../docs/references.md#touvron-2023); Llama 3: [Llama Team, table
 # 3](../docs/references.md#llama-2024); Mistral: [Jiang et al., table
 # 1](../docs/references.md#jiang-2023); Llama 2: [Touvron et al., section
 # 2.2](../docs/references.md#touvron-2023-b); PaLM: [Chowdhery et al., section
-# 2](../docs/references.md#chowdhery-2022)].
+# 2](../docs/references.md#chowdhery-2022).)
 #
 # ## Two questions, one catalogue
 #
@@ -90,14 +88,14 @@ print("GPT-3, 2,048 tokens:", short(cache_bytes(2048, 96 * 128, layers=96), "B")
 # %%
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from annotated_attention import chapters
 
 one = chapters.load("01_one_head")
-words = one.EMBEDDINGS                                        # (8, 4)
-questions = torch.tensor([[3.0, 0, 0, 0], [0, 0, 0, 3.0]])    # (2, 4)
-collected, weights = one.attend(questions, words, words)      # (2, 4), (2, 8)
+words = one.EMBEDDINGS                                      # (8, 4)
+questions = torch.tensor([[3.0, 0, 0, 0], [0, 0, 0, 3.0]])  # (2, 4)
+collected, weights = one.attend(questions, words, words)    # (2, 4), (2, 8)
 one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 
 # %% [markdown]
@@ -110,7 +108,7 @@ one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 # and each matrix extracts d features. With h KV heads, the heads together can compare h · d
 # features of a token, and bring home as many in their values. With one KV head, all heads compare
 # the same d features, and bring home the same d. The toy example does not show this loss, because
-# its keys hold all features; the next section measures it.
+# its keys hold all features.
 #
 # ## Groups
 #
@@ -122,10 +120,8 @@ one.show(one.WORDS, ["animal?", "quality?"], weights.mT)
 # In the package, grouped-query attention is a subclass of [the final
 # class](07_multihead_attention.ipynb). Its $W_K$ and $W_V$, stored transposed as in `nn.Linear`,
 # have g · d rows instead of h · d. Before the heads attend, each KV head is repeated for its
-# group. Here is what the class changes; everything else is inherited. Read `repeat_heads` first,
-# then the last lines of `attend`. The lines before them are a shortcut for calls that do not ask
-# for the weights; the function behind this shortcut, `_fused_for_speed`, is in the fold below, with
-# the constructor.
+# group. Read `repeat_heads` first, then the last lines of `attend`; the lines before them are a
+# shortcut for calls that do not ask for the weights.
 
 # %%
 from annotated_attention.modern import GroupedQueryAttention, repeat_heads
@@ -161,16 +157,87 @@ for g in (6, 3, 2, 1):
 # With six KV heads, the module has as many parameters as the final class, $4e^2 + 4e$. With one KV
 # head, $W_K$ and $W_V$ have four rows each, and 1,400 of the 2,400 parameters are left. The last
 # column is the rank of $W_K$, the number of independent features of a token that reach the keys.
-# Two tokens that agree in these features have the same key, so every head scores them alike,
-# however much they differ otherwise.
 
 # %% [markdown]
-# <!-- deeper: The rest of the class -->
-# ### Going deeper: The rest of the class
+# The figure shows four heads of width 6 without sharing, and three ways to share. A line leads from
+# a query head to the keys and values that it reads. The last way, **latent attention**, is
+# explained [below](#a-summary-instead-of-a-catalogue); its dotted boxes are made when they are
+# needed, and not kept.
+
+# %% jupyter={"source_hidden": true}
+def draw_way(ax, name: str, g: int) -> None:
+    """Draw how four heads of width 6 share what is kept of a token."""
+    grey, blue, green = (display.COLOURS[letter] for letter in "bnm")
+    look, latent = {"ha": "center", "va": "center", "fontsize": 13}, name == "latent"
+    box = {"fc": "none", "ec": green}
+    for i in range(4):
+        ring = {"boxstyle": "circle", "fc": "none", "ec": blue}
+        ax.text(i + 0.5, 3, f"q{i}", color=blue, bbox=ring, **look)
+        if latent:  # each head makes keys and values of its own
+            ax.text(i + 0.5, 1.9, f"kv{i}", color=green, bbox=box | {"ls": ":"}, **look)
+            ax.plot([i + 0.5] * 2, [2.55, 2.3], color=grey, lw=1.2)
+        ends = [i + 0.5, (i * g // 4 + 0.5) * 4 / g]
+        ax.plot(ends, [1.5 if latent else 2.55, 0.9], color=grey, lw=1.2)
+    for j in range(g):
+        said = "latent" if latent else f"kv{j}"
+        ax.text((j + 0.5) * 4 / g, 0.5, said, color=green, bbox=box, **look)
+    ax.set_title(name, fontsize=14)
+
+
+# %% jupyter={"source_hidden": true}
+ways = {"multi-head": 4, "grouped-query": 2, "multi-query": 1, "latent": 1}
+kept = {name: 8 + 2 if name == "latent" else 2 * g * 6 for name, g in ways.items()}
+drawing, axes = display.panels(430, 430, columns=2, rows=2)
+for ax, (name, g) in zip(axes, ways.items()):
+    draw_way(ax, name, g)
+    ax.text(2, -0.4, f"{kept[name]} numbers a token", ha="center", fontsize=14)
+    ax.set(xlim=(-0.1, 4.1), ylim=(-0.7, 3.5), aspect="equal")
+    ax.axis("off")
+display.finish(drawing, name="who-shares", alt=(
+    "Four heads of queries above, what is kept of a token below. " + "; ".join(
+        f"{name}: {4 // g} to each, {kept[name]} numbers" for name, g in ways.items()
+    ) + ". From the latent, keys and values of each head are made when needed."
+))
+
+# %% [markdown]
+# Without sharing, four heads of width 6 keep 48 numbers for each token, a key and a value in each
+# head. The latent has 8 numbers, and 2 more are kept beside it for positions (8 and 2 are arbitrary
+# choices).
+
+# %% [markdown]
+# <!-- deeper: The same as PyTorch -->
+# ### Going deeper: The same as PyTorch
 #
+# PyTorch's function supports groups, too, through the argument `enable_gqa=True`. Outputs and
+# gradients must be equal for any number of KV heads, with the weights and without. With six KV
+# heads, the parameters and the result must also equal those of the final class.
+
+# %%
+OPEN = {"blocked": None, "bias": None, "is_causal": False}  # nothing is masked
+q = torch.randn(2, 6, 3, 4, dtype=torch.float64, requires_grad=True)  # (2, 6, 3, 4)
+for g in (6, 3, 2, 1):
+    module = made(GroupedQueryAttention, g)
+    k = torch.randn(2, g, 5, 4, dtype=torch.float64, requires_grad=True)  # (2, ..., 5, 4)
+    v = torch.randn_like(k, requires_grad=True)                           # (2, ..., 5, 4)
+    expected = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)   # (2, 6, 3, 4)
+    gradients = one.gradients(expected, [q, k, v])
+    for need_weights in (True, False):
+        heads = module.attend(q, k, v, **OPEN, need_weights=need_weights)[0]
+        torch.testing.assert_close(heads, expected)
+        torch.testing.assert_close(one.gradients(heads, [q, k, v]), gradients)
+    print(f"g = {g}: equal, and so are the gradients")
+
+# %%
+single, final = made(GroupedQueryAttention, 6), made(MultiheadAttention)
+torch.testing.assert_close(dict(single.state_dict()), dict(final.state_dict()))
+y = torch.randn(2, 5, WIDTH, dtype=torch.float64)  # (b, m, e)
+torch.testing.assert_close(single(y, y, y), final(y, y, y))
+print("g = 6: the final class")
+
+# %% [markdown]
 # The constructor lets the final class draw its parameters, and keeps the first g · d rows of
-# $W_K$ and $W_V$, d for each KV head. `_fused_for_speed` hands the groups to PyTorch's kernel,
-# which finds each query's keys by itself, without copies (on a GPU only if there is no mask).
+# $W_K$ and $W_V$. `_fused_for_speed`, the shortcut, hands the groups to PyTorch's kernel, which
+# finds each query's keys by itself, without copies (on a GPU only if there is no mask).
 
 # %%
 from annotated_attention.modern import grouped
@@ -179,55 +246,6 @@ display.annotated(GroupedQueryAttention.__init__, grouped._fused_for_speed, sect
 
 # %% [markdown]
 # <!-- /deeper -->
-
-# %% [markdown]
-# ### The same as PyTorch
-#
-# PyTorch's function supports groups, too, through the argument `enable_gqa=True`. Outputs and
-# gradients must be equal for any number of KV heads, with the weights and without. The gradients
-# are those of two inputs and four parameters. With six KV heads, the parameters and the result must
-# also equal those of the final class.
-
-# %%
-from annotated_attention import merge_heads, split_heads
-
-
-def by_pytorch(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Attend from ``x`` to ``y`` with a module's weights and PyTorch's function.
-
-    Args:
-        module: a ``GroupedQueryAttention``, batch-first.
-        x: (b, n, e), what asks.
-        y: (b, m, e), what is looked at.
-    """
-    shared = module.num_kv_heads * module.head_dim
-    rows = [WIDTH, shared, shared]
-    matrices, biases = module.in_proj_weight.split(rows), module.in_proj_bias.split(rows)
-    split = [
-        split_heads(F.linear(each, matrix, bias), matrix.size(0) // module.head_dim)
-        for each, matrix, bias in zip((x, y, y), matrices, biases)
-    ]
-    heads = F.scaled_dot_product_attention(*split, enable_gqa=True)  # (b, h, n, d)
-    return module.out_proj(merge_heads(heads))                       # (b, n, e)
-
-
-# %%
-torch.manual_seed(6)
-x = torch.randn(2, 3, WIDTH, dtype=torch.float64, requires_grad=True)  # (b, n, e)
-y = torch.randn(2, 5, WIDTH, dtype=torch.float64, requires_grad=True)  # (b, m, e)
-for g in (6, 3, 2, 1):
-    module = made(GroupedQueryAttention, g)
-    expected, inputs = by_pytorch(module, x, y), [x, y, *module.parameters()]
-    gradients = one.gradients(expected, inputs)
-    for need_weights in (True, False):
-        output, _ = module(x, y, y, need_weights=need_weights)
-        torch.testing.assert_close(output, expected)
-        torch.testing.assert_close(one.gradients(output, inputs), gradients)
-    print(f"g = {g}: equal, with {len(gradients)} gradients")
-single, final = made(GroupedQueryAttention, 6), made(MultiheadAttention)
-torch.testing.assert_close(dict(single.state_dict()), dict(final.state_dict()))
-torch.testing.assert_close(single(x, y, y), final(x, y, y))
-print("g = 6: the final class")
 
 # %% [markdown]
 # ## Which heads share
@@ -257,141 +275,14 @@ from annotated_attention.mistakes import MISTAKES
 tiled = MISTAKES["groups-tiled"].version
 right, wrong = made(GroupedQueryAttention, 2), made(tiled, 2)
 wrong.load_state_dict(right.state_dict())
+x = torch.randn(2, 3, WIDTH, dtype=torch.float64)  # (b, n, e)
+y = torch.randn(2, 5, WIDTH, dtype=torch.float64)  # (b, m, e)
 off = (wrong(x, y, y)[0] - right(x, y, y)[0]).abs().max()
 print(f"same parameters, same shapes, off by up to {off:.2f}")
-assert not wrong(x, y, y)[0].allclose(right(x, y, y)[0])
+assert off > 0.01
 display.diff(MISTAKES["groups-tiled"].wrong, MISTAKES["groups-tiled"].right)
 
 # %% [markdown]
-# How would you notice the mistake in a module whose source you cannot read? Ask which heads react.
-# Double the rows of $W_K$ that belong to one KV head, and see which heads' attention weights
-# change. In the packed matrix, the rows of $W_K$ follow those of $W_Q$.
-
-
-# %%
-@torch.no_grad()
-def served(module: nn.Module, kv_head: int, x: Tensor, y: Tensor) -> list[int]:
-    """Name the heads of queries whose weights react to one KV head's rows of W_K."""
-    _, before = module(x, y, y, average_attn_weights=False)  # (b, n, e), (b, h, n, m)
-    rows = module.in_proj_weight[WIDTH:].split(module.head_dim)[kv_head]
-    rows.mul_(2)
-    _, after = module(x, y, y, average_attn_weights=False)   # (b, n, e), (b, h, n, m)
-    rows.div_(2)
-    return (before != after).any(-1).any(-1).any(0).nonzero().flatten().tolist()
-
-
-for name, module in {"right": right, "tiled": wrong}.items():
-    for i in (0, 1):
-        print(f"{name}: KV head {i} serves the heads", *served(module, i, x, y))
-assert served(right, 0, x, y) == [0, 1, 2]
-assert served(wrong, 0, x, y) == [0, 2, 4]
-
-# %% [markdown]
-# In the right version, each KV head serves three neighbours; in the tiled one, every second head.
-
-# %% [markdown]
-# <!-- deeper: How the next figure is drawn -->
-# ### Going deeper: How the next figure is drawn
-#
-# A query head reacts to a kept head where the gradient is not zero.
-
-# %%
-from matplotlib.patches import Circle, Rectangle
-
-from annotated_attention.modern import LatentAttention
-
-
-def reactions(outputs: Tensor, kept: Tensor) -> Tensor:
-    """Say which head's output reacts to which head of what is kept."""
-    sums = [head.sum() for head in outputs.unbind(1)]
-    found = [torch.autograd.grad(x, kept, retain_graph=True)[0] for x in sums]
-    return torch.stack([each.abs().sum((0, 2, 3)) > 0 for each in found])
-
-
-# %%
-PLAIN = {"blocked": None, "bias": None, "need_weights": True}
-
-
-def kept_by(module: nn.Module) -> tuple[Tensor, int]:
-    """Say who reacts to what is kept of a token, and how many numbers that are."""
-    if isinstance(module, LatentAttention):
-        tokens, places = torch.randn(1, 3, 24), torch.arange(3)
-        q, q_turned = module.queries(tokens, places)
-        latent, turned = module.compress(tokens, places)
-        heads, _ = module.attend_plainly(q, q_turned, latent, turned, **PLAIN)
-        return reactions(heads, latent), latent.size(-1) + turned.size(-1)
-    q = torch.randn(1, 4, 3, 6)
-    k, v = (torch.randn(1, module.num_kv_heads, 3, 6, requires_grad=True) for _ in "kv")
-    heads, _ = module.attend(q, k, v, is_causal=False, **PLAIN)
-    return reactions(heads, k), 2 * k.size(1) * k.size(3)
-
-
-# %%
-def put(ax, x: float, y: float, said: str, letter: str, round=False, linestyle="-") -> None:
-    """Draw a word in a circle or a box."""
-    colour = display.COLOURS[letter]
-    wide = 1.7 if len(said) > 3 else 0.84
-    box = Rectangle((x - wide / 2, y - 0.35), wide, 0.7)
-    shape = Circle((x, y), 0.38) if round else box
-    shape.set(facecolor="none", edgecolor=colour, linestyle=linestyle, linewidth=1.4)
-    ax.add_patch(shape)
-    ax.text(x, y, said, ha="center", va="center", color=colour, fontsize=13)
-
-
-# %%
-def draw_way(ax, name: str, table: Tensor, numbers: int) -> str:
-    """Draw one way to share, and say it in words."""
-    (h, g), top = table.shape, 2.6
-    places = [(j + 0.5) * h / g for j in range(g)]
-    for i in range(h):
-        put(ax, i + 0.5, 3, f"q{i}", "n", round=True)
-        if name == "latent":  # each head makes keys and values of its own
-            put(ax, i + 0.5, 1.9, f"kv{i}", "m", linestyle=":")
-            ax.plot([i + 0.5] * 2, [2.6, 2.25], color=display.COLOURS["b"], lw=1.2)
-            top = 1.55
-        for j in table[i].nonzero().flatten().tolist():
-            ax.plot([i + 0.5, places[j]], [top, 0.85], color=display.COLOURS["b"], lw=1.2)
-    for j, place in enumerate(places):
-        put(ax, place, 0.5, "latent" if name == "latent" else f"kv{j}", "m")
-    ax.text(h / 2, -0.4, f"{numbers} numbers a token", ha="center", fontsize=14)
-    groups = [table[:, j].nonzero().flatten().tolist() for j in range(g)]
-    return f"{name}: {groups} share, {numbers} numbers kept a token"
-
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# The figure shows the usual design and the three ways to share, each drawn from a real module with
-# four heads. A line means that a query head reacts to what is kept. The last design, **latent
-# attention**, is explained [below](#a-summary-instead-of-a-catalogue); its dotted boxes are made
-# when they are needed, and not kept.
-
-# %% jupyter={"source_hidden": true}
-ways = {
-    "multi-head": GroupedQueryAttention(24, 4, 4),
-    "grouped-query": GroupedQueryAttention(24, 4, 2),
-    "multi-query": GroupedQueryAttention(24, 4, 1),
-    "latent": LatentAttention(24, 4, latent_dim=8, rotary_dim=2),
-}
-drawing, axes = display.panels(430, 430, columns=2, rows=2)
-told = []
-for ax, (name, module) in zip(axes, ways.items()):
-    told.append(draw_way(ax, name, *kept_by(module)))
-    ax.set(xlim=(-0.1, 4.1), ylim=(-0.7, 3.5), aspect="equal")
-    ax.set_title(name, fontsize=14)
-    ax.axis("off")
-assert [kept_by(module)[1] for module in ways.values()] == [48, 24, 12, 10]
-display.finish(
-    drawing, name="who-shares",
-    alt=f"Heads of queries above, what is kept below. {'; '.join(told)}.",
-)
-
-# %% [markdown]
-# Without sharing, four heads of width 6 keep 48 numbers for each token, a key and a value in each
-# head. The latent has 8 numbers, and 2 more are kept beside it for positions (8 and 2 are arbitrary
-# choices).
-#
 # ## What a cache keeps
 #
 # `attend` receives keys and values before they are repeated, and so does a cache. The class of the
@@ -412,16 +303,19 @@ for g in (6, 3, 2, 1):
     print(f"g = {g}: equal, {cache.numel()} numbers kept")
 
 # %% [markdown]
-# Does sharing also save arithmetic? Let PyTorch count the FLOPs for one new token after 1,000
-# others, at e = 512 with 8 query heads and 8, 4, 2 or 1 KV heads. Which part gets cheaper: the
-# projections, the scores and the mix, or both?
+# Does sharing also save arithmetic? In the projections it does. But each head of queries still
+# compares its own query with every key and mixes every value, so the FLOPs of scores and mix stay
+# as they are. What shrinks is the cache, and the time to read it. The fused kernel of
+# [Groups](#groups) reads shared keys without copies, on a GPU only if there is no mask
+# [[PyTorch](../docs/references.md#pytorch)]. So `CachedAttention` passes none for one new token
+# behind a cache that grows; a cache of fixed size needs a mask.
+
+# %% [markdown]
+# <!-- deeper: What is counted, and what is measured -->
+# ### Going deeper: What is counted, and what is measured
 #
-# <details><summary>What do you expect?</summary>
-#
-# The projections alone. Each head of queries still compares its own query with every key and mixes
-# every value, so scores and mix stay as they are.
-#
-# </details>
+# PyTorch counts the FLOPs for one new token after 1,000 others, at e = 512 with 8 query heads. The
+# two formulas in the assertions come from [Counting](12_counting.ipynb).
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
@@ -440,13 +334,46 @@ for g in (8, 4, 2, 1):
     print(f"{g:2} {projections:12,} {scores:12,} {cache.numel():10,}")
 
 # %% [markdown]
-# Scores and mix stay at 2,050,048 FLOPs, while the cache shrinks to an eighth. This cell asks for
-# the weights, so it repeats the keys in memory first. The fused kernel of [Groups](#groups) reads
-# them without copies, on a GPU only if there is no mask
-# [[PyTorch](../docs/references.md#pytorch)]. So `CachedAttention` passes none for one new token
-# behind a cache that grows; a cache of fixed size needs a mask. The two formulas in the assertions come from
-# [Counting](12_counting.ipynb).
+# The times below are milliseconds for one layer with e = 512 and eight query heads: keys for *every
+# head*, *groups* of four query heads, *one head* of keys, and
+# [latents](#a-summary-instead-of-a-catalogue) as wide as four heads, plain and absorbed. The first
+# column is a call with four texts of 512 tokens. The others use a cache that grows.
+
+# %%
+from annotated_attention import measured
+
+speed = chapters.load("13_speed")
+(whole,) = measured.find("fewer keys", mode="forward")
+rows = measured.find("cache of fewer keys", memory="kept")
+kinds = ("every head", "groups", "one head", "latents", "latents, absorbed")
+print(f"new tokens{whole['size'][1]:5}" + "".join(f"{row['size'][1]:6}" for row in rows))
+print(f"behind{0:9}" + "".join(f"{row['kept']:6}" for row in rows))
+for kind in kinds:
+    spent = [row["milliseconds"][kind][1] for row in (whole, *rows)]
+    name = kind.removeprefix("latents, ")
+    print(f"{name:10}{spent[0]:5.0f}" + "".join(f"{x:6.2f}" for x in spent[1:]))
+speed.origin("cache of fewer keys")
+
+# %% jupyter={"source_hidden": true}
+(long,) = measured.find("cache of fewer keys", memory="kept", kept=4095)
+spent = long["milliseconds"]
+for kind in ("groups", "one head"):
+    assert spent[kind][2] < spent["every head"][0]
+assert spent["latents, absorbed"][2] < spent["latents"][0]
+assert whole["milliseconds"]["latents"][2] < whole["milliseconds"]["latents, absorbed"][0]
+assert all(long["kernel"][kind] == "attention_math" for kind in kinds[3:])
+assert all(long["kernel"][kind] != "attention_math" for kind in kinds[:3])
+
+# %% [markdown]
+# Behind 4,095 tokens, groups take less time than keys for every head, because there are fewer keys
+# to copy and to read. Behind short texts these three hardly differ. Of the two forms of latents,
+# the absorbed one is faster for one token, the plain one for whole texts. Neither is as fast as
+# keys for every head here, because PyTorch's fused kernel does not run for them on this processor:
+# it needs keys and values of one width. What latents save here is memory.
 #
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## Fewer keys for a trained model
 #
 # Training a large model from scratch is expensive. Can a model that is already trained be made to
@@ -472,27 +399,9 @@ print(tuple(w_k.shape), "->", tuple(averaged.shape))
 # $W_K$ now has two heads of four rows instead of six.
 #
 # Try this on a model you know: the copier of [Training](10_training.ipynb), whose two layers of
-# attention continue a text that repeats itself. Here the copier has four heads in each layer.
-
-# %%
-import copy
-
-training = chapters.load("10_training")
-copier, curve = training.learn_to_copy(layers=2, heads=4)
-print(f"accuracy with 4 KV heads: {curve[training.COPY_STEPS]:.3f}")
-
-
-def share_keys(model: nn.Module, g: int) -> nn.Module:
-    """Copy a model, with ``g`` averaged KV heads in each layer."""
-    model = copy.deepcopy(model)
-    for i, attention in enumerate(model.layers):
-        model.layers[i] = group_heads(attention, g)
-    return model
-
-
-# %% [markdown]
-# Before you run the next cell, make a guess. Four KV heads are averaged into two, without a single
-# step of training. Does the accuracy stay where it is, fall a little, or is most of it gone?
+# attention continue a text that repeats itself. Here the copier has four heads in each layer. They
+# are averaged into two, or into one, without a single step of training. Does the accuracy stay where
+# it is, fall a little, or is most of it gone?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -502,44 +411,10 @@ def share_keys(model: nn.Module, g: int) -> nn.Module:
 #
 # </details>
 #
-# `retrain` takes up to 75 more steps, a quarter of the 300 that the first training took. At a few
-# of these steps, it measures the accuracy on fresh sequences.
-
-# %%
-CHECKED = (0, 5, 15, 30, 75)  # steps
-
-
-def retrain(model: nn.Module, seed: int = 0, checked: tuple = CHECKED) -> dict[int, float]:
-    """Train a copier on; give its accuracy at some steps."""
-    source, accuracy = torch.Generator().manual_seed(1000 + seed), {}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.003, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, max(checked))
-    for step in range(max(checked) + 1):
-        if step in checked:
-            accuracy[step] = training.copied(model)
-        loss, _ = training.judge_copies(model, *training.repeated(64, source))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-    return accuracy
-
-
-curves = {g: retrain(share_keys(copier, g)) for g in (2, 1)}
-
-# %%
-print("steps     ", *(f"{step:>5}" for step in CHECKED))
-for g, accuracy in curves.items():
-    print(f"g = {g}     ", *(f"{accuracy[step]:.3f}" for step in CHECKED))
-
-# %% [markdown]
-# Averaging alone leaves an accuracy of 0.37 with two KV heads, and of 0.10 with one. After fifteen
-# steps, one twentieth of the first training, two KV heads are close to where four were. A single KV
-# head takes longer, but comes close, too.
-#
-# One run may be luck, so `make seeds` repeated the experiment with five seeds. It also tried three other ways to start: **first** keeps the first head of each
-# group and drops the others, **new** draws $W_K$ and $W_V$ anew, and **from scratch** trains a
-# model with shared keys from the beginning, for 300 steps. The cell prints the lowest and the
+# `make seeds` trained the copier from five seeds for 300 steps, shared the keys, and trained on for
+# up to 75 steps. Besides **averaged** heads, it tried three other ways to start: **first** keeps the
+# first head of each group and drops the others, **new** draws $W_K$ and $W_V$ anew, and **from
+# scratch** trains a model with shared keys from the beginning. The cell prints the lowest and the
 # highest accuracy of the five runs.
 
 # %%
@@ -559,13 +434,60 @@ for g in (2, 1):
         print(f"{origin:10}{after}", *spans)
 
 # %% [markdown]
-# New keys and values start at 0.04, which is what guessing one of 26
-# letters gives, and after 75 steps they are still far behind averaged ones. The old keys and values
-# are worth a lot, even averaged. Keeping the first heads is sometimes better at the start and
-# sometimes much worse; averages depend less on luck. Finally, models that shared from the beginning
-# get nearly everything right, too. On this small task, four catalogues were more than was needed.
-# On a large model, Ainslie et al. found the mean best, then the first head, then new heads.
-#
+# Averaging alone costs most of the accuracy. After fifteen steps, one twentieth of the first
+# training, two KV heads are close to where four were, and a single one comes close after 75. New
+# keys and values start at 0.04, which is what guessing one of 26 letters gives, and stay far
+# behind: the old ones are worth a lot, even averaged. Keeping the first heads depends more on luck.
+# Models that shared from the beginning get nearly everything right, too, so on this small task four
+# catalogues were more than was needed. On a large model, Ainslie et al. found the mean best, then
+# the first head, then new heads.
+
+# %% [markdown]
+# <!-- deeper: One run, step by step -->
+# ### Going deeper: One run, step by step
+
+# %%
+import copy
+
+training = chapters.load("10_training")
+CHECKED = (0, 5, 15, 30, 75)  # steps
+
+
+def share_keys(model: nn.Module, g: int) -> nn.Module:
+    """Copy a model, with ``g`` averaged KV heads in each layer."""
+    model = copy.deepcopy(model)
+    for i, attention in enumerate(model.layers):
+        model.layers[i] = group_heads(attention, g)
+    return model
+
+
+# %%
+def retrain(model: nn.Module, seed: int = 0, checked: tuple = CHECKED) -> dict[int, float]:
+    """Train a copier on; give its accuracy at some steps."""
+    source, accuracy = torch.Generator().manual_seed(1000 + seed), {}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.003, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, max(checked))
+    for step in range(max(checked) + 1):
+        if step in checked:
+            accuracy[step] = training.copied(model)
+        loss, _ = training.judge_copies(model, *training.repeated(64, source))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return accuracy
+
+
+copier, curve = training.learn_to_copy(layers=2, heads=4)
+print(f"accuracy with 4 KV heads: {curve[training.COPY_STEPS]:.3f}")
+print("steps", *(f"{step:>5}" for step in CHECKED))
+for g in (2, 1):
+    print(f"g = {g}", *(f"{x:.3f}" for x in retrain(share_keys(copier, g)).values()))
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## A summary instead of a catalogue
 #
 # The heads of a group must share their keys, even where separate keys would serve them better.
@@ -576,15 +498,16 @@ for g in (2, 1):
 # latent, two matrices make the keys and values of all heads. In the library, the readers keep a
 # one-page summary of each book, and each reader makes a catalogue from the summaries when needed.
 #
-# Read two methods of the package's class: one makes what is kept, the other uses it in the plain
-# way. The latent gets an axis for heads, as if it were one KV head, so that a cache accepts it.
-# `attend_plainly` makes keys and values for all heads, attends, and returns the heads' outputs and
-# their weights. `kv_down` makes c + r numbers for each token: the latent, and a second part, which
-# has to do with positions and is explained [below](#why-positions-stand-apart). In the code it is
-# called `turning`, and after its rotation `k_turned` or, for the queries, `q_turned`. A value is
-# d_v numbers wide, here as wide as a key.
+# Two methods of the package's class show the plain way: one makes what is kept, the other uses it.
+# The latent gets an axis for heads, as if it were one KV head, so that a cache accepts it.
+# `kv_down` makes c + r numbers for each token: the latent, and a second part, which has to do with
+# positions and is explained [below](#why-positions-stand-apart). In the code it is called
+# `turning`, and after its rotation `k_turned` or, for the queries, `q_turned`. A value is d_v
+# numbers wide, here as wide as a key.
 
 # %%
+from annotated_attention.modern import LatentAttention
+
 display.annotated(LatentAttention.compress, LatentAttention.attend_plainly, sections=False)
 
 # %% [markdown]
@@ -639,10 +562,10 @@ print(f"kept of {2 * 7} tokens: {cache.numel()} numbers")
 rotary = RotaryEmbedding(4)
 torch.manual_seed(9)
 q, latents, up = torch.randn(3, 4), torch.randn(3, 8), torch.randn(4, 8)
-places, keys = torch.arange(3), latents @ up.mT                  # (3,), (3, 4)
-scores = rotary(q, places) @ rotary(keys, places).mT             # (3, 3)
-by_latents = rotary(q, places) @ up @ latents.mT                 # (3, 3)
-plain, absorbed = q @ keys.mT, q @ up @ latents.mT               # (3, 3), (3, 3)
+places, keys = torch.arange(3), latents @ up.mT       # (3,), (3, 4)
+scores = rotary(q, places) @ rotary(keys, places).mT  # (3, 3)
+by_latents = rotary(q, places) @ up @ latents.mT      # (3, 3)
+plain, absorbed = q @ keys.mT, q @ up @ latents.mT    # (3, 3), (3, 3)
 torch.testing.assert_close(plain, absorbed)
 print("without rotation: equal")
 print(f"with rotation: off by up to {(scores - by_latents).abs().max():.1f}")
@@ -653,8 +576,7 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 # same as one rotation $R_t$ by the distance $t$ between them ([Positions](18_positions.ipynb)).
 # This rotation stands between $q$ and $U^\top$: with queries and latents as rows, the score is
 # $q\,R_t\,U^\top \ell^\top$. The matrix to absorb would be $R_t\,U^\top$, a different one for each
-# distance, so the query would have to be changed anew for every key. And keeping the rotated keys
-# themselves would cost the very memory that latents are meant to save.
+# distance. And keeping the rotated keys themselves would cost the very memory that latents save.
 #
 # So DeepSeek leaves the keys made from latents unrotated, and adds a second, short key of width r.
 # This key comes from the same matrix as the latent (`kv_down` gives c + r numbers), and *all heads*
@@ -714,73 +636,6 @@ for m, n in ((4096, 1), (4096, 4096)):
 # once: for each pair of tokens, d + r = 192 numbers are then compared, and not c + r = 576.
 
 # %% [markdown]
-# ### Measured
-#
-# What does all this cost on a processor? The table shows one layer with e = 512 and eight query
-# heads: keys for *every head*, *groups* of four query heads, *one head* of keys, and *latents* as
-# wide as four heads, plain and absorbed. The times are milliseconds. The first column is a call
-# with four texts of 512 tokens. The others use a cache that grows: one more token, or 64 at once.
-
-# %%
-from annotated_attention import measured
-
-speed = chapters.load("13_speed")
-(whole,) = measured.find("fewer keys", mode="forward")
-rows = measured.find("cache of fewer keys", memory="kept")
-kinds = ("every head", "groups", "one head", "latents", "latents, absorbed")
-print(f"new tokens{whole['size'][1]:5}" + "".join(f"{row['size'][1]:6}" for row in rows))
-print(f"behind{0:9}" + "".join(f"{row['kept']:6}" for row in rows))
-for kind in kinds:
-    spent = [row["milliseconds"][kind][1] for row in (whole, *rows)]
-    name = kind.removeprefix("latents, ")
-    print(f"{name:10}{spent[0]:5.0f}" + "".join(f"{x:6.2f}" for x in spent[1:]))
-speed.origin("cache of fewer keys")
-
-# %% jupyter={"source_hidden": true}
-(long,) = measured.find("cache of fewer keys", memory="kept", kept=4095)
-spent = long["milliseconds"]
-for kind in ("groups", "one head"):
-    assert spent[kind][2] < spent["every head"][0]
-assert spent["latents, absorbed"][2] < spent["latents"][0]
-assert whole["milliseconds"]["latents"][2] < whole["milliseconds"]["latents, absorbed"][0]
-assert all(long["kernel"][kind] == "attention_math" for kind in kinds[3:])
-assert all(long["kernel"][kind] != "attention_math" for kind in kinds[:3])
-faster = spent["every head"][1] / spent["groups"][1]
-print(f"behind 4,095: groups {faster:.1f} times as fast as keys for every head")
-
-# %% [markdown]
-# Groups do the same arithmetic in the scores, yet a token behind 4,095 others takes less time,
-# because there are fewer keys to copy and to read. With a single KV head the saving is similar.
-# Behind short texts these three hardly differ.
-#
-# For latents the two forms differ as the FLOPs say: the absorbed form is faster for one token, the
-# plain form for whole texts. Here neither is as fast as keys for every head. PyTorch's fused kernel
-# does not run for them on this processor, where it needs keys and values of one width, and each
-# head of the absorbed form compares 288<!-- setting --> numbers, 256<!-- setting --> of a latent
-# and 32<!-- setting --> of the part with positions, instead of 64<!-- setting -->. For 64 tokens at
-# once the two forms are close. What latents save here is memory.
-
-# %% [markdown]
-# <!-- deeper: The whole class -->
-# ### Going deeper: The whole class
-#
-# As in DeepSeek's models, the latents pass through a norm (`kv_norm`) before they are kept. The
-# norm divides each latent by its size. Queries may be compressed, too, which saves parameters, but
-# nothing in a cache. `_attend` passes on the scale.
-
-# %%
-STEPS = (LatentAttention.queries, LatentAttention._attend)
-display.annotated(LatentAttention.forward, *STEPS, sections=False)
-
-# %%
-from annotated_attention.modern import latent as latent_module
-
-display.annotated(LatentAttention.__init__, latent_module._Norm, sections=False)
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # ## Exercises
 #
 # ### Whose keys?
@@ -817,7 +672,7 @@ exercises.fewer_keys.check_groups(my_groups)
 # %% [markdown]
 # ### The bytes of a token
 #
-# *Easy, 10 minutes.* A checkpoint comes with a file `config.json`. Four of its entries, and a fifth
+# *Easy, 6 minutes.* A checkpoint comes with a file `config.json`. Four of its entries, and a fifth
 # that is often there, say how much a cache keeps:
 #
 #     {"num_hidden_layers": 80, "hidden_size": 8192, "num_attention_heads": 64,
@@ -863,57 +718,7 @@ def token_bytes(config: dict[str, int]) -> int:
 exercises.fewer_keys.check_token_bytes(token_bytes)
 
 # %% [markdown]
-# ### Groups without a copy
-#
-# *Hard, 20 minutes.* Each time a token is written and its weights are asked for, `repeat_heads`
-# briefly makes h / g copies of the keys. The function below is right, but it makes these copies.
-# Rewrite it with products and a softmax of your own, so that for one or two new tokens nothing as
-# large as the keys is made. The queries are `(b, h, n, d)`, keys and values are `(b, g, m, d)`, and
-# there is no mask.
-
-
-# %% tags=["exercise"]
-def without_copy(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attend in groups."""
-    k, v = (repeat_heads(each, q.size(1)) for each in (k, v))
-    return F.scaled_dot_product_attention(q, k, v)
-
-
-# %%
-exercises.fewer_keys.check_without_copy(without_copy)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# A KV head does not care which head a query comes from. What are h / g heads with n queries each,
-# for the KV head that they share?
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# They are (h / g) · n queries of one head. `q.unflatten(1, (g, -1))` gives `(b, g, h / g, n, d)`,
-# and `flatten(2, 3)` merges the third and fourth axes. At the end, take them apart again.
-#
-# </details>
-
-
-# %% tags=["solution"] jupyter={"source_hidden": true}
-def without_copy(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attend in groups."""
-    h, n, g = q.size(1), q.size(2), k.size(1)
-    rows = q.unflatten(1, (g, -1)).flatten(2, 3)                    # (b, g, ..., d)
-    weights = (rows @ k.mT / q.size(-1) ** 0.5).softmax(-1)         # (b, g, ..., m)
-    return (weights @ v).unflatten(2, (h // g, n)).flatten(1, 2)    # (b, h, n, d)
-
-
-exercises.fewer_keys.check_without_copy(without_copy)
-
-# %% [markdown]
 # ## What you have now
-#
-# You can say what a cache costs for any model, and you know how today's models make it smaller. You
-# have turned a trained model into one that shares, and seen how much training it needs afterwards.
 #
 # > **In short.** Query head i attends with the keys and values of KV head $\lfloor i\,g /
 # > h \rfloor$: $g = h$ is multi-head, $g = 1$ multi-query, anything in between grouped-query

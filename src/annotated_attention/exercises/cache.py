@@ -50,10 +50,6 @@ check_chunk = Exercise(
             {"milk": "...xxxx", "because": "....xxx"},
         "every query sees one key too many: block j > p, not j > p + 1.":
             {"milk": ".....xx", "because": "......x"},
-        "nothing of the chunk itself is hidden: its first query sees its last key.":
-            {"milk": ".....xx", "because": ".....xx"},
-        "that hides the chunk from itself: only what is kept may be seen.":
-            {"milk": "...xxxx", "because": "...xxxx"},
         "nothing is hidden.": {"milk": ".......", "because": "......."},
     },
     run=cells(["milk", "because"], 1, 7),
@@ -94,19 +90,14 @@ def _draw(b: int, h: int, n: int, d: int, each: int, room: int) -> dict[str, Any
 
 def _step(
     q: Tensor, k: Tensor, v: Tensor, cache: Cache, rotary: RotaryEmbedding,
-    corner: bool = False, restart: bool = False, zeros: bool = False, late: bool = False,
-    blind: bool = False, turns: bool = True,
+    corner: bool = False, restart: bool = False, zeros: bool = False, blind: bool = False,
 ) -> Tensor:  # fmt: skip
     """Take the step, rightly or with a mistake."""
     new = torch.arange(q.size(-2))
     positions = cache.length + new
     turn = new if restart else positions
-    if late:
-        k, v = cache.append(k, v)
-        q, k = rotary(q, turn), rotary(k, turn[0] + torch.arange(k.size(-2)))
-    else:
-        q, k = (rotary(q, turn), rotary(k, turn)) if turns else (q, k)
-        k, v = cache.append(k, v)
+    q, k = rotary(q, turn), rotary(k, turn)
+    k, v = cache.append(k, v)
     blocked = block_later(new if corner else positions, k.size(-2))
     seen = blind or (zeros and len(new) == 1)
     return scaled_dot_product_attention(q, k, v, blocked=None if seen else blocked)[0]
@@ -120,15 +111,11 @@ check_step = Exercise(
     praise="right: all at once, in chunks, token by token, in a cache that grows and in one of "
     "fixed size, the outputs are the same.",
     wrong={
-        "the positions are missing: turn queries and keys with rotary.":
-            partial(_step, turns=False),
         "the future is not hidden: block key j for a query at position p where j > p.":
             partial(_step, blind=True),
         _CORNER: partial(_step, corner=True),
         "the positions start at 0 again, although tokens are kept: count from cache.length, and "
         "read it before you append (positions-restart).": partial(_step, restart=True),
-        "the keys are kept before they are turned, and then all of them turn as if they were new "
-        "(keys-cached-unrotated).": partial(_step, late=True),
         _ZEROS: partial(_step, zeros=True),
         "the positions start at 0 again, and the mask begins in the upper left corner "
         "(positions-restart, causal-at-the-wrong-corner).":

@@ -1,14 +1,7 @@
-"""Exercises of "Fewer keys": who shares with whom, the bytes of a token, groups without a copy."""
-
-from collections.abc import Callable
-from typing import Any
-
-import torch.nn.functional as F
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+"""Exercises of "Fewer keys": who shares with whom, and the bytes of a token."""
 
 from annotated_attention.counting import cache_bytes
-from annotated_attention.exercises._exercise import Exercise, Refused, normal
+from annotated_attention.exercises._exercise import Exercise
 from annotated_attention.exercises._values import furthest, number, numbers
 
 check_groups = Exercise(
@@ -78,106 +71,4 @@ check_token_bytes = Exercise(
     draw=lambda **config: {"config": config},
     run=lambda answer, config: number(answer(config)),
     close=0,
-)  # fmt: skip
-
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-_SHAPES = (
-    {"b": 2, "h": 6, "g": 2, "n": 2, "m": 50, "d": 8},
-    {"b": 3, "h": 8, "g": 4, "n": 1, "m": 60, "d": 7},
-    {"b": 2, "h": 4, "g": 1, "n": 3, "m": 40, "d": 16},
-)
-
-
-def _draw(b: int, h: int, g: int, n: int, m: int, d: int) -> dict[str, Tensor]:
-    return normal(q=(b, h, n, d), k=(b, g, m, d), v=(b, g, m, d))
-
-
-def _without_copy(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    h, n, g = q.size(1), q.size(2), k.size(1)
-    rows = q.unflatten(1, (g, -1)).flatten(2, 3)
-    weights = (rows @ k.mT / q.size(-1) ** 0.5).softmax(-1)
-    return (weights @ v).unflatten(2, (h // g, n)).flatten(1, 2)
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, scale=scale, enable_gqa=True)
-
-
-def _tiles(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    k, v = (x.repeat(1, q.size(1) // k.size(1), 1, 1) for x in (k, v))
-    return _attend(q, k, v)
-
-
-def _out_of_place(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _attend(q, k, v).unflatten(1, (k.size(1), -1)).transpose(1, 2).flatten(1, 2)
-
-
-def _queries_first(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    h, g, n = q.size(1), k.size(1), q.size(2)
-    mixed = _attend(q, k, v).unflatten(1, (g, -1)).flatten(2, 3)
-    return mixed.unflatten(2, (n, h // g)).transpose(2, 3).flatten(1, 2)
-
-
-class _Watch(TorchDispatchMode):
-    """Remembers the largest tensor with memory of its own, what made it, and PyTorch's function."""
-
-    def __init__(self, given: list[Tensor]) -> None:
-        super().__init__()
-        self.known = {x.untyped_storage().data_ptr() for x in given}
-        self.largest, self.made_by, self.fused = 0, "", False
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        result = function(*args, **(kwargs or {}))
-        self.fused |= "scaled_dot_product" in function.overloadpacket.__name__
-        for x in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(x, Tensor) and x.untyped_storage().data_ptr() not in self.known:
-                size = x.untyped_storage().nbytes() // x.element_size()
-                if size > self.largest:
-                    self.largest, self.made_by = size, function.overloadpacket.__name__
-        return result
-
-
-def _require_no_copy(answer: Attend) -> None:
-    """Refuse a copy of the keys, and PyTorch's own function."""
-    for sizes in _SHAPES:
-        q, k, v = _draw(**sizes).values()
-        with _Watch([q, k, v]) as watch:
-            answer(q, k, v)
-        if watch.largest >= k.numel():
-            raise Refused(
-                f"the numbers are right, but `{watch.made_by}` makes a tensor of {watch.largest:,} "
-                f"numbers, and the keys have only {k.numel():,}. Products of tensors with more "
-                "than three axes copy whatever they have to stretch, and so do `flatten` and "
-                "`contiguous` after `expand`. Make the heads of a group queries of their KV head "
-                "instead, so that nothing has to be stretched."
-            )
-        if watch.fused:
-            raise Refused(
-                "the numbers are right, and PyTorch's function has found them. Write the two "
-                "products and the softmax yourself."
-            )
-
-
-check_without_copy = Exercise(
-    name="without_copy",
-    right=_without_copy,
-    praise="right, and nothing as large as the keys is made on the way. The heads of a group have "
-    "become more queries of one KV head.",
-    wrong={
-        "your groups are tiles: head i reads KV head i % g (groups-tiled). Neighbours share: the "
-        "axis of h heads splits into (g, h / g), in this order.": _tiles,
-        "the scores are not divided by the square root of d.":
-            lambda q, k, v: _attend(q, k, v, scale=1.0),
-        "right heads, in wrong places: undo the split of the heads in the same order.":
-            _out_of_place,
-        "queries and heads of a group are mixed up when they are taken apart again: the axis of "
-        "both splits into (h / g, n), in this order.": _queries_first,
-    },
-    sizes=_SHAPES,
-    draw=_draw,
-    also=_require_no_copy,
-    shape="(b, h, n, d)",
 )  # fmt: skip
