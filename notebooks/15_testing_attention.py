@@ -321,8 +321,11 @@ assert [query for query, _ in names.values()] == ["it", "drank milk", "drank was
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
 
+drawing, (ax,) = display.panels(720, 420)
+told = []
 
-def draw_reactions(ax, left: float, top: float, table: Tensor, right: Tensor, letter: str) -> int:
+
+def draw_reactions(ax, left, top, table: Tensor, right: Tensor, letter: str) -> int:
     strength, wrong = (table / table.max()).sqrt(), (table > 1e-12) != (right > 1e-12)
     ax.add_patch(Rectangle((left, top), *table.shape, fill=False, ec="#808080", lw=0.8))
     for i, j in (table > 1e-12).nonzero().tolist():
@@ -334,8 +337,6 @@ def draw_reactions(ax, left: float, top: float, table: Tensor, right: Tensor, le
 
 
 # %% jupyter={"source_hidden": true}
-drawing, (ax,) = display.panels(720, 420)
-told = []
 for column, (way, pair) in enumerate(tables.items()):
     left, wrong = 9.5 * column, []
     for top, letter, table, right in zip((0, 9.5), "nm", pair, tables["right"]):
@@ -441,6 +442,7 @@ from attention_doctor import examine
 SIZES = {"embed_dim": WIDTH, "num_heads": HEADS, "kind": "causal"}
 examine(Near(WIDTH, HEADS), **SIZES)
 
+
 # %% [markdown]
 # The factor is 0.204 = 1/√24: the scores are scaled by the width of the model instead of the width
 # of a head. *Where* names the line; the number itself comes from `self.scale` in `__init__`. The
@@ -463,8 +465,8 @@ examine(Near(WIDTH, HEADS), **SIZES)
 # Give the reference the patient's parameters, and compare outputs and gradients. The chapter
 # [Multi-head attention](07_multihead_attention.ipynb) did this with PyTorch's class. Now do the
 # same for every mistake that got past the four probes.
-
-
+#
+#
 
 # %%
 def parity(patient: nn.Module) -> float:
