@@ -341,7 +341,7 @@ for column, (way, pair) in enumerate(tables.items()):
     left, wrong = 9.5 * column, []
     for top, letter, table, right in zip((0, 9.5), "nm", pair, tables["right"]):
         wrong.append(draw_reactions(ax, left, top, table, right, letter))
-    told.append(f"{way}: wrong are {wrong[0]} cells of queries, {wrong[1]} of keys and values")
+    told.append("{}: {} wrong cells of queries, {} of keys and values".format(way, *wrong))
     ax.text(left + 4, -0.5, way, ha="center", weight="bold")
     for j, word in enumerate(WORDS):
         ax.text(left + j + 0.5, 17.8, word, rotation=90, ha="center", va="top", fontsize=9)
