@@ -422,8 +422,8 @@ for name, design in DESIGNS.items():
     print(f"{name:17}  {design.layout:9}  {design.mask:13}  True means {design.true_means}")
 
 # %% [markdown]
-# All seven agree, in spite of two layouts, four shapes of masks, and two meanings of True. (`(b, h,
-# n, n)` is `(b, h, n, m)` in self-attention.)
+# All seven agree, in spite of two layouts, four shapes of masks (in self-attention, m is n), and two
+# meanings of True.
 #
 # ## What they teach
 #
@@ -440,10 +440,10 @@ for name, design in DESIGNS.items():
 #
 # ### The small projection, made wide
 #
-# *Easy, 2 minutes.* Write what `as_multihead` needs for a shared projection. `block`, `(d, d)`, is
-# the weight of its small `nn.Linear`. Make the weight of one wide `nn.Linear`, `(h · d, h · d)`,
-# that does the same to all heads at once. `torch.block_diag` takes any number of matrices. Gradients
-# must reach the block.
+# *Easy, 2 minutes.* In the comparison, a shared projection becomes one wide matrix: write the
+# function that makes it. `block`, `(d, d)`, is the weight of the small `nn.Linear`. Make the weight
+# of one wide `nn.Linear`, `(h · d, h · d)`, that does the same to all heads at once.
+# `torch.block_diag` takes any number of matrices. Gradients must reach the block.
 
 
 # %% tags=["exercise"]

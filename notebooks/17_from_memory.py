@@ -60,7 +60,7 @@ display.source(PlainAttention)
 #
 # ## Nine questions that follow
 #
-# Each answer begins with the sentence to say. A cell shows that it is so.
+# Each answer begins with the sentence to say, and most end with a cell that shows it.
 #
 # ### Can it hide the future?
 #
@@ -108,10 +108,10 @@ print("outputs and gradients agree with PyTorch's causal attention")
 #
 # ### What does it cost?
 #
-# **The projections grow with the length, scores and mixing with its square.** With n = m the four
-# projections take $8bne^2$ operations, two for each multiply-add, and scores and mixing take
-# $4bn^2e$. At short lengths the projections cost more, and at n = 2e both cost the same.
-# [Counting](12_counting.ipynb) derives the formulas.
+# **The cost of the projections grows with the length, that of scores and mixing with its square.**
+# With n = m the four projections take $8bne^2$ operations, two for each multiply-add, and scores
+# and mixing take $4bn^2e$. At short lengths the projections cost more, and at n = 2e both cost the
+# same. [Counting](12_counting.ipynb) derives the formulas.
 #
 # Now go from 4 heads to 16, at the same width. Are there more operations, fewer, or as many?
 #
@@ -164,7 +164,7 @@ for name, divisor in (("nothing", 1), ("√d", 16), ("d", 256)):
 # kernel reads a block of keys and values, and keeps three things for each query: the largest score
 # so far, the sum of the exponentials, and the mixed values. When a larger score comes, it rescales
 # the last two. It does not save operations; its backward pass even computes the scores again. It
-# saves memory, and traffic to memory, which is what takes the time on a GPU [[Dao et al.
+# saves memory, and traffic to memory, which is what limits the speed on a GPU [[Dao et al.
 # 2022](../docs/references.md#dao-2022)].
 
 # %%
@@ -245,7 +245,7 @@ for g in (6, 2, 1):
 #
 # **On the weights, after the softmax, and only during training** [[Srivastava et al.
 # 2014](../docs/references.md#srivastava-2014)]. It scales up the weights that it keeps, so that each
-# is right on average. A row of dropped weights therefore does not sum to 1.
+# is right on average. So the sum of a row is 1 on average only.
 
 # %%
 weights = torch.tensor([0.1, 0.2, 0.3, 0.4]).repeat(20_000, 1)  # (20000, 4)
