@@ -7,7 +7,7 @@ import pytest
 from book.run import scripts
 
 ROOM = scripts.ROOT / "src" / "book"
-OF_THE_DOCTOR = {"exercises/_doctor.py", "15_testing_attention.py", "17_from_memory.py"}
+OF_THE_DOCTOR = {"exercises/_doctor.py", "15_testing_attention.py"}
 SOURCES = [path.relative_to(ROOM).as_posix() for path in sorted(ROOM.rglob("*.py"))]
 
 

@@ -19,7 +19,6 @@ from annotated_attention.published import (
     PackedProjection,
     SequenceFirst,
     SharedProjection,
-    Shortest,
     WeightedScores,
 )
 
@@ -260,9 +259,6 @@ BAD_CALLS: list[tuple[Any, str]] = [
         lambda: PackedProjection(E, H, bias=False).load_from(MultiheadAttention(E, H)),
         "there is no place for its biases",
     ),
-    (lambda: Shortest(E, H).load_from(MultiheadAttention(E, H)), "reference must have bias=False"),
-    (lambda: Shortest(10, 4), "must be divisible"),
-    (lambda: Shortest(E, H)(*[torch.randn(N, E)] * 3), "three axes"),
     (
         lambda: PackedProjection(E, H)(*[torch.randn(N, B, E)] * 3, None, torch.ones(1, N, N) > 0),
         "attn_mask",
@@ -274,13 +270,6 @@ BAD_CALLS: list[tuple[Any, str]] = [
 def test_bad_options_are_refused(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_shortest_is_initialised() -> None:
-    """Xavier's limit, sqrt(6 / 2e), and every number is drawn."""
-    for matrix in Shortest(E, H).parameters():
-        assert 0.9 < matrix.abs().max() / math.sqrt(6 / (2 * E)) <= 1
-        assert matrix.unique().numel() > 0.9 * matrix.numel()
 
 
 def loaded(module: Any, **options: Any) -> tuple[Any, MultiheadAttention]:
@@ -306,21 +295,6 @@ def test_scores_can_be_overridden() -> None:
     torch.testing.assert_close(module(query=query, key=key, value=key), expected)
 
 
-def test_weights_are_kept_and_shown() -> None:
-    query, key = (x.requires_grad_() for x in tensors((N, B, E), (M, B, E)))
-    seen: list[Tensor] = []
-    module, reference = loaded(SequenceFirst(H, E, dropout=0.5, on_weights=seen.append))
-    module(query=query, key=key, value=key)
-    assert module.last_weights is seen[0]
-    assert not seen[0].requires_grad
-    _, expected = reference(query, key, key, average_attn_weights=False)
-    torch.testing.assert_close(seen[0], expected.permute(2, 3, 0, 1).detach())
-    module.keep_weights = False
-    module(query=query, key=key, value=key)
-    assert module.last_weights is None
-    assert len(seen) == 2
-
-
 def test_masks_of_integers_and_with_sizes_of_one() -> None:
     query, key = tensors((N, B, E), (M, B, E))
     module, reference = loaded(SequenceFirst(H, E, dropout=0.0))
@@ -336,7 +310,7 @@ def test_masks_of_integers_and_with_sizes_of_one() -> None:
 def test_biases_that_cannot_be_left_out() -> None:
     parameters = SequenceFirst(H, E, bias=False).named_parameters()
     names = [name for name, _ in parameters if name.endswith("bias")]
-    assert names == ["value.linear.bias", "output.bias"]
+    assert names == ["value.bias", "output.bias"]
 
 
 def test_weighted_scores_by_its_own_formula() -> None:
@@ -402,14 +376,3 @@ def test_packed_masks_are_merged() -> None:
     torch.testing.assert_close(module(query, key, key, *masks)[1], expected[1])
     with pytest.raises(TypeError, match="key_padding_mask must be boolean"):
         module(query, key, key, padding.double())
-
-
-def test_shortest_equals_multihead_attention() -> None:
-    query, key, value = (x.requires_grad_() for x in tensors((N, B, E), (M, B, E), (M, B, E)))
-    module, reference = loaded(Shortest(E, H), bias=False)
-    mine, theirs = module(query, key, value), reference(query, key, value, None, True, None, False)
-    torch.testing.assert_close(mine, theirs)
-    of_mine = gradients(mine[0], [query, key, value, *module.parameters()])
-    packed = [reference.in_proj_weight, reference.out_proj.weight]
-    *of_theirs, of_in, of_out = gradients(theirs[0], [query, key, value, *packed])
-    torch.testing.assert_close(of_mine, [*of_theirs, *(x.T for x in of_in.chunk(3)), of_out.T])

@@ -1,4 +1,4 @@
-"""Exercises of "Testing attention": a number to mend, a class to repair, and a probe to write."""
+"""Exercises of "Testing attention": a number to mend, and a probe to write."""
 
 import functools
 from collections.abc import Callable
@@ -9,13 +9,7 @@ from torch import Tensor, nn
 
 from annotated_attention.exercises import _doctor
 from annotated_attention.exercises._exercise import Exercise, NotYet, Refused, require_function
-from annotated_attention.mistakes import (
-    BatchMixedIntoSequence,
-    HeadsOfOtherSamples,
-    MergeWithoutTranspose,
-    SoftmaxOverHeads,
-    SplitWithoutTranspose,
-)
+from annotated_attention.mistakes import BatchMixedIntoSequence, HeadsOfOtherSamples
 from annotated_attention.multihead import MultiheadAttention
 
 Attend = Callable[[Tensor], Tensor]
@@ -40,15 +34,6 @@ def _require_scaled(answer: Any) -> None:
             raise Refused("the doctor sees no factor 1/√d. Keep what `Near` computes.")
 
 
-def _require_repaired(answer: Any) -> None:
-    if _doctor.require_healthy(_doctor.made(answer), kind="causal").version != "right":
-        raise Refused(
-            "nothing is wrong with it, but it is not what it should be: with its parameters the "
-            "right version gives other outputs. Keep the four layers as they are, and "
-            "repair the rest."
-        )
-
-
 check_scaled = Exercise(
     name="Scaled",
     right=_Attention,
@@ -56,15 +41,6 @@ check_scaled = Exercise(
     wrong={},
     run=_is_made,
     also=_require_scaled,
-)
-
-check_repaired = Exercise(
-    name="Repaired",
-    right=_Attention,
-    praise="the doctor is content, and a right version with its parameters computes the same.",
-    wrong={},
-    run=_is_made,
-    also=_require_repaired,
 )
 
 
@@ -93,9 +69,6 @@ def _attentions() -> dict[str, Attend]:
     return {
         "the right version": right,
         "one that rounds otherwise each time": lambda x: right(x) + 1e-7 * torch.rand_like(x),
-        "heads merged by a straight reshape": _attend(MergeWithoutTranspose),
-        "features split by a straight reshape": _attend(SplitWithoutTranspose),
-        "a softmax over the heads": _attend(SoftmaxOverHeads),
         "tensors reshaped in the wrong layout": _attend(BatchMixedIntoSequence),
         "heads that are given to other samples": _attend(HeadsOfOtherSamples),
         "one in which only the last sample sees another": _one_sees_another(right, -1, 0),

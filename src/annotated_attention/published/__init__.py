@@ -37,10 +37,9 @@ from annotated_attention.published import (
 from annotated_attention.published.design import Design
 from annotated_attention.published.module_per_head import ModulePerHead
 from annotated_attention.published.no_projection import NoProjection
-from annotated_attention.published.packed_projection import PackedBase, PackedProjection
-from annotated_attention.published.sequence_first import PrepareHeads, SequenceFirst
+from annotated_attention.published.packed_projection import PackedProjection
+from annotated_attention.published.sequence_first import SequenceFirst
 from annotated_attention.published.shared_projection import SharedProjection
-from annotated_attention.published.shortest import Shortest
 from annotated_attention.published.weighted_scores import WeightedScores
 from annotated_attention.published.wide_projection import WideProjection
 
@@ -59,12 +58,9 @@ __all__ = [
     "Design",
     "ModulePerHead",
     "NoProjection",
-    "PackedBase",
     "PackedProjection",
-    "PrepareHeads",
     "SequenceFirst",
     "SharedProjection",
-    "Shortest",
     "WeightedScores",
     "WideProjection",
 ]

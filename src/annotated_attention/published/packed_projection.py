@@ -1,7 +1,6 @@
-"""Packed projections, as PyTorch stores them, and a base class whose ``attention`` is abstract."""
+"""Packed projections, as PyTorch stores them, with heads folded into the batch axis."""
 
 import math
-from abc import ABC, abstractmethod
 
 import torch
 import torch.nn.functional as F
@@ -18,25 +17,18 @@ from annotated_attention.published._parts import (
 from annotated_attention.published.design import Design
 
 
-class PackedBase(nn.Module, ABC):
-    """A base class for attention with heads: projections, masks, folding heads into the batch axis.
+class PackedProjection(nn.Module):
+    """Multi-head attention on (n, b, e), with one packed matrix, and True in a mask for blocked.
 
-    The layout is sequence-first, and True in a mask means blocked. Batch and heads are folded into
-    one axis. A subclass defines in ``attention`` what happens between folding and unfolding.
+    Batch and heads are folded into one axis for the attention, and unfolded after it.
 
     Examples:
-        Attention that gives every key the same weight:
-
         >>> import torch
-        >>> from annotated_attention.published import PackedBase
-        >>> class EqualWeights(PackedBase):
-        ...     def attention(self, q, k, v, added):
-        ...         weights = torch.zeros_like(q @ k.mT).softmax(-1)
-        ...         return weights @ v, weights
+        >>> from annotated_attention.published import PackedProjection
         >>> query, memory = torch.randn(3, 2, 24), torch.randn(5, 2, 24)
-        >>> output, weights = EqualWeights(24, 4)(query, memory, memory)
-        >>> output.shape, weights[1, 3, 2]
-        (torch.Size([3, 2, 24]), tensor([0.2000, 0.2000, 0.2000, 0.2000, 0.2000]))
+        >>> output, weights = PackedProjection(24, 4)(query, memory, memory)
+        >>> output.shape, weights.shape
+        (torch.Size([3, 2, 24]), torch.Size([2, 4, 3, 5]))
 
     Source: the chapter "Published code", and Vaswani et al. (2017), section 3.2.2.
     """
@@ -67,22 +59,6 @@ class PackedBase(nn.Module, ABC):
         nn.init.xavier_uniform_(self.in_proj_weight)
         if bias:
             nn.init.zeros_(self.out_proj.bias)
-
-    @abstractmethod
-    def attention(
-        self, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Attend within each head of each sample.
-
-        Args:
-            q: (b * h, n, d), the projected queries.
-            k: (b * h, m, d), the projected keys.
-            v: (b * h, m, d), the projected values.
-            added: (b * h, n, m), 0 or ``-inf``, what the masks add to the scores, or None.
-
-        Returns:
-            The heads' outputs, (b * h, n, d), and the weights, (b * h, n, m).
-        """
 
     def merge_masks(
         self,
@@ -150,10 +126,12 @@ class PackedBase(nn.Module, ABC):
         n, b, e = query.shape
         added = self.merge_masks(key_padding_mask, attn_mask, query, key)
         q, k, v = self._project(query, key, value)
-        mixed, weights = self.attention(q, k, v, added)
-        mixed = mixed.transpose(0, 1).reshape(n, b, e)  # (n, b, e)
-        weights = weights.unflatten(0, (b, -1))         # (b, h, n, m)
-        return self.out_proj(mixed), weights            # (n, b, e), (b, h, n, m)
+        scores = q @ k.mT / math.sqrt(q.size(-1))               # (b * h, n, m)
+        weights = masked_softmax(scores, bias=added)            # (b * h, n, m)
+        kept = F.dropout(weights, self.dropout, self.training)  # (b * h, n, m)
+        mixed = (kept @ v).transpose(0, 1).reshape(n, b, e)     # (n, b, e)
+        weights = weights.unflatten(0, (b, -1))                 # (b, h, n, m)
+        return self.out_proj(mixed), weights                    # (n, b, e), (b, h, n, m)
 
     def _project(self, *inputs: Tensor) -> list[Tensor]:
         """Project each input with its third of the packed weight, and fold batch and heads."""
@@ -185,38 +163,6 @@ class PackedBase(nn.Module, ABC):
                 biases = [zero if bias is None else bias for _, bias in inner]
                 self.in_proj_bias.copy_(torch.cat(biases))
         copy_projection(self.out_proj, outer)
-
-
-class PackedProjection(PackedBase):
-    """Ordinary multi-head attention on ``PackedBase``: scaled dot product, softmax over the keys.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention.published import PackedProjection
-        >>> query, memory = torch.randn(3, 2, 24), torch.randn(5, 2, 24)
-        >>> output, weights = PackedProjection(24, 4)(query, memory, memory)
-        >>> output.shape, weights.shape
-        (torch.Size([3, 2, 24]), torch.Size([2, 4, 3, 5]))
-    """
-
-    def attention(
-        self, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Attend within each head of each sample.
-
-        Args:
-            q: (b * h, n, d), the projected queries.
-            k: (b * h, m, d), the projected keys.
-            v: (b * h, m, d), the projected values.
-            added: (b * h, n, m), 0 or ``-inf``, what the masks add to the scores, or None.
-
-        Returns:
-            The heads' outputs, (b * h, n, d), and the weights before dropout, (b * h, n, m).
-        """
-        scores = q @ k.mT / math.sqrt(q.size(-1))  # (b * h, n, m)
-        weights = masked_softmax(scores, bias=added)            # (b * h, n, m)
-        kept = F.dropout(weights, self.dropout, self.training)  # (b * h, n, m)
-        return kept @ v, weights                                # (b * h, n, d), (b * h, n, m)
 
 
 def _call(

@@ -1,7 +1,6 @@
 """Sequence-first attention with a method for the scores that subclasses can override."""
 
 import math
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -19,47 +18,10 @@ from annotated_attention.published._parts import (
 from annotated_attention.published.design import Design
 
 
-class PrepareHeads(nn.Module):
-    """A projection whose output is split into heads; there may be any axes in front of the last.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_attention.published import PrepareHeads
-        >>> PrepareHeads(24, 4, 6, bias=True)(torch.randn(3, 2, 24)).shape
-        torch.Size([3, 2, 4, 6])
-    """
-
-    def __init__(self, embed_dim: int, num_heads: int, head_dim: int, bias: bool) -> None:
-        """Create the projection.
-
-        Args:
-            embed_dim: e, the width of the input.
-            num_heads: h, the number of heads.
-            head_dim: d, the width of a head.
-            bias: whether the projection has a bias.
-        """
-        super().__init__()
-        self.linear = nn.Linear(embed_dim, num_heads * head_dim, bias)
-        self.num_heads = num_heads
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Project the last axis, and split it into heads.
-
-        Args:
-            x: (..., e), such as (n, b, e), or (b, e) for one token of each sequence.
-
-        Returns:
-            (..., h, d).
-        """
-        return self.linear(x).unflatten(-1, (self.num_heads, -1))  # (..., h, d)
-
-
 class SequenceFirst(nn.Module):
     """Multi-head attention on (n, b, e), called by keyword, with a mask in which 1 means allowed.
 
-    Override ``get_scores`` for other scores, such as those of relative attention. Each call passes
-    its weights to ``on_weights``, if there is one, and keeps them in ``last_weights``. This holds a
-    tensor of n * m * b * h numbers until the next call, unless ``keep_weights`` is False.
+    Override ``get_scores`` for other scores, such as those of relative attention.
 
     Examples:
         >>> import torch
@@ -78,8 +40,6 @@ class SequenceFirst(nn.Module):
         embed_dim: int,
         dropout: float = 0.1,
         bias: bool = True,
-        keep_weights: bool = True,
-        on_weights: Callable[[Tensor], object] | None = None,
     ) -> None:
         """Create the projections.
 
@@ -88,8 +48,6 @@ class SequenceFirst(nn.Module):
             embed_dim: e, the width of all inputs and of the output.
             dropout: probability of zeroing a weight in training.
             bias: whether the query and key projections have one; value and output always do.
-            keep_weights: whether to keep the last weights, detached, in ``last_weights``.
-            on_weights: function to call with the weights before dropout, (n, m, b, h), detached.
 
         Raises:
             TypeError: a setting of the wrong type.
@@ -100,12 +58,10 @@ class SequenceFirst(nn.Module):
         check_settings({"embed_dim": embed_dim, "num_heads": num_heads}, dropout, None)
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.dropout, self.bias = dropout, bias
-        self.keep_weights, self.on_weights = keep_weights, on_weights
-        self.query = PrepareHeads(embed_dim, num_heads, self.head_dim, bias)
-        self.key = PrepareHeads(embed_dim, num_heads, self.head_dim, bias)
-        self.value = PrepareHeads(embed_dim, num_heads, self.head_dim, True)
+        self.query = nn.Linear(embed_dim, embed_dim, bias)
+        self.key = nn.Linear(embed_dim, embed_dim, bias)
+        self.value = nn.Linear(embed_dim, embed_dim)
         self.output = nn.Linear(embed_dim, embed_dim)
-        self.last_weights: Tensor | None = None
 
     def get_scores(self, query: Tensor, key: Tensor) -> Tensor:
         """Score each key against each query, without scaling; override this for other scores.
@@ -139,7 +95,8 @@ class SequenceFirst(nn.Module):
             ValueError: shapes that do not fit.
         """
         check_batches(query, key, value, self.embed_dim, self.output.weight, batch_first=False)
-        q, k, v = self.query(query), self.key(key), self.value(value)
+        projected = self.query(query), self.key(key), self.value(value)
+        q, k, v = (x.unflatten(-1, (self.num_heads, -1)) for x in projected)
         scores = self.get_scores(q, k) / math.sqrt(self.head_dim)  # (n, m, b, h)
         n, m, b, _ = scores.shape
         blocked = read_mask("mask", mask, "allowed", "(n, m, b)", n, m, b)
@@ -147,16 +104,9 @@ class SequenceFirst(nn.Module):
             blocked = blocked[..., None].transpose(1, -1)
         weights = masked_softmax(scores.transpose(1, -1), blocked)  # (n, h, b, m)
         weights = weights.transpose(1, -1)                          # (n, m, b, h)
-        self._show(weights.detach())
         weights = F.dropout(weights, self.dropout, self.training)  # (n, m, b, h)
         mixed = torch.einsum("nmbh,mbhd->nbhd", weights, v)        # (n, b, h, d)
         return self.output(mixed.flatten(2))                       # (n, b, e)
-
-    def _show(self, weights: Tensor) -> None:
-        """Keep the weights and pass them to ``on_weights``, where either is asked for."""
-        self.last_weights = weights if self.keep_weights else None
-        if self.on_weights is not None:
-            self.on_weights(weights)
 
     def load_from(self, reference: MultiheadAttention) -> None:
         """Copy the weights of ``reference``, so that both modules give the same results.
@@ -169,7 +119,7 @@ class SequenceFirst(nn.Module):
             ValueError: the settings of ``reference`` do not fit, or it has biases and this module's
                 query and key projections have none.
         """
-        own = (self.query.linear, self.key.linear, self.value.linear, self.output)
+        own = (self.query, self.key, self.value, self.output)
         theirs = projections(reference, self.embed_dim, self.num_heads, self.bias)
         for linear, projection in zip(own, theirs, strict=True):
             copy_projection(linear, projection)

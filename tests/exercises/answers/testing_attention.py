@@ -3,10 +3,8 @@
 from typing import Any
 
 import torch
-from torch import nn
 
-from annotated_attention import MultiheadAttention, chapters
-from annotated_attention.mistakes import CausalOffByOne, MergeWithoutTranspose, ScaleByLength
+from annotated_attention import chapters
 
 
 def scaled(scale, heads=lambda e, h: h):
@@ -18,21 +16,6 @@ def scaled(scale, heads=lambda e, h: h):
             self.scale = scale(embed_dim, num_heads)
 
     return Scaled
-
-
-def causal(version=MultiheadAttention, residual=False):
-    """Make a causal self-attention, right or with a mistake."""
-
-    class Causal(nn.Module):
-        def __init__(self, embed_dim, num_heads):
-            super().__init__()
-            self.inner = version(embed_dim, num_heads, batch_first=True)
-
-        def forward(self, x):
-            output, _ = self.inner(x, x, x, is_causal=True, need_weights=False)
-            return output + x if residual else output
-
-    return Causal
 
 
 def x(b=3):
@@ -65,15 +48,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (scaled(lambda e, h: 6**-0.5), "scale-by-convention"),  # right at one width alone
         (scaled(lambda e, h: (e // h) ** 0.5), "scale-inverted"),
         (scaled(lambda e, h: (e // h) ** -0.5, max), "the doctor sees no factor 1/√d"),
-    ],
-    "check_repaired": [
-        (causal(), "✓ "),
-        (causal(CausalOffByOne), "finds 1 thing. causal-off-by-one"),
-        (causal(ScaleByLength), "finds 1 thing. scale-by-length: "),
-        (causal(MergeWithoutTranspose), "finds 1 thing. merge-without-transpose"),
-        (causal(residual=True), "it is not what it should be"),
-        (causal()(24, 4), "give the class itself"),
-        (lambda e, h: None, "it makes an object of type NoneType; a module is asked for"),
     ],
     "check_samples_touch": [
         (by_gradient, "✓ "),
