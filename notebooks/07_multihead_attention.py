@@ -371,7 +371,7 @@ display.annotated(merge_heads, MultiheadAttention._as_given, sections=False)
 # first compares words by *animal* and *food*, the second by *action* and *quality*. Put both into
 # one module, and each of the four matrices is the identity: head 1 gets the first two features and
 # head 2 the others. As in that chapter, the input is each word plus what a first head
-# [collected](01_one_head.ipynb#collected-then-added) for that word.
+# [collected](01_one_head.ipynb#the-mix-collect-the-values) for that word.
 
 
 # %%

@@ -31,7 +31,7 @@ display.chapter_map(
 #
 # ## Attention alone forgets
 #
-# In [One head](01_one_head.ipynb#collected-then-added), what the word *it* had collected did not
+# In [One head](01_one_head.ipynb#the-mix-collect-the-values), what the word *it* had collected did not
 # replace the word; the two were added. Why add? The output of an attention module could just as
 # well replace the word. Try both on the eight words of the sentence, which a random matrix first
 # expands to a width of e = 24. They pass through eight attention modules, one after the other, each
