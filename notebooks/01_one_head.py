@@ -298,8 +298,8 @@ display.attention_lines(weights, WORDS, it, name="it-looks")
 # Looking at yourself is of little use. *Thirsty* gives itself 0.63 of its attention, although a
 # useful question would be *which animal is thirsty here?* A matrix between the word and its query,
 # called $W_Q$, changes the question. It has a row for each feature that a word can have, and a
-# column for each feature that it can ask for. Ours has one entry: a word that has *quality* asks
-# for *animal*.
+# column for each feature that it can ask for. Ours has one entry that is not zero: a word that has
+# *quality* asks for *animal*.
 
 # %%
 w_q = torch.zeros(4, 4)
@@ -391,9 +391,9 @@ print()
 show(names, FEATURES, torch.stack(received))
 
 # %% [markdown]
-# The new $W_K$ turns *it* from *cat* to *milk*, and hardly anything is said about a food. The new
-# $W_V$ leaves the weights as they are: the same words are found, and hand over how much of an
-# animal they are.
+# The new $W_K$ turns *it* from *cat* to *milk*. Hardly anything is said about a food, and $W_O$
+# still writes that answer under *animal*. The new $W_V$ leaves the weights as they are: the same
+# words are found, and hand over how much of an animal they are.
 #
 # With the rows of $X$ as the words, $Q = XW_Q$, $K = XW_K$ and $V = XW_V$. All three come from the
 # same words, which is called **self-attention**. The queries may also come from different words: in

@@ -230,8 +230,6 @@ it = one.WORDS.index("it")
 thirsty, weights = two_heads(one.EMBEDDINGS)  # (8, 4), (2, 8, 8)
 print("weights", tuple(weights.shape), "output", tuple(thirsty.shape))
 
-# %% [markdown]
-# The figure shows where each head looks from *it*. Head 1 is drawn in orange, head 2 in dashes.
 
 # %% jupyter={"source_hidden": true}
 def draw_heads(weights: Tensor, words: list[str], name: str):
@@ -250,9 +248,14 @@ def draw_heads(weights: Tensor, words: list[str], name: str):
     ax.text(at, -0.08, "it", ha="center", fontsize=12, color=display.COLOURS["n"])
     ax.set(xlim=(-1.5, 7.6), ylim=(-0.2, 1.55))
     ax.axis("off")
-    return display.finish(drawing, name=name, alt=f"“It”, head 1: {'; head 2: '.join(told)}.")
+    alt = f"What “it” looks at. Head 1: {'; head 2: '.join(told)}."
+    return display.finish(drawing, name=name, alt=alt)
 
 
+# %% [markdown]
+# The figure shows where each head looks from *it*. Head 1 is drawn in orange, head 2 in dashes.
+
+# %% jupyter={"source_hidden": true}
 draw_heads(weights, one.WORDS, "two-heads-at-work")
 
 # %% [markdown]
