@@ -234,7 +234,7 @@ print("weights", tuple(weights.shape), "output", tuple(thirsty.shape))
 # %% jupyter={"source_hidden": true}
 def draw_heads(weights: Tensor, words: list[str], name: str):
     """Draw what the word *it* looks at with two heads."""
-    drawing, (ax,) = display.panels(560, 210)
+    drawing, (ax,) = display.panels(480, 200)
     at, told = words.index("it"), []
     for i, (row, style) in enumerate(zip(weights[:, at].tolist(), ("solid", "dashed"))):
         look = {"color": display.COLOURS["h"] if i == 0 else "black"}
@@ -388,7 +388,7 @@ for kind in (HeadsInAList, Heads):
     output, weights = model(asking, asked, asked)  # (3, 8), (4, 3, 5)
     trained = sum(p.numel() for p in model.parameters())
     print(f"{kind.__name__}: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
-    print(f"  trained: {trained} of {4 * 48 + 64} numbers; saved: {len(model.state_dict())}")
+    print(f"  trained: {trained} of 256 numbers; saved: {len(model.state_dict())} matrices")
     print(f"  after .double(), a head is {model.double().heads[0].w_q.dtype}")
 
 # %% [markdown]
