@@ -240,8 +240,8 @@ torch.testing.assert_close(mixed, collected[it])
 show(["it collects"], FEATURES, mixed[None])
 
 # %% [markdown]
-# PyTorch's function gave the same numbers, as the cell asserts. The figure puts the three steps
-# side by side, and its last line adds up each column.
+# PyTorch gave the same, as the cell asserts. The figure puts the three steps side by side, and its
+# last line adds up each column.
 
 # %% jupyter={"source_hidden": true}
 display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
@@ -460,15 +460,7 @@ print(f"cross-attention: output {tuple(output.shape)}, weights {tuple(weights.sh
 # > an `(n, m)` matrix of positive numbers. But in a softmax over the queries, the keys no longer
 # > compete for a query; the queries compete for a key.
 #
-# No exception warns you. Which check would catch the mistake: the shape of the weights, their
-# largest entry, or the sum of each row?
-#
-# <details><summary>What do you expect?</summary>
-#
-# The sum of each row. The shape is the same, and both matrices hold numbers between zero and one.
-# But only a softmax over the keys gives each query weights that add up to one.
-#
-# </details>
+# No exception warns you, and the shape is right. The sum of each row tells.
 
 # %%
 scores = EMBEDDINGS @ EMBEDDINGS.mT / math.sqrt(4)     # (8, 4) x (4, 8) -> (8, 8)
@@ -476,8 +468,7 @@ right, wrong = scores.softmax(-1), scores.softmax(-2)  # (8, 8)
 show(WORDS, ["right", "wrong"], torch.stack([right.sum(-1), wrong.sum(-1)], dim=1))
 
 # %% [markdown]
-# With the wrong axis, the weights of *the* add up to 0.48 and those of *cat* to 1.58. Adding up
-# each row catches the mistake.
+# With the wrong axis, the weights of *the* add up to 0.48 and those of *cat* to 1.58.
 #
 # ## Going deeper
 #
