@@ -21,15 +21,10 @@ display.chapter_map(
 )
 
 # %% [markdown]
-# ## Two heads that you can read
+# ## The two heads again
 #
-# To follow the numbers, take the two heads of width 2 with which *it* asked two questions in the
-# last chapter. The first compares words by `who`, which picks the features *animal* and *food*.
-# The second uses `said`, which picks *action* and *quality*. There, each head had one matrix for
-# all three roles. Here the second head gets a $W_Q$ of its own, called `asks`, so that you can
-# tell $W_Q$ and $W_K$ apart: animals and foods now ask for a *quality*. In the last chapter,
-# another head had run before these two. This time they read the plain embeddings, so *cat* and
-# *milk* tie again.
+# Take the pair of heads from the last chapter. One asks whether something is said about an animal,
+# the other asks the same about food. Run them one after the other, and look at the row of *it*.
 
 # %%
 import torch
@@ -40,55 +35,29 @@ from annotated_attention import chapters
 one = chapters.load("01_one_head")
 two = chapters.load("02_two_heads")
 
-x = one.EMBEDDINGS  # (8, 4)
-n, h, d = 8, 2, 2
-animal, food, action, quality = [one.pick(feature) for feature in one.FEATURES]  # (4, 1)
-
-who = torch.cat([animal, food], dim=1)                                           # (4, 2)
-said = torch.cat([action, quality], dim=1)                                       # (4, 2)
-asks = torch.cat([action, 2 * (animal + food)], dim=1)                           # (4, 2)
-w_q, w_k, w_v = [who, asks], [who, said], [who, said]
-one.show(one.FEATURES, ["asks for action", "asks for quality"], asks, digits=0)
-
-# %% [markdown]
-# The table shows `asks`. A row is a feature that a word has, and a column is a feature that the
-# word then asks for. Actions ask for actions, as before. The 2 doubles the scores for *quality*, so
-# that the softmax gives a clearer preference.
-#
-# `w_q` is a list with one matrix per head, and so are `w_k` and `w_v`. Run both heads, one after
-# the other, and look at the row of *it*.
-
-# %%
-it = one.WORDS.index("it")
-mixed1, weights1 = one.attend(x @ w_q[0], x @ w_k[0], x @ w_v[0])  # (n, d), (n, n)
-mixed2, weights2 = one.attend(x @ w_q[1], x @ w_k[1], x @ w_v[1])  # (n, d), (n, n)
-
-rows = torch.cat([weights1[[it]], weights2[[it]]])                 # (2, n)
+x, it = one.EMBEDDINGS, one.WORDS.index("it")
+by_turns = [one.attend(x @ w_q, x @ w_k, x @ w_v) for w_q, w_k, w_v in two.HEADS]
+rows = torch.stack([weights[it] for _, weights in by_turns])  # (h, n)
 one.show(["head 1", "head 2"], one.WORDS, rows)
 
 # %% [markdown]
-# The first head looks equally at *cat* and *milk* (0.29 each), the two things that the pronoun
-# could stand for. The second finds *thirsty* (0.93). That took five products per head. The rest of
-# the chapter gets the same numbers with fewer products.
+# That took five products per head: three to project in, one for the scores, one to mix. The rest of
+# the chapter gets the same numbers with fewer.
 #
 # ## One matrix holds every head
 #
 # Column j of the product $XW$ depends on column j of $W$ and on no other column. You can therefore
-# put the matrices of all heads side by side, multiply once, and find each head's queries in its own
+# put the matrices of all heads side by side, multiply once, and find each head's keys in its own
 # columns:
 #
 # $$X\,[\,W_1 \; W_2 \; \cdots \; W_h\,] = [\,XW_1 \; XW_2 \; \cdots \; XW_h\,]$$
 
 # %%
-wide = torch.cat(w_q, dim=1)  # (4, 2 + 2)
-q = x @ wide                  # (n, 4) x (4, h * d) -> (n, h * d)
+w_q, w_k, w_v = (torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS))
+k = x @ w_k  # (n, e) x (e, h * d) -> (n, h * d)
 
-assert torch.equal(q, torch.cat([x @ w_q[0], x @ w_q[1]], dim=1))
-one.show(["query of it"], ["head 1", "head 1", "head 2", "head 2"], q[it, None], digits=0)
-
-# %% [markdown]
-# The first two numbers are the query of *it* for the first head, and the last two are its query for
-# the second.
+assert torch.equal(k, torch.cat([x @ head[1] for head in two.HEADS], dim=1))
+print(tuple(x.shape), "x", tuple(w_k.shape), "->", tuple(k.shape))
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.patches import Rectangle
@@ -108,29 +77,28 @@ def draw_matrix(ax, matrix: Tensor, title: str, names: list[str], letter: str) -
 
 
 # %% [markdown]
-# The figure shows the whole product. The larger a number is compared with the others in its matrix,
-# the stronger its colour. The dark lines separate the two heads and show where $Q$ will be cut.
+# The figure shows the whole product. The first two columns of $K$ are the keys for head 1, an
+# animal and a quality; the last two are those for head 2, a food and a quality. The dark lines show
+# where $K$ will be cut. Follow one column: the last column of $W_K$ goes into the last column of
+# $K$ and into no other.
 
 # %% jupyter={"source_hidden": true}
 drawing, axes = display.panels(430, 250, columns=3)
 draw_matrix(axes[0], x, "X", one.WORDS, "n")
-draw_matrix(axes[1], wide, "W_Q", one.FEATURES, "h")
-draw_matrix(axes[2], q, "Q = X W_Q", one.WORDS, "h")
+draw_matrix(axes[1], w_k, "W_K", one.FEATURES, "h")
+draw_matrix(axes[2], k, "K = X W_K", one.WORDS, "h")
 for ax, rows in zip(axes[1:], (4, 8)):
     ax.add_patch(Rectangle((1.95, -0.3), 0.1, rows + 0.5, color="black", linewidth=0))
     for head in (1, 2):
         place = {"ha": "center", "color": display.COLOURS["h"]}
         ax.text(2 * head - 1, -0.4, f"head {head}", **place)
 display.finish(drawing, name="columns-by-head", alt=(
-    "Three matrices: X with a row per word, W_Q with a row per feature, and their product "
-    "Q with a row per word. The first two columns of W_Q and of Q belong to head 1, the "
-    f"others to head 2. Row it of Q: {', '.join(f'{number:.0f}' for number in q[it])}."
+    "Three matrices: X with a row per word, W_K with a row per feature, and their product "
+    "K with a row per word. The first two columns of W_K and of K belong to head 1, the "
+    f"others to head 2. Row it of K: {', '.join(f'{number:.0f}' for number in k[it])}."
 ))
 
 # %% [markdown]
-# Follow one column across the figure: the last column of $W_Q$ goes into the last column of $Q$ and
-# into no other.
-#
 # A model of width e gives each of its h heads d = e / h columns: the more heads, the narrower each
 # is. In a model of width e = 24, what is the shape of the wide $W_Q$ with 2 heads, with 4, and with
 # 8?
@@ -141,15 +109,7 @@ display.finish(drawing, name="columns-by-head", alt=(
 # merely divide the columns among themselves.
 #
 # </details>
-
-# %%
-for heads in (2, 4, 8):
-    listed = two.Heads(embed_dim=24, num_heads=heads)
-    narrow = [tuple(head.w_q.shape) for head in listed.heads]
-    together = torch.cat([head.w_q for head in listed.heads], dim=1)  # (24, 24)
-    print(f"{heads} heads: {heads} matrices {narrow[0]}, together {tuple(together.shape)}")
-
-# %% [markdown]
+#
 # The number of heads is no longer visible in the parameters. It has become a setting that says
 # where to cut.
 #
@@ -171,16 +131,13 @@ def split_and_stack(x: Tensor, num_heads: int) -> Tensor:
     return torch.stack(pieces)                         # (h, n, d)
 
 
-k = x @ torch.cat(w_k, dim=1)  # (n, h * d)
-v = x @ torch.cat(w_v, dim=1)  # (n, h * d)
-q_heads, k_heads, v_heads = (split_and_stack(each, h) for each in (q, k, v))
-print("Q", tuple(q.shape), "-> stacked", tuple(q_heads.shape))
-names = ["query of it, head 1", "query of it, head 2"]
-one.show(names, ["1st", "2nd"], q_heads[:, it], digits=0)
+wide = torch.randn(5, 24)  # (5, 24)
+print("4 heads of width 6:", tuple(wide.shape), "->", tuple(split_and_stack(wide, 4).shape))
+k_heads = split_and_stack(k, 2)  # (2, 8, 2)
+one.show(["cat, head 1", "cat, head 2"], ["1st", "2nd"], k_heads[:, 1], digits=0)
 
 # %% [markdown]
-# In (2, 8, 2) the first 2 counts the heads, and the last 2 is the width of a head. With the heads in
-# front, `q_heads[0]` is the whole first head: eight words, each with its two numbers.
+# The heads now come first: `k_heads[0]` is the whole first head, eight words with two numbers each.
 #
 # ## One product for all heads
 #
@@ -190,31 +147,24 @@ one.show(names, ["1st", "2nd"], q_heads[:, it], digits=0)
 # together, as long as the heads come first.
 
 # %%
-scores = q_heads @ k_heads.mT                           # (h, n, d) x (h, d, n) -> (h, n, n)
-mixed, weights = one.attend(q_heads, k_heads, v_heads)  # (h, n, d), (h, n, n)
-torch.testing.assert_close((mixed[0], weights[0]), (mixed1, weights1))
-torch.testing.assert_close((mixed[1], weights[1]), (mixed2, weights2))
-
-one.show(["head 1", "head 2"], one.WORDS, weights[:, it])
+q_heads, v_heads = (split_and_stack(x @ w, 2) for w in (w_q, w_v))  # (2, 8, 2)
+mixed, weights = one.attend(q_heads, k_heads, v_heads)              # (2, 8, 2), (2, 8, 8)
+for head, (of_head, its_weights) in enumerate(by_turns):
+    torch.testing.assert_close((mixed[head], weights[head]), (of_head, its_weights))
+print("the same: collected", tuple(mixed.shape), "and weights", tuple(weights.shape))
 
 # %% [markdown]
-# These are the weights from the beginning of the chapter. The cell asserts that the heads also
-# collect the same numbers.
+# > **Pitfall.** `torch.stack(pieces, dim=1)` puts the heads in the middle, `(n, h, d)`. In
+# > self-attention nothing complains, but `@` then takes each word for a problem of its own: the
+# > heads of one word attend to each other, and no word sees another word. Ask your own attention:
+# > *does the output react to the other words?*
+
+# %% [markdown]
+# <!-- deeper: What the wrong axis reacts to -->
+# ### Going deeper: What the wrong axis reacts to
 #
-# Suppose you stack along the wrong axis, `torch.stack(pieces, dim=1)`. The heads then have the
-# shape `(n, h, d)` instead of `(h, n, d)`, and in self-attention `attend` takes them without an
-# error. What can the row of *it* still react to: to all eight words, to some of them, or to *it*
-# alone?
-#
-# <details><summary>What do you expect?</summary>
-#
-# To *it* alone. `@` treats the first axis as the batch, so every word becomes a problem of its own.
-# In each problem, the h heads of that one word attend to each other. No word sees any other word.
-#
-# </details>
-#
-# Ask autograd. The table shows the size of the gradient of the row of *it* with respect to each
-# word, and 0 means no influence.
+# Ask autograd, with eight words and three heads of width 4. The table shows the size of the
+# gradient of the row of *it* with respect to each word; 0 means no influence.
 
 
 # %%
@@ -228,14 +178,11 @@ def attend_stacked(
     return torch.cat(mixed.unbind(dim), dim=-1), weights
 
 
-# %%
-words = x.clone().requires_grad_()                              # (n, e)
-wide_q, wide_k, wide_v = (torch.cat(part, dim=1) for part in (w_q, w_k, w_v))
-rows = []
+torch.manual_seed(0)
+rows, words = [], torch.randn(8, 12, requires_grad=True)
 for dim in (0, 1):
-    parts = words @ wide_q, words @ wide_k, words @ wide_v      # (n, h * d)
-    output, weights = attend_stacked(*parts, h, dim)
-    (gradient,) = torch.autograd.grad(output[it].sum(), words)  # (n, e)
+    output, weights = attend_stacked(words, words, words, 3, dim)
+    (gradient,) = torch.autograd.grad(output[it].sum(), words)  # (8, 12)
     rows.append(gradient.abs().sum(-1))
     print(f"dim={dim}: output {tuple(output.shape)}, weights {tuple(weights.shape)}")
 one.show(["it reacts to, dim=0", "it reacts to, dim=1"], one.WORDS, torch.stack(rows))
@@ -243,26 +190,8 @@ assert rows[0].all()
 assert rows[1].nonzero().tolist() == [[it]]
 
 # %% [markdown]
-# > **Pitfall.** The wrong axis keeps the shape of the output. The shape of the weights, `(n, h, h)`
-# > instead of `(h, n, n)`, reveals the mistake, but most code throws the weights away. With `dim=0`
-# > the row reacts to all eight words; with `dim=1` it reacts to its own word alone, and strongly
-# > (4.40), because the whole row is made from this one word. Ask your own attention the same
-# > question: *does the output react to the other words?*
-
-# %% [markdown]
-# <!-- deeper: could the heads stay in the middle? -->
-# ### Going deeper: could the heads stay in the middle?
-#
-# The shape `(n, h, d)` is not wrong in itself. But `@` cannot work with it, because `@` always
-# multiplies the last two axes. With `einsum` you name each axis, so h may stand anywhere. It gives
-# the same scores:
-
-# %%
-q_middle = torch.stack(q.split(d, dim=-1), dim=1)           # (n, h, d)
-k_middle = torch.stack(k.split(d, dim=-1), dim=1)           # (n, h, d)
-by_name = torch.einsum("nhd,mhd->hnm", q_middle, k_middle)  # (h, n, n)
-torch.testing.assert_close(by_name, scores)
-print("einsum on (n, h, d) gives the same scores")
+# The outputs have the same shape. Only the shape of the weights, `(n, h, h)` instead of `(h, n,
+# n)`, gives the mistake away, and most code throws the weights away.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -284,32 +213,18 @@ def unstack_and_concatenate(x: Tensor) -> Tensor:
     return torch.cat(x.unbind(0), dim=-1)  # (n, h * d)
 
 
-merged = unstack_and_concatenate(mixed)  # (n, h * d)
-assert torch.equal(unstack_and_concatenate(split_and_stack(x, h)), x)
+merged = unstack_and_concatenate(mixed)  # (8, 4)
+assert torch.equal(unstack_and_concatenate(split_and_stack(wide, 4)), wide)
 print(tuple(mixed.shape), "->", tuple(merged.shape))
-one.show(["the row of it"], one.FEATURES, merged[it, None])
+columns = ["quality", "animal", "quality", "food"]
+one.show(["it, merged"], columns, merged[[it]])
+one.show(["it, times W_O"], one.FEATURES, (merged @ two.W_O)[[it]])
 
 # %% [markdown]
-# In the row of *it*, the first two numbers come from the first head: *animal*, mostly from *cat*
-# and *thirsty*, and *food*, mostly from *milk*. The last two come from the second head, which
-# collects *quality*. If attention ended here, each head could write into its own d columns of the
-# output and nowhere else. $W_O$ lifts this limit. Change what the second head has collected, and
-# see which features of the output change: first with the identity matrix as $W_O$, then with a
-# random one.
-
-# %%
-torch.manual_seed(3)
-changed = mixed.clone()
-changed[1] += 1
-after = unstack_and_concatenate(changed)  # (n, h * d)
-for name, w_o in (("identity", torch.eye(4)), ("random", torch.randn(4, 4))):
-    difference = after @ w_o - merged @ w_o
-    moved = difference.abs().amax(0) > 1e-6
-    names = [feature for feature, change in zip(one.FEATURES, moved) if change]
-    print(f"{name:>8} W_O, features that change:", ", ".join(names))
-
-# %% [markdown]
-# With $W_O$, of shape `(e, e)`, every head can write into every feature, and training decides where.
+# In the merged row, the first two numbers come from head 1 and the last two from head 2. If
+# attention ended here, each head could write into its own d columns of the output and nowhere else.
+# $W_O$, of shape `(e, e)`, lets every head write into every feature. Ours writes the second head's
+# quality, the third number, under *food*; in training, the model finds out what goes where.
 #
 # ## The module
 #
@@ -325,72 +240,90 @@ class SplitAndStack(nn.Module):
         super().__init__()
         if embed_dim % num_heads:
             raise ValueError(f"num_heads ({num_heads}) must divide embed_dim ({embed_dim})")
-        self.num_heads, e = num_heads, embed_dim
-        self.w_q = nn.Parameter(torch.empty(e, e))             # (e, e)
-        self.w_k = nn.Parameter(torch.empty(e, e))             # (e, e)
-        self.w_v = nn.Parameter(torch.empty(e, e))             # (e, e)
-        self.w_o = nn.Parameter(torch.empty(e, e))             # (e, e)
-        one.xavier(self)
+        self.num_heads = num_heads
+        empty = (torch.empty(embed_dim, embed_dim) for _ in range(4))
+        self.w_q, self.w_k, self.w_v, self.w_o = map(nn.Parameter, empty)  # (e, e)
+        for matrix in self.parameters():
+            nn.init.xavier_uniform_(matrix)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
-        q = split_and_stack(query @ self.w_q, self.num_heads)  # (h, n, d)
-        k = split_and_stack(key @ self.w_k, self.num_heads)    # (h, m, d)
-        v = split_and_stack(value @ self.w_v, self.num_heads)  # (h, m, d)
-        mixed, weights = one.attend(q, k, v)                   # (h, n, d), (h, n, m)
-        output = unstack_and_concatenate(mixed) @ self.w_o     # (n, e)
-        return output, weights                                 # (n, e), (h, n, m)
+        q = split_and_stack(query @ self.w_q, self.num_heads)      # (h, n, d)
+        k = split_and_stack(key @ self.w_k, self.num_heads)        # (h, m, d)
+        v = split_and_stack(value @ self.w_v, self.num_heads)      # (h, m, d)
+        mixed, weights = one.attend(q, k, v)                       # (h, n, d), (h, n, m)
+        return unstack_and_concatenate(mixed) @ self.w_o, weights  # (n, e), (h, n, m)
 
 
 # %% [markdown]
-# Give the module the two heads from above, and the identity matrix as $W_O$. The module returns the
-# same row for *it*.
+# Give the module the matrices of the pair. It returns the same row for *it*.
 
 # %%
 module = SplitAndStack(embed_dim=4, num_heads=2)
 with torch.no_grad():
-    for name, parts in (("w_q", w_q), ("w_k", w_k), ("w_v", w_v)):
-        getattr(module, name).copy_(torch.cat(parts, dim=1))
-    module.w_o.copy_(torch.eye(4))
+    for parameter, matrix in zip(module.parameters(), (w_q, w_k, w_v, two.W_O)):
+        parameter.copy_(matrix)
 
-output, weights = module(x, x, x)  # (n, e), (h, n, n)
-torch.testing.assert_close(output, merged)
-one.show(["the row of it"], one.FEATURES, output[it, None])
+output, weights = module(x, x, x)  # (8, 4), (2, 8, 8)
+torch.testing.assert_close((output, weights), two.two_heads(x))
+one.show(["it receives"], one.FEATURES, output[[it]])
+
+# %% [markdown]
+# PyTorch's `nn.Linear` is such a matrix with a bias: a vector that is added to every row. It keeps
+# the matrix transposed. Later classes use it, so see once that it computes the same.
+
+# %%
+linear = nn.Linear(24, 30)  # from 24 features to 30
+rows = torch.randn(5, 24)  # (5, 24)
+torch.testing.assert_close(linear(rows), rows @ linear.weight.mT + linear.bias)
+print("weight", tuple(linear.weight.shape), "bias", tuple(linear.bias.shape))
 
 # %% [markdown]
 # ## What it saves
 #
-# Count matrices and products again, with the counter of [Two heads](02_two_heads.ipynb). A batched
-# product is one call that does the work of h products.
-
-# %%
-long = torch.randn(64, 32)  # (64, 32)
-print("       split and stack       a list of heads")
-print("heads  matrices  products    matrices  products")
-for count in (1, 2, 4, 8, 16):
-    row = [count]
-    for kind in (SplitAndStack, two.Heads):
-        model = kind(embed_dim=32, num_heads=count)
-        with two.Products() as products:
-            model(long, long, long)
-        row += [sum(1 for _ in model.parameters()), products.calls]
-    print("{:5} {:9} {:9} {:11} {:9}".format(*row))
-    assert row[1:] == [4, 6, 3 * count + 1, 5 * count + 1]
+# A list of heads takes $3h + 1$ matrices and $5h + 1$ products. Now there are four matrices and six
+# products, whatever h is: three to project in, one for all scores, one to mix, and one for $W_O$.
+# The arithmetic in them is the same as before. What you save is having to start many small pieces
+# of work, one after the other. [Speed](13_speed.ipynb) measures how much time this saves.
 
 # %% [markdown]
-# Four matrices and six products, whatever the number of heads: three products to project in, one
-# for all scores, one to mix, and one for $W_O$. The arithmetic in them is the same as before. What
-# you save is having to start many small pieces of work, one after the other.
-# [Speed](13_speed.ipynb) measures how much time this saves.
+# <!-- deeper: Counted -->
+# ### Going deeper: Counted
+#
+# PyTorch can report every operation that it runs. A product of stacks is one call that does the
+# work of h products.
+
+# %%
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Products(TorchDispatchMode):
+    """Counts the matrix products that run inside its ``with`` block."""
+
+    calls = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.calls += operation in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
+        return operation(*args, **(kwargs or {}))
+
+
+long = torch.randn(64, 32)  # (64, 32)
+for h in (1, 2, 8):
+    for kind, expected in ((SplitAndStack, 6), (two.Heads, 5 * h + 1)):
+        with Products() as products:
+            kind(embed_dim=32, num_heads=h)(long, long, long)
+        assert products.calls == expected
+        print(f"{h} heads, {kind.__name__}: {products.calls} products")
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # <!-- deeper: the same as the list, the same as PyTorch -->
 # ### Going deeper: the same as the list, the same as PyTorch
 #
-# Our example has as many queries as keys, and as many heads as each head has features. A swapped
-# axis could hide behind such equal numbers. The comparison here uses sizes that all differ: 3
-# queries, 5 keys, 4 heads of width 6. Load the matrices of a list of heads side by side, and
-# compare outputs and weights.
+# The comparison uses sizes that all differ: 3 queries, 5 keys, 4 heads of width 6. Load the
+# matrices of a list of heads side by side, and compare outputs, weights and gradients.
 
 # %%
 torch.manual_seed(3)
@@ -407,11 +340,6 @@ asked = torch.randn(5, 24, dtype=torch.float64, requires_grad=True)   # (5, 24)
 ours, our_weights = stacked(asking, asked, asked)                     # (3, 24), (4, 3, 5)
 theirs, their_weights = listed(asking, asked, asked)                  # (3, 24), (4, 3, 5)
 torch.testing.assert_close((ours, our_weights), (theirs, their_weights))
-print("the same outputs and the same weights as the list of heads")
-
-# %% [markdown]
-# Next, compare the gradients of both inputs and of every matrix. A list of heads has a separate
-# gradient for each small matrix, so put these side by side first.
 
 # %%
 mine = one.gradients(ours, [asking, asked, *stacked.parameters()])
@@ -419,12 +347,10 @@ separate = one.gradients(theirs, [asking, asked, *listed.parameters()])
 of_asking, of_asked, of_o, *of_heads = separate  # the list has w_o first, then each head
 side_by_side = [torch.cat(of_heads[part::3], dim=1) for part in range(3)]
 torch.testing.assert_close(mine, (of_asking, of_asked, *side_by_side, of_o))
-print(f"the same {len(mine)} gradients")
+print(f"the list: the same outputs, weights and {len(mine)} gradients")
 
 # %% [markdown]
-# PyTorch's class stores $W_Q$, $W_K$ and $W_V$ in one matrix. Each of the three holds all heads
-# side by side and is transposed. In [Two heads](02_two_heads.ipynb) the matrices had to be put into
-# this order one by one. Now there are only three to put together.
+# PyTorch's class stores $W_Q$, $W_K$ and $W_V$ in one matrix, each of them transposed.
 
 # %%
 torchs = nn.MultiheadAttention(24, 4, bias=False, dtype=torch.float64)
@@ -547,59 +473,6 @@ def silence(w_o: Tensor, head: int, num_heads: int) -> Tensor:
 
 
 exercises.split_and_stack.check_silence(silence)
-
-# %% [markdown]
-# ### Pack for PyTorch
-#
-# *Medium, 10 minutes.* `heads` is a list of h triples `(w_q, w_k, w_v)`, all `(e, d)`, as in [Two
-# heads](02_two_heads.ipynb). Pack them into one matrix as `nn.MultiheadAttention` stores them in
-# `in_proj_weight`, `(3 * e, e)`: the queries of all heads, head by head, then the keys, then the
-# values. PyTorch computes $XW^\top$ where we compute $XW$. Return a tensor through which gradients
-# flow, without `nn.Parameter`.
-
-
-# %% tags=["exercise"]
-def pack(heads: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
-    """Pack the matrices of all heads into one."""
-    return None  # your lines here
-
-
-# %%
-exercises.split_and_stack.check_pack(pack)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# Go by part, not by head: first collect the h matrices that make queries. `zip(*heads)` gives three
-# tuples of h matrices.
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# Heads share the columns of a wide matrix, so concatenate along axis 1. That gives $W_Q$, `(e, e)`.
-#
-# </details>
-#
-# <details><summary>Hint 3</summary>
-#
-# $[W_Q\;W_K\;W_V]$ is `(e, 3 * e)`. `.mT` transposes it. A reshape only changes the shape.
-#
-# </details>
-
-
-# %% tags=["solution"] jupyter={"source_hidden": true}
-def pack(heads: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
-    """Pack the matrices of all heads into one.
-
-    Args:
-        heads: the three matrices of each head, for queries, keys and values.
-    """
-    wide = [torch.cat(part, dim=1) for part in zip(*heads)]  # (e, e)
-    return torch.cat(wide, dim=1).mT                         # (3 * e, e)
-
-
-exercises.split_and_stack.check_pack(pack)
 
 # %% [markdown]
 # ## What you have now

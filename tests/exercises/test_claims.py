@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -26,7 +25,6 @@ from annotated_attention.exercises import (
     masks_in_the_wild,
     multihead_attention,
     one_head,
-    split_and_stack,
     transformer,
 )
 from attention_doctor.command import main
@@ -36,20 +34,9 @@ from book.run.scripts import ROOT
 def test_the_weights_of_the_first_exercises_are_the_chapters(verdict: Any) -> None:
     chapter = chapters.load("01_one_head")
     weights = (chapter.EMBEDDINGS @ chapter.EMBEDDINGS.mT / 2).softmax(-1)
-    for word, row in zip(chapter.WORDS, weights, strict=True):
-        expected = "✓ " if word == "drank" else f'"{word}"'
+    for word, expected in {"drank": "✓ ", "it": '"it"', "thirsty": '"thirsty"'}.items():
+        row = weights[chapter.WORDS.index(word)]
         assert expected in verdict(one_head.check_weights, row)
-    assert chapter.EMBEDDINGS.tolist() == one_head._EMBEDDINGS
-
-
-def test_pytorch_computes_from_the_packed_matrix_what_the_heads_do() -> None:
-    x, h, e = torch.randn(3, 24), 4, 24
-    heads = [tuple(torch.randn(3, e, 6).unbind()) for _ in range(h)]
-    packed = split_and_stack.check_pack.right(heads)
-    weights = {"in_proj_weight": packed, "out_proj.weight": torch.eye(e)}
-    output, _ = functional_call(nn.MultiheadAttention(e, h, bias=False), weights, (x, x, x))
-    apart = [scaled_dot_product_attention(x @ q, x @ k, x @ v)[0] for q, k, v in heads]
-    torch.testing.assert_close(output, torch.cat(apart, -1))
 
 
 def test_the_four_shapes_are_those_of_a_run() -> None:

@@ -11,7 +11,8 @@ from annotated_attention import exercises
 from annotated_attention.exercises._exercise import Exercise, normal
 from annotated_attention.exercises._values import numbers
 from annotated_attention.exercises.one_head import check_attend
-from annotated_attention.exercises.two_heads import check_add_up, check_heads
+from annotated_attention.exercises.short_path import check_attention
+from annotated_attention.exercises.two_heads import check_add_up
 
 CHECKS = {
     f"{room}.{name}": member
@@ -93,7 +94,7 @@ def test_a_placeholder_is_not_yet(verdict: Any) -> None:
 
 
 def test_no_function(verdict: Any) -> None:
-    for check in (check_attend, check_add_up, check_heads):
+    for check in (check_attend, check_add_up, check_attention):
         assert "not yet, it is None" in verdict(check, None)
         assert "give the function or class itself; this is an object of type str" in verdict(
             check, "it"
@@ -136,7 +137,7 @@ def test_the_readers_state_stays(verdict: Any) -> None:
     torch.manual_seed(3)
     expected = torch.randn(2)
     torch.manual_seed(3)
-    verdict(check_heads, Random)
+    verdict(check_attention, Random)
     assert torch.randn(2).equal(expected)
 
     with torch.no_grad():

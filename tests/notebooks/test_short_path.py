@@ -1,8 +1,11 @@
-"""The short path: what it defines is whole, and its last box shows the class that was tested."""
+"""The short path: its class is the one in its last box, its two heads are those of the chapters."""
 
 import re
 
+import torch
+
 from annotated_attention import chapters, display
+from annotated_attention.display import map as computation
 from book.run import scripts
 
 
@@ -11,3 +14,13 @@ def test_the_class_in_the_box_is_the_class():
     (code,) = re.findall(r"> ```python\n(.*?)> ```", box, re.DOTALL)
     shown = "\n".join(line.removeprefix(">").removeprefix(" ") for line in code.splitlines())
     assert shown == display.source(chapters.load("short_path").PlainAttention).text.strip()
+
+
+def test_the_two_heads_are_the_same_in_the_first_chapters_and_on_the_start_page():
+    short, two = chapters.load("short_path"), chapters.load("02_two_heads")
+    torch.testing.assert_close((short.HEADS, short.W_O), (two.HEADS, two.W_O))
+    drawn = (computation.W_Q, computation.W_K, computation.W_V)
+    torch.testing.assert_close(
+        drawn, tuple(torch.cat(part, 1) for part in zip(*two.HEADS, strict=True))
+    )
+    torch.testing.assert_close(computation.W_O, two.W_O)

@@ -1,4 +1,4 @@
-"""Exercises of "One head": two scores, a row of weights, attention from memory, W_Q."""
+"""Exercises of "One head": two scores, a row of weights, attention from memory."""
 
 import itertools
 import math
@@ -6,12 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from annotated_attention.attention import scaled_dot_product_attention
-from annotated_attention.exercises._exercise import Either, Exercise, Refused, normal
-from annotated_attention.exercises._values import numbers, tensor
+from annotated_attention.exercises._exercise import Either, Exercise, normal
+from annotated_attention.exercises._values import numbers
 
 
 def _which_score(answer: object, found: Tensor, right: Tensor) -> str:
@@ -37,8 +35,6 @@ check_scores = Exercise(
             Either([[3, 3], [3, 4]])
         ),
         'you scored each key with itself. The query is "thirsty" both times.': [9, 3],
-        "you added the numbers of the two words. Multiply them, feature by feature.": [7, 7],
-        "you multiplied the sums of the words' numbers. Multiply feature by feature.": [12, 12],
         'with "it", add up two products: 2 · 1 for animal and 2 · 1 for quality.': [6, 2],
     },
     run=numbers(2),
@@ -92,20 +88,10 @@ check_weights = Exercise(
         "count in the sum.": Either(
             [_of_drank(0.731, 0.269, 0), _of_drank(0.4587, 0.1688, 0), _of_drank(0.731, 0.269, 0.1)]
         ),
-        "these are percentages. Divide by 100: the weights add up to 1.": _of_drank(
-            45.9, 16.9, 6.2
-        ),
         'your query is "it"; here "drank" asks.': [0.04, 0.18, 0.04, 0.18, 0.04, 0.18, 0.04, 0.30],
         'your query is "thirsty"; here "drank" asks.': (
             [0.01, 0.23, 0.01, 0.01, 0.01, 0.085, 0.01, 0.63]
         ),
-        'your query is "cat"; here "drank" asks.': (
-            [0.01, 0.75, 0.01, 0.01, 0.01, 0.0375, 0.01, 0.17]
-        ),
-        'your query is "milk"; here "drank" asks.': (
-            [0.01, 0.01, 0.01, 0.895, 0.01, 0.0446, 0.01, 0.01]
-        ),
-        'your query is "the" or "because"; here "drank" asks.': [0.125] * 8,
     },
     run=numbers(8),
     why=_which_weight,
@@ -147,9 +133,6 @@ _ONE: dict[str, dict[str, Any]] = {
     "you divide by the root of the number of keys, √m, not by √d.": {
         "divisor": lambda q, k, v: math.sqrt(len(k))
     },
-    "you divide by the root of the number of queries, √n, not by √d.": {
-        "divisor": lambda q, k, v: math.sqrt(len(q))
-    },
     "you divide by 2, which is √d only for the chapter's sentence, where d = 4.": {
         "divisor": lambda q, k, v: 2
     },
@@ -181,9 +164,6 @@ check_attend = Exercise(
         "from saturating, and the weights have to add up to 1.": (
             lambda q, k, v: (q @ k.mT).softmax(-1) @ v / math.sqrt(q.size(-1))
         ),
-        "you divide the scores by their sum, without an exponential: weights can be negative.": (
-            lambda q, k, v: _scores(q, k) / _scores(q, k).sum(-1, keepdim=True) @ v
-        ),
         _SUM: Either([lambda q, k, v: _powers(q, k) @ v, lambda q, k, v: (q @ k.mT).exp() @ v]),
         f"you divide by the sum of all exponentials; {_SUM}": (
             lambda q, k, v: _powers(q, k) / _powers(q, k).sum() @ v
@@ -205,9 +185,6 @@ check_attend = Exercise(
                 lambda q, k, v: (q @ k).softmax(-1) @ v,
             ]
         ),
-        "you transpose query where key has to be transposed: query @ key.mT.": (
-            lambda q, k, v: (q.mT @ k / math.sqrt(q.size(-1))).softmax(-1) @ v
-        ),
         "your weights have a row per key, and the output needs a row per query: score with "
         "query @ key.mT.": Either(
             [
@@ -223,72 +200,4 @@ check_attend = Exercise(
     draw=lambda n, m, d, d_v: normal(query=(n, d), key=(m, d), value=(m, d_v)),
     easy=[{"n": 4, "m": 4, "d": 4, "d_v": 4}],
     shape="(n, d_v)",
-)
-
-_EMBEDDINGS = [
-    [0, 0, 0, 0], [3, 0, 0, 0], [0, 0, 2, 0], [0, 3, 0, 0],
-    [0, 0, 0, 0], [1, 1, 0, 1], [0, 0, 1, 0], [2, 0, 0, 2],
-]  # fmt: skip
-_CAT, _IT, _THIRSTY = (_WORDS.index(word) for word in ("cat", "it", "thirsty"))
-
-
-def _shares(w_q: object) -> Tensor:
-    """Compute how much *it* gives each word, and how much *thirsty* does."""
-    matrix = tensor("(e, d)", (4, 4))(w_q)
-    x = torch.tensor(_EMBEDDINGS, dtype=torch.float64)
-    _, weights = scaled_dot_product_attention(x @ matrix, x, x)
-    assert weights is not None
-    if not weights.isfinite().all():
-        raise Refused("its numbers are so large that the scores overflow.")
-    return weights[[_IT, _THIRSTY]]
-
-
-def _works(answer: object) -> Tensor:
-    """Tell for each of the two wishes whether it is met."""
-    shares = _shares(answer)
-    return torch.stack([shares[0, _THIRSTY] > 0.5, shares[1, _CAT] > 0.5])
-
-
-def _what_it_does(answer: object) -> str:
-    """Say whom the two words look at."""
-    said = []
-    for who, whom, row in zip((_IT, _THIRSTY), (_THIRSTY, _CAT), _shares(answer), strict=True):
-        begin, most = f'"{_WORDS[who]}" gives "{_WORDS[whom]}"', int(row.argmax())
-        if row[whom] > 0.5:
-            said.append(f"{begin} {row[whom]:.2f} of its attention.")
-        elif row[most] - row[whom] < 1e-6:
-            said.append(f"{begin} {row[whom]:.2f}: not more than half.")
-        else:
-            said.append(f'{begin} only {row[whom]:.2f}, and "{_WORDS[most]}" {row[most]:.2f}.')
-    return " ".join(said)
-
-
-def _why_not(answer: Any, found: Tensor, right: Tensor) -> str:
-    """Say what is wrong with a matrix, by the places of the numbers that were added to it."""
-    added = answer.detach().clone()
-    added[3, 0] -= 2
-    places = {tuple(place) for place in (added > 0).nonzero().tolist()}
-    why = "not yet."
-    if (3, 1) in places:
-        why = (
-            "a row and a column are swapped. A row is a feature that the word has, a column one "
-            "that it asks for."
-        )
-    elif places == {(1, 3)} and added.count_nonzero() == 1:
-        why = "the right place, but too small a number."
-    elif places & {(0, 3), (3, 3)}:
-        why = (
-            'in your matrix, animal or quality asks for quality. "thirsty" has both, so it asks '
-            'for quality and finds itself. Which feature does "it" have that "thirsty" has not?'
-        )
-    return f"{why} {_what_it_does(answer)}"
-
-
-check_w_q = Exercise(
-    name="my_w_q",
-    right=torch.tensor([[0, 0, 0, 0], [0, 0, 0, 3], [0, 0, 0, 0], [2, 0, 0, 0]]),
-    praise=_what_it_does,
-    wrong={},
-    run=_works,
-    why=_why_not,
 )

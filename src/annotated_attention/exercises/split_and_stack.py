@@ -1,8 +1,6 @@
-"""Exercises of "Split and stack": whose columns, a silent head, all heads in one matrix."""
+"""Exercises of "Split and stack": whose columns, a silent head."""
 
-import itertools
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -118,83 +116,4 @@ check_silence = Exercise(
     ],
     draw=lambda head, h, d, e: {**normal(w_o=(h * d, e)), "head": head, "num_heads": h},
     shape="(h * d, e)",
-)
-
-Heads = list[tuple[Tensor, Tensor, Tensor]]
-
-
-def _side_by_side(heads: Heads, order: tuple[int, ...] = (0, 1, 2)) -> Tensor:
-    """Put all queries side by side, then all keys, then all values, or in another order."""
-    return torch.cat([head[part] for part in order for head in heads], 1)
-
-
-_PARTS = ("queries", "keys", "values")
-
-# What people make wide matrices of, and what they make of a wide one, given the width of a head.
-_ORDERS: dict[str, Callable[[Heads], Tensor]] = {
-    "it goes head by head (q, k and v of the first, then of the second), but PyTorch cuts it into "
-    "thirds: first the queries of all heads, then all keys, then all values.": (
-        lambda heads: torch.cat([w for head in heads for w in head], 1)
-    ),
-    **{
-        f"you pack {', then '.join(_PARTS[part] for part in order)}. PyTorch reads queries, then "
-        "keys, then values.": partial(_side_by_side, order=order)
-        for order in itertools.permutations(range(3))
-        if order != (0, 1, 2)
-    },
-    "the heads are in reversed order.": lambda heads: _side_by_side(heads[::-1]),
-    "the features of the heads are interleaved: put whole heads side by side, do not stack them "
-    "along the last axis.": lambda heads: torch.cat(
-        [torch.stack(part, -1).flatten(1) for part in zip(*heads, strict=True)], 1
-    ),
-}
-_NOT_TRANSPOSED = (
-    "you do not transpose. PyTorch stores what it multiplies by from the right, transposed: W_Qᵀ, "
-    "then W_Kᵀ and W_Vᵀ below it."
-)
-_FORMS: dict[str, Callable[[Tensor, int], Tensor]] = {
-    _NOT_TRANSPOSED: lambda wide, d: wide,
-    "the shape is right, but W_Q, W_K and W_V stand below each other without being transposed. "
-    "Transpose each of them.": lambda wide, d: torch.cat(wide.chunk(3, 1)),
-    "you reshape where a transpose is needed: the shape comes out right, the numbers stand "
-    "elsewhere.": lambda wide, d: wide.reshape(-1, len(wide)),
-    "you concatenate along the wrong axis: heads share the columns of a wide matrix, so (e, d) "
-    "matrices go side by side, along axis 1.": lambda wide, d: torch.cat(wide.split(d, 1)),
-    "you put W_Q, W_K and W_V below each other and transpose all of it. Put them side by side, "
-    "along axis 1, and transpose then.": lambda wide, d: torch.cat(wide.chunk(3, 1)).mT,
-    "you concatenate along the wrong axis: once transposed, (d, e) matrices go below each other, "
-    "along axis 0.": lambda wide, d: torch.cat([w.mT for w in wide.split(d, 1)], 1),
-}
-
-
-def _pack(
-    order: Callable[[Heads], Tensor] = _side_by_side,
-    form: Callable[[Tensor, int], Tensor] = lambda wide, d: wide.mT,
-) -> Callable[[Heads], Tensor]:
-    return lambda heads: form(order(heads), heads[0][0].size(1))
-
-
-def _draw_heads(h: int, d: int, e: int) -> dict[str, Heads]:
-    matrices = torch.randn(h, 3, e, d, dtype=torch.float64)
-    return {"heads": [(w_q, w_k, w_v) for w_q, w_k, w_v in matrices.clone().unbind()]}
-
-
-check_pack = Exercise(
-    name="pack",
-    right=_pack(),
-    praise=(
-        "right. Loaded into nn.MultiheadAttention, it gives what the heads give one by one, and "
-        "the same gradient reaches each matrix."
-    ),
-    wrong={
-        **{sentence: _pack(order) for sentence, order in _ORDERS.items()},
-        **{sentence: _pack(form=form) for sentence, form in _FORMS.items()},
-        **{
-            f"{sentence} And {_NOT_TRANSPOSED}": _pack(order, lambda wide, d: wide)
-            for sentence, order in _ORDERS.items()
-        },
-    },
-    sizes=[{"h": 4, "d": 6, "e": 24}, {"h": 3, "d": 5, "e": 15}],
-    draw=_draw_heads,
-    shape="(3 * e, e)",
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 
 def of_drank(drank: float, was: float, other: float) -> list[float]:
@@ -42,14 +42,6 @@ def powers(query: Tensor, key: Tensor) -> Tensor:
     return (query @ key.T / torch.sqrt(torch.tensor(query.size(1)))).exp()
 
 
-def matrix(**entries: float) -> Tensor:
-    """Make a matrix from entries such as ``r3c0=2.0``."""
-    made = torch.zeros(4, 4)
-    for place, number in entries.items():
-        made[int(place[1]), int(place[3])] = number
-    return made
-
-
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_scores": [
         ([6.0, torch.tensor(4)], "✓ my_scores"),
@@ -64,7 +56,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_weights": [
         (of_drank(0.46, 0.17, 0.06), "✓ my_weights"),
         (of_drank(4, 2, 0), "these are the scores."),
-        (of_drank(7.4, 2.7, 1), "these are the exponentials"),
         (of_drank(0.73, 0.27, 0), "exp(0) is 1, not 0"),
         (of_drank(0.9, 0.3, 0.1), "your weights add up to 1.80"),
         (of_drank(0.34, 0.3, 0.06), 'they add up to 1.00, but the weight of "was" is not 0.30'),
@@ -88,24 +79,9 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
          "before the softmax. And your softmax runs over the queries"),
         (in_place, "changes its argument query in place"),
         (half_gradient, "the gradient of value is not"),
-        (lambda q, k, v: in_loops(q, k, v).float(), "float64 goes in and torch.float32 comes out"),
         (lambda q, k, v: q @ k.T, "shape (3, 5); what fits is (n, d_v), here (3, 7)"),
-        (lambda q, k, v: in_loops(q, k, v) * math.nan, "21 of its 21 numbers are NaN"),
         (lambda q, k, v: (q @ k).softmax(-1) @ v, "you multiply query by key as it is"),
         (lambda q, k, v: powers(k, q).log().softmax(-1) @ v, "your weights have a row per key"),
         (lambda q, k, v: powers(q, k) / powers(q, k).sum(1) @ v, "write sum(-1, keepdim=True)"),
-    ],
-    "check_w_q": [
-        (nn.Parameter(matrix(r3c0=3, r1c3=4)), '✓ my_w_q: "it" gives "thirsty" 0.'),
-        (matrix(r3c0=2), '✗ my_w_q: not yet. "it" gives "thirsty" only 0.21, and "cat" 0.57. '
-         '"thirsty" gives "cat" 0.86 of its attention.'),
-        (torch.zeros(4, 4), '"thirsty" gives "cat" 0.12: not more than half.'),
-        (matrix(r3c0=2, r3c1=3), "a row and a column are swapped"),
-        (matrix(r3c0=2, r1c3=1), "the right place, but too small a number"),
-        (torch.eye(4), "animal or quality asks for quality"),
-        (torch.zeros(16), "shape (16,); what fits is (e, d), here (4, 4)"),
-        (matrix(r3c0=2, r1c3=math.nan), "NaN, infinite or complex"),
-        (matrix(r3c0=2, r1c3=3).double() * 5e307, "so large that the scores overflow"),
-        (torch.zeros(4, 4).tolist(), "it is an object of type list; a tensor is asked for"),
     ],
 }  # fmt: skip

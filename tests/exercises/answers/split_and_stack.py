@@ -4,9 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-
-Heads = list[tuple[Tensor, Tensor, Tensor]]
+from torch import Tensor
 
 
 def in_pieces(w_o: Tensor, head: int, num_heads: int) -> Tensor:
@@ -37,22 +35,6 @@ def removed(w_o: Tensor, head: int, num_heads: int) -> Tensor:
     return torch.cat(blocks)
 
 
-def wide(heads: Heads, order: tuple[int, ...] = (0, 1, 2)) -> Tensor:
-    return torch.cat([head[part] for part in order for head in heads], 1)
-
-
-def row_blocks(heads: Heads) -> Tensor:
-    return torch.cat([head[part].T for part in range(3) for head in heads])
-
-
-def by_head(heads: Heads) -> Tensor:
-    return torch.cat([w for head in heads for w in head], 1)
-
-
-def interleaved(heads: Heads) -> Tensor:
-    return torch.cat([torch.stack(part, 2).flatten(1) for part in zip(*heads, strict=True)], 1)
-
-
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
     "check_columns": [
         (torch.tensor([12, 18]), "✓ my_columns: right"),
@@ -78,22 +60,5 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (lambda *x: in_pieces(*x) if x[1] else x[0], "head = 0, h = 4, d = 6, e = 24: every head"),
         (zeroing(lambda i, h, d: slice(i * 6, i * 6 + 6)), "not with head = 1, h = 3, d = 5"),
         (lambda *x: in_pieces(*x).detach(), "no gradient reaches w_o"),
-    ],
-    "check_pack": [
-        (row_blocks, "✓ pack: right"),
-        (wide, "✗ pack: you do not transpose"),
-        (lambda heads: by_head(heads).T, "it goes head by head"),
-        (by_head, "first the queries of all heads, then all keys, then all values. And you do not"),
-        (lambda heads: wide(heads, (0, 2, 1)).T, "you pack queries, then values, then keys"),
-        (lambda heads: row_blocks(heads[::-1]), "the heads are in reversed order"),
-        (lambda heads: interleaved(heads).T, "the features of the heads are interleaved"),
-        (lambda heads: torch.cat(wide(heads).chunk(3, 1)), "stand below each other without being"),
-        (lambda heads: wide(heads).reshape(-1, len(heads[0][0])), "you reshape where a transpose"),
-        (lambda heads: torch.cat([h[i] for i in range(3) for h in heads]), "share the columns"),
-        (lambda heads: torch.cat([h[i].T for i in range(3) for h in heads], 1), "below each other"),
-        (lambda heads: torch.cat(wide(heads).chunk(3, 1)).T, "you put W_Q, W_K and W_V below each"),
-        (lambda heads: (row_blocks if len(heads) == 4 else wide)(heads), "not with h = 3, d = 5"),
-        (lambda heads: nn.Parameter(row_blocks(heads)), "no gradient reaches heads[0][0], so it"),
-        (lambda heads: [wide(heads)], "it returns a list of 1 things"),
     ],
 }  # fmt: skip
