@@ -12,10 +12,15 @@
 # two apart, the word has to collect something from the other words. **Attention** is the
 # computation that lets every word do this. One copy of it, with its own numbers, is a **head**. You
 # compute one by hand, then in three lines, then with four learned matrices.
+#
+# Exchange the last word, and watch what *it* collects.
 
 # %% tags=["hide-input"]
 from annotated_attention import display
 
+display.first_look(name="first-look")
+
+# %% tags=["hide-input"]
 display.chapter_map("project in", "score", "softmax", "mix", "project out")
 
 # %% [markdown]

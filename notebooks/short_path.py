@@ -12,18 +12,10 @@
 # something from the other words. **Attention** is the step in which it does. Exchange the last word, and
 # watch what *it* collects.
 
-# %% jupyter={"source_hidden": true}
-import torch
+# %% tags=["hide-input"]
+from annotated_attention import display
 
-from annotated_attention import chapters, display
-
-one = chapters.load("01_one_head")  # the numbers of the words, and `show`
-endings = ["thirsty", "sweet"]
-x = torch.stack([one.embed([*one.WORDS[:-1], ending]) for ending in endings])  # (b, n, e)
-display.two_endings(
-    x, (x @ x.mT / 2).softmax(-1), one.WORDS, endings, one.FEATURES, one.WORDS.index("it"),
-    name="short-path-it", caption="A line is a share of attention, given by the word that asks.",
-)
+display.first_look(name="short-path-it")
 
 # %% [markdown]
 # On this page you compute attention with a pencil and build it up to multi-head attention with masks.

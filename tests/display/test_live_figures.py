@@ -96,7 +96,6 @@ def test_a_page_and_a_notebook_are_given_the_picture_and_its_data():
         (lambda: arrows([(45, 41)]), ValueError, r"shown \(45, 41\)"),
         (lambda: saturates(width=5), ValueError, r"width \(5\) must be one of 4, 64, 256"),
         (lambda: saturates(query=-1), ValueError, r"query \(-1\)"),
-        (lambda: ends(["thirsty"]), ValueError, r"x \(2, 3, 4\) and .* fit 1 endings, 3 words an"),
     ],
 )
 def test_what_does_not_fit_is_named(call, kind, message):
@@ -115,20 +114,6 @@ def heads(keys="xyz", start=(0, 0, 1), weights=((0.126, 0.874, 0.0), (0.5, 0.25,
 def test_heads_at_work_are_given_weights_in_hundredths():
     assert heads().data["maps"] == [[[[13, 87, 0], [50, 25, 25]]]]
     assert heads().data["heads"] == ["head 1"]
-
-
-# --- two endings --------------------------------------------------------------------------------
-
-
-def ends(endings=("thirsty", "sweet")):
-    x = torch.arange(24.0).view(2, 3, 4)
-    words, weights = ["it", "was", "thirsty"], torch.full((2, 3, 3), 1 / 3, requires_grad=True)
-    return display.two_endings(x, weights, words, endings, "abcd", 0, name="ends")
-
-
-def test_each_ending_has_its_own_sums():
-    assert ends().data["collected"][1] == [[1600, 1700, 1800, 1900]] * 3
-    assert "The weights of “it”: it 0.33, was 0.33, thirsty 0.33." in ends().text
 
 
 # --- the cache fills ----------------------------------------------------------------------------

@@ -204,7 +204,7 @@ def saturation(data):
         yield done, [said, *rest], {"text[font-weight=bold]": [f"{size:.3f}"]}
 
 
-def two_endings(data):
+def first_look(data):
     one = chapters.load("01_one_head")
     last = len(data["words"]) - 1
     for done, ending, query in [

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from annotated_attention.display.live_figures.cache_filling import cache_filling
     from annotated_attention.display.live_figures.calculator import calculator
     from annotated_attention.display.live_figures.clocks import clocks
+    from annotated_attention.display.live_figures.first_look import first_look
     from annotated_attention.display.live_figures.heads_at_work import heads_at_work
     from annotated_attention.display.live_figures.mask_merger import mask_merger
     from annotated_attention.display.live_figures.norm_place import norm_place
     from annotated_attention.display.live_figures.rotation import rotation
     from annotated_attention.display.live_figures.saturation import saturation
-    from annotated_attention.display.live_figures.two_endings import two_endings
     from annotated_attention.display.look_up import one_query, soft_look_up
     from annotated_attention.display.many_heads import heads_map, heads_table
     from annotated_attention.display.map import chapter_map, whole_map
@@ -45,6 +45,7 @@ __all__ = [
     "diff",
     "excerpts",
     "finish",
+    "first_look",
     "flow",
     "heads_at_work",
     "heads_map",
@@ -58,7 +59,6 @@ __all__ = [
     "saturation",
     "soft_look_up",
     "source",
-    "two_endings",
     "whole_map",
 ]
 

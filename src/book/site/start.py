@@ -1,13 +1,12 @@
 """Fills in what the first page is built with: two figures, the chapters, where the book lies."""
 
-import math
 import re
 from collections.abc import Mapping
 from html import escape
 
 from annotated_attention import __version__, display
-from annotated_attention.display import map as map_
 from annotated_attention.display._html import Output
+from annotated_attention.display.live_figures import first_look
 from book.site import contents
 
 PLACE = re.compile(r"<!-- (cat|map|chapters|repository|version|address) -->")
@@ -35,14 +34,11 @@ def fill(page: str, chapters: Mapping[str, contents.Chapter], repository: str, s
 
 def sentence() -> Output:
     """Draw the sentence of the first chapter as it looks at itself; the README shows it, too."""
-    x = map_.X[: map_.LENGTH]  # (n, e)
-    weights = (x @ x.mT / math.sqrt(x.size(-1))).softmax(-1)  # (n, n)
-    words = map_.WORDS[: map_.LENGTH]
     caption = (
         "<i>It</i> asks every word of its sentence. A line is a share of its attention: the "
         "largest goes to <i>thirsty</i>, so <i>it</i> learns that it is about an animal."
     )
-    return display.attention_lines(weights, words, words.index("it"), name="cat", caption=caption)
+    return first_look.still("cat", caption)
 
 
 def _link(address: str, text: str) -> str:

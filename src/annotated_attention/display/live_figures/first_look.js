@@ -1,4 +1,4 @@
-// Two endings: exchange the last word of a sentence, choose the word that asks, and see what it collects.
+// The first look: exchange the last word of a sentence, choose the word that asks, and see what it collects.
 //
 // words: the sentence, with the first of the endings; endings: what can stand last
 // features: the names of what is collected

@@ -1,0 +1,58 @@
+"""The first look: the book's sentence, whose last word can be exchanged; what a word collects."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from annotated_attention.display import map
+from annotated_attention.display._html import Output
+from annotated_attention.display._live import Live, live
+from annotated_attention.display.plots import attention_lines
+
+FEATURES = ["animal", "food", "action", "quality"]
+WORDS = map.WORDS[: map.LENGTH]
+ENDINGS = {"thirsty": map.X[map.LENGTH - 1], "sweet": torch.tensor([0.0, 2, 0, 2])}
+CAPTION = "A line is a share of attention, given by the word that asks."
+
+
+def first_look(*, name: str) -> Live:
+    """Show the sentence looking at itself; let the reader exchange its end, or ask another word.
+
+    Args:
+        name: the figure's name, see ``finish``.
+
+    Examples:
+        >>> from annotated_attention import display
+        >>> display.first_look(name="it").data["collected"][0][5]
+        [132, 72, 12, 78]
+    """
+    x = torch.stack([torch.cat([map.X[: map.LENGTH - 1], end[None]]) for end in ENDINGS.values()])
+    weights = shares(x)
+    data = {
+        "words": WORDS,
+        "endings": list(ENDINGS),
+        "features": FEATURES,
+        "weights": (100 * weights).round().int().tolist(),
+        "collected": (100 * (weights @ x)).round().int().tolist(),
+        "query": WORDS.index("it"),
+    }
+    return live(still(name, CAPTION), "first_look", data, room=(285, 442))
+
+
+def still(name: str, caption: str) -> Output:
+    """Draw the sentence with its first end as it looks at itself."""
+    weights = shares(map.X[: map.LENGTH])
+    return attention_lines(weights, WORDS, WORDS.index("it"), name=name, caption=caption)
+
+
+def shares(x: Tensor) -> Tensor:
+    """Give what each word gives of its attention: the same numbers are queries and keys.
+
+    Args:
+        x: (..., n, e).
+
+    Returns:
+        (..., n, n).
+    """
+    return (x @ x.mT / math.sqrt(x.size(-1))).softmax(-1)
