@@ -689,8 +689,8 @@ print(f"and {mean:.2f} of weight times norm, at most {most:.2f}")
 
 layer, head = chosen["grammar"]
 for name, texts in {"grammar": grammar[48:], "agreement": cannot[48:]}.items():
-    unmarked, most = [plain(text) for text in texts], 0
-    for text, given, norm in zip(texts, look(model, unmarked), handed_over(model, unmarked)):
+    bare, most = [plain(text) for text in texts], 0
+    for text, given, norm in zip(texts, look(model, bare), handed_over(model, bare)):
         marks = [word[0] for word in text.split()]
         asks, right = marks.index("?") + 1, marks.index("+") + 1
         most += int((given[layer, head, asks] * norm[layer, head]).argmax()) == right
