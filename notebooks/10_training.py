@@ -517,9 +517,9 @@ assert two_layers[COPY_STEPS] > 0.98
 assert one_layer[COPY_STEPS] < 0.5
 
 # %% [markdown]
-# With two layers the model copies without a mistake; with one layer it never learns to. How much of
-# a text does the model have to see before it can copy? Take texts that repeat after ten letters, and
-# average the loss at each place.
+# With two layers the model copies without a mistake; with one layer it gets stuck at 0.304. How much
+# of a text does the model have to see before it can copy? Take texts that repeat after ten letters,
+# and average the loss at each place.
 
 # %%
 ids, _ = repeated(500, torch.Generator().manual_seed(77), 10, 10)  # (500, 32), (500, 1)
