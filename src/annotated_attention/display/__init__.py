@@ -29,11 +29,9 @@ if TYPE_CHECKING:
         finish,
         panels,
     )
-    from annotated_attention.display.progress import Progress
 
 __all__ = [
     "COLOURS",
-    "Progress",
     "annotated",
     "attention_lines",
     "attention_map",

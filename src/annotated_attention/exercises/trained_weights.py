@@ -1,15 +1,13 @@
-"""Exercises of "Trained weights": what is handed over, a mean, and a head that looks back."""
+"""Exercises of "Trained weights": what is handed over, and a head that looks back."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from annotated_attention.exercises._exercise import Exercise
 from annotated_attention.exercises._values import furthest, numbers, whole
-from annotated_attention.pretrained import mean_pool
 
 check_parts = Exercise(
     name="my_parts",
@@ -30,50 +28,6 @@ check_parts = Exercise(
     ),
     close=0.005,
 )
-
-
-def _draw_states(**lengths: int) -> dict[str, Tensor]:
-    """Draw a batch whose padding holds large numbers."""
-    blocked = torch.arange(max(lengths.values())) >= torch.tensor([*lengths.values()])[:, None]
-    states = torch.randn(*blocked.shape, 6, dtype=torch.float64)
-    return {"states": states.masked_fill(blocked[..., None], 9) + 1, "blocked": blocked}
-
-
-def _sums(states: Tensor, blocked: Tensor) -> Tensor:
-    return states.masked_fill(blocked[..., None], 0).sum(1)
-
-
-def _count(blocked: Tensor) -> Tensor:
-    return blocked.sum(1, keepdim=True)
-
-
-check_my_pool = Exercise(
-    name="my_pool",
-    right=mean_pool,
-    praise="right, and so are the gradients, for sentences of 3, 7, 1 and 5 tokens and others.",
-    wrong={
-        "the padding is in the mean: it is the mean of all places.":
-            lambda states, blocked: states.mean(1),
-        "the padding is in the sum, though you divide by the real tokens.":
-            lambda states, blocked: states.sum(1) / _count(~blocked),
-        "it is the sum of the real tokens; divide by how many they are.": _sums,
-        "you add up the real tokens, but divide by n, the padded length. A short sentence comes "
-        "out too small.": lambda states, blocked: _sums(states, blocked) / states.size(1),
-        "you divide by the number of padded places, not of real ones.":
-            lambda states, blocked: _sums(states, blocked) / _count(blocked),
-        "you average what is padding: blocked is True there, so turn it round.":
-            lambda states, blocked: mean_pool(states, ~blocked),
-        "it is the first token of each sentence, not the mean of all.":
-            lambda states, blocked: states[:, 0],
-        "it is the mean over all sentences' tokens, the same for each.":
-            lambda states, blocked: states[~blocked].mean(0).expand(len(states), -1),
-        "the direction is right, but you scale to length 1. The mean itself is asked for.":
-            lambda states, blocked: normalize(mean_pool(states, blocked)),
-    },
-    sizes=[{"first": 3, "second": 7, "third": 1, "fourth": 5}, {"first": 2, "second": 4}],
-    draw=_draw_states,
-    shape="(b, e)",
-)  # fmt: skip
 
 
 def _draw_heads(layers: int, h: int, n: int, distance: int) -> dict[str, Any]:

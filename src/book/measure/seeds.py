@@ -103,8 +103,6 @@ def copier(setup: tuple[int, int, int, int], seed: int) -> dict[str, Any]:
     measured = {"accuracy": curve[training.COPY_STEPS]}
     if layers == 2:
         measured |= training.silenced_copies(model)
-        previous, behind = training.roles(model).unbind(-1)
-        measured |= {"previous": previous[0].max().item(), "behind": behind[1].max().item()}
         for role in ("queries", "keys", "values"):
             measured[f"plain {role}"] = training.copied_if_plain(model, role)
         measured["one head"] = min(

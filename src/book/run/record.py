@@ -20,9 +20,10 @@ TAG = "needs-weights"
 FOLDER = scripts.CHAPTERS / "recorded"
 LIVE, RECORDED = "live", "recorded"  # the executed notebook's metadata say under "run" which it is
 NOTE = """\
-> **Recorded.** The trained weights were not there when this page was built. What needs them shows \
-the outputs of a recorded run instead: {date}, PyTorch {torch}, `model.safetensors` with \
-SHA-256 `{sha256}`. `make TRAINED=1 serve` fetches the weights (84 MB) and runs everything live."""
+> **Recorded.** This page was built without the trained weights. What needs them shows the outputs \
+of a recorded run: {date}, PyTorch {torch}, `model.safetensors` with SHA-256 `{sha256}`. You need \
+nothing else to read on. To run it yourself, get the book's repository: there, \
+`make TRAINED=1 serve` downloads the weights (84 MB) and builds this page from a live run."""
 
 
 class NoRecord(Exception):

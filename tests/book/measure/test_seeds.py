@@ -41,7 +41,6 @@ def test_copying_takes_two_layers_unless_the_period_is_fixed(row):
         return
     assert max(row["layer 1"], row["layer 2"], row["both"], row["plain keys"]) < 0.35
     assert min(row["plain queries"], row["plain values"]) > 0.9
-    assert min(row["previous"], row["behind"]) > 0.75
     assert (row["one head"] > 0.7) == (heads == 4)  # the others stand in
 
 

@@ -6,14 +6,6 @@ import torch
 from torch import Tensor
 
 
-def in_a_loop(states: Tensor, blocked: Tensor) -> Tensor:
-    return torch.stack([x[~hidden].mean(0) for x, hidden in zip(states, blocked, strict=True)])
-
-
-def added_up(states: Tensor, chosen: Tensor) -> Tensor:
-    return torch.einsum("bne,bn->be", states, chosen.double())
-
-
 def by_loops(weights: Tensor, distance: int) -> tuple[int, int]:
     layers, h, n, _ = weights.shape
     score = {
@@ -41,20 +33,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         ((0.8 / 0.25, 0.15 / 4, 0.05 / 4), "you divided the weights by the norms"),
         ((0.25 / 0.8, 4 / 0.15, 4 / 0.05), "you divided the norms by the weights"),
         ((0.2, 0.2, 0.2), "that is not the weight of cat times its norm"),
-    ],
-    "check_my_pool": [
-        (in_a_loop, "✓ "),
-        (lambda s, x: torch.einsum("bne->be", s) / s.shape[1], "padding is in the mean"),
-        (lambda s, x: s.sum(1) / (~x).sum(1)[:, None], "the padding is in the sum"),
-        (lambda s, x: added_up(s, ~x), "it is the sum of the real"),
-        (lambda s, x: added_up(s, ~x) / s.shape[1], "divide by n, the padded length"),
-        (lambda s, x: in_a_loop(s, ~x), "you average what is padding"),
-        (lambda s, x: s.select(1, 0), "it is the first token"),
-        (lambda s, x: s[~x].mean(0).repeat(len(s), 1), "over all sentences' tokens"),
-        (lambda s, x: (y := in_a_loop(s, x)) / y.norm(dim=1)[:, None], "to length 1"),
-        (lambda s, x: in_a_loop(s.mul_(2), x), "changes its argument states in place"),
-        (lambda s, x: in_a_loop(s.detach(), x), "no gradient reaches states"),
-        (lambda s, x: in_a_loop(s, x) if len(s) == 4 else s, "not with first = 2, second = 4: it"),
     ],
     "check_my_head": [
         (by_loops, "✓ "),

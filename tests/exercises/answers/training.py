@@ -7,23 +7,6 @@ import torch
 from torch import Tensor
 
 
-def greedy(
-    model: Any, src: Tensor, max_new: int, *, stop: bool = False, pad: bool = True,
-    whole: bool = True, newest: bool = True, start: int = 1,
-) -> Tensor:  # fmt: skip
-    """Decode, written unlike the solution; with switches that break it."""
-    rows = [[start] for _ in src]
-    for _ in range(max_new):
-        given = torch.tensor(rows if whole else [row[-1:] for row in rows])
-        scores = model(src, given)
-        best = (scores[:, -1] if newest else scores[:, 0]).max(-1).indices.tolist()
-        for row, token in zip(rows, best, strict=True):
-            row.append(0 if pad and 2 in row else token)
-        if stop and all(2 in row for row in rows):
-            break
-    return torch.tensor(rows)
-
-
 def look_back(q: Tensor, k: Tensor, v: Tensor, *, offset: int = 0, order: str = "bnhd") -> Tensor:
     """Attend row by row to what is there, written unlike the solution; switches break it."""
     scores = torch.einsum("bhnd,bhmd->bhnm", q, k) / math.sqrt(q.shape[-1])
@@ -41,20 +24,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         ([59.9, 35.8], "in percent"),
         ([0.95**9, 0.95**19], "one factor short"),
         ([0.95**10, 0.95**10], "for 20 letters it is another number"),
-    ],
-    "check_greedy": [
-        (greedy, "✓ "),
-        (lambda *x: greedy(*x, pad=False), "goes on after the end token"),
-        (lambda *x: greedy(*x, stop=True), "it stops when every sequence has ended"),
-        (lambda *x: (y := greedy(*x)).masked_fill(y == 2, 0), "end token itself is miss"),
-        (lambda *x: greedy(*x)[:, 1:], "the start token is missing"),
-        (lambda *x: greedy(*x, newest=False), "the first row of the scores"),
-        (lambda *x: greedy(*x, whole=False), "only the token that was written last"),
-        (lambda *x: greedy(*x, start=0), "begins with padding"),
-        (lambda m, s, n: greedy(m, s, n + 1), "one token too many"),
-        (lambda m, s, n: greedy(m, s, n - 1), "one token too few"),
-        (lambda m, s, n: m.greedy(s, 1, 2, n), "model's own greedy"),
-        (lambda m, s, n: greedy(m, s, n).float(), "they are torch.float32"),
     ],
     "check_look_back": [
         (look_back, "✓ "),
